@@ -177,7 +177,7 @@ def _aggregate(ps: FleetView, workers: int, compute_s: float, seconds: float) ->
     for number in range(workers):
         here, there = SPAWN.Pipe()
         SPAWN.Process(
-            target=_work, args=(ps.message().SerializeToString(), number, compute_s, there), daemon=True
+            target=_work, args=(ps.to_proto().SerializeToString(), number, compute_s, there), daemon=True
         ).start()
         pipes.append(here)
     for pipe in pipes:
@@ -191,7 +191,7 @@ def _work(ps: bytes, number: int, compute_s: float, connection: Connection) -> N
     """Pull, compute, push, as a worker does: the next batch is pulled and the one before pushed meanwhile."""
     from elasticdl.rpc import elasticdl_pb2 as pb
 
-    client = PsClient(FleetView.of(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0)
+    client = PsClient(FleetView.from_proto(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0)
     lookups = EmbeddingLookups(client, depth=2)
     lookups.declare(TABLES)
     batches = [
@@ -202,25 +202,25 @@ def _work(ps: bytes, number: int, compute_s: float, connection: Connection) -> N
 
     def train() -> None:
         nonlocal step
-        lookups.begin()
-        found = {spec.name: lookups.find(spec.name, batches[step % len(batches)]) for spec in TABLES}
-        lookups.ahead({spec.name: batches[(step + 1) % len(batches)] for spec in TABLES})
+        lookups.begin_batch()
+        found = {spec.name: lookups.lookup(spec.name, batches[step % len(batches)]) for spec in TABLES}
+        lookups.prefetch({spec.name: batches[(step + 1) % len(batches)] for spec in TABLES})
         time.sleep(compute_s)
         for name, one in found.items():
-            lookups.give(name, one, np.ones_like(one.rows))
+            lookups.add_gradients(name, one, np.ones_like(one.rows))
         step += 1
-        lookups.push(sender=number, number=step, rate=0.01, step=step)
+        lookups.push_gradients(sender=number, number=step, rate=0.01, step=step)
 
     for _ in range(4):
         train()
-    lookups.settle()
+    lookups.wait_for_pushes()
     connection.send("ready")
     seconds, done = connection.recv(), 0
     started = time.perf_counter()
     while time.perf_counter() - started < seconds:
         train()
         done += SMALL_BATCH
-    lookups.settle()
+    lookups.wait_for_pushes()
     connection.send(done / (time.perf_counter() - started))
 
 

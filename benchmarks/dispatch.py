@@ -102,7 +102,7 @@ class NaiveQueue:
 
 async def serve_naive(root: Path) -> None:
     directory = JobDirectory(root)
-    server = MasterServer(NaiveQueue(), directory.load_spec(), directory.load_token(), directory.run, None)
+    server = MasterServer(NaiveQueue(), directory.load_spec(), directory.load_token(), directory.run_number, None)
     address = await server.start()
     write_json(directory.master, {"address": address, "pid": os.getpid()})
     await asyncio.Event().wait()
@@ -147,7 +147,7 @@ def _session(directory: JobDirectory, number: int) -> MasterSession:
         lambda: pb.Hello(worker=f"worker-{number}", pid=number + 1),
         pb.Heartbeat,
         lambda message: None,
-        run=directory.run,
+        run=directory.run_number,
         on_run_over=lambda exc: None,
     )
     session.start()
@@ -161,7 +161,7 @@ async def _drive(directory: JobDirectory, server: int, want: int, seconds: float
     assert document is not None
     async with grpc.aio.insecure_channel(document["address"]) as channel:
         call = methods.EXCHANGE.bind(channel)
-        metadata = security.call_metadata(directory.load_token(), directory.run)
+        metadata = security.call_metadata(directory.load_token(), directory.run_number)
         counts = [0] * WORKERS
         deadlines = [0.0]
 
@@ -217,8 +217,8 @@ def replay(leases: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as root:
         path = Path(root) / "journal"
         encoder = FrameEncoder(JournalWriterInfo(run=1))
-        frames = [encoder.begin()]
-        frames += [encoder.encode([payload]) for payload in leased(StateMachine(job_spec), leases + 1, leases)]
+        frames = [encoder.begin_stream()]
+        frames += [encoder.encode_records([payload]) for payload in leased(StateMachine(job_spec), leases + 1, leases)]
         path.write_bytes(b"".join(frames))
         begun = time.perf_counter()
         state = StateMachine(job_spec)
@@ -226,7 +226,7 @@ def replay(leases: int) -> tuple[float, float]:
             event, now = codec.decode_event(payload)
             state.handle(event, now)
         ours = time.perf_counter() - begun
-        assert state.job.ledger.evaluations.open[0].queue.finished == leases - 1
+        assert state.state.ledger.evaluations.open[0].queue.finished == leases - 1
         begun = time.perf_counter()
         for payload in FileJournal(path, run=1).replay():
             json.loads(payload)

@@ -57,15 +57,15 @@ def stepper(make: Make, ranks: int, share: int) -> Callable[[int], None]:
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step(number: int) -> None:
-        meter.begin(number, batch)
-        gradients.start(RankRange(0, share))
+        meter.begin_update(number, batch)
+        gradients.start_update(RankRange(0, share))
         for rank in range(share):
             gradients.backward(nn.functional.cross_entropy(model(features), labels), rank, 1 / ranks)
-        reduced = gradients.sums()[0]
+        reduced = gradients.node_sums()[0]
         tail.write(gradients.tail(reduced), {}, len(features), 0, 0, stop=False, squares=squares)
         heard = tail.read(gradients.tail(reduced))
-        estimate = meter.estimate(gradients.flat(reduced), heard.squares, heard.parts, 1.0, 1.0)
-        batch.take(Update(len(features), estimate=estimate, stands_for=MEASURE_EVERY_UPDATES))
+        estimate = meter.estimate(gradients.flat(reduced), heard.squares, heard.noise_parts, 1.0, 1.0)
+        batch.record_update(Update(len(features), estimate=estimate, stands_for=MEASURE_EVERY_UPDATES))
         gradients.install(reduced)
         optimizer.step()
         gradients.uninstall()

@@ -42,7 +42,7 @@ def fleet(count: int, threads: int, share: float = 1.0) -> Iterator[FleetView]:
     if share < 1.0:
         for pid in pids:
             threading.Thread(target=_throttle, args=(pid, share, is_over), daemon=True).start()
-    yield FleetView(SlotMap.first(names), addresses, {})
+    yield FleetView(SlotMap.initial(names), addresses, {})
     is_over.set()
     for pipe in pipes:
         pipe.send(None)
@@ -58,7 +58,7 @@ def _throttle(pid: int, share: float, is_over: threading.Event) -> None:
 
 def _serve(name: PsId, names: Sequence[PsId], threads: int, connection: Connection) -> None:
     holdings = PsState(name, seed=1)
-    holdings.set_map(SlotMap.first(names))
+    holdings.set_slot_map(SlotMap.initial(names))
     server = PsServer(holdings, TOKEN, "127.0.0.1", threads=threads)
     connection.send(server.address)
     connection.recv()

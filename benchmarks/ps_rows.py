@@ -121,7 +121,7 @@ def timed(size: int, cycles: int, run: Callable[[int], None]) -> float:
 
 def serve(connection: Connection) -> None:
     holdings = PsState(PS, seed=1)
-    holdings.set_map(SlotMap.first([PS]))
+    holdings.set_slot_map(SlotMap.initial([PS]))
     server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2)
     connection.send(server.address)
     connection.recv()
@@ -131,11 +131,11 @@ def wire(cycles: int, *, shares: bool = True) -> dict[int, float]:
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     process.start()
-    client = PsClient(FleetView(SlotMap.first([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares)
+    client = PsClient(FleetView(SlotMap.initial([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares)
     client.declare([SPEC])
     for start in range(0, ROWS, 100_000):
         plan = {"rows": client.plan(np.arange(start, start + 100_000) * 7)}
-        client.pulled(plan, client.begin_pull(plan))
+        client.finish_pull(plan, client.begin_pull(plan))
     found, numbers = {}, count(1)
     for size in SIZES:
         plans = [{"rows": client.plan(ids)} for ids in batches(size)]
@@ -156,15 +156,15 @@ def _train(
     pulling, pushing = client.begin_pull(plans[0]), list[Pending]()
     for step in range(cycles):
         plan, following = plans[step % len(plans)], client.begin_pull(plans[(step + 1) % len(plans)])
-        client.pulled(plan, pulling)
+        client.finish_pull(plan, pulling)
         number = next(numbers)
         pushing.append(client.begin_push(plan, sums, sender=1, number=number, rate=0.01, step=step + 1))
         pulling = following
         if len(pushing) > 2:
-            client.pushed(pushing.pop(0))
+            client.finish_push(pushing.pop(0))
     for one in pushing:
-        client.pushed(one)
-    client.pulled(plans[cycles % len(plans)], pulling)
+        client.finish_push(one)
+    client.finish_pull(plans[cycles % len(plans)], pulling)
 
 
 def core(cycles: int) -> dict[int, float]:

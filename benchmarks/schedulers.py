@@ -44,7 +44,7 @@ PUBLISHED = {  # mean JCT in seconds, of the authors' simulator
     "tiresias": (2473.7, 5145.0, 3876.3, 3280.3),
 }
 WITHIN = {"pollux": 0.08, "optimus-oracle": 0.05, "tiresias": 0.05}
-PEERS = ChangeCost.alike(30.0)
+PEERS = ChangeCost.uniform(30.0)
 # Medians of kube_times.py: apply to first step, preempted to next step, free capacity to the new worker's first step.
 OURS = ChangeCost(start_s=5.90, change_s=0.263, join_s=3.44)
 INTERVAL_S = 60.0  # of the peers
@@ -83,20 +83,20 @@ def simulated(
 
 
 def line(outcome: SimulationOutcome) -> str:
-    numbers, timing = outcome.numbers, outcome.timing
+    numbers, timing = outcome.metrics, outcome.timing
     return (
         f"mean {numbers.mean_jct_s:7,.0f} s, p50 {numbers.p50_jct_s:6,.0f}, p90 {numbers.p90_jct_s:6,.0f}, "
         f"p99 {numbers.p99_jct_s:6,.0f}, makespan {numbers.makespan_s:7,.0f}, queueing {numbers.queueing_s:6,.0f}, "
         f"utilisation {numbers.utilisation:.2f}, restarts {numbers.restarts:5.1f}, "
         f"fairness {numbers.worst_fairness:5.2f} worst {numbers.mean_fairness:5.2f} mean, "
-        f"policy {timing.policy_s:5.1f} s of {timing.wall_s:4.0f} s, refused {outcome.refused}"
+        f"policy {timing.policy_s:5.1f} s of {timing.wall_s:4.0f} s, refused {outcome.rejected_plans}"
     )
 
 
 def reproduced(found: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
     for name, published in PUBLISHED.items():
         for number in workloads:
-            ours, theirs = found[name, number, PEERS].numbers.mean_jct_s, published[number - 1]
+            ours, theirs = found[name, number, PEERS].metrics.mean_jct_s, published[number - 1]
             is_met = abs(ours / theirs - 1.0) <= WITHIN[name]
             goal = f"within {WITHIN[name]:.0%} of published"
             yield Row(f"mean JCT of {name}, workload {number}", "s", ours, theirs, "authors' simulator", goal, is_met)
@@ -110,10 +110,10 @@ def compared(found: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> I
     def judged(is_met: bool) -> bool | None:
         return is_met if is_whole else None
 
-    theirs = [found["pollux", number, PEERS].numbers for number in workloads]
+    theirs = [found["pollux", number, PEERS].metrics for number in workloads]
     published = sum(PUBLISHED["pollux"][number - 1] for number in workloads)
     for cost, words, limit in ((PEERS, "same 30 s cost", 0.9), (OURS, "measured sub-second cost", 0.8)):
-        ours = [found["goodput", number, cost].numbers for number in workloads]
+        ours = [found["goodput", number, cost].metrics for number in workloads]
         mean = sum(one.mean_jct_s for one in ours)
         for name, total in (
             ("Pollux, published", published),
@@ -170,11 +170,11 @@ def philly(data: Path, limit: int) -> tuple[int, float, float]:
     """Jobs that ended, seconds, and the most memory of this process in MB."""
     nodes = tuple(NodeInfo(f"node-{number:03}", 8) for number in range(300))
     source = open_trace(str(data / "pollux-osdi21" / "traces" / "philly.csv"), limit=limit)
-    setting = SimulationConfig(nodes, PEERS, keeps_spans=False)
+    setting = SimulationConfig(nodes, PEERS, records_spans=False)
     outcome = simulate("elastic-first-come", source, setting, lambda _: None, lambda: False)
     # Not ru_maxrss: that begins with what the process had that started this one.
     (most,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return outcome.numbers.jobs, outcome.timing.wall_s, int(most.split()[1]) / 1e3
+    return outcome.metrics.jobs, outcome.timing.wall_s, int(most.split()[1]) / 1e3
 
 
 def philly_rows(data: Path, is_quick: bool) -> Iterator[Row]:
@@ -209,9 +209,9 @@ def main(arguments: Sequence[str]) -> int:
     rows += timed(took, options.quick)
     rows += philly_rows(options.data, options.quick)
     first = workloads[0]
-    base = found["pollux", first, PEERS].numbers.mean_jct_s
-    for name in sorted(POLICY_REGISTRY, key=lambda name: found[name, first, PEERS].numbers.mean_jct_s):
-        mean = found[name, first, PEERS].numbers.mean_jct_s
+    base = found["pollux", first, PEERS].metrics.mean_jct_s
+    for name in sorted(POLICY_REGISTRY, key=lambda name: found[name, first, PEERS].metrics.mean_jct_s):
+        mean = found[name, first, PEERS].metrics.mean_jct_s
         rows.append(Row(f"side by side, workload {first}: mean JCT of {name}", "s", mean, base, "Pollux, this run"))
     show("Schedulers on Pollux's workloads, 64 GPUs", rows, notes=[machine()])
     if options.json:

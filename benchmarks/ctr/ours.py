@@ -75,7 +75,7 @@ class Table:
 
 
 def _types(front: Preprocessor) -> dict[str, pa.DataType]:
-    return {name: kind for name, kind in front.types.items() if name != front.label}
+    return {name: kind for name, kind in front.column_types.items() if name != front.label}
 
 
 def train(name: str, table: Table, seed: int) -> Floats:
@@ -88,7 +88,7 @@ def train(name: str, table: Table, seed: int) -> Floats:
         records=table.train, global_batch=default_batch_size(table.train), logical_ranks=1, epochs=EPOCHS, seed=seed
     )
     tables = open_local_tables(model, optimizer, seed)
-    tables.attach(watcher)
+    tables.attach_model(watcher)
     dataset = Dataset(as_source(range(table.train), "rows")).map_batches(table.some)
     factor = 1.0
     job = LocalTraining(model, optimizer, dataset, plan, (), lambda step: rate * factor, torch.device("cpu"), tables)

@@ -18,7 +18,7 @@ from elasticdl.features.sql.interface import AnalysisOptions
 def main(path: str, min_count: int, memory: str) -> None:
     started, before_s = time.perf_counter(), time.process_time()
     found = analysis.analyze(
-        analysis.AnalysisSource(path, memory=memory), AnalysisOptions(least_count=min_count), "label"
+        analysis.AnalysisSource(path, memory=memory), AnalysisOptions(min_count=min_count), "label"
     )
     found.save(Path(path).with_suffix(".json"))
     seconds = time.perf_counter() - started

@@ -86,7 +86,9 @@ class _Job:
         """A worker on a machine of its own: not launched by the job, but with its directory and token."""
         host = self._setting.host(0)
         assert host is not None
-        environ = WorkerEnv(self._directory.root, WorkerId("outsider"), host.address, self._directory.run).to_environ()
+        environ = WorkerEnv(
+            self._directory.root, WorkerId("outsider"), host.address, self._directory.run_number
+        ).to_environ()
         argv = [sys.executable, "-m", "elasticdl.worker"]
         self._outsider = self._processes.start("outsider", argv, self._setting.environ | environ, host)
 

@@ -54,5 +54,5 @@ def decided_s(policy: str, snapshot: Snapshot, times: int) -> tuple[list[float],
         began = time.process_time()
         decision = priorities.decide_by_priority(rule, snapshot, None)
         took.append(time.process_time() - began)
-        given = sum(one.count for one in decision.plan.allocations.values())
+        given = sum(one.worker_count for one in decision.plan.allocations.values())
     return took, given

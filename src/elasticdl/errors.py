@@ -138,12 +138,12 @@ class JournalDamaged(PermanentError):
 
     exit_code = 65  # EX_DATAERR: starting the master again cannot help
 
-    def __init__(self, at: int, why: str, where: str = "the journal") -> None:
+    def __init__(self, offset: int, why: str, where: str = "the journal") -> None:
         super().__init__(
-            f"{where} is damaged at byte {at:,}: {why}. It is kept as it is; `elasticdl journal verify JOB` says what "
+            f"{where} is damaged at byte {offset:,}: {why}. It is kept as it is; `elasticdl journal verify JOB` says what "
             "is lost. Go on from the newest checkpoint with --resume"
         )
-        self.at = at
+        self.at = offset
         self.why = why
 
 
@@ -152,12 +152,12 @@ class JournalUnreadable(PermanentError):
 
     exit_code = 65
 
-    def __init__(self, by: str, where: str = "the journal") -> None:
+    def __init__(self, written_by: str, where: str = "the journal") -> None:
         super().__init__(
-            f"{where} was written by {by}. Go on with the version that wrote it or a later one, or from the newest "
+            f"{where} was written by {written_by}. Go on with the version that wrote it or a later one, or from the newest "
             "checkpoint with --resume"
         )
-        self.by = by
+        self.by = written_by
 
 
 class RunSuperseded(PermanentError):

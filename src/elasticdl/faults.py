@@ -65,13 +65,13 @@ class Faults:
                 found.append(Fault(worker, int(match["step"]), match["moment"], number))  # type: ignore[arg-type]
         return cls(tuple(found), frozenset(threads))
 
-    def strike(self, step: int, moment: Moment) -> None:
+    def inject(self, step: int, moment: Moment) -> None:
         """Let happen what was asked for this moment."""
         for fault in self.faults:
             if fault.step == step and fault.moment == moment:
                 os.kill(os.getpid(), fault.signal)
 
-    def strike_thread(self, name: str) -> None:
+    def inject_in_thread(self, name: str) -> None:
         """In a thread that begins: fail if that was asked for."""
         if name in self.threads:
             raise InjectedFault(f"in {name}")

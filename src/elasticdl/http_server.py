@@ -26,10 +26,10 @@ class HttpRequest(NamedTuple):
 class HttpResponse(NamedTuple):
     status: int
     body: bytes
-    kind: str = TEXT
+    content_type: str = TEXT
 
     @classmethod
-    def of(cls, trouble: str, fine: str = "ok") -> HttpResponse:
+    def from_problem(cls, trouble: str, fine: str = "ok") -> HttpResponse:
         """200 and `fine` without trouble, else 503 and what it is."""
         return cls(503 if trouble else 200, f"{trouble or fine}\n".encode())
 
@@ -100,7 +100,7 @@ def _respond(received: bytes, answer: Callable[[HttpRequest], HttpResponse]) -> 
 def _encode(answer: HttpResponse) -> bytes:
     reason = _REASONS.get(answer.status, "Service Unavailable")
     head = (
-        f"HTTP/1.1 {answer.status} {reason}\r\nContent-Type: {answer.kind}\r\n"
+        f"HTTP/1.1 {answer.status} {reason}\r\nContent-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + answer.body

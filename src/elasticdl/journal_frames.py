@@ -53,16 +53,16 @@ class FrameEncoder:
         self._writer = writer
         self._chain = chain
 
-    def begin(self) -> bytes:
+    def begin_stream(self) -> bytes:
         """A new stream, which says who writes it."""
         self._chain = _FIRST_CHAIN
-        return MAGIC + self.introduce()
+        return MAGIC + self.encode_writer()
 
-    def introduce(self) -> bytes:
+    def encode_writer(self) -> bytes:
         """Say who writes from here on."""
         return self._frame(_WRITER, json.dumps(asdict(self._writer)).encode())
 
-    def encode(self, records: list[bytes]) -> bytes:
+    def encode_records(self, records: list[bytes]) -> bytes:
         """The records of one write."""
         return self._frame(_RECORDS, b"".join([_LENGTH.pack(len(record)) + record for record in records]))
 
@@ -83,22 +83,22 @@ class FrameDecoder:
         self._size = size
         self._can_be_torn = can_be_torn
         self._chain = _FIRST_CHAIN
-        self.at = 0
+        self.offset = 0
         self.torn_bytes = 0
         self.writer: JournalWriterInfo | None = None
 
-    def records(self) -> Iterator[bytes]:
+    def read_records(self) -> Iterator[bytes]:
         """Every record that was written, oldest first."""
         for content in self._contents():
-            yield from _split_records(content, self.at)
+            yield from _split_records(content, self.offset)
 
-    def encoder(self, writer: JournalWriterInfo) -> FrameEncoder:
+    def continue_writing(self, writer: JournalWriterInfo) -> FrameEncoder:
         """To write on where this one ended."""
         return FrameEncoder(writer, self._chain)
 
     def _contents(self) -> Iterator[bytes]:
         self._begin()
-        while self.at < self._size:
+        while self.offset < self._size:
             head = self._read(_HEAD_BYTES)
             if len(head) < _HEAD_BYTES:
                 self._tear("the head of a frame is incomplete")
@@ -108,17 +108,17 @@ class FrameDecoder:
             if chain != _CHECK.unpack_from(head, _HEAD.size)[0]:
                 # A file may be as long as it should be, and its last blocks never written: they are zero.
                 if any(head) or any(any(piece) for piece in iter(lambda: self._read(1 << 20), b"")):
-                    raise JournalDamaged(self.at, "a frame has a wrong head")
+                    raise JournalDamaged(self.offset, "a frame has a wrong head")
                 self._tear("the last blocks were never written")
                 return
-            if length > self._size - self.at - _HEAD_BYTES:
+            if length > self._size - self.offset - _HEAD_BYTES:
                 self._tear("the last frame is incomplete")
                 return
             content = self._read(length)
             if zlib.crc32(content) != checksum:
-                is_last = self.at + _HEAD_BYTES + length == self._size
-                if not (is_last and _has_zero_sector(head + content, self.at)):
-                    raise JournalDamaged(self.at, "a record has a wrong checksum")
+                is_last = self.offset + _HEAD_BYTES + length == self._size
+                if not (is_last and _has_zero_sector(head + content, self.offset)):
+                    raise JournalDamaged(self.offset, "a record has a wrong checksum")
                 self._tear("a block of the last frame was never written")
                 return
             if mark == _WRITER:
@@ -126,10 +126,10 @@ class FrameDecoder:
             elif mark == _RECORDS and self.writer is not None:
                 yield content
             else:
-                raise JournalDamaged(self.at, f"a frame has the mark {mark!r}")
-            self.at, self._chain = self.at + _HEAD_BYTES + length, chain
+                raise JournalDamaged(self.offset, f"a frame has the mark {mark!r}")
+            self.offset, self._chain = self.offset + _HEAD_BYTES + length, chain
         if self.writer is None:
-            raise JournalDamaged(self.at, "all that follows its first bytes is missing")
+            raise JournalDamaged(self.offset, "all that follows its first bytes is missing")
 
     def _begin(self) -> None:
         begin = self._read(len(MAGIC))
@@ -137,7 +137,7 @@ class FrameDecoder:
             if len(begin) == len(MAGIC) and self._is_format_1(begin):
                 raise JournalUnreadable("an earlier version of ElasticDL, in format 1")
             raise JournalDamaged(0, "it does not begin as a journal does")
-        self.at = len(MAGIC)
+        self.offset = len(MAGIC)
 
     def _is_format_1(self, begin: bytes) -> bool:
         length, checksum = _FORMAT_1.unpack(begin)
@@ -150,13 +150,13 @@ class FrameDecoder:
             if number == FORMAT:
                 return JournalWriterInfo(run=int(fields["run"]), version=version)
         except (ValueError, TypeError, KeyError) as exc:
-            raise JournalDamaged(self.at, f"who wrote it cannot be read: {exc!r}") from exc
+            raise JournalDamaged(self.offset, f"who wrote it cannot be read: {exc!r}") from exc
         raise JournalUnreadable(f"ElasticDL {version}, in format {number}; this version reads format {FORMAT}")
 
     def _tear(self, why: str) -> None:
         if not self._can_be_torn or self.writer is None:  # the beginning appears whole, by rename
-            raise JournalDamaged(self.at, why)
-        self.torn_bytes = self._size - self.at
+            raise JournalDamaged(self.offset, why)
+        self.torn_bytes = self._size - self.offset
 
 
 def salvage_records(content: bytes) -> Iterator[bytes]:

@@ -35,7 +35,7 @@ class Role(StrEnum):
     CLIENT = "client"  # people, the command line, schedulers
 
     @classmethod
-    def of(cls, replica: str) -> Role:
+    def from_replica(cls, replica: str) -> Role:
         """The role of a replica by its name, such as worker-3 or master. ValueError for any other name."""
         role, dash, number = replica.partition("-")
         if not dash or (role in (cls.WORKER, cls.PS) and number.isdecimal()):
@@ -51,16 +51,16 @@ class PeerIdentity(NamedTuple):
     name: str  # of a replica; or the role's, of a worker or a ps that has yet to enrol
 
     @property
-    def has_enrolled(self) -> bool:
+    def is_enrolled(self) -> bool:
         """False: it is good for enrolment alone."""
         return self.role in (Role.MASTER, Role.CLIENT) or self.name != self.role
 
     def speaks_for(self, replica: str) -> bool:
-        return replica == self.name and self.has_enrolled
+        return replica == self.name and self.is_enrolled
 
-    def may_enroll(self, replica: str) -> bool:
+    def can_enroll(self, replica: str) -> bool:
         """Whether it may have a certificate of this name: a replica its own again, else any of its role."""
-        return replica.startswith(f"{self.role}-") and (replica == self.name or not self.has_enrolled)
+        return replica.startswith(f"{self.role}-") and (replica == self.name or not self.is_enrolled)
 
     @property
     def uri(self) -> str:
@@ -126,7 +126,7 @@ class TlsCredentials:
             ) from exc
         return context
 
-    def read(self) -> PemBytes:
+    def read_pem(self) -> PemBytes:
         """The same as text, for grpc. SpecError where a file cannot be read."""
         return PemBytes(
             _read_pem_file(self.authority, "authority"),
@@ -166,10 +166,10 @@ def check_certificate_uris(
     if not job:
         return None
     peer = _single_peer(uris)
-    if peer is not None and peer.job == job and peer.role in roles and (enrols or peer.has_enrolled):
+    if peer is not None and peer.job == job and peer.role in roles and (enrols or peer.is_enrolled):
         return peer
     received = peer.uri if peer is not None else "a certificate without a role"
-    if peer is not None and not peer.has_enrolled:
+    if peer is not None and not peer.is_enrolled:
         received += ": it is for enrolment alone"
     raise AccessDenied(f"expected the certificate of a {' or '.join(roles)} of job {job}; received {received}")
 

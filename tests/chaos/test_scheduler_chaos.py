@@ -121,7 +121,7 @@ def test_random_deaths_under_the_scheduler_change_no_bit(jobs: Jobs, scheduler: 
 
     bits = {}
     for job in crowd.all:
-        until(f"{job.name} is over", lambda job=job: not scheduler.queue.has(job.name), 300.0, tell=job.story)  # type: ignore[misc]
+        until(f"{job.name} is over", lambda job=job: not scheduler.queue.has_job(job.name), 300.0, tell=job.story)  # type: ignore[misc]
         bits[job.name] = job.digest()
 
     assert set(bits.values()) == {undisturbed}, "\n".join(crowd.story)

@@ -20,7 +20,7 @@ def fuzz_one(data: bytes) -> None:
         return  # the manifest's checksum was made of what a ps wrote, which is UTF-8
     try:
         chain = SnapshotChain.parse(text, "ps/index.json")
-        counting = chain.counting()
+        counting = chain.effective_files()
     except CheckpointCorrupt:
         return
     assert all(PurePath(file.name).name == file.name for file in chain.files), "a path out of the checkpoint"

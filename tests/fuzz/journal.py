@@ -37,11 +37,11 @@ def _read(stream: bytes, *, can_be_torn: bool = True) -> list[bytes] | None:
     """The records; None where they are refused."""
     decoder = FrameDecoder(io.BytesIO(stream).read, len(stream), can_be_torn=can_be_torn)
     try:
-        found = list(decoder.records())
+        found = list(decoder.read_records())
     except (JournalDamaged, JournalUnreadable) as exc:
         str(exc).encode()  # it can be shown
         return None
-    assert decoder.at + decoder.torn_bytes == len(stream)
+    assert decoder.offset + decoder.torn_bytes == len(stream)
     for record in found:
         try:
             codec.decode_event(record)
@@ -65,13 +65,13 @@ def _reframe(data: bytes) -> None:
     """The input as records of a right stream: these come back, whatever they hold."""
     records = data.split(b"\n")
     encoder = FrameEncoder(JournalWriterInfo(run=1))
-    assert _read(encoder.begin() + encoder.encode(records), can_be_torn=False) == records
+    assert _read(encoder.begin_stream() + encoder.encode_records(records), can_be_torn=False) == records
 
 
 def _read_head(data: bytes) -> None:
     """Of the journal in ConfigMaps."""
     try:
-        head = JournalHead.of(JournalSegment(0, "head", "writer", data))
+        head = JournalHead.from_segment(JournalSegment(0, "head", "writer", data))
         journal_segments.select_segments(JournalSegment(0, "head", "writer", head.to_bytes()), [])
     except (JournalDamaged, JournalUnreadable):
         return
@@ -81,9 +81,9 @@ def _read_head(data: bytes) -> None:
 def _right() -> tuple[bytes, list[int], list[bytes]]:
     """A journal, where each of its writes ends, and its records: one of each write."""
     encoder, records = FrameEncoder(JournalWriterInfo(run=1)), [codec.encode_event(event, 1.5) for event in _EVENTS]
-    stream, ends = encoder.begin(), list[int]()
+    stream, ends = encoder.begin_stream(), list[int]()
     for record in records:
-        stream += encoder.encode([record])
+        stream += encoder.encode_records([record])
         ends.append(len(stream))
     return stream, ends, records
 

@@ -34,36 +34,39 @@ def fuzz_one(data: bytes) -> None:
     except MalformedMessage:
         return
     held = _holdings()
-    reply = held.answer(message)
+    reply = held.reply_to(message)
     assert (reply.kind, reply.request) == (MessageKind.REPLY, message.request)
     _rows(held, message)
-    status = held.answer(PsMessage(MessageKind.STATUS, 1))
+    status = held.reply_to(PsMessage(MessageKind.STATUS, 1))
     assert status.status is ReplyStatus.OK and json.loads(status.text)["name"] == _PS
 
 
 def _holdings() -> PsState:
     held = PsState(_PS, seed=1, memory_limit=_LIMIT_BYTES)
-    held.set_map(SlotMap.first([_PS]))
+    held.set_slot_map(SlotMap.initial([_PS]))
     held.declare(_TABLES)
-    held.answer(PsMessage(MessageKind.DECLARE, 1, copy_of=2, text=_TABLES))
-    held.answer(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))))
+    held.reply_to(PsMessage(MessageKind.DECLARE, 1, backup_of=2, text=_TABLES))
+    held.reply_to(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))))
     return held
 
 
 def _rows(held: PsState, message: PsMessage) -> None:
     """They can still be read, and are finite: only what was accepted has changed them."""
-    look = held.answer(
+    look = held.reply_to(
         PsMessage(
-            MessageKind.LOOK, 1, held.map.version, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))
+            MessageKind.PULL_EXISTING,
+            1,
+            held.slot_map.version,
+            parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS)),
         )
     )
     if look.status is not ReplyStatus.OK:
-        assert message.kind is MessageKind.TAKE, "only a new map takes slots away"
+        assert message.kind is MessageKind.TAKE_OVER, "only a new map takes slots away"
         return
     assert [part.rows.shape for part in look.parts] == [(3, 1), (3, 2)]
     # Rows are loaded as another ps of the job has them; a step that is too large is the model's business.
     largest = max((float(np.abs(part.rows).max()) for part in message.parts if part.rows.size), default=0.0)
-    if message.kind is not MessageKind.LOAD and not abs(message.rate) * largest > 1e30:
+    if message.kind is not MessageKind.LOAD and not abs(message.learning_rate) * largest > 1e30:
         assert all(np.isfinite(part.rows).all() for part in look.parts)
 
 
@@ -71,26 +74,43 @@ def seeds() -> Iterator[bytes]:
     ones = np.ones((3, 1), np.float32)
     slots = np.array([1, 2], np.int64)
     marks = np.array([1, 7, 9, 4, 1], np.int64)
-    slot_map = json.dumps(SlotMap(2, (PsId("ps-1"),) * SLOTS).document()).encode()
+    slot_map = json.dumps(SlotMap(2, (PsId("ps-1"),) * SLOTS).to_document()).encode()
     for message in (
         PsMessage(MessageKind.DECLARE, 1, text=_TABLES),
         PsMessage(MessageKind.DECLARE, 1, text=b'[{"name": "more", "columns": 3, "ttl_s": 1.0, "admit_after": 2}]'),
         PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS),)),
-        PsMessage(MessageKind.LOOK, 1, 1, parts=(TablePart(1, _IDS, NO_ROWS),)),
-        PsMessage(MessageKind.PUSH, 1, 1, sender=1, batch=1, rate=0.5, step=1, parts=(TablePart(0, _IDS, ones),)),
+        PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(TablePart(1, _IDS, NO_ROWS),)),
         PsMessage(
-            MessageKind.PUSH, 1, 1, copy_of=2, sender=1, batch=1, rate=0.5, step=1, parts=(TablePart(0, _IDS, ones),)
+            MessageKind.PUSH,
+            1,
+            1,
+            sender=1,
+            push_number=1,
+            learning_rate=0.5,
+            step=1,
+            parts=(TablePart(0, _IDS, ones),),
         ),
-        PsMessage(MessageKind.PUT, 1, 1, parts=(TablePart(0, _IDS + 1, ones),)),
+        PsMessage(
+            MessageKind.PUSH,
+            1,
+            1,
+            backup_of=2,
+            sender=1,
+            push_number=1,
+            learning_rate=0.5,
+            step=1,
+            parts=(TablePart(0, _IDS, ones),),
+        ),
+        PsMessage(MessageKind.INSERT, 1, 1, parts=(TablePart(0, _IDS + 1, ones),)),
         PsMessage(
             MessageKind.LOAD, 1, parts=(TablePart(0, _IDS, ones), TablePart(0, NO_IDS, np.empty((3, 0), np.float32)))
         ),
-        PsMessage(MessageKind.LOAD, 1, copy_of=2, parts=(TablePart(0, _IDS, ones), TablePart(0, NO_IDS, NO_ROWS))),
-        PsMessage(MessageKind.TAKE, 1, parts=(TablePart(0, marks, NO_ROWS),), text=slot_map),
-        PsMessage(MessageKind.FORGET, 1, parts=(TablePart(0, slots, NO_ROWS),)),
-        PsMessage(MessageKind.FORGET, 1, copy_of=2, parts=(TablePart(0, slots, NO_ROWS),)),
-        PsMessage(MessageKind.ROWS, 1, parts=(TablePart(1, slots[:1], NO_ROWS),)),
+        PsMessage(MessageKind.LOAD, 1, backup_of=2, parts=(TablePart(0, _IDS, ones), TablePart(0, NO_IDS, NO_ROWS))),
+        PsMessage(MessageKind.TAKE_OVER, 1, parts=(TablePart(0, marks, NO_ROWS),), text=slot_map),
+        PsMessage(MessageKind.DROP, 1, parts=(TablePart(0, slots, NO_ROWS),)),
+        PsMessage(MessageKind.DROP, 1, backup_of=2, parts=(TablePart(0, slots, NO_ROWS),)),
+        PsMessage(MessageKind.READ_STRIPE, 1, parts=(TablePart(1, slots[:1], NO_ROWS),)),
         PsMessage(MessageKind.STATUS, 1),
-        PsMessage(MessageKind.SHARE, 1, text=b"[1, 2, 3]"),
+        PsMessage(MessageKind.OPEN_MEMORY, 1, text=b"[1, 2, 3]"),
     ):
         yield join([bytes(frame) for frame in messages.encode_message(message)])

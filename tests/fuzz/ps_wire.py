@@ -66,7 +66,7 @@ def join(frames: Sequence[bytes]) -> bytes:
 @cache
 def _view() -> tuple[SharedMemory, SharedMemoryView]:
     memory = SharedMemory(_SHARED_BYTES)
-    return memory, SharedMemoryView(memory.offer)
+    return memory, SharedMemoryView(memory.handle)
 
 
 def _memory(name: int) -> SharedMemoryView:
@@ -82,9 +82,9 @@ def seeds() -> Iterator[bytes]:
         PsMessage(MessageKind.STATUS, 1),
         PsMessage(MessageKind.DECLARE, 2, text=b"[]", token=bytes(range(16))),
         PsMessage(MessageKind.PULL, 3, parts=(TablePart(0, ids, NO_ROWS), TablePart(1, NO_IDS, NO_ROWS))),
-        PsMessage(MessageKind.PUSH, 4, sender=1, batch=7, rate=0.5, step=7, parts=(part,)),
-        PsMessage(MessageKind.PUSH, 5, parts=(part,), transport=WireDtype.FLOAT16),
-        PsMessage(MessageKind.PUSH, 6, parts=(part, part), transport=WireDtype.BFLOAT16),
+        PsMessage(MessageKind.PUSH, 4, sender=1, push_number=7, learning_rate=0.5, step=7, parts=(part,)),
+        PsMessage(MessageKind.PUSH, 5, parts=(part,), dtype=WireDtype.FLOAT16),
+        PsMessage(MessageKind.PUSH, 6, parts=(part, part), dtype=WireDtype.BFLOAT16),
         PsMessage(MessageKind.LOAD, 7, parts=(part, TablePart(0, NO_IDS, np.empty((3, 0), np.float32)))),
         PsMessage(MessageKind.PUSH, 8, parts=(part._replace(at=64),), memory=_SHARED),
     ):

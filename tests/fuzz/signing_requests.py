@@ -13,17 +13,17 @@ from elasticdl.tls import Role
 
 MEMORY_BYTES = 1 << 20
 NOW = datetime.datetime(2026, 11, 18, tzinfo=datetime.UTC)
-AUTHORITY = CertificateAuthority.make("job", NOW)
+AUTHORITY = CertificateAuthority.create("job", NOW)
 
 
 def fuzz_one(data: bytes) -> None:
     try:
-        pem = AUTHORITY.certify(data, Role.WORKER, "worker-3", NOW, 60.0)
+        pem = AUTHORITY.sign_request(data, Role.WORKER, "worker-3", NOW, 60.0)
     except SpecError:
         return
     assert x509.load_pem_x509_certificate(pem.encode()).subject.rfc4514_string() == "CN=worker-3"
 
 
 def seeds() -> Iterator[bytes]:
-    yield SigningRequest.make("worker-3").csr
-    yield SigningRequest.make("x" * 64).csr
+    yield SigningRequest.create("worker-3").csr
+    yield SigningRequest.create("x" * 64).csr

@@ -180,7 +180,7 @@ class Job:
         return {one.replica: one.pid for one in known if start_ticks(one.pid) == one.start_ticks}
 
     def log(self, replica: str) -> str:
-        return self.directory.log(replica).read_text()
+        return self.directory.log_file(replica).read_text()
 
     def story(self) -> str:
         """All that helps to understand a failed test."""

@@ -38,7 +38,7 @@ class FakeLauncher:
         self._ours, theirs = socket.socketpair()
         with theirs:
             argv = [sys.executable, "-m", "elasticdl.master", str(self.directory.root), "--launcher-fd"]
-            log = self.directory.log("master").open("ab")
+            log = self.directory.log_file("master").open("ab")
             master = subprocess.Popen([*argv, str(theirs.fileno())], pass_fds=[theirs.fileno()], stderr=log)
             log.close()
         running = [{"replica": name, "pid": pid, "started_at": 0.0} for name, pid in self.running.items()]
@@ -94,7 +94,7 @@ class FakeWorker:
         self.run_over: RunSuperseded | None = None
         self.session = MasterSession(
             directory, directory.load_spec(), self._hello, self._heartbeat, self._on_message,
-            run=run or directory.run, on_run_over=self._on_run_over,
+            run=run or directory.run_number, on_run_over=self._on_run_over,
         )  # fmt: skip
         self.session.start()
 

@@ -69,7 +69,7 @@ class Scheduler:
         return code
 
     def standing(self, name: str) -> ScheduledJobStatus | None:
-        report = self.queue.report()
+        report = self.queue.load_report()
         return report.jobs.get(name) if report else None
 
     def wait(self, name: str, is_so: Callable[[ScheduledJobStatus], bool], what: str) -> ScheduledJobStatus:
@@ -79,10 +79,10 @@ class Scheduler:
         return found
 
     def wait_gone(self, name: str) -> None:
-        self._wait(lambda: not self.queue.has(name), f"{name} has left the queue")
+        self._wait(lambda: not self.queue.has_job(name), f"{name} has left the queue")
 
     def wait_empty(self) -> None:
-        self._wait(lambda: not self.queue.names(), "an empty queue")
+        self._wait(lambda: not self.queue.job_names(), "an empty queue")
 
     def _wait(self, found: Callable[[], Any], what: str) -> Any:
         return until(what, found, PATIENCE_S, tell=self.log.read_text)

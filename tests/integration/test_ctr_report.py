@@ -79,7 +79,7 @@ def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(train
 
     for name, part in (("validation", "80%:90%"), ("test", "90%:100%")):
         source = open_source(f"{trained / 'clicks.csv'}#rows={part}", DataSpec())
-        batch = job.dataset(Dataset(source, Mode.EVALUATION), Mode.EVALUATION).batch(np.arange(200))
+        batch = job.dataset(Dataset(source, Mode.EVALUATION), Mode.EVALUATION).read_batch(np.arange(200))
         assert batch is not None
         with torch.no_grad():
             chances = program(batch.features)["chance"].double().numpy()

@@ -78,8 +78,8 @@ def open_feed(dataset: Any) -> LoaderFeed:
 
 
 def numbers_of(feed: LoaderFeed, step: int) -> list[list[int]]:
-    feed.expect(step, RankRange(0, 4))
-    batches = [feed.batch(step, rank) for rank in range(4)]
+    feed.prefetch(step, RankRange(0, 4))
+    batches = [feed.read_batch(step, rank) for rank in range(4)]
     return [[record["number"] for record in batch.value] if batch else [] for batch in batches]
 
 

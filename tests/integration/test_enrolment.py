@@ -93,7 +93,7 @@ class serving:  # a context
         spec = directory.load_spec()
         service = MasterServicer(cast(Any, SimpleNamespace(state=driver.state)), read_authority(directory), clock)
         local = spec.model_copy(update={"workers": spec.workers.model_copy(update={"address": "127.0.0.1"})})
-        return MasterServer(service, local, directory.load_token(), RUN, directory.identity(spec, "master"))
+        return MasterServer(service, local, directory.load_token(), RUN, directory.tls_credentials(spec, "master"))
 
     def _run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
@@ -108,7 +108,7 @@ def uris(pem: str) -> list[str]:
 def ask(directory: JobDirectory, shown: str, replica: str, run: int = RUN, csr: bytes | None = None) -> str:
     """Enroll under a name with one of the certificates of a pod."""
     with MasterClient.connect(directory, SOON_S, run, shown) as master:
-        return master.enroll(replica, SigningRequest.make("anybody").csr if csr is None else csr)
+        return master.enroll(replica, SigningRequest.create("anybody").csr if csr is None else csr)
 
 
 def enrolled(running: Job, replica: str, now: float | None = None) -> tuple[JobDirectory, JobSpec]:
@@ -127,7 +127,7 @@ def test_a_replica_gets_a_certificate_of_its_own_name_for_as_long_as_the_job_say
     assert uris(own.read_text()) == [f"elasticdl://digits/{replica.partition('-')[0]}/{replica}"]
     assert abs(expires_at(own.read_bytes()) - running.clock.now() - DAY_S) < 1.0
     assert own.stat().st_mode & 0o077 == 0
-    identity = directory.identity(spec, replica)
+    identity = directory.tls_credentials(spec, replica)
     assert identity is not None and identity.server_context()
 
 
@@ -175,7 +175,7 @@ def test_with_the_certificate_of_a_role_nothing_else_is_granted(running: Job) ->
         with pytest.raises(AccessDenied, match="for enrolment alone"):
             master.exchange(pb.ExchangeRequest(worker="worker-0"))
         with pytest.raises(AccessDenied, match="for enrolment alone"):
-            master.end("a worker says so")
+            master.finish_training("a worker says so")
     for name in ("worker-0", "worker"):
         assert "for enrolment alone" in greet(directory, "worker", name)
 
@@ -183,7 +183,7 @@ def test_with_the_certificate_of_a_role_nothing_else_is_granted(running: Job) ->
 def greet(directory: JobDirectory, shown: str, name: str) -> str:
     """What a session ends with in which `name` says Hello."""
     channel = channels.open_channel(
-        channels.master_address(directory), directory.identity(directory.load_spec(), shown)
+        channels.master_address(directory), directory.tls_credentials(directory.load_spec(), shown)
     )
     hello = iter([pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))])
     metadata = security.call_metadata(directory.load_token(), RUN)
@@ -203,10 +203,10 @@ def test_it_is_renewed_at_half_of_its_life_with_the_one_it_has(running: Job) -> 
     first = own.read_text()
     (directory.certificates / "worker.pem").unlink()  # of its role: not needed any more
 
-    issuer.renew(now + 0.49 * DAY_S)
+    issuer.renew_due(now + 0.49 * DAY_S)
     assert own.read_text() == first
     running.clock.advance(0.5 * DAY_S)
-    issuer.renew(running.clock.now())
+    issuer.renew_due(running.clock.now())
 
     assert own.read_text() != first
     assert abs(expires_at(own.read_bytes()) - now - 1.5 * DAY_S) < 1.0

@@ -40,8 +40,8 @@ def test_of_two_jobs_that_do_not_fit_the_second_waits_for_the_first_in_gangs_onl
     assert second.spans[0][0] < known(first.ended_at), "it had a worker before"
     assert known(second.waited_s) < known(gang.runs["second"].waited_s)
     for course in (gang, elastic):
-        assert all(known(run.ran_after_s) > known(run.waited_s) for run in course.runs.values())
-        assert 0 < course.utilisation <= 1
+        assert all(known(run.start_delay_s) > known(run.waited_s) for run in course.runs.values())
+        assert 0 < course.utilization <= 1
 
 
 def test_a_service_gets_its_slots_from_a_training_that_never_stops() -> None:
@@ -51,7 +51,7 @@ def test_a_service_gets_its_slots_from_a_training_that_never_stops() -> None:
 
         changes = sorted({at for run in course.runs.values() for start, end, _ in run.spans for at in (start, end)})
         assert known(training.ended_at) == changes[-1] == course.end_s
-        has = course.at(["training"], [at for at in changes[:-1] if at >= training.spans[0][0]])
+        has = course.devices_at(["training"], [at for at in changes[:-1] if at >= training.spans[0][0]])
         assert min(has) >= 1, "it never stops"
         assert max(has) == 2, "it has all while nobody else wants them"
-        assert max(course.at(["training", "service"], changes)) <= 2, "nobody has what another has"
+        assert max(course.devices_at(["training", "service"], changes)) <= 2, "nobody has what another has"

@@ -21,6 +21,6 @@ def test_a_vocabulary_larger_than_memory_is_counted_on_disk(tmp_path: Path) -> N
     found = analyze(AnalysisSource(str(path), memory="100MB", temporary=tmp_path), AnalysisOptions(), "label")
 
     assert found.rows == DISTINCT + 2
-    assert found.of("page").distinct == DISTINCT + 1
-    assert found.of("page").values == ("often",)
+    assert found.column("page").distinct == DISTINCT + 1
+    assert found.column("page").values == ("often",)
     assert [entry.name for entry in tmp_path.iterdir()] == ["clicks.csv"]

@@ -122,7 +122,7 @@ def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jo
     job = jobs.train("hidden", 1, slow=True)
     members = job.wait_members(1, step=2)
     job.kill_launcher_and_master()
-    previous = job.directory.create_again(job.directory.load_spec())
+    previous = job.directory.create_next_run(job.directory.load_spec())
 
     launcher = processes.start_launcher(job.directory, attached_fd=None)  # nobody looks for anybody
 

@@ -157,7 +157,7 @@ def test_the_reason_that_a_replica_leaves_behind_is_told(job: Job) -> None:
     job.start()
     master = job.master()
     master.next()
-    reason = job.directory.exit_reason("worker-0")
+    reason = job.directory.exit_reason_file("worker-0")
 
     master.launch("worker-0", f"open({str(reason)!r}, 'w').write('thread server failed'); raise SystemExit(1)")
 
@@ -172,7 +172,7 @@ def test_a_replica_sees_its_environment_and_writes_to_its_own_log(job: Job) -> N
     master.launch("worker-0", "import os; print('i am', os.environ['WHO'])")
     master.next()
 
-    assert job.directory.log("worker-0").read_text() == "i am worker-0\n"
+    assert job.directory.log_file("worker-0").read_text() == "i am worker-0\n"
 
 
 def test_what_cannot_be_executed_ends_with_127_and_a_line_in_its_log(job: Job) -> None:
@@ -183,7 +183,7 @@ def test_what_cannot_be_executed_ends_with_127_and_a_line_in_its_log(job: Job) -
     master.send(wire.launch_command(Replica("worker-0", "worker", ("/no/such/program",), {})))
 
     assert master.next()["code"] == 127
-    assert "cannot start worker-0: /no/such/program: No such file" in job.directory.log("worker-0").read_text()
+    assert "cannot start worker-0: /no/such/program: No such file" in job.directory.log_file("worker-0").read_text()
 
 
 def test_a_replica_inherits_no_descriptor_of_launcher_or_master(job: Job) -> None:
@@ -196,7 +196,7 @@ def test_a_replica_inherits_no_descriptor_of_launcher_or_master(job: Job) -> Non
     master.next()
 
     # The fourth is the one that reads the folder.
-    assert job.directory.log("worker-1").read_text() == "[0, 1, 2, 3]\n"
+    assert job.directory.log_file("worker-1").read_text() == "[0, 1, 2, 3]\n"
 
 
 def test_a_replica_is_in_a_session_of_its_own_so_that_ctrl_c_passes_it_by(job: Job) -> None:
@@ -257,7 +257,7 @@ def test_a_launcher_without_descriptors_starts_the_master_when_it_has_some_again
     resource.prlimit(job.launcher, resource.RLIMIT_NOFILE, (3, before[1]))
 
     os.kill(first.pid, signal.SIGKILL)
-    log = job.directory.log("launcher")
+    log = job.directory.log_file("launcher")
     until(
         "no master can be started",
         lambda: "no master can be started now" in log.read_text(),

@@ -213,10 +213,10 @@ def test_a_new_share_keeps_what_was_read_ahead_for_it(tmp_path: Path) -> None:
     try:
         for step in range(plan.total_steps):
             share = shares.get(step, share)
-            feed.expect(step, share)
+            feed.prefetch(step, share)
             for rank in range(share.first, share.stop):
-                batch = feed.batch(step, rank)
-                assert batch is not None and batch.value == plan.slice_of(step, rank).tolist()
+                batch = feed.read_batch(step, rank)
+                assert batch is not None and batch.value == plan.rank_slice(step, rank).tolist()
                 taken += batch.size
     finally:
         feed.close()

@@ -176,7 +176,7 @@ def test_a_worker_of_an_earlier_run_is_refused_and_told_to_end(
     directory: JobDirectory, launcher: FakeLauncher, client: MasterClient
 ) -> None:
     client.status()
-    late = FakeWorker(directory, "worker-0", run=directory.run + 1)
+    late = FakeWorker(directory, "worker-0", run=directory.run_number + 1)
     try:
         wait_until(lambda: late.run_over is not None, "it is refused")
     finally:
@@ -184,7 +184,7 @@ def test_a_worker_of_an_earlier_run_is_refused_and_told_to_end(
 
     assert "the job is in run 1, and this process is of another: it is to end" in str(late.run_over)
     assert late.heard == []
-    with MasterClient.connect(directory, PATIENCE_S, directory.run + 1) as taker, pytest.raises(RunSuperseded):
+    with MasterClient.connect(directory, PATIENCE_S, directory.run_number + 1) as taker, pytest.raises(RunSuperseded):
         taker.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
     with MasterClient.connect(directory, PATIENCE_S) as nobody, pytest.raises(RunSuperseded):
         nobody.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
@@ -235,7 +235,7 @@ def test_leases_are_never_doubled_though_the_master_is_killed_again_and_again(tm
 
 
 def _take_all(directory: JobDirectory, name: str, done: list[int]) -> None:
-    with MasterClient.connect(directory, PATIENCE_S, directory.run) as client:
+    with MasterClient.connect(directory, PATIENCE_S, directory.run_number) as client:
         request, reports = 0, list[pb.LeaseReport]()
         while not directory.result.exists():
             request += 1

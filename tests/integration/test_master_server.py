@@ -18,7 +18,7 @@ def test_a_server_that_nobody_stopped_and_that_serves_no_more_is_an_error() -> N
         service = cast("MasterService", _Service())
         server = MasterServer(service, JobSpec(name="job", model=ModelSpec(definition="a.b")), "token", 1, None)
         await server.start()
-        waiting = asyncio.create_task(server.wait_failed())
+        waiting = asyncio.create_task(server.wait_for_failure())
         await asyncio.sleep(0)
         assert not waiting.done()
         await server.stop(0.0)  # as if grpc had done so

@@ -29,7 +29,7 @@ def engine(endpoint: str) -> MaxComputeEngine:
 
 
 def test_the_client_counts_once_sums_up_and_cleans_up(tmp_path: Path) -> None:
-    question = AnalysisOptions(least_count=1)
+    question = AnalysisOptions(min_count=1)
     path = tmp_path / "clicks.parquet"
     columns = {"label": ["0", "1", "0", "1"], "city": ["Rome", "Oslo", "Rome", None]}
     parquet.write_table(pa.table(columns), path)

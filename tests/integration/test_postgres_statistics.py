@@ -18,7 +18,7 @@ from elasticdl.features.statistics import ColumnKind
 from tests.postgres import PASSWORD, USER, server
 from tests.unit.features import oracle, tables
 
-QUESTION = AnalysisOptions(least_count=1, steps=20, most_values=5)
+QUESTION = AnalysisOptions(min_count=1, quantile_steps=20, max_values=5)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_postgresql_agrees_with_numpy(host: str, columns: list[list[str | None]]
     assert list(found.columns) == names
     assert found.rows == len(columns[0])
     for name, values in zip(names, columns, strict=True):
-        oracle.close(found.of(name), oracle.expected(values, QUESTION))
+        oracle.close(found.column(name), oracle.expected(values, QUESTION))
 
 
 def test_columns_with_types_have_their_kinds(host: str) -> None:
@@ -93,14 +93,14 @@ def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str)
     assert abs(table.rows - 1000) < 140
     assert abs(view.rows - 1000) < 140
     assert table.sampled == 0.25
-    assert not table.of("x").is_distinct_exact
+    assert not table.column("x").is_distinct_exact
 
 
 def test_the_first_rows_are_those_of_the_key_as_in_training(host: str) -> None:
     put(host, ["id", "x"], ["int PRIMARY KEY", "int"], [(9 - value, value) for value in range(10)])
-    first = AnalysisOptions(most_rows=4)
+    first = AnalysisOptions(max_rows=4)
 
-    assert analysis.analyze(analysis.AnalysisSource(uri(host)), first).of("x").minimum == 6  # stored last
+    assert analysis.analyze(analysis.AnalysisSource(uri(host)), first).column("x").minimum == 6  # stored last
 
     put(host, ["x"], ["int"], [(value,) for value in range(10)])
     assert analysis.analyze(analysis.AnalysisSource(uri(host)), first).rows == 4  # no key: any four

@@ -148,7 +148,7 @@ def test_jobs_go_on_without_the_scheduler_and_the_next_one_finds_them(
     third = jobs.train("third", 1, *QUEUED, "--max_workers", "1")
     assert third.document()["phase"] == "waiting"
     assert "no scheduler runs" in third.document()["reason"]
-    assert scheduler.queue.names() == ["first", "second", "third"]
+    assert scheduler.queue.job_names() == ["first", "second", "third"]
     scheduler.start(3)
     after = second.wait_members(2)
     second.hurry()

@@ -60,7 +60,7 @@ def pulse(clock: Clock) -> Iterator[SchedulerHealth]:
     made, loop = SchedulerHealth(clock=clock), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    beating = asyncio.run_coroutine_threadsafe(made.heart.run(), loop)
+    beating = asyncio.run_coroutine_threadsafe(made.heartbeat.run(), loop)
     yield made
     beating.cancel()
     loop.call_soon_threadsafe(loop.stop)
@@ -70,7 +70,7 @@ def pulse(clock: Clock) -> Iterator[SchedulerHealth]:
 
 @pytest.fixture
 def ask(pulse: SchedulerHealth) -> Iterator[Ask]:
-    probes = ProbeServer(0, pulse.answer)
+    probes = ProbeServer(0, pulse.answer_probe)
     yield lambda path: probing.ask(probes.port, path, 20.0)
     probes.close()
 

@@ -254,7 +254,7 @@ def test_a_master_that_runs_out_of_descriptors_goes_on_and_answers_again_afterwa
 
 
 def test_metrics_with_a_token_are_for_those_who_show_it() -> None:
-    server = PrometheusMetrics("job").serve("127.0.0.1", 0, "secret")
+    server = PrometheusMetrics("job").start_server("127.0.0.1", 0, "secret")
     url = f"http://127.0.0.1:{server.port}/metrics"
 
     with closing(server):

@@ -238,10 +238,10 @@ def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(
     status = job.wait(lambda s: [ps.slots for ps in s.ps] == [512, 512], "both hold slots")
 
     assert mode(keys) == 0o600
-    for known, is_answered in ((find_keys(job.directory.root), True), (None, False), (CurveKeys.make(), False)):
+    for known, is_answered in ((find_keys(job.directory.root), True), (None, False), (CurveKeys.generate(), False)):
         lines = PsConnections({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, known)
         try:
-            lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
+            lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
         except PsUnreachable:
             assert not is_answered
         else:
@@ -287,7 +287,7 @@ def test_with_tls_alone_each_replica_has_a_role_and_speaks_for_no_other(jobs: Jo
 def greeted(directory: JobDirectory, name: str) -> str:
     """What a stream to the master ends with that says Hello as `name` and shows the certificate of "client"."""
     address = channels.master_address(directory)
-    channel = channels.open_channel(address, directory.identity(directory.load_spec(), "client"))
+    channel = channels.open_channel(address, directory.tls_credentials(directory.load_spec(), "client"))
     hello = pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))
     metadata = security.call_metadata(directory.load_token(), run=1)
     stream = methods.SESSION.bind(channel)(iter([hello]), metadata=metadata, timeout=9)
@@ -320,7 +320,7 @@ def test_another_job_of_the_same_name_is_refused_and_so_is_a_worker_that_plays_t
 @contextmanager
 def serving(directory: JobDirectory) -> Iterator[None]:
     """A server with what the directory has as a master's certificate, announced as the job's master."""
-    identity = directory.identity(directory.load_spec(), "master")
+    identity = directory.tls_credentials(directory.load_spec(), "master")
     server = grpc.server(ThreadPoolExecutor(1))
     credentials = security.server_credentials(identity)
     assert credentials is not None

@@ -145,7 +145,7 @@ def test_a_ps_ends_with_any_of_its_threads(directory: JobDirectory, thread: str)
     done = run_replica(env.to_environ(), "elasticdl.ps")
 
     assert done.returncode == vital.EXIT_CODE
-    assert f"thread {thread} failed: InjectedFault" in vital.read_exit_reason(directory.exit_reason("ps-0"))
+    assert f"thread {thread} failed: InjectedFault" in vital.read_exit_reason(directory.exit_reason_file("ps-0"))
 
 
 @pytest.mark.parametrize("thread", ["elasticdl-session", "door", "elasticdl-signals"])
@@ -155,7 +155,7 @@ def test_a_worker_ends_with_any_of_its_threads(directory: JobDirectory, thread: 
     done = run_replica(env.to_environ(), "elasticdl.worker")
 
     assert done.returncode == vital.EXIT_CODE
-    assert f"thread {thread} failed: InjectedFault" in vital.read_exit_reason(directory.exit_reason("worker-0"))
+    assert f"thread {thread} failed: InjectedFault" in vital.read_exit_reason(directory.exit_reason_file("worker-0"))
 
 
 @pytest.mark.parametrize(

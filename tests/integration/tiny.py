@@ -75,7 +75,7 @@ def _deafen(deaf: Path) -> None:
 
     It trains as well as any other.
     """
-    hand_over, kept = StateDonor.open, list[socket.socket]()
+    hand_over, kept = StateDonor.start_transfer, list[socket.socket]()
 
     def open_or_not(donor: StateDonor, worker: str, connection: socket.socket) -> None:
         name, _, how = deaf.read_text().partition(" ") if deaf.exists() else ("", "", "")
@@ -86,7 +86,7 @@ def _deafen(deaf: Path) -> None:
         else:
             kept.append(connection)
 
-    StateDonor.open = open_or_not  # type: ignore[method-assign]
+    StateDonor.start_transfer = open_or_not  # type: ignore[method-assign]
 
 
 def no_module() -> Any:

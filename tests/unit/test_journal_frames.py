@@ -21,17 +21,17 @@ writes = st.lists(st.lists(records, min_size=1, max_size=3), max_size=6)
 def stream_of(writes: list[list[bytes]]) -> tuple[bytes, list[int]]:
     """The stream, and where each of its writes ends, the beginning first."""
     encoder = FrameEncoder(JournalWriterInfo(run=3))
-    stream = encoder.begin()
+    stream = encoder.begin_stream()
     ends = [len(stream)]
     for write in writes:
-        stream += encoder.encode(write)
+        stream += encoder.encode_records(write)
         ends.append(len(stream))
     return stream, ends
 
 
 def read(stream: bytes, *, can_be_torn: bool = True) -> tuple[list[bytes], FrameDecoder]:
     decoder = FrameDecoder(io.BytesIO(stream).read, len(stream), can_be_torn=can_be_torn)
-    return list(decoder.records()), decoder
+    return list(decoder.read_records()), decoder
 
 
 def records_until(writes: list[list[bytes]], ends: list[int], size: int) -> list[bytes]:
@@ -45,7 +45,7 @@ def test_what_was_written_is_read(writes: list[list[bytes]]) -> None:
     found, decoder = read(stream)
 
     assert found == [record for write in writes for record in write]
-    assert (decoder.at, decoder.torn_bytes, decoder.writer) == (len(stream), 0, JournalWriterInfo(run=3))
+    assert (decoder.offset, decoder.torn_bytes, decoder.writer) == (len(stream), 0, JournalWriterInfo(run=3))
 
 
 @given(writes, st.data())
@@ -78,8 +78,8 @@ def test_an_end_that_is_missing_is_torn_back_to_the_last_whole_write(
     found, decoder = read(stream[:size])
 
     assert found == records_until(writes, ends, size)
-    assert decoder.at == max(end for end in ends if end <= size)
-    assert decoder.torn_bytes == size - decoder.at
+    assert decoder.offset == max(end for end in ends if end <= size)
+    assert decoder.torn_bytes == size - decoder.offset
 
 
 @given(writes, st.data())
@@ -116,7 +116,7 @@ def test_sectors_of_the_last_write_that_never_reached_the_disk_are_a_torn_end(
     found, decoder = read(bytes(content))
 
     assert found == records_until(writes, ends, start)
-    assert decoder.at == start
+    assert decoder.offset == start
 
 
 @given(writes.filter(lambda writes: len(writes) > 1), st.data())
@@ -142,8 +142,8 @@ def test_a_write_that_is_missing_doubled_or_moved_is_refused(writes: list[list[b
 def test_who_goes_on_with_a_journal_continues_its_stream(parts: list[list[list[bytes]]]) -> None:
     stream, _ = stream_of(parts[0])
     for run, part in enumerate(parts[1:], start=4):
-        encoder = read(stream)[1].encoder(JournalWriterInfo(run=run))
-        stream += encoder.introduce() + b"".join(encoder.encode(write) for write in part)
+        encoder = read(stream)[1].continue_writing(JournalWriterInfo(run=run))
+        stream += encoder.encode_writer() + b"".join(encoder.encode_records(write) for write in part)
 
     found, decoder = read(stream)
 
@@ -155,7 +155,7 @@ def test_a_stream_of_a_later_format_names_who_wrote_it() -> None:
     encoder = FrameEncoder(JournalWriterInfo(run=1, version="9.1.0", format=FORMAT + 1))
 
     with pytest.raises(JournalUnreadable, match=r"written by ElasticDL 9\.1\.0, in format 3; this version reads"):
-        read(encoder.begin() + encoder.encode([b"[1]"]))
+        read(encoder.begin_stream() + encoder.encode_records([b"[1]"]))
 
 
 def test_a_journal_of_the_format_before_is_recognised() -> None:

@@ -22,7 +22,7 @@ def identity(
     place.mkdir(exist_ok=True)
     (place / "authority.pem").write_text(authority.pem)
     own = place / f"{replica}.pem"
-    own.write_text(authority.issue(Role.of(replica), replica, now, life_s=3600))
+    own.write_text(authority.issue(Role.from_replica(replica), replica, now, life_s=3600))
     return TlsCredentials(place / "authority.pem", own, own, authority.job)
 
 
@@ -42,7 +42,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSL
 
 
 def test_both_ends_know_each_other_by_role(tmp_path: Path) -> None:
-    authority = CertificateAuthority.make("mnist", NOW)
+    authority = CertificateAuthority.create("mnist", NOW)
     ps, worker = identity(tmp_path, authority, "ps-0"), identity(tmp_path, authority, "worker-3")
 
     at_ps, at_worker = shake_hands(ps.server_context(), worker.client_context())
@@ -54,7 +54,7 @@ def test_both_ends_know_each_other_by_role(tmp_path: Path) -> None:
 
 
 def test_a_worker_cannot_speak_as_another_role(tmp_path: Path) -> None:
-    authority = CertificateAuthority.make("mnist", NOW)
+    authority = CertificateAuthority.create("mnist", NOW)
     ps, worker = identity(tmp_path, authority, "ps-0"), identity(tmp_path, authority, "worker-3")
     at_ps, _ = shake_hands(ps.server_context(), worker.client_context())
 
@@ -63,8 +63,8 @@ def test_a_worker_cannot_speak_as_another_role(tmp_path: Path) -> None:
 
 
 def test_another_jobs_authority_is_refused_even_under_the_same_name(tmp_path: Path) -> None:
-    ours = identity(tmp_path / "ours", CertificateAuthority.make("mnist", NOW), "worker-0")
-    theirs = identity(tmp_path / "theirs", CertificateAuthority.make("mnist", NOW), "worker-1")
+    ours = identity(tmp_path / "ours", CertificateAuthority.create("mnist", NOW), "worker-0")
+    theirs = identity(tmp_path / "theirs", CertificateAuthority.create("mnist", NOW), "worker-1")
 
     with pytest.raises(ssl.SSLError):
         shake_hands(ours.server_context(), theirs.client_context())
@@ -73,7 +73,7 @@ def test_another_jobs_authority_is_refused_even_under_the_same_name(tmp_path: Pa
 
 
 def test_who_shows_no_certificate_is_refused(tmp_path: Path) -> None:
-    ours = identity(tmp_path, CertificateAuthority.make("mnist", NOW), "worker-0")
+    ours = identity(tmp_path, CertificateAuthority.create("mnist", NOW), "worker-0")
     stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
 
@@ -82,7 +82,7 @@ def test_who_shows_no_certificate_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_has_expired_is_refused_and_the_next_one_is_read(tmp_path: Path) -> None:
-    authority = CertificateAuthority.make("mnist", NOW - datetime.timedelta(days=9))
+    authority = CertificateAuthority.create("mnist", NOW - datetime.timedelta(days=9))
     master = identity(tmp_path, authority, "master")
     worker = identity(tmp_path, authority, "worker-0", now=NOW - datetime.timedelta(hours=2))
     with pytest.raises(ssl.SSLError, match="expired"):
@@ -94,13 +94,13 @@ def test_a_certificate_that_has_expired_is_refused_and_the_next_one_is_read(tmp_
 
 
 def test_a_replica_is_no_authority(tmp_path: Path) -> None:
-    authority = CertificateAuthority.make("mnist", NOW)
+    authority = CertificateAuthority.create("mnist", NOW)
     pem = authority.issue(Role.WORKER, "worker-0", NOW, life_s=3600)
     key, certificate = pem[: pem.index("-----BEGIN CERT")], pem[pem.index("-----BEGIN CERT") :]
     usurper = CertificateAuthority(
         "mnist",
-        CertificateAuthority.read(certificate, key).certificate,
-        CertificateAuthority.read(certificate, key).key,
+        CertificateAuthority.from_pem(certificate, key).certificate,
+        CertificateAuthority.from_pem(certificate, key).key,
     )
     master, forged = identity(tmp_path, authority, "master"), identity(tmp_path / "forged", usurper, "master")
     (tmp_path / "forged" / "authority.pem").write_text(authority.pem)
@@ -110,7 +110,7 @@ def test_a_replica_is_no_authority(tmp_path: Path) -> None:
 
 
 def test_files_of_a_person_have_no_roles(tmp_path: Path) -> None:
-    authority = CertificateAuthority.make("anybody", NOW)
+    authority = CertificateAuthority.create("anybody", NOW)
     own = identity(tmp_path, authority, "client")
     given = TlsCredentials(own.authority, own.certificate, own.key)
     at_server, _ = shake_hands(given.server_context(), given.client_context())
@@ -119,7 +119,7 @@ def test_files_of_a_person_have_no_roles(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
-    own = identity(tmp_path, CertificateAuthority.make("mnist", NOW), "worker-0")
+    own = identity(tmp_path, CertificateAuthority.create("mnist", NOW), "worker-0")
     own.certificate.write_text("nothing")
 
     with pytest.raises(SpecError, match=r"worker-0\.pem .*no certificate and its key"):
@@ -138,17 +138,17 @@ def test_what_is_no_name_of_a_replica_is_nobody(uri: str) -> None:
 @pytest.mark.parametrize("replica", ["worker-x", "ps-", "master-0", "client-1", "king", ""])
 def test_only_replicas_have_a_role(replica: str) -> None:
     with pytest.raises(ValueError, match=r"expected worker-N|is not a valid"):
-        Role.of(replica)
+        Role.from_replica(replica)
 
 
 def test_an_authority_is_read_back(tmp_path: Path) -> None:
-    authority = CertificateAuthority.make("mnist", NOW)
+    authority = CertificateAuthority.create("mnist", NOW)
 
-    again = CertificateAuthority.read(authority.pem, authority.key_pem)
+    again = CertificateAuthority.from_pem(authority.pem, authority.key_pem)
 
     assert (again.job, again.pem) == ("mnist", authority.pem)
     with pytest.raises(ValueError, match="key of this authority"):
-        CertificateAuthority.read(authority.pem, CertificateAuthority.make("other", NOW).key_pem)
+        CertificateAuthority.from_pem(authority.pem, CertificateAuthority.create("other", NOW).key_pem)
 
 
 NAMES = ("worker-1", "worker-2", "worker", "ps-1", "ps", "master", "client")
@@ -163,7 +163,7 @@ def test_a_certificate_speaks_for_its_replica_and_that_of_a_role_for_nobody() ->
 
 def test_a_replica_may_enroll_under_its_own_name_and_a_role_under_any_of_its_replicas() -> None:
     def enrolled(role: Role, name: str) -> list[str]:
-        return [replica for replica in NAMES if PeerIdentity("mnist", role, name).may_enroll(replica)]
+        return [replica for replica in NAMES if PeerIdentity("mnist", role, name).can_enroll(replica)]
 
     assert enrolled(Role.WORKER, "worker-1") == ["worker-1"]
     assert enrolled(Role.WORKER, "worker") == ["worker-1", "worker-2"]

@@ -36,13 +36,13 @@ def attach_terminal(watched: WatchedJob, console: Console, launcher_pid: int | N
     with _signals_as_events(news), JobScreen.open(console) as screen:
         watch.start_watching(watched, news, STATUS_HZ)
         code = show_until_over(watched, news, screen, launcher_pid, prints)
-        for line in prints.lines(time.monotonic(), is_last=True):
-            screen.show_printed(line)
+        for line in prints.read_new_lines(time.monotonic(), is_last=True):
+            screen.show_output_line(line)
     if code == EXIT_INTERRUPTED and not watched.directory.result.exists():
         console.print(watched.kill(), highlight=False, markup=False, soft_wrap=True)
         return EXIT_INTERRUPTED
     _await_launcher_exit(launcher_pid)
-    watched.finish(console)
+    watched.show_summary(console)
     return code
 
 
@@ -59,28 +59,28 @@ def show_until_over(
     was_there = False
     while True:
         item = _next_event(news)
-        for line in prints.lines(time.monotonic()):
-            screen.show_printed(line)
+        for line in prints.read_new_lines(time.monotonic()):
+            screen.show_output_line(line)
         match item:
             case watch.StatusChanged(status):
                 was_there = True
-                for line in prints.follow(status, time.monotonic()):
-                    screen.show_printed(line)
+                for line in prints.update_first_worker(status, time.monotonic()):
+                    screen.show_output_line(line)
                 screen.show(status, time.time())
             case watch.MasterUnresponsive(why):
                 if launcher_pid is not None and _has_exited(launcher_pid) and not directory.result.exists():
-                    raise ElasticDLError(f"the launcher ended at once; see {directory.log('launcher')}")
-                screen.say_away(was_there or watched.has_started(), why)
+                    raise ElasticDLError(f"the launcher ended at once; see {directory.log_file('launcher')}")
+                screen.show_master_away(was_there or watched.has_started(), why)
             case watch.WatchEnded(problem):
                 result = read_json(directory.result)
                 if result is None:
-                    raise ElasticDLError(f"lost sight of the job: {problem}; see {watched.logs()}")
+                    raise ElasticDLError(f"lost sight of the job: {problem}; see {watched.logs_hint()}")
                 return int(result.get("exit_code", 1))
             case watch.SignalReceived(number):
                 interrupts += number == signal.SIGINT
                 if interrupts > 1:
                     return EXIT_INTERRUPTED
-                screen.say(_STOPPING_NOTICE)
+                screen.show_notice(_STOPPING_NOTICE)
                 threading.Thread(target=_request_stop, args=(directory, screen, number), daemon=True).start()
 
 
@@ -99,7 +99,7 @@ def _request_stop(directory: JobDirectory, screen: JobScreen, number: int) -> No
         with MasterClient.connect(directory, timeout_s=30.0) as client:
             client.stop(at_once=False, reason=f"{signal.Signals(number).name} at the command line")
     except ElasticDLError as exc:
-        screen.say(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
+        screen.show_notice(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
 
 
 def kill_job(directory: JobDirectory, reason: str = "killed at once by the person") -> None:

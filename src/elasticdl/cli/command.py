@@ -76,35 +76,37 @@ class JobOption(click.Option):
         self,
         *declarations: Any,
         section: str = "",
-        words: tuple[str, ...] = (),
-        may_be_bare: bool = False,
+        flag_values: tuple[str, ...] = (),
+        is_value_optional: bool = False,
         **attributes: Any,
     ) -> None:
         super().__init__(*declarations, **attributes)
         self.section = section
-        self.words = words
-        self.may_be_bare = may_be_bare
+        self.words = flag_values
+        self.may_be_bare = is_value_optional
 
 
 class Command(click.Command):
     """A command whose help has sections and shows its examples as written."""
 
-    def __init__(self, *arguments: Any, examples: str = "", first: tuple[str, ...] = (), **attributes: Any) -> None:
+    def __init__(
+        self, *arguments: Any, examples: str = "", first_options: tuple[str, ...] = (), **attributes: Any
+    ) -> None:
         """`first` names the options that a beginner needs: they open the help, after the examples."""
         super().__init__(*arguments, **attributes)
         self.examples = examples
-        self.first = first
+        self.first = first_options
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = self._without_bare(ctx, args)
+        given = self._fill_bare_options(ctx, args)
         try:
             return super().parse_args(ctx, list(given))
         except click.NoSuchOption as exc:
-            raise click.UsageError(self._refuse(ctx, given, exc.option_name), ctx) from exc
+            raise click.UsageError(self._unknown_options_message(ctx, given, exc.option_name), ctx) from exc
         except click.BadOptionUsage as exc:
-            return self._parse_worded(ctx, given, exc)
+            return self._parse_flag_values(ctx, given, exc)
 
-    def _without_bare(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def _fill_bare_options(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give an option that stands bare the value "", where no name follows: a file or another option is none."""
         known = {normalize_flag(flag): param for param in self.get_params(ctx) for flag in _long_flags(param)}
         given, place = list(args), 0
@@ -122,7 +124,7 @@ class Command(click.Command):
             place += 2 if has_value else 1
         return given
 
-    def _parse_worded(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
+    def _parse_flag_values(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
         """Parse again where a flag was given a word: click has flags and values, but no `--flag` or `--flag=word`."""
         for option in self.get_params(ctx):
             if not isinstance(option, JobOption) or not option.words or error.option_name not in option.opts:
@@ -138,14 +140,14 @@ class Command(click.Command):
                     return rest
         raise error
 
-    def _refuse(self, ctx: click.Context, args: list[str], first: str) -> str:
+    def _unknown_options_message(self, ctx: click.Context, args: list[str], first: str) -> str:
         """A line for each option that does not exist; `first` is the one that click came across."""
-        refusals = [self._refusal(ctx, flag) for flag in self._unknown(ctx, args) or [first]]
+        refusals = [self._unknown_option_message(ctx, flag) for flag in self._unknown_options(ctx, args) or [first]]
         if len(refusals) == 1:
             return refusals[0]
         return f"{len(refusals)} options are wrong:" + "".join(f"\n  {refusal}" for refusal in refusals)
 
-    def _unknown(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def _unknown_options(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The options among `args` that this command does not have, each once."""
         known = {
             normalize_flag(flag): param
@@ -171,7 +173,7 @@ class Command(click.Command):
             waits_for_value = not equals and not is_switch
         return list(unknown)
 
-    def _refusal(self, ctx: click.Context, flag: str) -> str:
+    def _unknown_option_message(self, ctx: click.Context, flag: str) -> str:
         if not flag.startswith("--"):
             return f"no such option {flag}; see `{ctx.command_path} --help`"
         name = flag.lstrip("-").replace("-", "_")
@@ -196,7 +198,7 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {FIRST_SECTION: []}
-        for param in sorted(self.get_params(ctx), key=self._place):
+        for param in sorted(self.get_params(ctx), key=self._help_order):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
                 section = param.section if isinstance(param, JobOption) else ""
@@ -207,7 +209,7 @@ class Command(click.Command):
                 with formatter.section(section):
                     formatter.write_dl(records, col_max=34)
 
-    def _place(self, param: click.Parameter) -> tuple[int, int]:
+    def _help_order(self, param: click.Parameter) -> tuple[int, int]:
         """Those to begin with in the order of `first`, then the others as declared, Kubernetes at the end."""
         if param.name in self.first:
             return 0, self.first.index(str(param.name))
@@ -248,15 +250,15 @@ def job_options(command: str) -> Callable[[Decorated], Decorated]:
 
 def _click_option(option: options.Option) -> Callable[[Decorated], Decorated]:
     common: dict[str, Any] = {"cls": JobOption, "section": option.section, "help": option.help, "default": None}
-    if option.form is OptionSyntax.SWITCH:
+    if option.syntax is OptionSyntax.SWITCH:
         return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)
-    if option.form is OptionSyntax.OPTIONAL:
+    if option.syntax is OptionSyntax.OPTIONAL:
         common["may_be_bare"] = True
     if option.path == "name":
         common["shell_complete"] = _complete_resumed_name
     flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]
     return click.option(
-        *flags, option.name, multiple=option.form is OptionSyntax.MAPPING, metavar=option.metavar, type=str, **common
+        *flags, option.name, multiple=option.syntax is OptionSyntax.MAPPING, metavar=option.metavar, type=str, **common
     )
 
 
@@ -274,15 +276,15 @@ def parse_options(values: dict[str, Any]) -> dict[str, Any]:
         option = options.find_option(name)
         if option is None or value is None or value == ():
             continue
-        if option.form is OptionSyntax.MAPPING:
+        if option.syntax is OptionSyntax.MAPPING:
             value = parse_mapping(value, option.flag)
-        elif option.form is OptionSyntax.LIST:
+        elif option.syntax is OptionSyntax.LIST:
             value = [item.strip() for item in value.split(",")]
-        elif option.form is OptionSyntax.PAIRS:
+        elif option.syntax is OptionSyntax.PAIRS:
             value = parse_pairs(value, option.flag)
-        elif option.form is OptionSyntax.VOLUMES:
+        elif option.syntax is OptionSyntax.VOLUMES:
             value = [parse_pairs(one, option.flag) for one in value.split(";") if one.strip()]
-        elif option.form is OptionSyntax.FILE:
+        elif option.syntax is OptionSyntax.FILE:
             value = read_yaml_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
         result[name] = value
     return result

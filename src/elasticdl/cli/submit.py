@@ -39,7 +39,7 @@ class SubmitOptions:
     priority: int | None = None  # in the queue of this machine
 
     @classmethod
-    def taken_from(cls, values: dict[str, Any]) -> SubmitOptions:
+    def pop_from(cls, values: dict[str, Any]) -> SubmitOptions:
         """Take the options of `submit_options` out of those given to a command."""
         dry_run = values.pop("dry_run")
         return cls(
@@ -78,7 +78,7 @@ def run_submit_verb(
     kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: dict[str, Any] | None = None
 ) -> int:
     """Run the described job; its exit code."""
-    manner = SubmitOptions.taken_from(values)
+    manner = SubmitOptions.pop_from(values)
     from elasticdl.ctr import config_job
 
     given = load.read_yaml_file(file) if file is not None else {}
@@ -176,7 +176,7 @@ def run_locally(spec: JobSpec, *, detach: bool) -> int:
         pid = processes.start_launcher(directory, attached_fd=reading)
         os.close(reading)
         had = history.read_earlier_run(directory) if spec.checkpoint.resume else None
-        about = f"job {spec.name} in {directory.root}{f', resumed {had.sentence()}' if had else ''}"
+        about = f"job {spec.name} in {directory.root}{f', resumed {had.describe()}' if had else ''}"
         console.print(about, highlight=False, markup=False, soft_wrap=True)
         return attach.attach_terminal(WatchedLocalJob(directory), console, pid)
     finally:

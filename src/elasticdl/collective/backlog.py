@@ -43,7 +43,7 @@ class Backlog:
         return not self.is_following and not self._frames
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """The bound of `unsent_bytes`, where no frame had to be taken whatever its size."""
         return self._image_bytes + self._update_bytes + self._slack_bytes
 
@@ -62,8 +62,8 @@ class Backlog:
         assert self.is_following, "an update that the newcomer could not apply"
         update = _Outgoing(pieces, is_image=False)
         self._update_bytes = max(self._update_bytes, update.unsent_bytes)
-        if self.unsent_bytes + update.unsent_bytes > self.most_bytes and not is_last:
-            self.start_over()
+        if self.unsent_bytes + update.unsent_bytes > self.max_bytes and not is_last:
+            self.restart()
             self.overtaken += 1
             return False
         self._append(update)
@@ -73,14 +73,14 @@ class Backlog:
         """Something small that belongs to no state."""
         self._append(_Outgoing(pieces, is_image=False))
 
-    def start_over(self) -> None:
+    def restart(self) -> None:
         """The updates that wait are of no use any more: an update was not put, only an image helps."""
         self.is_following = False
         kept = [frame for frame in self._frames if frame.is_begun or frame.is_image]
         self._frames = deque(kept)
         self.unsent_bytes = sum(frame.unsent_bytes for frame in kept)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Nothing will be sent any more."""
         self._frames.clear()
         self.unsent_bytes, self.is_following = 0, False
@@ -92,7 +92,7 @@ class Backlog:
         self._frames[0].is_begun = True
         return self._frames[0].pieces[0]
 
-    def sent(self, count: int) -> None:
+    def mark_sent(self, count: int) -> None:
         """So many bytes of `next_piece` are sent."""
         if not count or not self._frames:
             return  # dropped meanwhile

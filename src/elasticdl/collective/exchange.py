@@ -39,12 +39,12 @@ class GradientExchange:
     ) -> None:
         self.group = group
         self._gradients = gradients
-        nodes = [gradients.nodes(share) for share in shares]
+        nodes = [gradients.share_nodes(share) for share in shares]
         self._rows = [len(own) for own in nodes]
         is_swap = group.size <= 2 and max(self._rows) == 1
         self._is_plain = is_swap or (not ordered and isinstance(group, NcclGroup))
         rows = [node for own in nodes for node in own]
-        self._additions = tree.finish(rows) if ordered else [(0, row) for row in range(1, len(rows))]
+        self._additions = tree.plan_additions(rows) if ordered else [(0, row) for row in range(1, len(rows))]
         self._share = shares[group.rank]
         self._parts = _split_parts(gradients)
         self._part_of = [part for part, (_, _, count) in enumerate(self._parts) for _ in range(count)][::-1]
@@ -52,23 +52,23 @@ class GradientExchange:
         self._begun: list[StartedPart] = []
         self._failure: RoundBroken | None = None
 
-    def start(self) -> None:
+    def start_step(self) -> None:
         """A step begins."""
         self._missing = [count for _, _, count in self._parts]
         self._begun, self._failure = [], None
         overlaps = self.group.size > 1 and self._gradients.device == self.group.device
-        self._gradients.start(self._share, self._final if overlaps else None)
+        self._gradients.start_update(self._share, self._on_final_gradient if overlaps else None)
 
     def reduce(self) -> torch.Tensor:
         """The sum over all logical ranks, in a buffer of the gradients. Raises RoundBroken."""
-        sums = self._gradients.sums()
+        sums = self._gradients.node_sums()
         if self.group.size == 1:
             self.group.check()
             return sums[0]
         staged = [buffer.to(self.group.device) for buffer in sums]
         for start, stop, _ in self._parts[len(self._begun) :]:
-            self._begin(staged, start, stop)
-        self._begin(staged, self._gradients.elements, self._gradients.length)
+            self._start_part(staged, start, stop)
+        self._start_part(staged, self._gradients.elements, self._gradients.length)
         if self._failure is not None:
             raise self._failure
         for finish in [finish() for finish in self._begun]:
@@ -77,28 +77,28 @@ class GradientExchange:
             sums[0].copy_(staged[0])
         return sums[0]
 
-    def _final(self, index: int) -> None:
+    def _on_final_gradient(self, index: int) -> None:
         """Parameter `index` has its sum: begin the parts that are complete, in their order."""
         self._missing[self._part_of[index]] -= 1
         while self._failure is None and len(self._begun) < len(self._parts) and self._missing[len(self._begun)] == 0:
             start, stop, _ = self._parts[len(self._begun)]
             # The share is one node, the first sum: those behind it are added to it, and still there.
-            self._begin(self._gradients.sums()[:1], start, stop)
+            self._start_part(self._gradients.node_sums()[:1], start, stop)
 
-    def _begin(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> None:
+    def _start_part(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> None:
         if self._failure is not None:
             return
         try:
             if self._is_plain:
-                self._begun.append(self._begin_plain(sums[0][start:stop]))
+                self._begun.append(self._start_plain(sums[0][start:stop]))
             elif isinstance(self.group, NcclGroup):
-                self._begun.append(self._begin_packed_tree(self.group, sums, start, stop))
+                self._begun.append(self._start_packed_tree(self.group, sums, start, stop))
             else:
-                self._begun.append(self._begin_tree(sums, start, stop))
+                self._begun.append(self._start_tree(sums, start, stop))
         except RoundBroken as exc:
             self._failure = exc  # told by `reduce`: an error must not leave a backward pass half done
 
-    def _begin_plain(self, mine: torch.Tensor) -> StartedPart:
+    def _start_plain(self, mine: torch.Tensor) -> StartedPart:
         if isinstance(self.group, NcclGroup):
             work = self.group.start_allreduce(mine)
             return lambda: lambda: self.group.wait(work)
@@ -111,7 +111,7 @@ class GradientExchange:
 
         return lambda: add
 
-    def _begin_tree(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
+    def _start_tree(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
         """Chunk c of everyone's nodes goes to member c, which finishes it in place and hands it to all. No copies."""
         rank, others = self.group.rank, self.group.others
         cuts = [start + (stop - start) * member // self.group.size for member in range(self.group.size + 1)]
@@ -139,7 +139,7 @@ class GradientExchange:
 
         return finish
 
-    def _begin_packed_tree(self, group: NcclGroup, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
+    def _start_packed_tree(self, group: NcclGroup, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
         """The same in the collectives of NCCL, which want everything in one tensor, and chunks of one size."""
         size = group.size
         chunk = -(-(stop - start) // size)

@@ -96,9 +96,9 @@ class GradientBuffers:
         self._on_final: Callable[[int], None] | None = None
         self._partial = [_make_partial(parameter) for parameter in self.parameters] if warns else []
         for index, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._make_hook(index))  # type: ignore[no-untyped-call]
 
-    def start(self, share: RankRange, on_final: Callable[[int], None] | None = None) -> None:
+    def start_update(self, share: RankRange, on_final: Callable[[int], None] | None = None) -> None:
         """Forget the step so far. `on_final(i)` is called as soon as parameter i has its sum over the whole share.
 
         It is called where the share is one node only: else there is no one sum to wait for.
@@ -108,10 +108,10 @@ class GradientBuffers:
         self.touched = bytearray(len(self.parameters))
         self._is_computing = True
         if self._squares is not None:
-            self._squares.start()
-        self._on_final = on_final if len(self.nodes(share)) == 1 else None
+            self._squares.start_step()
+        self._on_final = on_final if len(self.share_nodes(share)) == 1 else None
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """The step broke off: what was begun with its buffers may still write to them, so they are given up."""
         self._stack, self._sums, self._free = [], [], []
         self._views.clear()
@@ -137,14 +137,14 @@ class GradientBuffers:
         for parameter, partial in zip(self.parameters, self._partial, strict=False):
             parameter.grad = partial
         if self._squares is not None:
-            self._squares.close(logical_rank, weight)
+            self._squares.close_rank(logical_rank, weight)
 
     def skip(self, logical_rank: int, *, is_first: bool = True, is_last: bool = True) -> None:
         """A pass of a logical rank without records: zeros, so that the tree keeps its shape."""
         self._open(logical_rank, is_first=is_first, is_last=is_last)
         self._close()
 
-    def sums(self) -> list[torch.Tensor]:
+    def node_sums(self) -> list[torch.Tensor]:
         """The values of this worker's nodes, in order; the tail of each is zeros until written."""
         return self._sums
 
@@ -155,8 +155,8 @@ class GradientBuffers:
         """The part of a buffer that holds gradients."""
         return buffer[: self.elements]
 
-    def nodes(self, share: RankRange) -> list[TreeNode]:
-        return self._tree.nodes(share) if self._ordered else [TreeNode(share.first, 1)]
+    def share_nodes(self, share: RankRange) -> list[TreeNode]:
+        return self._tree.cover(share) if self._ordered else [TreeNode(share.first, 1)]
 
     def install(self, buffer: torch.Tensor, touched: Sequence[bool] | None = None) -> None:
         """Let the optimizer see the reduced gradients in `buffer`.
@@ -185,7 +185,7 @@ class GradientBuffers:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def buffer(self) -> torch.Tensor:
+    def acquire(self) -> torch.Tensor:
         """A buffer to receive into; give it back with `release`."""
         if self._free:
             return self._free.pop()
@@ -196,7 +196,7 @@ class GradientBuffers:
 
     def _open(self, logical_rank: int, *, is_first: bool, is_last: bool) -> None:
         if is_first:
-            self._place(logical_rank, is_only=is_last)
+            self._push_leaf(logical_rank, is_only=is_last)
         else:
             self._adding = True
         completed = self._merges if is_last else 0
@@ -204,18 +204,18 @@ class GradientBuffers:
         self._is_last = is_last and logical_rank == self._share.stop - 1
         self._seen = bytearray(len(self.parameters))
 
-    def _place(self, logical_rank: int, *, is_only: bool) -> None:
-        leaf = self._tree.grown(TreeNode(logical_rank, 1))
+    def _push_leaf(self, logical_rank: int, *, is_only: bool) -> None:
+        leaf = self._tree.climb(TreeNode(logical_rank, 1))
         if self._ordered:
             # A right leaf is added onto its left sibling as it is computed, and so are the nodes this completes. One of
             # several passes is summed first: who has its sibling must not decide in which order.
-            is_right = bool(self._stack) and self._tree.merged(self._stack[-1], leaf) is not None
+            is_right = bool(self._stack) and self._tree.find_parent(self._stack[-1], leaf) is not None
             self._adding = is_only and is_right
             self._merges = push_node(self._tree, self._stack, leaf) - int(self._adding)
         else:
             self._adding, self._merges = bool(self._sums), 0
         if not self._adding:
-            fresh = self.buffer()
+            fresh = self.acquire()
             self.tail(fresh).zero_()
             self._sums.append(fresh)
 
@@ -224,21 +224,21 @@ class GradientBuffers:
             for index in [index for index, seen in enumerate(self._seen) if not seen]:
                 if not self._adding:
                     self._targets[0][index].zero_()
-                self._complete(index)
+                self._complete_parameter(index)
         completed = len(self._targets) - 1
         self._targets = []
         if completed:
             self._free += self._sums[-completed:]
             del self._sums[-completed:]
 
-    def _complete(self, index: int) -> None:
+    def _complete_parameter(self, index: int) -> None:
         """Parameter `index` has its sum of this rank: add it to the nodes that this completes."""
         for inner, outer in pairwise(self._targets):
             outer[index].add_(inner[index])
         if self._is_last and self._on_final is not None:
             self._on_final(index)
 
-    def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
+    def _make_hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def move(parameter: torch.Tensor) -> None:
             if not self._targets:
                 self._check_outside()
@@ -256,7 +256,7 @@ class GradientBuffers:
             else:
                 self._targets[0][index].copy_(gradient)
             self._seen[index] = self.touched[index] = 1
-            self._complete(index)
+            self._complete_parameter(index)
 
         return move
 

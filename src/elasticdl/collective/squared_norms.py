@@ -22,7 +22,7 @@ class SquaredNorms:
         self._elements = 0
         self._norms: list[torch.Tensor] = []
 
-    def start(self) -> None:
+    def start_step(self) -> None:
         """A step begins."""
         self.by_rank, self.parts = {}, 0
         self._waiting, self._elements, self._norms = [], 0, []
@@ -37,7 +37,7 @@ class SquaredNorms:
         if self._elements >= _BATCHED_ELEMENTS:
             self._take()
 
-    def close(self, logical_rank: int, weight: float) -> None:
+    def close_rank(self, logical_rank: int, weight: float) -> None:
         """The gradient is whole. It was scaled by `weight`, and stands for a gradient of its own."""
         self._take()
         if not self._norms:

@@ -81,15 +81,15 @@ class StateSender:
         return self._sent_to >= 0
 
     @property
-    def held_bytes(self) -> int:
+    def unsent_bytes(self) -> int:
         """What is not sent yet."""
         return self._backlog.unsent_bytes
 
-    def is_close(self, step: int, behind: int) -> bool:
+    def is_caught_up(self, step: int, behind: int) -> bool:
         """Whether the newcomer is at most `behind` updates behind `step`."""
         return self.is_following and self._acknowledged >= step - behind * self._stride
 
-    def give_image(self, image: CapturedState, position: int = -1) -> None:
+    def send_image(self, image: CapturedState, position: int = -1) -> None:
         """Only where `needs_image`. The tensors are released one by one as they are sent."""
         header = {"kind": "image", "step": image.step, "records": image.records, "meta": image.meta}
         pieces = frames.split_frame(Frame(header, image.tensors))
@@ -100,7 +100,7 @@ class StateSender:
             self._sent_to, self.position = image.step, position
         self._channel.wake()
 
-    def give_update(
+    def send_update(
         self,
         step: int,
         update: Mapping[str, Any],
@@ -127,10 +127,10 @@ class StateSender:
                 self.is_over = self._is_closed = True
         self._channel.wake()
 
-    def start_over(self) -> None:
+    def restart(self) -> None:
         """An update could not be given: only an image helps."""
         with self._lock:
-            self._backlog.start_over()
+            self._backlog.restart()
 
     def close(self) -> None:
         """Nothing more will be given; what was given is still sent."""
@@ -141,7 +141,7 @@ class StateSender:
         """End it now, and keep nothing for it."""
         self.is_over = True
         with self._lock:
-            self._backlog.drop()
+            self._backlog.discard()
         self._channel.abort()
 
     def wait(self, timeout_s: float) -> None:
@@ -163,7 +163,7 @@ class StateSender:
         finally:
             self.is_over = True
             with self._lock:
-                self._backlog.drop()
+                self._backlog.discard()
             self._channel.close()
             self._ended.set()
 
@@ -209,7 +209,7 @@ class StateSender:
             return 0
         count = self._channel.try_send(piece)
         with self._lock:
-            self._backlog.sent(count)
+            self._backlog.mark_sent(count)
         return count
 
     def _listen(self, received: bytearray) -> bool:

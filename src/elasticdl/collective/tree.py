@@ -37,33 +37,33 @@ class ReductionTree:
     def __init__(self, logical_ranks: int) -> None:
         self.logical_ranks = logical_ranks
 
-    def grown(self, node: TreeNode) -> TreeNode:
+    def climb(self, node: TreeNode) -> TreeNode:
         """The highest ancestor with the same value: climb while the right sibling has no ranks."""
         ranks = self.logical_ranks
         while node.size < ranks <= node.start + node.size and node.start % (2 * node.size) == 0:
             node = TreeNode(node.start, 2 * node.size)
         return node
 
-    def merged(self, left: TreeNode, right: TreeNode) -> TreeNode | None:
+    def find_parent(self, left: TreeNode, right: TreeNode) -> TreeNode | None:
         """The parent of two siblings, or None where they are none."""
         if left.size == right.size and left.start % (2 * left.size) == 0 and left.start + left.size == right.start:
-            return self.grown(TreeNode(left.start, 2 * left.size))
+            return self.climb(TreeNode(left.start, 2 * left.size))
         return None
 
-    def nodes(self, share: RankRange) -> list[TreeNode]:
+    def cover(self, share: RankRange) -> list[TreeNode]:
         """The fewest nodes that lie wholly inside a share, in order."""
         stack: list[TreeNode] = []
         for rank in range(share.first, share.stop):
-            push_node(self, stack, self.grown(TreeNode(rank, 1)))
+            push_node(self, stack, self.climb(TreeNode(rank, 1)))
         return stack
 
-    def finish(self, nodes: Sequence[TreeNode]) -> list[tuple[int, int]]:
+    def plan_additions(self, nodes: Sequence[TreeNode]) -> list[tuple[int, int]]:
         """How to finish the tree over all workers' nodes: additions `row[i] += row[j]`, in order, ending in row 0."""
         additions: list[tuple[int, int]] = []
         stack: list[tuple[TreeNode, int]] = []
         for row, node in enumerate(nodes):
             top, top_row = node, row
-            while stack and (parent := self.merged(stack[-1][0], top)):
+            while stack and (parent := self.find_parent(stack[-1][0], top)):
                 _, left_row = stack.pop()
                 additions.append((left_row, top_row))
                 top, top_row = parent, left_row
@@ -75,7 +75,7 @@ class ReductionTree:
 def push_node(tree: ReductionTree, stack: list[TreeNode], node: TreeNode) -> int:
     """Put a node on a worker's stack; returns how many merges it caused."""
     merges = 0
-    while stack and (parent := tree.merged(stack[-1], node)):
+    while stack and (parent := tree.find_parent(stack[-1], node)):
         stack.pop()
         node = parent
         merges += 1

@@ -61,7 +61,7 @@ def build_directory(
     """Make what is not there or no longer true; `say` hears of what a person should know."""
     check_model(config.model, f"{name}: model")
     directory.mkdir(parents=True, exist_ok=True)
-    source = _open_training_source(config, config.parts[0], directory)
+    source = _open_training_source(config, config.data_splits[0], directory)
     rows = len(source)
     statistics = _load_or_compute_statistics(config, directory, rows, say, progress)
     chosen = features_file.load_features_file(directory / FEATURES_FILE).override(config.features, f"{name}: features")
@@ -102,7 +102,9 @@ def _load_or_compute_statistics(
     if before is not None and _read_json(directory / BUILD_STATE_FILE).get("of") == of:
         return before
     source = AnalysisSource(config.data, config.columns, data_spec(config).delimiter or None)
-    question = AnalysisOptions(least_count=config.min_count, most_rows=rows if config.parts[0] != config.data else None)
+    question = AnalysisOptions(
+        min_count=config.min_count, max_rows=rows if config.data_splits[0] != config.data else None
+    )
     found = analyze(source, question, config.label, progress, config.label_values)
     if before is not None:
         for one in drift.find_drift(before, found):
@@ -132,14 +134,14 @@ def _with_target_encoding(
         front.save(directory)
         return front
     folds, clicks = target_encoding.TargetFolds(front.rates), 0.0
-    types = {name: kind for name, kind in front.types.items() if name in source.columns}
+    types = {name: kind for name, kind in front.column_types.items() if name in source.columns}
     for start in range(0, len(source), BATCH_ROWS):
         progress("counting clicks", start / len(source))
         batch = columns.read_columns(source, np.arange(start, min(start + BATCH_ROWS, len(source))), types)
-        labels = front.labels(batch)
-        folds.count(batch, front.ids(batch), labels)
+        labels = front.read_labels(batch)
+        folds.add_batch(batch, front.encode_ids(batch), labels)
         clicks += float(labels.sum())
-    filled = front.model_copy(update={"rates": folds.encoders(clicks / len(source))})
+    filled = front.model_copy(update={"rates": folds.fitted_encoders(clicks / len(source))})
     folds.save(directory)
     filled.save(directory)
     atomic.write_file(directory / BUILD_STATE_FILE, json.dumps(made | {"rates": of}, indent=1) + "\n")

@@ -106,7 +106,7 @@ class CtrConfig(SpecModel):
         return self
 
     @property
-    def parts(self) -> tuple[str, str | None, str | None]:
+    def data_splits(self) -> tuple[str, str | None, str | None]:
         """Addresses of the training, validation and test data. Where others are given, `data` is not split for them."""
         first, second, third = self.split
         if self.test is not None:

@@ -87,7 +87,7 @@ def with_absolute_paths(config: CtrConfig, directory: Path) -> CtrConfig:
 def _with_trained_model(described: dict[str, Any], config: CtrConfig, kind: JobKind) -> dict[str, Any]:
     """Evaluated or predicted with the exported model; evaluated on the test rows."""
     model = described.pop("output")
-    _, validation, test = config.parts
+    _, validation, test = config.data_splits
     described["data"].pop("training")
     described["data"].pop("validation", None)
     if kind is JobKind.EVALUATION:

@@ -115,7 +115,7 @@ def evaluations_per_epoch(config: CtrConfig, rows: int) -> float:
 
 def build_job_description(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = None) -> dict[str, Any]:
     """What the config's `job` says comes last, and so counts. `ps_mode`: of this mode, whatever the config says."""
-    training, validation, _ = config.parts
+    training, validation, _ = config.data_splits
     batch = batch_size(config, rows)
     every = evaluation_steps(config, rows)
     described: dict[str, Any] = {

@@ -37,7 +37,7 @@ class BadRecords:
         if len(self._known) > self.limit:
             raise TooManyBadRecords(describe_excess(len(self._known), self.limit, why))
 
-    def batch(
+    def read_batch(
         self,
         dataset: Dataset,
         indices: Indices,
@@ -47,12 +47,12 @@ class BadRecords:
         """The batch of the good ones among `indices`; None where none is left. `take` gives what was read already."""
         try:
             seed()
-            return dataset.batch_of(take() if take is not None else dataset.read(indices), indices)
+            return dataset.make_batch(take() if take is not None else dataset.read(indices), indices)
         except BadRecord as exc:
             _log.warning("%s; it is tried once more", exc)
         try:
             seed()
-            return dataset.batch(indices)
+            return dataset.read_batch(indices)
         except BadRecord as exc:
             if not self.limit:
                 raise bad_record_error(exc) from exc
@@ -60,14 +60,14 @@ class BadRecords:
             if len(good) == len(indices):
                 raise  # no record is at fault alone
         seed()
-        return dataset.batch(good) if len(good) else None
+        return dataset.read_batch(good) if len(good) else None
 
     def _sort_out(self, dataset: Dataset, indices: Indices, seed: Callable[[], None]) -> Indices:
         good: list[int] = []
         for record in indices.tolist():
             try:
                 seed()
-                dataset.batch(np.array([record]))
+                dataset.read_batch(np.array([record]))
                 good.append(record)
             except BadRecord as exc:
                 self.add(dataset.source.name, record, str(exc))

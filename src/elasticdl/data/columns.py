@@ -82,7 +82,7 @@ def check_values(source: RecordSource, name: str, array: Any, indices: Indices, 
             pc.cast(value, kind)
         except (pa.ArrowException, NotImplementedError) as exc:
             raise BadRecord(
-                f"{source.place(number)}, column {name!r}: expected {kind}, got {value.as_py()!r}; correct the value, "
+                f"{source.locate(number)}, column {name!r}: expected {kind}, got {value.as_py()!r}; correct the value, "
                 f"or leave the column out of the schema"
             ) from exc
 

@@ -70,7 +70,7 @@ class Stage:
     schema: Schema = field(default_factory=dict)  # of map_columns
 
     @property
-    def is_late(self) -> bool:
+    def takes_batches(self) -> bool:
         """Whether it gets whole batches."""
         return self.kind in ("map_batches", "map_columns")
 
@@ -144,40 +144,40 @@ class Dataset:
 
         return columns.read_columns(self.source, indices, self.stages[0].schema)
 
-    def items(self, indices: Indices) -> list[Any]:
+    def read_items(self, indices: Indices) -> list[Any]:
         """What the stages for single records make of the records of these numbers."""
         indices = np.asarray(indices, dtype=np.int64)
-        return self.items_of(self.source.read(indices), indices)
+        return self.make_items(self.source.read(indices), indices)
 
-    def batch(self, indices: Indices) -> Batch | None:
+    def read_batch(self, indices: Indices) -> Batch | None:
         """The records of these numbers as one batch; None when no record is left of them."""
         indices = np.asarray(indices, dtype=np.int64)
-        return self.batch_of(self.read(indices), indices)
+        return self.make_batch(self.read(indices), indices)
 
-    def good_batch(
+    def read_valid_batch(
         self, indices: Indices, take: Callable[[], Any] | None = None, seed: Callable[[], None] = lambda: None
     ) -> Batch | None:
         """As `batch`, of those records that are not bad: see skipping.py. `take` gives what `read` gave already.
 
         Raises BadRecord where the job allows none, TooManyBadRecords where it allows fewer.
         """
-        return self.bad_records.batch(self, indices, take, seed)
+        return self.bad_records.read_batch(self, indices, take, seed)
 
-    def items_of(self, records: list[Record], indices: Indices) -> list[Any]:
+    def make_items(self, records: list[Record], indices: Indices) -> list[Any]:
         """As `items`, of records that are read already; `indices` are their numbers, for messages."""
-        stages = [stage for stage in self.stages if not stage.is_late]
+        stages = [stage for stage in self.stages if not stage.takes_batches]
         if not stages:
             return records
         return list(self._run(stages, records, indices))
 
-    def batch_of(self, records: Any, indices: Indices) -> Batch | None:
+    def make_batch(self, records: Any, indices: Indices) -> Batch | None:
         """As `batch`, of what `read` gave already."""
         if self._is_columnar:
             return self._split(self._run_late(self.stages, records, indices), self.stages[-1]) if len(indices) else None
-        items = self.items_of(records, indices)
+        items = self.make_items(records, indices)
         if not items:
             return None
-        late = [stage for stage in self.stages if stage.is_late]
+        late = [stage for stage in self.stages if stage.takes_batches]
         if late:
             given = columns_from_records(items) if isinstance(items[0], dict) else items
             return self._split(self._run_late(late, given, indices), late[-1])
@@ -194,7 +194,7 @@ class Dataset:
     def _then(self, stage: Stage) -> Dataset:
         if not callable(stage.function):
             raise ModelError(f"dataset.{stage.kind}: expected a function, got {type(stage.function).__name__}")
-        if not stage.is_late and self.stages and self.stages[-1].is_late:
+        if not stage.takes_batches and self.stages and self.stages[-1].takes_batches:
             raise ModelError(
                 f"dataset: {stage} follows {self.stages[-1]}, after which there are no single records; "
                 f"put it before, or use map_batches again"
@@ -211,7 +211,7 @@ class Dataset:
                 except ElasticDLError:
                     raise
                 except Exception as exc:
-                    where = f"{self.source.place(number)}: {stage} of dataset_fn failed"
+                    where = f"{self.source.locate(number)}: {stage} of dataset_fn failed"
                     raise BadRecord(f"{where}: {type(exc).__name__}: {exc}{_missing_column_hint(exc, item)}") from exc
                 if not kept:
                     break
@@ -230,7 +230,7 @@ class Dataset:
             except ElasticDLError:
                 raise
             except Exception as exc:
-                where = f"{self.source.place(int(indices[0]))} and {len(indices) - 1} more records"
+                where = f"{self.source.locate(int(indices[0]))} and {len(indices) - 1} more records"
                 raise BadRecord(
                     f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}{_missing_column_hint(exc, batch)}"
                 ) from exc

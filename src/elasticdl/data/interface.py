@@ -53,7 +53,7 @@ class RecordSource(Protocol):
     def read(self, indices: Indices) -> list[Record]:
         """The records of these numbers, in this order; DataError names file and position."""
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         """Where record `index` stands, for messages: "train.csv, line 17"."""
 
     def close(self) -> None:

@@ -47,15 +47,15 @@ class Permutation:
     size: int
     keys: Words
 
-    def chosen(self, streams: Indices) -> Permutation:
+    def select_streams(self, streams: Indices) -> Permutation:
         """For each number to be asked about, the permutation of one of the streams."""
         return Permutation(self.size, self.keys[:, streams])
 
-    def at(self, numbers: Indices) -> Indices:
+    def apply(self, numbers: Indices) -> Indices:
         """The image of each number."""
         return self._walk(numbers, range(len(self.keys)))
 
-    def inverse(self, images: Indices) -> Indices:
+    def apply_inverse(self, images: Indices) -> Indices:
         """The number whose image it is, for each image."""
         return self._walk(images, range(len(self.keys) - 1, -1, -1))
 
@@ -122,7 +122,7 @@ class EpochOrder:
     shard_records: int = 1024
     window_shards: int = WINDOW_SHARDS
 
-    def at(self, start: int, stop: int) -> Indices:
+    def records_at(self, start: int, stop: int) -> Indices:
         """The records at positions start … stop - 1."""
         if not 0 <= start <= stop <= self.records:
             raise IndexError(f"positions {start} … {stop} of an epoch of {self.records} records")
@@ -147,8 +147,8 @@ class EpochOrder:
         first, last = int(windows[0]), int(windows[-1])
         permutation = keyed_permutations(size, self._key("records"), np.arange(first, last + 1))
         if last > first:
-            permutation = permutation.chosen(windows - first)
-        return windows * spacing + permutation.at(positions - windows * spacing)
+            permutation = permutation.select_streams(windows - first)
+        return windows * spacing + permutation.apply(positions - windows * spacing)
 
     def _by_shards(self, positions: Indices) -> Indices:
         """The records at these positions when only whole shards had changed places."""
@@ -159,14 +159,14 @@ class EpochOrder:
             after = positions >= short_at * self.shard_records + short
             positions = positions + after * (self.shard_records - short)
         places, offsets = np.divmod(positions, self.shard_records)
-        return permutation.at(places) * self.shard_records + offsets
+        return permutation.apply(places) * self.shard_records + offsets
 
     @cached_property
     def _shards(self) -> tuple[Permutation, int]:
         """How shards change places, and where the last one, the only one that may be short, comes to stand."""
         count = count_shards(self.records, self.shard_records)
         permutation = keyed_permutations(count, self._key("shards"), np.zeros(1, dtype=np.int64))
-        return permutation, int(permutation.inverse(np.array([count - 1]))[0])
+        return permutation, int(permutation.apply_inverse(np.array([count - 1]))[0])
 
     def _key(self, purpose: str) -> int:
         # Any seed, however large, gives 64 bits; SHA-256 is the same everywhere and forever.

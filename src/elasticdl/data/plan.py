@@ -73,11 +73,11 @@ class TrainingPlan:
             raise IndexError(f"step {step} of a plan of {self.total_steps} steps")
         return _batch(self, step)
 
-    def batch_records(self, step: int) -> int:
+    def batch_size(self, step: int) -> int:
         """How many records step `step` trains."""
         return min(self.global_batch, self.records_per_epoch - step % self.steps_per_epoch * self.global_batch)
 
-    def positions(self, start: int, stop: int) -> Indices:
+    def records_at(self, start: int, stop: int) -> Indices:
         """The records at positions start … stop - 1 of all epochs, one after the other: what leases are of."""
         if not 0 <= start <= stop <= self.total_records:
             raise IndexError(f"positions {start} … {stop} of a plan of {self.total_records} records")
@@ -86,15 +86,15 @@ class TrainingPlan:
             epoch, place = divmod(start, self.records_per_epoch)
             end = min(stop - start + place, self.records_per_epoch)
             order = _order(self.records, self.seed, epoch, self.shuffle, self.shard_records, self.window_shards)
-            parts.append(order.at(place, end))
+            parts.append(order.records_at(place, end))
             start += end - place
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def slice_of(self, step: int, logical_rank: int) -> Indices:
+    def rank_slice(self, step: int, logical_rank: int) -> Indices:
         """The records of the batch that `logical_rank` takes; empty for late ranks where the batch is small."""
-        return self.ranks(step, logical_rank, 1)[0]
+        return self.rank_slices(step, logical_rank, 1)[0]
 
-    def ranks(self, step: int, first: int, count: int) -> list[Indices]:
+    def rank_slices(self, step: int, first: int, count: int) -> list[Indices]:
         """The slices of logical ranks first … first + count - 1."""
         if not (first >= 0 and count >= 0 and first + count <= self.logical_ranks):
             raise IndexError(f"logical ranks {first} … {first + count} of {self.logical_ranks}")
@@ -148,6 +148,6 @@ def _block(plan: TrainingPlan, epoch: int, number: int, steps: int) -> Indices:
     """The records of several steps at once: the order costs as much for a handful of them as for one."""
     order = _order(plan.records, plan.seed, epoch, plan.shuffle, plan.shard_records, plan.window_shards)
     size = steps * plan.global_batch
-    block = order.at(number * size, min((number + 1) * size, plan.records))
+    block = order.records_at(number * size, min((number + 1) * size, plan.records))
     block.flags.writeable = False
     return block

@@ -87,7 +87,7 @@ def _find_files(uri: str, data: DataSpec, index_directory: Path | None, run: str
 
 def _digest(file: StoredFile) -> str:
     if not is_compressed(file.path):  # of a packed one only the unpacked file is read again
-        file.record_sample()
+        file.ensure_digest()
     return file.content.digest
 
 

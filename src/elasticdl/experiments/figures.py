@@ -73,7 +73,7 @@ def _draw_areas(axes: Any, course: ExperimentResult, groups: JobGroups) -> None:
     times = sorted(edges)
     below = np.zeros(len(times))
     for index, (label, names) in enumerate(groups.items()):
-        height = np.array(course.at([name for name in names if name in course.runs], times), float)
+        height = np.array(course.devices_at([name for name in names if name in course.runs], times), float)
         axes.fill_between(
             times,
             below,
@@ -104,8 +104,8 @@ def draw_convergence(path: Path, title: str, runs: Sequence[ConvergenceRun], not
             )
         axes.fill_between(
             around.steps,
-            around.least,
-            around.most,
+            around.minimum,
+            around.maximum,
             color=RANGE_COLOR,
             alpha=0.75,
             linewidth=0,

@@ -40,11 +40,11 @@ class ExperimentJob:
     """A job of an experiment, so many seconds after the first job began to train."""
 
     name: str
-    after_s: float  # of the first it does not count
+    submitted_after_s: float  # of the first it does not count
     steps: int
-    minimum: int
-    wish: int
-    maximum: int
+    min_workers: int
+    workers: int
+    max_workers: int
     priority: int = 0
     is_endless: bool = False  # it is stopped when all others are over
 
@@ -96,21 +96,22 @@ def _run_scenario(policy: str, scene: Scenario, root: Path) -> ExperimentResult:
     with _running_scheduler(policy, scene.slots, queue, environ):
         began = _submit_job(jobs[0], queue, environ)
         submitted = {jobs[0].name: began}
-        _wait_until(lambda: seen.look(submitted) and seen.trains(jobs[0].name), "the first job to train")
+        _wait_until(lambda: seen.observe(submitted) and seen.has_joined(jobs[0].name), "the first job to train")
         first = time.time()
         for job in jobs[1:]:
-            while time.time() < first + job.after_s:
-                seen.look(submitted)
+            while time.time() < first + job.submitted_after_s:
+                seen.observe(submitted)
                 time.sleep(POLL_S)
             submitted[job.name] = _submit_job(job, queue, environ)
         lasting = {job.name for job in jobs if job.is_endless}
-        _wait_until(lambda: seen.look(submitted) and set(queue.names()) <= lasting, "the jobs to end")
+        _wait_until(lambda: seen.observe(submitted) and set(queue.job_names()) <= lasting, "the jobs to end")
         end = time.time()
         for name in lasting:
-            queue.ask_to_stop(name)
-        _wait_until(lambda: seen.look(submitted) and not queue.names(), "the last job to stop")
+            queue.request_stop(name)
+        _wait_until(lambda: seen.observe(submitted) and not queue.job_names(), "the last job to stop")
     runs = {
-        name: _job_run(seen.log(name), at, seen.launched_at.get(name), began, end) for name, at in submitted.items()
+        name: _job_run(seen.event_log(name), at, seen.launched_at.get(name), began, end)
+        for name, at in submitted.items()
     }
     if not lasting:
         end = began + max(run.ended_at or 0.0 for run in runs.values())
@@ -125,22 +126,22 @@ class _JobObserver:
         self._queue = queue
         self._found: dict[str, dict[str, Mapping[str, Any]]] = {}
 
-    def look(self, names: Iterable[str]) -> bool:
+    def observe(self, names: Iterable[str]) -> bool:
         """Always True."""
         for name in names:
-            events = history.read_events(self._queue.directory_of(name))
+            events = history.read_events(self._queue.job_directory(name))
             self._found.setdefault(name, {}).update({json.dumps(one, sort_keys=True): one for one in events})
-        report = self._queue.report()
+        report = self._queue.load_report()
         for name, standing in report.jobs.items() if report else ():
             if standing.account.launched_at is not None:
                 self.launched_at[name] = standing.account.launched_at
         return True
 
-    def log(self, name: str) -> list[Mapping[str, Any]]:
+    def event_log(self, name: str) -> list[Mapping[str, Any]]:
         return sorted(self._found.get(name, {}).values(), key=lambda one: float(one.get("at") or 0.0))
 
-    def trains(self, name: str) -> bool:
-        return any(one.get("kind") == timeline.JOINED for one in self.log(name))
+    def has_joined(self, name: str) -> bool:
+        return any(one.get("kind") == timeline.JOINED for one in self.event_log(name))
 
 
 @contextmanager
@@ -154,9 +155,9 @@ def _running_scheduler(policy: str, slots: int, queue: SubmissionQueue, environ:
         _wait_until(queue.is_served, "the scheduler", process)
         yield
     finally:
-        for name in queue.names():
-            queue.ask_to_stop(name)
-        _wait_until(lambda: not queue.names() or process.poll() is not None, "jobs to stop")
+        for name in queue.job_names():
+            queue.request_stop(name)
+        _wait_until(lambda: not queue.job_names() or process.poll() is not None, "jobs to stop")
         process.send_signal(signal.SIGTERM)
         process.wait(TIMEOUT_S)
 
@@ -173,7 +174,7 @@ def _submit_job(job: ExperimentJob, queue: SubmissionQueue, environ: dict[str, s
             f"--model_zoo={zoo}", "--model_def=paced.paced.forward", f"--model_params=pause_s={BATCH_PAUSE_S}",
             "--training_data=made-up", "--data_format=python", f"--global_batch_size={LOGICAL_RANKS}",
             f"--logical_ranks={LOGICAL_RANKS}", "--num_epochs=10000", f"--max_steps={job.steps}", "--threads=1",
-            f"--min_workers={job.minimum}", f"--num_workers={job.wish}", f"--max_workers={job.maximum}",
+            f"--min_workers={job.min_workers}", f"--num_workers={job.workers}", f"--max_workers={job.max_workers}",
         ],
         env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip

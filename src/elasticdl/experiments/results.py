@@ -25,7 +25,7 @@ class JobRun:
         return None if self.started_at is None else self.started_at - self.submitted_at
 
     @property
-    def ran_after_s(self) -> float | None:
+    def start_delay_s(self) -> float | None:
         """Until its workers ran: what it waited, and what its own start took."""
         return None if self.running_at is None else self.running_at - self.submitted_at
 
@@ -38,18 +38,18 @@ class ExperimentResult:
     runs: Mapping[str, JobRun]
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """Devices that were given to jobs, of all, until the end."""
         given = sum((end - start) * count for run in self.runs.values() for start, end, count in run.spans)
         return given / (self.devices * self.end_s)
 
-    def at(self, names: Iterable[str], times: Iterable[float]) -> list[int]:
+    def devices_at(self, names: Iterable[str], times: Iterable[float]) -> list[int]:
         """Devices of these jobs together, at each time."""
         spans = [span for name in names for span in self.runs[name].spans]
         return [sum(count for start, end, count in spans if start <= at < end) for at in times]
 
-    def document(self) -> dict[str, Any]:
-        return asdict(self) | {"utilisation": self.utilisation}
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self) | {"utilisation": self.utilization}
 
 
 def result_of_records(

@@ -117,7 +117,7 @@ def _simulate(policy: str, jobs: list[TraceJob], until_s: float) -> ExperimentRe
             records.append(record)
     except _HorizonReached:
         for job in engine.active.values():
-            job.end(engine.now)
+            job.finish(engine.now)
             records.append(job.record)
     return result_of_records(policy, CPUS, records, until_s, COST.start_s)
 

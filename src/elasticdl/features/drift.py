@@ -19,7 +19,7 @@ class DriftThresholds:
     """What is still alike. Each is about shares of rows, but for `index`."""
 
     missing: float = 0.1  # change of the share of missing values
-    index: float = 0.2  # population stability index; above 0.2 is commonly called a great change
+    stability_index: float = 0.2  # population stability index; above 0.2 is commonly called a great change
     unknown: float = 0.1  # change of the share of values out of the vocabulary
     outside: float = 0.02  # numbers outside the range seen before
     label: float = 0.3  # change of the label's mean, as a part of it
@@ -30,11 +30,11 @@ class DriftFinding:
     """One thing that is other than before. A grave one makes what a model computes wrong or useless."""
 
     column: str
-    what: str
-    is_grave: bool = True
+    message: str
+    is_severe: bool = True
 
     def __str__(self) -> str:
-        return f"{self.column}: {self.what}"
+        return f"{self.column}: {self.message}"
 
 
 def find_drift(before: Statistics, now: Statistics, thresholds: DriftThresholds | None = None) -> list[DriftFinding]:
@@ -43,13 +43,13 @@ def find_drift(before: Statistics, now: Statistics, thresholds: DriftThresholds 
     found: list[DriftFinding] = []
     for name, column in before.columns.items():
         if name not in now.columns:
-            found.append(DriftFinding(name, "the column is not there", is_grave=name != before.label))
+            found.append(DriftFinding(name, "the column is not there", is_severe=name != before.label))
             continue
         found += [
             DriftFinding(name, what) for what in _differences(column, now.columns[name], before, now, limits, name)
         ]
     found += [
-        DriftFinding(name, "a new column, without a treatment", is_grave=False)
+        DriftFinding(name, "a new column, without a treatment", is_severe=False)
         for name in now.columns
         if name not in before.columns
     ]
@@ -91,11 +91,11 @@ def _distribution_drift(
     last = len(before.quantiles) - 1
     edges = sorted({before.quantiles[round(step * last / _BINS)] for step in range(1, _BINS)})
     index = stability_index(bin_shares(before.quantiles, edges), bin_shares(now.quantiles, edges), min(was, present))
-    if index > limits.index + index_noise(len(edges) + 1, was, present):
+    if index > limits.stability_index + index_noise(len(edges) + 1, was, present):
         middle = len(now.quantiles) // 2
         yield (
             f"another distribution: half are up to {now.quantiles[middle]:g}, before "
-            f"{before.quantiles[len(before.quantiles) // 2]:g} (stability index {index:.2f}, limit {limits.index:g})"
+            f"{before.quantiles[len(before.quantiles) // 2]:g} (stability index {index:.2f}, limit {limits.stability_index:g})"
         )
     low, high = before.quantiles[0], before.quantiles[-1]
     points = sorted(now.quantiles)
@@ -119,8 +119,8 @@ def _vocabulary_drift(
     old = [count / all_before for count in before.counts[: len(top)]]
     new = [counts.get(value, 0) / all_now for value in top]
     index = stability_index([*old, max(1 - sum(old), 0.0)], [*new, max(1 - sum(new), 0.0)], min(was, present))
-    if index > limits.index + index_noise(len(top) + 1, was, present):
-        yield f"other frequencies of its values (stability index {index:.2f}, limit {limits.index:g})"
+    if index > limits.stability_index + index_noise(len(top) + 1, was, present):
+        yield f"other frequencies of its values (stability index {index:.2f}, limit {limits.stability_index:g})"
 
 
 def bin_shares(quantiles: Sequence[float], edges: Sequence[float]) -> list[float]:

@@ -79,13 +79,13 @@ class FeaturesFile:
         for name, chosen in self.columns.items():
             kind = statistics.columns[name].kind
             for one in chosen:
-                if one.takes == "number" and kind is not ColumnKind.NUMBER:
+                if one.accepts == "number" and kind is not ColumnKind.NUMBER:
                     raise SpecError(
                         f"{where}.columns.{name}: {one} takes numbers, and this column has {kind}; e.g. hash(bins=1000)"
                     )
 
     @property
-    def used(self) -> tuple[str, ...]:
+    def used_columns(self) -> tuple[str, ...]:
         """Columns that something becomes of."""
         crossed = {name for cross in self.crosses for name in cross.columns}
         return tuple(
@@ -215,7 +215,7 @@ def render_features_file(statistics: Statistics, proposals: Mapping[str, Proposa
     for name, proposal in proposals.items():
         lines += [
             f"  # {_one_line(proposal.reason)}",
-            f"  {_yaml_scalar(name)}: {_render_transforms(proposal.treatments)}",
+            f"  {_yaml_scalar(name)}: {_render_transforms(proposal.transforms)}",
         ]
     lines += [
         "",

@@ -35,6 +35,6 @@ class FeatureLayout(BaseModel):
     sequences: dict[str, str] = {}
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def field_names(self) -> tuple[str, ...]:
         """Of the fields."""
         return tuple(field.name for field in self.fields)

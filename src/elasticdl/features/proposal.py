@@ -26,7 +26,7 @@ _MAX_BINS = 1 << 20
 class Proposal:
     """One treatment or several, as text, and why."""
 
-    treatments: tuple[str, ...]
+    transforms: tuple[str, ...]
     reason: str
 
 
@@ -43,8 +43,8 @@ def propose_transforms(statistics: Statistics) -> dict[str, Proposal]:
 
 def _with_target_encoding(proposal: Proposal) -> Proposal:
     """Where values are ids, what is known of their clicks helps: embeddings of rare ones know little."""
-    has_ids = any(text.startswith(("lookup", "hash", "log_square")) for text in proposal.treatments)
-    return Proposal((*proposal.treatments, "clicked()"), proposal.reason) if has_ids else proposal
+    has_ids = any(text.startswith(("lookup", "hash", "log_square")) for text in proposal.transforms)
+    return Proposal((*proposal.transforms, "clicked()"), proposal.reason) if has_ids else proposal
 
 
 def choose_min_count(rows: int, counted: int) -> int:
@@ -90,7 +90,7 @@ def _find_matching_column(name: str, column: ColumnStatistics, statistics: Stati
         is_text = found.kind is ColumnKind.TEXT and not found.separator and other not in (name, statistics.label)
         if is_text and things and len(things & set(found.values)) >= _MIN_OVERLAP * len(things):
             has_ids = any(
-                text.startswith(("lookup", "hash")) for text in _propose_column(other, found, statistics).treatments
+                text.startswith(("lookup", "hash")) for text in _propose_column(other, found, statistics).transforms
             )
             if has_ids:
                 return other

@@ -61,7 +61,7 @@ class Statistics(_Frozen):
     sampled: float = 1.0  # the part of all rows that was looked at
     columns: dict[str, ColumnStatistics]
 
-    def of(self, name: str) -> ColumnStatistics:
+    def column(self, name: str) -> ColumnStatistics:
         """DataError where there is no such column."""
         if name not in self.columns:
             raise DataError(f"no statistics of column {name!r}; there are those of {', '.join(self.columns)}")

@@ -19,40 +19,40 @@ class TransformSpec(BaseModel):
     """Options as in the text; `columns` are those it takes, where it names them itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    word: ClassVar[str]
+    name: ClassVar[str]
     summary: ClassVar[str]
-    takes: ClassVar[str]  # "number", "text", "date" or "any"
+    accepts: ClassVar[str]  # "number", "text", "date" or "any"
 
     def __str__(self) -> str:
         given = ", ".join(f"{key}={_format_value(getattr(self, key))}" for key in sorted(self.model_fields_set))
-        return f"{self.word}({given})"
+        return f"{self.name}({given})"
 
 
 class NormalizerSpec(TransformSpec):
-    word, takes = "normalize", "number"
+    name, accepts = "normalize", "number"
     summary = "a number: minus its mean, by its standard deviation; log=true takes ln(1 + x - minimum) first"
     log: bool = False
 
 
 class NumberSpec(TransformSpec):
-    word, takes = "number", "number"
+    name, accepts = "number", "number"
     summary = "a number as it is; a missing one is 0"
 
 
 class ClipSpec(TransformSpec):
-    word, takes = "clip", "number"
+    name, accepts = "clip", "number"
     summary = "a number within minimum and maximum, by default its 1 % and 99 % quantiles, from 0 to 1"
     minimum: float | None = None
     maximum: float | None = None
 
 
 class MissingIndicatorSpec(TransformSpec):
-    word, takes = "missing", "any"
+    name, accepts = "missing", "any"
     summary = "a number: 1 where the value is missing, else 0"
 
 
 class DiscretizationSpec(TransformSpec):
-    word, takes = "discretize", "number"
+    name, accepts = "discretize", "number"
     summary = "an id: which of so many ranges, by quantiles of the data or at the bounds given"
     quantiles: Annotated[int, Field(ge=2, le=10_000)] | None = None
     bounds: tuple[float, ...] | None = None
@@ -65,25 +65,25 @@ class DiscretizationSpec(TransformSpec):
 
 
 class LogSquareSpec(TransformSpec):
-    word, takes = "log_square", "number"
+    name, accepts = "log_square", "number"
     summary = "an id: floor(ln(x)²) above 2, the number itself below; for counts with a long tail"
 
 
 class LogRoundSpec(TransformSpec):
-    word, takes = "log_round", "number"
+    name, accepts = "log_round", "number"
     summary = "an id: the rounded logarithm"
     bins: Bins = 32
     base: Annotated[float, Field(gt=1)] | None = None
 
 
 class RoundIdentitySpec(TransformSpec):
-    word, takes = "round_identity", "number"
+    name, accepts = "round_identity", "number"
     summary = "an id: the rounded number itself, from 0 to bins - 1"
     bins: Bins
 
 
 class IndexLookupSpec(TransformSpec):
-    word, takes = "lookup", "any"
+    name, accepts = "lookup", "any"
     summary = "an id: the place in the vocabulary of values that are there min_count times"
     min_count: Positive = 2
     most: Positive | None = None
@@ -91,13 +91,13 @@ class IndexLookupSpec(TransformSpec):
 
 
 class HashingSpec(TransformSpec):
-    word, takes = "hash", "any"
+    name, accepts = "hash", "any"
     summary = "an id: the value's hash, modulo bins"
     bins: Bins
 
 
 class SequenceSpec(TransformSpec):
-    word, takes = "sequence", "text"
+    name, accepts = "sequence", "text"
     summary = "ids of a list in one text, e.g. the last things bought; like=COLUMN shares that column's ids"
     sep: Annotated[str, Field(min_length=1)] = "|"
     longest: Positive = 50
@@ -112,24 +112,24 @@ class SequenceSpec(TransformSpec):
 
 
 class DatePartsSpec(TransformSpec):
-    word, takes = "date", "date"
+    name, accepts = "date", "date"
     summary = "an id for each part of a date"
     parts: Annotated[tuple[DatePart, ...], Field(min_length=1)] = ("hour", "weekday")
 
 
 class TargetEncodingSpec(TransformSpec):
-    word, takes = "clicked", "any"
+    name, accepts = "clicked", "any"
     summary = "two numbers: how often the label is 1 where this value is, told by other rows only, and how many rows"
     min_count: Positive = 2
 
 
 class DropSpec(TransformSpec):
-    word, takes = "drop", "any"
+    name, accepts = "drop", "any"
     summary = "nothing"
 
 
 class CrossSpec(TransformSpec):
-    word, takes = "cross", "any"
+    name, accepts = "cross", "any"
     summary = "an id: the values of several columns together, hashed"
     columns: Annotated[tuple[str, ...], Field(min_length=2)]
     bins: Bins = 1_000_000
@@ -140,7 +140,7 @@ class CrossSpec(TransformSpec):
 
 
 TRANSFORM_SPECS: dict[str, type[TransformSpec]] = {
-    one.word: one
+    one.name: one
     for one in (
         NormalizerSpec, NumberSpec, ClipSpec, MissingIndicatorSpec, DiscretizationSpec, LogSquareSpec, LogRoundSpec, RoundIdentitySpec,
         IndexLookupSpec, HashingSpec, SequenceSpec, DatePartsSpec, TargetEncodingSpec, DropSpec, CrossSpec,
@@ -209,7 +209,7 @@ def _describe_error(exc: ValidationError, kind: type[TransformSpec]) -> str:
 
 
 def _example(kind: type[TransformSpec]) -> str:
-    return f"{kind.word}({', '.join(f'{name}=…' for name in kind.model_fields)})"
+    return f"{kind.name}({', '.join(f'{name}=…' for name in kind.model_fields)})"
 
 
 def _format_value(value: Any) -> str:

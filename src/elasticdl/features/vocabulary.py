@@ -22,12 +22,12 @@ class PackedStrings(Sequence[str]):
         self._ends = ends
 
     @classmethod
-    def of(cls, values: Sequence[str]) -> PackedStrings:
+    def from_strings(cls, values: Sequence[str]) -> PackedStrings:
         encoded = [value.encode() for value in values]
         return cls(b"".join(encoded), np.cumsum([len(value) for value in encoded], dtype=np.int64))
 
     @property
-    def pieces(self) -> tuple[bytes, NDArray[np.int64]]:
+    def buffers(self) -> tuple[bytes, NDArray[np.int64]]:
         """The letters, and where each value ends."""
         return self._letters, self._ends
 

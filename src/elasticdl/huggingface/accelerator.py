@@ -200,7 +200,7 @@ class TrainingLoader:
             return  # trained before this worker came
         try:
             for step in epochs:
-                yield from self._batches_of(step)
+                yield from self._iterate_batches(step)
         except GeneratorExit:
             self.finish()  # the script has left its loop
             raise
@@ -208,7 +208,7 @@ class TrainingLoader:
         if last is None or last.number + last.passes >= epochs.job.plan.total_steps:
             self.finish()
 
-    def _batches_of(self, step: Step) -> Iterator[Any]:
+    def _iterate_batches(self, step: Step) -> Iterator[Any]:
         self._batches = iter(step)
         self._following = next(self._batches, None)
         while self._following is not None:

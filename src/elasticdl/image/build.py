@@ -45,7 +45,9 @@ def runtime_image_command(
     engine: ContainerEngine, image: plan.RuntimeImage, context: Path, passed: Sequence[str]
 ) -> list[str]:
     dockerfile = context / "Dockerfile"
-    return engine.build(image.name, dockerfile=dockerfile, context=context, arguments=image.arguments, passed=passed)
+    return engine.build_command(
+        image.name, dockerfile=dockerfile, context=context, arguments=image.arguments, passed=passed
+    )
 
 
 def build_model_image(
@@ -62,7 +64,8 @@ def build_model_image(
         dockerfile = place / "Dockerfile"
         dockerfile.write_text(content, encoding="utf-8")
         run_streaming(
-            engine.build(image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed), show
+            engine.build_command(image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed),
+            show,
         )
 
 

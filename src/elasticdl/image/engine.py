@@ -37,7 +37,7 @@ class ContainerEngine:
 
     name: str
 
-    def build(
+    def build_command(
         self, image: str, *, dockerfile: Path, context: Path, arguments: Mapping[str, str], passed: Sequence[str] = ()
     ) -> list[str]:
         """The command that builds `image`; `passed` goes to the engine as it is."""
@@ -49,10 +49,10 @@ class ContainerEngine:
             command += ["--build-arg", f"{key}={value}"]
         return [*command, *passed, str(context)]
 
-    def push(self, image: str, passed: Sequence[str] = ()) -> list[str]:
+    def push_command(self, image: str, passed: Sequence[str] = ()) -> list[str]:
         return [self.name, "push", *passed, image]
 
-    def has(self, image: str) -> bool:
+    def has_image(self, image: str) -> bool:
         """Whether the engine holds an image of this name."""
         done = subprocess.run(
             [self.name, *_EXISTS_COMMANDS[self.name], image], capture_output=True, stdin=subprocess.DEVNULL

@@ -12,7 +12,7 @@ EVENT_KIND = "evaluation"
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvaluation:
-    at: float  # when it was over
+    finished_at: float  # when it was over
     step: int
     metrics: Mapping[str, float]
 

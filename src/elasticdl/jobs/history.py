@@ -74,7 +74,7 @@ def requested_status(spec: JobSpec, **more: Any) -> pb.JobStatus:
         strategy=str(spec.strategy),
         ps_mode=str(spec.ps.mode) if spec.ps.wish else "",
         checkpoint_step=-1,
-        max_batch_scale=spec.plan.most_scale(spec.plan.global_batch_size),
+        max_batch_scale=spec.plan.max_scale(spec.plan.global_batch_size),
         **more,
     )
 
@@ -174,7 +174,7 @@ class EarlierRun:
     result: dict[str, Any]
     epochs: int = 0  # that were planned
 
-    def sentence(self) -> str:
+    def describe(self) -> str:
         """from step 1,177 of 4,800, loss 0.0034, best loss 0.1015 at step 636"""
         total = int(self.result.get("total_steps") or 0)
         parts = [f"from step {self.step:,}" + (f" of {total:,}" if total else "")]
@@ -187,7 +187,7 @@ class EarlierRun:
 
 def read_earlier_run(directory: JobDirectory) -> EarlierRun | None:
     """None for a job that was never resumed, or none of whose runs left a checkpoint."""
-    for run in reversed(directory.earlier_runs()):
+    for run in reversed(directory.previous_runs()):
         result = read_result(run)
         # A run that was killed has no result that tells it.
         noted = [int(one.get("step") or 0) for one in read_events(run) if one.get("kind") == "checkpoint"]
@@ -200,7 +200,7 @@ def read_earlier_run(directory: JobDirectory) -> EarlierRun | None:
 
 def read_events_of_all_runs(directory: JobDirectory) -> list[pb.EventStatus]:
     """Those of all runs of the job, the oldest first."""
-    return [event_status(document) for run in (*directory.earlier_runs(), directory) for document in read_events(run)]
+    return [event_status(document) for run in (*directory.previous_runs(), directory) for document in read_events(run)]
 
 
 def add_earlier_run(status: pb.JobStatus, earlier: EarlierRun | None) -> pb.JobStatus:
@@ -232,6 +232,6 @@ def add_earlier_run(status: pb.JobStatus, earlier: EarlierRun | None) -> pb.JobS
         status.metrics_step = int(result.get("metrics_step") or 0)
         status.best = status.best or str(result.get("best") or "")
     if not any(event.kind == RESUMED_EVENT for event in status.events):
-        event = pb.EventStatus(at=status.started_at, kind=RESUMED_EVENT, reason=earlier.sentence(), step=earlier.step)
+        event = pb.EventStatus(at=status.started_at, kind=RESUMED_EVENT, reason=earlier.describe(), step=earlier.step)
         status.events.insert(0, event)
     return status

@@ -32,11 +32,11 @@ class WatchedJob(Protocol):
         """Whether its master has been there before: then it is not started but started again."""
         ...
 
-    def why_away(self) -> str:
+    def unreachable_reason(self) -> str:
         """Why its master does not answer; "" where nobody knows."""
         ...
 
-    def logs(self) -> str:
+    def logs_hint(self) -> str:
         """Where its logs are, for a sentence."""
         ...
 
@@ -48,7 +48,7 @@ class WatchedJob(Protocol):
         """End all of it at once; what there is to say about that."""
         ...
 
-    def finish(self, console: Console) -> None:
+    def show_summary(self, console: Console) -> None:
         """Tell how it ended."""
         ...
 
@@ -60,7 +60,7 @@ class Job(Protocol):
     def name(self) -> str: ...
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """For a column: "here", or CONTEXT/NAMESPACE."""
         ...
 
@@ -68,7 +68,7 @@ class Job(Protocol):
         """As its master sees it, which is given `timeout_s` to answer; else as it was written down last."""
         ...
 
-    def glance(self) -> pb.JobStatus:
+    def quick_status(self) -> pb.JobStatus:
         """As `status`, where many are looked at."""
         ...
 
@@ -76,15 +76,15 @@ class Job(Protocol):
         """All that are kept, the oldest first."""
         ...
 
-    def document(self, status: pb.JobStatus) -> dict[str, Any]:
+    def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
         """For scripts."""
         ...
 
-    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
         """Tell a person how a job that is over ended."""
         ...
 
-    def client(self) -> AbstractContextManager[MasterClient]: ...
+    def connect_master(self) -> AbstractContextManager[MasterClient]: ...
 
     def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
         """Wish for so many workers, ps, and global batches an update; 0: as before. What became of it."""
@@ -94,7 +94,7 @@ class Job(Protocol):
         """End it with a checkpoint. What became of it; "" where its master says nothing."""
         ...
 
-    def replicas(self, role: str) -> list[str]:
+    def logged_replicas(self, role: str) -> list[str]:
         """Those of a role, "worker" or "ps", that have written something."""
         ...
 
@@ -106,10 +106,10 @@ class Job(Protocol):
         """End it at once; with `delete` nothing of it stays."""
         ...
 
-    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+    def read_journal(self) -> tuple[StoredJournal, JobSpec]:
         """What its master wrote down, and the job as that master knows it. SpecError where it cannot be had here."""
         ...
 
-    def files(self) -> AbstractContextManager[JobDirectory]:
+    def open_directory(self) -> AbstractContextManager[JobDirectory]:
         """Its directory, or one with what is known of it."""
         ...

@@ -26,7 +26,7 @@ THIS_MACHINE = "here"
 
 
 class LocalJob:
-    where = THIS_MACHINE
+    location = THIS_MACHINE
 
     def __init__(self, directory: JobDirectory) -> None:
         self._directory = directory
@@ -37,7 +37,7 @@ class LocalJob:
 
         return queueing.add_scheduling(self._directory, current_status(self._directory, timeout_s))
 
-    def glance(self) -> pb.JobStatus:
+    def quick_status(self) -> pb.JobStatus:
         return self.status(1.0)
 
     def events(self) -> list[pb.EventStatus]:
@@ -45,7 +45,7 @@ class LocalJob:
 
         return history.read_events_of_all_runs(self._directory)
 
-    def document(self, status: pb.JobStatus) -> dict[str, Any]:
+    def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
         from elasticdl.jobs import documents, queueing
         from elasticdl.launcher.local import processes
 
@@ -55,12 +55,12 @@ class LocalJob:
             "leftover_processes": [{"replica": one.replica, "pid": one.pid} for one in left],
         }
 
-    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
         from elasticdl.cli.screens import job_summary
 
         job_summary.print_summary(status, self._directory, console)
 
-    def client(self) -> AbstractContextManager[MasterClient]:
+    def connect_master(self) -> AbstractContextManager[MasterClient]:
 
         return connect_master(self._directory)
 
@@ -69,19 +69,21 @@ class LocalJob:
 
         if workers:
             queueing.refuse_scaling(self.name)
-        with self.client() as client:
+        with self.connect_master() as client:
             return client.scale(workers, ps, batch_scale)
 
     def stop(self) -> str:
         from elasticdl.jobs import queueing
 
         if not home.is_alive(self._directory) and (told := self._end_leftovers()):
-            return f"{told}; {queueing.withdraw_job(self._directory)}" if home.local_queue().has(self.name) else told
-        if home.local_queue().has(self.name):
+            return (
+                f"{told}; {queueing.withdraw_job(self._directory)}" if home.local_queue().has_job(self.name) else told
+            )
+        if home.local_queue().has_job(self.name):
             if not home.is_alive(self._directory):
                 return queueing.withdraw_job(self._directory)
-            home.local_queue().ask_to_stop(self.name)  # else the scheduler might go on with it
-        with self.client() as client:
+            home.local_queue().request_stop(self.name)  # else the scheduler might go on with it
+        with self.connect_master() as client:
             return client.stop(at_once=False, reason="elasticdl stop")
 
     def _end_leftovers(self) -> str:
@@ -95,7 +97,7 @@ class LocalJob:
         kept = f"; the last checkpoint is of step {step:,}" if step >= 0 else ""
         return f"{self.name}: launcher and master were gone; ended what was left of it: {processes.describe_processes(left)}{kept}"
 
-    def replicas(self, role: str) -> list[str]:
+    def logged_replicas(self, role: str) -> list[str]:
         return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
 
     def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
@@ -106,9 +108,9 @@ class LocalJob:
         from elasticdl.cli import attach
 
         was_over = self._directory.result.exists()
-        is_queued = home.local_queue().has(self.name)
+        is_queued = home.local_queue().has_job(self.name)
         if is_queued:
-            home.local_queue().ask_to_stop(self.name)
+            home.local_queue().request_stop(self.name)
         attach.kill_job(self._directory)
         if is_queued and not home.local_queue().is_served():
             home.local_queue().remove(self.name)
@@ -120,9 +122,9 @@ class LocalJob:
         """Remove the job's directory, checkpoints included; of a job whose processes are gone."""
         from elasticdl.jobs import queueing
 
-        if home.local_queue().has(self.name):
+        if home.local_queue().has_job(self.name):
             queueing.withdraw_job(self._directory)
-            if home.local_queue().has(self.name):
+            if home.local_queue().has_job(self.name):
                 raise TransientError(f"{self.name}: the scheduler still holds it; try again in a few seconds")
         root = self._directory.root
         spec = self._directory.load_spec()
@@ -134,7 +136,7 @@ class LocalJob:
         beyond = f"; what it wrote elsewhere is kept: {', '.join(kept)}" if kept else ""
         return f"{self.name}: deleted, with its logs and the checkpoints in {root}{beyond}"
 
-    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+    def read_journal(self) -> tuple[StoredJournal, JobSpec]:
         from elasticdl.master.runtime.event_log import count_entries
         from elasticdl.master.runtime.replay import StoredJournal
 
@@ -146,7 +148,7 @@ class LocalJob:
             raise SpecError(f"{path} does not exist: no master of this job has begun yet, or it was deleted") from exc
         return StoredJournal(str(path), content, can_be_torn=True, entries=entries), self._directory.load_spec()
 
-    def files(self) -> AbstractContextManager[JobDirectory]:
+    def open_directory(self) -> AbstractContextManager[JobDirectory]:
         return nullcontext(self._directory)
 
 
@@ -166,14 +168,14 @@ class WatchedLocalJob:
     def has_started(self) -> bool:
         return self.directory.master.exists()
 
-    def why_away(self) -> str:
+    def unreachable_reason(self) -> str:
         return ""
 
-    def logs(self) -> str:
+    def logs_hint(self) -> str:
         return f"the logs in {self.directory.logs}"
 
     def open_log(self, worker: str) -> GrowingFile:
-        return GrowingFile(self.directory.log(worker))
+        return GrowingFile(self.directory.log_file(worker))
 
     def kill(self) -> str:
         from elasticdl.cli import attach
@@ -183,7 +185,7 @@ class WatchedLocalJob:
         resumption = formatting.resume_command(self.directory.root.name, self.directory.load_spec().kind)
         return f"killed. Checkpoints written so far are kept; go on with `{resumption}`"
 
-    def finish(self, console: Console) -> None:
+    def show_summary(self, console: Console) -> None:
         from elasticdl.cli.screens import job_summary
 
         job_summary.finish_job(self.directory, console)
@@ -233,7 +235,7 @@ def connect_master(directory: JobDirectory) -> Iterator[MasterClient]:
     """Connected to the master; an error that says so if the job is over."""
     name = directory.root.name
     queue = home.local_queue()
-    if queue.has(name) and not home.is_alive(directory):
+    if queue.has_job(name) and not home.is_alive(directory):
         from elasticdl.jobs import queueing
 
         if queueing.is_waiting_in_queue(directory, queueing.scheduling_status(name), queue):
@@ -258,9 +260,9 @@ def read_logs(directory: JobDirectory, replica: str, follow: bool) -> Iterator[t
     while True:
         # Asked before reading: what was written until then will be read.
         is_over = not follow or not home.is_starting_or_alive(directory)
-        for path in [directory.log(replica)] if replica else sorted(directory.logs.glob("*.log")):
+        for path in [directory.log_file(replica)] if replica else sorted(directory.logs.glob("*.log")):
             tail = tails.setdefault(path, GrowingFile(path))
-            for line in tail.lines(is_last=is_over):
+            for line in tail.read_new_lines(is_last=is_over):
                 yield path.stem, line
         if is_over:
             return
@@ -275,7 +277,7 @@ class GrowingFile:
         self._read = 0
         self._rest = b""
 
-    def lines(self, *, is_last: bool = False) -> Iterator[str]:
+    def read_new_lines(self, *, is_last: bool = False) -> Iterator[str]:
         """Whole lines; with `is_last` also an unfinished one."""
         try:
             with self._path.open("rb") as file:

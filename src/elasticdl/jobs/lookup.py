@@ -37,11 +37,11 @@ class JobLocation:
     context: str = ""
 
     @property
-    def may_be_here(self) -> bool:
+    def may_be_local(self) -> bool:
         return self.on != KUBERNETES and not (self.namespace or self.context)
 
     @property
-    def must_be_here(self) -> bool:
+    def must_be_local(self) -> bool:
         return self.on == LOCAL
 
 
@@ -91,10 +91,10 @@ def find_job(word: str, place: JobLocation) -> Job:
     A whole name counts more than a prefix, wherever the job is; `last` is the newest job of this machine if it has any.
     """
     is_name = bool(word) and "/" not in word and word not in (".", "..")
-    here = home.job_names() if place.may_be_here else []
+    here = home.job_names() if place.may_be_local else []
     is_last = word == LAST and bool(here)
-    if place.may_be_here and (
-        place.must_be_here or not is_name or word in here or is_last or not is_cluster_configured()
+    if place.may_be_local and (
+        place.must_be_local or not is_name or word in here or is_last or not is_cluster_configured()
     ):
         return LocalJob(home.find_directory(word))
     if not is_name:
@@ -102,7 +102,7 @@ def find_job(word: str, place: JobLocation) -> Job:
     try:
         return _find_on_cluster(word, place, here)
     except ElasticDLError as exc:
-        if not place.may_be_here:
+        if not place.may_be_local:
             raise
         if resolve_name(word, here):
             return LocalJob(home.find_directory(word))

@@ -198,7 +198,7 @@ def _check_port(spec: JobSpec) -> None:
 
 
 def _check_certificates(spec: JobSpec, directory: JobDirectory) -> None:
-    identity = directory.identity(spec, Role.CLIENT)
+    identity = directory.tls_credentials(spec, Role.CLIENT)
     if identity is not None and not identity.job:
         identity.server_context()  # grpc would only say that nobody answers
 

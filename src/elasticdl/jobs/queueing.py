@@ -57,13 +57,13 @@ def enqueue_job(spec: JobSpec, name: str, priority: int) -> bool:
     if spec.kind not in (JobKind.TRAINING, JobKind.SCRIPT):
         raise SpecError(f"--queue: a {spec.kind} job cannot be interrupted and go on; start it without --queue")
     queue = home.local_queue()
-    submission = JobSubmission.of(spec, time.time(), os.environ, priority=priority, queue=name)
+    submission = JobSubmission.from_spec(spec, time.time(), os.environ, priority=priority, queue=name)
     is_served = queue.is_served()
     if is_served:
         _check_capacity(submission)
     prepare_directory(spec, Console())
     # Only now: checks that take long, on data of many files, are no wait for the scheduler.
-    queue.put(replace(submission, submitted_at=time.time()))
+    queue.submit(replace(submission, submitted_at=time.time()))
     return is_served
 
 
@@ -73,7 +73,7 @@ def _check_capacity(submission: Any) -> None:
     from elasticdl.scheduler.priorities import explain_infeasible
     from elasticdl.scheduler.snapshot import NodeInfo
 
-    report = home.local_queue().report()
+    report = home.local_queue().load_report()
     if report is None:
         return
     empty = FreeResources(NodeInfo(name, devices) for name, devices in report.nodes.items())
@@ -112,7 +112,7 @@ def scheduling_status(name: str) -> ScheduledJobStatus | None:
     """As the scheduler wrote it down last; None where it knows no such job, or the job left the queue."""
     queue = home.local_queue()
     submission = queue.find(name)
-    report = queue.report() if submission else None
+    report = queue.load_report() if submission else None
     found = report.jobs.get(name) if report else None
     return found if found and submission and found.submitted_at == submission.submitted_at else None
 
@@ -135,7 +135,7 @@ def describe_wait(one: ScheduledJobStatus, what: str) -> str:
 def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatus:
     """`status` with what the scheduler says; that of a job which is in no queue as it is."""
     name, queue = directory.root.name, home.local_queue()
-    if not queue.has(name):
+    if not queue.has_job(name):
         return status
     one = scheduling_status(name)
     is_alive = home.is_alive(directory)
@@ -159,13 +159,13 @@ def is_waiting_in_queue(directory: JobDirectory, one: ScheduledJobStatus | None,
     if result is None:
         return True
     is_ours = one is not None and one.state is not ScheduledJobState.RUNNING and one.account.launches > 0
-    return is_ours and result.get("phase") == "stopped" and directory.root.name not in queue.asked_to_stop()
+    return is_ours and result.get("phase") == "stopped" and directory.root.name not in queue.stop_requests()
 
 
 def is_name_queued(directory: JobDirectory) -> bool:
     """Whether this name belongs to a job of the queue. One that ended while no scheduler ran still stands there."""
     name, queue = directory.root.name, home.local_queue()
-    return queue.has(name) and (queue.is_served() or is_waiting_in_queue(directory, scheduling_status(name), queue))
+    return queue.has_job(name) and (queue.is_served() or is_waiting_in_queue(directory, scheduling_status(name), queue))
 
 
 def scheduling_document(name: str) -> dict[str, Any] | None:
@@ -175,7 +175,7 @@ def scheduling_document(name: str) -> dict[str, Any] | None:
         return None
     return {
         "state": one.state.value,
-        "workers": one.workers,
+        "workers": one.worker_count,
         "reason": one.reason,
         "expected_wait_s": one.expected_wait_s,
         "since": one.since,
@@ -191,7 +191,7 @@ def rejection_reason(name: str) -> str:
     """Of a job that was never launched and is over; "" for all others."""
     directory = home.job_directory(name)
     result = read_json(directory.result)
-    if home.local_queue().has(name) or result is None or directory.launcher.exists():
+    if home.local_queue().has_job(name) or result is None or directory.launcher.exists():
         return ""
     return f"job {name!r} {result.get('reason', 'was rejected')}"
 
@@ -199,7 +199,7 @@ def rejection_reason(name: str) -> str:
 def refuse_scaling(name: str) -> None:
     """How many workers a job of the queue has is the scheduler's, as long as one runs."""
     queue = home.local_queue()
-    if queue.has(name) and queue.is_served():
+    if queue.has_job(name) and queue.is_served():
         one = scheduling_status(name)
         why = f" ({explain_scheduling(one)})" if one else ""
         raise SpecError(
@@ -213,14 +213,14 @@ def withdraw_job(directory: JobDirectory) -> str:
     from elasticdl.scheduler.local.queue import close_job
 
     name, queue = directory.root.name, home.local_queue()
-    queue.ask_to_stop(name)
+    queue.request_stop(name)
     deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline:
-        with queue.serving() as is_ours:
+        with queue.acquire_lock() as is_ours:
             if is_ours and not home.is_alive(directory):
                 close_job(directory, "stopped", "taken out of the queue by its owner")
                 queue.remove(name)
-        if not queue.has(name):
+        if not queue.has_job(name):
             return f"{name}: taken out of the queue"
         time.sleep(0.05)
     return f"{name}: the scheduler was asked to take it out of the queue"

@@ -31,9 +31,9 @@ class WorkerLifetime:
 class MetricCurve:
     """A measured value over wall-clock time, and at which step of the job each was measured."""
 
-    at: tuple[float, ...]
-    value: tuple[float, ...]
-    step: tuple[int, ...] = ()
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class JobTimeline:
     name: str
     started_at: float
     ended_at: float
-    spans: tuple[WorkerLifetime, ...]
+    worker_lifetimes: tuple[WorkerLifetime, ...]
     loss: MetricCurve
     speed: MetricCurve
     metrics: Mapping[str, MetricCurve]
@@ -54,13 +54,13 @@ def build_timeline(
     """Put events and curves together; points from before `started_at` belong to an earlier run of the job. Pure."""
     curves = {tag: _points_since(curve, started_at) for tag, curve in curves.items()}
     times = [float(event["at"]) for event in events if event.get("at")]
-    times += [at for curve in curves.values() for at in (curve.at[:1] + curve.at[-1:])]
+    times += [at for curve in curves.values() for at in (curve.times[:1] + curve.times[-1:])]
     empty = MetricCurve((), ())
     return JobTimeline(
         name=name,
         started_at=min([started_at, *times]),
         ended_at=max([started_at, *times]),
-        spans=worker_lifetimes(events),
+        worker_lifetimes=worker_lifetimes(events),
         loss=curves.get("loss", empty),
         speed=curves.get("records_per_s", empty),
         metrics={
@@ -71,11 +71,11 @@ def build_timeline(
 
 
 def _points_since(curve: MetricCurve, started_at: float) -> MetricCurve:
-    kept = [place for place, at in enumerate(curve.at) if at >= started_at]
+    kept = [place for place, at in enumerate(curve.times) if at >= started_at]
     return MetricCurve(
-        tuple(curve.at[place] for place in kept),
-        tuple(curve.value[place] for place in kept),
-        tuple(curve.step[place] for place in kept) if curve.step else (),
+        tuple(curve.times[place] for place in kept),
+        tuple(curve.values[place] for place in kept),
+        tuple(curve.steps[place] for place in kept) if curve.steps else (),
     )
 
 

@@ -20,7 +20,7 @@ _END_MARKERS = {"left": (LEFT, "o", "left"), "preempted": (PREEMPTED, "X", "lost
 
 def draw_figure(story: JobTimeline, path: Path) -> None:
     """Write the picture to `path`, atomically."""
-    rows = max(len(story.spans), 1)
+    rows = max(len(story.worker_lifetimes), 1)
     figure = figures.new_figure(11, 4.2 + 0.34 * rows)
     lives, loss, speed = figure.subplots(
         3, 1, sharex=True, gridspec_kw={"height_ratios": [0.45 + 0.34 * rows, 1.9, 1.3]}
@@ -43,10 +43,10 @@ def draw_figure(story: JobTimeline, path: Path) -> None:
 
 
 def _draw_workers(axes: Any, story: JobTimeline) -> None:
-    for row, span in enumerate(story.spans):
+    for row, span in enumerate(story.worker_lifetimes):
         _draw_lifetime(axes, row, span, story)
-    axes.set_yticks(range(len(story.spans)), [span.worker for span in story.spans])
-    axes.set_ylim(len(story.spans) - 0.4, -0.6)
+    axes.set_yticks(range(len(story.worker_lifetimes)), [span.worker for span in story.worker_lifetimes])
+    axes.set_ylim(len(story.worker_lifetimes) - 0.4, -0.6)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.legend(handles=_legend(story), loc="lower right", bbox_to_anchor=(1, 1), ncols=6, frameon=False, fontsize=8.5)
@@ -71,7 +71,7 @@ def _legend(story: JobTimeline) -> list[Any]:
         Patch(color=TRAINING, label="training"),
         Line2D([], [], marker=">", color=INK, linestyle="", label="joined"),
     ]
-    found = {span.end for span in story.spans}
+    found = {span.end for span in story.worker_lifetimes}
     handles += [
         Line2D([], [], marker=marker, color=color, linestyle="", markersize=8, markeredgecolor=PAPER, label=label)
         for end, (color, marker, label) in _END_MARKERS.items()
@@ -84,7 +84,7 @@ def _legend(story: JobTimeline) -> list[Any]:
 
 def _mark_changes(panels: tuple[Any, ...], story: JobTimeline) -> None:
     """Faint lines through the curves wherever the membership changed."""
-    for span in story.spans:
+    for span in story.worker_lifetimes:
         moments = [
             (span.joined_at, TRAINING),
             (span.ended_at, _END_MARKERS[span.end][0] if span.end in _END_MARKERS else FAINT),
@@ -97,16 +97,16 @@ def _mark_changes(panels: tuple[Any, ...], story: JobTimeline) -> None:
 
 def _draw_curve(axes: Any, curve: MetricCurve, story: JobTimeline, color: str, label: str, fill: bool = False) -> None:
     axes.set_ylabel(label, color=color)
-    if not curve.at:
+    if not curve.times:
         axes.text(0.5, 0.5, f"no {label} recorded", transform=axes.transAxes, ha="center", va="center", color=FAINT)
         axes.set_yticks([])
         return
-    times = [at - story.started_at for at in curve.at]
-    axes.plot(times, curve.value, color=color, linewidth=1.6, zorder=3)
+    times = [at - story.started_at for at in curve.times]
+    axes.plot(times, curve.values, color=color, linewidth=1.6, zorder=3)
     if fill:
-        axes.fill_between(times, curve.value, color=color, alpha=0.15, zorder=2)
+        axes.fill_between(times, curve.values, color=color, alpha=0.15, zorder=2)
     # A loss that falls through decades is a line on the floor unless the scale follows it.
-    if not fill and min(curve.value) > 0 and max(curve.value) / min(curve.value) > 50:
+    if not fill and min(curve.values) > 0 and max(curve.values) / min(curve.values) > 50:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
@@ -114,7 +114,7 @@ def _draw_curve(axes: Any, curve: MetricCurve, story: JobTimeline, color: str, l
 
 def _draw_metrics(axes: Any, story: JobTimeline) -> None:
     """Evaluations between 0 and 1, such as the accuracy, on a scale of their own."""
-    shown = {tag: curve for tag, curve in story.metrics.items() if curve.at and _is_fraction(tag, curve)}
+    shown = {tag: curve for tag, curve in story.metrics.items() if curve.times and _is_fraction(tag, curve)}
     if not shown:
         return
     other = axes.twinx()
@@ -124,11 +124,11 @@ def _draw_metrics(axes: Any, story: JobTimeline) -> None:
     other.tick_params(colors=INK, labelsize=9)
     other.set_ylim(0, 1.02)
     for (tag, curve), style in zip(sorted(shown.items()), ("-", "--", ":"), strict=False):
-        times = [at - story.started_at for at in curve.at]
-        label = f"{tag.rpartition('/')[2]} {curve.value[-1]:.3f}"
-        other.plot(times, curve.value, color=TRAINING, linestyle=style, marker="o", markersize=4, label=label)
+        times = [at - story.started_at for at in curve.times]
+        label = f"{tag.rpartition('/')[2]} {curve.values[-1]:.3f}"
+        other.plot(times, curve.values, color=TRAINING, linestyle=style, marker="o", markersize=4, label=label)
     other.legend(loc="center right", frameon=False, fontsize=8.5)
 
 
 def _is_fraction(tag: str, curve: MetricCurve) -> bool:
-    return "loss" not in tag and "rate" not in tag and all(0.0 <= value <= 1.0 for value in curve.value)
+    return "loss" not in tag and "rate" not in tag and all(0.0 <= value <= 1.0 for value in curve.values)

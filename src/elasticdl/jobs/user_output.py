@@ -23,7 +23,7 @@ SKIP_S = 1.0
 class GrowingLog(Protocol):
     """The log of a worker, read as it grows."""
 
-    def lines(self, *, is_last: bool = False) -> Iterable[str]:
+    def read_new_lines(self, *, is_last: bool = False) -> Iterable[str]:
         """The lines since the last call; with `is_last` all that is left."""
         ...
 
@@ -38,7 +38,7 @@ class FirstWorkerOutput:
         self._round = 0
         self._skip_until: float | None = None  # None: nothing is left out
 
-    def follow(self, status: pb.JobStatus, now: float) -> list[str]:
+    def update_first_worker(self, status: pb.JobStatus, now: float) -> list[str]:
         """Learn from `status` who is the first worker; the last lines of the one before, where that changes."""
         first = _first_worker(status)
         if first is None or first.id == self._worker:
@@ -46,18 +46,18 @@ class FirstWorkerOutput:
         is_alive = any(worker.id == self._worker for worker in formatting.living_workers(status))
         if is_alive and first.rank < 0:
             return []  # no round says that another is the first
-        left = list(self.lines(now))
+        left = list(self.read_new_lines(now))
         self._skip_until = now + SKIP_S if self._worker else None
         self._worker, self._round = first.id, status.round
         if first.id not in self._logs:
             self._logs[first.id] = self._open_log(first.id)
         return left
 
-    def lines(self, now: float, *, is_last: bool = False) -> Iterator[str]:
+    def read_new_lines(self, now: float, *, is_last: bool = False) -> Iterator[str]:
         """What was printed since the last call."""
         if not self._worker:
             return
-        for line in self._logs[self._worker].lines(is_last=is_last):
+        for line in self._logs[self._worker].read_new_lines(is_last=is_last):
             if self._skip_until is not None:
                 entered = _RANK_0_LINE.search(line)
                 if entered is not None and int(entered[1]) >= self._round:

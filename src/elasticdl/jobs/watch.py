@@ -23,7 +23,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True)
 class MasterUnresponsive:
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,9 @@ class ArrayDataset(Dataset):
 
     spec: tuple[Any, Any] = (None, None)  # of features and labels of a batch of any size
 
-    def batch_of(self, records: Any, indices: Indices) -> Batch | None:
+    def make_batch(self, records: Any, indices: Indices) -> Batch | None:
         # Not by super(): a dataclass with slots is another class than the one this is written in.
-        found = Dataset.batch_of(self, records, indices)
+        found = Dataset.make_batch(self, records, indices)
         if found is None:
             return None
         features, labels = (_to_tensors(part) for part in (found.features, found.labels))
@@ -56,7 +56,7 @@ def build_array_dataset(source: RecordSource, mode: Mode, function: Callable[[Da
     if not isinstance(built, Dataset):
         raise ModelError(f"dataset_fn of arrays: expected the dataset it was given. Received: {type(built).__name__}")
     dataset = ArrayDataset(**{one.name: getattr(built, one.name) for one in fields(Dataset)})
-    shown = dataset.batch(np.arange(min(_SAMPLE_RECORDS, len(source))))
+    shown = dataset.read_batch(np.arange(min(_SAMPLE_RECORDS, len(source))))
     if shown is None:
         raise ModelError(
             f"dataset_fn of arrays: none of the first {_SAMPLE_RECORDS} records is left to show what features are"

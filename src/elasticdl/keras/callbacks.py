@@ -69,22 +69,22 @@ class KerasCallbackAdapter(Callback):
         self._loss = loss
         for callback in self._callbacks:
             callback.on_train_batch_end(step, {"loss": loss})
-        self._look_for_stop()
+        self._check_stop()
 
     def on_epoch_end(self, epoch: int) -> None:
         for callback in self._callbacks:
             callback.on_epoch_end(epoch, {"loss": self._loss})
-        self._look_for_stop()
+        self._check_stop()
 
     def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         for callback in self._callbacks:
             callback.on_test_end(dict(metrics))
-        self._look_for_stop()
+        self._check_stop()
 
     def on_train_end(self, model: nn.Module) -> None:
         for callback in self._callbacks:
             callback.on_train_end({})
 
-    def _look_for_stop(self) -> None:
+    def _check_stop(self) -> None:
         if any(getattr(callback.model, "stop_training", False) for callback in self._callbacks):
             self.stop_reason = "a callback set model.stop_training"

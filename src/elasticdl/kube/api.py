@@ -91,7 +91,7 @@ class Api:
 
     def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Document | None:
         try:
-            return self._ask(ApiCall("get", kind, self._in(kind, namespace), name), "GET")
+            return self._request(ApiCall("get", kind, self._resolve_namespace(kind, namespace), name), "GET")
         except NotFound:
             return None
 
@@ -99,35 +99,37 @@ class Api:
         self, kind: ResourceKind, namespace: str = "", labels: str = "", fields: str = ""
     ) -> tuple[Documents, str]:
         """All of a namespace, and the version to watch from. `fields`: as metadata.name=mnist."""
-        call = ApiCall("list", kind, self._in(kind, namespace))
+        call = ApiCall("list", kind, self._resolve_namespace(kind, namespace))
         found: Documents = []
         more = ""
         while True:
-            page = self._ask(
+            page = self._request(
                 call, "GET", labelSelector=labels, fieldSelector=fields, limit=PAGE_SIZE, **{"continue": more}
             )
             # In a list, the server leaves out of each what is the same for all.
-            found += [{"apiVersion": kind.version, "kind": kind.kind} | item for item in page["items"]]
+            found += [{"apiVersion": kind.api_version, "kind": kind.kind} | item for item in page["items"]]
             more = page["metadata"].get("continue", "")
             if not more:
                 return found, page["metadata"]["resourceVersion"]
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
         kind, metadata = kind_of(document), document["metadata"]
-        call = ApiCall("create", kind, self._in(kind, metadata.get("namespace", "")), metadata.get("name", ""))
+        call = ApiCall(
+            "create", kind, self._resolve_namespace(kind, metadata.get("namespace", "")), metadata.get("name", "")
+        )
         where = api_path(kind, call.namespace)
-        return self._ask(call, "POST", where=where, body=document, dryRun="All" if dry_run else "")
+        return self._request(call, "POST", where=where, body=document, dryRun="All" if dry_run else "")
 
     def replace(self, document: Document) -> Document:
         """Write the whole object; Conflict if it is not of the version the document was read at."""
         kind, metadata = kind_of(document), document["metadata"]
-        call = ApiCall("update", kind, self._in(kind, metadata.get("namespace", "")), metadata["name"])
-        return self._ask(call, "PUT", body=document)
+        call = ApiCall("update", kind, self._resolve_namespace(kind, metadata.get("namespace", "")), metadata["name"])
+        return self._request(call, "PUT", body=document)
 
     def patch(self, kind: ResourceKind, name: str, change: Document, namespace: str = "", sub: str = "") -> Document:
         """A JSON merge patch: what is None is removed, lists are replaced whole."""
-        call = ApiCall("patch", kind, self._in(kind, namespace), name, sub)
-        return self._ask(call, "PATCH", body=change, content="application/merge-patch+json")
+        call = ApiCall("patch", kind, self._resolve_namespace(kind, namespace), name, sub)
+        return self._request(call, "PATCH", body=change, content="application/merge-patch+json")
 
     def delete(
         self, kind: ResourceKind, name: str, namespace: str = "", grace_s: float | None = None, uid: str = ""
@@ -139,7 +141,9 @@ class Api:
         if uid:
             options["preconditions"] = {"uid": uid}
         try:
-            self._ask(ApiCall("delete", kind, self._in(kind, namespace), name), "DELETE", body=options)
+            self._request(
+                ApiCall("delete", kind, self._resolve_namespace(kind, namespace), name), "DELETE", body=options
+            )
         except NotFound:
             return False
         except Conflict:
@@ -152,7 +156,7 @@ class Api:
         self, kind: ResourceKind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = ""
     ) -> WatchStream:
         """What happens after `version`, bookmarks too, for `timeout_s`; Gone if that is forgotten."""
-        call = ApiCall("watch", kind, self._in(kind, namespace))
+        call = ApiCall("watch", kind, self._resolve_namespace(kind, namespace))
         wanted = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": max(1, int(timeout_s))}
         lines = self._connection.stream(
             call,
@@ -169,7 +173,7 @@ class Api:
         self, pod: str, namespace: str, *, follow: bool = False, tail: int | None = None, since_s: int | None = None
     ) -> Iterator[str]:
         """Lines of a pod's only container; with `follow` until it ends."""
-        call = ApiCall("get", POD, self._in(POD, namespace), pod, "log")
+        call = ApiCall("get", POD, self._resolve_namespace(POD, namespace), pod, "log")
         lines = self._connection.stream(
             call,
             api_path(POD, call.namespace, pod, "log"),
@@ -187,36 +191,38 @@ class Api:
     def version(self) -> str:
         """Of the server, as it names itself: v1.34.0."""
         call = ApiCall("get", ResourceKind("v1", "Version", "version", namespaced=False))
-        return str(self._ask(call, "GET", where="/version")["gitVersion"])
+        return str(self._request(call, "GET", where="/version")["gitVersion"])
 
-    def may(self, verb: str, kind: ResourceKind, namespace: str = "", sub: str = "") -> bool:
+    def is_allowed(self, verb: str, kind: ResourceKind, namespace: str = "", sub: str = "") -> bool:
         """Whether we have the right."""
         asked = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": sub}
-        asked["namespace"] = self._in(kind, namespace)
+        asked["namespace"] = self._resolve_namespace(kind, namespace)
         review = {
-            "apiVersion": _ACCESS_REVIEW.version,
+            "apiVersion": _ACCESS_REVIEW.api_version,
             "kind": _ACCESS_REVIEW.kind,
             "spec": {"resourceAttributes": asked},
         }
-        answer = self._ask(ApiCall("create", _ACCESS_REVIEW), "POST", body=review)
+        answer = self._request(ApiCall("create", _ACCESS_REVIEW), "POST", body=review)
         return bool(answer["status"].get("allowed"))
 
     def serves(self, kind: ResourceKind) -> bool:
         """Whether the API server names this kind where clients look for it; one that just started may not yet."""
         call = ApiCall("get", kind)
         if kind.group:
-            groups = self._ask(call, "GET", where="/apis")["groups"]
+            groups = self._request(call, "GET", where="/apis")["groups"]
             if kind.group not in [group["name"] for group in groups]:
                 return False
         try:
-            found = self._ask(call, "GET", where=f"/apis/{kind.version}" if kind.group else f"/api/{kind.version}")
+            found = self._request(
+                call, "GET", where=f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
+            )
         except NotFound:
             return False
         return kind.plural in [one["name"] for one in found["resources"]]
 
-    def forward(self, pod: str, namespace: str, port: int) -> socket.socket:
+    def port_forward(self, pod: str, namespace: str, port: int) -> socket.socket:
         """One connection to a port of a pod, through the API server."""
-        call = ApiCall("create", POD, self._in(POD, namespace), pod, "portforward")
+        call = ApiCall("create", POD, self._resolve_namespace(POD, namespace), pod, "portforward")
         silence_port_forward_errors()
         # A client of its own: `portforward` bends the one it is given while it connects.
         core = import_client("client").CoreV1Api(import_client("client").ApiClient(self._connection.configuration))
@@ -228,16 +234,16 @@ class Api:
             answer = exc.__context__ if isinstance(exc, AttributeError) else exc
             if not isinstance(answer, import_client("client").ApiException):
                 raise
-            if not self.may("create", POD, call.namespace, "portforward"):
+            if not self.is_allowed("create", POD, call.namespace, "portforward"):
                 raise error_from_response(call, 403, b"cannot create pods/portforward") from exc
             raise ApiUnavailable(f"{call}: {answer.reason}") from exc
         return socket.socket(fileno=ports.socket(port).detach())
 
-    def _in(self, kind: ResourceKind, namespace: str) -> str:
+    def _resolve_namespace(self, kind: ResourceKind, namespace: str) -> str:
         if namespace == ALL_NAMESPACES:
             return ""
         return (namespace or self.namespace) if kind.namespaced else ""
 
-    def _ask(self, call: ApiCall, method: str, *, where: str = "", **asked: Any) -> Document:
+    def _request(self, call: ApiCall, method: str, *, where: str = "", **asked: Any) -> Document:
         where = where or api_path(call.kind, call.namespace, call.name, call.sub)
-        return self._connection.ask(call, method, where, timeout_s=self._timeout_s, **asked)
+        return self._connection.request(call, method, where, timeout_s=self._timeout_s, **asked)

@@ -103,7 +103,7 @@ class ApiConnection:
         self.context = context
         self.namespace = namespace
         # By which audit logs of a cluster tell our masters from our operator.
-        self.agent = f"elasticdl{'-' if role else ''}{role}/{__version__}"
+        self.user_agent = f"elasticdl{'-' if role else ''}{role}/{__version__}"
         self._pool = import_client("client.rest").RESTClientObject(configuration).pool_manager
 
     @classmethod
@@ -134,7 +134,7 @@ class ApiConnection:
     def server(self) -> str:
         return str(self.configuration.host)
 
-    def ask(
+    def request(
         self,
         call: ApiCall,
         method: str,
@@ -185,7 +185,7 @@ class ApiConnection:
         import urllib3
 
         asked = urlencode({name: value for name, value in query.items() if value not in ("", None)})
-        headers = {"Accept": "application/json", "User-Agent": self.agent}
+        headers = {"Accept": "application/json", "User-Agent": self.user_agent}
         if body is not None:
             headers["Content-Type"] = content or "application/json"
         for setting in self.configuration.auth_settings().values():

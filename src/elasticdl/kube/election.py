@@ -34,12 +34,12 @@ class Election:
         api: Api,
         name: str,
         namespace: str,
-        me: str,
+        identity: str,
         *,
         lease_s: float = LEASE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._name, self._namespace, self.me = api, name, namespace, me
+        self._api, self._name, self._namespace, self.me = api, name, namespace, identity
         self._lease_s = lease_s
         self._clock = clock
         # Of its own: looks at many jobs may keep all other threads busy for longer than a Lease lasts.
@@ -47,37 +47,37 @@ class Election:
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = clock()
         self._led_until = -math.inf  # by our clock; then another may lead
-        self.trouble = ""  # why the Lease could not be asked for the last time, if so
+        self.last_error = ""  # why the Lease could not be asked for the last time, if so
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether nobody else can lead yet: to be asked before each thing that only the leader may do."""
         return self._clock() < self._led_until
 
-    async def won(self) -> None:
+    async def wait_until_leader(self) -> None:
         """Returns when this one leads."""
         logger.info("%s waits for the Lease %s in namespace %s", self.me, self._name, self._namespace)
         holder = ""
-        while not await self._tried():
+        while not await self._try_acquire_in_thread():
             if self._seen[0] != holder:
                 holder = self._seen[0]
                 logger.info("%s leads; it is followed when it ends, or is silent for %g s", holder, self._lease_s)
             await asyncio.sleep(self._pause_s)
         logger.info("%s leads", self.me)
 
-    async def kept(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Returns when this one leads no longer."""
-        while self.leads:
+        while self.is_leader:
             await asyncio.sleep(self._pause_s)
-            if not await self._tried() and self._seen[0] not in ("", self.me):
+            if not await self._try_acquire_in_thread() and self._seen[0] not in ("", self.me):
                 break
         self._led_until = -math.inf
         logger.warning("%s leads no longer: the Lease %s was not renewed in time", self.me, self._name)
 
-    async def leave(self) -> None:
+    async def release(self) -> None:
         self._led_until = -math.inf
         try:
-            await self._call(self._leave)
+            await self._call(self._release_lease)
         except (TransientError, Conflict) as exc:
             logger.info("the Lease %s is left to run out: %s", self._name, exc)
 
@@ -85,28 +85,28 @@ class Election:
     def _pause_s(self) -> float:
         return self._lease_s / 7.5
 
-    async def _tried(self) -> bool:
+    async def _try_acquire_in_thread(self) -> bool:
         try:
-            is_ours = await self._call(self.take)
-            self.trouble = ""
+            is_ours = await self._call(self.try_acquire)
+            self.last_error = ""
             return is_ours
         except TransientError as exc:
-            self.trouble = f"the Lease {self._name} cannot be reached: {exc}"
-            logger.warning("%s", self.trouble)
+            self.last_error = f"the Lease {self._name} cannot be reached: {exc}"
+            logger.warning("%s", self.last_error)
             return False
 
     async def _call(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take or renew the Lease if that may be done; whether it is ours now."""
         asked_at = self._clock()
-        is_ours = self._taken()
+        is_ours = self._acquire_or_renew()
         if is_ours:
             self._led_until = asked_at + self._lease_s / 3 * 2
         return is_ours
 
-    def _taken(self) -> bool:
+    def _acquire_or_renew(self) -> bool:
         found = self._api.get(kinds.LEASE, self._name, self._namespace)
         if found is None:
             return self._write(self._api.create, {"metadata": {"name": self._name, "namespace": self._namespace}})
@@ -127,13 +127,15 @@ class Election:
             mine |= {"acquireTime": now, "leaseTransitions": int(was.get("leaseTransitions") or 0) + 1}
         kind = kinds.LEASE
         try:
-            write({"apiVersion": kind.version, "kind": kind.kind, "metadata": lease["metadata"], "spec": was | mine})
+            write(
+                {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": lease["metadata"], "spec": was | mine}
+            )
         except (AlreadyExists, Conflict):
             return False
         self._seen, self._seen_at = (self.me, now), self._clock()
         return True
 
-    def _leave(self) -> None:
+    def _release_lease(self) -> None:
         found = self._api.get(kinds.LEASE, self._name, self._namespace)
         if found and found["spec"].get("holderIdentity") == self.me:
             self._api.replace(found | {"spec": found["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}})

@@ -92,7 +92,7 @@ def error_from_response(call: ApiCall, code: int, body: bytes) -> ApiError:
             return Forbidden(f"{call} is forbidden: {said}; {_grant_hint(call, said)}")
         case 404 if not status:
             return NotFound(
-                f"{call}: the cluster does not know {call.resource} of {call.kind.version}{_crd_hint(call)}"
+                f"{call}: the cluster does not know {call.resource} of {call.kind.api_version}{_crd_hint(call)}"
             )
         case 404:
             return NotFound(f"{call}: {said}")

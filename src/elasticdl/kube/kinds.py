@@ -10,7 +10,7 @@ from elasticdl.errors import SpecError
 
 
 class ResourceKind(NamedTuple):
-    version: str  # as in `apiVersion`: "v1", "apps/v1"
+    api_version: str  # as in `apiVersion`: "v1", "apps/v1"
     kind: str
     plural: str
     namespaced: bool = True
@@ -18,7 +18,7 @@ class ResourceKind(NamedTuple):
     @property
     def group(self) -> str:
         """The API group: "" for the oldest kinds."""
-        return self.version.rpartition("/")[0]
+        return self.api_version.rpartition("/")[0]
 
     @property
     def resource(self) -> str:
@@ -65,7 +65,7 @@ _KINDS = (
     CRD,
     ELASTIC_JOB,
 )
-_BY_NAME = {(kind.version, kind.kind): kind for kind in _KINDS}
+_BY_NAME = {(kind.api_version, kind.kind): kind for kind in _KINDS}
 
 
 def kind_of(document: Mapping[str, Any]) -> ResourceKind:
@@ -79,7 +79,7 @@ def kind_of(document: Mapping[str, Any]) -> ResourceKind:
 
 def api_path(kind: ResourceKind, namespace: str = "", name: str = "", sub: str = "") -> str:
     """Where the API server keeps it: one object, or all of a namespace, or (namespace "") of all of them."""
-    parts = ["apis" if kind.group else "api", kind.version]
+    parts = ["apis" if kind.group else "api", kind.api_version]
     if kind.namespaced and namespace:
         parts += ["namespaces", quote(namespace, safe="")]
     parts.append(kind.plural)

@@ -34,7 +34,7 @@ class LoopHeartbeat:
             await asyncio.sleep(HEARTBEAT_S)
 
     @property
-    def silence(self) -> str:
+    def silence_reason(self) -> str:
         """Why the process should be started again; "" while it beats."""
         silent_s = self._clock() - self._beat_at
         return f"the event loop has been silent for {silent_s:.0f} s" if silent_s > self._silence_s else ""

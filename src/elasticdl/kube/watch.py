@@ -48,7 +48,7 @@ class WatchCache:
             changes += self._put(item)
         return changes
 
-    def event(self, type_: str, item: Document) -> list[ObjectChange]:
+    def apply_event(self, type_: str, item: Document) -> list[ObjectChange]:
         """One event of a watch."""
         self.version = item["metadata"]["resourceVersion"]
         if type_ == "BOOKMARK":
@@ -126,7 +126,7 @@ def follow_changes(
                 last_error = ""
                 for event in watch:
                     heard = True
-                    if changes := mirror.event(*event):
+                    if changes := mirror.apply_event(*event):
                         yield changes
         except Gone:
             mirror.version = ""

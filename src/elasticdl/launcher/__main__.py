@@ -47,9 +47,9 @@ def main(argv: list[str]) -> int:
     _close_inherited({arguments.attached_fd, arguments.master_fd})
     # A successor may be here a moment before its predecessor is quite dead.
     with lock_job(directory, wait=arguments.adopt):
-        if directory.run != arguments.run:
+        if directory.run_number != arguments.run:
             logging.getLogger("elasticdl").error(
-                "run %d of this job is over: run %d has begun since", arguments.run, directory.run
+                "run %d of this job is over: run %d has begun since", arguments.run, directory.run_number
             )
             return PermanentError.exit_code
         if arguments.stop and directory.result.exists():
@@ -96,11 +96,11 @@ def _describe_process(name: str, pid: int) -> RunningProcess:
 
 def _watch_command(record: LauncherRecord) -> int | None:
     """A descriptor that is readable once the command line of a dead launcher's record is gone."""
-    if record.attached is None or record.detached:
+    if record.attached is None or record.is_detached:
         return None
     if child := WatchedProcess.adopt(record.attached):
         return child.fileno()
-    record.detached = True
+    record.is_detached = True
     return None
 
 
@@ -119,7 +119,7 @@ def _kill_strays(directory: JobDirectory, run: int) -> None:
     for running in processes.find_processes(directory, run):
         if running.replica == processes.MASTER and (child := WatchedProcess.adopt(running)):
             child.signal(signal.SIGKILL)
-            child.forget()
+            child.stop_watching()
 
 
 def _close_inherited(kept: set[int | None]) -> None:

@@ -30,7 +30,7 @@ class CertificateAuthority:
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def make(cls, job: str, now: datetime.datetime) -> CertificateAuthority:
+    def create(cls, job: str, now: datetime.datetime) -> CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         known = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         certificate = (
@@ -44,7 +44,7 @@ class CertificateAuthority:
         return cls(job, certificate, key)
 
     @classmethod
-    def read(cls, certificate_pem: str, key_pem: str) -> CertificateAuthority:
+    def from_pem(cls, certificate_pem: str, key_pem: str) -> CertificateAuthority:
         """As `pem` and `key_pem` gave it. ValueError where they are none."""
         certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
         key = serialization.load_pem_private_key(key_pem.encode(), password=None)
@@ -67,7 +67,7 @@ class CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         return _key_pem(key) + self._sign(key.public_key(), PeerIdentity(self.job, role, name), now, life_s)
 
-    def certify(self, csr: bytes, role: Role, name: str, now: datetime.datetime, life_s: float) -> str:
+    def sign_request(self, csr: bytes, role: Role, name: str, now: datetime.datetime, life_s: float) -> str:
         """A certificate for the key of a signing request in DER; nothing else of it counts. SpecError for a bad one."""
         return self._sign(_requested_key(csr), PeerIdentity(self.job, role, name), now, life_s)
 
@@ -97,7 +97,7 @@ class SigningRequest(NamedTuple):
     csr: bytes
 
     @classmethod
-    def make(cls, name: str) -> SigningRequest:
+    def create(cls, name: str) -> SigningRequest:
         key = ec.generate_private_key(ec.SECP256R1())
         request = x509.CertificateSigningRequestBuilder().subject_name(_common_name(name)).sign(key, hashes.SHA256())
         return cls(_key_pem(key), request.public_bytes(serialization.Encoding.DER))

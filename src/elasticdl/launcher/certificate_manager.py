@@ -35,7 +35,7 @@ def create_authority(directory: JobDirectory, spec: JobSpec, now: float) -> None
     """For whoever makes the directory of a job."""
     from elasticdl.launcher.certificate_authority import CertificateAuthority
 
-    authority = CertificateAuthority.make(spec.name, to_datetime(now))
+    authority = CertificateAuthority.create(spec.name, to_datetime(now))
     directory.certificates.mkdir(mode=0o700)
     write_private_file(directory.certificates / AUTHORITY_KEY, authority.key_pem)
     write_private_file(directory.authority, authority.pem)
@@ -45,7 +45,7 @@ def read_authority(directory: JobDirectory) -> CertificateAuthority:
     from elasticdl.launcher.certificate_authority import CertificateAuthority
 
     try:
-        return CertificateAuthority.read(
+        return CertificateAuthority.from_pem(
             directory.authority.read_text(), (directory.certificates / AUTHORITY_KEY).read_text()
         )
     except (OSError, ValueError) as exc:
@@ -73,12 +73,12 @@ class CertificateManager:
         authority = read_authority(directory)
 
         def issue(replica: str, now: float) -> str:
-            return authority.issue(Role.of(replica), replica, to_datetime(now), security.lifetime_s)
+            return authority.issue(Role.from_replica(replica), replica, to_datetime(now), security.lifetime_s)
 
         return cls(directory, issue, security.lifetime_s)
 
     @property
-    def wait_s(self) -> float | None:
+    def check_interval_s(self) -> float | None:
         """How long one may wait before `renew`; None: for ever."""
         return min(MAX_CHECK_INTERVAL_S, self._lifetime_s / 4) if self._source else None
 
@@ -89,7 +89,7 @@ class CertificateManager:
         write_private_file(self._directory.certificates / f"{replica}.pem", self._source(replica, now))
         self._issued_at[replica] = now
 
-    def issue_again(self, replicas: Iterable[str], now: float) -> None:
+    def try_issue(self, replicas: Iterable[str], now: float) -> None:
         """What cannot be had or written now will be at the next look."""
         for replica in replicas:
             try:
@@ -97,15 +97,15 @@ class CertificateManager:
             except (OSError, ElasticDLError) as exc:
                 _log.error("the certificate of %s cannot be replaced yet: %s", replica, exc)
 
-    def forget(self, replica: str) -> None:
+    def stop_renewing(self, replica: str) -> None:
         """It has ended: its certificate is not replaced any more."""
         self._issued_at.pop(replica, None)
 
-    def renew(self, now: float) -> None:
+    def renew_due(self, now: float) -> None:
         """Replace what has half of its life behind it, or begins in what has become the future: clocks are set."""
         half_s = self._lifetime_s / 2
         due = [name for name, issued in self._issued_at.items() if not issued - CLOCK_SKEW_S < now < issued + half_s]
-        self.issue_again(due, now)
+        self.try_issue(due, now)
 
     def close(self) -> None:
         """The job is over: nobody joins it any more."""

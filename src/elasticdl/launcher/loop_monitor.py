@@ -13,7 +13,7 @@ CHECKS_PER_LIMIT = 8  # in the time it has
 
 
 class LoopHealth(Enum):
-    FINE = auto()
+    HEALTHY = auto()
     SILENT = auto()  # for half of its time: its stacks are wanted. Found once
     STALLED = auto()
 
@@ -27,20 +27,20 @@ class LoopMonitor:
         self._looked_at = 0.0
         self._is_told = False
 
-    def hear(self, now: float, limit_s: float) -> None:
+    def record_heartbeat(self, now: float, limit_s: float) -> None:
         """Its loop turns; it has `limit_s` to say so again. 0: it is not watched."""
         if not self._limit_s:
             self._looked_at = now
         self._limit_s, self._heard_at, self._is_told = limit_s, now, False
 
     @property
-    def wait_s(self) -> float | None:
+    def check_interval_s(self) -> float | None:
         """How soon to look again; None: it is not watched."""
         return self._limit_s / CHECKS_PER_LIMIT if self._limit_s else None
 
-    def look(self, now: float) -> LoopHealth:
+    def check(self, now: float) -> LoopHealth:
         if not self._limit_s:
-            return LoopHealth.FINE
+            return LoopHealth.HEALTHY
         held_up_s, self._looked_at = now - self._looked_at, now
         if held_up_s > self._limit_s / 2:
             self._heard_at = now
@@ -50,4 +50,4 @@ class LoopMonitor:
         if silent_s >= self._limit_s / 2 and not self._is_told:
             self._is_told = True
             return LoopHealth.SILENT
-        return LoopHealth.FINE
+        return LoopHealth.HEALTHY

@@ -138,7 +138,7 @@ class ElasticStrategy(SingleDeviceStrategy):
         for callback in trainer.checkpoint_callbacks:
             # Workers cannot agree on which files exist, and a checkpoint of the same step has the same bits.
             callback._enable_version_counter = False
-        state.take()
+        state.capture()
         job = join(
             module,
             self.optimizers[0],
@@ -171,7 +171,7 @@ class ElasticStrategy(SingleDeviceStrategy):
         return {
             "callbacks": {callback.state_key: callback.state_dict() for callback in trainer.callbacks},
             "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
-            "log": self._log.state(),
+            "log": self._log.state_dict(),
         }
 
     def _write_state(self, state: Mapping[str, Any]) -> None:
@@ -184,7 +184,7 @@ class ElasticStrategy(SingleDeviceStrategy):
                     callback.dirpath = known["dirpath"]  # where the others write
                 callback.load_state_dict(known)
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in state["metrics"].items()})
-        self._log.load_state(state["log"])
+        self._log.load_state_dict(state["log"])
 
     def _place_epoch(self, epoch: int, *, began: bool) -> None:
         assert self.lightning_module is not None
@@ -229,10 +229,10 @@ class ElasticStrategy(SingleDeviceStrategy):
             raise ElasticDLError(f"ElasticStrategy: expected a step of the job; got {type(batch).__name__}")
         self._batches, self._arguments = iter(batch), args
         for first in self._batches:
-            return self._output_of(batch, first)
+            return self._compute_output(batch, first)
         return torch.zeros((), device=self.root_device, requires_grad=True)  # this worker has no batch in this step
 
-    def _output_of(self, step: Step, batch: Any) -> Any:
+    def _compute_output(self, step: Step, batch: Any) -> Any:
         assert self._log is not None
         batch = super().batch_to_device(self.precision_plugin.convert_input(batch))
         self._log.step = step
@@ -259,7 +259,7 @@ class ElasticStrategy(SingleDeviceStrategy):
             loss = Precision.pre_backward(plugin, closure_loss, module)  # the hooks, without scaling
             step.backward(loss, scaler=scaler)
             for batch in self._batches:
-                loss = _extract_loss(self._output_of(step, batch))
+                loss = _extract_loss(self._compute_output(step, batch))
                 step.backward(Precision.pre_backward(plugin, loss, module), scaler=scaler)
         self._log.flush(step)
         return plugin.post_backward(closure_loss, module)

@@ -71,8 +71,8 @@ class TrainingLog:
                 self._log(f"{name}_step" if is_forked else name, average, on_step=True, on_epoch=False, **shown)
             if options["on_epoch"]:
                 total = self._sums.setdefault(name, [0.0, 0.0])
-                total[0] += average * step.planned
-                total[1] += step.planned
+                total[0] += average * step.planned_records
+                total[1] += step.planned_records
         if step.is_last_of_epoch:
             self._log_epoch()
 
@@ -86,9 +86,9 @@ class TrainingLog:
                 shown = {"prog_bar": False, "logger": False}
             self._log(name, total / records, **how, **shown)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"options": dict(self._options), "sums": {name: list(total) for name, total in self._sums.items()}}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._options = dict(state["options"])
         self._sums = {name: list(total) for name, total in state["sums"].items()}

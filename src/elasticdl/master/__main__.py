@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     try:
         spec = directory.load_spec()
         log.configure_logging("master", spec.log_level)
-        vital.end_process_on_failure(directory.exit_reason("master"))
+        vital.end_process_on_failure(directory.exit_reason_file("master"))
         stacks.dump_on_signal()
         asyncio.run(_serve(directory, arguments))
     except ElasticDLError as exc:
@@ -87,15 +87,15 @@ def _is_final(problem: ElasticDLError) -> bool:
 async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None:
     spec = directory.load_spec()
     cluster = _open_kubernetes(spec) if arguments.pods else None
-    run = cluster.run if cluster else arguments.run or directory.run
+    run = cluster.run if cluster else arguments.run or directory.run_number
     if cluster is not None:
         archive_earlier_run(directory, run)
     loop = MasterLoop(directory, spec, SteadyClock(), run, cluster.journal() if cluster else None)
     loop.recover()
-    is_first = not loop.state.job.ledger.entries
+    is_first = not loop.state.state.ledger.entry_count
     if cluster is not None and is_first:
-        cluster.check_places()  # once: later, what a worker has half written may lie there
-    identity = directory.identity(spec, tls.Role.MASTER)
+        cluster.check_output_places()  # once: later, what a worker has half written may lie there
+    identity = directory.tls_credentials(spec, tls.Role.MASTER)
     authority = read_authority(directory) if cluster is not None and spec.security.tls else None
     server = MasterServer(MasterServicer(loop, authority), spec, directory.load_token(), run, identity)
     loop.submit(ev.MasterStarted(os.getpid()))
@@ -103,27 +103,27 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
         loop.submit(checkpoint)
     address = await server.start(arguments.port or _earlier_port(directory))
     _announce(directory, address, 0, loop.clock.now())
-    attended = (loop.tick(), server.wait_failed(), _run_views(directory, loop, address))
+    attended = (loop.run_ticks(), server.wait_for_failure(), _run_views(directory, loop, address))
     tasks = [asyncio.create_task(one) for one in attended]
     if cluster is not None:
-        tasks += cluster.attend(loop)
+        tasks += cluster.start(loop)
     elif arguments.launcher_fd is not None:
         from elasticdl.launcher.local import processes  # now: once a launcher is gone there may be no descriptor for it
 
         end = socket.socket(fileno=arguments.launcher_fd)
         adopt, kill = partial(processes.replace_launcher, directory, run), partial(processes.kill_launcher, directory)
         link = LauncherConnection(end, adopt, kill, loop.submit)
-        loop.performer.launcher = link
+        loop.executor.launcher = link
         tasks.append(asyncio.create_task(link.run()))
         if spec.timing.master_s:
-            tasks.append(asyncio.create_task(link.beat(spec.timing.master_s)))
+            tasks.append(asyncio.create_task(link.send_heartbeats(spec.timing.master_s)))
     try:
         await _wait_until_over(loop, tasks, refused_s=DELETION_GRACE_S if cluster is not None else 0.0)
         await _wait_for_replicas(loop)
         await _wait_curves(loop)
         await _tell_launcher(loop)
         if cluster is not None:
-            await cluster.close(loop)
+            await cluster.publish_result(loop)
         await server.stop(WATCHERS_TIMEOUT_S)
     finally:
         for task in tasks:
@@ -132,7 +132,7 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
         await server.stop(0.0)  # after a failure too: grpc does not survive the end of its event loop
         loop.close()
     if cluster is not None:
-        cluster.leave()
+        cluster.retire()
 
 
 def _open_kubernetes(spec: JobSpec) -> KubernetesBackend:
@@ -171,16 +171,16 @@ async def _wait_until_over(loop: MasterLoop, tasks: list[asyncio.Task[None]], re
 
 async def _wait_for_replicas(loop: MasterLoop) -> None:
     """Stay until released workers and ps have gone, so that their last words are heard."""
-    with loop.changes() as changed, contextlib.suppress(TimeoutError):
+    with loop.watch_changes() as changed, contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE_TIMEOUT_S):
-            while _has_replicas(loop.state.job.ledger):
+            while _has_replicas(loop.state.state.ledger):
                 changed.clear()
                 await changed.wait()
 
 
 def _has_replicas(ledger: Ledger) -> bool:
-    return any(ps.pid and not ps.exited for ps in ledger.fleet.ps.values()) or any(
-        worker.is_here and worker.connected if worker.external else worker.pid and not worker.exited
+    return any(ps.pid and not ps.has_exited for ps in ledger.fleet.ps.values()) or any(
+        worker.is_present and worker.is_connected if worker.is_external else worker.pid and not worker.has_exited
         for worker in ledger.membership.workers.values()
     )
 
@@ -189,15 +189,15 @@ async def _wait_curves(loop: MasterLoop) -> None:
     """Stay until what was trained is drawn: a job of a few steps is over before TensorBoard's writer is imported."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CURVES_TIMEOUT_S):
-            await loop.performer.has_curves.wait()
+            await loop.executor.curves_ready.wait()
 
 
 async def _tell_launcher(loop: MasterLoop) -> None:
-    phase = loop.state.job.ledger.phase
+    phase = loop.state.state.ledger.phase
     assert isinstance(phase, FinalPhase)
-    if loop.performer.launcher is not None:
-        loop.performer.launcher.command(command="over", exit_code=phase.exit_code)
-        await loop.performer.launcher.flush()
+    if loop.executor.launcher is not None:
+        loop.executor.launcher.command(command="over", exit_code=phase.exit_code)
+        await loop.executor.launcher.flush()
 
 
 async def _run_views(directory: JobDirectory, loop: MasterLoop, address: str) -> None:
@@ -205,7 +205,7 @@ async def _run_views(directory: JobDirectory, loop: MasterLoop, address: str) ->
     try:
         await _update_views(directory, loop, address)
     except Exception:
-        loop.performer.stop_drawing()
+        loop.executor.detach_curves()
         logging.getLogger("elasticdl").exception("metrics and curves are gone; the job goes on without them")
         if (task := asyncio.current_task()) is None or not task.cancelling():  # else it was the end that went wrong
             await asyncio.Event().wait()
@@ -214,19 +214,19 @@ async def _run_views(directory: JobDirectory, loop: MasterLoop, address: str) ->
 async def _update_views(directory: JobDirectory, loop: MasterLoop, address: str) -> None:
     """Metrics and curves: imported late, looked at twice a second. The loss is drawn as it is reported."""
     metrics, curves = await asyncio.to_thread(_open_views, directory, loop)
-    spec = loop.state.job.spec
+    spec = loop.state.state.spec
     # On a cluster a NetworkPolicy says who may scrape.
     is_open = spec.cluster is None and not is_loopback(spec.workers.address)
-    server = metrics.serve(spec.workers.address, spec.metrics_port, directory.load_token() if is_open else "")
+    server = metrics.start_server(spec.workers.address, spec.metrics_port, directory.load_token() if is_open else "")
     _announce(directory, address, server.port, loop.clock.now())
-    loop.performer.draw_with(curves)
+    loop.executor.attach_curves(curves)
     try:
         while True:
-            metrics.observe(loop.state.job, loop.clock.now())
-            curves.progress(loop.state.job)
+            metrics.observe(loop.state.state, loop.clock.now())
+            curves.write_progress(loop.state.state)
             await asyncio.sleep(VIEWS_INTERVAL_S)
     finally:
-        curves.progress(loop.state.job)
+        curves.write_progress(loop.state.state)
         curves.close()
         server.close()
 
@@ -235,8 +235,8 @@ def _open_views(directory: JobDirectory, loop: MasterLoop) -> tuple[PrometheusMe
     from elasticdl.master.runtime.metrics import PrometheusMetrics
     from elasticdl.master.views.tensorboard import TensorBoardCurves
 
-    ledger = loop.state.job.ledger
-    return PrometheusMetrics(loop.state.job.spec.name), TensorBoardCurves(
+    ledger = loop.state.state.ledger
+    return PrometheusMetrics(loop.state.state.spec.name), TensorBoardCurves(
         directory.tensorboard, ledger.step, ledger.started_at
     )
 

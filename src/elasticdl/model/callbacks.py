@@ -39,11 +39,11 @@ class Callback:
     def on_train_end(self, model: nn.Module) -> None:
         """After the last step, before the export."""
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What to keep in checkpoints and hand to newcomers, as JSON values."""
         return {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
 
 
@@ -97,10 +97,10 @@ class BestMetric(Callback):
         if self._is_better(value):
             self.best_value, self.best_step = value, step
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"best_value": self.best_value, "best_step": self.best_step}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.best_value, self.best_step = state["best_value"], state["best_step"]
 
     def _value(self, metrics: Mapping[str, float]) -> float:
@@ -144,11 +144,11 @@ class EarlyStopping(BestMetric):
             best = "nothing" if self.best_value is None else f"{self.best_value:.6g} at step {self.best_step}"
             self.stop_reason = f"{self.metric} has not improved on {best} for {self.waited} evaluations"
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "waited": self.waited, "stop_reason": self.stop_reason}
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "waited": self.waited, "stop_reason": self.stop_reason}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
         self.waited, self.stop_reason = state["waited"], state["stop_reason"]
 
 
@@ -185,9 +185,9 @@ class ReduceLROnPlateau(BestMetric):
         if self.waited >= self.patience:
             self.rate_factor, self.waited = max(self.rate_factor * self.factor, self.min_factor), 0
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "waited": self.waited, "rate_factor": self.rate_factor}
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "waited": self.waited, "rate_factor": self.rate_factor}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
         self.waited, self.rate_factor = state["waited"], state["rate_factor"]

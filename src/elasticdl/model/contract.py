@@ -39,7 +39,7 @@ AnyContract = TypeVar("Kind", bound="Contract")
 class Contract:
     """The functions of one model file. Whatever is wrong with what they return is a ModelError naming them."""
 
-    place: ModelFileLocation
+    location: ModelFileLocation
     module: ModuleType
     model_params: dict[str, Any]
     optimizer_params: dict[str, Any]
@@ -47,13 +47,13 @@ class Contract:
 
     def build_model(self) -> nn.Module:
         """A new module; its weights come from torch's random numbers, so seed those first."""
-        term = functions.model_function(self.place.function, self.framework)
+        term = functions.model_function(self.location.function, self.framework)
         built = self._call(term, **self.model_params)
         self._check_one(term, built, nn.Module, "models")
         if isinstance(built, nn.ModuleList | nn.ModuleDict):
-            raise ModelError(f"{self.place.file}: {term.name} {functions.several_returned_problem('models')}")
+            raise ModelError(f"{self.location.file}: {term.name} {functions.several_returned_problem('models')}")
         if not isinstance(built, nn.Module):
-            raise self._wrong(term, built)
+            raise self._make_error(term, built)
         return built
 
     def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
@@ -61,26 +61,26 @@ class Contract:
         built = self._call(functions.OPTIMIZER, list(module.parameters()), **self._optimizer_keywords(lr))
         self._check_one(functions.OPTIMIZER, built, torch.optim.Optimizer, "optimizers")
         if not isinstance(built, torch.optim.Optimizer):
-            raise self._wrong(functions.OPTIMIZER, built)
+            raise self._make_error(functions.OPTIMIZER, built)
         return built
 
     def _check_one(self, term: ContractFunction, built: object, kind: type, what: str) -> None:
         """Raise ModelError where `built` holds some of `kind` and is none itself."""
         parts = built.values() if isinstance(built, dict) else built if isinstance(built, list | tuple) else ()
         if any(isinstance(part, kind) for part in parts):
-            raise ModelError(f"{self.place.file}: {term.name} {functions.several_returned_problem(what)}")
+            raise ModelError(f"{self.location.file}: {term.name} {functions.several_returned_problem(what)}")
 
     def _optimizer_keywords(self, lr: float | None) -> dict[str, Any]:
         params = dict(self.optimizer_params)
         term = functions.optimizer_function(self.framework)
-        found = source.signature_from_callable(self._function(term))
+        found = source.signature_from_callable(self._get_function(term))
         takes_lr = found is None or found.any_keyword or "lr" in found.names(len(term.arguments))
         rate = lr if lr is not None else self.learning_rate(0)
         if rate is not None and takes_lr:
             params["lr"] = rate
         elif lr is not None:
             raise ModelError(
-                f"{self.place.file}: optimizer does not take lr, so the learning rate {lr} would be ignored"
+                f"{self.location.file}: optimizer does not take lr, so the learning rate {lr} would be ignored"
             )
         return params
 
@@ -91,15 +91,15 @@ class Contract:
     def loss(self, labels: Any, predictions: Any) -> Tensor:
         """The mean loss of a batch, one number with a gradient."""
         try:
-            value = self._function(functions.LOSS)(labels, predictions)
+            value = self._get_function(functions.LOSS)(labels, predictions)
         except Exception as exc:
             exc.add_note(
-                f"in loss(labels, predictions) of {self.place.file}: "
+                f"in loss(labels, predictions) of {self.location.file}: "
                 f"labels {tensors.describe_structure(labels)}, predictions {tensors.describe_structure(predictions)}"
             )
             raise
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise self._wrong(functions.LOSS, value)
+            raise self._make_error(functions.LOSS, value)
         return value.reshape(())
 
     def export(self, module: nn.Module, sample: Any | None, target: AnyPath, extra: dict[str, Any]) -> None:
@@ -108,118 +108,122 @@ class Contract:
 
     def model_files(self) -> dict[str, bytes]:
         """What lies beside the model in checkpoints and exports, by file name."""
-        found = self._call(functions.MODEL_FILES) if self.has(functions.MODEL_FILES) else {}
+        found = self._call(functions.MODEL_FILES) if self.has_function(functions.MODEL_FILES) else {}
         is_named = isinstance(found, dict) and all(isinstance(name, str) and name == Path(name).name for name in found)
         if not is_named or not all(isinstance(content, bytes) for content in found.values()):
-            raise self._wrong(functions.MODEL_FILES, found)
+            raise self._make_error(functions.MODEL_FILES, found)
         if taken := sorted(set(found) & exports.OWN_FILES):
-            raise self._wrong(functions.MODEL_FILES, f"{taken[0]}, which is a file of the export itself")
+            raise self._make_error(functions.MODEL_FILES, f"{taken[0]}, which is a file of the export itself")
         return dict(found)
 
-    def trainee(
+    def make_trainable(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]
     ) -> TorchTrainable:
         """The model as the lease modes train it."""
         return TorchTrainable(module, optimizer, partial(self.batch_loss, module), on_gradients)
 
-    def rate(self, optimizer: torch.optim.Optimizer, step: int) -> float:
+    def rate_after(self, optimizer: torch.optim.Optimizer, step: int) -> float:
         """The learning rate after so many updates, whoever applied them."""
         scheduled = self.learning_rate(step)
         return float(optimizer.param_groups[0]["lr"]) if scheduled is None else scheduled
 
     def learning_rate(self, step: int) -> float | None:
         """The rate of step `step`, or None where the file leaves it to the optimizer."""
-        if not self.has(functions.LEARNING_RATE):
+        if not self.has_function(functions.LEARNING_RATE):
             return None
         rate = self._call(functions.LEARNING_RATE, step)
         if isinstance(rate, bool) or not isinstance(rate, int | float):
-            raise self._wrong(functions.LEARNING_RATE, rate)
+            raise self._make_error(functions.LEARNING_RATE, rate)
         return float(rate)
 
-    def dataset(self, source: RecordSource, mode: Mode) -> Dataset:
+    def make_dataset(self, source: RecordSource, mode: Mode) -> Dataset:
         """What dataset_fn makes of the records of `source`; its batches stack into tensors."""
         plain = Dataset(source, mode, stack=tensors.stack_values)
         built = self._call(functions.DATASET, plain, mode, plain.metadata)
         if not isinstance(built, Dataset):
-            raise self._wrong(functions.DATASET, built)
+            raise self._make_error(functions.DATASET, built)
         return built
 
-    def metrics(self) -> dict[str, Metric]:
+    def make_metrics(self) -> dict[str, Metric]:
         """What to measure in an evaluation, by name; always the loss too, where there is one."""
         metrics: dict[str, Metric] = {}
-        if self.has(functions.LOSS):
-            metrics[LOSS_METRIC] = self._metric(LOSS_METRIC, self.loss)
-        found = self._call(functions.METRICS) if self.has(functions.METRICS) else {}
+        if self.has_function(functions.LOSS):
+            metrics[LOSS_METRIC] = self._make_metric(LOSS_METRIC, self.loss)
+        found = self._call(functions.METRICS) if self.has_function(functions.METRICS) else {}
         if not isinstance(found, dict):
-            raise self._wrong(functions.METRICS, found)
-        for name, metric in self._flat(found).items():
+            raise self._make_error(functions.METRICS, found)
+        for name, metric in self._flatten_metrics(found).items():
             if not isinstance(name, str) or not name or reduction.SEPARATOR in name:
-                raise self._wrong(functions.METRICS, f"{name!r} as a name: use text without {reduction.SEPARATOR!r}")
-            metrics[name] = self._metric(name, metric)
+                raise self._make_error(
+                    functions.METRICS, f"{name!r} as a name: use text without {reduction.SEPARATOR!r}"
+                )
+            metrics[name] = self._make_metric(name, metric)
         return metrics
 
-    def callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
-        found = self._call(functions.CALLBACKS) if self.has(functions.CALLBACKS) else []
+    def make_callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
+        found = self._call(functions.CALLBACKS) if self.has_function(functions.CALLBACKS) else []
         if not isinstance(found, list | tuple) or not all(isinstance(callback, Callback) for callback in found):
-            raise self._wrong(functions.CALLBACKS, found)
+            raise self._make_error(functions.CALLBACKS, found)
         return list(found)
 
-    def processor(self) -> Any | None:
+    def make_processor(self) -> Any | None:
         """A new PredictionOutputsProcessor, or None where the file has none."""
-        if not self.has(functions.PROCESSOR):
+        if not self.has_function(functions.PROCESSOR):
             return None
         built = self._call(functions.PROCESSOR)
         if not callable(getattr(built, "process", None)):
-            raise self._wrong(functions.PROCESSOR, built)
+            raise self._make_error(functions.PROCESSOR, built)
         return built
 
-    def reader(self, data_path: str, reader_params: dict[str, Any]) -> RecordSource | None:
+    def make_reader(self, data_path: str, reader_params: dict[str, Any]) -> RecordSource | None:
         """What custom_data_reader makes of `data_path`, or None where ElasticDL's own readers are used."""
-        if not self.has(functions.READER):
+        if not self.has_function(functions.READER):
             if reader_params:
                 raise SpecError(functions.unused_reader_params_problem(reader_params))
             return None
         return mapped.as_source(self._call(functions.READER, data_path, **reader_params), data_path)
 
-    def has(self, term: ContractFunction) -> bool:
+    def has_function(self, term: ContractFunction) -> bool:
         return hasattr(self.module, term.name)
 
-    def _flat(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _flatten_metrics(self, found: dict[str, Any]) -> dict[str, Any]:
         """The metrics by one name each."""
         return found
 
-    def _metric(self, name: str, metric: object) -> Metric:
+    def _make_metric(self, name: str, metric: object) -> Metric:
         if isinstance(metric, Metric) and not isinstance(metric, type):
             if metric.reduction not in reduction.REDUCTIONS:
                 known = ", ".join(reduction.REDUCTIONS)
-                raise self._wrong(functions.METRICS, f"{name} with reduction {metric.reduction!r}; known are {known}")
+                raise self._make_error(
+                    functions.METRICS, f"{name} with reduction {metric.reduction!r}; known are {known}"
+                )
             return metric
         if callable(metric) and not isinstance(metric, type):
             return BatchMean(name, metric)
-        raise self._wrong(functions.METRICS, {name: metric})
+        raise self._make_error(functions.METRICS, {name: metric})
 
-    def _function(self, term: ContractFunction) -> Callable[..., Any]:
+    def _get_function(self, term: ContractFunction) -> Callable[..., Any]:
         try:
             function: Callable[..., Any] = getattr(self.module, term.name)
         except AttributeError:
             raise ModelError(
-                f"{self.place.file}: {term.name}: expected {term.expected}; found no such function"
+                f"{self.location.file}: {term.name}: expected {term.expected}; found no such function"
             ) from None
         return function
 
     def _call(self, term: ContractFunction, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return self._function(term)(*arguments, **keywords)
+            return self._get_function(term)(*arguments, **keywords)
         except ElasticDLError:
             raise
         except Exception as exc:
             raise ModelError(
-                f"{self.place.file}: {term.name} failed: {format_exception(exc, self.place.file)}"
+                f"{self.location.file}: {term.name} failed: {format_exception(exc, self.location.file)}"
             ) from exc
 
-    def _wrong(self, term: ContractFunction, received: object) -> ModelError:
+    def _make_error(self, term: ContractFunction, received: object) -> ModelError:
         shown = tensors.describe_structure(received) if isinstance(received, Tensor) else repr(received)
-        return ModelError(f"{self.place.file}: {term.name}: expected {term.expected}. Received: {shown[:200]}")
+        return ModelError(f"{self.location.file}: {term.name}: expected {term.expected}. Received: {shown[:200]}")
 
 
 def load_contract(model: ModelSpec, kind: JobKind) -> Contract:

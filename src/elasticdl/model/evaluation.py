@@ -26,7 +26,7 @@ def evaluate_records(
 ) -> dict[str, MetricPart]:
     """The parts of every metric over records [start, stop), by `reduction.key`."""
     sums: dict[str, MetricPart] = {}
-    for _, parts in evaluate_batches(model, contract.metrics(), dataset, start, stop, minibatch, device):
+    for _, parts in evaluate_batches(model, contract.make_metrics(), dataset, start, stop, minibatch, device):
         sums = reduction.add_parts(sums, parts)
     return sums
 
@@ -92,16 +92,18 @@ def _read_batch(dataset: Dataset, records: Indices, is_tolerant: bool) -> tuple[
     """The batch, the records it is of, and why the others are bad."""
     bad: dict[int, str] = {}
     try:
-        batch = dataset.batch(records)
+        batch = dataset.read_batch(records)
     except DataError as exc:
         if not is_tolerant:
             raise DataError(f"{exc} (--bad_rows=skip or mark predicts the other rows)") from exc
         records, bad = _separate_bad(dataset, records)
-        batch = dataset.batch(records) if len(records) else None
+        batch = dataset.read_batch(records) if len(records) else None
     if batch is None:
         return records[:0], None, bad
     if batch.size != len(records):
-        records = np.array([record for record in records.tolist() if dataset.batch(np.array([record])) is not None])
+        records = np.array(
+            [record for record in records.tolist() if dataset.read_batch(np.array([record])) is not None]
+        )
     if batch.size != len(records):
         raise ModelError(
             f"dataset_fn: prediction expects one row for each record; received {batch.size} rows of {len(records)}"
@@ -115,7 +117,7 @@ def _separate_bad(dataset: Dataset, records: Indices) -> tuple[Indices, dict[int
     bad: dict[int, str] = {}
     for record in records.tolist():
         try:
-            dataset.batch(np.array([record]))
+            dataset.read_batch(np.array([record]))
             good.append(record)
         except DataError as exc:
             bad[record] = str(exc)
@@ -143,5 +145,5 @@ def _iterate_batches(
 ) -> Iterator[tuple[int, int, Batch | None]]:
     for first in range(start, stop, minibatch):
         past = min(first + minibatch, stop)
-        batch = dataset.good_batch(np.arange(first, past))
+        batch = dataset.read_valid_batch(np.arange(first, past))
         yield first, past, tensors.move_batch(batch, device) if batch is not None else None

@@ -70,7 +70,7 @@ class ScriptSource:
     top_level_joins: tuple[int, ...]  # lines of the script where `join` is called unconditionally
 
     @property
-    def joining(self) -> JoinStatus:
+    def join_status(self) -> JoinStatus:
         if any(_is_within(reference.name, _JOIN_NAMES) for reference in self.references):
             return JoinStatus.JOINS
         return JoinStatus.NEVER if self.is_complete else JoinStatus.UNKNOWN
@@ -82,7 +82,7 @@ class ScriptSource:
         return f"{resolved}.{rest}" if rest else resolved
 
     @property
-    def distributed(self) -> tuple[NameReference, ...]:
+    def distributed_references(self) -> tuple[NameReference, ...]:
         """References to the API of torchrun scripts."""
         return tuple(reference for reference in self.references if _is_within(reference.name, _DISTRIBUTED_NAMES))
 
@@ -126,11 +126,11 @@ def check_joins(script: ScriptSource) -> None:
             f"{script.path}: calls elasticdl.torch.join in line {first} and again in line {second}; a script is one "
             "training run: make two scripts of it"
         )
-    if script.joining is not JoinStatus.NEVER:
+    if script.join_status is not JoinStatus.NEVER:
         return
     expected = f"{script.path}: never calls elasticdl.torch.join, so each worker would train everything by itself"
-    if script.distributed:
-        used = script.distributed[0]
+    if script.distributed_references:
+        used = script.distributed_references[0]
         raise SpecError(
             f"{expected}. It uses {used.name} ({used.place}): run it unmodified with "
             f"`elasticdl run --compat ddp {name}`, or change a few lines to make it elastic without restarts: {GUIDE}"

@@ -27,10 +27,10 @@ async def lead_and_serve(
 ) -> None:
     """Term after term, until a signal comes."""
     loop = asyncio.get_running_loop()
-    beating = loop.create_task(alive.heart.run())
+    beating = loop.create_task(alive.heartbeat.run())
     is_lost = True
     while is_lost:
-        waiting = loop.create_task(election.won())
+        waiting = loop.create_task(election.wait_until_leader())
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, waiting.cancel)
         try:
@@ -47,7 +47,7 @@ async def serve(api: Api, election: Election, namespaces: Sequence[str] = ()) ->
     """Act until the Lease is lost (True) or a signal comes (False). `namespaces`: where; none: everywhere."""
     loop = asyncio.get_running_loop()
     is_over = asyncio.Event()
-    keeping = loop.create_task(election.kept())
+    keeping = loop.create_task(election.wait_until_lost())
     keeping.add_done_callback(lambda _: is_over.set())
     before = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
@@ -65,7 +65,7 @@ async def serve(api: Api, election: Election, namespaces: Sequence[str] = ()) ->
     if keeping.done():
         return True
     keeping.cancel()
-    await election.leave()
+    await election.release()
     return False
 
 

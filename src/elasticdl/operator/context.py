@@ -27,7 +27,7 @@ class MasterSnapshot(NamedTuple):
     uid: str
     replicas: int
     is_ready: bool
-    is_going: bool
+    is_being_deleted: bool
 
 
 def master_snapshot(master: Document | None) -> MasterSnapshot | None:
@@ -44,7 +44,7 @@ class ElasticJobContext:
 
     api: Api
     resource: Document
-    say: ReportEvent
+    report: ReportEvent
     conditions: list[job_status.Condition] = field(default_factory=list)
 
     @property
@@ -60,15 +60,15 @@ class ElasticJobContext:
         return f"{self.name}-{naming.MASTER}"
 
     @property
-    def replicas(self) -> int:
+    def master_replicas(self) -> int:
         """Pods that the master shall have, as long as it is not over."""
         return 0 if self.resource["spec"].get("suspend") else 1
 
     @property
     def owner(self) -> naming.Owner:
-        return naming.Owner.of(self.resource)
+        return naming.Owner.from_object(self.resource)
 
-    def find(self, kind: kinds.ResourceKind, name: str) -> Document | None:
+    def find_owned(self, kind: kinds.ResourceKind, name: str) -> Document | None:
         """The object, if it belongs to this ElasticJob; one that belongs to another is waited for to go."""
         found = self.api.get(kind, name, self.namespace)
         owners = found["metadata"].get("ownerReferences", []) if found else []
@@ -80,11 +80,11 @@ class ElasticJobContext:
             )
         return found
 
-    def owners_of_pods(self) -> set[str]:
+    def pod_owners(self) -> set[str]:
         """The master's set and the spec, if they are of this resource."""
         owners = set()
         for kind, name in ((kinds.STATEFUL_SET, self.master_name), (kinds.CONFIG_MAP, f"{self.name}-spec")):
             with suppress(ObjectConflict):
-                if (found := self.find(kind, name)) is not None:
+                if (found := self.find_owned(kind, name)) is not None:
                     owners.add(found["metadata"]["uid"])
         return owners

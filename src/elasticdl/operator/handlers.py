@@ -57,19 +57,19 @@ class Handlers:
         health.JOBS.clear()  # of an earlier term
         self.registry = kopf.OperatorRegistry()
         kopf.on.login(registry=self.registry)(kopf.login_via_client)
-        kopf.on.startup(registry=self.registry)(self.served)
-        group = kinds.ELASTIC_JOB.version
-        kopf.on.event(group, kinds.ELASTIC_JOB.plural, registry=self.registry)(self.job_changed)
+        kopf.on.startup(registry=self.registry)(self.wait_until_served)
+        group = kinds.ELASTIC_JOB.api_version
+        kopf.on.event(group, kinds.ELASTIC_JOB.plural, registry=self.registry)(self.on_job_changed)
         is_master = {naming.ROLE_LABEL: naming.MASTER}
-        kopf.on.event(kinds.STATEFUL_SET.version, kinds.STATEFUL_SET.plural, labels=is_master, registry=self.registry)(
-            self.master_changed
-        )
+        kopf.on.event(
+            kinds.STATEFUL_SET.api_version, kinds.STATEFUL_SET.plural, labels=is_master, registry=self.registry
+        )(self.on_master_changed)
 
-    async def served(self, **_: Any) -> None:
+    async def wait_until_served(self, **_: Any) -> None:
         """Wait until the API server names what we watch: kopf asks once, and one that just started may forget some."""
         for kind in (kinds.STATEFUL_SET, kinds.ELASTIC_JOB):
             while not await asyncio.to_thread(self._is_served, kind):
-                logger.warning("the cluster does not serve %s of %s; see deploy/crd", kind.plural, kind.version)
+                logger.warning("the cluster does not serve %s of %s; see deploy/crd", kind.plural, kind.api_version)
                 await asyncio.sleep(RETRY_S)
 
     def _is_served(self, kind: kinds.ResourceKind) -> bool:
@@ -79,26 +79,28 @@ class Handlers:
             logger.warning("%s", exc)
             return False
 
-    async def job_changed(self, type: str | None, body: kopf.Body, **_: Any) -> None:
+    async def on_job_changed(self, type: str | None, body: kopf.Body, **_: Any) -> None:
         metadata = body["metadata"]
-        self._count(metadata["uid"], None if type == "DELETED" else body.get("status", {}).get("phase", ""))
+        self._count_phase(metadata["uid"], None if type == "DELETED" else body.get("status", {}).get("phase", ""))
         if type == "DELETED":
             for known in (self._locks, self._seen):
                 known.pop((metadata["namespace"], metadata["name"]), None)
         else:
             spec = (metadata["uid"], metadata["generation"])
-            await self._look(metadata["namespace"], metadata["name"], lambda seen: seen.spec == spec)
+            await self._reconcile_until_done(metadata["namespace"], metadata["name"], lambda seen: seen.spec == spec)
 
-    async def master_changed(self, type: str | None, body: kopf.Body, **_: Any) -> None:
+    async def on_master_changed(self, type: str | None, body: kopf.Body, **_: Any) -> None:
         metadata = body["metadata"]
         heard = (
             None if type == "DELETED" else master_snapshot(cast(Document, body))
         )  # None: not there, and none was seen
         for owner in metadata.get("ownerReferences", []):
             if owner["kind"] == kinds.ELASTIC_JOB.kind:
-                await self._look(metadata["namespace"], owner["name"], lambda seen: seen.master == heard)
+                await self._reconcile_until_done(
+                    metadata["namespace"], owner["name"], lambda seen: seen.master == heard
+                )
 
-    async def _look(self, namespace: str, name: str, is_known: Callable[[LastReconcile], bool]) -> None:
+    async def _reconcile_until_done(self, namespace: str, name: str, is_known: Callable[[LastReconcile], bool]) -> None:
         """Until it went well; with what is there now, not with what the event said.
 
         Not at all, if what the event said `is_known` from the last look: asked when it is our turn, for one who waited
@@ -124,7 +126,7 @@ class Handlers:
                 async with self._locks[namespace, name]:
                     if (last := self._seen.get((namespace, name))) is not None and is_known(last):
                         return
-                    with health.RECONCILE_S.time(), health.RUNNING_RECONCILES.under_way(f"{namespace}/{name}"):
+                    with health.RECONCILE_S.time(), health.RUNNING_RECONCILES.track(f"{namespace}/{name}"):
                         seen = await asyncio.to_thread(look)
                     if seen is not None:
                         self._seen[namespace, name] = seen
@@ -152,7 +154,7 @@ class Handlers:
                     say(resource, "Warning", "HeldUp", why)
         return why
 
-    def _count(self, uid: str, phase: str | None) -> None:
+    def _count_phase(self, uid: str, phase: str | None) -> None:
         """Only what changed: masters write a status every second, and there may be thousands of them."""
         was, now = self._phases.pop(uid, None), None if phase is None else phase or "New"
         if now is not None:

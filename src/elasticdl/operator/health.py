@@ -33,7 +33,7 @@ class ReconcileTracker:
         self._begun: dict[str, float] = {}
 
     @contextmanager
-    def under_way(self, job: str) -> Iterator[None]:
+    def track(self, job: str) -> Iterator[None]:
         self._begun[job] = self._clock()
         try:
             yield
@@ -41,7 +41,7 @@ class ReconcileTracker:
             del self._begun[job]
 
     @property
-    def silence(self) -> str:
+    def silence_reason(self) -> str:
         """Why the process should be started again; "" while looks end."""
         now = self._clock()
         for job, begun_at in list(self._begun.items()):
@@ -59,7 +59,7 @@ class HealthServer:
     def __init__(
         self, port: int, *, silence_s: float = MAX_LOOP_SILENCE_S, looks: ReconcileTracker = RUNNING_RECONCILES
     ) -> None:
-        self.heart = LoopHeartbeat(silence_s)
+        self.heartbeat = LoopHeartbeat(silence_s)
         self._looks = looks
         self._probes = ProbeServer(port, self.answer)
         self.port = self._probes.port
@@ -69,7 +69,7 @@ class HealthServer:
             return HttpResponse(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
         if path != "/healthz":
             return HttpResponse(404, b"there are /healthz and /metrics\n")
-        return HttpResponse.of(self.heart.silence or self._looks.silence)
+        return HttpResponse.from_problem(self.heartbeat.silence_reason or self._looks.silence_reason)
 
     def close(self) -> None:
         self._probes.close()

@@ -30,11 +30,11 @@ def reconcile(api: Api, resource: Document, say: ReportEvent) -> Document | None
     """
     place = ElasticJobContext(api, resource, say)
     if finalizer.is_being_deleted(resource):
-        finalizer.finalize(api, resource, place.owners_of_pods())
+        finalizer.finalize(api, resource, place.pod_owners())
         return None  # owner references take all else along
     job = master = result = None
     try:
-        master = place.find(kinds.STATEFUL_SET, place.master_name)
+        master = place.find_owned(kinds.STATEFUL_SET, place.master_name)
         job = _determine_job(place, master)
         result = _read_job_result(place, master)
         if job is not None and result is None and not job_status.is_over(resource):
@@ -75,7 +75,7 @@ def _determine_job(place: ElasticJobContext, master: Document | None) -> JobSpec
 
 
 def _read_running_job(place: ElasticJobContext) -> JobSpec | None:
-    found = place.find(kinds.CONFIG_MAP, f"{place.name}-spec")
+    found = place.find_owned(kinds.CONFIG_MAP, f"{place.name}-spec")
     return JobSpec.model_validate(json.loads(found["data"][manifest.SPEC_KEY])) if found else None
 
 
@@ -94,10 +94,10 @@ def _create_job(place: ElasticJobContext, job: JobSpec) -> Document:
     # An operator that ended half way may have left a spec behind: the master belongs to that one.
     begun = _read_running_job(place) or job
     document = manifest.master_stateful_set(begun, place.owner)
-    document["spec"]["replicas"] = place.replicas
+    document["spec"]["replicas"] = place.master_replicas
     created = _create_object(place, document)
     said = f"Created the master of the job: StatefulSet {document['metadata']['name']}"
-    place.say(place.resource, "Normal", "Created", said)
+    place.report(place.resource, "Normal", "Created", said)
     return created
 
 
@@ -113,19 +113,19 @@ def _recreate_missing(place: ElasticJobContext, job: JobSpec) -> None:
             if document["metadata"]["name"] == naming.spec_name(job):
                 # It owned the workers and ps. The next master gives those to come to the new one.
                 place.api.delete(kinds.POD, f"{place.master_name}-0", place.namespace)
-            place.say(place.resource, "Warning", "Mended", f"{name} was gone and is made again")
+            place.report(place.resource, "Warning", "Mended", f"{name} was gone and is made again")
 
 
 def _find_missing(place: ElasticJobContext, job: JobSpec, secrets: job_secrets.JobSecrets) -> list[Document]:
     documents = manifest.job_objects(job, secrets, place.owner)
-    return [one for one in documents if place.find(kinds.kind_of(one), one["metadata"]["name"]) is None]
+    return [one for one in documents if place.find_owned(kinds.kind_of(one), one["metadata"]["name"]) is None]
 
 
 def _create_object(place: ElasticJobContext, document: Document) -> Document:
     try:
         return place.api.create(_with_blocking_owners(document))
     except AlreadyExists as exc:
-        found = place.find(kinds.kind_of(document), document["metadata"]["name"])
+        found = place.find_owned(kinds.kind_of(document), document["metadata"]["name"])
         if found is None:
             raise ObjectConflict(f"{document['kind']} {document['metadata']['name']} came and went") from exc
         return found
@@ -139,7 +139,7 @@ def _with_blocking_owners(document: Document) -> Document:
 
 
 def _scale_master(place: ElasticJobContext, job: JobSpec, master: Document) -> Document:
-    wanted = place.replicas
+    wanted = place.master_replicas
     if master["spec"]["replicas"] != wanted:
         name = master["metadata"]["name"]
         # By the version seen: a master that ends this moment must not be started again.
@@ -152,7 +152,7 @@ def _scale_master(place: ElasticJobContext, job: JobSpec, master: Document) -> D
         except Conflict as exc:
             raise StillTerminating("the master changed meanwhile") from exc
         reason, words = ("Resumed", "it goes on") if wanted else ("Suspended", "its pods are given back")
-        place.say(place.resource, "Normal", reason, f"spec.suspend is {not wanted}: {words}")
+        place.report(place.resource, "Normal", reason, f"spec.suspend is {not wanted}: {words}")
     if not wanted:
         _delete_replica_pods(place, job)
     return master
@@ -199,7 +199,7 @@ def _report_conditions(place: ElasticJobContext, resource: Mapping[str, Any]) ->
     known = {one["message"] for one in (resource.get("status") or {}).get("conditions", [])}
     for one in place.conditions:
         if not one.is_true and one.message not in known:
-            place.say(place.resource, "Warning", one.reason, one.message)
+            place.report(place.resource, "Warning", one.reason, one.message)
 
 
 def _now() -> str:

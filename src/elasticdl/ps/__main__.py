@@ -39,7 +39,7 @@ def main() -> int:
     spec = directory.load_spec()
     log.configure_logging(env.ps, spec.log_level)
     faults = Faults.parse(env.faults, env.ps)
-    vital.end_process_on_failure(directory.exit_reason(env.ps), faults.strike_thread)
+    vital.end_process_on_failure(directory.exit_reason_file(env.ps), faults.inject_in_thread)
     stacks.dump_on_signal()
     directory.counters.mkdir(exist_ok=True)
     terms = PushPolicy(spec.ps.max_staleness, spec.ps.modulate_rate, spec.ps.grads_to_wait)
@@ -49,10 +49,12 @@ def main() -> int:
     keys, keeper = find_keys(directory.root), SnapshotWriter(holdings)
     zmq.Context.instance().socket(zmq.PAIR).close()  # start it while there are descriptors: tasks use it, see Lines
     server = PsServer(
-        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.copy_s,
-        answers=keeper.answers, keys=keys,
+        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.backup_reply_s,
+        answers=keeper.handlers, keys=keys,
     )  # fmt: skip
-    performer = FleetTaskExecutor(holdings, token, spec.timing.copy_s, directory.counters, faults, keys, keeper.resume)
+    performer = FleetTaskExecutor(
+        holdings, token, spec.timing.backup_reply_s, directory.counters, faults, keys, keeper.set_restored
+    )
     link = _connect_to_master(env, spec, holdings, server, performer, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:
@@ -74,20 +76,20 @@ def _connect_to_master(
 
     def crash(exc: Exception) -> None:
         crashed.append(exc)
-        link.end("crashed")
+        link.request_end("crashed")
 
-    tasks = FleetTaskQueue(performer.perform, lambda done: link.moved(done), crash)
+    tasks = FleetTaskQueue(performer.execute, lambda done: link.send_slots_moved(done), crash)
     copies = BackupCleaner(holdings)
 
     def use(fleet: FleetView) -> None:
-        performer.use(fleet)  # first: what is left to do may wait for its task to end
-        copies.use(fleet)
+        performer.update_fleet(fleet)  # first: what is left to do may wait for its task to end
+        copies.update_fleet(fleet)
 
-    link = PsMasterClient(env, spec, holdings, server.address, lambda: heartbeat(holdings, server), tasks.give, use)
+    link = PsMasterClient(env, spec, holdings, server.address, lambda: heartbeat(holdings, server), tasks.put, use)
     tasks.start()
     VitalThread(_expire, args=(holdings, server), name="ps-expiry").start()
-    notify_on_sigterm(link.leave)
-    link.open()
+    notify_on_sigterm(link.request_leave)
+    link.start()
     _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
     return link
 
@@ -96,16 +98,16 @@ def _expire(holdings: PsState, server: PsServer) -> None:
     """Drop rows that nobody uses any more, often enough that none is kept much longer than it should be."""
     while True:
         time.sleep(min([_EXPIRY_INTERVAL_S, *(spec.ttl_s / 4 for spec in holdings.specs if spec.ttl_s)]))
-        holdings.expire()
-        server.memories.sweep()
+        holdings.expire_rows()
+        server.shared_memories.sweep()
 
 
 def heartbeat(holdings: PsState, server: PsServer) -> pb.PsBeat:
     return pb.PsBeat(
-        **holdings.beat(),
-        malformed=server.malformed,
-        mirror_failure=holdings.mirror_failure,
-        busy_s=server.pulse.sample(),
+        **holdings.heartbeat(),
+        malformed=server.malformed_messages,
+        mirror_failure=holdings.backup_failure,
+        busy_s=server.busy_timer.sample_busy_s(),
     )
 
 
@@ -113,7 +115,7 @@ def _failed(link: PsMasterClient, exc: Exception) -> int:
     _log.error("%s", "".join(traceback.format_exception(exc)))
     is_wrong = is_job_error(exc)
     message = str(exc) if isinstance(exc, ElasticDLError) else f"{type(exc).__name__}: {exc}"
-    link.failure(message, wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
+    link.send_failure(message, wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
     link.close(message)
     return 2 if is_wrong else 1
 

@@ -13,16 +13,16 @@ from elasticdl.spec import PsId
 class FleetView(NamedTuple):
     """One version of it. Those that are lost stay named until nobody can wait for them any more."""
 
-    map: SlotMap
+    slot_map: SlotMap
     addresses: Mapping[PsId, str]
-    replicas: Mapping[PsId, PsId]  # of all slots of a ps; a ps without one is not in it
+    backups: Mapping[PsId, PsId]  # of all slots of a ps; a ps without one is not in it
     lost: frozenset[PsId] = frozenset()
 
     @property
     def version(self) -> int:
-        return self.map.version
+        return self.slot_map.version
 
-    def message(self) -> pb.Fleet:
+    def to_proto(self) -> pb.Fleet:
         names = list(dict.fromkeys([*self.addresses, *self.lost]))
         place = {name: number for number, name in enumerate(names)}
         return pb.Fleet(
@@ -31,16 +31,16 @@ class FleetView(NamedTuple):
                 pb.PsMember(
                     ps=name,
                     address=self.addresses.get(name, ""),
-                    replica=self.replicas.get(name, ""),
+                    replica=self.backups.get(name, ""),
                     is_lost=name in self.lost,
                 )
                 for name in names
             ],
-            owner=[place[owner] for owner in self.map.owner],
+            owner=[place[owner] for owner in self.slot_map.owner],
         )
 
     @classmethod
-    def of(cls, message: pb.Fleet) -> FleetView:
+    def from_proto(cls, message: pb.Fleet) -> FleetView:
         names = [PsId(member.ps) for member in message.members]
         return cls(
             SlotMap(message.version, tuple(names[place] for place in message.owner)),

@@ -28,7 +28,7 @@ class SlotMap(NamedTuple):
     owner: tuple[PsId, ...]
 
     @classmethod
-    def first(cls, members: Sequence[PsId]) -> SlotMap:
+    def initial(cls, members: Sequence[PsId]) -> SlotMap:
         """Slots dealt out in turn."""
         assert members, "a slot map needs a ps"
         return cls(1, tuple(members[slot % len(members)] for slot in range(SLOTS)))
@@ -41,19 +41,19 @@ class SlotMap(NamedTuple):
     def slots_of(self, ps: PsId) -> list[int]:
         return [slot for slot, owner in enumerate(self.owner) if owner == ps]
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         return {"version": self.version, "owner": self.owner}
 
     @classmethod
-    def load(cls, document: Mapping[str, Any]) -> SlotMap:
+    def from_document(cls, document: Mapping[str, Any]) -> SlotMap:
         """Raises KeyError, TypeError or ValueError where it is no map."""
         owner = tuple(document["owner"])
         if len(owner) != SLOTS or not all(isinstance(one, str) for one in owner):
             raise ValueError(f"expected an owner for each of {SLOTS} slots")
         return cls(int(document["version"]), owner)
 
-    def moved(self, moves: Iterable[SlotMove]) -> SlotMap:
+    def apply_moves(self, moves: Iterable[SlotMove]) -> SlotMap:
         """The map after these moves."""
         owner = list(self.owner)
         for slot, _, target in moves:

@@ -39,7 +39,7 @@ class MasterClient:
         self._timeout_s = timeout_s
         self._spec = directory.load_spec()
         self._metadata = security.call_metadata(directory.load_token(), run)
-        self._identity = directory.identity(self._spec, replica)
+        self._identity = directory.tls_credentials(self._spec, replica)
         self._channel: Any = None
         self._address = ""
 
@@ -64,19 +64,19 @@ class MasterClient:
         while True:
             try:
                 for status in self._bind(methods.WATCH)(request, metadata=self._metadata):
-                    away.is_back()
+                    away.reset()
                     yield status
                     if once or status.phase in _FINAL_PHASES:
                         return
-                away.wait(MasterUnreachable(f"the master at {self._address} ended the stream"))
+                away.wait_or_raise(MasterUnreachable(f"the master at {self._address} ended the stream"))
             except grpc.RpcError as exc:
                 if self._is_over():
                     return
-                away.wait(channels.error_from_grpc(exc, self._address), exc)
+                away.wait_or_raise(channels.error_from_grpc(exc, self._address), exc)
             except MasterUnreachable as exc:
                 if self._is_over():
                     return
-                away.wait(exc)
+                away.wait_or_raise(exc)
             self._disconnect()
 
     def status(self) -> pb.JobStatus:
@@ -95,7 +95,7 @@ class MasterClient:
         reply: pb.Accepted = self._call(methods.STOP, pb.StopRequest(at_once=at_once, reason=reason))
         return reply.message
 
-    def end(self, reason: str) -> None:
+    def finish_training(self, reason: str) -> None:
         """The training of this job by leases is done, though there is data left: with a checkpoint and a model."""
         self._call(methods.STOP, pb.StopRequest(reason=reason, is_end=True))
 
@@ -120,9 +120,9 @@ class MasterClient:
             try:
                 return attempt()
             except grpc.RpcError as exc:
-                away.wait(channels.error_from_grpc(exc, self._address), exc)
+                away.wait_or_raise(channels.error_from_grpc(exc, self._address), exc)
             except MasterUnreachable as exc:
-                away.wait(exc)
+                away.wait_or_raise(exc)
             self._disconnect()
 
     def _bind(self, method: methods.Method) -> Any:
@@ -145,13 +145,13 @@ class _MasterOutage:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self.is_back()
+        self.reset()
 
-    def is_back(self) -> None:
+    def reset(self) -> None:
         self._since = time.monotonic()
         self._attempts = 0
 
-    def wait(self, error: Exception, cause: Exception | None = None) -> None:
+    def wait_or_raise(self, error: Exception, cause: Exception | None = None) -> None:
         """Sleep before the next attempt; raises `error` where no attempt can help or time is up."""
         pause_s = _BACKOFF_S[min(self._attempts, len(_BACKOFF_S) - 1)]
         if not isinstance(error, MasterUnreachable) or time.monotonic() - self._since + pause_s > self._timeout_s:

@@ -43,7 +43,7 @@ def channel_credentials(identity: tls.TlsCredentials | None) -> grpc.ChannelCred
     """TLS of a client that shows its own certificate; None where the job has none."""
     if identity is None:
         return None
-    pems = identity.read()
+    pems = identity.read_pem()
     return grpc.ssl_channel_credentials(pems.authority, pems.key, pems.certificate)
 
 
@@ -82,7 +82,7 @@ def server_credentials(identity: tls.TlsCredentials | None) -> grpc.ServerCreden
 
 
 def _certificate_configuration(identity: tls.TlsCredentials) -> grpc.ServerCertificateConfiguration:
-    pems = identity.read()
+    pems = identity.read_pem()
     return grpc.ssl_server_certificate_configuration([(pems.key, pems.certificate)], pems.authority)
 
 

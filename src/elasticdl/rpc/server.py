@@ -51,7 +51,7 @@ class ReplicaStream:
         """End the stream after what is queued."""
         self._outbox.put_nowait(None)
 
-    async def outgoing(self) -> AsyncIterator[pb.MasterMessage]:
+    async def outgoing_messages(self) -> AsyncIterator[pb.MasterMessage]:
         while (message := await self._outbox.get()) is not None:
             yield message
 
@@ -113,7 +113,7 @@ class MasterServer:
             return int(server.add_insecure_port(where))
         return int(server.add_secure_port(where, credentials))
 
-    async def wait_failed(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Until it serves nobody any more although nobody has stopped it; then raises why."""
         await asyncio.shield(self._server.wait_for_termination())
         raise RuntimeError("the gRPC server has ended by itself")
@@ -241,7 +241,7 @@ def _session_behavior(service: MasterService, job: str) -> Callable[..., Any]:
         serving = asyncio.ensure_future(service.session(_check_hello(messages, peer) if peer else messages, link))
         serving.add_done_callback(lambda _: link.close())
         try:
-            async for message in link.outgoing():
+            async for message in link.outgoing_messages():
                 yield message
         finally:
             serving.cancel()
@@ -270,7 +270,7 @@ def _check_name(name: str, peer: PeerIdentity) -> None:
 
 
 def _check_enroll(request: pb.EnrollRequest, peer: PeerIdentity) -> None:
-    if not peer.may_enroll(request.replica):
+    if not peer.can_enroll(request.replica):
         raise AccessDenied(
             f"expected the certificate of {request.replica!r}, or of its role; received {peer.uri}: "
             "a replica gets a certificate of its own name only"

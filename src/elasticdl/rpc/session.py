@@ -68,7 +68,7 @@ class MasterSession:
         self._reader.start()
 
     @property
-    def away_s(self) -> float:
+    def disconnected_s(self) -> float:
         """How long the master has not been heard on any connection; 0 while there is one."""
         since = self._away_since
         return 0.0 if since is None else time.monotonic() - since
@@ -81,7 +81,7 @@ class MasterSession:
             self._kept.append(message)
             self._changed.notify_all()
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send a heartbeat now, besides the regular ones."""
         with self._changed:
             self._beat_due = True
@@ -127,7 +127,7 @@ class MasterSession:
         """Hold one connection until it breaks. True if the master was heard on it."""
         where = channels.master_address(self._directory)
         heard = False
-        channel = channels.open_channel(where, self._directory.identity(self._spec, self._hello().worker))
+        channel = channels.open_channel(where, self._directory.tls_credentials(self._spec, self._hello().worker))
         with self._changed:
             if self._closed.is_set():
                 channel.close()

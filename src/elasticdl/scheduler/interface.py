@@ -19,18 +19,18 @@ Floats = NDArray[np.float64]
 class BatchConfig:
     """How a job makes a step with its workers."""
 
-    local: int  # records of one worker in one pass
+    local_batch: int  # records of one worker in one pass
     passes: int = 1  # whose gradients are summed before an update
     learning_rate_scale: float = 1.0
 
-    def total(self, workers: int) -> int:
-        return self.local * self.passes * workers
+    def total_records(self, workers: int) -> int:
+        return self.local_batch * self.passes * workers
 
 
 class RateModel(Protocol):
     """Useful work a second that a job does with an allocation, as far as anybody knows. Work has the job's own unit."""
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         """For so many workers on so many nodes each, arrays of one shape. 0 workers: 0."""
         ...
 
@@ -45,7 +45,9 @@ class Decision:
 
     plan: AllocationPlan
     memory: Any = None
-    is_closed: bool = False  # jobs of lower priority get nothing, though there is room: somebody waits for it
+    blocks_lower_priorities: bool = (
+        False  # jobs of lower priority get nothing, though there is room: somebody waits for it
+    )
 
 
 class Policy(Protocol):

@@ -24,29 +24,31 @@ def find_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) ->
 
 
 def _name_violations(snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
-    if unknown := set(plan.allocations) - set(snapshot.by_name):
+    if unknown := set(plan.allocations) - set(snapshot.jobs_by_name):
         yield f"allocates to jobs that are not there: {sorted(unknown)}"
-    if forgotten := set(snapshot.by_name) - set(plan.allocations):
+    if forgotten := set(snapshot.jobs_by_name) - set(plan.allocations):
         yield f"says nothing about {sorted(forgotten)}"
     for name, given in plan.allocations.items():
-        if lost := [node for node in given.workers if node not in snapshot.node_of]:
+        if lost := [node for node in given.workers if node not in snapshot.nodes_by_name]:
             yield f"{name}: puts workers on nodes that are not there: {sorted(lost)}"
 
 
 def _size_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
     for name, given in plan.allocations.items():
-        job = snapshot.by_name[name]
+        job = snapshot.jobs_by_name[name]
         if any(count < 1 for count in given.workers.values()):
             yield f"{name}: has a node with less than one worker: {dict(given.workers)}"
-        if given.workers and not (given.count == job.wish if policy.is_rigid else job.allows(given.count)):
-            yield f"{name}: {given.count} workers, allowed are {_describe_allowed_sizes(policy, job)}"
+        if given.workers and not (
+            given.worker_count == job.rigid_size if policy.is_rigid else job.allows_size(given.worker_count)
+        ):
+            yield f"{name}: {given.worker_count} workers, allowed are {_describe_allowed_sizes(policy, job)}"
         if given.workers and given.is_rejected:
             yield f"{name}: is rejected and has workers"
         if not given.reason:
             yield f"{name}: no reason is given"
         if not 0 < given.share <= 1 or (given.share < 1 and not job.may_share):
             yield f"{name}: a share of {given.share} of its devices"
-        if wrong := [node for node in given.workers if not job.runs_on(snapshot.node_of[node])]:
+        if wrong := [node for node in given.workers if not job.can_run_on(snapshot.nodes_by_name[node])]:
             yield f"{name}: on {wrong}, which are of another kind than {job.kinds}"
         if job.demands and given.workers and not meets_constraints(FreeResources(snapshot.nodes), job, given.workers):
             yield f"{name}: {dict(given.workers)} is not what its demands ask"
@@ -57,7 +59,7 @@ def _capacity_violations(snapshot: Snapshot, plan: AllocationPlan) -> Iterator[s
     for node, devices in room.devices.items():
         if devices < -1e-6:
             yield f"{node}: {-devices:g} devices more than it has"
-    for node, left in room.resources.items():
+    for node, left in room.resources_by_node.items():
         yield from (f"{node}: more {resource} than it has" for resource, amount in left.items() if amount < -1e-6)
 
 
@@ -68,10 +70,12 @@ def _priority_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPla
         waiting = [
             job
             for job in snapshot.jobs
-            if job.priority == priority and not plan.workers(job.name) and not plan.allocations[job.name].is_rejected
+            if job.priority == priority and not plan.workers_of(job.name) and not plan.allocations[job.name].is_rejected
         ]
-        above = {n: a for n, a in plan.allocations.items() if snapshot.by_name[n].priority >= priority}
-        below = {n: a for n, a in plan.allocations.items() if snapshot.by_name[n].priority < priority and a.workers}
+        above = {n: a for n, a in plan.allocations.items() if snapshot.jobs_by_name[n].priority >= priority}
+        below = {
+            n: a for n, a in plan.allocations.items() if snapshot.jobs_by_name[n].priority < priority and a.workers
+        }
         if not below or not waiting:
             continue
         room, free = _resources_left(snapshot, above), _resources_left(snapshot, plan.allocations)
@@ -82,17 +86,17 @@ def _priority_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPla
 
 
 def _min_size(policy: Policy, job: JobInfo) -> int:
-    return job.wish if policy.is_rigid else job.least
+    return job.rigid_size if policy.is_rigid else job.min_size
 
 
 def _describe_allowed_sizes(policy: Policy, job: JobInfo) -> str:
     if policy.is_rigid:
-        return str(job.wish)
+        return str(job.rigid_size)
     return ", ".join(map(str, job.sizes)) if job.sizes else f"{job.minimum} to {job.maximum}"
 
 
 def _resources_left(snapshot: Snapshot, allocations: Mapping[str, Allocation]) -> FreeResources:
     room = FreeResources(snapshot.nodes)
     for name, given in allocations.items():
-        room.take(snapshot.by_name[name], given.workers, given.share)
+        room.allocate(snapshot.jobs_by_name[name], given.workers, given.share)
     return room

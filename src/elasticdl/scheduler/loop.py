@@ -23,30 +23,30 @@ class SchedulingLoop:
     def __init__(self, policy: Policy, cluster: Cluster, timer: Callable[[], float] = time.perf_counter) -> None:
         self.policy = policy
         self.plan = AllocationPlan()
-        self.trouble = ""  # why the policy's last answer was not taken; "": it was
+        self.policy_error = ""  # why the policy's last answer was not taken; "": it was
         self.decisions = 0
-        self.refused = 0
+        self.rejected_plans = 0
         self.policy_s = 0.0  # spent in the policy
-        self.slowest_s = 0.0
+        self.max_policy_s = 0.0
         self._cluster = cluster
         self._memory: Any = None
         self._timer = timer
 
-    def turn(self, now: float) -> AllocationPlan:
+    def run_once(self, now: float) -> AllocationPlan:
         snapshot = self._cluster.snapshot(now)
-        before, began = self.trouble, self._timer()
+        before, began = self.policy_error, self._timer()
         failure: Exception | None = None
         try:
             decision = priorities.decide_by_priority(self.policy, snapshot, self._memory)
-            self.trouble = "; ".join(find_violations(self.policy, snapshot, decision.plan))
+            self.policy_error = "; ".join(find_violations(self.policy, snapshot, decision.plan))
         except Exception as exc:  # a policy is anybody's code: whatever it does, jobs go on
-            self.trouble, failure = f"{type(exc).__name__}: {exc}", exc
+            self.policy_error, failure = f"{type(exc).__name__}: {exc}", exc
         self._time(self._timer() - began)
-        if self.trouble:
-            self.refused += 1
-            if self.trouble != before:  # said once, however often it is asked
-                _log.error("policy %s: %s; the last plan stays", self.policy.name, self.trouble, exc_info=failure)
-            self.plan = keep_current_plan(snapshot, self.trouble)
+        if self.policy_error:
+            self.rejected_plans += 1
+            if self.policy_error != before:  # said once, however often it is asked
+                _log.error("policy %s: %s; the last plan stays", self.policy.name, self.policy_error, exc_info=failure)
+            self.plan = keep_current_plan(snapshot, self.policy_error)
         else:
             self.plan, self._memory = decision.plan, decision.memory
         self._cluster.apply(self.plan, now)
@@ -55,7 +55,7 @@ class SchedulingLoop:
     def _time(self, seconds: float) -> None:
         self.decisions += 1
         self.policy_s += seconds
-        self.slowest_s = max(self.slowest_s, seconds)
+        self.max_policy_s = max(self.max_policy_s, seconds)
 
 
 def keep_current_plan(snapshot: Snapshot, trouble: str) -> AllocationPlan:
@@ -64,9 +64,9 @@ def keep_current_plan(snapshot: Snapshot, trouble: str) -> AllocationPlan:
     kept = {}
     for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.name)):
         workers = {name: count for name, count in job.workers.items() if name in room.nodes}
-        if not room.holds(job, workers, job.share) or not (not workers or job.allows(sum(workers.values()))):
+        if not room.can_hold(job, workers, job.share) or not (not workers or job.allows_size(sum(workers.values()))):
             workers = {}
-        room.take(job, workers, job.share)
+        room.allocate(job, workers, job.share)
         reason = f"as before: the policy failed ({trouble})"
         kept[job.name] = Allocation(workers, reason, job.share if workers else 1.0)
     return AllocationPlan(kept)

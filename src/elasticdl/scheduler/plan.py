@@ -21,7 +21,7 @@ class Allocation:
     is_rejected: bool = False  # it can never run here
 
     @property
-    def count(self) -> int:
+    def worker_count(self) -> int:
         return sum(self.workers.values())
 
 
@@ -31,6 +31,6 @@ class AllocationPlan:
 
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
 
-    def workers(self, job: str) -> WorkersByNode:
+    def workers_of(self, job: str) -> WorkersByNode:
         found = self.allocations.get(job)
         return found.workers if found else {}

@@ -32,39 +32,39 @@ def decide_by_priority(policy: Policy, snapshot: Snapshot, memory: Mapping[int, 
         decision = policy.decide(seen, (memory or {}).get(priority))
         allocations |= decision.plan.allocations
         kept[priority] = decision.memory
-        if decision.is_closed:
+        if decision.blocks_lower_priorities:
             nodes = tuple(replace(node, devices=0) for node in nodes)
         elif len(able) > 1:
             room = FreeResources(nodes)
             for name, given in decision.plan.allocations.items():
-                room.take(seen.by_name[name], given.workers, given.share)
-            nodes = room.left()
+                room.allocate(seen.jobs_by_name[name], given.workers, given.share)
+            nodes = room.remaining_nodes()
     return Decision(AllocationPlan(allocations), kept)
 
 
 def _explain_infeasible_cached(
     empty: FreeResources, job: JobInfo, is_rigid: bool, is_shared: bool, asked: dict[Hashable, str]
 ) -> str:
-    size = job.wish if is_rigid else job.least
+    size = job.rigid_size if is_rigid else job.min_size
     shape = size, job.devices, job.kinds, job.demands, tuple(job.request.items())
     if not size or shape not in asked:
-        asked[shape] = explain_infeasible(empty, job.rigid() if is_rigid else job, is_shared)
+        asked[shape] = explain_infeasible(empty, job.as_rigid() if is_rigid else job, is_shared)
     return asked[shape]
 
 
 def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = False) -> str:
     """Why this job could not even run on a cluster that is all its own, or all that others leave; "": it could."""
-    least = job.least
+    least = job.min_size
     if not least:
         return f"none of its sizes {list(job.sizes)} is between its minimum {job.minimum} and maximum {job.maximum}"
-    if not job.demands and empty.fits_in_all(job) >= least:
+    if not job.demands and empty.total_workers_that_fit(job) >= least:
         return ""
     if place_workers(empty, job, least) is not None:
         return ""
     each = f"{job.devices} device{'s' * (job.devices > 1)}"
     needs = ", ".join([each, *(f"{name} {_format_amount(amount)}" for name, amount in job.request.items())])
     where = f" of kind {' or '.join(job.kinds)}" if job.kinds else ""
-    most = empty.fits_in_all(job)
+    most = empty.total_workers_that_fit(job)
     demands = " as its demands ask" if job.demands and most >= least else ""
     workers = f"needs {least} workers of {needs}{where}{demands}"
     if is_shared:

@@ -106,44 +106,44 @@ class JobInfo:
             raise SpecError(f"job {self.name}: {_validation_error(self)}")
 
     @property
-    def count(self) -> int:
+    def worker_count(self) -> int:
         return sum(self.workers.values())
 
     @property
-    def wish(self) -> int:
+    def rigid_size(self) -> int:
         """The size a rigid policy gives it."""
         return self.requested or self.maximum
 
     @property
-    def least(self) -> int:
+    def min_size(self) -> int:
         """The smallest allowed number of workers; 0: none is."""
-        return self.minimum if not self.sizes else next(iter(self.allowed(self.maximum)), 0)
+        return self.minimum if not self.sizes else next(iter(self.sizes_up_to(self.maximum)), 0)
 
     @property
     def is_running(self) -> bool:
         return bool(self.workers)
 
-    def allows(self, count: int) -> bool:
+    def allows_size(self, count: int) -> bool:
         return self.minimum <= count <= self.maximum and (not self.sizes or count in self.sizes)
 
-    def largest(self, most: int) -> int:
+    def max_size_up_to(self, most: int) -> int:
         """The greatest allowed number of workers up to `most`; 0: none is."""
         if self.sizes:
-            return max((size for size in self.sizes if size <= most and self.allows(size)), default=0)
+            return max((size for size in self.sizes if size <= most and self.allows_size(size)), default=0)
         return 0 if most < self.minimum else min(most, self.maximum)
 
-    def allowed(self, most: int) -> tuple[int, ...]:
+    def sizes_up_to(self, most: int) -> tuple[int, ...]:
         """All allowed numbers of workers up to `most`, the least first."""
         if self.sizes:
-            return tuple(sorted(size for size in self.sizes if size <= most and self.allows(size)))
+            return tuple(sorted(size for size in self.sizes if size <= most and self.allows_size(size)))
         return tuple(range(self.minimum, min(most, self.maximum) + 1))
 
-    def runs_on(self, node: NodeInfo) -> bool:
+    def can_run_on(self, node: NodeInfo) -> bool:
         return not self.kinds or node.kind in self.kinds
 
-    def rigid(self) -> JobInfo:
+    def as_rigid(self) -> JobInfo:
         """As those see it who know one size only."""
-        return replace(self, minimum=self.wish, maximum=self.wish, sizes=())
+        return replace(self, minimum=self.rigid_size, maximum=self.rigid_size, sizes=())
 
 
 def _validation_error(job: JobInfo) -> str:
@@ -179,18 +179,18 @@ class Snapshot:
     is_shared: bool = False  # with others, who come and go: nodes are what those leave, and may have more tomorrow
 
     @cached_property
-    def devices(self) -> int:
+    def total_devices(self) -> int:
         return sum(node.devices for node in self.nodes)
 
     @cached_property
-    def by_name(self) -> Mapping[str, JobInfo]:
+    def jobs_by_name(self) -> Mapping[str, JobInfo]:
         return {job.name: job for job in self.jobs}
 
     @cached_property
-    def node_of(self) -> Mapping[str, NodeInfo]:
+    def nodes_by_name(self) -> Mapping[str, NodeInfo]:
         return {node.name: node for node in self.nodes}
 
     @cached_property
-    def devices_per_node(self) -> int:
+    def max_devices_per_node(self) -> int:
         """Of the largest."""
         return max((node.devices for node in self.nodes), default=0)

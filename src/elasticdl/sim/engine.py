@@ -38,38 +38,38 @@ class SimulationConfig:
     slowness: Mapping[str, float] = field(default_factory=dict)  # of stragglers: 2.0 takes twice as long
     interference: float = 0.0  # slowdown of jobs on several nodes that share one with another such job
     interval_s: float = 0.0  # 0: the policy's own
-    keeps_spans: bool = True
+    records_spans: bool = True
 
 
 class SimulationEngine:
     """Is a Cluster. `run` ends when all jobs have ended or none can any more."""
 
-    def __init__(self, policy: Policy, trace: Iterable[TraceJob], setting: SimulationConfig) -> None:
-        self.setting = setting
+    def __init__(self, policy: Policy, trace: Iterable[TraceJob], config: SimulationConfig) -> None:
+        self.setting = config
         self.loop = SchedulingLoop(policy, self)
         self.now = 0.0
         self.active: dict[str, SimulatedJob] = {}
-        self.used: list[tuple[float, float]] = [(0.0, 0.0)]  # devices that are allocated, from when
+        self.device_usage: list[tuple[float, float]] = [(0.0, 0.0)]  # devices that are allocated, from when
         self.device_s = 0.0
-        self.trouble = ""  # the last answer of the policy that was refused
+        self.policy_error = ""  # the last answer of the policy that was refused
         self._policy = policy
-        self._interval_s = setting.interval_s or policy.interval_s
+        self._interval_s = config.interval_s or policy.interval_s
         self._coming = iter(trace)
         self._next_job = next(self._coming, None)
         self._events: list[tuple[float, int, str]] = []  # of jobs: time, version, name
         self._versions = 0
         self._contention = 0.0  # integral of the number of jobs over time
-        self._capacity = sum(node.devices for node in setting.nodes)
-        self._outages = iter(setting.outages)
+        self._capacity = sum(node.devices for node in config.nodes)
+        self._outages = iter(config.outages)
         self._next_loss = next(self._outages, None)
         self._returns: list[tuple[float, str]] = []
         self._away: Counter[str] = Counter()  # nodes that are gone, by how many outages
-        self._kinds = {node.name: node.kind for node in setting.nodes}
+        self._kinds = {node.name: node.kind for node in config.nodes}
         self._idle_ticks = 0  # with nothing running and nothing coming
         self._used = 0.0
         self._used_at = 0.0
 
-    def run(self, progress: Callable[[float, int], None] = lambda now, active: None) -> Iterator[JobRecord]:
+    def run(self, progress: Callable[[float, int], None] = lambda now, active_jobs: None) -> Iterator[JobRecord]:
         """Records of jobs as they end; those that never ran last, with the reason."""
         while self._next_job is not None or self.active:
             due = min(self._next_arrival(), self._next_event(), self._next_tick(), self._next_outage())
@@ -84,8 +84,8 @@ class SimulationEngine:
                 self._slow_down()
             asked = self._is_asked(bool(ended) or came or failed)
             if asked:
-                self.loop.turn(self.now)
-                self.trouble = self.loop.trouble or self.trouble
+                self.loop.run_once(self.now)
+                self.policy_error = self.loop.policy_error or self.policy_error
             yield from ended
             if asked:  # an older plan may be one for fewer nodes
                 yield from self._rejected()
@@ -93,15 +93,15 @@ class SimulationEngine:
         for name in sorted(self.active):
             yield self._give_up(name, "it never could run: nothing that was waited for comes any more")
 
-    def take_over(self, now: float, found: Iterable[tuple[TraceJob, JobInfo]]) -> None:
+    def load_running_jobs(self, now: float, found: Iterable[tuple[TraceJob, JobInfo]]) -> None:
         """Begin at `now` with jobs that are there already and have what they have. Before `run`."""
         self.now = self._used_at = now
-        self.used = [(now, 0.0)]
+        self.device_usage = [(now, 0.0)]
         for told, job in found:
             self.active[told.name] = taken = SimulatedJob(
-                told, self.setting.cost, self._contention, self.setting.keeps_spans
+                told, self.setting.cost, self._contention, self.setting.records_spans
             )
-            taken.take_over(job, self._kind_of(next(iter(job.workers), "")), now)
+            taken.resume_from(job, self._kind_of(next(iter(job.workers), "")), now)
             self._expect(told.name)
         self._count()
 
@@ -111,7 +111,7 @@ class SimulationEngine:
         for name, job in self.active.items():
             if job.advance(now):
                 self._expect(name)
-        return Snapshot(now, self._nodes(), tuple(job.seen() for job in self.active.values()))
+        return Snapshot(now, self._nodes(), tuple(job.to_job_info() for job in self.active.values()))
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         changed = []
@@ -165,7 +165,7 @@ class SimulationEngine:
         came = False
         while self._next_job is not None and self._next_job.submitted_at <= self.now:
             told = self._next_job
-            self.active[told.name] = SimulatedJob(told, self.setting.cost, self._contention, self.setting.keeps_spans)
+            self.active[told.name] = SimulatedJob(told, self.setting.cost, self._contention, self.setting.records_spans)
             self._next_job = next(self._coming, None)
             came = True
         return came
@@ -176,18 +176,18 @@ class SimulationEngine:
             at, _, name = heapq.heappop(self._events)
             job = self.active[name]
             job.advance(at)
-            if job.body.is_done:
+            if job.workload.is_done:
                 yield self._ended(name, at)
             else:
                 self._expect(name)
 
     def _ended(self, name: str, at: float) -> JobRecord:
         job = self.active.pop(name)
-        job.end(at)
+        job.finish(at)
         record = job.record
         jct = max(at - record.submitted_at, 1e-9)
         jobs = max((self._contention - job.contention) / jct, 1.0)
-        alone = job.body.alone_s(self._capacity / job.told.devices / jobs) + self.setting.cost.start_s
+        alone = job.workload.isolated_duration_s(self._capacity / job.told.devices / jobs) + self.setting.cost.start_s
         record.fairness = jct / alone
         self._count()
         return record
@@ -207,7 +207,7 @@ class SimulationEngine:
         job = self.active[name]
         self._versions += 1
         job.version = self._versions
-        if (at := job.next_at()) < NEVER:
+        if (at := job.next_event_at()) < NEVER:
             heapq.heappush(self._events, (at, job.version, name))
 
     # Nodes
@@ -240,7 +240,7 @@ class SimulationEngine:
             if any(node in self._away for node in job.workers):
                 job.advance(self.now)
                 left = {node: count for node, count in job.workers.items() if node not in self._away}
-                enough = not self._policy.is_rigid and job.seen().allows(sum(left.values()))
+                enough = not self._policy.is_rigid and job.to_job_info().allows_size(sum(left.values()))
                 kind = self._kind_of(next(iter(left), ""))
                 job.allocate(left if enough else {}, kind, job.share if enough else 1.0, None, self.now)
                 self._expect(name)
@@ -265,5 +265,5 @@ class SimulationEngine:
         self.device_s += (self.now - self._used_at) * self._used
         self._used_at = self.now
         self._used = sum(sum(job.workers.values()) * job.told.devices * job.share for job in self.active.values())
-        if self.setting.keeps_spans and self._used != self.used[-1][1]:
-            self.used.append((self.now, self._used))
+        if self.setting.records_spans and self._used != self.device_usage[-1][1]:
+            self.device_usage.append((self.now, self._used))

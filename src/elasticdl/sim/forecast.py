@@ -48,14 +48,14 @@ class Forecast:
 
 def forecast_job(policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeCost) -> Forecast:
     """The job comes now. Others go on as fast as is known of them, and nobody else comes."""
-    if job.name in snapshot.by_name:
+    if job.name in snapshot.jobs_by_name:
         raise SpecError(f"there is a job {job.name!r} already: give the new one another name")
     now = _decide(policy, snapshot, job)
     given = now.allocations[job.name]
     if given.workers or given.is_rejected:
         changes = _allocation_changes(_decide(policy, snapshot, None), now, snapshot)
         wait = None if given.is_rejected else 0.0
-        return Forecast(given.count, given.workers, wait, given.reason, given.is_rejected, changes, ())
+        return Forecast(given.worker_count, given.workers, wait, given.reason, given.is_rejected, changes, ())
     started = _simulate_until_start(policy, snapshot, job, cost)
     guessed = tuple(sorted(one.name for one in snapshot.jobs if one.work_left is None or one.rates is None))
     if started is None:
@@ -63,7 +63,7 @@ def forecast_job(policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeC
     at, before, plan = started
     then = plan.allocations[job.name]
     changes = _allocation_changes(_decide(policy, before, None), plan, before)
-    return Forecast(then.count, then.workers, at - snapshot.now, given.reason, False, changes, guessed)
+    return Forecast(then.worker_count, then.workers, at - snapshot.now, given.reason, False, changes, guessed)
 
 
 def _decide(policy: Policy, snapshot: Snapshot, job: JobInfo | None) -> AllocationPlan:
@@ -76,7 +76,7 @@ def _allocation_changes(
 ) -> tuple[AllocationChange, ...]:
     found = []
     for job in sort_by_submission(snapshot.jobs):
-        before, after = without.allocations[job.name].count, with_it.allocations[job.name].count
+        before, after = without.allocations[job.name].worker_count, with_it.allocations[job.name].worker_count
         if before != after:
             found.append(AllocationChange(job.name, before, after, with_it.allocations[job.name].reason))
     return tuple(found)
@@ -90,7 +90,7 @@ def _simulate_until_start(
     engine = _StartWatcher(
         policy, [_trace_job(job, speeds, snapshot.now)], SimulationConfig(snapshot.nodes, cost), job.name
     )
-    engine.take_over(snapshot.now, [(_trace_job(one, speeds, one.submitted_at), one) for one in snapshot.jobs])
+    engine.load_running_jobs(snapshot.now, [(_trace_job(one, speeds, one.submitted_at), one) for one in snapshot.jobs])
     for _ in engine.run(engine.check):
         pass
     return engine.started
@@ -112,7 +112,7 @@ class _StartWatcher(SimulationEngine):
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         super().apply(plan, now)
-        if self.started is None and plan.workers(self._name) and self._seen is not None:
+        if self.started is None and plan.workers_of(self._name) and self._seen is not None:
             others = tuple(job for job in self._seen.jobs if job.name != self._name)
             self.started = now, replace(self._seen, jobs=others), plan
 
@@ -126,7 +126,7 @@ def _trace_job(job: JobInfo, speeds: SpeedEstimates, at: float) -> TraceJob:
         job.name,
         at,
         _RemainingWorkload(job, speeds),
-        job.wish,
+        job.rigid_size,
         job.minimum,
         job.maximum,
         job.sizes,
@@ -147,7 +147,7 @@ class _RemainingWorkload(ConstantRateWorkload):
     """Is a Body: what is left of a job, by what is known or believed of it."""
 
     def __init__(self, job: JobInfo, speeds: SpeedEstimates) -> None:
-        super().__init__(max(speeds.left(job), 1e-6))
+        super().__init__(max(speeds.work_left(job), 1e-6))
         self._job = job
         self._rates = job.rates or RateTable({"": tuple((n, float(n)) for n in sorted({1, job.maximum}))})
 
@@ -157,14 +157,14 @@ class _RemainingWorkload(ConstantRateWorkload):
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
         count = sum(placement)
-        found = self._rates.at(np.array([count]), np.array([len(placement)]), kind)[0] if count else 0.0
+        found = self._rates.work_per_s(np.array([count]), np.array([len(placement)]), kind)[0] if count else 0.0
         self._rate = max(float(np.nan_to_num(found)), 0.0)
 
-    def known(self) -> JobReport:
+    def report(self) -> JobReport:
         job = self._job
         left = self._left if job.work_left is not None else None
         return JobReport(job.speeds, job.noise, job.losses, job.rates, left, job.work_done)
 
-    def alone_s(self, workers: float) -> float:
-        rate = float(self._rates.at(np.array([max(workers, 1.0)]), np.array([1]), "")[0])
+    def isolated_duration_s(self, workers: float) -> float:
+        rate = float(self._rates.work_per_s(np.array([max(workers, 1.0)]), np.array([1]), "")[0])
         return self._whole / max(rate, 1e-9)

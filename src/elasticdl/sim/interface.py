@@ -33,7 +33,7 @@ class ChangeCost:
     join_s: float = 0.0  # until new workers take part; the others go on meanwhile
 
     @classmethod
-    def alike(cls, seconds: float) -> ChangeCost:
+    def uniform(cls, seconds: float) -> ChangeCost:
         return cls(seconds, seconds, 0.0)
 
 
@@ -56,7 +56,7 @@ class Workload(Protocol):
         """Work a second now."""
         ...
 
-    def to_mark(self) -> float:
+    def work_to_next_change(self) -> float:
         """Work until its rate changes by itself, or it is done."""
         ...
 
@@ -64,9 +64,9 @@ class Workload(Protocol):
         """Do so much, at most `to_mark`. Whether the rate is another afterwards."""
         ...
 
-    def known(self) -> JobReport: ...
+    def report(self) -> JobReport: ...
 
-    def alone_s(self, workers: float) -> float:
+    def isolated_duration_s(self, workers: float) -> float:
         """Seconds from its first step to its end, with so many workers all the time on as few nodes as possible."""
         ...
 

@@ -13,10 +13,12 @@ TIME_TOLERANCE_S = 1e-6  # what is less than that away is there: seconds of a we
 class SimulatedJob:
     """Moves forward when it is told to; between two changes its rate is constant."""
 
-    def __init__(self, told: TraceJob, cost: ChangeCost, contention: float, keeps_spans: bool = True) -> None:
-        self.told = told
-        self.body = told.body
-        self.record = JobRecord(told.name, told.body.name, told.submitted_at, told.requested, told.priority)
+    def __init__(self, trace_job: TraceJob, cost: ChangeCost, contention: float, keeps_spans: bool = True) -> None:
+        self.told = trace_job
+        self.workload = trace_job.workload
+        self.record = JobRecord(
+            trace_job.name, trace_job.workload.name, trace_job.submitted_at, trace_job.requested, trace_job.priority
+        )
         self.workers: WorkersByNode = {}
         self.share = 1.0
         self.version = 0  # of its next event
@@ -24,7 +26,7 @@ class SimulatedJob:
         self.slowness = 1.0  # of its slowest node, or of who it shares with
         self._cost = cost
         self._keeps_spans = keeps_spans
-        self._now = told.submitted_at
+        self._now = trace_job.submitted_at
         self._pause_s = 0.0
         self._join_s = 0.0
         self._next: tuple[WorkersPerNode, str, BatchConfig | None] | None = None  # once its newcomers have joined
@@ -33,7 +35,7 @@ class SimulatedJob:
         self._span_at = 0.0
         self._most = 0
 
-    def take_over(self, job: JobInfo, kind: str, now: float) -> None:
+    def resume_from(self, job: JobInfo, kind: str, now: float) -> None:
         """It is there already, with all that `job` says, and computes."""
         self._now = self._span_at = now
         self.workers, self.share = dict(job.workers), job.share
@@ -44,14 +46,14 @@ class SimulatedJob:
         )
         self._executed_s, self._changed_at, self._most = job.executed_s, job.changed_at, job.most_workers
         if job.workers:
-            self.body.place(tuple(job.workers[name] for name in sorted(job.workers)), kind, None)
+            self.workload.place(tuple(job.workers[name] for name in sorted(job.workers)), kind, None)
 
-    def next_at(self) -> float:
+    def next_event_at(self) -> float:
         """When its rate changes by itself, or it ends; inf: it waits."""
-        if not self.workers or self.body.is_done:
-            return self._now if self.body.is_done else float("inf")
-        rate = self.body.rate() * self.share / self.slowness
-        at = self._now + self._pause_s + (self.body.to_mark() / rate if rate > 0 else float("inf"))
+        if not self.workers or self.workload.is_done:
+            return self._now if self.workload.is_done else float("inf")
+        rate = self.workload.rate() * self.share / self.slowness
+        at = self._now + self._pause_s + (self.workload.work_to_next_change() / rate if rate > 0 else float("inf"))
         return at if self._next is None else min(at, self._now + self._join_s)
 
     def advance(self, now: float) -> bool:
@@ -70,20 +72,20 @@ class SimulatedJob:
     def _let_join(self, seconds: float) -> bool:
         """Whether newcomers, who were waited for, take part from now on."""
         self._join_s -= seconds
-        if self._next is None or self._join_s > TIME_TOLERANCE_S or self.body.is_done:
+        if self._next is None or self._join_s > TIME_TOLERANCE_S or self.workload.is_done:
             return False
-        self.body.place(*self._next)
+        self.workload.place(*self._next)
         self._next, self._pause_s = None, max(self._pause_s, self._cost.change_s)
         return True
 
     def _work(self, seconds: float) -> bool:
-        if self.body.is_done:
+        if self.workload.is_done:
             return False
-        rate, to_mark = self.body.rate() * self.share / self.slowness, self.body.to_mark()
+        rate, to_mark = self.workload.rate() * self.share / self.slowness, self.workload.work_to_next_change()
         work = seconds * rate
         if to_mark - work <= TIME_TOLERANCE_S * rate:
             work = to_mark
-        return self.body.advance(work) if work > 0 else False
+        return self.workload.advance(work) if work > 0 else False
 
     def allocate(self, workers: WorkersByNode, kind: str, share: float, batch: BatchConfig | None, now: float) -> None:
         """From `now`, to which it has been advanced."""
@@ -92,7 +94,7 @@ class SimulatedJob:
         placement = tuple(workers[name] for name in sorted(workers))
         self._next, self._changed_at = None, now
         if not workers:
-            self.body.place((), "", None)
+            self.workload.place((), "", None)
             return
         self._most = max(self._most, sum(placement))
         if self.record.started_at is None:
@@ -103,24 +105,24 @@ class SimulatedJob:
         # Who has not come out of its last change yet is no earlier ready by another one.
         pause_s = self._pause_s if before else 0.0
         if not kept:
-            self.body.place(placement, kind, batch)
+            self.workload.place(placement, kind, batch)
             cost_s = max(self._cost.join_s, self._cost.change_s) if before else self._cost.start_s
             self._pause_s = max(pause_s, cost_s)
         elif self._cost.join_s and sum(kept.values()) < sum(placement):
-            self.body.place(tuple(kept[name] for name in sorted(kept)), kind, None)
+            self.workload.place(tuple(kept[name] for name in sorted(kept)), kind, None)
             self._next, self._join_s = (placement, kind, batch), self._cost.join_s
         else:
-            self.body.place(placement, kind, batch)
+            self.workload.place(placement, kind, batch)
             self._pause_s = max(pause_s, self._cost.change_s)
 
-    def end(self, now: float) -> None:
+    def finish(self, now: float) -> None:
         self._draw(self.workers, now)
         self.workers = {}
         self.record.finished_at = now
 
-    def seen(self) -> JobInfo:
+    def to_job_info(self) -> JobInfo:
         """As a scheduler sees it."""
-        told, known, record = self.told, self.body.known(), self.record
+        told, known, record = self.told, self.workload.report(), self.record
         return JobInfo(
             told.name,
             told.submitted_at,

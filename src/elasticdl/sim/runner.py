@@ -24,8 +24,8 @@ class SimulationProgress:
     """How far one simulation is."""
 
     policy: str
-    now: float
-    done: int
+    simulated_s: float
+    finished_jobs: int
     wall_s: float
 
 
@@ -58,7 +58,7 @@ def simulate(
     except _SimulationStopped:
         stopped_at = engine.now
     loop = engine.loop
-    timing = SimulationTiming(time.monotonic() - began, loop.policy_s, loop.slowest_s, loop.decisions)
+    timing = SimulationTiming(time.monotonic() - began, loop.policy_s, loop.max_policy_s, loop.decisions)
     tell(SimulationProgress(policy, engine.now, len(ended) + len(never), timing.wall_s))
     return SimulationOutcome(
         policy,
@@ -66,10 +66,10 @@ def simulate(
         ended,
         never,
         len(engine.active) if stopped_at is not None else 0,
-        tuple(engine.used),
+        tuple(engine.device_usage),
         engine.device_s,
-        loop.refused,
-        engine.trouble,
+        loop.rejected_plans,
+        engine.policy_error,
         timing,
         stopped_at,
     )

@@ -90,7 +90,7 @@ class JobDirectory:
     def authority(self) -> Path:
         return self.certificates / "authority.pem"
 
-    def identity(self, spec: JobSpec, replica: str) -> tls.TlsCredentials | None:
+    def tls_credentials(self, spec: JobSpec, replica: str) -> tls.TlsCredentials | None:
         """By what a replica, or "client", shows who it is; None where the job has no TLS."""
         security = spec.security
         if not security.is_on:
@@ -104,10 +104,10 @@ class JobDirectory:
     def timeline(self) -> Path:
         return self.root / "timeline.png"
 
-    def log(self, replica: str) -> Path:
+    def log_file(self, replica: str) -> Path:
         return self.logs / f"{replica}.log"
 
-    def exit_reason(self, replica: str) -> Path:
+    def exit_reason_file(self, replica: str) -> Path:
         """What a replica says, in one line, when a thread it cannot do without has failed."""
         return self.logs / f"{replica}.reason"
 
@@ -120,21 +120,21 @@ class JobDirectory:
         self.root.mkdir(parents=True, mode=0o700)
         self._furnish(spec)
 
-    def earlier_runs(self) -> list[JobDirectory]:
+    def previous_runs(self) -> list[JobDirectory]:
         """What `create_again` moved away, the oldest first."""
         return [JobDirectory(path) for path in sorted(self.root.glob("previous-[0-9]*"), key=_run_number)]
 
     @property
-    def run(self) -> int:
+    def run_number(self) -> int:
         """The number of the job's run that this directory is furnished for: 1, then one more with each resumption."""
-        return max((_run_number(run.root) for run in self.earlier_runs()), default=0) + 1
+        return max((_run_number(run.root) for run in self.previous_runs()), default=0) + 1
 
-    def create_again(self, spec: JobSpec) -> Path:
+    def create_next_run(self, spec: JobSpec) -> Path:
         """Make room for a job that goes on from its checkpoints; returns where its former files lie now.
 
         Checkpoints, indexes and TensorBoard files stay in place; all else moves into `previous-N`.
         """
-        previous = self.root / f"previous-{self.run}"
+        previous = self.root / f"previous-{self.run_number}"
         previous.mkdir()
         self.reserve.unlink(missing_ok=True)
         kept = {previous.name, "checkpoints", self.index.name, self.tensorboard.name}
@@ -148,7 +148,7 @@ class JobDirectory:
         self._furnish(spec)
         return previous
 
-    def equip(self, spec: JobSpec, token: str) -> None:
+    def create_in_pod(self, spec: JobSpec, token: str) -> None:
         """Make the directory with what was mounted into a pod; one that an earlier pod left is found as it was."""
         self.root.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._furnish(spec, token)

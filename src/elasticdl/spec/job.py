@@ -149,7 +149,7 @@ class ObservabilitySpec(SpecModel):
 
     log_steps: NotNegative = 0  # a point of the loss curve every N steps; 0: every step, or so few that MOST_POINTS do
 
-    def every(self, total_steps: int) -> int:
+    def loss_interval(self, total_steps: int) -> int:
         """The steps from one point of the loss curve to the next, in a job of so many steps."""
         return self.log_steps or max(1, -(-total_steps // MAX_LOSS_POINTS))
 
@@ -178,7 +178,7 @@ class TimingSpec(SpecModel):
     orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
 
     @property
-    def copy_s(self) -> float:
+    def backup_reply_s(self) -> float:
         """A ps that answers another nothing for so long is given up there: before workers give up the one that waits.
 
         A worker may have to wait twice: for slots that are being handed over, then for a copy.
@@ -248,10 +248,10 @@ class JobSpec(SpecModel):
         return self.script is not None and self.script.compat is not None
 
     @property
-    def keeps_checkpoints(self) -> bool:
-        return self.keeps(self.checkpoint.directory)
+    def has_durable_checkpoints(self) -> bool:
+        return self.is_durable(self.checkpoint.directory)
 
-    def keeps(self, path: str) -> bool:
+    def is_durable(self, path: str) -> bool:
         """Whether what is written there is seen by all and outlives the process: in pods, only on a volume."""
         if self.cluster is None or is_store_address(path):
             return True

@@ -32,7 +32,7 @@ class Option:
     section: str  # heading in --help
     help: str
     commands: tuple[str, ...] = ALL_COMMANDS
-    form: OptionSyntax = OptionSyntax.WORD
+    syntax: OptionSyntax = OptionSyntax.WORD
     metavar: str = "TEXT"
     alias: str = ""
 

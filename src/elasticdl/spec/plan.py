@@ -46,7 +46,7 @@ class PlanSpec(SpecModel):
     micro_batch_size: NotNegative = 0  # records of one backward pass at most, of a model file; 0: a rank's whole slice
     guard_steps: NotNegative = 200  # workers compare their whole state every N steps; 0: never
 
-    def most_scale(self, global_batch: int) -> int:
+    def max_scale(self, global_batch: int) -> int:
         """How often at most the batch may be taken for one update."""
         if self.batch_rule is BatchRule.NONE:
             return 1
@@ -82,8 +82,8 @@ def _check_batches(plan: PlanSpec, batch: int, *, is_script: bool) -> None:
     if any(step < 0 for step in plan.batch_schedule):
         raise ValueError(f"plan.batch_schedule: steps are counted from 0, received {min(plan.batch_schedule)}")
     most = max(plan.batch_schedule.values(), default=1)
-    if not is_script and most > plan.most_scale(batch):
+    if not is_script and most > plan.max_scale(batch):
         raise ValueError(
             f"plan.batch_schedule: {most} times the batch of {batch} is more than plan.max_batch_size allows, "
-            f"{plan.most_scale(batch)} times; use --max_batch_size={most * batch}"
+            f"{plan.max_scale(batch)} times; use --max_batch_size={most * batch}"
         )

@@ -109,13 +109,13 @@ def _find_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: User
     # An object refers to its class. type() and not isinstance(): some answer questions about their class by an import.
     for item in [item for item in gc.get_referrers(*kinds) if type(item) in kinds]:
         if isinstance(item, LRScheduler) and getattr(item, "optimizer", None) in optimizers:
-            if not state.has(item) and id(item) not in nested:
+            if not state.contains(item) and id(item) not in nested:
                 return (
                     f"join: the optimizer has a {type(item).__name__}; write join(…, schedulers=scheduler): the job "
                     "steps it once per update, keeps it in checkpoints and hands it to new workers. To step it "
                     "yourself after optimizer.step(), write state={'scheduler': scheduler}"
                 )
-        elif isinstance(item, torch.amp.GradScaler) and item.is_enabled() and not state.has(item):
+        elif isinstance(item, torch.amp.GradScaler) and item.is_enabled() and not state.contains(item):
             return (
                 "join: there is a GradScaler; write join(…, state={'scaler': scaler}) and "
                 "step.backward(loss, scaler=scaler), so that all workers scale alike"

@@ -167,7 +167,7 @@ def open_data(
             "join: records_per_epoch is for streams; a dataset with a length, or its sampler, knows its own"
         )
     source = mapped.as_source(reading.dataset, "the dataset of join")
-    order = None if reading.sampler is None else SampledOrder.of(reading.sampler, seed, len(source))
+    order = None if reading.sampler is None else SampledOrder.from_sampler(reading.sampler, seed, len(source))
     plan = planned(records=len(source) if order is None else order.records, shuffle=reading.shuffle)
     fetcher = make_tensor_fetcher(reading) or ItemFetcher(source, reading.collate, seed, bad_records.limit > 0)
     requests = ItemRequests(fetcher, plan, order, bad_records)
@@ -265,7 +265,7 @@ class SampledOrder:
     items: int  # of the dataset
 
     @classmethod
-    def of(cls, sampler: Any, seed: int, items: int) -> SampledOrder:
+    def from_sampler(cls, sampler: Any, seed: int, items: int) -> SampledOrder:
         first = draw_order(sampler, seed, 0, items)
         if not np.array_equal(first, draw_order(sampler, seed, 0, items)):
             raise SpecError(

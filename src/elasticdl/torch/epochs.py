@@ -23,7 +23,7 @@ class LoopState:
         self._write = write
         self._state: dict[str, Any] = {}
 
-    def take(self) -> None:
+    def capture(self) -> None:
         """Keep a copy of the state of now. Called between two steps."""
         self._state = copy.deepcopy(self._read())
 
@@ -83,7 +83,7 @@ class EpochLoader:
         last, total = self.current, self.job.plan.total_steps
         if self._steps is None or last is None:
             return  # it has not begun, or there were no steps any more
-        self._state.take()
+        self._state.capture()
         if last.number + last.passes >= total:
             next(self._steps, None)
         else:
@@ -98,6 +98,6 @@ class EpochLoader:
         if self._steps is None:
             self._steps = iter(self.job)
         if self.current is not None:
-            self._state.take()
+            self._state.capture()
         self.current = next(self._steps, None)
         return self.current

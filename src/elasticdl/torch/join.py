@@ -58,7 +58,7 @@ class JoinedJob:
             )
         self._is_iterated = True
         if self._alone is not None:
-            self._alone.read_ahead()
+            self._alone.start_reading()
             checks.check_unknown_state(self._alone.training.optimizers, self._state)
             yield from self._alone.steps()
             return
@@ -80,8 +80,8 @@ class JoinedJob:
             return True
         line, assembly = self._elastic
         assembly.engine.join()
-        assembly.engine.leave_loop()
-        seat = line.rounds.seat
+        assembly.engine.finish_loop_exit()
+        seat = line.rounds.current
         return not assembly.engine.has_left and seat is not None and seat.rank == 0
 
     @property
@@ -100,13 +100,13 @@ class JoinedJob:
     @property
     def world_size(self) -> int:
         """How many workers train at this moment."""
-        seat = self._elastic[0].rounds.seat if self._elastic is not None else None
+        seat = self._elastic[0].rounds.current if self._elastic is not None else None
         return seat.group.size if seat is not None else 1
 
     @property
-    def stopped(self) -> str:
+    def stop_reason(self) -> str:
         """Why the training ended before its plan did; empty where it did not."""
-        return self._alone.stopped if self._alone is not None else self._engine.stopped
+        return self._alone.stop_reason if self._alone is not None else self._engine.stop_reason
 
     @property
     def has_left(self) -> bool:
@@ -118,16 +118,16 @@ class JoinedJob:
         if self._alone is not None:
             self._alone.stop(reason)
         else:
-            self._engine.stop_requested = self._engine.stop_requested or reason
+            self._engine.requested_stop_reason = self._engine.requested_stop_reason or reason
 
-    def whole(self) -> AbstractContextManager[None]:
+    def full_model(self) -> AbstractContextManager[None]:
         """After the last step: the model with the rows of its embedding layers in it, `with job.whole(): save(model)`.
 
         Without such layers the model is whole anyway.
         """
         if self._elastic is not None:
-            self._engine.leave_loop()
-        return self._tables.whole()
+            self._engine.finish_loop_exit()
+        return self._tables.full_model()
 
     @property
     def step(self) -> int:
@@ -218,7 +218,7 @@ def join(
         raise SpecError("join: learning_rate= sets the rate of one optimizer; with several use schedulers=")
     given = list(schedulers) if isinstance(schedulers, Sequence) else [schedulers]
     user_state = UserState(given, state, after_update)
-    user_state.check()
+    user_state.check_objects()
     check_scalers(optimizers, user_state, "join")
     if learning_rate is not None and user_state.schedulers:
         raise SpecError("join: learning_rate= and schedulers= both set the learning rate; give one of them")
@@ -228,7 +228,7 @@ def join(
         reading, global_batch_size=global_batch_size, logical_ranks=ranks, epochs=epochs, seed=seed,
         max_steps=max_steps, records_per_epoch=records_per_epoch, device=device,
         max_workers=line.spec.workers.max if line else 1, in_job=line is not None,
-        bad_records=BadRecords(line.spec.data.bad_records, line.link.bad_record) if line else BadRecords(),
+        bad_records=BadRecords(line.spec.data.bad_records, line.master.report_bad_record) if line else BadRecords(),
     )  # fmt: skip
     feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
     plan = feed.plan
@@ -237,7 +237,7 @@ def join(
     rate = learning_rate or (lambda step: None)
     tables = _open_tables(line, module, optimizers[0], plan)
     if warm_up is not None:  # with the tables: the model looks its rows up there
-        warm_up_model(module, plan, feed.sample, lambda batch: [warm_up(*_split_batch(batch))])
+        warm_up_model(module, plan, feed.read_sample, lambda batch: [warm_up(*_split_batch(batch))])
     elif line is not None:
         checks.warn_of_cold_compile(_list_modules(model))
     if line is None:
@@ -248,7 +248,7 @@ def join(
         tables=tables, device=device,
     )  # fmt: skip
     register_training(assembly)
-    line.link.ready()
+    line.master.report_ready()
     return JoinedJob(plan, None, (line, assembly), tables, user_state)
 
 
@@ -281,7 +281,7 @@ def _open_tables(
         return open_local_tables(model, optimizer, plan.seed)
     spec = line.spec
     return open_tables(
-        spec, line.link, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
+        spec, line.master, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
     )
 
 

@@ -37,7 +37,9 @@ def main() -> int:
     spec = directory.load_spec()
     log.configure_logging(env.worker, spec.log_level)
     stacks.dump_on_signal()
-    vital.end_process_on_failure(directory.exit_reason(env.worker), Faults.parse(env.faults, env.worker).strike_thread)
+    vital.end_process_on_failure(
+        directory.exit_reason_file(env.worker), Faults.parse(env.faults, env.worker).inject_in_thread
+    )
     # Imported here: the agent does without torch, which takes longer to import than the agent to start.
     if spec.restarts_script:
         from elasticdl.worker.agent import run_agent
@@ -53,7 +55,7 @@ def _run_job(env: WorkerEnv, spec: JobSpec) -> int:
     from elasticdl.worker.train import train_model_file
 
     line = WorkerContext.open(env, spec)
-    notify_on_sigterm(line.link.leave)
+    notify_on_sigterm(line.master.leave)
     works = {
         JobKind.TRAINING: train_model_file,
         JobKind.SCRIPT: run_script,
@@ -82,7 +84,7 @@ def _run_job(env: WorkerEnv, spec: JobSpec) -> int:
 
 def _report_failure(line: WorkerContext, message: str, *, wrong_job: bool, permanent: bool) -> int:
     _log.error("%s", message)
-    line.link.failure(message, wrong_job=wrong_job, permanent=permanent)
+    line.master.report_failure(message, wrong_job=wrong_job, permanent=permanent)
     line.close(message)
     return 2 if wrong_job else 1
 

@@ -75,7 +75,7 @@ class ScriptAgent:
         self._ended_at: float | None = None  # since when the script does not work
         self._hello = pb.Hello(worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
         self._session = MasterSession(
-            JobDirectory(env.job_directory), spec, lambda: self._hello, self._heartbeat, self._receive,
+            JobDirectory(env.job_directory), spec, lambda: self._hello, self._make_heartbeat, self._on_message,
             run=env.run, on_run_over=self._end_process,
         )  # fmt: skip
 
@@ -84,10 +84,10 @@ class ScriptAgent:
         notify_on_sigterm(self.leave)
         self._check_script()
         self._session.start()
-        self._say_ready()
+        self._report_ready()
         while True:
             with self._changed:
-                reason = self._turn(time.monotonic())
+                reason = self._poll(time.monotonic())
                 if reason:
                     return reason
                 self._changed.wait(_POLL_S)
@@ -101,7 +101,7 @@ class ScriptAgent:
             self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
             self._changed.notify_all()
 
-    def fail(self, message: str, *, wrong_job: bool) -> None:
+    def report_failure(self, message: str, *, wrong_job: bool) -> None:
         """Tell the master why this worker cannot go on."""
         failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=wrong_job)
         self._session.send(pb.WorkerMessage(failure=failure))
@@ -116,23 +116,23 @@ class ScriptAgent:
 
     # ---- one turn; the condition is held
 
-    def _turn(self, now: float) -> str:
+    def _poll(self, now: float) -> str:
         """Do what is to be done now; the exit reason at the end, else nothing."""
         if self._script is not None and self._script.exit_code is None:
-            if self._is_end_wanted:
+            if self._must_end_script:
                 self._end_script(self._script, now)
             return ""
         if self._script is not None:
-            self._report_end(self._script)
+            self._report_script_exit(self._script)
             self._script, self._ended_at = None, self._ended_at or now
         if self._is_released or self._leave_reason or self._is_orphaned:
             return self._leave_reason or ("released" if self._is_released else "the master is away for good")
         if self._stop_reason:
-            self._finish(self._stop_reason)
+            self._report_finished(self._stop_reason)
             return ""
         if self._is_expelled:
             self._is_expelled = False
-            self._say_ready()
+            self._report_ready()
         if self._next_round is not None:
             self._start_script(self._next_round, now)
             self._next_round = None
@@ -140,10 +140,10 @@ class ScriptAgent:
 
     @property
     def _is_orphaned(self) -> bool:
-        return self._session.away_s > self._spec.timing.orphan_s
+        return self._session.disconnected_s > self._spec.timing.orphan_s
 
     @property
-    def _is_end_wanted(self) -> bool:
+    def _must_end_script(self) -> bool:
         is_over = self._is_released or self._is_orphaned or bool(self._stop_reason or self._leave_reason)
         return is_over or self._is_expelled or self._next_round is not None
 
@@ -156,23 +156,23 @@ class ScriptAgent:
             _log.warning("the script of round %d does not end: it gets SIGKILL", self._round)
             script.kill()
 
-    def _report_end(self, script: ScriptProcess) -> None:
+    def _report_script_exit(self, script: ScriptProcess) -> None:
         self._hello.round = 0
         _log.info("the script of round %d %s", self._round, script.exit_reason)
         if script.terminated_at is not None:
             return  # as it was told
         if script.exit_code == 0:
-            self._finish("")
+            self._report_finished("")
         else:
             broken = pb.Broken(round=self._round, why=script.exit_reason)
             self._session.send(pb.WorkerMessage(broken=broken))
 
-    def _finish(self, why: str) -> None:
+    def _report_finished(self, why: str) -> None:
         if not self._has_finished:
             self._has_finished = True
             self._session.send(pb.WorkerMessage(finished=pb.Finished(why=why)))
 
-    def _say_ready(self) -> None:
+    def _report_ready(self) -> None:
         if self._port is not None:
             self._port.close()
         # Another port for each round: whoever is late for the last one does not meet those of the next.
@@ -202,10 +202,10 @@ class ScriptAgent:
 
     # ---- from the session's threads
 
-    def _heartbeat(self) -> pb.Heartbeat:
+    def _make_heartbeat(self) -> pb.Heartbeat:
         return pb.Heartbeat(round=self._hello.round, step=-1)
 
-    def _receive(self, message: pb.MasterMessage) -> None:
+    def _on_message(self, message: pb.MasterMessage) -> None:
         if message.WhichOneof("message") == "leave":
             self.leave(message.leave.reason)
             return
@@ -247,6 +247,6 @@ def run_agent(env: WorkerEnv, spec: JobSpec) -> int:
 
 def _report_failure(agent: ScriptAgent, message: str, *, wrong_job: bool) -> int:
     _log.error("%s", message)
-    agent.fail(message, wrong_job=wrong_job)
+    agent.report_failure(message, wrong_job=wrong_job)
     agent.close(message)
     return 2 if wrong_job else 1

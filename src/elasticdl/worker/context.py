@@ -57,11 +57,11 @@ class WorkerContext:
 
     env: WorkerEnv
     spec: JobSpec
-    link: MasterConnection
+    master: MasterConnection
     rounds: RoundMembership
     donor: StateDonor
     door: PeerListener
-    arrivals: EarlyConnections
+    early_connections: EarlyConnections
 
     @classmethod
     def open(cls, env: WorkerEnv, spec: JobSpec) -> WorkerContext:
@@ -78,12 +78,12 @@ class WorkerContext:
         rounds = RoundMembership(env.worker, build)
         link = MasterConnection(env, spec, rounds, cpu_capability=torch.backends.cpu.get_cpu_capability())
         handlers = {
-            ConnectionPurpose.STATE: lambda greeting, connection: donor.open(greeting.worker, connection),
+            ConnectionPurpose.STATE: lambda greeting, connection: donor.start_transfer(greeting.worker, connection),
             ConnectionPurpose.ROUND: arrivals.add,
         }
         door = PeerListener(env.address, link.credentials, handlers)
         availability.set_wait_listener(
-            lambda is_waiting, why: link.notice("data-waits" if is_waiting else "data-returned", why)
+            lambda is_waiting, why: link.report_notice("data-waits" if is_waiting else "data-returned", why)
         )
         link.open(door.address)
         return cls(env, spec, link, rounds, donor, door, arrivals)
@@ -91,9 +91,9 @@ class WorkerContext:
     def close(self, reason: str) -> None:
         self.donor.close(self.spec.timing.build_s)
         self.door.close()
-        self.arrivals.close()
+        self.early_connections.close()
         self.rounds.close()
-        self.link.close(reason)
+        self.master.close(reason)
 
 
 @dataclass(frozen=True)
@@ -128,33 +128,33 @@ def assemble_training(
     )
     batch = make_adaptive_batch(spec, plan, optimizers, run)
     training = TrainingState(model, optimizers, gradients, callbacks, learning_rate, batch, user_state, plan.seed)
-    training.losses = LossHistory(plan.steps_per_epoch, spec.observability.every(plan.total_steps))
-    line.link.losses = training.losses
+    training.losses = LossHistory(plan.steps_per_epoch, spec.observability.loss_interval(plan.total_steps))
+    line.master.losses = training.losses
     feed = open_feed(dataset, plan, device)
-    directory = line.link.directory.checkpoints(spec)
+    directory = line.master.directory.checkpoints(spec)
     saver = CheckpointSaver(
-        training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, checkpoint_metadata(spec, plan, run),
+        training, tables.begin_snapshot, line.master, directory, spec.checkpoint.keep, checkpoint_metadata(spec, plan, run),
         one_at_a_time=tables.has_rows, retry_s=spec.checkpoint.retry_s, rescue=rescue_directories(line),
-        is_on=spec.keeps_checkpoints, files=files,
+        is_on=spec.has_durable_checkpoints, files=files,
     )  # fmt: skip
 
     def after_step(seat: EnteredRound) -> None:
         if (
-            is_checkpoint_due(spec, training.step, training.began)
+            is_checkpoint_due(spec, training.step, training.update_start_step)
             and seat.rank == 0
             and training.step < plan.total_steps
         ):
             saver.save()
         if evaluator is not None:
             evaluator.after_step(training, plan)
-        while line.link.evaluations:
-            training.evaluated(*line.link.evaluations.popleft())
+        while line.master.evaluation_results:
+            training.notify_evaluation(*line.master.evaluation_results.popleft())
 
     engine = ElasticEngine(
         training,
         feed,
         line.rounds,
-        line.link,
+        line.master,
         line.donor,
         tables,
         first_state=lambda: initialize_state(training, tables, spec, directory, run),
@@ -166,7 +166,7 @@ def assemble_training(
         is_saved=lambda step, before: is_checkpoint_due(spec, step, before),
     )
     watching = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
-    line.link.planned(
+    line.master.report_plan(
         plan.total_steps,
         plan.total_records,
         plan.records_per_epoch,
@@ -206,7 +206,7 @@ def initialize_state(
     with watchdog.pause_watchdog("makes the first state, or loads it"):
         image = load_initial_image(spec, directory, run)
         if image is None:
-            tables.first_values()
+            tables.put_initial_rows()
             training.begin()
         else:
             training.load(image)
@@ -230,12 +230,12 @@ def rescue_directories(line: WorkerContext) -> tuple[Path, ...]:
     """Where the last state is kept when its checkpoint cannot be written; in a pod nothing would outlive it."""
     if line.spec.cluster is not None:
         return ()
-    return (line.link.directory.root / "rescued", Path(tempfile.gettempdir()) / f"elasticdl-{line.spec.name}-rescued")
+    return (line.master.directory.root / "rescued", Path(tempfile.gettempdir()) / f"elasticdl-{line.spec.name}-rescued")
 
 
 def checkpoint_run_id(line: WorkerContext) -> str:
     """What checkpoints of this run are known by."""
-    return hashlib.sha256(line.link.token.encode()).hexdigest()[:16]
+    return hashlib.sha256(line.master.token.encode()).hexdigest()[:16]
 
 
 def checkpoint_metadata(spec: JobSpec, plan: TrainingPlan, run: str) -> dict[str, Any]:

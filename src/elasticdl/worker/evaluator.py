@@ -72,20 +72,20 @@ class Evaluator:
         VitalThread(self._run, name="elasticdl-evaluator").start()
 
     def after_step(self, training: TrainingState, plan: TrainingPlan) -> None:
-        if is_evaluation_due(training.step, plan, self._spec.evaluation, training.began):
+        if is_evaluation_due(training.step, plan, self._spec.evaluation, training.update_start_step):
             self._held[training.step] = training.capture_weights()
-            self._link.snapshot(training.step)
+            self._link.report_snapshot(training.step)
             if self._spec.evaluation.wait and training.step < plan.total_steps:
                 with watchdog.pause_watchdog("waits for an evaluation"):
-                    self._wait(training.step)
+                    self._wait_for_result(training.step)
 
-    def _wait(self, step: int) -> None:
+    def _wait_for_result(self, step: int) -> None:
         """Until the result is there, or cannot come any more."""
         link = self._link
-        while not any(found == step for found, _ in link.evaluations) and step not in self._given_up:
+        while not any(found == step for found, _ in link.evaluation_results) and step not in self._given_up:
             if link.is_released or link.is_expelled or link.is_orphaned or link.stop_reason:
                 return
-            link.wait_end(self._spec.timing.heartbeat_s)
+            link.wait_for_message(self._spec.timing.heartbeat_s)
 
     def close(self) -> None:
         with self._changed:
@@ -111,7 +111,7 @@ class Evaluator:
                     step = self._started[0]
                 images.restore_state(self._held[step], self._model, None)
                 try:
-                    leases.work(self._evaluate, [step], self._pause)
+                    leases.run_leases(self._evaluate, [step], self._pause)
                 except ElasticDLError as exc:
                     _log.warning("evaluation of step %d ended here: %s", step, exc)
                     self._given_up.add(step)

@@ -47,25 +47,25 @@ class LocalTraining:
         self._feed = open_feed(dataset, plan, device)
         self._plan = plan
         self._tables = tables
-        self.stopped = ""
+        self.stop_reason = ""
 
-    def read_ahead(self) -> None:
+    def start_reading(self) -> None:
         """Let loader processes begin with the first step."""
-        self._feed.expect(0, RankRange(0, self._plan.logical_ranks))
+        self._feed.prefetch(0, RankRange(0, self._plan.logical_ranks))
 
     def steps(self) -> Iterator[Step]:
         training = self.training
         training.begin()
-        self._tables.first_values()
+        self._tables.put_initial_rows()
         for callback in training.callbacks:
             callback.on_train_begin(training.model)
-        while training.step < self._plan.total_steps and not self.stopped:
+        while training.step < self._plan.total_steps and not self.stop_reason:
             step = Step(training.step, training, self._feed, self._tables, self)
             try:
                 yield step
             except GeneratorExit:  # the script leaves the loop: what is whole is applied
                 if step.is_reduced:
-                    self._close(step, is_left=True)
+                    self._close_update(step, is_left=True)
                 training.gradients.uninstall()
                 self._feed.close()
                 raise
@@ -74,42 +74,42 @@ class LocalTraining:
                     f"step {step.number}: iterate over all its batches, `for features, labels in step`"
                 )
             training.layout.check_trained(step.number, step.trained)
-            self._close(step)
+            self._close_update(step)
             reason = next((callback.stop_reason for callback in training.callbacks if callback.stop_reason), None)
-            self.stopped = self.stopped or reason or ""
-        self._tables.settle()
+            self.stop_reason = self.stop_reason or reason or ""
+        self._tables.flush()
         self._feed.close()
 
     def stop(self, reason: str) -> None:
         """End the loop after this step."""
-        self.stopped = reason
+        self.stop_reason = reason
 
     def begin_update(self, step: Step) -> None:
         if step.is_reduced:
-            self._close(step, is_last=False)
+            self._close_update(step, is_last=False)
         share = RankRange(0, self._plan.logical_ranks)
-        self.training.layout.check(step.number, step.trained)
-        self.training.gradients.start(share)
+        self.training.layout.check_unchanged(step.number, step.trained)
+        self.training.gradients.start_update(share)
         step.start(share)
 
     def reduce(self, step: Step) -> bool:
         training = self.training
-        reduced = training.gradients.sums()[0]
+        reduced = training.gradients.node_sums()[0]
         step.averages = step.measurements.averages()
         # Rounded as they would be in the tail of an exchange.
         losses = torch.tensor(
             [float(step.losses.get(rank, 0.0)) for rank in range(step.share.stop)], dtype=training.gradients.dtype
         ).tolist()
-        training.weigh(reduced, losses, step.records, step.planned)
+        training.normalize_gradients(reduced, losses, step.records, step.planned_records)
         touched = [bool(is_touched) for is_touched in training.gradients.touched]
-        update = Update(step.records, rate_factor=training.wanted_factor, loss=training.loss)
-        training.open(reduced, update, step.buffers, touched)
+        update = Update(step.records, rate_factor=training.wanted_rate_factor, loss=training.loss)
+        training.open_update(reduced, update, step.buffers, touched)
         step.is_reduced = True
         return True
 
-    def _close(self, step: Step, *, is_last: bool = True, is_left: bool = False) -> None:
+    def _close_update(self, step: Step, *, is_last: bool = True, is_left: bool = False) -> None:
         step.is_reduced = False
-        self.training.close(is_last=is_last, is_left=is_left)
+        self.training.close_update(is_last=is_last, is_left=is_left)
         step.updates += 1
         if is_last:
-            self.training.completed(self._plan)
+            self.training.notify_step_end(self._plan)

@@ -48,7 +48,9 @@ class MasterConnection:
         self.run = env.run
         self.directory = JobDirectory(env.job_directory)
         self.token = self.directory.load_token()
-        self.credentials = PeerCredentials(env.worker, self.token, env.run, self.directory.identity(spec, env.worker))
+        self.credentials = PeerCredentials(
+            env.worker, self.token, env.run, self.directory.tls_credentials(spec, env.worker)
+        )
         self.timing = spec.timing
         self._is_local = spec.cluster is None
         self._rounds = rounds
@@ -67,21 +69,27 @@ class MasterConnection:
         self._changed = threading.Condition()
         self.stop_reason = ""
         self.is_released = False
-        self.is_keeper = False  # the job has failed, and this worker is to write its state
+        self.must_save_state = False  # the job has failed, and this worker is to write its state
         self.is_leaving = False
         self._left_by = float("inf")
         self._expelled = False
         self._exports: deque[pb.Export] = deque()
         self._saves: deque[pb.Save] = deque()
-        self.is_preparer = False  # to make the first state of a job that trains by leases
-        self.evaluations: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
+        self.must_prepare_state = False  # to make the first state of a job that trains by leases
+        self.evaluation_results: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
         self._changes: tuple[BatchScaleChange, ...] = ()
         self.on_evaluation_started: Callable[[int], None] = lambda step: None
-        self.on_told: Callable[[], None] = lambda: None  # after anything was told; of another thread
+        self.on_message: Callable[[], None] = lambda: None  # after anything was told; of another thread
         self.fleet: FleetView | None = None  # the newest, in a job with ps
         self.on_fleet: Callable[[FleetView], None] = lambda fleet: None
         self._session = MasterSession(
-            self.directory, spec, self._say_hello, self._beat, self._told, run=env.run, on_run_over=exit_run_over
+            self.directory,
+            spec,
+            self._make_hello,
+            self._make_heartbeat,
+            self._on_message,
+            run=env.run,
+            on_run_over=exit_run_over,
         )
 
     def open(self, peer_address: str = "") -> None:
@@ -97,13 +105,13 @@ class MasterConnection:
 
     # ---- said by this worker
 
-    def ready(self) -> None:
+    def report_ready(self) -> None:
         if self.activity.current == pb.STARTING:
             self.activity.begin(pb.WAITING)
         self._hello.ready = True
         self._session.send(pb.WorkerMessage(ready=pb.Ready()))
 
-    def planned(
+    def report_plan(
         self,
         total_steps: int,
         total_records: int,
@@ -129,78 +137,78 @@ class MasterConnection:
         )
         self._session.send(pb.WorkerMessage(planned=planned))
 
-    def progress(self, engine: ElasticEngine) -> None:
+    def record_progress(self, engine: ElasticEngine) -> None:
         """Remember for the next heartbeat how far the training is."""
-        training, pace, batch = engine.training, engine.pace, engine.training.batch
+        training, pace, batch = engine.training, engine.timer, engine.training.batch
         self._hello.step = training.step
         self._heartbeat = pb.Heartbeat(
             round=self._hello.round, step=training.step, records=training.records, loss=training.loss,
             step_s=pace.step_s, compute_s=pace.compute_s, learning_rate=training.learning_rate * batch.rate_scale,
-            timed_steps=pace.timed_steps, single_s=pace.single_s, pass_s=pace.pass_s,
+            timed_steps=pace.timed_steps, single_s=pace.one_pass_step_s, pass_s=pace.pass_s,
             square=batch.noise.square, variance=batch.noise.variance,
             progress=batch.progress, batch_scale=batch.scale, slow_step_s=pace.slow_step_s,
         )  # fmt: skip
 
-    def trained(self, step: int, records: int, loss: float, step_s: float, learning_rate: float) -> None:
+    def record_lease_progress(self, step: int, records: int, loss: float, step_s: float, learning_rate: float) -> None:
         """Remember for the next heartbeat how far this worker is, in a job that trains by leases."""
         self._heartbeat = pb.Heartbeat(
             step=step, records=records, loss=loss, step_s=step_s, compute_s=step_s, learning_rate=learning_rate
         )
 
-    def batch_at(self, step: int, known: tuple[int, int]) -> tuple[int, int]:
+    def find_batch_change(self, step: int, known: tuple[int, int]) -> tuple[int, int]:
         """The newest change of the batch that holds from `step` on, and its scale; `known` where none is newer."""
         return newest_change(self._changes, step, known)
 
-    def batch_scaled(self, change: int, step: int, scale: int) -> None:
+    def report_batch_scaled(self, change: int, step: int, scale: int) -> None:
         message = pb.BatchScaled(change=change, step=step, scale=scale)
         self._session.send(pb.WorkerMessage(batch_scaled=message))
 
-    def seated(self, round_id: int) -> None:
+    def set_round(self, round_id: int) -> None:
         self._hello.round = round_id
 
-    def entered(self, round_id: int, step: int, gap_s: float) -> None:
+    def report_entered(self, round_id: int, step: int, gap_s: float) -> None:
         self._session.send(pb.WorkerMessage(entered=pb.Entered(round=round_id, step=step, gap_s=gap_s)))
 
-    def broken(self, round_id: int, why: str, donor: str = "") -> None:
+    def report_broken(self, round_id: int, why: str, donor: str = "") -> None:
         """This worker dropped the round; `donor`: since it got no state from that one."""
         self._hello.round = 0
         self._session.send(pb.WorkerMessage(broken=pb.Broken(round=round_id, why=why, donor=donor)))
 
-    def snapshot(self, step: int) -> None:
+    def report_snapshot(self, step: int) -> None:
         self._session.send(pb.WorkerMessage(snapshot=pb.Snapshot(step=step)))
 
-    def checkpoint(self, step: int, path: str, seconds: float, copy_s: float) -> None:
+    def report_checkpoint(self, step: int, path: str, seconds: float, copy_s: float) -> None:
         written = pb.CheckpointWritten(step=step, path=path, seconds=seconds, copy_s=copy_s)
         self._session.send(pb.WorkerMessage(checkpoint=written))
 
-    def finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
+    def report_finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
         self.report_losses()
         finished = pb.Finished(step=step, records=records, why=why, progress=progress)
         newest, epoch = self.losses.newest, self.losses.epoch
         if newest is not None and epoch is not None:
             finished.loss = newest.loss
-            finished.epoch.CopyFrom(epoch.message())
+            finished.epoch.CopyFrom(epoch.to_message())
         self._session.send(pb.WorkerMessage(finished=finished))
 
     def report_losses(self) -> None:
         """Send what of the loss curve was not sent and is not known to the master."""
         with self._reporting:
-            while (message := self.losses.unsent()) is not None:
+            while (message := self.losses.take_unsent()) is not None:
                 self._session.send(pb.WorkerMessage(losses=message))
 
-    def exported(self, path: str) -> None:
+    def report_exported(self, path: str) -> None:
         self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
 
-    def notice(self, kind: str, reason: str, step: int | None = None) -> None:
+    def report_notice(self, kind: str, reason: str, step: int | None = None) -> None:
         """Tell the event log of something this worker deals with itself; `kind` is one of master/machine/notices.py."""
         notice = pb.Notice(kind=kind, reason=reason, step=max(0, self._hello.step) if step is None else step)
         self._session.send(pb.WorkerMessage(notice=notice))
 
-    def bad_record(self, source: str, record: int, why: str) -> None:
+    def report_bad_record(self, source: str, record: int, why: str) -> None:
         """This record is skipped. The master counts it once, whoever tells of it."""
         self._session.send(pb.WorkerMessage(bad_record=pb.BadRecord(source=source, record=record, why=why)))
 
-    def failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
+    def report_failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
         self.report_losses()
         failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=permanent)
         self._session.send(pb.WorkerMessage(failure=failure))
@@ -226,17 +234,17 @@ class MasterConnection:
         """Whether the master has taken this worker for lost: its state is worth nothing any more."""
         return self._expelled
 
-    def begin_anew(self) -> None:
+    def rejoin(self) -> None:
         """After an expulsion: a newcomer without state, ready to join."""
         self._expelled = False
         self._hello.round, self._hello.step = 0, NO_STATE
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
-        self.ready()
+        self.report_ready()
 
     @property
     def is_orphaned(self) -> bool:
         """Whether nobody will bring the master back: it was away for too long, or its launcher has given it up."""
-        away_s = self._session.away_s
+        away_s = self._session.disconnected_s
         return away_s > self.timing.orphan_s or (self.is_leaving and away_s > 0 and self._is_given_up(away_s))
 
     def _is_given_up(self, away_s: float) -> bool:
@@ -247,7 +255,7 @@ class MasterConnection:
         is_long = self._is_local and away_s > _GIVEN_UP_GRACE_SHARE * self.timing.grace_s
         return is_long or self.directory.result.exists()
 
-    def wait_fleet(self, timeout_s: float) -> FleetView:
+    def wait_for_fleet(self, timeout_s: float) -> FleetView:
         """The ps of the job, once they serve."""
         with self._changed:
             self._changed.wait_for(lambda: self.fleet is not None or self.is_released, timeout_s)
@@ -261,15 +269,15 @@ class MasterConnection:
     def next_save(self) -> pb.Save | None:
         return self._saves.popleft() if self._saves else None
 
-    def wait_end(self, timeout_s: float) -> None:
+    def wait_for_message(self, timeout_s: float) -> None:
         """Until something was told, at most `timeout_s`."""
         with self._changed:
             self._changed.wait(timeout_s)
 
-    def _told(self, message: pb.MasterMessage) -> None:
+    def _on_message(self, message: pb.MasterMessage) -> None:
         match message.WhichOneof("message"):
             case "round":
-                self._rounds.receive(message.round)
+                self._rounds.add_planned(message.round)
             case "leave":
                 if not self._hello.ready:
                     os._exit(0)  # the master knows; there is nothing to lose, and a model may take long to be made
@@ -281,9 +289,9 @@ class MasterConnection:
             case "save":
                 self._saves.append(message.save)
             case "prepare":
-                self.is_preparer = True
+                self.must_prepare_state = True
             case "keep":
-                self.is_keeper = True
+                self.must_save_state = True
                 self._rounds.interrupt("the job has failed, and its state is kept")
             case "release":
                 self.is_released = True
@@ -292,7 +300,7 @@ class MasterConnection:
                 self._expelled, self._hello.ready = True, False
                 self._rounds.interrupt(f"expelled: {message.expelled.reason}")
             case "evaluation":
-                self.evaluations.append((message.evaluation.step, dict(message.evaluation.metrics)))
+                self.evaluation_results.append((message.evaluation.step, dict(message.evaluation.metrics)))
             case "evaluate":
                 self.on_evaluation_started(message.evaluate.step)
             case "batches":
@@ -302,23 +310,23 @@ class MasterConnection:
             case "losses_known":
                 self.losses.forget_until(message.losses_known.step)
             case "fleet":
-                self.fleet = FleetView.of(message.fleet)
+                self.fleet = FleetView.from_proto(message.fleet)
                 self.on_fleet(self.fleet)
         with self._changed:
             self._changed.notify_all()
-        self.on_told()
+        self.on_message()
 
-    def _say_hello(self) -> pb.Hello:
+    def _make_hello(self) -> pb.Hello:
         return self._hello
 
-    def _beat(self) -> pb.Heartbeat:
-        seat, now = self._rounds.seat, time.monotonic()
+    def _make_heartbeat(self) -> pb.Heartbeat:
+        seat, now = self._rounds.current, time.monotonic()
         if seat is not None and seat.rank == 0 and now - self._reported_at >= LOSS_REPORT_S:
             self._reported_at = now
             self.report_losses()
         beat = pb.Heartbeat()
         beat.CopyFrom(self._heartbeat)
-        beat.seat = seat.round if seat is not None else 0
+        beat.seat = seat.id if seat is not None else 0
         if self._watches:
             beat.activity, beat.since_s, beat.still_s, beat.pause = self.activity.sample()
         return beat

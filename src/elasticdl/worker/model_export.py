@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 class ExportableTables(Protocol):
     """What is needed of a model's tables."""
 
-    def shards(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None: ...
-    def whole(self) -> AbstractContextManager[None]: ...
+    def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None: ...
+    def full_model(self) -> AbstractContextManager[None]: ...
 
 
 class ModelToExport(NamedTuple):
@@ -54,16 +54,16 @@ def export_model(
 ) -> None:
     """`batch` is a sample of the features. Tables that are too large for the model lie beside it."""
     sample: Any = tensors.move_batch(batch, device).features if batch is not None else None
-    best = find_best_checkpoint(trained.callbacks, line.link.directory.checkpoints(line.spec), trained.step)
+    best = find_best_checkpoint(trained.callbacks, line.master.directory.checkpoints(line.spec), trained.step)
     if best is not None:
         _export_checkpoint(path, line.spec, contract, best, trained.tables, sample, device)
         return
     extra = export_metadata(line.spec, trained.step, trained.records)
-    shards = trained.tables.shards()
+    shards = trained.tables.export_writer()
     if shards is not None:
         export_with_program(shards, trained.model, path, extra, contract.model_files())
         return
-    with trained.tables.whole():
+    with trained.tables.full_model():
         contract.export(make_eager(trained.model), sample, path, extra)
 
 
@@ -95,7 +95,7 @@ def _export_checkpoint(
     device: torch.device,
 ) -> None:
     model = make_eager(contract.build_model())
-    shards = tables.shards(checkpoint)
+    shards = tables.export_writer(checkpoint)
     found, place = find_weights(checkpoint)
     if shards is None:
         found = restore_rows(model, found, place)

@@ -108,7 +108,7 @@ class CheckpointSaver:
         try:
             rows = self._begin_cut(image.step, self._directory)
         except TransientError as exc:  # a ps is lost, or slots move: training goes on, and so will the next one
-            self._tell(image.step, exc)
+            self._report_failure(image.step, exc)
             return
         copied = _StateCopy(image, rows, time.monotonic() - started)
         with self._changed:
@@ -117,13 +117,13 @@ class CheckpointSaver:
             self._pending, self._failed = copied, None
             self._changed.notify_all()
 
-    def finish(self) -> None:
+    def save_and_wait(self) -> None:
         """Write the state as it is now and wait for it. Raises CheckpointFailed, or what refused it for good."""
         if self._is_on:
             with watchdog.pause_watchdog("writes the last checkpoint"):
-                self._finish()
+                self._save_until_written()
 
-    def _finish(self) -> None:
+    def _save_until_written(self) -> None:
         self._wait()
         until, written, pause_s = time.monotonic() + self._retry_s, self._written, self._link.timing.heartbeat_s
         while self._written == written:
@@ -131,8 +131,8 @@ class CheckpointSaver:
             self._wait()
             if self._written == written:
                 if time.monotonic() > until:
-                    raise self._give_up()
-                self._link.wait_end(pause_s)
+                    raise self._make_final_error()
+                self._link.wait_for_message(pause_s)
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     @property
@@ -155,8 +155,8 @@ class CheckpointSaver:
             except Exception as exc:  # the thread must outlive it, or `finish` would wait for ever
                 if not isinstance(exc, ElasticDLError):
                     _log.error("%s", traceback.format_exc())
-                self._tell(copied.image.step, exc)
-                self._put_back(copied)
+                self._report_failure(copied.image.step, exc)
+                self._schedule_retry(copied)
             finally:
                 with self._changed:
                     self._is_writing = False
@@ -180,35 +180,35 @@ class CheckpointSaver:
         path = store.write_checkpoint(
             self._directory, image, self._extra, self._keep, self._best_step(), copied.rows, self._files
         )
-        self._link.checkpoint(image.step, str(path), time.monotonic() - started, copied.copy_s)
+        self._link.report_checkpoint(image.step, str(path), time.monotonic() - started, copied.copy_s)
         self._written += 1
         self._problem, self._pause_s = None, FIRST_RETRY_S
 
-    def _put_back(self, copied: _StateCopy) -> None:
+    def _schedule_retry(self, copied: _StateCopy) -> None:
         """Try it again later, unless a newer one is there. The rows of a cut are gone: there the next one counts."""
         with self._changed:
             if self._pending is None and not self._one_at_a_time:
                 self._failed, self._retry_at = copied, time.monotonic() + self._pause_s
                 self._pause_s = min(2 * self._pause_s, MAX_RETRY_S)
 
-    def _tell(self, step: int, exc: Exception) -> None:
+    def _report_failure(self, step: int, exc: Exception) -> None:
         """Say once that checkpoints fail, until one is written; the log has every attempt."""
         _log.warning("checkpoint of step %d not written, training goes on: %s", step, exc)
         is_first, self._problem = self._problem is None, exc
         if is_first:
-            self._link.notice(
+            self._link.report_notice(
                 CHECKPOINT_FAILED, f"{exc}; the state is fine: training goes on, and it is tried again", step
             )
 
-    def _give_up(self) -> ElasticDLError:
+    def _make_final_error(self) -> ElasticDLError:
         """What to raise when the last checkpoint finds no place: it names where the state is kept instead."""
         problem = self._problem
-        kept = "" if self._one_at_a_time else self._write_elsewhere()
+        kept = "" if self._one_at_a_time else self._write_rescue_copy()
         if isinstance(problem, ElasticDLError) and not isinstance(problem, TransientError) and not kept:
             return problem
         return CheckpointFailed(f"the last checkpoint cannot be written: {problem}{kept}")
 
-    def _write_elsewhere(self) -> str:
+    def _write_rescue_copy(self) -> str:
         image = self._state.capture()
         image.meta.pop(UNREPORTED_KEY, None)
         for directory in self._rescue:

@@ -38,7 +38,7 @@ def run_script(line: WorkerContext) -> str:
         raise
     if _training is None:
         raise SpecError(f"{script.path} ended without calling elasticdl.torch.join, so nothing was trained")
-    if not _training.engine.has_begun:
+    if not _training.engine.has_joined:
         raise SpecError(
             f"{script.path} called elasticdl.torch.join, but never iterated over the job: `for step in job`"
         )
@@ -47,7 +47,7 @@ def run_script(line: WorkerContext) -> str:
         fail_on_loss(line, _training, failure)
     if failure is not None:
         raise failure
-    _training.engine.leave_loop()
+    _training.engine.finish_loop_exit()
     return finish_training(line, _training, lambda path: None)
 
 

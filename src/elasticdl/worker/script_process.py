@@ -88,9 +88,9 @@ class ScriptProcess:
             self._argv, env=self._environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         assert self._process.stderr is not None
-        forwarder = VitalThread(self._forward, args=(self._process.stderr,), name="script-output")
+        forwarder = VitalThread(self._forward_stderr, args=(self._process.stderr,), name="script-output")
         forwarder.start()
-        VitalThread(self._await_end, args=(forwarder,), name="script").start()
+        VitalThread(self._wait_for_exit, args=(forwarder,), name="script").start()
 
     @property
     def exit_code(self) -> int | None:
@@ -104,16 +104,16 @@ class ScriptProcess:
 
     def terminate(self, now: float) -> None:
         self.terminated_at = now
-        self._signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
 
-    def _signal(self, number: int) -> None:
+    def _send_signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def _forward(self, stderr: IO[bytes]) -> None:
+    def _forward_stderr(self, stderr: IO[bytes]) -> None:
         """Write what it says to our own standard error, and remember the line that names the exception."""
         unfinished = b""
         while piece := os.read(stderr.fileno(), 1 << 16):
@@ -124,7 +124,7 @@ class ScriptProcess:
             for line in lines:
                 self._last_line = more_telling_line(self._last_line, line.decode(errors="replace"))
 
-    def _await_end(self, forwarder: threading.Thread) -> None:
+    def _wait_for_exit(self, forwarder: threading.Thread) -> None:
         assert self._process is not None
         code = self._process.wait()
         forwarder.join(_FORWARD_TIMEOUT_S)

@@ -29,61 +29,61 @@ def finish_training(line: WorkerContext, assembly: ElasticTraining, export: Call
     Whoever the master asks writes the last checkpoint and the model; all wait until that is done,
     since each of them could be asked.
     """
-    engine, link = assembly.engine, line.link
+    engine, link = assembly.engine, line.master
     if engine.has_left:
-        seat = line.rounds.seat
-        if link.is_keeper and engine.training.holds_state:
+        seat = line.rounds.current
+        if link.must_save_state and engine.training.has_state:
             _save_on_request(line, assembly)
             return "the job has failed; its state is kept"
-        if (link.is_orphaned or engine.is_orphaned) and engine.training.holds_state:
+        if (link.is_orphaned or engine.is_orphaned) and engine.training.has_state:
             return _finish_without_master(line, assembly)
         if link.is_overdue and seat is not None and seat.group.size == 1:
-            assembly.saver.finish()
+            assembly.saver.save_and_wait()
         return "left at the next round" if link.is_leaving else "released"
     training = engine.training
-    link.finished(training.step, training.records, engine.stopped, training.batch.progress)
+    link.report_finished(training.step, training.records, engine.stop_reason, training.batch.progress)
     while not link.is_released:
         asked = link.next_export()
         if asked is None:
             if link.is_orphaned:
                 return _finish_without_master(line, assembly)
-            link.wait_end(line.spec.timing.heartbeat_s)
+            link.wait_for_message(line.spec.timing.heartbeat_s)
             continue
-        while link.evaluations:
-            training.evaluated(*link.evaluations.popleft())
-        assembly.saver.finish()
+        while link.evaluation_results:
+            training.notify_evaluation(*link.evaluation_results.popleft())
+        assembly.saver.save_and_wait()
         if asked.path:
             export(asked.path)
-        link.exported(asked.path)
-    return engine.stopped or "all steps are done"
+        link.report_exported(asked.path)
+    return engine.stop_reason or "all steps are done"
 
 
 def _finish_without_master(line: WorkerContext, assembly: ElasticTraining) -> str:
     """There is no master any more, for one member at least: the first writes the state, the others see to it that it is
     there. A master that does come back finds that they have left, and starts others from it."""
-    seat = line.rounds.seat
+    seat = line.rounds.current
     if seat is None or not _is_saved_by_another(line, assembly, seat.rank * _WRITER_TURN_S):
-        assembly.saver.finish()
+        assembly.saver.save_and_wait()
     return "the master is gone for good; the last checkpoint is written"
 
 
 def _is_saved_by_another(line: WorkerContext, assembly: ElasticTraining, wait_s: float) -> bool:
     """Whether a checkpoint of this worker's state is there, every byte of it, within `wait_s` seconds."""
-    directory, until = line.link.directory.checkpoints(line.spec), time.monotonic() + wait_s
+    directory, until = line.master.directory.checkpoints(line.spec), time.monotonic() + wait_s
     while time.monotonic() < until:
         with suppress(CheckpointCorrupt, TransientError):
             newest = manifest.find_newest(directory)
             if newest is not None and (manifest.parse_step(newest) or 0) >= assembly.engine.training.step:
                 return True
-        line.link.wait_end(line.spec.timing.heartbeat_s)
+        line.master.wait_for_message(line.spec.timing.heartbeat_s)
     return False
 
 
 def fail_on_loss(line: WorkerContext, assembly: ElasticTraining, exc: LossNotFinite) -> None:
     """The loss is not finite, and all members know it: the first tells the master."""
-    seat = line.rounds.seat
+    seat = line.rounds.current
     if seat is None or seat.rank == 0:
-        line.link.failure(str(exc), wrong_job=False, permanent=True)
+        line.master.report_failure(str(exc), wrong_job=False, permanent=True)
     _save_on_request(line, assembly)
 
 
@@ -95,7 +95,7 @@ def fail_job(line: WorkerContext, assembly: ElasticTraining, exc: ElasticDLError
     if not assembly.engine.has_whole_state:
         raise exc
     is_unavailable = isinstance(exc, DataUnavailable)  # as a database that was waited for in vain: no wrong job
-    line.link.failure(str(exc), wrong_job=is_job_error(exc) and not is_unavailable, permanent=True)
+    line.master.report_failure(str(exc), wrong_job=is_job_error(exc) and not is_unavailable, permanent=True)
     _save_on_request(line, assembly)
 
 
@@ -104,24 +104,24 @@ def save_before_crash(line: WorkerContext, assembly: ElasticTraining, exc: BaseE
 
     If others are well, they go on with the state they hold.
     """
-    seat = line.rounds.seat
+    seat = line.rounds.current
     if not assembly.engine.has_whole_state or (seat is not None and seat.rank != 0):
         return
-    line.link.failure(f"{type(exc).__name__}: {exc}", wrong_job=False, permanent=False)
+    line.master.report_failure(f"{type(exc).__name__}: {exc}", wrong_job=False, permanent=False)
     try:
-        assembly.saver.finish()
+        assembly.saver.save_and_wait()
     except ElasticDLError as problem:
         _log.warning("the state of step %d is not kept: %s", assembly.engine.training.step, problem)
 
 
 def _save_on_request(line: WorkerContext, assembly: ElasticTraining) -> None:
     """Until this worker is released. Somebody will be asked to write the state; perhaps this one."""
-    link = line.link
+    link = line.master
     while not link.is_released and not link.is_orphaned:
         if link.next_export() is not None:
-            assembly.saver.finish()
-            link.exported("")
+            assembly.saver.save_and_wait()
+            link.report_exported("")
         else:
-            link.wait_end(line.spec.timing.heartbeat_s)
+            link.wait_for_message(line.spec.timing.heartbeat_s)
     if link.is_orphaned:
-        assembly.saver.finish()
+        assembly.saver.save_and_wait()

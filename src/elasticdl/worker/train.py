@@ -57,33 +57,33 @@ def train_model_file(line: WorkerContext) -> str:
     model = unwrap_compiled(built)  # whose names have no prefix, where the file has compiled it
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
     tables = open_tables(
-        spec, line.link, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
+        spec, line.master, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
     )
     evaluator = _make_evaluator(line, contract, tables, device)
     loop = ModelLoop(contract, built, spec.plan, device)
-    loop.check(optimizer)
+    loop.check_optimizer(optimizer)
     if tables.has_rows:
         check_compiles_parts(built)
     built.train()
     warm_up_model(
         model,
         plan,
-        lambda step, rank: _read_sample(dataset, plan.slice_of(step, rank), device),
+        lambda step, rank: _read_sample(dataset, plan.rank_slice(step, rank), device),
         lambda batch: (micro.loss for micro in loop.micro_batches(batch.features, batch.labels)),
     )
     assembly = assemble_training(
         line, model, [optimizer], dataset, plan, user_state=loop.user_state,
-        callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
+        callbacks=contract.make_callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
         tables=tables,
         device=device,
         files=contract.model_files(),
     )  # fmt: skip
     engine = assembly.engine
-    line.link.ready()
+    line.master.report_ready()
     try:
         for step in engine.steps():
             _compute_step(loop, engine, step)
-            loop.update(optimizer, is_explicit=engine.training.is_explicit)
+            loop.apply_update(optimizer, is_explicit=engine.training.is_explicit)
     except LossNotFinite as exc:
         fail_on_loss(line, assembly, exc)
         return "the loss is not finite"
@@ -106,7 +106,7 @@ def train_model_file(line: WorkerContext) -> str:
             model_export.ModelToExport(
                 model, tables, engine.training.step, plan.records_until(engine.training.step), engine.training.callbacks
             ),
-            dataset.good_batch(plan.slice_of(0, 0)),
+            dataset.read_valid_batch(plan.rank_slice(0, 0)),
             device,
         ),
     )
@@ -119,12 +119,12 @@ def train_model_file(line: WorkerContext) -> str:
 def _compute_step(loop: ModelLoop, engine: ElasticEngine, step: Step) -> None:
     """All batches of a step; once again where the user's code failed, since that may have been a passing fault."""
     try:
-        loop.compute(step)
+        loop.compute_step(step)
     except ElasticDLError:
         raise
     except Exception as exc:
-        engine.retry(step, exc)
-        loop.compute(step)
+        engine.retry_step(step, exc)
+        loop.compute_step(step)
 
 
 def open_contract(line: WorkerContext) -> tuple[Contract, torch.device]:
@@ -137,18 +137,18 @@ def open_contract(line: WorkerContext) -> tuple[Contract, torch.device]:
 
 def open_dataset(line: WorkerContext, contract: Contract, uri: str | None, name: str, mode: Mode) -> Dataset:
     """What dataset_fn makes of the data; bad records, as many as the job allows, are told to the master."""
-    dataset = contract.dataset(open_record_source(line, contract, uri, name), mode)
-    return replace(dataset, bad_records=BadRecords(line.spec.data.bad_records, line.link.bad_record))
+    dataset = contract.make_dataset(open_record_source(line, contract, uri, name), mode)
+    return replace(dataset, bad_records=BadRecords(line.spec.data.bad_records, line.master.report_bad_record))
 
 
 def open_record_source(line: WorkerContext, contract: Contract, uri: str | None, name: str) -> RecordSource:
     data = line.spec.data
-    custom = contract.reader(uri or "", dict(data.reader_params))
+    custom = contract.make_reader(uri or "", dict(data.reader_params))
     if custom is not None:
         return custom
     if not uri:
         raise SpecError(f"data.{name}: expected where the {name} data lies; give --{name}_data")
-    return open_source(uri, data, line.link.directory.index, run=checkpoint_run_id(line))
+    return open_source(uri, data, line.master.directory.index, run=checkpoint_run_id(line))
 
 
 def _make_evaluator(
@@ -158,12 +158,12 @@ def _make_evaluator(
         return None
     dataset = open_dataset(line, contract, line.spec.data.validation, "validation", Mode.EVALUATION)
     model = make_eager(contract.build_model()).to(device)
-    tables.attach(model)
-    return Evaluator(line.spec, line.link, model, contract.metrics(), dataset, device)
+    tables.attach_model(model)
+    return Evaluator(line.spec, line.master, model, contract.make_metrics(), dataset, device)
 
 
 def _read_sample(dataset: Dataset, records: Indices, device: torch.device) -> Batch | None:
-    batch = dataset.good_batch(records)
+    batch = dataset.read_valid_batch(records)
     return tensors.move_batch(batch, device) if batch is not None else None
 
 
@@ -212,7 +212,7 @@ class ModelLoop:
         if self.user_state is not None:
             self.user_state.start_scalers(device)
 
-    def check(self, optimizer: torch.optim.Optimizer) -> None:
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Raise SpecError where the updates of this optimizer would not be the same in all workers."""
         if self.user_state is not None:
             check_scalers([optimizer], self.user_state, "plan.precision: fp16")
@@ -221,20 +221,20 @@ class ModelLoop:
         """Those of a batch, in the order of its records. Each is computed when it is asked for."""
         records = tensors.batch_size(features) if self._micro_batch else 0
         if records <= self._micro_batch:
-            yield MicroBatch(self._loss(features, labels), None)
+            yield MicroBatch(self._compute_loss(features, labels), None)
             return
         for start in range(0, records, self._micro_batch):
             stop = min(start + self._micro_batch, records)
             part = tensors.slice_rows(features, start, stop), tensors.slice_rows(labels, start, stop)
-            yield MicroBatch(self._loss(*part), stop - start)
+            yield MicroBatch(self._compute_loss(*part), stop - start)
 
-    def compute(self, step: Step) -> None:
+    def compute_step(self, step: Step) -> None:
         """All batches of a step; its gradients are whole afterwards."""
         for features, labels in step:
             for loss, records in self.micro_batches(features, labels):
                 step.backward(loss, records=records, scaler=self._scaler)
 
-    def update(self, optimizer: torch.optim.Optimizer, *, is_explicit: bool) -> None:
+    def apply_update(self, optimizer: torch.optim.Optimizer, *, is_explicit: bool) -> None:
         """After the batches of a step: what the job does not apply itself. `is_explicit`: it applies nothing."""
         if self._scaler is None:
             if is_explicit:  # the state is of a training with a scaler
@@ -244,7 +244,7 @@ class ModelLoop:
             self._scaler.step(optimizer)
             self._scaler.update()
 
-    def _loss(self, features: Any, labels: Any) -> torch.Tensor:
+    def _compute_loss(self, features: Any, labels: Any) -> torch.Tensor:
         with self._autocast():
             loss = self._contract.batch_loss(self._model, features, labels)
         return loss.float() if loss.dtype in _AUTOCAST_TYPES.values() else loss

@@ -29,7 +29,7 @@ class ZooModel:
     framework: str
     file: str  # within the zoo
     function: str  # or class, that builds it
-    words: str
+    description: str
     paper: str = ""
 
     @property
@@ -56,16 +56,16 @@ class ZooModel:
         here = [" ".join(one.split()).replace(CHECKOUT_PATH, str(ZOO_DIRECTORY)) for one in found]
         return sorted(here, key=lambda one: not one.startswith("python"))  # what makes the data comes first
 
-    def document(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, str]:
         return {
-            "name": self.name, "group": self.group, "framework": self.framework, "words": self.words,
+            "name": self.name, "group": self.group, "framework": self.framework, "words": self.description,
             "paper": self.paper,
         }  # fmt: skip
 
 
 MODELS: tuple[ZooModel, ...] = (
     *(
-        ZooModel(one.name, CLICKS, "keras" if one.is_keras else "torch", one.file, one.kind, one.words, one.paper)
+        ZooModel(one.name, CLICKS, "keras" if one.is_keras else "torch", one.file, one.class_name, one.description, one.paper)
         for one in clicks.ALL_MODELS
     ),
     ZooModel("digits", PICTURES, "torch", "digits/digits.py", "forward", "a small net for digits of 8 x 8 pixels"),
@@ -109,7 +109,7 @@ def render_tables() -> str:
     """As they stand in docs/model-zoo.md."""
     parts = []
     for title, models in group_models():
-        rows = [f"| `{one.name}` | {one.words} | {one.paper} | `{one.file}` |" for one in models]
+        rows = [f"| `{one.name}` | {one.description} | {one.paper} | `{one.file}` |" for one in models]
         parts.append(
             "\n".join([f"### {title}", "", "| model | what it is | paper | file |", "|---|---|---|---|", *rows])
         )

@@ -100,13 +100,13 @@ def test_who_has_no_rights_hears_which_one_is_missing_and_how_to_get_it(connect:
 
     assert f"list pods in namespace {namespace} is forbidden" in str(refused.value)
     assert 'a Role with verbs ["list"], resources ["pods"]' in str(refused.value)
-    assert not api.may("list", POD)
+    assert not api.is_allowed("list", POD)
     with pytest.raises(errors.Forbidden, match=r"get nodes x in the cluster.*a ClusterRole"):
         api.get(NODE, "x")
 
 
 def test_whether_one_may_is_asked_without_trying(api: Api) -> None:
-    assert api.may("create", POD) and api.may("get", POD, sub="log") and api.may("list", NODE)
+    assert api.is_allowed("create", POD) and api.is_allowed("get", POD, sub="log") and api.is_allowed("list", NODE)
 
 
 def test_a_namespace_or_a_kind_that_does_not_exist_is_named(api: Api) -> None:
@@ -170,6 +170,6 @@ def test_a_port_that_cannot_be_reached_is_told_and_so_is_a_missing_right(
     api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}})
 
     with pytest.raises(errors.ApiUnavailable, match=r"create pods/portforward p in namespace"):
-        api.forward("p", "", 50001)
+        api.port_forward("p", "", 50001)
     with pytest.raises(errors.Forbidden, match=r'verbs \["create"\], resources \["pods/portforward"\]'):
-        connect(NOBODY, namespace=namespace).forward("p", "", 50001)
+        connect(NOBODY, namespace=namespace).port_forward("p", "", 50001)

@@ -174,7 +174,7 @@ def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: C
     ]
     needed = [*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *rights.rights_of_role({"rules": handed})]
     rules = [
-        {"apiGroups": [one.kind.group], "resources": ["/".join(filter(None, (one.kind.plural, one.sub)))]}
+        {"apiGroups": [one.kind.group], "resources": ["/".join(filter(None, (one.kind.plural, one.subresource)))]}
         | {"verbs": [one.verb]}
         for one in needed
     ]
@@ -207,7 +207,7 @@ def test_a_missing_namespace(run: Run, api: Api, namespace: str) -> None:
 
 def test_priority_classes_that_are_asked_for_must_exist(run: Run, api: Api, namespace: str) -> None:
     assert "no PriorityClass 'urgent'" in run(*train("digits", "--worker_pod_priority=urgent")).stderr
-    known = {"apiVersion": PRIORITY_CLASS.version, "kind": PRIORITY_CLASS.kind, "metadata": {"name": "mine"}}
+    known = {"apiVersion": PRIORITY_CLASS.api_version, "kind": PRIORITY_CLASS.kind, "metadata": {"name": "mine"}}
     api.create(known | {"value": 10})
 
     assert run(*train("digits", "--worker_pod_priority=mine", "--detach")).exit_code == 0
@@ -217,7 +217,7 @@ def test_a_definition_of_another_version(run: Run, api: Api) -> None:
     labels = {"elasticdl.org/version": "0.0.9"}
     names = {"plural": "elasticjobs", "kind": "ElasticJob"}
     served = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
-    document: dict[str, Any] = {"apiVersion": CRD.version, "kind": CRD.kind}
+    document: dict[str, Any] = {"apiVersion": CRD.api_version, "kind": CRD.kind}
     document["metadata"] = {"name": "elasticjobs.elasticdl.org", "labels": labels}
     document["spec"] = {"group": "elasticdl.org", "names": names, "scope": "Namespaced", "versions": [served]}
     if (before := api.get(CRD, "elasticjobs.elasticdl.org")) is not None:

@@ -209,7 +209,7 @@ def test_the_rights_of_the_operator_are_enough(server: ApiServer, api: Api, tmp_
     try:
         made = api.create(resource("mnist"))
         until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))
-        pod = manifest.replica_pod(resolve_elastic_job(made), "worker-0", "worker", naming.Owner.of(made))
+        pod = manifest.replica_pod(resolve_elastic_job(made), "worker-0", "worker", naming.Owner.from_object(made))
         api.create(pod)
         api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
         until("the worker is given back", lambda: not api.get(kinds.POD, "mnist-worker-0"))
@@ -230,12 +230,12 @@ def test_the_rights_of_a_submitter_are_enough(server: ApiServer, api: Api, conne
     api.create({**binding, "metadata": {"name": "submitters", "namespace": namespace}})
     person = connect(user=NOBODY, namespace=namespace)
 
-    until("the rights are in force", lambda: person.may("create", kinds.ELASTIC_JOB, namespace))
+    until("the rights are in force", lambda: person.is_allowed("create", kinds.ELASTIC_JOB, namespace))
     made = person.create(resource("mnist", namespace))
     job = resolve_elastic_job(made)
-    for document in manifest.job_objects(job, job_secrets.create_secrets(job), naming.Owner.of(made)):
+    for document in manifest.job_objects(job, job_secrets.create_secrets(job), naming.Owner.from_object(made)):
         person.create(document)
-    person.create(manifest.master_stateful_set(job, naming.Owner.of(made)))
+    person.create(manifest.master_stateful_set(job, naming.Owner.from_object(made)))
 
     assert person.delete(kinds.ELASTIC_JOB, "mnist", namespace)
-    assert not person.may("list", kinds.SECRET, namespace)
+    assert not person.is_allowed("list", kinds.SECRET, namespace)

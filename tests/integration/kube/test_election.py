@@ -33,10 +33,10 @@ def holder(api: Api) -> str:
 def test_one_leads_as_long_as_it_renews(api: Api, clock: Clock) -> None:
     first, second = candidate(api, "first", clock), candidate(api, "second", clock)
 
-    taken = [(first.take(), second.take())]
+    taken = [(first.try_acquire(), second.try_acquire())]
     for _ in range(5):
         clock.now += 10.0
-        taken.append((first.take(), second.take()))
+        taken.append((first.try_acquire(), second.try_acquire()))
 
     assert taken == [(True, False)] * 6
     assert holder(api) == "first"
@@ -44,47 +44,47 @@ def test_one_leads_as_long_as_it_renews(api: Api, clock: Clock) -> None:
 
 def test_another_takes_over_after_a_silence_by_its_own_clock(api: Api, clock: Clock) -> None:
     first, second = candidate(api, "first", clock), candidate(api, "second", clock)
-    first.take()
-    second.take()
+    first.try_acquire()
+    second.try_acquire()
 
     clock.now += 14.9
-    early = second.take()
+    early = second.try_acquire()
     clock.now += 0.2
-    late = second.take()
+    late = second.try_acquire()
 
-    assert (early, late, first.take()) == (False, True, False)
+    assert (early, late, first.try_acquire()) == (False, True, False)
     lease = api.get(kinds.LEASE, "operator") or {}
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("second", 2)
 
 
 def test_of_two_that_write_at_once_one_wins(api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = (candidate(api, name, clock) for name in ("first", "second", "third"))
-    first.take()
-    second.take()
-    third.take()
+    first.try_acquire()
+    second.try_acquire()
+    third.try_acquire()
     clock.now += 20.0
     read = api.get
 
     def read_and_be_overtaken(*asked: str) -> object:
         monkeypatch.setattr(api, "get", read)
         found = read(*asked)  # type: ignore[arg-type]
-        assert third.take()
+        assert third.try_acquire()
         return found
 
     monkeypatch.setattr(api, "get", read_and_be_overtaken)
 
-    assert not second.take()
+    assert not second.try_acquire()
     assert holder(api) == "third"
 
 
 def test_who_leaves_makes_way_at_once(api: Api, clock: Clock) -> None:
     first, second = candidate(api, "first", clock), candidate(api, "second", clock)
-    first.take()
-    second.take()
+    first.try_acquire()
+    second.try_acquire()
 
-    asyncio.run(second.leave())  # not its own to leave
-    still = second.take()
-    asyncio.run(first.leave())
+    asyncio.run(second.release())  # not its own to leave
+    still = second.try_acquire()
+    asyncio.run(first.release())
 
     assert not still
-    assert second.take()
+    assert second.try_acquire()

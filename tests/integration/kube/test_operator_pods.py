@@ -30,7 +30,7 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
     operator = start()
     api.create(resource("mnist"))
     job = resolve_elastic_job(begun(api))
-    owner = naming.Owner.of(read(api))
+    owner = naming.Owner.from_object(read(api))
     master = manifest.replica_pod(job, "master-0", "master", owner)
     worker = manifest.replica_pod(job, "worker-0", "worker", owner)
     other = manifest.replica_pod(resolve_elastic_job(resource("other", api.namespace)), "worker-0", "worker", owner)
@@ -59,7 +59,7 @@ def test_a_deleted_job_is_there_until_its_pods_are_gone(start: Start, api: Api) 
     job = resolve_elastic_job(begun(api))
     spec = api.get(kinds.CONFIG_MAP, "mnist-spec")
     assert spec
-    on_a_node(api, manifest.replica_pod(job, "worker-0", "worker", naming.Owner.of(spec)))
+    on_a_node(api, manifest.replica_pod(job, "worker-0", "worker", naming.Owner.from_object(spec)))
     stranger = naming.Owner("v1", "ConfigMap", "another", "00000000-0000-0000-0000-00000000000b")
     on_a_node(api, manifest.replica_pod(job, "worker-9", "worker", stranger))
 

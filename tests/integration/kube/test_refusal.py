@@ -24,7 +24,7 @@ SOURCE = str(Path(pod.__file__).parents[2])
 def submitted(api: Api) -> JobSpec:
     spec = job(SMALL, namespace=api.namespace)
     master = api.create(manifest.master_stateful_set(spec, None))
-    for document in manifest.job_objects(spec, job_secrets.create_secrets(spec), naming.Owner.of(master)):
+    for document in manifest.job_objects(spec, job_secrets.create_secrets(spec), naming.Owner.from_object(master)):
         api.create(document)
     api.patch(kinds.STATEFUL_SET, "digits-master", {"spec": {"replicas": 1}})
     return spec
@@ -68,7 +68,7 @@ def test_a_pod_that_lacks_what_it_needs_says_so(server: ApiServer, api: Api, tmp
 def test_a_master_whose_job_is_wrong_says_so(server: ApiServer, api: Api, tmp_path: Path) -> None:
     spec = submitted(api)
     directory = JobDirectory(tmp_path / "job")
-    directory.equip(spec, "token")
+    directory.create_in_pod(spec, "token")
     api.delete(kinds.CONFIG_MAP, "digits-spec")  # to which its pods would belong
 
     done = run(server, api, "elasticdl.master", str(directory.root), "--pods")

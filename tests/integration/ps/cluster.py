@@ -35,9 +35,9 @@ class Cluster:
         self.clients: list[PsClient] = []
         self.lost: set[PsId] = set()
         names = [self.add() for _ in range(count)]
-        self.map = SlotMap.first(names)
+        self.map = SlotMap.initial(names)
         for holdings in self.holdings.values():
-            holdings.set_map(self.map)
+            holdings.set_slot_map(self.map)
 
     def add(self) -> PsId:
         """One more ps, which holds nothing yet."""
@@ -70,7 +70,7 @@ class Cluster:
         moves = balance_slots(self.map, members)
         for source, target in sorted({(one.source, one.target) for one in moves}):
             batch = [one for one in moves if (one.source, one.target) == (source, target)]
-            self.map = self.map.moved(batch)
+            self.map = self.map.apply_moves(batch)
             done.append(move_slots(self.holdings[source], [one.slot for one in batch], target, lines, self.map))
         lines.close()
         return done
@@ -109,8 +109,8 @@ class Cluster:
             if holdings.mirror and holdings.mirror.target == name:
                 remove_backup(holdings)
         heir = gone.mirror.target
-        self.map = self.map.moved(SlotMove(slot, name, heir) for slot in self.map.slots_of(name))
-        return self.holdings[heir].promote(name, self.map)
+        self.map = self.map.apply_moves(SlotMove(slot, name, heir) for slot in self.map.slots_of(name))
+        return self.holdings[heir].promote_backup(name, self.map)
 
     def close(self) -> None:
         for client in self.clients:
@@ -120,10 +120,10 @@ class Cluster:
 
 
 def pull(client: PsClient, plans: dict[str, LookupPlan]) -> dict[str, messages.Floats]:
-    return client.pulled(plans, client.begin_pull(plans))
+    return client.finish_pull(plans, client.begin_pull(plans))
 
 
 def push(
     client: PsClient, plans: dict[str, LookupPlan], sums: dict[str, messages.Floats], number: int = 0, rate: float = 1.0
 ) -> bool:
-    return client.pushed(client.begin_push(plans, sums, sender=1, number=number, rate=rate, step=max(1, number)))
+    return client.finish_push(client.begin_push(plans, sums, sender=1, number=number, rate=rate, step=max(1, number)))

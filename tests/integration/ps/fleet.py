@@ -46,7 +46,7 @@ def rows_of(*held: PsState) -> Rows:
     """Every row of these ps: values and state, by table and id."""
     found: Rows = {}
     for holdings in held:
-        for spec, (values, state) in holdings.changed(ALL, 0):
+        for spec, (values, state) in holdings.changed_rows(ALL, 0):
             table = found.setdefault(spec.name, {})
             for one, row, more in zip(values.ids, values.rows, state.rows, strict=True):
                 assert int(one) not in table, "a row is with one ps"
@@ -85,9 +85,9 @@ class Ship:
         self.holdings: dict[PsId, PsState] = {}
         self.keepers: dict[PsId, SnapshotWriter] = {}
         self.servers: dict[PsId, PsServer] = {}
-        self.map = SlotMap.first([self.add() for _ in range(count)])
+        self.map = SlotMap.initial([self.add() for _ in range(count)])
         for holdings in self.holdings.values():
-            holdings.set_map(self.map)
+            holdings.set_slot_map(self.map)
         self.cutter = SnapshotCoordinator(self.fleet, "token", 30.0)
         self.newest: Path | None = None
         self.pushes: Counter[int] = Counter()
@@ -98,7 +98,7 @@ class Ship:
         self.holdings[name] = declared(PsState(name, seed=3))
         self.keepers[name] = SnapshotWriter(self.holdings[name])
         self.servers[name] = PsServer(
-            self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.keepers[name].answers
+            self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.keepers[name].handlers
         )
         return name
 
@@ -108,7 +108,7 @@ class Ship:
         self.start(count)
         for name, holdings in self.holdings.items():
             slots = self.map.slots_of(name)
-            self.keepers[name].resume(snapshot_files.restore_rows(holdings, path, slots).cut, slots)
+            self.keepers[name].set_restored(snapshot_files.restore_rows(holdings, path, slots).cut, slots)
         self.newest, self.pushes, self.number = path, Counter(pushes), number
 
     def fleet(self) -> FleetView:
@@ -126,15 +126,22 @@ class Ship:
             mine = distinct[owners == name]
             parts = tuple(TablePart(n, mine, np.ones((len(mine), t.columns), np.float32)) for n, t in enumerate(TABLES))
             message = PsMessage(
-                MessageKind.PUSH, 1, slot_map.version, sender=1, batch=number, rate=1.0, step=number, parts=parts
+                MessageKind.PUSH,
+                1,
+                slot_map.version,
+                sender=1,
+                push_number=number,
+                learning_rate=1.0,
+                step=number,
+                parts=parts,
             )
-            assert holdings[PsId(name)].answer(message).status is ReplyStatus.OK
+            assert holdings[PsId(name)].reply_to(message).status is ReplyStatus.OK
 
     def move(self, slots: Sequence[int], target: PsId) -> None:
         lines = PsConnections(self.fleet().addresses, "token", 30.0)
         for source in {self.map.owner[slot] for slot in slots} - {target}:
             moves = [SlotMove(slot, source, target) for slot in slots if self.map.owner[slot] == source]
-            slot_map = self.map.moved(moves)
+            slot_map = self.map.apply_moves(moves)
             move_slots(self.holdings[source], [one.slot for one in moves], target, lines, slot_map)
             self.map = slot_map
         lines.close()
@@ -164,7 +171,7 @@ class Ship:
 def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, PsState], SlotMap]:
     """So many new ps, with the rows of a checkpoint."""
     names = [PsId(f"ps-{10 + n}") for n in range(count)]
-    slot_map = SlotMap.first(names)
+    slot_map = SlotMap.initial(names)
     found = {}
     for name in names:
         found[name] = declared(PsState(name, seed=3), tables)

@@ -62,7 +62,7 @@ class Served:
             lines.close()
 
     def answers(self, lines: PsConnections) -> bool:
-        return lines.ask(PS, PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
+        return lines.request(PS, PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def serving(keys: CurveKeys | None = None) -> Iterator[Served]:
 def main() -> None:
     given = json.loads(sys.stdin.readline())
     holdings = PsState(PS, seed=1)
-    holdings.set_map(SlotMap.first([PS]))
+    holdings.set_slot_map(SlotMap.initial([PS]))
     server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2, keys=CurveKeys(**given) if given else None)
     print(server.address, flush=True)
     sys.stdin.read()

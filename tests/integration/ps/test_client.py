@@ -32,8 +32,8 @@ def test_the_first_to_put_a_row_decides(start: Start) -> None:
     one.declare(TABLES)
     two.declare(TABLES)
     ids = np.array([5, 900, 5, 17], np.int64)
-    one.put("users", ids, np.arange(16, dtype=np.float32).reshape(4, 4))
-    two.put("users", np.array([17, 18]), np.full((2, 4), 99.0, np.float32))
+    one.insert_rows("users", ids, np.arange(16, dtype=np.float32).reshape(4, 4))
+    two.insert_rows("users", np.array([17, 18]), np.full((2, 4), 99.0, np.float32))
 
     plan = two.plan(np.array([5, 900, 17, 18]))
     rows = pull(two, {"users": plan})["users"][plan.inverse]
@@ -64,18 +64,18 @@ def test_a_stale_push_is_computed_again_under_its_number(start: Start) -> None:
     ids = np.arange(100)
     plans, ones = {"sums": client.plan(ids)}, {"sums": np.ones((100, 2), np.float32)}
     pending = client.begin_pull(plans)
-    client.pulled(plans, pending)
+    client.finish_pull(plans, pending)
     for number in (1, 2):  # others, at one of the two ps
         alone = client.plan(plans["sums"].ids[: plans["sums"].counts[0]])
         push(client, {"sums": alone}, {"sums": np.ones((len(alone.ids), 2), np.float32)}, number=number)
 
     assert set(pending.clocks) == {PsId("ps-0"), PsId("ps-1")}
     old = client.begin_push(plans, ones, sender=7, number=1, rate=1.0, step=1, clocks=pending.clocks)
-    assert not client.pushed(old)
+    assert not client.finish_push(old)
     pending = client.begin_pull(plans)
-    client.pulled(plans, pending)
+    client.finish_pull(plans, pending)
     fresh = client.begin_push(plans, ones, sender=7, number=1, rate=1.0, step=1, clocks=pending.clocks)
-    assert client.pushed(fresh)
+    assert client.finish_push(fresh)
 
     rows, counts = pull(client, plans)["sums"][:, 0], plans["sums"].counts
     assert rows.tolist() == [-3.0] * counts[0] + [-1.0] * counts[1]
@@ -94,12 +94,12 @@ def test_a_worker_that_waits_for_a_ps_that_is_gone_goes_on_with_the_one_that_cam
     def replace() -> None:
         name = cluster.add()
         cluster.map = SlotMap(2, (name,) * len(cluster.map.owner))
-        cluster.holdings[name].set_map(cluster.map)
-        client.use(cluster.fleet)
+        cluster.holdings[name].set_slot_map(cluster.map)
+        client.update_fleet(cluster.fleet)
 
     replacing = threading.Timer(0.2, replace)
     replacing.start()
-    assert client.pushed(pending)
+    assert client.finish_push(pending)
     replacing.join()
 
     assert (pull(client, plans)["sums"] == -1.0).all()
@@ -113,9 +113,9 @@ def test_a_ps_that_comes_back_under_its_name_is_asked_again(start: Start) -> Non
     cluster.servers[PsId("ps-0")].close()
     pending = client.begin_pull(plans)
     cluster.restart(PsId("ps-0"))
-    client.use(cluster.fleet)
+    client.update_fleet(cluster.fleet)
 
-    assert (client.pulled(plans, pending)["sums"] == 0.0).all()
+    assert (client.finish_pull(plans, pending)["sums"] == 0.0).all()
 
 
 def test_no_news_and_no_answer_is_waited_for_as_long_as_was_said(start: Start) -> None:
@@ -124,7 +124,7 @@ def test_no_news_and_no_answer_is_waited_for_as_long_as_was_said(start: Start) -
     client.declare([SUMS])
     cluster.kill(PsId("ps-1"))
     plans, started = {"sums": client.plan(np.arange(100))}, time.monotonic()
-    news = threading.Timer(0.6, client.use, [cluster.fleet])
+    news = threading.Timer(0.6, client.update_fleet, [cluster.fleet])
     news.start()
     with pytest.raises(PsUnreachable, match=r"ps-1: no answer within 1 s"):
         pull(client, plans)
@@ -194,12 +194,12 @@ def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
 
         def lose() -> None:
             connection, _ = silent.accept()
-            lines.lose({PsId("ps-0")})
+            lines.mark_lost({PsId("ps-0")})
             connection.close()
 
         losing = threading.Thread(target=lose)
         losing.start()
         with pytest.raises(PsUnreachable, match="ps-0: is lost"):
-            lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
+            lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
         losing.join()
         lines.close()

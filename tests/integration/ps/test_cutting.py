@@ -64,7 +64,7 @@ def test_a_push_is_wholly_in_a_cut_or_wholly_out_of_it(launch: Launch) -> None:
             assert rows_of(*found.values()) == before
             ship.send(number + 1, ids, found, slot_map)
             assert rows_of(*found.values()) != before
-            assert snapshot_files.read_chain(path).newest[0].applied == number
+            assert snapshot_files.read_chain(path).newest_files[0].applied == number
     assert seen == sorted(seen) and seen[-1] > seen[0]
 
 
@@ -83,7 +83,7 @@ def test_a_cut_waits_for_copies_elsewhere_and_nobody_waits_for_each_other(launch
         while not stop.is_set():
             number = len(pushed) + 1
             sums = {"sums": np.ones((300, 2), np.float32)}
-            assert client.pushed(client.begin_push(plans, sums, sender=1, number=number, rate=1.0, step=number))
+            assert client.finish_push(client.begin_push(plans, sums, sender=1, number=number, rate=1.0, step=number))
             pushed.append(number)
 
     thread = threading.Thread(target=train)
@@ -209,7 +209,7 @@ def test_a_cut_that_misses_slots_is_made_again(launch: Launch) -> None:
     begun = cutter.begin(2, ship.newest)
     cutter.close()
 
-    assert list(begun.taken) == ship.map.members
+    assert list(begun.replies) == ship.map.members
 
 
 def test_no_cut_without_the_slots_of_a_ps_that_is_lost(launch: Launch) -> None:

@@ -63,7 +63,7 @@ def client_of(job: Job, ps: dict[str, pb.PsStatus]) -> Iterator[PsClient]:
 
 def pull(client: PsClient) -> np.ndarray:
     plans = {"users": client.plan(IDS)}
-    rows = client.pulled(plans, client.begin_pull(plans))["users"]
+    rows = client.finish_pull(plans, client.begin_pull(plans))["users"]
     return rows[plans["users"].inverse]
 
 
@@ -71,7 +71,7 @@ def push(client: PsClient, number: int) -> None:
     plans = {"users": client.plan(IDS)}
     ones = np.ones((len(plans["users"].ids), TABLE.columns), np.float32)
     pending = client.begin_push(plans, {"users": ones}, sender=1, number=number, rate=0.1, step=number)
-    assert client.pushed(pending)
+    assert client.finish_push(pending)
 
 
 def test_the_fleet_grows_and_shrinks_while_the_job_trains(jobs: Jobs) -> None:

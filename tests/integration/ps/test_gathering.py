@@ -26,8 +26,8 @@ def test_every_row_comes_once_with_its_value_after_slots_moved(start: Start) -> 
     expected = dict(zip(plan.ids.tolist(), (1.0 - np.arange(16000).reshape(4000, 4)).tolist(), strict=True))
 
     with contextlib.closing(TableReader(cluster.fleet, TOKEN, 30.0, None)) as gathering:
-        ids, rows = gathering.rows("users")
-        nothing = gathering.rows("items")
+        ids, rows = gathering.read_table("users")
+        nothing = gathering.read_table("items")
 
     assert ids.tolist() == sorted(expected)
     assert dict(zip(ids.tolist(), rows.tolist(), strict=True)) == expected
@@ -38,9 +38,9 @@ def test_every_row_comes_once_with_its_value_after_slots_moved(start: Start) -> 
 def test_what_is_no_stripe_is_refused(start: Start, ids: list[int]) -> None:
     cluster = start(1)
     cluster.client().declare(TABLES)
-    asked = PsMessage(MessageKind.ROWS, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
+    asked = PsMessage(MessageKind.READ_STRIPE, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
     with (
         contextlib.closing(PsConnections(cluster.addresses, TOKEN, 10.0)) as lines,
         pytest.raises(PsRefused, match="ROWS"),
     ):
-        lines.ask(PsId("ps-0"), asked)
+        lines.request(PsId("ps-0"), asked)

@@ -83,9 +83,9 @@ def test_large_tables_are_exported_beside_the_model_and_looked_up_there(
 ) -> None:
     spec = JobSpec(name="job", model=ModelSpec(definition="model.forward"))
     clients = PsTableStore(spec, Link(checkpoint.parent))  # type: ignore[arg-type]
-    assert clients.shards() is None, "small ones are in the model"
+    assert clients.export_writer() is None, "small ones are in the model"
     monkeypatch.setattr(hybrid, "MAX_MODEL_BYTES", 10)
-    shards = clients.shards()
+    shards = clients.export_writer()
     assert shards is not None
     target = tmp_path / "out"
 

@@ -26,7 +26,7 @@ from elasticdl.spec import PsId
 from tests.waiting import until
 
 PS = PsId("ps-0")
-KEYS = CurveKeys.make()
+KEYS = CurveKeys.generate()
 STATUS = PsMessage(MessageKind.STATUS, 0)
 
 
@@ -46,7 +46,7 @@ def ask(server: PsServer) -> Iterator[Ask]:
 
     def once(keys: CurveKeys | None, token: str = "token", timeout_s: float = 30.0) -> PsMessage:
         opened.append(PsConnections({PS: server.address}, token, timeout_s, keys=keys))
-        return opened[-1].ask(PS, STATUS)
+        return opened[-1].request(PS, STATUS)
 
     yield once
     for lines in opened:
@@ -54,21 +54,21 @@ def ask(server: PsServer) -> Iterator[Ask]:
 
 
 def counted(server: PsServer, least: int) -> bool:
-    return until(f"{least} were denied", lambda: server.denied >= least, 30.0)
+    return until(f"{least} were denied", lambda: server.denied_count >= least, 30.0)
 
 
 def test_a_worker_with_the_keys_of_the_job_is_answered(server: PsServer, ask: Ask) -> None:
     assert b"ps-0" in ask(KEYS).text
-    assert server.denied == 0
+    assert server.denied_count == 0
 
 
 @pytest.mark.parametrize(
     "keys",
     [
         None,
-        CurveKeys.make(),
-        KEYS._replace(server_public=CurveKeys.make().server_public),
-        KEYS._replace(**{name: getattr(CurveKeys.make(), name) for name in ("client_public",)}),
+        CurveKeys.generate(),
+        KEYS._replace(server_public=CurveKeys.generate().server_public),
+        KEYS._replace(**{name: getattr(CurveKeys.generate(), name) for name in ("client_public",)}),
     ],
     ids=["no keys", "keys of another job", "another server's key", "half a client's pair"],
 )
@@ -81,7 +81,7 @@ def test_a_stranger_gets_nothing_and_is_counted(server: PsServer, ask: Ask, keys
 
 
 def test_a_client_key_of_ones_own_does_not_help_who_knows_the_servers(server: PsServer, ask: Ask) -> None:
-    own = CurveKeys.make()
+    own = CurveKeys.generate()
     guest = KEYS._replace(client_public=own.client_public, client_secret=own.client_secret)
     with pytest.raises(AccessDenied, match="ps-0 refused the token, or the keys, of this job"):
         ask(guest)
@@ -98,25 +98,25 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     held = {name: PsState(name, seed=1) for name in (PS, PsId("ps-1"))}
     keepers = {name: SnapshotWriter(one) for name, one in held.items()}
     servers = {
-        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].answers)
+        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].handlers)
         for name, one in held.items()
     }
-    fleet = FleetView(SlotMap.first(list(held)), {name: one.address for name, one in servers.items()}, {})
+    fleet = FleetView(SlotMap.initial(list(held)), {name: one.address for name, one in servers.items()}, {})
     for one in held.values():
-        one.set_map(fleet.map)
+        one.set_slot_map(fleet.slot_map)
     client, cutter = PsClient(fleet, "token", 30.0, keys=KEYS), SnapshotCoordinator(lambda: fleet, "token", 30.0, KEYS)
     lines = PsConnections(fleet.addresses, "token", 30.0, KEYS)
     client.declare([TableSpec(name="users", columns=2)])
     create_backup(held[PS], PsId("ps-1"), lines)
     plans = {"users": client.plan(np.arange(100))}
     sums = {"users": np.ones((100, 2), np.float32)}
-    assert client.pushed(client.begin_push(plans, sums, sender=1, number=1, rate=1.0, step=1))
+    assert client.finish_push(client.begin_push(plans, sums, sender=1, number=1, rate=1.0, step=1))
 
     files = cutter.finish(cutter.begin(1, None), tmp_path, None, tmp_path)
 
     assert len(files) == 3
     assert held[PsId("ps-1")].status()["copies"]["ps-0"] > 0
-    assert sum(server.denied for server in servers.values()) == 0
+    assert sum(server.denied_count for server in servers.values()) == 0
     for closed in (client, cutter, lines, *servers.values(), *keepers.values()):
         closed.close()
 

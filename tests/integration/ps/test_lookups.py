@@ -27,19 +27,19 @@ def train(lookups: EmbeddingLookups, batches: list[list[int]], first: int = 1) -
     """SGD at a rate of 1 with a gradient of 1 for each occurrence, the next batch pulled ahead."""
     arrays = [np.array(batch) for batch in batches]
     for number, ids in enumerate(arrays, first):
-        lookups.begin()
+        lookups.begin_batch()
         if number - first + 1 < len(arrays):
-            lookups.ahead({"users": arrays[number - first + 1]})
+            lookups.prefetch({"users": arrays[number - first + 1]})
         for _ in range(2):  # two layers with one table
-            found = lookups.find("users", ids)
-            lookups.give("users", found, found.plan.gradients(np.ones((len(ids), 4), np.float32)))
-        lookups.push(sender=0, number=number, rate=1.0, step=number)
+            found = lookups.lookup("users", ids)
+            lookups.add_gradients("users", found, found.plan.sum_gradients(np.ones((len(ids), 4), np.float32)))
+        lookups.push_gradients(sender=0, number=number, rate=1.0, step=number)
 
 
 def rows(cluster: Cluster, ids: list[int]) -> list[float]:
     lookups = EmbeddingLookups(cluster.client(), depth=0)
     lookups.declare(TABLES)
-    found = lookups.find("users", np.array(ids), create=False)
+    found = lookups.lookup("users", np.array(ids), create=False)
     return found.rows[found.plan.inverse][:, 0].tolist()
 
 
@@ -50,11 +50,11 @@ def test_every_gradient_is_in_the_rows_once(cluster: Cluster, depth: int) -> Non
     batches = [[number, number + 1, -number] for number in range(1, 21)]
 
     train(lookups, batches)
-    lookups.settle()
+    lookups.wait_for_pushes()
 
     occurrences = [sum(batch.count(id) for batch in batches) for id in range(-20, 22)]
     assert rows(cluster, list(range(-20, 22))) == [1.0 - 2 * times for times in occurrences]
-    assert lookups.pulled_ahead == (19 if depth else 0)
+    assert lookups.prefetched == (19 if depth else 0)
 
 
 def test_the_same_push_from_another_worker_changes_nothing(cluster: Cluster) -> None:
@@ -62,7 +62,7 @@ def test_the_same_push_from_another_worker_changes_nothing(cluster: Cluster) -> 
     for lookups in workers:
         lookups.declare(TABLES)
         train(lookups, [[1, 2, 3], [2, 3, 4]])
-        lookups.settle()
+        lookups.wait_for_pushes()
 
     assert rows(cluster, [1, 2, 3, 4]) == [-1.0, -3.0, -3.0, -1.0]
 
@@ -77,7 +77,7 @@ def test_pushes_follow_slots_that_move_away_under_them(cluster: Cluster) -> None
     cluster.rebalance([PsId("ps-1"), newcomer])
     lookups.client.use(cluster.fleet)  # type: ignore[attr-defined]
     train(lookups, [batch] * 3, first=4)
-    lookups.settle()
+    lookups.wait_for_pushes()
 
     assert rows(cluster, batch) == [1.0 - 2 * 6] * 200
 
@@ -92,7 +92,7 @@ def test_a_push_says_how_old_its_rows_are(cluster: Cluster) -> None:
     lookups.declare(TABLES)
 
     train(lookups, [[1, 2, 3, 4, 5, 6]] * 10)
-    lookups.settle()
+    lookups.wait_for_pushes()
 
-    ages = [held.beat()["staleness"] for held in cluster.holdings.values()]
+    ages = [held.heartbeat()["staleness"] for held in cluster.holdings.values()]
     assert all(sum(counts[1:]) > 0 for counts in ages), "pulled ahead of the update before"

@@ -28,7 +28,7 @@ def test_rows_go_with_their_slots_and_workers_follow(start: Start) -> None:
     push(first, plans, sums, number=1, rate=0.5)
     before = pull(first, plans)
     second = cluster.add()
-    first.use(cluster.fleet)
+    first.update_fleet(cluster.fleet)
     moved = cluster.rebalance([PsId("ps-0"), second])
 
     held = [one.status() for one in cluster.holdings.values()]
@@ -36,7 +36,7 @@ def test_rows_go_with_their_slots_and_workers_follow(start: Start) -> None:
     assert sum(one["tables"]["users"]["rows"] for one in held) == 5000
     assert sum(one.rows for one in moved) == held[1]["tables"]["users"]["rows"] + held[1]["tables"]["items"]["rows"]
     after = pull(first, plans)
-    assert first.moved == 1, "it was told where the slots are"
+    assert first.redirects == 1, "it was told where the slots are"
     assert all((after[name] == before[name]).all() for name in plans)
     push(first, plans, sums, number=2, rate=0.5)
     assert (pull(first, plans)["users"] == 0.0).all()
@@ -73,13 +73,13 @@ def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) ->
                 ids = random.integers(-400, 400, 600)
                 plans = {"sums": client.plan(ids)}
                 pull(client, plans)
-                sums = {"sums": plans["sums"].gradients(np.ones((600, 2), np.float32))}
+                sums = {"sums": plans["sums"].sum_gradients(np.ones((600, 2), np.float32))}
                 pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
                 pushed[worker].update(ids.tolist())
                 if len(pending) > 2:
-                    client.pushed(pending.pop(0))
+                    client.finish_push(pending.pop(0))
             for one in pending:
-                client.pushed(one)
+                client.finish_push(one)
         except BaseException as exc:
             failures.append(exc)
 
@@ -97,7 +97,7 @@ def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) ->
     assert not failures, failures
     assert moves > 2
     assert rows_of(cluster) == {one: -float(count) for one, count in sum(pushed, Counter()).items()}
-    assert sum(held.applied for held in cluster.holdings.values()) >= workers * batches
+    assert sum(held.push_count for held in cluster.holdings.values()) >= workers * batches
 
 
 def rows_of(cluster: Cluster) -> dict[int, float]:

@@ -36,7 +36,7 @@ def test_rows_and_their_state_are_where_the_copies_were(start: Start) -> None:
     before = pull(client, plans)
     cluster.kill(PsId("ps-0"))
     rows = cluster.promote(PsId("ps-0"))
-    client.use(cluster.fleet)
+    client.update_fleet(cluster.fleet)
 
     again = {name: client.plan(plan.ids) for name, plan in plans.items()}
     after = pull(client, again)
@@ -57,10 +57,10 @@ def test_a_push_under_way_is_answered_by_the_one_that_held_the_copy(start: Start
     pending = client.begin_push(
         {"sums": plan}, {"sums": np.ones((IDS, 2), np.float32)}, sender=1, number=1, rate=1.0, step=1
     )
-    told = threading.Timer(0.2, lambda: (cluster.promote(PsId("ps-1")), client.use(cluster.fleet)))
+    told = threading.Timer(0.2, lambda: (cluster.promote(PsId("ps-1")), client.update_fleet(cluster.fleet)))
     told.start()
 
-    assert client.pushed(pending)
+    assert client.finish_push(pending)
 
     told.join()
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -1.0)
@@ -71,7 +71,7 @@ def test_news_without_a_new_holder_is_waited_with(start: Start) -> None:
     client = cluster.client(timeout_s=0.5)
     client.declare([SUMS])
     cluster.kill(PsId("ps-1"))
-    client.use(cluster.fleet)
+    client.update_fleet(cluster.fleet)
     with pytest.raises(PsUnreachable, match=r"ps-1: no answer within 0\.5 s"):
         pull(client, {"sums": client.plan(np.arange(IDS))})
 
@@ -105,7 +105,7 @@ def test_an_owner_that_was_taken_for_lost_takes_nothing_any_more(start: Start) -
     assert push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=1)
 
     assert still_there.status()["slots"] == 0
-    assert client.moved == 1
+    assert client.redirects == 1
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -1.0)
 
 
@@ -117,7 +117,7 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     plans = {"sums": client.plan(np.arange(IDS))}
     push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=1)
     cluster.rebalance([PsId("ps-1"), PsId("ps-2")])
-    client.use(cluster.fleet)
+    client.update_fleet(cluster.fleet)
     push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=2)
     copies = [sum(one.status()["copies"].values()) for one in cluster.holdings.values()]
     owned = [one.status()["tables"]["sums"]["rows"] for one in cluster.holdings.values()]
@@ -125,7 +125,7 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     assert copies == [owned[2], owned[0], owned[1]], "each holds the copies of the one before, and nothing else"
     cluster.kill(PsId("ps-1"))
     cluster.promote(PsId("ps-1"))
-    client.use(cluster.fleet)
+    client.update_fleet(cluster.fleet)
 
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -2.0)
 
@@ -137,12 +137,12 @@ def test_rows_that_were_put_are_the_same_in_the_copy(start: Start) -> None:
     cluster.mirror()
     ids, plan = np.arange(100), client.plan(np.arange(50))
     pull(client, {"users": plan})  # makes rows, which the copy has not before somebody pushes
-    client.put("users", ids, np.full((100, 4), 7.0, np.float32))
+    client.insert_rows("users", ids, np.full((100, 4), 7.0, np.float32))
     before = client.plan(ids)
     rows = pull(client, {"users": before})["users"][before.inverse]
     cluster.kill(PsId("ps-1"))
     cluster.promote(PsId("ps-1"))
-    client.use(cluster.fleet)
+    client.update_fleet(cluster.fleet)
 
     after = client.plan(ids)
     assert rows[:, 0].tolist() == [1.0] * 50 + [7.0] * 50
@@ -187,7 +187,7 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
 
     keepers = {name: SnapshotWriter(cluster.holdings[name]) for name in names}
     for name, keeper in keepers.items():  # one thread each: it must serve the other's copy whatever it waits for
-        cluster.restart(name, threads=1, answers=keeper.answers)
+        cluster.restart(name, threads=1, answers=keeper.handlers)
     cluster.mirror()
     failures: list[BaseException] = []
 
@@ -200,9 +200,9 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
             for step in range(1, batches + 1):
                 pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
                 if len(pending) > 3:
-                    client.pushed(pending.pop(0))
+                    client.finish_push(pending.pop(0))
             for one in pending:
-                client.pushed(one)
+                client.finish_push(one)
         except BaseException as exc:
             failures.append(exc)
 
@@ -214,7 +214,7 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
         while any(thread.is_alive() for thread in threads):
             cuts += 1
             text = SnapshotRequest(cut=str(cuts), base="", number=cuts).model_dump_json().encode()
-            lines.ask_all(dict.fromkeys(names, PsMessage(MessageKind.CUT, 0, text=text)))
+            lines.request_all(dict.fromkeys(names, PsMessage(MessageKind.SNAPSHOT, 0, text=text)))
     for thread in threads:
         thread.join()
     for keeper in keepers.values():
@@ -247,13 +247,13 @@ def test_whenever_a_ps_dies_every_push_counts_once(start: Start, seed: int) -> N
                 ids = mine.integers(0, IDS, 200)
                 plans = {"sums": client.plan(ids)}
                 pull(client, plans)
-                sums = {"sums": plans["sums"].gradients(np.ones((200, 2), np.float32))}
+                sums = {"sums": plans["sums"].sum_gradients(np.ones((200, 2), np.float32))}
                 pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
                 pushed[worker].update(ids.tolist())
                 sent.release()
                 if len(pending) > 2:
-                    assert client.pushed(pending.pop(0))
-            assert all(client.pushed(one) for one in pending)
+                    assert client.finish_push(pending.pop(0))
+            assert all(client.finish_push(one) for one in pending)
         except BaseException as exc:
             failures.append(exc)
 
@@ -265,7 +265,7 @@ def test_whenever_a_ps_dies_every_push_counts_once(start: Start, seed: int) -> N
     cluster.kill(victim)
     cluster.promote(victim)
     for client in clients:
-        client.use(cluster.fleet)
+        client.update_fleet(cluster.fleet)
     cluster.mirror()
     for thread in threads:
         thread.join()
@@ -343,10 +343,10 @@ def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) 
         assert push(client, plans, ones, number=1)
         between.stall()
         assert push(client, plans, ones, number=2)
-        assert "no answer" in owner.mirror_failure
+        assert "no answer" in owner.backup_failure
         with contextlib.closing(PsConnections(addresses, TOKEN, 30.0)) as lines:
             create_backup(owner, PsId("ps-1"), lines)
 
         assert push(client, plans, ones, number=3)
 
-        assert (owner.status()["mirror"], owner.mirror_failure) == ("ps-1", "")
+        assert (owner.status()["mirror"], owner.backup_failure) == ("ps-1", "")

@@ -33,8 +33,11 @@ def test_gradients_pushed_by_one_worker_are_in_the_rows_another_pulls(start: Sta
     before = pull(one, plans)
     assert (before["users"] == 1.0).all()
 
-    sums = {"users": plans["users"].gradients(np.ones((6, 4), np.float32)), "items": np.zeros((3000, 2), np.float32)}
-    one.pushed(one.begin_push(plans, sums, sender=1, number=1, rate=0.5, step=1))
+    sums = {
+        "users": plans["users"].sum_gradients(np.ones((6, 4), np.float32)),
+        "items": np.zeros((3000, 2), np.float32),
+    }
+    one.finish_push(one.begin_push(plans, sums, sender=1, number=1, rate=0.5, step=1))
 
     plan = two.plan(ids)
     rows = pull(two, {"users": plan})["users"][plan.inverse]
@@ -78,9 +81,9 @@ def test_a_push_that_one_ps_refuses_leaves_the_answers_of_the_others(start: Star
     taken = client.begin_push({"users": plan}, {"users": good}, sender=2, number=1, rate=1.0, step=1)
     told = 0
     for pushed in (taken, refused):
-        while pushed.open:
+        while pushed.open_count:
             try:
-                client.pushed(pushed)
+                client.finish_push(pushed)
             except PsRefused:
                 told += 1
 
@@ -99,7 +102,7 @@ def test_a_wrong_token_is_denied_and_counted(start: Start) -> None:
     cluster = start(1)
     with pytest.raises(AccessDenied, match="ps-0 refused the token"):
         cluster.client(token="guess").declare(TABLES)
-    until("it is counted", lambda: cluster.servers[PsId("ps-0")].denied >= 1)
+    until("it is counted", lambda: cluster.servers[PsId("ps-0")].denied_count >= 1)
 
 
 @contextlib.contextmanager
@@ -118,7 +121,7 @@ def test_frames_that_are_no_message_are_counted_and_stop_nobody(start: Start) ->
             assert socket.poll(30_000), "an answer"
             assert messages.decode_message(socket.recv_multipart()).status is ReplyStatus.REFUSED
 
-    assert server.malformed == 4
+    assert server.malformed_messages == 4
     cluster.client().declare(TABLES)
 
 
@@ -151,7 +154,7 @@ def test_of_a_message_without_the_token_nothing_else_is_read(start: Start) -> No
         assert socket.poll(30_000), "an answer"
         assert messages.decode_message(socket.recv_multipart()).status is ReplyStatus.DENIED
 
-    assert (server.denied, server.malformed) == (1, 0)
+    assert (server.denied_count, server.malformed_messages) == (1, 0)
 
 
 def test_an_error_of_ours_while_a_request_is_served_is_answered_and_ends_no_thread(start: Start) -> None:
@@ -160,12 +163,12 @@ def test_an_error_of_ours_while_a_request_is_served_is_answered_and_ends_no_thre
     def fail(message: PsMessage) -> PsMessage:
         raise RuntimeError("of ours")
 
-    cluster.restart(PsId("ps-0"), threads=1, answers={MessageKind.CUT: fail})
+    cluster.restart(PsId("ps-0"), threads=1, answers={MessageKind.SNAPSHOT: fail})
     with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 30.0)) as lines:
         for _ in range(3):
             with pytest.raises(PsRefused, match="of ours"):
-                lines.ask(PsId("ps-0"), PsMessage(MessageKind.CUT, 0))
-        assert lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
+                lines.request(PsId("ps-0"), PsMessage(MessageKind.SNAPSHOT, 0))
+        assert lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
@@ -178,18 +181,18 @@ def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
     ages_s = []
     for _ in range(10):
         pause.wait(0.03)
-        ages_s.append(server.pulse.sample())
+        ages_s.append(server.busy_timer.sample_busy_s())
     assert ages_s[-1] == 0.0
 
 
 def test_text_that_cannot_be_read_is_refused(start: Start) -> None:
     cluster = start(1)
     with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 30.0)) as lines:
-        for kind in (MessageKind.DECLARE, MessageKind.SHARE, MessageKind.TAKE):
+        for kind in (MessageKind.DECLARE, MessageKind.OPEN_MEMORY, MessageKind.TAKE_OVER):
             for text in (b"[" * 100_000, b"\xff", b"[1]", b'{"owner": 1}', b"[[]]"):
                 with pytest.raises(PsRefused):
-                    lines.ask(PsId("ps-0"), PsMessage(kind, 0, text=text))
-        assert lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
+                    lines.request(PsId("ps-0"), PsMessage(kind, 0, text=text))
+        assert lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 def test_a_ps_that_does_not_answer_is_named(start: Start) -> None:

@@ -33,7 +33,7 @@ def test_rows_are_the_same_with_and_without_shared_memory(start: Start, count: i
     plan = near.plan(np.arange(COUNT) * 3)
     first = pull(near, {"wide": plan})["wide"]  # meanwhile the ps have looked
     kept = pull(near, {"wide": plan})["wide"]
-    assert [server.memories.sweep() for server in cluster.servers.values()] == [1] * count
+    assert [server.shared_memories.sweep() for server in cluster.servers.values()] == [1] * count
 
     gradients = np.random.default_rng(1).standard_normal((COUNT, 8)).astype(np.float32)
     push(near, {"wide": plan}, {"wide": gradients}, number=1)
@@ -58,7 +58,7 @@ def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> 
     push(client, {"zeros": plan}, {"zeros": np.ones((COUNT, 8), np.float32)}, number=1)
 
     assert (pull(client, {"zeros": plan})["zeros"] == -1.0).all()
-    assert cluster.servers[NAME].memories.sweep() == 0
+    assert cluster.servers[NAME].shared_memories.sweep() == 0
 
 
 def test_pushes_that_wait_for_others_are_not_written_over(start: Start) -> None:
@@ -87,7 +87,7 @@ def test_a_copy_elsewhere_gets_what_lay_in_shared_memory(start: Start) -> None:
 
     cluster.kill(NAME)
     cluster.promote(NAME)
-    client.use(cluster.fleet)
+    client.update_fleet(cluster.fleet)
 
     assert (pull(client, {"zeros": plan})["zeros"] == -2.0).all()
 

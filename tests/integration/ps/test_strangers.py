@@ -17,7 +17,7 @@ from elasticdl.ps.wire.messages import FRAME_BYTES
 from tests.integration.ps.served import Served, serving
 from tests.waiting import until
 
-KEYS = CurveKeys.make()
+KEYS = CurveKeys.generate()
 MIB = 1 << 20
 SLACK = 8  # descriptors: connections of the job, and what a request opens
 
@@ -161,7 +161,7 @@ def test_newcomers_are_counted_until_they_are_let_in_or_gone() -> None:
 
     assert [newcomers.accept(fd, 0.0) for fd in (7, 8, 9)] == [True, True, False]
     newcomers.close(9)
-    newcomers.succeed(0.0)
+    newcomers.complete(0.0)
     assert newcomers.accept(9, 1.0), "one of them is in"
     assert not newcomers.accept(10, 1.0)
     newcomers.close(10)

@@ -24,7 +24,7 @@ class ServedMaster:
         own = folder / "master.pem"
         self._identity = TlsCredentials(folder / "authority.pem", own, own, spec.name)
         authority, now = (
-            CertificateAuthority.read(secrets.authority_pem, secrets.authority_key_pem),
+            CertificateAuthority.from_pem(secrets.authority_pem, secrets.authority_key_pem),
             datetime.datetime.now(datetime.UTC),
         )
         own.write_text(authority.issue(Role.MASTER, Role.MASTER, now, life_s=3600))

@@ -154,8 +154,8 @@ def test_a_torn_last_line_of_the_event_log_is_left_out() -> None:
 
 def test_logs_name_the_writer_of_each_line(elasticdl: Run) -> None:
     directory = ended(result=RESULT)
-    directory.log("master").write_text("hello\n")
-    directory.log("worker-0").write_text("one\ntwo")
+    directory.log_file("master").write_text("hello\n")
+    directory.log_file("worker-0").write_text("one\ntwo")
 
     assert elasticdl("logs", "digits").stdout.splitlines() == [
         "   master | hello",
@@ -169,7 +169,7 @@ def test_logs_name_the_writer_of_each_line(elasticdl: Run) -> None:
 
 def test_logs_of_a_ps_are_found_by_its_id_or_its_number(elasticdl: Run) -> None:
     directory = ended(result=RESULT)
-    directory.log("ps-0").write_text("serving\n")
+    directory.log_file("ps-0").write_text("serving\n")
 
     assert (
         elasticdl("logs", "digits", "--ps=ps-0").stdout == elasticdl("logs", "digits", "--ps=0").stdout == "serving\n"
@@ -188,11 +188,11 @@ def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     tail = GrowingFile(path)
 
-    seen = [list(tail.lines())]
+    seen = [list(tail.read_new_lines())]
     for text in ("one\ntw", "o\n", ""):
         with path.open("a") as file:
             file.write(text)
-        seen.append(list(tail.lines()))
+        seen.append(list(tail.read_new_lines()))
 
     assert seen == [[], ["one"], ["two"], []]
 
@@ -250,14 +250,14 @@ def test_a_resumption_that_dies_half_way_can_be_resumed(monkeypatch: pytest.Monk
 
     with monkeypatch.context() as context, contextlib.suppress(KeyboardInterrupt):
         context.setattr(Path, "rename", die)
-        directory.create_again(spec)
+        directory.create_next_run(spec)
 
     assert directory.root.name in jobs.job_names()
     assert directory.load_spec() == spec
-    directory.create_again(spec)
+    directory.create_next_run(spec)
     assert not directory.result.exists() and not directory.events.exists()
     assert directory.load_token() != token
-    assert sum((run.root / "result.json").exists() for run in directory.earlier_runs()) == 1
+    assert sum((run.root / "result.json").exists() for run in directory.previous_runs()) == 1
 
 
 def test_a_job_that_goes_on_keeps_its_checkpoints_and_sets_the_rest_aside() -> None:
@@ -266,12 +266,12 @@ def test_a_job_that_goes_on_keeps_its_checkpoints_and_sets_the_rest_aside() -> N
     checkpoint.mkdir(parents=True)
     token, spec = directory.load_token(), directory.load_spec()
 
-    first = directory.create_again(spec)
-    second = directory.create_again(spec)
+    first = directory.create_next_run(spec)
+    second = directory.create_next_run(spec)
 
     assert checkpoint.is_dir()
     assert not directory.result.exists() and not directory.events.exists()
     assert (first / "result.json").exists() and (first / "events.jsonl").exists()
     assert (first.name, second.name) == ("previous-1", "previous-2")
-    assert directory.run == 3
+    assert directory.run_number == 3
     assert directory.load_token() != token

@@ -25,11 +25,11 @@ EVENTS = [
 
 def stream(run: int = 1, version: str = __version__, *more: bytes) -> tuple[bytes, list[int]]:
     encoder = FrameEncoder(JournalWriterInfo(run, version))
-    content, ends = encoder.begin(), list[int]()
+    content, ends = encoder.begin_stream(), list[int]()
     for number, event in enumerate(EVENTS):
-        content += encoder.encode([codec.encode_event(event, 1000.0 + number)])
+        content += encoder.encode_records([codec.encode_event(event, 1000.0 + number)])
         ends.append(len(content))
-    return content + b"".join(encoder.encode([record]) for record in more), ends
+    return content + b"".join(encoder.encode_records([record]) for record in more), ends
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ def queue(home: Path) -> SubmissionQueue:
 @pytest.fixture
 def served(queue: SubmissionQueue) -> Iterator[SubmissionQueue]:
     """By a scheduler with four devices that answers nothing."""
-    with queue.serving() as is_ours:
+    with queue.acquire_lock() as is_ours:
         assert is_ours
-        SchedulerReport(0.0, "goodput", {"here": 4}).save(queue.plan)
+        SchedulerReport(0.0, "goodput", {"here": 4}).save(queue.report_path)
         yield queue
 
 
@@ -47,7 +47,7 @@ def decide(queue: SubmissionQueue, standing: ScheduledJobStatus) -> None:
     submission = queue.find("digits")
     assert submission is not None
     standing = replace(standing, submitted_at=submission.submitted_at)
-    SchedulerReport(1.0, "goodput", {"here": 4}, "", {"digits": standing}).save(queue.plan)
+    SchedulerReport(1.0, "goodput", {"here": 4}, "", {"digits": standing}).save(queue.report_path)
 
 
 def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
@@ -90,7 +90,7 @@ def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: Sub
     (zoo / "job.yaml").write_text("name: digits\nmodel: {definition: digits.forward}\ndata: {training: train.csv}\n")
 
     assert elasticdl("train", "--queue", zoo / "job.yaml").exit_code == 0
-    assert queue.has("digits")
+    assert queue.has_job("digits")
 
 
 @pytest.mark.parametrize(("given", "name"), [(["--queue"], ""), (["--queue", "team"], "team")])
@@ -120,7 +120,7 @@ def test_a_wrong_job_is_not_queued(elasticdl: Run, zoo: Path, queue: SubmissionQ
     done = elasticdl(*words(zoo, "--queue", "--training_data=nowhere.csv"))
 
     assert done.exit_code == 2
-    assert queue.names() == []
+    assert queue.job_names() == []
     assert not jobs.job_directory("digits").root.exists()
 
 
@@ -129,7 +129,7 @@ def test_a_job_that_can_never_fit_is_refused_at_once(elasticdl: Run, zoo: Path, 
 
     assert done.exit_code == 2
     assert "can never run here: needs 5 workers of 1 device, the empty cluster has room for 4" in done.stderr
-    assert served.names() == []
+    assert served.job_names() == []
     assert not jobs.job_directory("digits").root.exists()
 
 
@@ -222,7 +222,7 @@ def test_stopping_a_waiting_job_takes_it_out_of_the_queue(elasticdl: Run, zoo: P
     done = elasticdl("stop", "digits")
 
     assert (done.exit_code, done.stdout) == (0, "digits: taken out of the queue\n")
-    assert queue.names() == []
+    assert queue.job_names() == []
     result = read_json(jobs.job_directory("digits").result)
     assert result is not None and result["phase"] == "stopped"
     assert json.loads(elasticdl("status", "digits", "--json").stdout)["phase"] == "stopped"

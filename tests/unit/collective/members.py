@@ -25,12 +25,12 @@ _rounds = count(1)
 def issue_identities(place: Path) -> Identities:
     """Certificates of one job, for any worker."""
     now = datetime.datetime.now(datetime.UTC)
-    authority = CertificateAuthority.make("mnist", now)
+    authority = CertificateAuthority.create("mnist", now)
     (place / "authority.pem").write_text(authority.pem)
 
     def issue(replica: str) -> TlsCredentials:
         own = place / f"{replica}.pem"
-        own.write_text(authority.issue(Role.of(replica), replica, now, life_s=3600))
+        own.write_text(authority.issue(Role.from_replica(replica), replica, now, life_s=3600))
         return TlsCredentials(place / "authority.pem", own, own, authority.job)
 
     return issue

@@ -17,7 +17,7 @@ def send_all(backlog: Backlog) -> bytes:
     sent = b""
     while (piece := backlog.next_piece()) is not None:
         sent += piece
-        backlog.sent(len(piece))
+        backlog.mark_sent(len(piece))
     return sent
 
 
@@ -36,7 +36,7 @@ def test_updates_beyond_the_bound_are_dropped_and_an_image_follows_only_after_th
     backlog = Backlog(SLACK)
     backlog.put_image([view(500, 1), view(500, 1)])
     assert backlog.next_piece() is not None
-    backlog.sent(10)
+    backlog.mark_sent(10)
     updates = [backlog.put_update([view(60, 2)]) for _ in range(3)]
 
     assert updates == [True, True, False]
@@ -55,7 +55,7 @@ def test_a_connection_as_fast_as_the_updates_never_reaches_the_bound() -> None:
         to_send = update
         while to_send and (piece := backlog.next_piece()) is not None:
             count = min(to_send, len(piece))
-            backlog.sent(count)
+            backlog.mark_sent(count)
             to_send -= count
 
 
@@ -66,8 +66,8 @@ def test_what_was_begun_is_sent_to_its_end_though_the_rest_is_dropped() -> None:
     backlog.put_update([view(4, 5), view(4, 6)])
     backlog.put_update([view(4, 7)])
     assert backlog.next_piece() is not None
-    backlog.sent(1)
-    backlog.start_over()
+    backlog.mark_sent(1)
+    backlog.restart()
 
     assert not backlog.needs_image
     assert send_all(backlog) == bytes([5, 5, 5, 6, 6, 6, 6])
@@ -126,15 +126,15 @@ def test_whatever_happens_the_bound_holds_and_the_newcomer_gets_an_unbroken_sequ
                 if backlog.put_update(pieces):
                     put(pieces, is_image=False)
         elif happening == "miss":
-            backlog.start_over()
+            backlog.restart()
         elif (piece := backlog.next_piece()) is not None:
             count = min(size, len(piece))
-            backlog.sent(count)
+            backlog.mark_sent(count)
             if count == len(piece):
                 ends = [frame for frame in under_way if frame[0].obj is piece.obj]
                 taken += [(is_image, at) for _, is_image, at in ends]
-        assert backlog.unsent_bytes <= backlog.most_bytes
-        assert backlog.most_bytes <= sum(image) + 300 + slack
+        assert backlog.unsent_bytes <= backlog.max_bytes
+        assert backlog.max_bytes <= sum(image) + 300 + slack
         assert not (backlog.needs_image and backlog.unsent_bytes)
 
     reached = None

@@ -43,7 +43,7 @@ class Ends(NamedTuple):
 def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsCredentials:
     place = tmp_path_factory.mktemp("tls")
     now = datetime.datetime.now(datetime.UTC)
-    authority = CertificateAuthority.make("job", now)
+    authority = CertificateAuthority.create("job", now)
     (place / "authority.pem").write_text(authority.pem)
     own: Path = place / "worker-0.pem"
     own.write_text(authority.issue(Role.WORKER, "worker-0", now, life_s=3600))
@@ -129,30 +129,30 @@ def test_a_newcomer_that_reads_nothing_costs_one_copy_however_many_steps_pass(en
     images, most = 0, 0
     for step in range(1, 60):
         if donation.needs_image:
-            donation.give_image(image(step))
+            donation.send_image(image(step))
             images += 1
         elif donation.is_following:
-            donation.give_update(step, {}, update(), 0)
-        most = max(most, donation.held_bytes)
+            donation.send_update(step, {}, update(), 0)
+        most = max(most, donation.unsent_bytes)
 
     assert images == 1
     assert most <= STATE_BYTES + UPDATE_BYTES + SLACK_BYTES + MIB
     assert not donation.is_following and not donation.needs_image
     donation.abort()
-    assert donation.held_bytes == 0, "what nobody wants is not kept"
+    assert donation.unsent_bytes == 0, "what nobody wants is not kept"
 
 
 def test_a_newcomer_that_was_overtaken_gets_a_fresh_image_once_the_first_is_sent(ends: Ends, donate: Donate) -> None:
     donation = donate()
-    donation.give_image(image(1))
+    donation.send_image(image(1))
     step = 1
     while donation.is_following:
         step += 1
-        donation.give_update(step, {}, update(), 0)
+        donation.send_update(step, {}, update(), 0)
     newcomer = Newcomer(ends.newcomer)
     until("all that was begun is sent", lambda: donation.needs_image)
-    donation.give_image(image(step))
-    donation.give_update(step + 1, {}, update(), 5)
+    donation.send_image(image(step))
+    donation.send_update(step + 1, {}, update(), 5)
     donation.close()
 
     assert newcomer.entered.result(PATIENCE_S) == 5
@@ -164,12 +164,12 @@ def test_a_newcomer_that_was_overtaken_gets_a_fresh_image_once_the_first_is_sent
 
 def test_sending_makes_room_so_a_newcomer_that_keeps_up_gets_one_image(ends: Ends, donate: Donate) -> None:
     donation = donate()
-    donation.give_image(image(1))
+    donation.send_image(image(1))
     newcomer = Newcomer(ends.newcomer)
     for step in range(2, 12):
-        donation.give_update(step, {}, update(), 6 if step == 11 else 0)
+        donation.send_update(step, {}, update(), 6 if step == 11 else 0)
         assert donation.is_following
-        until("it has taken as much as was made", lambda: donation.held_bytes <= STATE_BYTES)
+        until("it has taken as much as was made", lambda: donation.unsent_bytes <= STATE_BYTES)
     donation.close()
 
     assert newcomer.entered.result(PATIENCE_S) == 6
@@ -185,9 +185,9 @@ def test_one_that_never_keeps_up_is_told_so_in_the_end(ends: Ends, donate: Donat
         step += 1
         if donation.needs_image:
             newcomer.goes_on.clear()  # it is busy with the image while updates are made
-            donation.give_image(image(step))
+            donation.send_image(image(step))
         elif donation.is_following:
-            donation.give_update(step, {}, update(), 0)
+            donation.send_update(step, {}, update(), 0)
         else:
             newcomer.goes_on.set()
             time.sleep(0)
@@ -197,24 +197,24 @@ def test_one_that_never_keeps_up_is_told_so_in_the_end(ends: Ends, donate: Donat
         newcomer.entered.result(PATIENCE_S)
     newcomer.close()
     donation.wait(PATIENCE_S)
-    assert donation.has_ended and donation.held_bytes == 0
+    assert donation.has_ended and donation.unsent_bytes == 0
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_newcomer_that_takes_nothing_is_given_up_after_the_deadline(ends: Ends, donate: Donate) -> None:
     donation = donate(0.2)
-    donation.give_image(image(1))
+    donation.send_image(image(1))
 
     until("it is given up", lambda: donation.is_over and donation.has_ended)
-    assert donation.held_bytes == 0
-    donation.give_update(2, {}, update(), 0)  # the training thread may not have seen it yet
-    assert donation.held_bytes == 0
+    assert donation.unsent_bytes == 0
+    donation.send_update(2, {}, update(), 0)  # the training thread may not have seen it yet
+    assert donation.unsent_bytes == 0
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends: Ends, donate: Donate) -> None:
     donation = donate(0.5)
-    donation.give_image(image(1, 64))
+    donation.send_image(image(1, 64))
     received = frames.receive_frame(ends.newcomer, MIB)
 
     assert received.header["step"] == 1
@@ -225,7 +225,7 @@ def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends
 def test_a_slow_reader_is_not_given_up_as_long_as_it_reads(ends: Ends, donate: Donate) -> None:
     donation = donate(1.0)
     began = time.monotonic()
-    donation.give_image(image(1))
+    donation.send_image(image(1))
     left = STATE_BYTES
     while left > 0 and time.monotonic() - began < 2.5:
         left -= len(ends.newcomer.recv(32 << 10))
@@ -241,8 +241,8 @@ def test_a_donor_in_a_long_step_says_that_it_is_there(ends: Ends, donate: Donate
     time.sleep(1.5)  # several deadlines pass
 
     assert not newcomer.entered.done() and not donation.is_over
-    donation.give_image(image(1, 64))
-    donation.give_update(2, {}, update(64), 3)
+    donation.send_image(image(1, 64))
+    donation.send_update(2, {}, update(64), 3)
     assert newcomer.entered.result(PATIENCE_S) == 3
     newcomer.close()
 

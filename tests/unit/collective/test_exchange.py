@@ -48,14 +48,14 @@ class Member:
         self.share = split[group.rank]
 
     def compute(self) -> None:
-        self.exchange.start()
+        self.exchange.start_step()
         for rank in range(self.share.first, self.share.stop):
             x = torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(rank))
             self.gradients.backward(self.model(x).pow(2).mean(), rank, 0.5)
 
     def step(self) -> torch.Tensor:
         self.compute()
-        tail = self.gradients.tail(self.gradients.sums()[0])
+        tail = self.gradients.tail(self.gradients.node_sums()[0])
         tail[self.group.rank] = self.group.rank + 1
         return self.exchange.reduce()[: self.gradients.length].clone()
 

@@ -54,7 +54,7 @@ def tree_sum(leaves: list[Any], start: int, size: int) -> Any:
 
 
 def compute(gradients: GradientBuffers, model: Model, share: RankRange, skipped: frozenset[int] = frozenset()) -> None:
-    gradients.start(share)
+    gradients.start_update(share)
     for rank in range(share.first, share.stop):
         if rank in skipped:
             gradients.skip(rank)
@@ -70,9 +70,9 @@ def finished(tree: ReductionTree, counts: list[int], skipped: frozenset[int], dt
         gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
         compute(gradients, model, share, skipped)
         assert gradients.dtype == dtype
-        rows += [buffer.clone() for buffer in gradients.sums()]
-        nodes += gradients.nodes(share)
-    for into, row in tree.finish(nodes):
+        rows += [buffer.clone() for buffer in gradients.node_sums()]
+        nodes += gradients.share_nodes(share)
+    for into, row in tree.plan_additions(nodes):
         rows[into] += rows[row]
     return rows[0]
 
@@ -127,7 +127,7 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
         model = Model()
         gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
         told: list[int] = []
-        gradients.start(share, told.append)
+        gradients.start_update(share, told.append)
         for rank in range(share.first, share.stop):
             if rank in skipped:
                 gradients.skip(rank, is_last=passes == 1)
@@ -136,10 +136,10 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
             for one in range(1, passes):
                 assert told == [], "nothing is final before the last pass"
                 gradients.backward(model.loss(rank + one), rank, 0.5, is_first=False, is_last=one == passes - 1)
-        assert sorted(told) == ([0, 1, 2] if len(gradients.sums()) == 1 else [])
-        rows += [buffer.clone() for buffer in gradients.sums()]
-        nodes += gradients.nodes(share)
-    for into, row in tree.finish(nodes):
+        assert sorted(told) == ([0, 1, 2] if len(gradients.node_sums()) == 1 else [])
+        rows += [buffer.clone() for buffer in gradients.node_sums()]
+        nodes += gradients.share_nodes(share)
+    for into, row in tree.plan_additions(nodes):
         rows[into] += rows[row]
 
     gradients.install(rows[0])
@@ -159,27 +159,27 @@ def test_a_step_begins_with_an_empty_tail_though_buffers_are_used_again() -> Non
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(2), TAIL, ordered=True)
     compute(gradients, model, RankRange(0, 2))
-    gradients.tail(gradients.sums()[0]).fill_(9.0)
-    first = gradients.flat(gradients.sums()[0]).clone()
+    gradients.tail(gradients.node_sums()[0]).fill_(9.0)
+    first = gradients.flat(gradients.node_sums()[0]).clone()
 
     compute(gradients, model, RankRange(0, 2))
 
-    assert gradients.tail(gradients.sums()[0]).tolist() == [0.0] * TAIL
-    assert torch.equal(gradients.flat(gradients.sums()[0]), first)
+    assert gradients.tail(gradients.node_sums()[0]).tolist() == [0.0] * TAIL
+    assert torch.equal(gradients.flat(gradients.node_sums()[0]), first)
 
 
 def test_a_broken_off_step_leaves_nothing_behind() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
     compute(gradients, model, RankRange(0, 4))
-    expected = gradients.flat(gradients.sums()[0]).clone()
-    gradients.start(RankRange(0, 4))
+    expected = gradients.flat(gradients.node_sums()[0]).clone()
+    gradients.start_update(RankRange(0, 4))
     gradients.backward(model.loss(3), 0, 5.0)
     gradients.backward(model.loss(2), 1, 5.0)
 
     compute(gradients, model, RankRange(0, 4))
 
-    assert torch.equal(gradients.flat(gradients.sums()[0]), expected)
+    assert torch.equal(gradients.flat(gradients.node_sums()[0]), expected)
 
 
 def test_no_gradient_is_kept_on_the_parameters() -> None:
@@ -194,7 +194,7 @@ def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> N
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
     told: list[int] = []
-    gradients.start(RankRange(0, 4), told.append)
+    gradients.start_update(RankRange(0, 4), told.append)
     for rank in range(3):
         gradients.backward(model.loss(rank), rank, 1.0)
     before = list(told)
@@ -208,36 +208,36 @@ def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
     told: list[int] = []
-    gradients.start(RankRange(0, 3), told.append)
+    gradients.start_update(RankRange(0, 3), told.append)
     for rank in range(3):
         gradients.backward(model.loss(rank), rank, 1.0)
 
     assert told == []
-    assert len(gradients.sums()) == 2
+    assert len(gradients.node_sums()) == 2
 
 
 def test_without_order_a_worker_has_one_sum() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(7), TAIL, ordered=False)
     compute(gradients, model, RankRange(1, 5))
-    gradients.install(gradients.sums()[0])
+    gradients.install(gradients.node_sums()[0])
     expected = sum(leaf(model, rank, 1 / (rank + 1))[0] for rank in range(1, 6))
 
-    assert len(gradients.sums()) == 1
+    assert len(gradients.node_sums()) == 1
     torch.testing.assert_close(model.used.grad, expected)
 
 
 def test_without_order_passes_are_added_as_they_come() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(3), TAIL, ordered=False)
-    gradients.start(RankRange(0, 2))
+    gradients.start_update(RankRange(0, 2))
     for rank in range(2):
         gradients.backward(model.loss(rank), rank, 0.5, is_last=False)
         gradients.backward(model.loss(rank + 2), rank, 0.5, is_first=False)
-    gradients.install(gradients.sums()[0])
+    gradients.install(gradients.node_sums()[0])
     expected = sum(leaf(model, rank, 0.5)[0] for rank in range(4))
 
-    assert len(gradients.sums()) == 1
+    assert len(gradients.node_sums()) == 1
     torch.testing.assert_close(model.used.grad, expected)
 
 
@@ -245,10 +245,10 @@ def test_without_order_passes_are_added_as_they_come() -> None:
 def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
     table = nn.Embedding(6, 2, sparse=True)
     gradients = GradientBuffers(table.parameters(), ReductionTree(2), TAIL, ordered=True)
-    gradients.start(RankRange(0, 2))
+    gradients.start_update(RankRange(0, 2))
     for rank in range(2):
         gradients.backward(table(torch.tensor([rank, 3])).sum(), rank, weight)
-    gradients.install(gradients.sums()[0])
+    gradients.install(gradients.node_sums()[0])
 
     assert table.weight.grad is not None
     assert table.weight.grad[:, 0].tolist() == [weight, weight, 0, 2 * weight, 0, 0]
@@ -257,16 +257,16 @@ def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
 def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere() -> None:
     models = [Model(), Model()]
     one, two = (GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True) for model in models)
-    one.start(RankRange(0, 1))
+    one.start_update(RankRange(0, 1))
     one.backward(models[0].loss(0), 0, 1.0)
-    reduced = one.sums()[0]
+    reduced = one.node_sums()[0]
     one.install(reduced, [bool(is_touched) for is_touched in one.touched])
     assert models[0].used.grad is not None and models[0].odd.grad is None
     models[0].used.grad.mul_(2.0)  # in place, as clipping does
     models[0].unused.grad = torch.full_like(models[0].unused, 3.0)  # anew, as a script may
 
     touched = one.collect(reduced)
-    buffer = two.buffer()
+    buffer = two.acquire()
     two.flat(buffer).copy_(one.flat(reduced))
     two.install(buffer, touched)
 
@@ -279,9 +279,9 @@ def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere
 def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True)
-    gradients.start(RankRange(0, 1))
+    gradients.start_update(RankRange(0, 1))
     gradients.backward(model.loss(0), 0, 1.0)
-    gradients.install(gradients.sums()[0])
+    gradients.install(gradients.node_sums()[0])
     assert model.used.grad is not None
     before = model.used.grad.clone()
 
@@ -293,7 +293,7 @@ def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
 def test_a_backward_pass_of_the_script_while_gradients_are_computed_is_an_error() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True)
-    gradients.start(RankRange(0, 1))
+    gradients.start_update(RankRange(0, 1))
 
     with pytest.raises(ElasticDLError, match=r"step.backward\(loss\)"):
         model.loss(0).backward()  # type: ignore[no-untyped-call]
@@ -304,7 +304,7 @@ def test_the_squares_of_complex_gradients_are_those_of_their_parts() -> None:
     squares = SquaredNorms()
     squares.is_on = True
     gradients = GradientBuffers([parameter], ReductionTree(1), TAIL, ordered=True, squares=squares)
-    gradients.start(RankRange(0, 1))
+    gradients.start_update(RankRange(0, 1))
 
     gradients.backward((parameter * torch.tensor([2 + 1j, 1 - 1j])).real.sum(), 0, 1.0)
 

@@ -116,11 +116,11 @@ def test_an_image_and_updates_make_the_same_state_bit_for_bit(
     donation = donations.next()
     assert donation.worker == "worker-7"
     assert donation.needs_image
-    donation.give_image(old.image())
+    donation.send_image(old.image())
     for enter in (0, 0, 5):
         gradient = old.gradient()
         old.update(gradient)
-        donation.give_update(old.step, {"records": 8}, {"gradient": gradient}, enter)
+        donation.send_update(old.step, {"records": 8}, {"gradient": gradient}, enter)
     donation.close()
 
     assert entered.result(PATIENCE_S) == 5
@@ -141,15 +141,15 @@ def test_the_donor_knows_how_far_the_newcomer_is(
     old, new = Trained(0), Trained(1)
     reception, entered = follow(door, newcomer, new)
     donation = donations.next()
-    assert not donation.is_close(0, behind=5), "it has nothing yet"
-    donation.give_image(old.image())
+    assert not donation.is_caught_up(0, behind=5), "it has nothing yet"
+    donation.send_image(old.image())
     gradient = old.gradient()
     old.update(gradient)
-    donation.give_update(old.step, {"records": 8}, {"gradient": gradient}, 9)
+    donation.send_update(old.step, {"records": 8}, {"gradient": gradient}, 9)
 
     assert entered.result(PATIENCE_S) == 9
-    until("the acknowledgement has come", lambda: donation.is_close(old.step, behind=0))
-    assert not donation.is_close(old.step + 2, behind=1)
+    until("the acknowledgement has come", lambda: donation.is_caught_up(old.step, behind=0))
+    assert not donation.is_caught_up(old.step + 2, behind=1)
     reception.close()
     donation.abort()
 
@@ -159,7 +159,7 @@ def test_a_donor_that_dies_ends_the_hand_over(
 ) -> None:
     reception, entered = follow(door, newcomer, Trained(1))
     donation = donations.next()
-    donation.give_image(Trained(0).image())
+    donation.send_image(Trained(0).image())
     donation.abort()
 
     with pytest.raises(RoundBroken, match="no state from the donor"):
@@ -190,13 +190,13 @@ def test_nobody_at_the_address_is_told(door: PeerListener) -> None:
 def test_behind_is_counted_in_updates_however_many_steps_each_takes(door: PeerListener, donations: Donations) -> None:
     reception = StateReceiver.connect(door.address, CREDENTIALS, PATIENCE_S, PATIENCE_S)
     donation = donations.next()
-    donation.give_image(Trained(0).image())
+    donation.send_image(Trained(0).image())
     for step in (16, 32):
-        donation.give_update(step, {}, {"gradient": torch.zeros(4)}, 7 if step == 32 else 0)
+        donation.send_update(step, {}, {"gradient": torch.zeros(4)}, 7 if step == 32 else 0)
     assert reception.follow(lambda image: None, lambda frame: None) == 7
-    until("the last step is acknowledged", lambda: donation.is_close(32, behind=0))
+    until("the last step is acknowledged", lambda: donation.is_caught_up(32, behind=0))
 
-    assert donation.is_close(48, behind=1)
-    assert not donation.is_close(49, behind=1)
+    assert donation.is_caught_up(48, behind=1)
+    assert not donation.is_caught_up(49, behind=1)
     reception.close()
     donation.abort()

@@ -21,9 +21,9 @@ def oracle(values: list[np.float32], start: int, size: int) -> np.float32:
 def reduced(values: list[np.float32], counts: list[int]) -> np.float32:
     """What the workers do: each its own nodes, then the finish over all of them."""
     tree = ReductionTree(len(values))
-    nodes = [node for share in split_ranks(counts) for node in tree.nodes(share)]
+    nodes = [node for share in split_ranks(counts) for node in tree.cover(share)]
     rows = [oracle(values, node.start, node.size) for node in nodes]
-    for into, row in tree.finish(nodes):
+    for into, row in tree.plan_additions(nodes):
         rows[into] = np.float32(rows[into] + rows[row])
     return rows[0]
 
@@ -48,14 +48,14 @@ def test_the_bits_do_not_depend_on_who_computes_what(case: tuple[list[np.float32
 def test_aligned_shares_have_one_node_each() -> None:
     tree = ReductionTree(8)
 
-    assert [tree.nodes(share) for share in split_ranks([4, 4])] == [[TreeNode(0, 8 // 2)], [TreeNode(4, 4)]]
+    assert [tree.cover(share) for share in split_ranks([4, 4])] == [[TreeNode(0, 8 // 2)], [TreeNode(4, 4)]]
 
 
 def test_uneven_shares_have_few_nodes() -> None:
     tree = ReductionTree(8)
 
-    assert [len(tree.nodes(share)) for share in split_ranks([3, 3, 2])] == [2, 2, 1]
+    assert [len(tree.cover(share)) for share in split_ranks([3, 3, 2])] == [2, 2, 1]
 
 
 def test_the_last_node_of_an_odd_world_grows_to_meet_its_sibling() -> None:
-    assert ReductionTree(5).nodes(RankRange(0, 5)) == [TreeNode(0, 8)]
+    assert ReductionTree(5).cover(RankRange(0, 5)) == [TreeNode(0, 8)]

@@ -48,7 +48,7 @@ def test_statistics_are_of_the_training_rows_alone(tmp_path: Path) -> None:
 
     assert (built.rows, Statistics.load(built.directory / "statistics.json").rows) == (320, 320)
     assert {"price", "city"} <= {
-        name.partition(".")[0] for name in (*built.front.layout.names, *built.front.layout.numbers)
+        name.partition(".")[0] for name in (*built.front.layout.field_names, *built.front.layout.numbers)
     }
     assert "same" not in built.front.columns
     assert Preprocessor.load(built.directory) == built.front
@@ -69,7 +69,7 @@ def test_changes_by_hand_are_kept_and_change_the_front(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv", rows=500, seed=1)
     said = Said()
 
-    assert "city.hash" in build(tmp_path, said).front.layout.names
+    assert "city.hash" in build(tmp_path, said).front.layout.field_names
     assert any("features.yaml was changed by hand and is kept" in text for text in said)
 
 
@@ -91,7 +91,7 @@ def test_treatments_of_the_config_count_more_than_proposed_ones(tmp_path: Path) 
     clicks(tmp_path / "clicks.csv")
     built = build(tmp_path, features={"price": "discretize(bounds=[5, 10])", "crosses": ["cross(price, city)"]})
 
-    assert {"price.discretize", "price*city"} <= set(built.front.layout.names)
+    assert {"price.discretize", "price*city"} <= set(built.front.layout.field_names)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_labels_of_words_are_those_of_numbers(tmp_path: Path) -> None:
     assert mapped.label_values == {"yes": 1, "no": 0}
     assert mapped.rates == plain.rates  # how often each value was clicked
     batch = pa.RecordBatch.from_pydict({"clicked": ["no", "yes", " yes"]})
-    assert mapped.labels(batch).tolist() == [0.0, 1.0, 1.0]
+    assert mapped.read_labels(batch).tolist() == [0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("value", "received"), [("maybe", "'maybe'"), (None, "nothing")])
@@ -174,7 +174,7 @@ def test_a_label_that_no_value_stands_for_is_refused(tmp_path: Path, value: str 
     front = build(tmp_path, label={"column": "clicked", "values": {"yes": 1, "no": 0}}).front
 
     with pytest.raises(DataError, match=f"expected one of 'yes', 'no', received {received}; name it in its values"):
-        front.labels(pa.RecordBatch.from_pydict({"clicked": pa.array(["no", value], pa.string())}))
+        front.read_labels(pa.RecordBatch.from_pydict({"clicked": pa.array(["no", value], pa.string())}))
 
 
 def test_a_label_of_words_without_a_mapping_is_refused_with_the_mapping(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_numbers_other_than_0_and_1_may_be_labels(tmp_path: Path) -> None:
     said_yes_or_no(tmp_path / "clicks.csv", "1", "-1")
     front = build(tmp_path, label={"column": "clicked", "values": {1: 1, -1: 0}}).front
 
-    assert front.labels(pa.RecordBatch.from_pydict({"clicked": ["1", "-1"]})).tolist() == [1.0, 0.0]
+    assert front.read_labels(pa.RecordBatch.from_pydict({"clicked": ["1", "-1"]})).tolist() == [1.0, 0.0]
 
 
 def test_truth_values_of_parquet_may_be_labels(tmp_path: Path) -> None:
@@ -208,6 +208,6 @@ def test_truth_values_of_parquet_may_be_labels(tmp_path: Path) -> None:
     built = build(tmp_path, data=str(tmp_path / "clicks.parquet"), label={"column": "clicked", "values": values})
     source = open_source(str(tmp_path / "clicks.parquet"), DataSpec())
 
-    batch = columns.read_columns(source, np.arange(3), built.front.types)
+    batch = columns.read_columns(source, np.arange(3), built.front.column_types)
 
-    assert built.front.labels(batch).tolist() == [1.0, 0.0, 0.0]
+    assert built.front.read_labels(batch).tolist() == [1.0, 0.0, 0.0]

@@ -33,6 +33,6 @@ def test_each_column_has_its_treatment_the_reason_and_its_worth() -> None:
 
     assert list(found) == ["a", "b", "c"]
     assert found["a"].reason == proposals["a"].reason and found["a"].importance == worth
-    assert (found["b"].treatments, found["b"].reason) == (("hash(bins=10)",), CHANGED_IN_FILE)
-    assert found["c"].reason == CHOSEN_IN_CONFIG and found["c"].treatments[0].startswith("drop")
-    assert found["b"].importance is None and found["b"].missing == 0.05
+    assert (found["b"].transforms, found["b"].reason) == (("hash(bins=10)",), CHANGED_IN_FILE)
+    assert found["c"].reason == CHOSEN_IN_CONFIG and found["c"].transforms[0].startswith("drop")
+    assert found["b"].importance is None and found["b"].missing_share == 0.05

@@ -44,7 +44,7 @@ def test_three_keys_are_a_job() -> None:
     ],
 )
 def test_rows_are_split_in_their_order_for_what_is_not_given(more: Any, parts: tuple[str | None, ...]) -> None:
-    assert parsed(**more).parts == parts
+    assert parsed(**more).data_splits == parts
 
 
 def test_a_model_may_have_its_parameters_with_it() -> None:

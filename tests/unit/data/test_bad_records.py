@@ -45,9 +45,9 @@ def test_bad_records_are_left_out_as_a_filter_would(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     filtered = Dataset(lines(tmp_path / "other")).filter(lambda record: record["x"] not in "14").map(pair)
 
-    found = skipping.good_batch(NUMBERS, seed=seed)
+    found = skipping.read_valid_batch(NUMBERS, seed=seed)
     seed()
-    expected = filtered.batch(NUMBERS)
+    expected = filtered.read_batch(NUMBERS)
 
     assert found is not None and expected is not None
     assert found.features.tolist() == expected.features.tolist(), "random numbers, too"
@@ -60,7 +60,7 @@ def test_a_record_is_told_once_however_often_it_is_met(tmp_path: Path) -> None:
     dataset = allowing(1, told, lines(tmp_path, 1)).map(pair)
 
     for _ in range(3):
-        assert dataset.good_batch(NUMBERS) is not None
+        assert dataset.read_valid_batch(NUMBERS) is not None
 
     assert len(told) == 1
 
@@ -68,19 +68,19 @@ def test_a_record_is_told_once_however_often_it_is_met(tmp_path: Path) -> None:
 def test_a_batch_of_bad_records_only_is_empty(tmp_path: Path) -> None:
     dataset = allowing(2, [], lines(tmp_path, 1, 4)).map(pair)
 
-    assert dataset.good_batch(np.array([1, 4])) is None
+    assert dataset.read_valid_batch(np.array([1, 4])) is None
 
 
 def test_more_than_the_limit_are_an_error_that_names_the_last(tmp_path: Path) -> None:
     dataset = allowing(1, [], lines(tmp_path, 1, 4)).map(pair)
 
     with pytest.raises(TooManyBadRecords, match=r"2 records are bad, 1 may be .*line 6: expected 2 fields"):
-        dataset.good_batch(NUMBERS)
+        dataset.read_valid_batch(NUMBERS)
 
 
 def test_without_a_limit_the_first_is_an_error_that_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(BadRecord, match=r"line 3: expected 2 fields .*\(--bad_records=N skips"):
-        Dataset(lines(tmp_path, 1)).map(pair).good_batch(NUMBERS)
+        Dataset(lines(tmp_path, 1)).map(pair).read_valid_batch(NUMBERS)
 
 
 def test_a_function_that_fails_once_costs_nothing_and_draws_the_same_numbers() -> None:
@@ -93,9 +93,9 @@ def test_a_function_that_fails_once_costs_nothing_and_draws_the_same_numbers() -
         return drawn, number
 
     source, told = as_source(list(range(6)), "numbers"), list[tuple[int, str]]()
-    found = allowing(0, told, source).map(flaky).good_batch(NUMBERS, seed=seed)
+    found = allowing(0, told, source).map(flaky).read_valid_batch(NUMBERS, seed=seed)
     seed()
-    expected = Dataset(source).map(flaky).batch(NUMBERS)
+    expected = Dataset(source).map(flaky).read_batch(NUMBERS)
 
     assert found is not None and expected is not None
     assert found.features.tolist() == expected.features.tolist()
@@ -128,7 +128,7 @@ def test_a_batch_whose_records_are_all_good_alone_is_an_error() -> None:
     dataset = allowing(9, [], as_source(list(range(6)), "numbers")).map_batches(parse)
 
     with pytest.raises(DataError, match="too many"):
-        dataset.good_batch(NUMBERS)
+        dataset.read_valid_batch(NUMBERS)
 
 
 def test_a_changed_file_is_no_bad_record(tmp_path: Path) -> None:
@@ -137,5 +137,5 @@ def test_a_changed_file_is_no_bad_record(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n")
 
     with pytest.raises(DataError, match="the file changed"):
-        dataset.good_batch(NUMBERS)
+        dataset.read_valid_batch(NUMBERS)
     assert told == []

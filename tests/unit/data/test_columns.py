@@ -95,7 +95,7 @@ def test_a_schema_makes_numbers_of_text_and_nothing_of_empty_fields(tmp_path: Pa
         assert batch.schema.field("c").type == pa.string() and batch.column("x").null_count == 1
         return batch.column("x").fill_null(-1).to_numpy(), batch.column("label").to_numpy()
 
-    batch = dataset.map_columns(parse, schema={"label": "int64", "x": pa.float32()}).batch(np.array([1, 0]))
+    batch = dataset.map_columns(parse, schema={"label": "int64", "x": pa.float32()}).read_batch(np.array([1, 0]))
 
     assert batch is not None and batch.size == 2
     assert batch.features.tolist() == [-1, 0.5] and batch.features.dtype == np.float32
@@ -123,7 +123,7 @@ def test_a_value_of_another_type_is_named_by_file_line_and_column(tmp_path: Path
 def test_records_of_python_become_columns_too() -> None:
     dataset = Dataset(as_source([{"x": n, "s": str(n)} for n in range(5)], "made-up"))
 
-    batch = dataset.map_columns(lambda b: (b["x"].to_numpy(), b["s"].to_numpy()), {"s": "float32"}).batch(
+    batch = dataset.map_columns(lambda b: (b["x"].to_numpy(), b["s"].to_numpy()), {"s": "float32"}).read_batch(
         np.array([3, 1])
     )
 
@@ -139,7 +139,7 @@ def test_columns_are_read_ahead_as_records_are(tmp_path: Path) -> None:
 
     with Prefetcher(dataset) as ahead:
         ahead.expect([("a", first), ("b", second)])
-        batches = [dataset.batch_of(ahead.take(key, at), at) for key, at in [("a", first), ("b", second)]]
+        batches = [dataset.make_batch(ahead.take(key, at), at) for key, at in [("a", first), ("b", second)]]
 
     assert [batch.features.tolist() for batch in batches if batch] == [[3, 1], [2]]
 
@@ -148,7 +148,7 @@ def test_what_follows_columns_gets_what_their_function_gave(tmp_path: Path) -> N
     (tmp_path / "a.csv").write_text("x\n1\n2\n")
     dataset = Dataset(open_source(str(tmp_path / "a.csv"), DataSpec()), Mode.PREDICTION)
 
-    batch = dataset.map_columns(lambda b: b["x"].to_numpy(), {"x": "int64"}).map_batches(lambda x: x * 2).batch(
+    batch = dataset.map_columns(lambda b: b["x"].to_numpy(), {"x": "int64"}).map_batches(lambda x: x * 2).read_batch(
         np.array([0, 1])
     )  # fmt: skip
 
@@ -168,6 +168,6 @@ def test_wrong_uses_are_refused_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"map\(len\) follows map_columns\(len\)"):
         dataset.map_columns(len).map(len)
     with pytest.raises(DataError, match=r"a\.csv, line 2 and 0 more records: map_columns.*the record has 'price', 'y'"):
-        dataset.map_columns(lambda b: b["z"]).batch(np.array([0]))
+        dataset.map_columns(lambda b: b["z"]).read_batch(np.array([0]))
     with pytest.raises(DataError, match="needs records with columns"):
-        Dataset(as_source([1, 2], "numbers")).map_columns(len).batch(np.array([0]))
+        Dataset(as_source([1, 2], "numbers")).map_columns(len).read_batch(np.array([0]))

@@ -26,7 +26,7 @@ def table(tmp_path: Path, mode: Mode = Mode.TRAINING) -> Dataset:
 def test_map_and_filter_run_in_their_order_on_each_record() -> None:
     dataset = dataset_of([1, 2, 3, 4]).map(lambda n: n * 10).filter(lambda n: n != 20).map(lambda n: n + 1)
 
-    assert dataset.items(np.array([3, 1, 0])) == [41, 11]
+    assert dataset.read_items(np.array([3, 1, 0])) == [41, 11]
 
 
 def test_each_method_gives_a_new_dataset() -> None:
@@ -34,12 +34,12 @@ def test_each_method_gives_a_new_dataset() -> None:
 
     plain.map(lambda n: n + 1).shuffle(100)
 
-    assert plain.items(np.array([0])) == [1]
+    assert plain.read_items(np.array([0])) == [1]
     assert not plain.is_shuffled
 
 
 def test_items_become_features_and_labels() -> None:
-    batch = dataset_of([1, 2, 3]).map(lambda n: (np.full(2, n, dtype=np.uint8), n % 2)).batch(np.array([2, 0]))
+    batch = dataset_of([1, 2, 3]).map(lambda n: (np.full(2, n, dtype=np.uint8), n % 2)).read_batch(np.array([2, 0]))
 
     assert batch is not None and batch.size == 2
     assert batch.features.tolist() == [[3, 3], [1, 1]] and batch.features.dtype == np.uint8
@@ -57,7 +57,7 @@ def test_python_floats_become_float32_and_numpy_values_keep_their_type() -> None
 
 
 def test_dicts_and_tuples_are_stacked_part_by_part() -> None:
-    batch = dataset_of([1, 2]).map(lambda n: ({"a": n, "b": (float(n), [n, n])}, n)).batch(np.array([0, 1]))
+    batch = dataset_of([1, 2]).map(lambda n: ({"a": n, "b": (float(n), [n, n])}, n)).read_batch(np.array([0, 1]))
 
     assert batch is not None
     assert batch.features["a"].tolist() == [1, 2]
@@ -68,7 +68,7 @@ def test_dicts_and_tuples_are_stacked_part_by_part() -> None:
 def test_another_stack_function_takes_the_place_of_numpys() -> None:
     dataset = Dataset(as_source([(1, 2), (3, 4)], "pairs"), stack=lambda values: ["stacked", *values])
 
-    batch = dataset.batch(np.array([0, 1]))
+    batch = dataset.read_batch(np.array([0, 1]))
 
     assert batch is not None and batch.features == ["stacked", 1, 3] and batch.labels == ["stacked", 2, 4]
 
@@ -76,15 +76,15 @@ def test_another_stack_function_takes_the_place_of_numpys() -> None:
 def test_a_batch_of_which_nothing_is_left_is_none() -> None:
     dataset = dataset_of([1, 2]).filter(lambda n: n > 5)
 
-    assert dataset.batch(np.array([0, 1])) is None
-    assert dataset.map_batches(lambda batch: (batch, batch)).batch(np.array([0])) is None
-    assert dataset_of([1]).batch(np.array([], dtype=np.int64)) is None
+    assert dataset.read_batch(np.array([0, 1])) is None
+    assert dataset.map_batches(lambda batch: (batch, batch)).read_batch(np.array([0])) is None
+    assert dataset_of([1]).read_batch(np.array([], dtype=np.int64)) is None
 
 
 def test_map_batches_gets_columns_as_arrays(tmp_path: Path) -> None:
     dataset = table(tmp_path).map_batches(lambda columns: (columns["x"].astype(np.float32), columns["y"]))
 
-    batch = dataset.batch(np.array([3, 0]))
+    batch = dataset.read_batch(np.array([3, 0]))
 
     assert batch is not None and batch.size == 2
     assert batch.features.tolist() == [4.0, 1.0]
@@ -94,7 +94,7 @@ def test_map_batches_gets_columns_as_arrays(tmp_path: Path) -> None:
 def test_map_batches_gets_a_list_where_records_are_no_dicts_and_the_result_of_the_one_before() -> None:
     dataset = dataset_of([b"a", b"bc"]).map_batches(lambda records: [len(r) for r in records])
 
-    batch = dataset.map_batches(lambda lengths: (np.array(lengths), np.zeros(2))).batch(np.array([1, 0]))
+    batch = dataset.map_batches(lambda lengths: (np.array(lengths), np.zeros(2))).read_batch(np.array([1, 0]))
 
     assert batch is not None and batch.features.tolist() == [2, 1]
 
@@ -117,8 +117,11 @@ def test_columns_keep_numbers_as_they_were_stored_and_all_else_as_objects() -> N
 def test_prediction_needs_no_labels() -> None:
     dataset = dataset_of([1, 2], Mode.PREDICTION)
 
-    single, paired = dataset.map(float).batch(np.array([1])), dataset.map(lambda n: (n, n)).batch(np.array([1]))
-    late = dataset.map_batches(lambda numbers: np.array(numbers)).batch(np.array([0, 1]))
+    single, paired = (
+        dataset.map(float).read_batch(np.array([1])),
+        dataset.map(lambda n: (n, n)).read_batch(np.array([1])),
+    )
+    late = dataset.map_batches(lambda numbers: np.array(numbers)).read_batch(np.array([0, 1]))
 
     assert single is not None and single.features.tolist() == [2.0] and single.labels is None
     assert paired is not None and paired.labels.tolist() == [2]
@@ -127,9 +130,9 @@ def test_prediction_needs_no_labels() -> None:
 
 def test_training_without_labels_is_refused() -> None:
     with pytest.raises(ModelError, match=r"expected each record to become \(features, labels\), got a int"):
-        dataset_of([1]).batch(np.array([0]))
+        dataset_of([1]).read_batch(np.array([0]))
     with pytest.raises(ModelError, match=r"expected \(features, labels\), got a ndarray"):
-        dataset_of([1]).map_batches(np.array).batch(np.array([0]))
+        dataset_of([1]).map_batches(np.array).read_batch(np.array([0]))
 
 
 def test_nothing_but_map_batches_may_follow_map_batches() -> None:
@@ -157,23 +160,23 @@ def test_a_function_that_fails_names_the_record_by_file_and_line(tmp_path: Path)
     with pytest.raises(
         DataError, match=r"a\.csv, line 4: map\(.*\) of dataset_fn failed: ValueError: could not convert"
     ):
-        dataset.batch(np.array([0, 2]))
+        dataset.read_batch(np.array([0, 2]))
 
 
 def test_a_batch_function_that_fails_names_the_first_record(tmp_path: Path) -> None:
     dataset = table(tmp_path).map_batches(lambda columns: (columns["z"], columns["y"]))
 
     with pytest.raises(DataError, match=r"a\.csv, line 3 and 1 more records: map_batches\(.* KeyError: 'z'"):
-        dataset.batch(np.array([1, 2]))
+        dataset.read_batch(np.array([1, 2]))
 
 
 def test_parts_of_different_length_are_refused() -> None:
     dataset = dataset_of([1, 2]).map_batches(lambda batch: (np.zeros((2, 3)), np.zeros(1)))
 
     with pytest.raises(DataError, match=r"different numbers of records: \{0: 2, 1: 1\}"):
-        dataset.batch(np.array([0, 1]))
+        dataset.read_batch(np.array([0, 1]))
     with pytest.raises(DataError, match=r"one row for each record, got float"):
-        dataset_of([1]).map_batches(lambda batch: (1.0, batch)).batch(np.array([0]))
+        dataset_of([1]).map_batches(lambda batch: (1.0, batch)).read_batch(np.array([0]))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +191,7 @@ def test_parts_of_different_length_are_refused() -> None:
 )
 def test_items_that_do_not_fit_together_are_refused(items: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        dataset_of(items).batch(np.arange(len(items)))
+        dataset_of(items).read_batch(np.arange(len(items)))
 
 
 def test_metadata_tells_columns_records_and_name(tmp_path: Path) -> None:

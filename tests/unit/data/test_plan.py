@@ -32,7 +32,7 @@ def plans(draw: st.DrawFn) -> TrainingPlan:
 @given(plans())
 def test_the_slices_of_the_logical_ranks_are_the_batch(plan: TrainingPlan) -> None:
     for step in range(plan.total_steps):
-        slices = plan.ranks(step, 0, plan.logical_ranks)
+        slices = plan.rank_slices(step, 0, plan.logical_ranks)
 
         assert np.concatenate(slices).tolist() == plan.batch(step).tolist()
         sizes = [len(part) for part in slices]
@@ -60,7 +60,7 @@ def test_the_records_trained_are_counted_as_they_are_planned(plan: TrainingPlan)
     trained = 0
     for step in range(plan.total_steps):
         assert plan.records_until(step) == trained
-        assert plan.batch_records(step) == len(plan.batch(step))
+        assert plan.batch_size(step) == len(plan.batch(step))
         trained += len(plan.batch(step))
 
     assert plan.total_records == trained
@@ -69,9 +69,9 @@ def test_the_records_trained_are_counted_as_they_are_planned(plan: TrainingPlan)
 @settings(deadline=None, max_examples=25)
 @given(plans())
 def test_a_slice_does_not_depend_on_what_was_asked_before(plan: TrainingPlan) -> None:
-    in_order = [plan.slice_of(step, plan.logical_ranks - 1).tolist() for step in range(plan.total_steps)]
+    in_order = [plan.rank_slice(step, plan.logical_ranks - 1).tolist() for step in range(plan.total_steps)]
 
-    backwards = [plan.slice_of(step, plan.logical_ranks - 1).tolist() for step in reversed(range(plan.total_steps))]
+    backwards = [plan.rank_slice(step, plan.logical_ranks - 1).tolist() for step in reversed(range(plan.total_steps))]
 
     assert in_order == backwards[::-1]
 
@@ -86,8 +86,8 @@ def test_every_batch_of_a_drop_last_plan_is_whole() -> None:
 def test_a_short_last_batch_gives_its_records_to_the_first_ranks() -> None:
     plan = TrainingPlan(records=12, global_batch=10, logical_ranks=4)
 
-    assert [len(part) for part in plan.ranks(0, 0, 4)] == [3, 3, 2, 2]
-    assert [len(part) for part in plan.ranks(1, 0, 4)] == [1, 1, 0, 0]
+    assert [len(part) for part in plan.rank_slices(0, 0, 4)] == [3, 3, 2, 2]
+    assert [len(part) for part in plan.rank_slices(1, 0, 4)] == [1, 1, 0, 0]
 
 
 def test_max_steps_ends_the_plan_early_and_never_late() -> None:
@@ -108,7 +108,7 @@ def test_steps_and_ranks_outside_the_plan_are_refused() -> None:
     with pytest.raises(IndexError, match="step 2 of a plan of 2 steps"):
         plan.batch(2)
     with pytest.raises(IndexError, match="of 2"):
-        plan.slice_of(0, 2)
+        plan.rank_slice(0, 2)
 
 
 def test_the_plan_of_a_job_takes_window_and_shuffling_from_dataset_fn() -> None:
@@ -127,4 +127,4 @@ def test_positions_are_the_batches_one_after_the_other(plan: TrainingPlan, data:
     stop = data.draw(st.integers(start, plan.total_records))
 
     assert len(everything) == plan.total_records
-    assert plan.positions(start, stop).tolist() == everything[start:stop]
+    assert plan.records_at(start, stop).tolist() == everything[start:stop]

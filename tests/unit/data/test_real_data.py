@@ -70,7 +70,7 @@ def test_adult_becomes_batches_of_numbers(tmp_path: Path) -> None:
         )
     )
 
-    batch = dataset.batch(np.arange(100))
+    batch = dataset.read_batch(np.arange(100))
 
     assert batch is not None and batch.size == 100
     assert batch.features[0].tolist() == [39.0, 40.0]

@@ -49,7 +49,7 @@ def test_records_of_several_files_are_read_together_in_the_order_asked_for(tmp_p
     source = open_source(str(tmp_path), DataSpec(), tmp_path / "index")
 
     assert [record["x"] for record in source.read(np.array([4, 0, 3, 1, 4]))] == ["4", "0", "3", "1", "4"]
-    assert source.place(3).endswith("c.csv, line 3")
+    assert source.locate(3).endswith("c.csv, line 3")
     assert source.can_read_ahead
     assert source.columns == ("x",)
 

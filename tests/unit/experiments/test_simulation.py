@@ -21,7 +21,7 @@ def test_elastic_jobs_do_not_wait_and_end_before_those_of_the_original(policy: s
 
     assert course.runs["second"].waited_s == 0
     assert course.end_s < simulation.CLAIMED_ELASTIC_END_S
-    assert course.utilisation > gang.utilisation + 0.1
+    assert course.utilization > gang.utilization + 0.1
 
 
 def test_the_work_of_both_jobs_is_all_done() -> None:
@@ -39,10 +39,10 @@ def test_training_fills_what_the_service_leaves_and_the_service_never_waits(poli
     course = simulation.simulate_mixed(policy)
     service = [run for name, run in course.runs.items() if name.startswith(simulation.SERVICE)]
 
-    assert course.utilisation > simulation.CLAIMED_UTILIZATION
+    assert course.utilization > simulation.CLAIMED_UTILIZATION
     assert len(service) > 20
     assert {run.waited_s for run in service} == {0.0}
-    assert [run.ran_after_s for run in service] == [pytest.approx(simulation.COST.start_s)] * len(service)
+    assert [run.start_delay_s for run in service] == [pytest.approx(simulation.COST.start_s)] * len(service)
 
 
 def test_the_load_of_the_service_is_what_is_wanted_at_every_moment() -> None:

@@ -58,8 +58,8 @@ OF_WHOLE_NUMBERS: list[Transform] = [
     IndexLookup(["7", "-1", "x", "007", str(-(2**63))], 3),
     IndexLookup([], 2),
     FieldIds(5),
-    DateParts(PARTS, form="%y%m%d%H"),
-    DateParts(["year", "second"], form="%Y%m%d%H%M%S"),
+    DateParts(PARTS, format="%y%m%d%H"),
+    DateParts(["year", "second"], format="%Y%m%d%H%M%S"),
 ]
 OF_TEXT: list[Transform] = [
     Hashing(7),

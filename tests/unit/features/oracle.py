@@ -32,7 +32,7 @@ def expected(values: Sequence[str | None], question: AnalysisOptions) -> ColumnS
         [piece for value in present for piece in value.split(question.separator) if piece] if is_sequence else present
     )
     counted = sorted(Counter(words).items(), key=lambda word: (-word[1], word[0]))
-    kept = [(value, count) for value, count in counted if count >= question.least_count]
+    kept = [(value, count) for value, count in counted if count >= question.min_count]
     is_whole = kind is ColumnKind.NUMBER and bool(np.all(points == np.floor(points)))
     if kind is ColumnKind.NUMBER and not is_whole and len(counted) > 1000:
         kept = []
@@ -47,11 +47,11 @@ def expected(values: Sequence[str | None], question: AnalysisOptions) -> ColumnS
         maximum=float(points.max()) if len(points) else None,
         mean=float(points.mean()) if len(points) else None,
         deviation=float(points.std()) if len(points) else None,
-        quantiles=_quantiles(points, question.steps),
-        values=tuple(value for value, _ in kept[: question.most_values]),
-        counts=tuple(count for _, count in kept[: question.most_values]),
-        least_count=question.least_count,
-        is_cut=len(kept) > question.most_values,
+        quantiles=_quantiles(points, question.quantile_steps),
+        values=tuple(value for value, _ in kept[: question.max_values]),
+        counts=tuple(count for _, count in kept[: question.max_values]),
+        least_count=question.min_count,
+        is_cut=len(kept) > question.max_values,
         separator=question.separator if is_sequence else "",
         longest=max(value.count(question.separator) + 1 for value in present) if is_sequence else None,
         odd=odd.total() if is_mixed else 0,

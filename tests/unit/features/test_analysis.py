@@ -20,7 +20,7 @@ from elasticdl.features.sql.interface import AnalysisOptions
 from elasticdl.features.statistics import ColumnKind, Statistics
 
 CLICKS = "label,price,city\n0,1.5,Rome\n1,2.5,Oslo\n0,,Rome\n1,4,\n"
-EVERY = AnalysisOptions(least_count=1)
+EVERY = AnalysisOptions(min_count=1)
 
 
 def put(directory: Path, text: str, name: str = "clicks.csv") -> str:
@@ -33,7 +33,7 @@ def of(uri: str, label: str | None = "label", **options: object) -> Statistics:
 
 
 def is_right(found: Statistics) -> bool:
-    price, city = found.of("price"), found.of("city")
+    price, city = found.column("price"), found.column("city")
     return (
         (found.rows, price.kind, price.missing, price.minimum, price.maximum) == (4, ColumnKind.NUMBER, 1, 1.5, 4.0)
         and (city.kind, city.missing, city.values, city.counts) == (ColumnKind.TEXT, 1, ("Rome", "Oslo"), (2, 1))
@@ -59,7 +59,7 @@ def test_a_folder_with_partitions_gives_a_column_for_each(tmp_path: Path) -> Non
     found = of(str(tmp_path))
 
     assert found.rows == 8
-    assert (found.of("day").kind, found.of("day").distinct) == (ColumnKind.DATE, 2)
+    assert (found.column("day").kind, found.column("day").distinct) == (ColumnKind.DATE, 2)
 
 
 def test_partitions_of_streamed_files_are_columns_too(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_partitions_of_streamed_files_are_columns_too(tmp_path: Path) -> None:
         (tmp_path / f"day={day}").mkdir()
         (tmp_path / f"day={day}" / "part.csv.xz").write_bytes(lzma.compress(CLICKS.encode()))
 
-    assert of(str(tmp_path)).of("day").values == ("a", "b")
+    assert of(str(tmp_path)).column("day").values == ("a", "b")
 
 
 def test_parquet_and_a_duckdb_table_give_the_same(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_names_that_differ_in_case_and_names_with_quotes_are_kept_apart(tmp_path
     found = of(put(tmp_path, 'label,a,A,"x""; DROP TABLE staged; --"\n0,1,2,3\n1,1,2,3\n'))
 
     assert list(found.columns) == ["label", "a", "A", 'x"; DROP TABLE staged; --']
-    assert (found.of("a").mean, found.of("A").mean) == (1.0, 2.0)
+    assert (found.column("a").mean, found.column("A").mean) == (1.0, 2.0)
 
 
 def test_parquet_names_that_differ_in_case_are_refused(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_parquet_names_that_differ_in_case_are_refused(tmp_path: Path) -> None:
 
 def test_mixed_values_are_counted_shown_and_make_the_column_text(tmp_path: Path) -> None:
     rows = "\n".join(f"{n % 2},{n}" for n in range(10))
-    column = of(put(tmp_path, f"label,price\n{rows}\n0,n/a\n1,n/a\n")).of("price")
+    column = of(put(tmp_path, f"label,price\n{rows}\n0,n/a\n1,n/a\n")).column("price")
 
     assert (column.kind, column.odd, column.odd_examples) == (ColumnKind.TEXT, 2, ("n/a",))
     assert column.mean is None
@@ -126,16 +126,16 @@ def test_mixed_values_are_counted_shown_and_make_the_column_text(tmp_path: Path)
 def test_empty_and_constant_columns_are_analyzed(tmp_path: Path) -> None:
     found = of(put(tmp_path, "label,none,one\n0,,x\n1,,x\n"))
 
-    assert (found.of("none").missing, found.of("none").distinct) == (2, 0)
-    assert (found.of("one").missing, found.of("one").distinct) == (0, 1)
+    assert (found.column("none").missing, found.column("none").distinct) == (2, 0)
+    assert (found.column("one").missing, found.column("one").distinct) == (0, 1)
 
 
 def test_a_vocabulary_is_cut_at_the_most_values(tmp_path: Path) -> None:
     rows = "\n".join(f"{n % 2},v{n % 50:02}" for n in range(200))
 
-    column = analyze(AnalysisSource(put(tmp_path, f"label,c\n{rows}\n")), AnalysisOptions(most_values=5), "label").of(
-        "c"
-    )
+    column = analyze(
+        AnalysisSource(put(tmp_path, f"label,c\n{rows}\n")), AnalysisOptions(max_values=5), "label"
+    ).column("c")
 
     assert column.values == ("v00", "v01", "v02", "v03", "v04")
     assert column.is_cut
@@ -145,9 +145,9 @@ def test_a_vocabulary_is_cut_at_the_most_values(tmp_path: Path) -> None:
 def test_the_first_rows_only(tmp_path: Path) -> None:
     rows = "\n".join(f"{n % 2},{n}" for n in range(500))
 
-    found = analyze(AnalysisSource(put(tmp_path, f"label,x\n{rows}\n")), AnalysisOptions(most_rows=100), "label")
+    found = analyze(AnalysisSource(put(tmp_path, f"label,x\n{rows}\n")), AnalysisOptions(max_rows=100), "label")
 
-    assert (found.rows, found.of("x").distinct) == (100, 100)
+    assert (found.rows, found.column("x").distinct) == (100, 100)
 
 
 def test_nothing_temporary_is_left(tmp_path: Path) -> None:

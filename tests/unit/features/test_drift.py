@@ -98,7 +98,7 @@ def test_columns_that_came_and_went_are_found() -> None:
 
     found = drift.find_drift(data(100, "y", x=some, y=some), data(100, z=some))
 
-    assert [(finding.column, finding.is_grave) for finding in found] == [("x", True), ("y", False), ("z", False)]
+    assert [(finding.column, finding.is_severe) for finding in found] == [("x", True), ("y", False), ("z", False)]
 
 
 def test_another_rate_of_the_label_is_found() -> None:

@@ -17,7 +17,7 @@ from tests.unit.features import oracle, tables
 @settings(max_examples=15)
 @given(tables.columns())
 def test_duckdb_agrees_with_numpy(columns: list[list[str | None]]) -> None:
-    question = AnalysisOptions(least_count=1, steps=20, most_values=5)
+    question = AnalysisOptions(min_count=1, quantile_steps=20, max_values=5)
     names = tables.NAMES[: len(columns)]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "clicks.parquet"
@@ -28,4 +28,4 @@ def test_duckdb_agrees_with_numpy(columns: list[list[str | None]]) -> None:
     assert list(found.columns) == names
     assert found.rows == len(columns[0])
     for name, values in zip(names, columns, strict=True):
-        oracle.close(found.of(name), oracle.expected(values, question))
+        oracle.close(found.column(name), oracle.expected(values, question))

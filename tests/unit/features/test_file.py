@@ -38,7 +38,7 @@ def test_a_file_is_read_in_the_order_of_its_columns() -> None:
     assert list(found.columns) == ["I1", "I2", "C1", "C2"]
     assert found.columns["I1"] == (NormalizerSpec(log=True), DiscretizationSpec(quantiles=20))
     assert found.crosses == (CrossSpec(columns=("C1", "C2")),)
-    assert found.used == ("I1", "I2", "C1", "C2")  # C2 is dropped by itself, but crossed
+    assert found.used_columns == ("I1", "I2", "C1", "C2")  # C2 is dropped by itself, but crossed
 
 
 def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> None:
@@ -52,7 +52,7 @@ def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> N
         "C1": (HashingSpec(bins=9),),
         "C2": (IndexLookupSpec(),),
     }
-    assert changed.used == ("C1", "C2")
+    assert changed.used_columns == ("C1", "C2")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_maxcompute_is_asked_in_its_own_words() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_the_summary_reads_the_counts_and_no_table(dialect: Dialect) -> None:
-    text = queries.summary_query("counts", [TableColumn(EVIL)], AnalysisOptions(least_count=7, most_values=9), dialect)
+    text = queries.summary_query("counts", [TableColumn(EVIL)], AnalysisOptions(min_count=7, max_values=9), dialect)
 
     assert "n >= 7" in text
     assert "place <= 9" in text
@@ -86,6 +86,6 @@ def test_a_sample_is_taken_by_the_database(dialect: Dialect, words: str) -> None
 
 def test_the_first_rows_are_chosen_before_anything_is_counted() -> None:
     assert (
-        queries.sampled_relation("t", AnalysisOptions(most_rows=5), DuckDbDialect())
+        queries.sampled_relation("t", AnalysisOptions(max_rows=5), DuckDbDialect())
         == "(SELECT * FROM t LIMIT 5) first_rows"
     )

@@ -15,7 +15,7 @@ from elasticdl.errors import DataError
 from elasticdl.features.analysis import AnalysisSource, analyze
 from elasticdl.features.sql.interface import AnalysisOptions
 
-EVERY = AnalysisOptions(least_count=1)
+EVERY = AnalysisOptions(min_count=1)
 SECRET = "the-key-of-somebody"
 # Text that would be SQL if it were pasted anywhere.
 HOSTILE = (
@@ -91,7 +91,7 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
     found = analyze(AnalysisSource(made(tmp_path, kind, word)), EVERY)
 
     assert word in found.columns
-    assert list(found.of(word).values) == [word]
+    assert list(found.column(word).values) == [word]
     assert not written.exists()
 
 
@@ -104,7 +104,7 @@ def test_any_text_may_be_a_name_and_a_value(letters: str, tmp_path_factory: pyte
 
     found = analyze(AnalysisSource(made(directory, "parquet", word)), EVERY)
 
-    assert list(found.of(word).values) == [word]
+    assert list(found.column(word).values) == [word]
 
 
 def test_a_path_with_quotes_and_brackets_is_one_file(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def check(transformation: Transform, column: Column) -> None:
     same(transformation(ragged).flat_values, transformation(column.ragged).values)
     if not isinstance(transformation, DateParts):
         sparse = column.sparse
-        found = transformation(tf.SparseTensor(sparse.places, tensor(sparse.values), sparse.shape))
+        found = transformation(tf.SparseTensor(sparse.indices, tensor(sparse.values), sparse.shape))
         same(found.values, transformation(sparse).values)
     same(traced(transformation, tensor(column.square).dtype)(tensor(column.square)), transformation(column.square))
 
@@ -213,7 +213,7 @@ def test_concatenation(column: Column) -> None:
     same(found.values, expected.values)
     same(found.row_splits, expected.splits)
     sparse = column.sparse
-    found = joined([tf.SparseTensor(sparse.places, tensor(sparse.values), sparse.shape)] * 2)
+    found = joined([tf.SparseTensor(sparse.indices, tensor(sparse.values), sparse.shape)] * 2)
     expected = joined([sparse] * 2)
     same(found.values, expected.values)
     same(found.indices, expected.places)

@@ -28,7 +28,7 @@ OWN = EVERYTHING.replace("like=t", "bins=50")
 def compiled(text: str) -> Any:
     """In a graph, as it is exported."""
     layer = PreprocessorLayer(front(text))
-    return tf.function(layer, input_signature=[layer.specs], autograph=False)
+    return tf.function(layer, input_signature=[layer.input_specs], autograph=False)
 
 
 def flushed(number: float) -> float:

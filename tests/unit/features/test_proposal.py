@@ -33,7 +33,7 @@ def number(quantiles: tuple[float, ...], **known: Any) -> ColumnStatistics:
 def proposed(found: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> proposal.Proposal:
     statistics = Statistics(source="clicks", rows=ROWS, label="label", sampled=sampled, columns={name: found})
     made = proposal.propose_transforms(statistics)[name]
-    return proposal.Proposal(tuple(text for text in made.treatments if text != "clicked()"), made.reason)
+    return proposal.Proposal(tuple(text for text in made.transforms if text != "clicked()"), made.reason)
 
 
 WORDS = {"values": ("a", "b"), "counts": (60_000, 30_000)}
@@ -67,26 +67,26 @@ WORDS = {"values": ("a", "b"), "counts": (60_000, 30_000)}
 def test_each_column_gets_what_suits_it(found: ColumnStatistics, treatments: tuple[str, ...], words: str) -> None:
     made = proposed(found)
 
-    assert made.treatments == treatments
+    assert made.transforms == treatments
     with pytest.raises(AssertionError, match=words):
         raise AssertionError(made.reason)
 
 
 def test_a_sample_does_not_show_that_every_row_has_its_own_value() -> None:
-    assert proposed(column(distinct=ROWS), sampled=0.1).treatments == ("hash(bins=262144)",)
+    assert proposed(column(distinct=ROWS), sampled=0.1).transforms == ("hash(bins=262144)",)
 
 
 def test_a_name_can_tell_an_id() -> None:
     counts = number(tuple(float(n) for n in range(201)), distinct=201, is_whole=True, **WORDS)
 
-    assert proposed(counts, "shop_id").treatments == ("lookup(min_count=10)",)
-    assert proposed(counts, "visits").treatments == ("normalize()", "discretize(quantiles=20)")
+    assert proposed(counts, "shop_id").transforms == ("lookup(min_count=10)",)
+    assert proposed(counts, "visits").transforms == ("normalize()", "discretize(quantiles=20)")
 
 
 def test_where_values_are_ids_their_clicks_are_told_too_if_there_are_enough_rows() -> None:
     def treatments(rows: int, label: str | None) -> tuple[str, ...]:
         found = Statistics(source="x", rows=rows, label=label, columns={"c": column(**WORDS)})
-        return proposal.propose_transforms(found)["c"].treatments
+        return proposal.propose_transforms(found)["c"].transforms
 
     assert treatments(ROWS, "label")[1:] == ("clicked()",)
     assert treatments(ROWS, None)[1:] == treatments(1000, "label")[1:] == ()
@@ -96,7 +96,7 @@ def test_things_of_a_list_that_are_values_of_another_column_share_its_ids() -> N
     def treatment(*values: str) -> str:
         seen = column(separator="|", longest=5, distinct=2, values=values, counts=(9, 9))
         found = Statistics(source="x", rows=ROWS, columns={"seen": seen, "the thing": column(**WORDS)})
-        return proposal.propose_transforms(found)["seen"].treatments[0]
+        return proposal.propose_transforms(found)["seen"].transforms[0]
 
     assert treatment("b", "a") == 'sequence(sep="|", longest=5, like="the thing")'
     assert treatment("b", "z") == 'sequence(sep="|", longest=5, bins=16)'

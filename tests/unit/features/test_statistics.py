@@ -28,7 +28,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_a_column_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(DataError, match="no statistics of column 'I2'; there are those of I1, C1"):
-        FOUND.of("I2")
+        FOUND.column("I2")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def check(transformation: Transform, column: Column) -> None:
     nested = torch.nested.nested_tensor_from_jagged(tensor(column.flat), tensor(column.splits))
     same(transformation(nested).values(), pair.values)
     sparse = column.sparse
-    coo = torch.sparse_coo_tensor(tensor(sparse.places.T), tensor(sparse.values), sparse.shape, check_invariants=True)
+    coo = torch.sparse_coo_tensor(tensor(sparse.indices.T), tensor(sparse.values), sparse.shape, check_invariants=True)
     same(transformation(coo).coalesce().values(), transformation(sparse).values)
     module = modules.MODULES[type(transformation)].of(transformation)
     same(module(column.square), transformation(column.square))

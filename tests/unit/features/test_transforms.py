@@ -181,11 +181,11 @@ def test_the_parts_of_dates(dates: Any) -> None:
 
 
 def test_dates_of_another_form() -> None:
-    parts = DateParts(["year", "hour"], form="%y%m%d%H")
+    parts = DateParts(["year", "hour"], format="%y%m%d%H")
 
     assert parts(["14102123", "", "70010100"]).tolist() == [[2014, 23], [-1, -1], [1970, 0]]
     assert parts([14102123, 1010203, 14132100, -1]).tolist() == [[2014, 23], [2001, 3], [-1, -1], [-1, -1]]
-    assert DateParts("day", form="%d/%m/%Y")(["31/12/1999"]).tolist() == [[31]]
+    assert DateParts("day", format="%d/%m/%Y")(["31/12/1999"]).tolist() == [[31]]
 
 
 def test_splitting_and_cutting() -> None:
@@ -194,7 +194,7 @@ def test_splitting_and_cutting() -> None:
     assert ToRagged()([[1.5, -1.0]]).to_list() == [[1.5, -1.0]]
     assert Sequence("|", 2)(["a|b|c", ""]).to_list() == [["b", "c"], []]
     assert Sequence("|", 2, keep="first")(["a|b|c", ""]).to_list() == [["a", "b"], []]
-    assert Ragged(np.array([], np.int64), np.array([0, 0])).padded(2).tolist() == [[-1, -1]]
+    assert Ragged(np.array([], np.int64), np.array([0, 0])).to_padded(2).tolist() == [[-1, -1]]
 
 
 def test_dense_columns_to_sparse_ones() -> None:
@@ -239,8 +239,8 @@ def test_concatenation_of_all_kinds() -> None:
         (lambda: Sequence("", 1), "a separator of one character"),
         (lambda: Sequence(",", 1, keep="middle"), "first or last"),
         (lambda: DateParts(["age"]), "expected parts of year"),
-        (lambda: DateParts("day", form="%d %B"), "expected directives of"),
-        (lambda: DateParts("day", form="%d"), "one year, %m and %d"),
+        (lambda: DateParts("day", format="%d %B"), "expected directives of"),
+        (lambda: DateParts("day", format="%d"), "one year, %m and %d"),
         (lambda: Clip(2, 1), "minimum <= maximum"),
         (lambda: FieldIds(1 << 15), "a field from 0 to 32767"),
     ],

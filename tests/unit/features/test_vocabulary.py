@@ -20,9 +20,9 @@ SLICES = st.slices(10)
 
 @given(st.lists(st.text(max_size=4), max_size=10), PLACES, SLICES)
 def test_values_are_like_a_tuple(texts: list[str], place: int, part: slice) -> None:
-    values, same = PackedStrings.of(texts), tuple(texts)
+    values, same = PackedStrings.from_strings(texts), tuple(texts)
 
-    assert values == same and same == values and values == PackedStrings.of(texts)
+    assert values == same and same == values and values == PackedStrings.from_strings(texts)
     assert (len(values), hash(values), list(values), values[part]) == (len(same), hash(same), texts, same[part])
     if -len(same) <= place < len(same):
         assert values[place] == same[place]
@@ -45,8 +45,8 @@ def test_counts_are_like_a_tuple(numbers: list[int], place: int, part: slice) ->
 
 
 def test_other_values_are_not_equal() -> None:
-    assert PackedStrings.of(["ab", "c"]) != PackedStrings.of(["a", "bc"])
-    assert PackedStrings.of(["a"]) != ["a"]
+    assert PackedStrings.from_strings(["ab", "c"]) != PackedStrings.from_strings(["a", "bc"])
+    assert PackedStrings.from_strings(["a"]) != ["a"]
     assert PackedCounts(np.array([1])) != PackedCounts(np.array([2]))
 
 
@@ -56,7 +56,7 @@ def statistics(values: object, counts: object) -> Statistics:
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
-    compact = statistics(PackedStrings.of(["é", '"']), PackedCounts(np.array([2, 1])))
+    compact = statistics(PackedStrings.from_strings(["é", '"']), PackedCounts(np.array([2, 1])))
     plain = statistics(["é", '"'], [2, 1])
 
     compact.save(tmp_path / "statistics.json")

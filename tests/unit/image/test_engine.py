@@ -22,13 +22,13 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_each_engine_is_told_in_its_own_words(name: str) -> None:
-    command = ContainerEngine(name).build(
+    command = ContainerEngine(name).build_command(
         "m:1", dockerfile=Path("d/Dockerfile"), context=Path("zoo"), arguments={"A": "x y"}, passed=["--network=host"]
     )
 
     assert " ".join(command) == COMMANDS[name]
     assert "A=x y" in command, "one argument, whatever is in it"
-    assert ContainerEngine(name).push("r.io/m:1", ["--quiet"]) == [name, "push", "--quiet", "r.io/m:1"]
+    assert ContainerEngine(name).push_command("r.io/m:1", ["--quiet"]) == [name, "push", "--quiet", "r.io/m:1"]
 
 
 def test_docker_comes_first_then_podman_then_buildah(engine_script: MakeEngine) -> None:

@@ -31,7 +31,7 @@ def resumed_job(result: dict[str, Any] | None = RESULT) -> JobDirectory:
     directory.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
     if result is not None:
         directory.result.write_text(json.dumps(result))
-    directory.create_again(spec)
+    directory.create_next_run(spec)
     return directory
 
 
@@ -63,7 +63,7 @@ def test_what_the_new_run_measures_itself_counts_more() -> None:
 def test_a_run_that_was_killed_tells_its_last_checkpoint() -> None:
     earlier = history.read_earlier_run(resumed_job({"phase": "stopped", "exit_code": 130}))
 
-    assert earlier is not None and earlier.sentence() == "from step 1,000"
+    assert earlier is not None and earlier.describe() == "from step 1,000"
     assert history.add_earlier_run(pb.JobStatus(phase="pending"), earlier).step == 1000
 
 

@@ -41,14 +41,14 @@ def status(round_: int, *workers: tuple[str, str, int]) -> pb.JobStatus:
 
 
 def printed(prints: FirstWorkerOutput, now: float = NOW) -> list[str]:
-    lines: Iterator[str] = prints.lines(now)
+    lines: Iterator[str] = prints.read_new_lines(now)
     return list(lines)
 
 
 def test_nothing_is_printed_before_there_is_a_worker(tmp_path: Path) -> None:
     prints = FirstWorkerOutput(Logs(tmp_path).open)
-    prints.follow(status(0), NOW)
-    prints.follow(status(0, ("worker-0", "launching", -1)), NOW)
+    prints.update_first_worker(status(0), NOW)
+    prints.update_first_worker(status(0, ("worker-0", "launching", -1)), NOW)
 
     assert printed(prints) == []
 
@@ -56,7 +56,7 @@ def test_nothing_is_printed_before_there_is_a_worker(tmp_path: Path) -> None:
 def test_prints_are_the_lines_that_are_not_of_our_log_and_errors(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
-    prints.follow(status(0, ("worker-0", "starting", -1)), NOW)
+    prints.update_first_worker(status(0, ("worker-0", "starting", -1)), NOW)
     logs.write("worker-0", "loading", own("worker-0", "round 1: rank 0 of 2"), "epoch 1", "10%\r50%\r100%")
     logs.write("worker-0", own("worker-0", "Traceback (most recent call last):", "ERROR"), "  line 3")
 
@@ -71,7 +71,7 @@ def test_prints_are_the_lines_that_are_not_of_our_log_and_errors(tmp_path: Path)
 def test_only_rank_0_is_shown(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
-    prints.follow(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
+    prints.update_first_worker(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
     logs.write("worker-0", "mine")
     logs.write("worker-1", "not shown")
 
@@ -81,14 +81,14 @@ def test_only_rank_0_is_shown(tmp_path: Path) -> None:
 def test_a_replacement_of_the_first_worker_is_shown_from_its_round_on(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
-    prints.follow(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
+    prints.update_first_worker(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
     logs.write("worker-0", "loading", "epoch 1")
     logs.write("worker-1", "loading", own("worker-1", "round 1: rank 1 of 2"), "epoch 1")
     assert printed(prints) == ["loading", "epoch 1"]
     logs.write("worker-0", "epoch 2")
     logs.write("worker-1", "epoch 2", own("worker-1", "round 2: rank 0 of 1"), "epoch 3")
 
-    last_lines = prints.follow(status(2, ("worker-0", "lost", -1), ("worker-1", "member", 0)), NOW)
+    last_lines = prints.update_first_worker(status(2, ("worker-0", "lost", -1), ("worker-1", "member", 0)), NOW)
 
     assert last_lines == ["epoch 2"]
     assert printed(prints) == ["epoch 3"]
@@ -97,9 +97,9 @@ def test_a_replacement_of_the_first_worker_is_shown_from_its_round_on(tmp_path: 
 def test_a_log_without_rounds_is_shown_after_a_moment(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
-    prints.follow(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
+    prints.update_first_worker(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
     logs.write("worker-1", "epoch 1")
-    prints.follow(status(2, ("worker-1", "member", 0)), NOW)
+    prints.update_first_worker(status(2, ("worker-1", "member", 0)), NOW)
     assert printed(prints) == []
 
     logs.write("worker-1", "epoch 2", "epoch 3")
@@ -110,8 +110,8 @@ def test_a_log_without_rounds_is_shown_after_a_moment(tmp_path: Path) -> None:
 def test_while_no_round_is_entered_the_first_worker_stays(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
-    prints.follow(status(0, ("worker-1", "starting", -1)), NOW)
-    prints.follow(status(0, ("worker-0", "starting", -1), ("worker-1", "starting", -1)), NOW)
+    prints.update_first_worker(status(0, ("worker-1", "starting", -1)), NOW)
+    prints.update_first_worker(status(0, ("worker-0", "starting", -1), ("worker-1", "starting", -1)), NOW)
     logs.write("worker-1", "loading")
 
     assert printed(prints) == ["loading"]
@@ -120,8 +120,8 @@ def test_while_no_round_is_entered_the_first_worker_stays(tmp_path: Path) -> Non
 def test_where_there_are_no_rounds_the_next_worker_follows_one_that_is_gone(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
-    prints.follow(status(0, ("worker-0", "member", -1), ("worker-1", "member", -1)), NOW)
-    prints.follow(status(0, ("worker-0", "lost", -1), ("worker-1", "member", -1)), NOW)
+    prints.update_first_worker(status(0, ("worker-0", "member", -1), ("worker-1", "member", -1)), NOW)
+    prints.update_first_worker(status(0, ("worker-0", "lost", -1), ("worker-1", "member", -1)), NOW)
     logs.write("worker-1", "shard 7")
 
     assert printed(prints, NOW + SKIP_S) == ["shard 7"]
@@ -130,8 +130,8 @@ def test_where_there_are_no_rounds_the_next_worker_follows_one_that_is_gone(tmp_
 def test_prints_stand_above_the_picture_of_a_terminal() -> None:
     shown = io.StringIO()
     with JobScreen.open(Console(file=shown, force_terminal=True, width=80)) as screen:
-        screen.show_printed("epoch 1: [bold]loss[/bold] 0.5")
-        screen.say("stopping")
+        screen.show_output_line("epoch 1: [bold]loss[/bold] 0.5")
+        screen.show_notice("stopping")
 
     text = shown.getvalue()
     assert text.index("epoch 1: [bold]loss[/bold] 0.5") < text.index("stopping")
@@ -140,6 +140,6 @@ def test_prints_stand_above_the_picture_of_a_terminal() -> None:
 def test_prints_are_plain_lines_elsewhere() -> None:
     shown = io.StringIO()
     with JobScreen.open(Console(file=shown, width=40)) as screen:
-        screen.show_printed("a line that is longer than the forty columns of this console")
+        screen.show_output_line("a line that is longer than the forty columns of this console")
 
     assert shown.getvalue() == "a line that is longer than the forty columns of this console\n"

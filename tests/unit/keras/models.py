@@ -43,5 +43,5 @@ def contract_of(
     (tmp_path / "net.py").write_text(source)
     spec = ModelSpec(zoo=str(tmp_path), definition="net.forward", params=params)
     found = contracts.load_keras_contract(spec, JobKind.TRAINING, placing)
-    found.dataset(MappedSource(records, "made up"), Mode.TRAINING)
+    found.make_dataset(MappedSource(records, "made up"), Mode.TRAINING)
     return found

@@ -57,20 +57,20 @@ RECORDS: list[Any] = [{"text": str(number / 8)} for number in range(24)]
 
 def test_columns_become_tensors_of_any_number_of_rows(tmp_path: Path) -> None:
     contract = contract_of(tmp_path, COLUMNS, RECORDS)
-    dataset = contract.dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING)
+    dataset = contract.make_dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING)
 
     features, labels = dataset.spec
-    batch = dataset.batch(np.array([8, 0]))
+    batch = dataset.read_batch(np.array([8, 0]))
 
     assert features["x"] == tf.TensorSpec([None, 1], tf.float32) and labels == tf.TensorSpec([None], tf.float32)
     assert batch is not None and batch.size == 2
     assert batch.features["x"].numpy().tolist() == [[1.0], [0.0]] and batch.labels.numpy().tolist() == [2.0, 0.0]
-    assert dataset.batch(np.array([], np.int64)) is None
+    assert dataset.read_batch(np.array([], np.int64)) is None
 
 
 def test_it_trains_and_is_exported_as_the_model_that_is_served(tmp_path: Path) -> None:
     contract = contract_of(tmp_path, COLUMNS, RECORDS)
-    batch = contract.dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING).batch(np.arange(24))
+    batch = contract.make_dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING).read_batch(np.arange(24))
     assert batch is not None
     model = contract.build_model()
     optimizer = contract.build_optimizer(model)

@@ -48,8 +48,8 @@ def test_an_unknown_context_is_refused_with_the_nearest_of_those_that_exist(kube
 
 
 def test_each_role_names_itself_to_the_server(kubeconfig: Path) -> None:
-    assert ApiConnection.open().agent == f"elasticdl/{__version__}"
-    assert ApiConnection.open(role="master").agent == f"elasticdl-master/{__version__}"
+    assert ApiConnection.open().user_agent == f"elasticdl/{__version__}"
+    assert ApiConnection.open(role="master").user_agent == f"elasticdl-master/{__version__}"
 
 
 def test_without_a_kubeconfig_the_error_says_where_it_looked(kubeconfig: Path) -> None:

@@ -33,7 +33,7 @@ def test_looks_that_keep_all_threads_busy_do_not_cost_the_lease() -> None:
         look = loop.run_in_executor(None, is_done.wait, 60.0)
         try:
             async with asyncio.timeout(10.0):
-                await Election(cast(Api, api), "lease", "team", "me").won()
+                await Election(cast(Api, api), "lease", "team", "me").wait_until_leader()
         finally:
             is_done.set()
             await look
@@ -49,12 +49,12 @@ def test_who_leads_knows_until_when_nobody_else_can() -> None:
         Election(cast(Api, api), "lease", "team", name, lease_s=15.0, clock=lambda: now[0]) for name in ("a", "b")
     )
 
-    assert not first.leads and first.take() and first.leads
-    assert not second.take() and not second.leads
+    assert not first.is_leader and first.try_acquire() and first.is_leader
+    assert not second.try_acquire() and not second.is_leader
     now[0] += 9.9
-    assert first.leads
+    assert first.is_leader
     now[0] += 0.2
-    assert not first.leads, "though the Lease is still its own: a call that is under way may take its time"
-    assert first.take() and first.leads
-    asyncio.run(first.leave())
-    assert not first.leads and second.take() and second.leads
+    assert not first.is_leader, "though the Lease is still its own: a call that is under way may take its time"
+    assert first.try_acquire() and first.is_leader
+    asyncio.run(first.release())
+    assert not first.is_leader and second.try_acquire() and second.is_leader

@@ -56,10 +56,10 @@ class Client:
             return
         coming = self.server.since(int(self.mirror.version))
         for _, type_, item in coming[:most]:
-            self.told += self.mirror.event(type_, item)
+            self.told += self.mirror.apply_event(type_, item)
         if bookmark and most >= len(coming):
             mark = {"kind": "Pod", "metadata": {"resourceVersion": str(self.server.version)}}
-            assert self.mirror.event("BOOKMARK", mark) == []
+            assert self.mirror.apply_event("BOOKMARK", mark) == []
 
 
 names = st.sampled_from(["a", "b", "c"])
@@ -137,7 +137,7 @@ def test_what_is_gone_is_told_as_it_last_was() -> None:
     last = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "2"}, "phase": "Failed"}
     mirror.relist([first], "1")
 
-    assert mirror.event("DELETED", last) == [ObjectChange(last, None)]
+    assert mirror.apply_event("DELETED", last) == [ObjectChange(last, None)]
 
 
 def test_another_object_of_the_same_name_is_an_end_and_a_beginning() -> None:

@@ -18,13 +18,13 @@ from elasticdl.tls import Role
 
 NOW = datetime.datetime(2026, 11, 18, 12, tzinfo=datetime.UTC)
 HOUR_S = 3600.0
-AUTHORITY = CertificateAuthority.make("mnist", NOW)
+AUTHORITY = CertificateAuthority.create("mnist", NOW)
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 def certify(csr: bytes) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(AUTHORITY.certify(csr, Role.WORKER, "worker-3", NOW, HOUR_S).encode())
+    return x509.load_pem_x509_certificate(AUTHORITY.sign_request(csr, Role.WORKER, "worker-3", NOW, HOUR_S).encode())
 
 
 def request(key: Key, *extensions: x509.ExtensionType) -> bytes:
@@ -37,7 +37,7 @@ def request(key: Key, *extensions: x509.ExtensionType) -> bytes:
 
 
 def test_a_request_is_answered_with_a_certificate_of_its_key() -> None:
-    made = SigningRequest.make("worker-3")
+    made = SigningRequest.create("worker-3")
 
     certificate = certify(made.csr)
 
@@ -74,7 +74,7 @@ def of_another_key() -> bytes:
     [
         (b"", "received 0 bytes that are none"),
         (b"no request at all", "received 17 bytes that are none"),
-        (SigningRequest.make("worker-3").csr[:-1], "that are none"),
+        (SigningRequest.create("worker-3").csr[:-1], "that are none"),
         (bytes(MAX_REQUEST_BYTES + 1), "at most 4096 bytes; received 4097"),
         (request(rsa.generate_private_key(65537, 2048)), "another kind of key"),
         (request(ed25519.Ed25519PrivateKey.generate()), "another kind of key"),
@@ -99,4 +99,4 @@ def test_a_damaged_request_is_refused_or_its_key_is_as_it_was(at: int, change: i
     assert certificate.public_key() == certify(REQUEST.csr).public_key()
 
 
-REQUEST = SigningRequest.make("worker-3")
+REQUEST = SigningRequest.create("worker-3")

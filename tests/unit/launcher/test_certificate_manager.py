@@ -49,10 +49,10 @@ def test_it_is_replaced_at_half_of_its_life_and_not_before(directory: JobDirecto
     issuer.issue("worker-1", NOW)
     first = issued(directory, "worker-1")
 
-    issuer.renew(NOW + 0.49 * HOUR_S)
+    issuer.renew_due(NOW + 0.49 * HOUR_S)
     assert issued(directory, "worker-1") == first
 
-    issuer.renew(NOW + 0.5 * HOUR_S)
+    issuer.renew_due(NOW + 0.5 * HOUR_S)
     assert issued(directory, "worker-1") != first
 
 
@@ -60,7 +60,7 @@ def test_a_clock_that_is_set_back_makes_no_certificate_of_the_future(directory: 
     issuer = CertificateManager.open(directory)
     issuer.issue("master", NOW)
 
-    issuer.renew(NOW - 5 * HOUR_S)
+    issuer.renew_due(NOW - 5 * HOUR_S)
 
     assert issued(directory, "master").not_valid_before_utc.timestamp() < NOW - 5 * HOUR_S
     authority = x509.load_pem_x509_certificate(directory.authority.read_bytes())
@@ -72,9 +72,9 @@ def test_one_that_has_ended_is_not_renewed_and_a_successor_of_the_launcher_goes_
     first = issued(directory, "worker-1")
 
     issuer = CertificateManager.open(directory)
-    issuer.issue_again(["worker-2"], NOW)
-    issuer.forget("worker-2")
-    issuer.renew(NOW + HOUR_S)
+    issuer.try_issue(["worker-2"], NOW)
+    issuer.stop_renewing("worker-2")
+    issuer.renew_due(NOW + HOUR_S)
 
     assert issued(directory, "worker-1") == first
     assert issued(directory, "worker-2").not_valid_after_utc.timestamp() == NOW + HOUR_S
@@ -94,7 +94,7 @@ def test_a_certificate_that_cannot_be_had_is_told_and_tried_again_at_the_next_lo
         return answer
 
     def look(after_s: float) -> str:
-        issuer.renew(NOW + after_s)
+        issuer.renew_due(NOW + after_s)
         return (directory.certificates / "worker-1.pem").read_text()
 
     issuer = CertificateManager(directory, source, HOUR_S)
@@ -123,5 +123,5 @@ def test_a_job_without_tls_has_no_certificates(tmp_path: Path) -> None:
 
     issuer.issue("worker-0", NOW)
 
-    assert issuer.wait_s is None
+    assert issuer.check_interval_s is None
     assert not directory.certificates.exists()

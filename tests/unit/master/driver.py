@@ -133,14 +133,14 @@ class Driver:
         events = [
             ev.RoundEntered(worker, self.sequence(worker), newest.id, step, gap_s)
             for worker in newest.workers
-            if self.worker(worker).is_here
+            if self.worker(worker).is_present
         ]
         return self.do(*events)
 
     def heartbeat(
         self, worker: str, *, step: int = 0, compute_s: float = 0.0, in_round: int | None = None
     ) -> ev.HeartbeatReceived:
-        entered = self.state.job.ledger.rounds.current
+        entered = self.state.state.ledger.rounds.current
         number = in_round if in_round is not None else entered.id if entered else 0
         return ev.HeartbeatReceived(WorkerId(worker), number, step, step * 8, 0.5, 0.02, compute_s, 0.1)
 
@@ -174,26 +174,26 @@ class Driver:
     def exchange(self, worker: str, request: int, *reports: ev.LeaseReport, want: int = 1) -> LeaseReply:
         actions = self.do(ev.ExchangeReceived(WorkerId(worker), request, reports, want, ()))
         (reply,) = [action for action in actions if isinstance(action, ReplyToExchange)]
-        return reply.answer or LeaseReply(request, (), False)
+        return reply.reply or LeaseReply(request, (), False)
 
     # ---- what came of it
 
     @property
     def newest(self) -> Round:
-        newest = self.state.job.ledger.rounds.newest
+        newest = self.state.state.ledger.rounds.newest
         assert newest is not None
         return newest
 
     @property
     def phase(self) -> str:
-        return self.state.job.ledger.phase.name
+        return self.state.state.ledger.phase.name
 
     @property
     def reason(self) -> str:
-        return self.state.job.ledger.phase.reason
+        return self.state.state.ledger.phase.reason
 
     def worker(self, worker: str) -> Worker:
-        return self.state.job.ledger.membership.workers[WorkerId(worker)]
+        return self.state.state.ledger.membership.workers[WorkerId(worker)]
 
     def life(self, worker: str) -> WorkerState:
         return self.worker(worker).state

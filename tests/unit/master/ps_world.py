@@ -47,7 +47,7 @@ class World:
 
     @property
     def fleet(self) -> PsFleet:
-        return self.driver.state.job.ledger.fleet
+        return self.driver.state.state.ledger.fleet
 
     def ps(self, name: str) -> PsReplica:
         return self.fleet.ps[PsId(name)]
@@ -71,12 +71,12 @@ class World:
         process = self.living[name]
         match message.WhichOneof("message"):
             case "fleet":
-                told = self.told = Told.of(message.fleet)
+                told = self.told = Told.from_proto(message.fleet)
                 if told.version > process.version:
                     if process.version == 0 and told.version == 1:
-                        process.held = set(told.map.slots_of(name))  # no rows yet: nothing to hand over
+                        process.held = set(told.slot_map.slots_of(name))  # no rows yet: nothing to hand over
                     process.version = told.version
-                was_mirrored, process.is_mirrored = process.is_mirrored, name in told.replicas
+                was_mirrored, process.is_mirrored = process.is_mirrored, name in told.backups
                 if was_mirrored and not process.is_mirrored:  # not by word that is older than what it has just done
                     process.mirror = None
             case "task":
@@ -114,7 +114,7 @@ class World:
         ps = PsId(name)
         process = self.living[ps]
         task = process.tasks.pop(0)
-        told = Told.of(task.fleet)
+        told = Told.from_proto(task.fleet)
         target = PsId(task.target)
         if not failure and task.target and target not in self.living:
             failure = f"{target} does not answer"
@@ -218,7 +218,7 @@ class World:
             self.see(self.driver.wait(0.6))
             self.beat_all()
             is_quiet = before == (self.fleet.version, len(self.living), self.fleet.task, len(self.notes))
-            if is_quiet and self.driver.now > self.driver.state.job.ledger.budget.relaunch_at + 2:
+            if is_quiet and self.driver.now > self.driver.state.state.ledger.failure_budget.relaunch_at + 2:
                 if self.driver.now > self.fleet.retry_at + 2:
                     return
                 self.driver.now = self.fleet.retry_at
@@ -230,13 +230,13 @@ class World:
         """Whoever owns slots has their rows, unless a task moves them right now."""
         fleet = self.fleet
         moving = set(fleet.task.slots) if fleet.task else set()
-        if not fleet.version or fleet.blank:
+        if not fleet.version or fleet.unrestored:
             return
         for name, process in self.living.items():
-            if fleet.ps[name].answers:
+            if fleet.ps[name].is_serving:
                 missing = set(fleet.slots_of(name)) - process.held - moving
                 assert not missing, f"{name} has no rows of {len(missing)} of its slots"
-        for of, replica in fleet.replicas.items():
+        for of, replica in fleet.mirrors.items():
             if of in self.living and replica in self.living and fleet.ps[of].state is not PsReplicaState.LOST:
                 missing = set(fleet.slots_of(of)) - self.living[replica].copies.get(of, set()) - moving
                 assert not missing, f"the copies of {of} are not whole"

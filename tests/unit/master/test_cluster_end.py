@@ -46,7 +46,7 @@ def spec(api: FakeApi) -> JobSpec:
     cluster = ClusterSpec.model_validate({"image": "i", "namespace": "default", "tls": False})
     spec = job_spec().model_copy(update={"cluster": cluster})
     master = api.create(manifest.master_stateful_set(spec, None))
-    for document in manifest.job_objects(spec, job_secrets.create_secrets(spec), Owner.of(master)):
+    for document in manifest.job_objects(spec, job_secrets.create_secrets(spec), Owner.from_object(master)):
         api.create(document)
     api.patch(STATEFUL_SET, f"{spec.name}-master", {"spec": {"replicas": 1}})
     return spec
@@ -66,8 +66,8 @@ def held(api: FakeApi, spec: JobSpec) -> dict[str, Any]:
 def test_the_result_comes_first_then_the_pod_is_given_back(api: FakeApi, spec: JobSpec) -> None:
     cluster, loop = backend.KubernetesBackend(spec), stopped(spec)
 
-    asyncio.run(cluster.close(loop))
-    cluster.leave()
+    asyncio.run(cluster.publish_result(loop))
+    cluster.retire()
 
     master = api.objects[STATEFUL_SET, "default", f"{spec.name}-master"]
     result = json.loads(held(api, spec)["data"]["result.json"])
@@ -83,7 +83,7 @@ def test_who_cannot_write_the_result_does_not_go(api: FakeApi, spec: JobSpec, mo
     api.forbidden = {("patch", "configmaps")}
 
     with pytest.raises(TransientError, match="the next master tries again"):
-        asyncio.run(cluster.close(loop))
+        asyncio.run(cluster.publish_result(loop))
 
     assert api.objects[STATEFUL_SET, "default", f"{spec.name}-master"]["spec"]["replicas"] == 1
 
@@ -92,7 +92,7 @@ def test_events_that_cannot_be_told_hold_nobody_up(api: FakeApi, spec: JobSpec) 
     api.forbidden = {("create", "events")}
     cluster = backend.KubernetesBackend(spec)
 
-    asyncio.run(cluster.close(stopped(spec)))
+    asyncio.run(cluster.publish_result(stopped(spec)))
 
     assert "result.json" in held(api, spec)["data"]
 
@@ -110,7 +110,9 @@ def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec
     cluster = ClusterSpec.model_validate({"image": "i", "namespace": "default", "volumes": [volume]})
 
     def check(output: Path) -> None:
-        backend.KubernetesBackend(spec.model_copy(update={"cluster": cluster, "output": str(output)})).check_places()
+        backend.KubernetesBackend(
+            spec.model_copy(update={"cluster": cluster, "output": str(output)})
+        ).check_output_places()
 
     check(tmp_path / "model")
     check(Path("/elsewhere/in/the/pod"))

@@ -38,7 +38,9 @@ def test_a_sum_with_a_nan_is_nan() -> None:
 def test_each_metric_is_reduced_by_its_own_rule() -> None:
     evaluation = OpenEvaluation(1, ShardQueue("validation", 10, 10), None)
     for _ in range(2):
-        evaluation.count((("accuracy", (3.0,), 4.0), ("recall|ratio", (1.0, 2.0), 4.0), ("odd|unheard", (1.0,), 1.0)))
+        evaluation.add_sums(
+            (("accuracy", (3.0,), 4.0), ("recall|ratio", (1.0, 2.0), 4.0), ("odd|unheard", (1.0,), 1.0))
+        )
 
     metrics = evaluation.metrics()
 
@@ -52,9 +54,9 @@ def best_of(
     evaluations = EvaluationState()
     for step, metrics in enumerate(results, start=1):
         evaluation = OpenEvaluation(step, ShardQueue("validation", 4, 4), None)
-        evaluation.count(tuple((name, (value,), 1.0) for name, value in metrics.items()))
+        evaluation.add_sums(tuple((name, (value,), 1.0) for name, value in metrics.items()))
         evaluations.open[step] = evaluation
-        evaluations.close(evaluation, watched, is_least=is_least)
+        evaluations.finish_evaluation(evaluation, watched, is_least=is_least)
     return evaluations.best
 
 

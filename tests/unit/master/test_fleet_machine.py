@@ -103,10 +103,10 @@ class FleetMachine(RuleBasedStateMachine):
     def replay_equals_live(self) -> None:
         if hasattr(self, "world"):
             driver = self.world.driver
-            assert driver.replayed().dump() == driver.state.dump()
+            assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
             saved = StateMachine(driver.spec)
-            saved.load(driver.state.dump())
-            assert saved.dump() == driver.state.dump()
+            saved.load_ledger(driver.state.dump_ledger())
+            assert saved.dump_ledger() == driver.state.dump_ledger()
 
     @invariant()
     def whoever_owns_slots_has_their_rows(self) -> None:
@@ -120,14 +120,14 @@ class FleetMachine(RuleBasedStateMachine):
 
         fleet = self.world.fleet
         self.world.check()
-        serving = fleet.serving()
-        assert fleet.task is None and len(serving) == fleet.wish
-        assert {ps.id for ps in fleet.here()} == set(serving), "somebody neither serves nor goes"
-        counts = Counter(fleet.owner)
+        serving = fleet.serving_ids()
+        assert fleet.task is None and len(serving) == fleet.desired
+        assert {ps.id for ps in fleet.present_ps()} == set(serving), "somebody neither serves nor goes"
+        counts = Counter(fleet.slot_owners)
         assert set(counts) == set(serving)
         assert max(counts.values()) - min(counts.values()) <= 1
         if self.replicas == 2:
-            assert fleet.replicas == fleets.mirror_ring(fleet)
+            assert fleet.mirrors == fleets.mirror_ring(fleet)
         assert all(
             ps.state in (PsReplicaState.SERVING, PsReplicaState.LEFT, PsReplicaState.LOST) for ps in fleet.ps.values()
         )

@@ -52,7 +52,7 @@ def test_a_newcomer_hears_of_its_donor_and_the_members_train_on() -> None:
     actions = driver.join("worker-2")
     newcomer = sent(actions, "worker-0", "round")[0].round.members[2]
 
-    assert not driver.newest.forced
+    assert not driver.newest.is_forced
     assert (newcomer.worker, newcomer.donor, newcomer.donor_address) == ("worker-2", "worker-0", "worker-0:handover")
     assert driver.life("worker-0") is WorkerState.MEMBER
 
@@ -63,7 +63,7 @@ def test_a_leaving_worker_hears_of_the_round_without_it() -> None:
     actions = driver.leave("worker-1")
 
     assert [m.worker for m in sent(actions, "worker-1", "round")[0].round.members] == ["worker-0"]
-    assert not driver.newest.forced
+    assert not driver.newest.is_forced
 
 
 def test_goodbye_of_one_that_left_says_that_the_round_was_entered() -> None:
@@ -75,7 +75,7 @@ def test_goodbye_of_one_that_left_says_that_the_round_was_entered() -> None:
     driver.exit("worker-1", code=0)
 
     assert driver.newest.id == planned, "no forced round for one that left in peace"
-    assert driver.state.job.ledger.rounds.is_entered
+    assert driver.state.state.ledger.rounds.is_entered
 
 
 def test_a_killed_member_forces_a_round_at_once() -> None:
@@ -94,7 +94,7 @@ def test_a_newcomer_that_dies_while_joining_stops_nobody() -> None:
 
     driver.exit("worker-2", signal=signal.SIGKILL)
 
-    assert not driver.newest.forced
+    assert not driver.newest.is_forced
     assert driver.newest.workers == ("worker-0", "worker-1")
 
 
@@ -108,7 +108,7 @@ def test_a_broken_round_of_living_members_is_forced_anew_after_regroup_s() -> No
     driver.wait(driver.spec.timing.regroup_s + 0.01)
 
     assert driver.newest.id == before + 1
-    assert driver.newest.forced and driver.newest.workers == ("worker-0", "worker-1")
+    assert driver.newest.is_forced and driver.newest.workers == ("worker-0", "worker-1")
 
 
 def test_an_echo_of_the_round_before_does_not_break_the_forced_one() -> None:
@@ -132,7 +132,7 @@ def test_a_planned_round_that_breaks_as_it_is_entered_includes_its_newcomers() -
     driver.do(ev.RoundFailed(WorkerId("worker-0"), driver.sequence("worker-0"), planned, ""))
     driver.wait(driver.spec.timing.regroup_s + 0.01)
 
-    assert driver.newest.forced
+    assert driver.newest.is_forced
     assert set(driver.newest.workers) == {"worker-0", "worker-1"}
 
 
@@ -158,9 +158,9 @@ def test_a_newcomer_whose_hand_over_failed_begins_again_and_stops_nobody() -> No
     driver.wait(1.0)
 
     assert sent(actions, "worker-2", "expelled")
-    assert not driver.newest.forced and driver.newest.workers == ("worker-0", "worker-1")
+    assert not driver.newest.is_forced and driver.newest.workers == ("worker-0", "worker-1")
     driver.ready("worker-2")
-    assert not driver.newest.forced and "worker-2" in driver.newest.workers
+    assert not driver.newest.is_forced and "worker-2" in driver.newest.workers
 
 
 def test_all_members_dead_start_again_with_those_that_come_back() -> None:
@@ -170,7 +170,7 @@ def test_all_members_dead_start_again_with_those_that_come_back() -> None:
 
     driver.join("worker-2", "worker-3")
 
-    assert driver.newest.forced
+    assert driver.newest.is_forced
     assert driver.newest.workers == ("worker-2", "worker-3")
 
 
@@ -182,7 +182,7 @@ def test_survivors_below_the_minimum_wait_and_go_on_with_a_newcomer() -> None:
 
     driver.join("worker-2")
 
-    assert driver.newest.forced
+    assert driver.newest.is_forced
     assert driver.newest.workers == ("worker-0", "worker-2")
 
 
@@ -279,7 +279,7 @@ def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job
 
     assert driver.phase == "failed"
     assert "broke before a step ended" in driver.reason and "lengths differ" in driver.reason
-    kinds = [entry.kind for entry in driver.state.job.ledger.recent]
+    kinds = [entry.kind for entry in driver.state.state.ledger.recent_entries]
     assert kinds.count("round-broken") == 1
 
 
@@ -298,7 +298,7 @@ def test_the_cost_of_a_round_is_the_longest_gap_of_its_members() -> None:
     driver.exit("worker-1", signal=signal.SIGKILL)
     driver.do(ev.RoundEntered(WorkerId("worker-0"), driver.sequence("worker-0"), driver.newest.id, 5, 0.125))
 
-    (entry,) = [e for e in driver.state.job.ledger.recent if e.kind == "round-entered"][1:]
+    (entry,) = [e for e in driver.state.state.ledger.recent_entries if e.kind == "round-entered"][1:]
 
     assert entry.cost_s == 0.125
     assert entry.reason == "without worker-1"
@@ -340,5 +340,5 @@ def test_an_uneven_pair_is_rebalanced_once_it_lasted_and_not_too_often() -> None
         driver.beat("worker-1", step=beat, compute_s=0.03)
 
     assert driver.newest.id == first + 1
-    assert [seat.ranks for seat in driver.newest.seats] == [3, 1]
-    assert not driver.newest.forced
+    assert [seat.logical_ranks for seat in driver.newest.members] == [3, 1]
+    assert not driver.newest.is_forced

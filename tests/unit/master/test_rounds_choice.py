@@ -73,7 +73,7 @@ def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() 
 
     assert change is not None
     assert change.workers == (A, C)
-    assert change.forced
+    assert change.is_forced
 
 
 def test_too_few_survivors_wait_for_newcomers() -> None:
@@ -100,7 +100,7 @@ def test_all_members_lost_start_again_from_a_checkpoint() -> None:
     change = rounds.choose_round(outlook([gone(A), gone(B)], [C], newest=[A, B], expected=1))
 
     assert change is not None
-    assert (change.workers, change.forced) == ((C,), True)
+    assert (change.workers, change.is_forced) == ((C,), True)
 
 
 def test_a_broken_round_whose_members_seem_alive_is_formed_anew_after_a_while() -> None:
@@ -108,7 +108,7 @@ def test_a_broken_round_whose_members_seem_alive_is_formed_anew_after_a_while() 
     late = rounds.choose_round(outlook([here(A), here(B)], newest=[A, B], broken_for_s=0.3))
 
     assert early is None
-    assert late is not None and late.workers == (A, B) and late.forced
+    assert late is not None and late.workers == (A, B) and late.is_forced
 
 
 def test_nobody_joins_while_a_forced_round_is_being_formed() -> None:
@@ -166,7 +166,11 @@ def test_a_newcomer_that_pauses_is_not_waited_for_but_may_still_start_a_round() 
 def test_seats_are_contiguous_and_name_the_donors_of_newcomers() -> None:
     seats = rounds.assign_ranks([A, B, C], [1, 2, 1], {C: A})
 
-    assert [(seat.first, seat.ranks, seat.donor) for seat in seats] == [(0, 1, ""), (1, 2, ""), (3, 1, "a")]
+    assert [(seat.first_logical_rank, seat.logical_ranks, seat.donor) for seat in seats] == [
+        (0, 1, ""),
+        (1, 2, ""),
+        (3, 1, "a"),
+    ]
 
 
 def test_a_split_is_unbalanced_when_a_fifth_of_the_step_could_be_saved() -> None:

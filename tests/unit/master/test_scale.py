@@ -42,7 +42,10 @@ def test_either_or_both_may_be_wished_for(workers: int, ps: int, told: str) -> N
     driver = Driver(job_spec(ps=2))
 
     assert scale(driver, workers, ps) == told
-    assert (driver.state.job.ledger.wish, driver.state.job.ledger.fleet.wish) == (workers or 2, ps or 2)
+    assert (driver.state.state.ledger.desired_workers, driver.state.state.ledger.fleet.desired) == (
+        workers or 2,
+        ps or 2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,12 +61,12 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     spec: dict[str, Any], wish: dict[str, int], expected: str
 ) -> None:
     driver = Driver(job_spec(**spec))
-    before = driver.state.dump()
+    before = driver.state.dump_ledger()
 
     with pytest.raises(SpecError, match=expected):
         scale(driver, **wish)
 
-    assert driver.state.dump() == before
+    assert driver.state.dump_ledger() == before
 
 
 def test_a_job_that_is_over_cannot_be_scaled() -> None:

@@ -51,9 +51,9 @@ def written(tmp_path: Path, dataset: Dataset, *, marks: bool) -> list[dict[str, 
     file = PredictionFile(tmp_path / "out", 0, dataset.source, "id", marks_bad_rows=marks)
     for predicted in predict(dataset):
         if predicted.predictions is not None:
-            file.add(predicted.records, predicted.predictions)
+            file.add_predictions(predicted.records, predicted.predictions)
         if marks:
-            file.add_bad(predicted.bad)
+            file.add_bad_rows(predicted.bad)
     file.write()
     rows: list[dict[str, Any]] = pq.read_table(tmp_path / "out").to_pylist()
     return rows
@@ -113,4 +113,4 @@ def test_an_id_column_called_like_an_output_is_refused(tmp_path: Path) -> None:
     file = PredictionFile(tmp_path, 0, dataset.source, "prediction")
 
     with pytest.raises(SpecError, match="the model has an output 'prediction'"):
-        file.add(np.array([0]), torch.ones(1))
+        file.add_predictions(np.array([0]), torch.ones(1))

@@ -31,7 +31,7 @@ def test_a_bare_callback_does_nothing() -> None:
     callback.on_epoch_end(0)
     callback.on_evaluation(1, {})
     callback.on_train_end(model)
-    callback.load_state(callback.state())
+    callback.load_state_dict(callback.state_dict())
 
     assert callback.stop_reason is None
 
@@ -79,12 +79,12 @@ def test_a_newcomer_with_the_state_of_another_decides_the_same(values: list[floa
 
     for step, value in enumerate(values[:cut]):
         old.on_evaluation(step, {"m": value})
-    new.load_state(json.loads(json.dumps(old.state())))
+    new.load_state_dict(json.loads(json.dumps(old.state_dict())))
     for step, value in enumerate(values[cut:], start=cut):
         old.on_evaluation(step, {"m": value})
         new.on_evaluation(step, {"m": value})
 
-    assert new.state() == old.state()
+    assert new.state_dict() == old.state_dict()
     assert old.best_value == max(values)
     assert new.stop_reason == old.stop_reason
     assert new.rate_factor == old.rate_factor

@@ -165,8 +165,10 @@ def test_what_a_function_returns_is_checked(tmp_path: Path, changes: dict[str, A
 def use_all(found: Contract) -> None:
     module = found.build_model()
     found.build_optimizer(module)
-    found.metrics(), found.callbacks(), found.processor(), found.learning_rate(0), found.model_files()
-    batch = found.dataset(MappedSource([1.0, 2.0, 3.0, 4.0], "numbers"), Mode.TRAINING).batch(torch.arange(4).numpy())
+    found.make_metrics(), found.make_callbacks(), found.make_processor(), found.learning_rate(0), found.model_files()
+    batch = found.make_dataset(MappedSource([1.0, 2.0, 3.0, 4.0], "numbers"), Mode.TRAINING).read_batch(
+        torch.arange(4).numpy()
+    )
     assert batch is not None
     found.loss(batch.labels, module(batch.features))
 
@@ -202,14 +204,14 @@ def test_neighbours_can_be_imported_but_hide_nothing(tmp_path: Path) -> None:
 def test_a_reader_of_ones_own_replaces_ours(tmp_path: Path) -> None:
     reader = "def custom_data_reader(data_path, times=1): return [data_path] * times"
 
-    source = load(tmp_path, x=reader).reader("here", {"times": 3})
+    source = load(tmp_path, x=reader).make_reader("here", {"times": 3})
 
     assert source is not None and source.read(torch.tensor([0, 2]).numpy()) == ["here", "here"]
-    assert load(tmp_path).reader("here", {}) is None
+    assert load(tmp_path).make_reader("here", {}) is None
     with pytest.raises(SpecError, match="times would be ignored"):
-        load(tmp_path).reader("here", {"times": 3})
+        load(tmp_path).make_reader("here", {"times": 3})
     with pytest.raises(DataError, match="no items"):
-        load(tmp_path, x=reader).reader("here", {"times": 0})
+        load(tmp_path, x=reader).make_reader("here", {"times": 0})
 
 
 def test_an_evaluation_of_any_split_adds_up_to_that_of_the_whole(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_an_evaluation_of_any_split_adds_up_to_that_of_the_whole(tmp_path: Path)
     found = load(tmp_path, x=metrics)
     torch.manual_seed(0)
     model = found.build_model()
-    dataset = found.dataset(MappedSource([float(i) for i in range(50)], "numbers"), Mode.EVALUATION)
+    dataset = found.make_dataset(MappedSource([float(i) for i in range(50)], "numbers"), Mode.EVALUATION)
 
     whole = evaluate_records(model, found, dataset, 0, 50, 50, CPU)
     parts = [evaluate_records(model, found, dataset, a, b, 4, CPU) for a, b in ((0, 7), (7, 30), (30, 50))]
@@ -231,7 +233,7 @@ def test_an_evaluation_of_any_split_adds_up_to_that_of_the_whole(tmp_path: Path)
 def test_an_evaluation_of_what_filter_left_counts_only_that(tmp_path: Path) -> None:
     changed = PARTS["dataset_fn"].replace("dataset.map", "dataset.filter(lambda r: r >= 8).map")
     found = load(tmp_path, dataset_fn=changed)
-    dataset = found.dataset(MappedSource([float(i) for i in range(10)], "numbers"), Mode.EVALUATION)
+    dataset = found.make_dataset(MappedSource([float(i) for i in range(10)], "numbers"), Mode.EVALUATION)
 
     assert evaluate_records(found.build_model(), found, dataset, 0, 10, 4, CPU)["loss"][1] == 2
 
@@ -239,7 +241,7 @@ def test_an_evaluation_of_what_filter_left_counts_only_that(tmp_path: Path) -> N
 def test_predictions_come_with_the_records_they_are_of(tmp_path: Path) -> None:
     found = load(tmp_path, JobKind.PREDICTION, dataset_fn="def dataset_fn(d, mode, m): return d.map(lambda r: [r, r])")
     model = found.build_model()
-    dataset = found.dataset(MappedSource([float(i) for i in range(11)], "numbers"), Mode.PREDICTION)
+    dataset = found.make_dataset(MappedSource([float(i) for i in range(11)], "numbers"), Mode.PREDICTION)
 
     batches = list(predict_records(model, dataset, 2, 11, 4, CPU))
 

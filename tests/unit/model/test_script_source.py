@@ -97,7 +97,7 @@ def read(directory: Path, text: str, **modules: str) -> ScriptSource:
 
 @pytest.mark.parametrize("text", [TORCHRUN, IMAGENET, "import torch\nprint(torch.ones(1))"])
 def test_a_script_without_elasticdl_never_joins(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path, text).joining is JoinStatus.NEVER
+    assert read(tmp_path, text).join_status is JoinStatus.NEVER
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_script_without_elasticdl_never_joins(tmp_path: Path, text: str) -> No
     ],
 )
 def test_a_script_that_names_join_or_an_integration_joins(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path, text).joining is JoinStatus.JOINS
+    assert read(tmp_path, text).join_status is JoinStatus.JOINS
 
 
 def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "lib" / "__init__.py").write_text("from . import loop\n")
     (tmp_path / "lib" / "loop.py").write_text(dedent(JOINS))
 
-    assert read(tmp_path, "from lib.other import x").joining is JoinStatus.JOINS
-    assert read(tmp_path, "import helper", helper="import torch").joining is JoinStatus.NEVER
+    assert read(tmp_path, "from lib.other import x").join_status is JoinStatus.JOINS
+    assert read(tmp_path, "import helper", helper="import torch").join_status is JoinStatus.NEVER
 
 
 @pytest.mark.parametrize(
@@ -138,20 +138,20 @@ def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
 def test_what_the_source_cannot_tell_is_left_to_the_worker(tmp_path: Path, text: str) -> None:
     script = read(tmp_path, text)
 
-    assert script.joining is JoinStatus.UNKNOWN
+    assert script.join_status is JoinStatus.UNKNOWN
     check_joins(script)
 
 
 def test_installed_modules_that_require_no_elasticdl_do_not_join(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch, numpy, json\nimport torch.distributed as dist\ndist.barrier()\n")
 
-    assert read_script(tmp_path / "train.py").joining is JoinStatus.NEVER
+    assert read_script(tmp_path / "train.py").join_status is JoinStatus.NEVER
 
 
 def test_modules_that_are_not_installed_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import nowhere_to_be_found\n")
 
-    assert read_script(tmp_path / "train.py").joining is JoinStatus.UNKNOWN
+    assert read_script(tmp_path / "train.py").join_status is JoinStatus.UNKNOWN
 
 
 def test_a_ddp_script_is_refused_with_the_option_that_runs_it(tmp_path: Path) -> None:

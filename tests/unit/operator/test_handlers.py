@@ -43,13 +43,13 @@ class There:
 
     async def hear_of_job(self, told: dict[str, Any]) -> int:
         before = self.looks
-        await self._reactions.job_changed("MODIFIED", kopf.Body(cast(Any, told)))
+        await self._reactions.on_job_changed("MODIFIED", kopf.Body(cast(Any, told)))
         return self.looks - before
 
     async def hear(self, type: str, told: dict[str, Any]) -> int:
         """How many looks it took."""
         before = self.looks
-        await self._reactions.master_changed(type, kopf.Body(cast(Any, told)))
+        await self._reactions.on_master_changed(type, kopf.Body(cast(Any, told)))
         return self.looks - before
 
 
@@ -114,7 +114,7 @@ def test_jobs_are_counted_by_phase_and_a_new_term_counts_anew(monkeypatch: pytes
                 ("ADDED", "a", ""), ("ADDED", "b", "Pending"), ("MODIFIED", "a", "Running"),
                 ("MODIFIED", "a", "Running"), ("DELETED", "b", "Pending"), ("ADDED", "c", "Running"),
             ):  # fmt: skip
-                await there.job_changed(type, kopf.Body(cast(Any, job(uid, phase))))
+                await there.on_job_changed(type, kopf.Body(cast(Any, job(uid, phase))))
             found.append(counted())
         return found
 

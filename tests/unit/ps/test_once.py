@@ -43,14 +43,14 @@ class World:
 
     def __init__(self, is_mirrored: bool) -> None:
         self.ps = {name: PsState(name, seed=1) for name in NAMES}
-        self.maps = [SlotMap.first(NAMES)]
+        self.maps = [SlotMap.initial(NAMES)]
         self.network: list[tuple[PsId, PsMessage, Push]] = []
         self.waiting: list[Waiting] = []
         self.pushes: list[Push] = []
         self.acknowledged: set[tuple[int, int, int]] = set()
         for holdings in self.ps.values():
             holdings.declare(ZEROS)
-            holdings.set_map(self.maps[0])
+            holdings.set_slot_map(self.maps[0])
         if is_mirrored:
             for name, target in zip(NAMES, [*NAMES[1:], NAMES[0]], strict=True):
                 self.mirror(name, target)
@@ -63,7 +63,12 @@ class World:
             if len(ids):
                 part = TablePart(0, ids, np.ones((len(ids), 1), np.float32))
                 message = PsMessage(
-                    MessageKind.PUSH, 1, slot_map.version, sender=push.sender, batch=push.number, rate=1.0
+                    MessageKind.PUSH,
+                    1,
+                    slot_map.version,
+                    sender=push.sender,
+                    push_number=push.number,
+                    learning_rate=1.0,
                 )
                 self.network.append((name, message._replace(parts=(part,)), push))
 
@@ -75,7 +80,7 @@ class World:
             return
         answer = self.ps[name].serve(message)
         assert answer is not None
-        if answer.mirror:
+        if answer.backup:
             self.waiting.append(Waiting(name, answer, push))
         else:
             self.hear(message, answer.reply, push)
@@ -99,12 +104,12 @@ class World:
         if mirror.target in self.ps:
             told = self.ask(mirror.target, message).reply
             if owner in self.ps and told.status is ReplyStatus.MOVED:
-                self.ps[owner].set_map(SlotMap.load(json.loads(told.text)))
+                self.ps[owner].set_slot_map(SlotMap.from_document(json.loads(told.text)))
                 reply = reply._replace(status=ReplyStatus.MOVED)
             else:
                 assert told.status in {ReplyStatus.OK, ReplyStatus.MOVED}
         if owner in self.ps:
-            self.ps[owner].done()
+            self.ps[owner].finish_forward()
             self.hear(message, reply, push)
         else:
             self.again(message, push)  # nobody answers the worker: it asks whoever holds the slots now
@@ -123,9 +128,9 @@ class World:
         """As over a line: the answer comes when the copy has it."""
         answer = self.ask(name, message)
         assert answer.reply.status is ReplyStatus.OK
-        if answer.mirror and answer.forward:
-            assert self.ask(answer.mirror.target, answer.forward).reply.status is ReplyStatus.OK
-            self.ps[name].done()
+        if answer.backup and answer.forward:
+            assert self.ask(answer.backup.target, answer.forward).reply.status is ReplyStatus.OK
+            self.ps[name].finish_forward()
 
     def move(self, slots: list[int], target: PsId) -> None:
         for source in [name for name in self.ps if name != target]:
@@ -134,19 +139,23 @@ class World:
                 self.give(mine, source, target)
 
     def give(self, slots: list[int], source: PsId, target: PsId) -> None:
-        holdings, slot_map = self.ps[source], self.maps[-1].moved(SlotMove(slot, source, target) for slot in slots)
-        forget = PsMessage(MessageKind.FORGET, 0, parts=(TablePart(0, np.array(slots, np.int64), NO_ROWS),))
+        holdings, slot_map = (
+            self.ps[source],
+            self.maps[-1].apply_moves(SlotMove(slot, source, target) for slot in slots),
+        )
+        forget = PsMessage(MessageKind.DROP, 0, parts=(TablePart(0, np.array(slots, np.int64), NO_ROWS),))
         self.settle(source)
         self.tell(target, forget)
-        with holdings.closed():
-            for _, parts in holdings.changed(slot_mask(slots), 0):
+        with holdings.exclusive():
+            for _, parts in holdings.changed_rows(slot_mask(slots), 0):
                 self.tell(target, PsMessage(MessageKind.LOAD, 0, parts=parts))
-            marks = TablePart(0, holdings.marks(slot_mask(slots)), NO_ROWS)
+            marks = TablePart(0, holdings.pack_applied_pushes(slot_mask(slots)), NO_ROWS)
             self.tell(
-                target, PsMessage(MessageKind.TAKE, 0, parts=(marks,), text=json.dumps(slot_map.document()).encode())
+                target,
+                PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,), text=json.dumps(slot_map.to_document()).encode()),
             )
-            holdings.set_map(slot_map)
-        holdings.forget(slot_mask(slots))
+            holdings.set_slot_map(slot_map)
+        holdings.drop_slots(slot_mask(slots))
         if holdings.mirror:
             self.ask(holdings.mirror.target, forget._replace(copy_of=1 + NAMES.index(source)))
         self.maps.append(slot_map)
@@ -154,27 +163,27 @@ class World:
     def mirror(self, name: PsId, target: PsId) -> None:
         holdings, copy_of = self.ps[name], 1 + NAMES.index(name)
         self.settle(name)
-        with holdings.closed():
+        with holdings.exclusive():
             everything = TablePart(0, np.arange(SLOTS), NO_ROWS)
-            self.ask(target, PsMessage(MessageKind.DECLARE, 0, copy_of=copy_of, text=holdings.declared()))
-            self.ask(target, PsMessage(MessageKind.FORGET, 0, copy_of=copy_of, parts=(everything,)))
-            for _, parts in holdings.changed(holdings.held, 0):
-                self.ask(target, PsMessage(MessageKind.LOAD, 0, copy_of=copy_of, parts=parts))
-            marks = TablePart(0, holdings.marks(holdings.held), NO_ROWS)
-            self.ask(target, PsMessage(MessageKind.TAKE, 0, copy_of=copy_of, parts=(marks,)))
-            holdings.set_mirror(BackupHolder(target, ""))
+            self.ask(target, PsMessage(MessageKind.DECLARE, 0, backup_of=copy_of, text=holdings.encode_specs()))
+            self.ask(target, PsMessage(MessageKind.DROP, 0, backup_of=copy_of, parts=(everything,)))
+            for _, parts in holdings.changed_rows(holdings.owned_slots, 0):
+                self.ask(target, PsMessage(MessageKind.LOAD, 0, backup_of=copy_of, parts=parts))
+            marks = TablePart(0, holdings.pack_applied_pushes(holdings.owned_slots), NO_ROWS)
+            self.ask(target, PsMessage(MessageKind.TAKE_OVER, 0, backup_of=copy_of, parts=(marks,)))
+            holdings.set_backup(BackupHolder(target, ""))
 
     def kill(self, name: PsId) -> None:
         """A ps is gone; whoever holds its copies owns them, and those that had theirs there look for another."""
         replica = self.ps[name].mirror
         del self.ps[name]
-        for one in [one for one in self.waiting if one.answer.mirror and one.answer.mirror.target == name]:
+        for one in [one for one in self.waiting if one.answer.backup and one.answer.backup.target == name]:
             self.forward(self.waiting.index(one))
         assert replica is not None
         heir = replica.target
         self.settle(heir)
-        slot_map = self.maps[-1].moved(SlotMove(slot, name, heir) for slot in self.maps[-1].slots_of(name))
-        self.ps[heir].promote(name, slot_map)
+        slot_map = self.maps[-1].apply_moves(SlotMove(slot, name, heir) for slot in self.maps[-1].slots_of(name))
+        self.ps[heir].promote_backup(name, slot_map)
         self.maps.append(slot_map)
         for one in self.ps:
             self.mirror(one, next(other for other in self.ps if other != one))
@@ -184,7 +193,7 @@ class World:
         for one in IDS:
             holdings = self.ps[self.maps[-1].owner[SLOT[one]]]
             look = PsMessage(
-                MessageKind.LOOK, 0, self.maps[-1].version, parts=(TablePart(0, np.array([one]), NO_ROWS),)
+                MessageKind.PULL_EXISTING, 0, self.maps[-1].version, parts=(TablePart(0, np.array([one]), NO_ROWS),)
             )
             found[one] = float(self.ask(holdings.name, look).reply.parts[0].rows[0, 0])
         return found

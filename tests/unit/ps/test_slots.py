@@ -23,7 +23,7 @@ def spread(slot_map: SlotMap) -> int:
 
 @given(MEMBERS)
 def test_the_first_map_is_even(members: list[PsId]) -> None:
-    slot_map = SlotMap.first(members)
+    slot_map = SlotMap.initial(members)
 
     assert set(slot_map.owner) == set(members)
     assert spread(slot_map) <= 1
@@ -32,11 +32,11 @@ def test_the_first_map_is_even(members: list[PsId]) -> None:
 
 @given(st.lists(MEMBERS, min_size=2, max_size=6))
 def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsId]]) -> None:
-    slot_map = SlotMap.first(history[0])
+    slot_map = SlotMap.initial(history[0])
     for members in history[1:]:
         moves = balance_slots(slot_map, members)
         counts = Counter(slot_map.owner)
-        after = slot_map.moved(moves)
+        after = slot_map.apply_moves(moves)
 
         assert set(after.owner) <= set(members)
         assert spread(after) <= 1
@@ -54,15 +54,15 @@ def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsI
 
 
 def test_a_fleet_travels_as_it_is() -> None:
-    slot_map = SlotMap.first([PsId("ps-0"), PsId("ps-2")])
+    slot_map = SlotMap.initial([PsId("ps-0"), PsId("ps-2")])
     addresses = {PsId("ps-0"): "host:1", PsId("ps-2"): "host:2", PsId("ps-3"): "host:3"}
     fleet = FleetView(
         slot_map, addresses, {PsId("ps-0"): PsId("ps-2"), PsId("ps-1"): PsId("ps-0")}, frozenset({PsId("ps-1")})
     )
 
-    assert FleetView.of(fleet.message()) == fleet
+    assert FleetView.from_proto(fleet.to_proto()) == fleet
 
 
 def test_nothing_moves_where_nothing_changed() -> None:
     members = [PsId("a"), PsId("b"), PsId("c")]
-    assert balance_slots(SlotMap.first(members), members) == []
+    assert balance_slots(SlotMap.initial(members), members) == []

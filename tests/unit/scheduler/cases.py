@@ -69,11 +69,11 @@ def _after(one: JobInfo, plan: AllocationPlan, now: float, later_s: float) -> Jo
         workers=given.workers,
         share=given.share if given.workers else 1.0,
         started_at=now if one.started_at is None and given.workers else one.started_at,
-        attained_s=one.attained_s + later_s * given.count * one.devices,
+        attained_s=one.attained_s + later_s * given.worker_count * one.devices,
         executed_s=one.executed_s + later_s * bool(given.workers),
         changed_at=now if is_changed else one.changed_at,
         restarts=one.restarts + (is_changed and one.started_at is not None),
-        most_workers=max(one.most_workers, given.count),
+        most_workers=max(one.most_workers, given.worker_count),
     )
 
 

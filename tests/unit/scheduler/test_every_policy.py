@@ -79,8 +79,8 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
 
 def _started(one: JobInfo, room: FreeResources, does_run: bool, chance: Random) -> JobInfo:
     """Somewhere, not where a good policy would have put it."""
-    names = [name for name in room.nodes for _ in range(room.fits(one, name))]
-    size = chance.choice([0, *one.allowed(len(names))])
+    names = [name for name in room.nodes for _ in range(room.workers_that_fit(one, name))]
+    size = chance.choice([0, *one.sizes_up_to(len(names))])
     if not does_run or not size:
         return one
     chosen: dict[str, int] = {}
@@ -88,7 +88,7 @@ def _started(one: JobInfo, room: FreeResources, does_run: bool, chance: Random) 
         chosen[name] = chosen.get(name, 0) + 1
     if not meets_constraints(room, one, chosen):
         return one
-    room.take(one, chosen)
+    room.allocate(one, chosen)
     return replace(one, workers=chosen, started_at=one.submitted_at, changed_at=550.0, most_workers=size)
 
 
@@ -166,6 +166,6 @@ def test_no_jobs_and_no_nodes_are_no_trouble(name: str) -> None:
     assert policy.decide(Snapshot(0.0, cluster, ()), None).plan.allocations == {}
     assert policy.decide(Snapshot(0.0, (), ()), None).plan.allocations == {}
     nowhere = policy.decide(Snapshot(0.0, (), (one,)), None).plan
-    assert not nowhere.workers("a") and nowhere.allocations["a"].reason
+    assert not nowhere.workers_of("a") and nowhere.allocations["a"].reason
     assert checked(name, Snapshot(0.0, (), (one,)), None).plan.allocations["a"].is_rejected
-    assert checked(name, Snapshot(0.0, cluster, (one,)), None).plan.allocations["a"].count == 1
+    assert checked(name, Snapshot(0.0, cluster, (one,)), None).plan.allocations["a"].worker_count == 1

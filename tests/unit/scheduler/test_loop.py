@@ -42,7 +42,7 @@ class Machines:
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         self.plans.append(plan)
-        self.jobs = tuple(replace(one, workers=plan.workers(one.name)) for one in self.jobs)
+        self.jobs = tuple(replace(one, workers=plan.workers_of(one.name)) for one in self.jobs)
 
 
 def gives(count: int) -> Callable[[Snapshot, Any], Decision]:
@@ -64,9 +64,15 @@ def test_a_plan_is_carried_out_and_remembered() -> None:
         Scripted([gives(2), lambda _, memory: gives(memory)(_, memory)]), machines, lambda: next(ticks)
     )
 
-    assert counts(loop.turn(0.0)) == {"a": 2}
-    assert counts(loop.turn(1.0)) == {"a": 2}
-    assert (loop.decisions, loop.refused, loop.policy_s, loop.slowest_s, loop.trouble) == (2, 0, 3.0, 2.0, "")
+    assert counts(loop.run_once(0.0)) == {"a": 2}
+    assert counts(loop.run_once(1.0)) == {"a": 2}
+    assert (loop.decisions, loop.rejected_plans, loop.policy_s, loop.max_policy_s, loop.policy_error) == (
+        2,
+        0,
+        3.0,
+        2.0,
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,19 +83,19 @@ def test_when_a_policy_fails_the_last_plan_stays_and_it_is_said(
 ) -> None:
     machines = Machines(nodes(4), (job("a", 1, 2),))
     loop = SchedulingLoop(Scripted([gives(2), answer, gives(1)]), machines)
-    loop.turn(0.0)
+    loop.run_once(0.0)
 
-    assert counts(loop.turn(1.0)) == {"a": 2}
-    assert why in loop.trouble and why in machines.plans[-1].allocations["a"].reason
+    assert counts(loop.run_once(1.0)) == {"a": 2}
+    assert why in loop.policy_error and why in machines.plans[-1].allocations["a"].reason
     assert why in caplog.text and "the last plan stays" in caplog.text
-    assert counts(loop.turn(2.0)) == {"a": 1}
-    assert (loop.decisions, loop.refused, loop.trouble) == (3, 1, "")
+    assert counts(loop.run_once(2.0)) == {"a": 1}
+    assert (loop.decisions, loop.rejected_plans, loop.policy_error) == (3, 1, "")
 
 
 def test_a_newcomer_waits_when_the_policy_fails() -> None:
     machines = Machines(nodes(4), (running("old", {"n0": 1}), job("new")))
 
-    assert counts(SchedulingLoop(Scripted([fails]), machines).turn(0.0)) == {"old": 1, "new": 0}
+    assert counts(SchedulingLoop(Scripted([fails]), machines).run_once(0.0)) == {"old": 1, "new": 0}
 
 
 def test_what_stays_is_what_is_still_there() -> None:

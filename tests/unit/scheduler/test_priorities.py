@@ -57,7 +57,7 @@ def test_nothing_is_left_below_a_closed_decision() -> None:
 
     priorities.decide_by_priority(seen, Snapshot(0.0, nodes(4, 2), (job("low"), job("high", priority=1))), None)
 
-    assert [shown.devices for shown in seen.snapshots] == [6, 0]
+    assert [shown.total_devices for shown in seen.snapshots] == [6, 0]
 
 
 def test_a_job_that_can_never_run_is_rejected_with_the_reason() -> None:
@@ -99,7 +99,7 @@ def test_measurements_that_are_no_numbers_are_not_shown() -> None:
 
     priorities.decide_by_priority(seen, Snapshot(0.0, nodes(4), (dirty, clean)), None)
 
-    shown = seen.snapshots[0].by_name
+    shown = seen.snapshots[0].jobs_by_name
     assert (shown["a"].speeds, shown["a"].noise, shown["a"].work_left) == ((good,), None, None)
     assert shown["b"] is clean
 

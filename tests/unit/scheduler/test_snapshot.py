@@ -38,19 +38,19 @@ def test_a_node_has_no_less_than_no_devices() -> None:
 def test_sizes_are_those_between_minimum_and_maximum() -> None:
     job = JobInfo("a", 0.0, minimum=2, maximum=8, sizes=(8, 1, 4, 16))
 
-    assert job.least == 4
-    assert job.allowed(100) == (4, 8)
-    assert [job.largest(most) for most in (3, 4, 7, 9)] == [0, 4, 4, 8]
-    assert [job.allows(size) for size in (1, 2, 4, 16)] == [False, False, True, False]
+    assert job.min_size == 4
+    assert job.sizes_up_to(100) == (4, 8)
+    assert [job.max_size_up_to(most) for most in (3, 4, 7, 9)] == [0, 4, 4, 8]
+    assert [job.allows_size(size) for size in (1, 2, 4, 16)] == [False, False, True, False]
 
 
 def test_without_sizes_all_between_are_allowed() -> None:
     job = JobInfo("a", 0.0, minimum=2, maximum=4)
 
-    assert (job.least, job.allowed(3), job.largest(1), job.largest(9)) == (2, (2, 3), 0, 4)
+    assert (job.min_size, job.sizes_up_to(3), job.max_size_up_to(1), job.max_size_up_to(9)) == (2, (2, 3), 0, 4)
 
 
 def test_a_rigid_job_has_the_size_its_owner_asked_for() -> None:
-    job = JobInfo("a", 0.0, minimum=1, maximum=8, requested=4).rigid()
+    job = JobInfo("a", 0.0, minimum=1, maximum=8, requested=4).as_rigid()
 
-    assert (job.minimum, job.maximum, job.wish) == (4, 4, 4)
+    assert (job.minimum, job.maximum, job.rigid_size) == (4, 4, 4)

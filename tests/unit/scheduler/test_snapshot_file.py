@@ -64,7 +64,7 @@ def test_rates_become_a_table_of_sizes(tmp_path: Path) -> None:
 
     assert isinstance(rates, RateTable)
     sizes = np.arange(0, 9)
-    assert rates.at(sizes, sizes, "t4") == pytest.approx(AssumedScalingModel(4, 0.5).at(sizes, sizes))
+    assert rates.work_per_s(sizes, sizes, "t4") == pytest.approx(AssumedScalingModel(4, 0.5).work_per_s(sizes, sizes))
 
 
 def changed(**values: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from elasticdl.sim.interface import ChangeCost, JobReport, WorkersPerNode
 from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.scheduler.cases import Concave
 
-FREE = ChangeCost.alike(0.0)
+FREE = ChangeCost.uniform(0.0)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Work:
         self.placements.append(placement)
 
     def rate(self) -> float:
-        return float(self.rates.at(sum(self.placement), len(self.placement)))
+        return float(self.rates.work_per_s(sum(self.placement), len(self.placement)))
 
     def to_mark(self) -> float:
         return self.total - self.done

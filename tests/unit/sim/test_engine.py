@@ -66,7 +66,7 @@ def test_two_jobs_at_once_and_the_second_grows_when_the_first_is_done() -> None:
 
     assert ends(found) == {"a": 50.0, "b": 55.0}
     assert found["b"].restarts == 1
-    assert engine.used == [(0.0, 0.0), (0.0, 2.0), (10.0, 4.0), (50.0, 2.0), (50.0, 4.0), (55.0, 0.0)]
+    assert engine.device_usage == [(0.0, 0.0), (0.0, 2.0), (10.0, 4.0), (50.0, 2.0), (50.0, 4.0), (55.0, 0.0)]
     assert engine.device_s == pytest.approx(100 + 100)
 
 
@@ -139,7 +139,7 @@ def test_an_outage_leaves_shares_as_they_are() -> None:
     engine = SimulationEngine(policy, jobs, SimulationConfig(nodes(1, 1), FREE, (NodeOutage("n1", 30.0, 60.0),)))
     found = {record.name: record for record in engine.run()}
 
-    assert max(devices for at, devices in engine.used if 30.0 <= at < 60.0) == 1.0
+    assert max(devices for at, devices in engine.device_usage if 30.0 <= at < 60.0) == 1.0
     assert ends(found) == {"a": 215.0, "b": 215.0}  # 30 + 15 are done at 60
 
 
@@ -193,7 +193,7 @@ def test_a_policy_that_fails_costs_running_jobs_nothing() -> None:
     found = {record.name: record for record in engine.run()}
 
     assert ends(found) == {"a": 50.0, "b": 75.0}
-    assert engine.loop.refused == 1 and "cannot now" in engine.trouble
+    assert engine.loop.rejected_plans == 1 and "cannot now" in engine.policy_error
 
 
 def test_a_job_alone_is_treated_fairly_and_one_that_waits_is_not() -> None:

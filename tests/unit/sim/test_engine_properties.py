@@ -37,7 +37,7 @@ def trace_of(seed: int, jobs: int) -> list[TraceJob]:
 
 def setting_of(seed: int) -> SimulationConfig:
     chance = Random(seed)
-    cost = chance.choice((ChangeCost.alike(0.0), ChangeCost.alike(30.0), ChangeCost(10.0, 0.5, 5.0)))
+    cost = chance.choice((ChangeCost.uniform(0.0), ChangeCost.uniform(30.0), ChangeCost(10.0, 0.5, 5.0)))
     cluster = nodes(8, *(chance.choice((1, 4)) for _ in range(chance.randint(0, 2))))
     outages = (
         (NodeOutage("n1", 20.0, 400.0), NodeOutage("n1", 600.0, 601.0))
@@ -61,11 +61,11 @@ def test_every_job_ends_with_all_of_its_work_done_and_no_sooner_than_alone(name:
 
     assert set(found) == {told.name for told in trace}
     for told in trace:
-        record, body = found[told.name], told.body
+        record, body = found[told.name], told.workload
         assert isinstance(body, Work)
         assert record.why == "" and record.jct_s is not None and record.started_at is not None
         assert body.done == pytest.approx(body.total, rel=1e-6)
-        fastest_s = body.alone_s(told.maximum) + engine.setting.cost.start_s
+        fastest_s = body.isolated_duration_s(told.maximum) + engine.setting.cost.start_s
         assert record.jct_s >= fastest_s - 1e-4
         assert record.started_at >= told.submitted_at
 
@@ -77,7 +77,7 @@ def test_devices_are_never_used_twice_and_all_time_is_accounted_for(name: str, s
     engine, found, _ = ran(name, seed, jobs)
     capacity = sum(node.devices for node in engine.setting.nodes)
 
-    assert all(0 <= devices <= capacity for _, devices in engine.used)
+    assert all(0 <= devices <= capacity for _, devices in engine.device_usage)
     assert engine.device_s <= capacity * engine.now + 1e-6
     assert engine.device_s == pytest.approx(sum(record.attained_s for record in found.values()), abs=1e-3)
     for record in found.values():
@@ -95,4 +95,4 @@ def test_the_same_trace_has_the_same_end(name: str, seed: int, jobs: int) -> Non
     (one, first, _), (two, second, _) = ran(name, seed, jobs), ran(name, seed, jobs)
 
     assert first == second
-    assert (one.used, one.device_s, one.loop.decisions) == (two.used, two.device_s, two.loop.decisions)
+    assert (one.device_usage, one.device_s, one.loop.decisions) == (two.device_usage, two.device_s, two.loop.decisions)

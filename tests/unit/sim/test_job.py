@@ -23,14 +23,14 @@ def give(job: SimulatedJob, workers: WorkersByNode, now: float) -> None:
 
 
 def done(job: SimulatedJob) -> float:
-    return job.body.known().work_done
+    return job.workload.report().work_done
 
 
 def test_a_job_without_workers_waits_and_expects_nothing() -> None:
     job = sim_job(at=3.0)
     job.advance(10.0)
 
-    assert job.next_at() == float("inf")
+    assert job.next_event_at() == float("inf")
     assert job.record.waited_s == 7.0
     assert done(job) == 0.0
 
@@ -39,12 +39,12 @@ def test_starting_costs_before_the_first_step() -> None:
     job = sim_job()
     give(job, {"n0": 2}, 1.0)
 
-    assert job.next_at() == 1.0 + 10.0 + 100.0 / 2
+    assert job.next_event_at() == 1.0 + 10.0 + 100.0 / 2
     job.advance(11.0)
     assert done(job) == 0.0
     job.advance(21.0)
     assert done(job) == 20.0
-    assert job.next_at() == 61.0
+    assert job.next_event_at() == 61.0
 
 
 def test_a_change_costs_and_what_was_done_stays_done() -> None:
@@ -53,9 +53,9 @@ def test_a_change_costs_and_what_was_done_stays_done() -> None:
     give(job, {"n0": 4}, 30.0)  # 40 are done
 
     assert done(job) == 40.0
-    assert job.next_at() == 30.0 + 5.0 + 60.0 / 4
+    assert job.next_event_at() == 30.0 + 5.0 + 60.0 / 4
     job.advance(50.0)
-    assert job.body.is_done
+    assert job.workload.is_done
 
 
 def test_fewer_workers_cost_as_much_as_more() -> None:
@@ -63,7 +63,7 @@ def test_fewer_workers_cost_as_much_as_more() -> None:
     give(job, {"n0": 4}, 0.0)
     give(job, {"n0": 1}, 20.0)  # 40 are done
 
-    assert job.next_at() == 20.0 + 5.0 + 60.0
+    assert job.next_event_at() == 20.0 + 5.0 + 60.0
 
 
 def test_a_second_change_during_the_first_begins_its_cost_anew() -> None:
@@ -72,7 +72,7 @@ def test_a_second_change_during_the_first_begins_its_cost_anew() -> None:
     give(job, {"n0": 4}, 6.0)  # it had not begun
 
     assert done(job) == 0.0
-    assert job.next_at() == 6.0 + 5.0 + 25.0
+    assert job.next_event_at() == 6.0 + 5.0 + 25.0
 
 
 def test_who_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
@@ -82,7 +82,7 @@ def test_who_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
     give(job, {"n1": 2}, 50.0)
 
     assert done(job) == 20.0
-    assert job.next_at() == 50.0 + 10.0 + 40.0
+    assert job.next_event_at() == 50.0 + 10.0 + 40.0
     assert (job.record.waited_s, job.record.restarts, job.record.started_at) == (30.0, 1, 0.0)
 
 
@@ -92,10 +92,10 @@ def test_others_go_on_while_newcomers_join() -> None:
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)
 
-    assert job.next_at() == 30.0
+    assert job.next_event_at() == 30.0
     assert job.advance(30.0)  # another rate from now on
     assert done(job) == 40.0
-    assert job.next_at() == 30.0 + 1.0 + 60.0 / 4
+    assert job.next_event_at() == 30.0 + 1.0 + 60.0 / 4
 
 
 def test_a_job_that_moves_away_altogether_waits_for_its_newcomers() -> None:
@@ -103,7 +103,7 @@ def test_a_job_that_moves_away_altogether_waits_for_its_newcomers() -> None:
     give(job, {"n0": 2}, 0.0)
     give(job, {"n1": 2}, 10.0)
 
-    assert job.next_at() == 10.0 + 20.0 + 100.0 / 2
+    assert job.next_event_at() == 10.0 + 20.0 + 100.0 / 2
 
 
 def test_those_who_leave_make_nobody_wait_to_join() -> None:
@@ -111,7 +111,7 @@ def test_those_who_leave_make_nobody_wait_to_join() -> None:
     give(job, {"n0": 4}, 0.0)
     give(job, {"n0": 2}, 15.0)  # 20 are done
 
-    assert job.next_at() == 15.0 + 1.0 + 80.0 / 2
+    assert job.next_event_at() == 15.0 + 1.0 + 80.0 / 2
 
 
 def test_a_job_that_ends_while_newcomers_join_ends_then() -> None:
@@ -119,7 +119,7 @@ def test_a_job_that_ends_while_newcomers_join_ends_then() -> None:
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)  # 10 are left: 5 s with two
 
-    assert job.next_at() == 15.0
+    assert job.next_event_at() == 15.0
 
 
 def test_a_change_while_the_job_starts_does_not_skip_its_start() -> None:
@@ -134,11 +134,11 @@ def test_a_change_while_the_job_starts_does_not_skip_its_start() -> None:
 
 @pytest.mark.parametrize(("share", "slowness", "ends"), [(0.5, 1.0, 200.0), (1.0, 2.0, 200.0), (0.5, 2.0, 400.0)])
 def test_a_share_of_a_device_and_a_slow_node_take_longer(share: float, slowness: float, ends: float) -> None:
-    job = sim_job(cost=ChangeCost.alike(0.0))
+    job = sim_job(cost=ChangeCost.uniform(0.0))
     job.slowness = slowness
     job.allocate({"n0": 1}, "", share, None, 0.0)
 
-    assert job.next_at() == ends
+    assert job.next_event_at() == ends
 
 
 def test_seen_is_what_became_of_it() -> None:
@@ -146,15 +146,15 @@ def test_seen_is_what_became_of_it() -> None:
     give(job, {"n0": 2}, 5.0)
     give(job, {"n0": 1, "n1": 2}, 25.0)
     job.advance(45.0)
-    seen = job.seen()
+    seen = job.to_job_info()
 
-    assert (seen.workers, seen.count, seen.devices) == ({"n0": 1, "n1": 2}, 3, 2)
+    assert (seen.workers, seen.worker_count, seen.devices) == ({"n0": 1, "n1": 2}, 3, 2)
     assert (seen.started_at, seen.changed_at, seen.restarts, seen.most_workers) == (5.0, 25.0, 1, 3)
     assert seen.executed_s == 40.0
     assert seen.attained_s == 20.0 * 4 + 20.0 * 6
     assert seen.change_cost_s == 5.0
     assert (seen.work_done, seen.work_left) == (20.0 + 45.0, 35.0)
-    assert sim_job().seen().change_cost_s == 10.0  # not started yet
+    assert sim_job().to_job_info().change_cost_s == 10.0  # not started yet
 
 
 def test_spans_are_what_it_had_from_when_to_when() -> None:
@@ -162,7 +162,7 @@ def test_spans_are_what_it_had_from_when_to_when() -> None:
     give(job, {"n0": 2}, 5.0)
     give(job, {}, 10.0)
     give(job, {"n0": 1, "n1": 1}, 20.0)
-    job.end(30.0)
+    job.finish(30.0)
 
     assert job.record.spans == [AllocationSpan("a", 5.0, 10.0, 2, 1), AllocationSpan("a", 20.0, 30.0, 2, 2)]
     assert job.record.jct_s == 30.0

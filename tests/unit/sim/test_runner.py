@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[2] / "sim"
 TRACE = open_trace("synthetic:jobs=25,per_hour=30,seed=5,scale=0.1")
 NODES = cluster.parse_nodes(4, 4)
 SETTING = SimulationConfig(
-    NODES, ChangeCost.alike(30.0), cluster.NodeFailures(tuple(node.name for node in NODES), 20_000.0, 900.0, seed=3)
+    NODES, ChangeCost.uniform(30.0), cluster.NodeFailures(tuple(node.name for node in NODES), 20_000.0, 900.0, seed=3)
 )
 
 
@@ -64,10 +64,10 @@ def test_a_job_alone_takes_its_duration_and_the_cost_of_its_start(tmp_path: Path
 
     outcome = ran("fifo-gang", open_trace(str(path)), SimulationConfig(NODES, ChangeCost(5.0, 1.0, 0.0)))
 
-    assert (outcome.ended[0].name, outcome.ended[0].jct_s) == ("mine", 105.0)
-    assert outcome.numbers.makespan_s == 105.0
-    assert outcome.numbers.utilisation == pytest.approx(4 / 16)
-    assert [(job.name, job.why) for job in outcome.never] == [
+    assert (outcome.finished_jobs[0].name, outcome.finished_jobs[0].jct_s) == ("mine", 105.0)
+    assert outcome.metrics.makespan_s == 105.0
+    assert outcome.metrics.utilisation == pytest.approx(4 / 16)
+    assert [(job.name, job.why) for job in outcome.never_started_jobs] == [
         ("huge", "can never run here: needs 99 workers of 1 device, the empty cluster has room for 16")
     ]
 
@@ -75,20 +75,20 @@ def test_a_job_alone_takes_its_duration_and_the_cost_of_its_start(tmp_path: Path
 def test_a_job_that_fits_only_when_all_nodes_are_there_waits_for_them(tmp_path: Path) -> None:
     path = tmp_path / "one.csv"
     path.write_text("name,submitted_s,duration_s,workers,minimum,maximum\nsmall,0,500,1,1,1\nwide,10,100,16,16,16\n")
-    setting = SimulationConfig(NODES, ChangeCost.alike(0.0), (NodeOutage("node-03", 5.0, 50.0),))
+    setting = SimulationConfig(NODES, ChangeCost.uniform(0.0), (NodeOutage("node-03", 5.0, 50.0),))
 
     outcome = ran("fifo-gang", open_trace(str(path)), setting)
 
-    assert [(job.name, job.started_at) for job in outcome.ended] == [("small", 0.0), ("wide", 500.0)]
+    assert [(job.name, job.started_at) for job in outcome.finished_jobs] == [("small", 0.0), ("wide", 500.0)]
 
 
 def test_stragglers_and_restarts_cost_time() -> None:
     calm = ran("fifo-gang", setting=replace(SETTING, outages=()))
     slow = ran("fifo-gang", setting=replace(SETTING, outages=(), slowness={node.name: 2.0 for node in NODES}))
-    dear = ran("fifo-gang", setting=replace(SETTING, outages=(), cost=ChangeCost.alike(600.0)))
+    dear = ran("fifo-gang", setting=replace(SETTING, outages=(), cost=ChangeCost.uniform(600.0)))
 
-    assert slow.numbers.mean_jct_s > 1.5 * calm.numbers.mean_jct_s
-    assert dear.numbers.mean_jct_s > calm.numbers.mean_jct_s + 500
+    assert slow.metrics.mean_jct_s > 1.5 * calm.metrics.mean_jct_s
+    assert dear.metrics.mean_jct_s > calm.metrics.mean_jct_s + 500
 
 
 def test_who_stops_it_gets_what_there_is() -> None:
@@ -118,4 +118,4 @@ def test_parquet_has_a_row_for_each_job_and_the_command(tmp_path: Path) -> None:
     found = parquet.read_table(tmp_path / "jobs.parquet")
     assert found.num_rows == 25
     assert found.schema.metadata[b"command"] == b"the command"
-    assert sorted(found["jct_s"].to_pylist()) == sorted(job.jct_s for job in outcome.ended)
+    assert sorted(found["jct_s"].to_pylist()) == sorted(job.jct_s for job in outcome.finished_jobs)

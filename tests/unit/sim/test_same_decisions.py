@@ -64,7 +64,7 @@ class Books:
         seconds, self.at = now - self.at, now
         for name, job in self.jobs.items():
             if job.workers:
-                work = job.count * seconds
+                work = job.worker_count * seconds
                 self.jobs[name] = replace(
                     job,
                     attained_s=job.attained_s + work,
@@ -78,7 +78,7 @@ class Books:
         for name, job in self.jobs.items():
             if node in job.workers:
                 left = {other: count for other, count in job.workers.items() if other != node}
-                stays = not is_rigid and job.allows(sum(left.values()))
+                stays = not is_rigid and job.allows_size(sum(left.values()))
                 self._change(name, left if stays else {}, self.at)
 
     def snapshot(self, now: float) -> Snapshot:
@@ -116,7 +116,7 @@ def trace_of(seed: int) -> list[TraceJob]:
 
 
 def as_told(told: TraceJob) -> JobInfo:
-    body = told.body
+    body = told.workload
     assert isinstance(body, Work)
     return JobInfo(
         told.name,
@@ -144,8 +144,8 @@ def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], aske
             books.lose(OUTAGE.node, policy.is_rigid)
         books.away -= {OUTAGE.node} if now == OUTAGE.end_s else set()
         if now in asked:
-            loop.turn(now)
-            assert loop.trouble == ""
+            loop.run_once(now)
+            assert loop.policy_error == ""
 
 
 @pytest.mark.parametrize("name", sorted(POLICY_REGISTRY))
@@ -155,7 +155,7 @@ def test_the_same_events_give_the_same_plans(name: str, seed: int) -> None:
     engine = SimulationEngine(simulated, trace_of(seed), SimulationConfig(NODES, FREE, (OUTAGE,)))
     records = list(engine.run())
     ends = {record.name: record.finished_at for record in records if record.finished_at is not None}
-    assert len(ends) == 6 and engine.loop.refused == 0
+    assert len(ends) == 6 and engine.loop.rejected_plans == 0
 
     replayed(plain, trace_of(seed), ends, simulated.times)
 

@@ -31,13 +31,13 @@ def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None
 
     assert [(job.submitted_at, job.requested, job.maximum) for job in jobs] == [(0, 1, 2), (10, 2, 4), (3600, 4, 8)]
     assert [(job.submitted_at, job.maximum) for job in of_a] == [(0, 2), (3590, 4)]
-    assert jobs[0].body.alone_s(1) == 30.5
+    assert jobs[0].workload.isolated_duration_s(1) == 30.5
 
 
 def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
     jobs = list(open_trace(written(tmp_path, TIRESIAS + "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n")).jobs())
 
-    assert [(job.name, job.submitted_at, job.requested, job.body.name) for job in jobs] == [
+    assert [(job.name, job.submitted_at, job.requested, job.workload.name) for job in jobs] == [
         ("job-0", 0, 1, "vgg19"),
         ("job-1", 30, 8, "vgg11"),
     ]
@@ -47,8 +47,8 @@ def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
     (job,) = open_trace(written(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
 
     assert (job.minimum, job.requested, job.maximum, job.priority, job.submitted_at) == (2, 4, 16, 10, 5)
-    assert job.body.alone_s(2) == 200
-    assert job.body.alone_s(8) == pytest.approx(100 / ((4 + 4 * 0.8) / 4))
+    assert job.workload.isolated_duration_s(2) == 200
+    assert job.workload.isolated_duration_s(8) == pytest.approx(100 / ((4 + 4 * 0.8) / 4))
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,16 @@ def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) 
 
     jobs = open_trace(path).jobs()
 
-    assert next(jobs).body.name == "tiny"
+    assert next(jobs).workload.name == "tiny"
     with pytest.raises(DataError, match=r"trace.csv:3: application: expected one that was measured \(tiny\).*'huge'"):
         next(jobs)
 
 
 def test_the_same_seed_makes_the_same_jobs() -> None:
     def told(text: str) -> list[tuple[float, int, float]]:
-        return [(job.submitted_at, job.requested, job.body.to_mark()) for job in open_trace(text).jobs()]
+        return [
+            (job.submitted_at, job.requested, job.workload.work_to_next_change()) for job in open_trace(text).jobs()
+        ]
 
     assert told("synthetic:jobs=200,seed=3") == told("synthetic:jobs=200,seed=3")
     assert told("synthetic:jobs=200,seed=3") != told("synthetic:jobs=200,seed=4")
@@ -145,11 +147,11 @@ def test_what_a_job_of_gavel_does_depends_on_the_kind_and_on_its_neighbour(tmp_p
         document["fast"][f"('a', {size})"] = document["slow"][f"('a', {size})"] = {"null": 8.0}
     path = written(tmp_path, json.dumps(document), "throughputs.json")
     job = next(open_trace(f"{path}:jobs=1").jobs())
-    rates = job.body.known().rates
+    rates = job.workload.report().rates
 
     assert rates is not None
-    assert [float(rates.at(1, 1, kind)) for kind in ("fast", "slow")] == [4, 1]
-    assert [float(rates.at(2, nodes, "slow")) for nodes in (1, 2)] == [6, 2]
+    assert [float(rates.work_per_s(1, 1, kind)) for kind in ("fast", "slow")] == [4, 1]
+    assert [float(rates.work_per_s(2, nodes, "slow")) for nodes in (1, 2)] == [6, 2]
     assert job.sizes == (1, 2, 4, 8)
     assert gavel.load_throughputs(Path(path)).slowdown(("a", 1), ("a", 1), "fast") == 0.75
 

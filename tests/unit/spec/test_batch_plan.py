@@ -24,12 +24,12 @@ def test_the_batch_stays_as_it_is_where_nothing_is_said() -> None:
     plan = job().plan
 
     assert plan.batch_rule is BatchRule.NONE
-    assert plan.most_scale(64) == 1
+    assert plan.max_scale(64) == 1
 
 
 @pytest.mark.parametrize(("size", "expected"), [(0, 32), (64, 1), (200, 3), (640, 10)])
 def test_the_largest_batch_bounds_its_scale(size: int, expected: int) -> None:
-    assert job(batch_rule="sqrt", max_batch_size=size).plan.most_scale(64) == expected
+    assert job(batch_rule="sqrt", max_batch_size=size).plan.max_scale(64) == expected
 
 
 def test_a_schedule_survives_the_way_to_the_worker() -> None:

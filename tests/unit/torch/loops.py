@@ -44,7 +44,7 @@ def plain_batches(dataset: TensorDataset | None = None) -> Iterator[tuple[torch.
         records=RECORDS, global_batch=BATCH, logical_ranks=1, epochs=EPOCHS, seed=SEED, shuffle=True, drop_last=False
     )
     for step in range(plan.total_steps):
-        indices = torch.as_tensor(list(plan.slice_of(step, 0)))
+        indices = torch.as_tensor(list(plan.rank_slice(step, 0)))
         yield features[indices], labels[indices]
 
 

@@ -41,11 +41,11 @@ def test_a_fault_strikes_at_its_moment_only(monkeypatch: pytest.MonkeyPatch) -> 
     struck: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: struck.append((pid, number)))
     faults = Faults.parse("w@5:computed=SIGTERM", "w")
-    faults.strike(5, "begin")
-    faults.strike(4, "computed")
+    faults.inject(5, "begin")
+    faults.inject(4, "computed")
     assert struck == []
 
-    faults.strike(5, "computed")
+    faults.inject(5, "computed")
 
     assert struck == [(os.getpid(), signal.SIGTERM)]
 
@@ -54,7 +54,7 @@ def test_a_thread_fails_where_that_was_asked_for() -> None:
     text = "worker-1/elasticdl-saver=raise,worker-1@3:begin=SIGTERM,worker-0/door=raise"
     faults = Faults.parse(text, "worker-1")
 
-    faults.strike_thread("door")
+    faults.inject_in_thread("door")
     with pytest.raises(InjectedFault, match="in elasticdl-saver"):
-        faults.strike_thread("elasticdl-saver")
+        faults.inject_in_thread("elasticdl-saver")
     assert faults.faults == (Fault("worker-1", 3, "begin", signal.SIGTERM),)

@@ -16,9 +16,9 @@ from elasticdl.worker.leases.batches import LeaseBatch, LeaseFeed, LeaseProgress
 
 
 def works_of(feed: LeaseFeed, lease: pb.Lease) -> list[LeaseBatch]:
-    feed.open(lease)
+    feed.open_lease(lease)
     found = []
-    while (work := feed.next()) is not None:
+    while (work := feed.next_batch()) is not None:
         found.append(work)
     return found
 
@@ -38,23 +38,23 @@ def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
     works = works_of(feed_of(300, minibatch), lease)
     progress, known, reported = LeaseProgress(minibatch), done, list[int]()
     for work in works:
-        progress.begun(work)
+        progress.add_pushed(work)
     order = list(works)
     chance.shuffle(order)
     ended: set[int] = set(range(done // minibatch))
     for work in order:
-        told = progress.done(progress.work(work.sender, work.number))
-        ended.add(work.place)
+        told = progress.record_done(progress.pop_pushed(work.sender, work.number))
+        ended.add(work.index)
         first_open = next(place for place in range(len(ended) + 1) if place not in ended)
         expected = min(first_open * minibatch, size)
         if told is not None:
             assert told[0] is lease
             known = told[1]
-            reported += [work.place for work in told[2]]
+            reported += [work.index for work in told[2]]
         assert known == expected
 
     assert known == size
-    assert reported == [work.place for work in works], "each batch once, with the report that counts it"
+    assert reported == [work.index for work in works], "each batch once, with the report that counts it"
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 3))
@@ -68,6 +68,6 @@ def test_batches_keep_their_names_wherever_the_lease_goes_on(minibatch: int, siz
     assert [(work.sender, work.number, work.start, work.stop) for work in rest] == names[done // minibatch :]
     assert [work.is_last for work in whole] == [False] * (len(whole) - 1) + [True]
     for work in whole:
-        batch = feed.batch(work)
+        batch = feed.read_batch(work)
         assert batch is not None
-        assert batch.features.tolist() == feed.plan.positions(work.start, work.stop).tolist()
+        assert batch.features.tolist() == feed.plan.records_at(work.start, work.stop).tolist()

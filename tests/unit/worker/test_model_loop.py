@@ -87,7 +87,7 @@ class Run:
         self.plan = TrainingPlan(RECORDS, BATCH, ranks, epochs=2)
         model = torch.compile(self.model, backend="aot_eager") if compiles else self.model
         self.loop = ModelLoop(Losses(), model, PlanSpec(**plan), CPU)  # type: ignore[arg-type]
-        self.loop.check(self.optimizer)
+        self.loop.check_optimizer(self.optimizer)
         self.alone = LocalTraining(
             self.model, [self.optimizer], self.data, self.plan, [self.watch], lambda step: None, CPU, EmbeddingTables(),
             self.loop.user_state,
@@ -95,8 +95,8 @@ class Run:
 
     def steps(self) -> Iterator[float]:
         for step in self.alone.steps():
-            self.loop.compute(step)
-            self.loop.update(self.optimizer, is_explicit=self.alone.training.is_explicit)
+            self.loop.compute_step(step)
+            self.loop.apply_update(self.optimizer, is_explicit=self.alone.training.is_explicit)
             yield step.loss
 
     def all(self) -> list[float]:
@@ -219,9 +219,9 @@ def test_a_fused_optimizer_is_refused_with_fp16() -> None:
     fused = torch.optim.AdamW(model.parameters(), fused=True)
     loop = partial(ModelLoop, Losses(), model, device=CPU)  # type: ignore[arg-type]
 
-    loop(PlanSpec(precision="bf16")).check(fused)
+    loop(PlanSpec(precision="bf16")).check_optimizer(fused)
     with pytest.raises(SpecError, match=r"plan.precision: fp16: a fused optimizer .* fused=False"):
-        loop(PlanSpec(precision="fp16")).check(fused)
+        loop(PlanSpec(precision="fp16")).check_optimizer(fused)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -232,7 +232,7 @@ def test_a_warm_up_leaves_nothing_to_compile(precision: str) -> None:
     warm_up_model(
         run.model,
         run.plan,
-        lambda step, rank: run.data.batch(run.plan.slice_of(step, rank)),
+        lambda step, rank: run.data.read_batch(run.plan.rank_slice(step, rank)),
         lambda batch: (micro.loss for micro in run.loop.micro_batches(batch.features, batch.labels)),
     )
     with torch.compiler.set_stance("fail_on_recompile"):

@@ -76,4 +76,4 @@ def training() -> TrainingState:
 
 
 def update(one: TrainingState, what: Update) -> None:
-    one.apply(torch.ones(one.gradients.length), what, {})
+    one.apply_update(torch.ones(one.gradients.length), what, {})

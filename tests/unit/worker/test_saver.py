@@ -70,7 +70,7 @@ def test_a_store_that_is_away_costs_a_checkpoint_and_training_goes_on(monkeypatc
     assert disk.asked.acquire(timeout=60)
     saving.save()  # does not raise
     disk.error = None
-    saving.finish()
+    saving.save_and_wait()
 
     assert told[-1:] == ["/place/checkpoint"]
 
@@ -83,7 +83,7 @@ def test_the_last_checkpoint_that_cannot_be_written_is_an_error_with_the_reason(
     )
 
     with pytest.raises(CheckpointFailed, match="the last checkpoint cannot be written: s3://bucket: the store did not"):
-        saver([]).finish()
+        saver([]).save_and_wait()
 
 
 FULL = CheckpointFailed("cannot write /place/checkpoint-000000007: No space left on device")
@@ -115,7 +115,7 @@ def test_what_nobody_foresaw_does_not_end_the_thread_that_writes(monkeypatch: py
     saving.save()
     assert disk.asked.acquire(timeout=60)
     disk.error = None
-    saving.finish()
+    saving.save_and_wait()
 
     assert told[-1:] == ["/place/checkpoint"]
 
@@ -125,7 +125,7 @@ def test_a_last_checkpoint_without_a_place_is_kept_elsewhere_and_the_error_says_
     full.write_text("")  # what cannot hold a directory stands for a disk that is full
 
     with pytest.raises(CheckpointFailed, match=f"--checkpoint_dir_for_init={tmp_path}/rescued/checkpoint-000000007"):
-        saver([], directory=full, rescue=[full, tmp_path / "rescued"]).finish()
+        saver([], directory=full, rescue=[full, tmp_path / "rescued"]).save_and_wait()
 
     assert store.read_checkpoint(tmp_path / "rescued" / "checkpoint-000000007")[0].step == 7
 
@@ -134,4 +134,4 @@ def test_a_refusal_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "write_checkpoint", Disk(SpecError("s3://bucket: the store refuses it")))
 
     with pytest.raises(SpecError, match="the store refuses it"):
-        saver([]).finish()
+        saver([]).save_and_wait()

@@ -58,25 +58,25 @@ def average_and_schedule(model: nn.Module, optimizer: torch.optim.Optimizer) -> 
 def trained_by_script(training: TrainingState, move: Move, number: int) -> list[OptimizerStep]:
     """One update as a script makes it; returns the optimizers' steps, as a donor hands them on."""
     touched = [index not in move.untouched for index in range(len(training.gradients.parameters))]
-    training.open(reduced_gradient(training, number), UPDATE, {}, touched)
+    training.open_update(reduced_gradient(training, number), UPDATE, {}, touched)
     if move.clips:
         nn.utils.clip_grad_norm_(training.model.parameters(), 0.5)
     for optimizer in move.calls:
         training.optimizers[optimizer].step()
-    return training.close(is_last=move.ends_step)
+    return training.close_update(is_last=move.ends_step)
 
 
 def repeat(training: TrainingState, calls: list[OptimizerStep], *, ends_step: bool, is_explicit: bool) -> None:
     """One update as a newcomer repeats it, from the headers and gradients of a donor."""
     for number, call in enumerate(calls or [SKIPPED_STEP]):
-        buffer = training.gradients.buffer()
+        buffer = training.gradients.acquire()
         if call.gradient is not None:
             training.gradients.flat(buffer).copy_(call.gradient)
         header: dict[str, Any] = {
-            **call.header(), "is_first": number == 0, "is_last": number >= len(calls) - 1, "ends_step": ends_step,
+            **call.to_header(), "is_first": number == 0, "is_last": number >= len(calls) - 1, "ends_step": ends_step,
             "is_explicit": is_explicit,
         }  # fmt: skip
-        training.replay(buffer, UPDATE, {}, header)
+        training.replay_update(buffer, UPDATE, {}, header)
 
 
 @given(st.lists(moves(), min_size=1, max_size=8), st.integers(0, 7))
@@ -111,9 +111,9 @@ def test_updates_left_to_the_job_are_repeated_alike(steps: int, point: int) -> N
     for number in range(steps):
         if number == min(point, steps - 1):
             newcomer.load(member.capture())
-        member.open(reduced_gradient(member, number), UPDATE, {})
-        calls = member.close()
-        if newcomer.holds_state:
+        member.open_update(reduced_gradient(member, number), UPDATE, {})
+        calls = member.close_update()
+        if newcomer.has_state:
             repeat(newcomer, calls, ends_step=True, is_explicit=member.is_explicit)
 
     assert not newcomer.is_explicit
@@ -125,9 +125,9 @@ def test_a_void_update_leaves_the_optimizer_alone() -> None:
     training.begin()
     before = ConsistencyGuard(1).digest(training, is_whole=True)
 
-    training.open_void(training.gradients.buffer())
+    training.open_void_update(training.gradients.acquire())
     training.optimizer.step()
-    training.close_void()
+    training.close_void_update()
 
     assert ConsistencyGuard(1).digest(training, is_whole=True) == before
 
@@ -135,9 +135,9 @@ def test_a_void_update_leaves_the_optimizer_alone() -> None:
 def test_a_step_may_end_after_any_of_its_updates() -> None:
     training = new_training()
     training.begin()
-    training.open(reduced_gradient(training, 0), UPDATE, {})
+    training.open_update(reduced_gradient(training, 0), UPDATE, {})
     training.optimizer.step()
-    training.close(is_last=False)
+    training.close_update(is_last=False)
     newcomer = new_training()
     newcomer.load(training.capture())
 
@@ -152,19 +152,19 @@ def test_a_step_may_end_after_any_of_its_updates() -> None:
 def test_an_update_that_the_script_leaves_unapplied_at_the_end_of_its_loop_counts_as_skipped() -> None:
     training = new_training(optimizers=2)
     training.begin()
-    training.open(reduced_gradient(training, 0), UPDATE, {})
+    training.open_update(reduced_gradient(training, 0), UPDATE, {})
 
-    assert training.close(is_left=True) == []
+    assert training.close_update(is_left=True) == []
     assert training.step == 1
 
 
 def test_an_update_that_nobody_applies_is_an_error_in_the_loop() -> None:
     training = new_training(optimizers=2)
     training.begin()
-    training.open(reduced_gradient(training, 0), UPDATE, {})
+    training.open_update(reduced_gradient(training, 0), UPDATE, {})
 
     with pytest.raises(ElasticDLError, match="the script says which of them to apply"):
-        training.close()
+        training.close_update()
 
 
 def test_the_loss_of_the_newest_step_comes_with_the_state() -> None:
@@ -180,18 +180,18 @@ def test_the_loss_of_the_newest_step_comes_with_the_state() -> None:
 def test_a_script_that_applies_no_update_of_a_state_whose_script_did_is_told() -> None:
     explicit, resumed = new_training(), new_training()
     explicit.begin()
-    explicit.open(reduced_gradient(explicit, 0), UPDATE, {})
+    explicit.open_update(reduced_gradient(explicit, 0), UPDATE, {})
     explicit.optimizer.step()
-    explicit.close()
+    explicit.close_update()
     resumed.load(explicit.capture())
 
     for number in range(1, 21):
-        resumed.open(reduced_gradient(resumed, number), UPDATE, {})
-        resumed.close()
+        resumed.open_update(reduced_gradient(resumed, number), UPDATE, {})
+        resumed.close_update()
 
-    resumed.open(reduced_gradient(resumed, 21), UPDATE, {})
+    resumed.open_update(reduced_gradient(resumed, 21), UPDATE, {})
     with pytest.raises(ElasticDLError, match=r"step 21: .* has not called it in 20 updates"):
-        resumed.close()
+        resumed.close_update()
 
 
 def test_a_script_that_applies_some_updates_may_skip_as_many_as_it_likes() -> None:
@@ -199,9 +199,9 @@ def test_a_script_that_applies_some_updates_may_skip_as_many_as_it_likes() -> No
     training.begin()
 
     for number in range(60):
-        training.open(reduced_gradient(training, number), UPDATE, {})
+        training.open_update(reduced_gradient(training, number), UPDATE, {})
         if number == 0:
             training.optimizer.step()
-        training.close()
+        training.close_update()
 
     assert training.step == 60 * UPDATE.passes

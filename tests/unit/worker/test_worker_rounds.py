@@ -99,33 +99,33 @@ def message(round_id: int, *workers: str, forced: bool = False, donors: dict[str
 def until_prepared(rounds: RoundMembership, round_id: int) -> None:
     pause = threading.Event()
     for _ in range(500):
-        if rounds.prepared() == round_id:
+        if rounds.prepared_round_id() == round_id:
             return
         pause.wait(0.005)
     raise AssertionError(f"round {round_id} was never prepared")
 
 
 def wait(rounds: RoundMembership, *, holds_state: bool = True) -> pb.Round:
-    return rounds.wait(holds_state=holds_state, is_dismissed=lambda: False)
+    return rounds.wait_for_round(holds_state=holds_state, is_dismissed=lambda: False)
 
 
 def seated(rounds: RoundMembership, builder: Builder, round_id: int, *workers: str) -> FakeGroup:
     """In a forced round."""
-    rounds.receive(message(round_id, *workers, forced=True))
+    rounds.add_planned(message(round_id, *workers, forced=True))
     group = builder.succeed(round_id)
     assert rounds.enter(round_id) is not None
     return group
 
 
 def test_a_forced_round_is_waited_for_and_entered(rounds: RoundMembership, builder: Builder) -> None:
-    rounds.receive(message(1, ME, "worker-1", forced=True))
+    rounds.add_planned(message(1, ME, "worker-1", forced=True))
     group = builder.succeed(1)
 
     assert wait(rounds).id == 1
     seat = rounds.enter(1)
 
     assert seat is not None
-    assert (seat.round, seat.workers, seat.share) == (1, (ME, "worker-1"), RankRange(0, 2))
+    assert (seat.id, seat.workers, seat.share) == (1, (ME, "worker-1"), RankRange(0, 2))
     assert seat.group is cast(Any, group)
     rank, peers = builder.asked[1]
     assert (rank, len(peers), peers[0]) == (0, 2, RoundMember(ME, f"{ME}:1"))
@@ -133,8 +133,8 @@ def test_a_forced_round_is_waited_for_and_entered(rounds: RoundMembership, build
 
 def test_a_planned_round_is_voted_for_once_its_group_stands(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME)
-    rounds.receive(message(2, ME, "worker-1"))
-    assert rounds.prepared() == 0
+    rounds.add_planned(message(2, ME, "worker-1"))
+    assert rounds.prepared_round_id() == 0
     builder.succeed(2)
     until_prepared(rounds, 2)
     assert not old.is_aborted, "the old round goes on meanwhile"
@@ -142,48 +142,48 @@ def test_a_planned_round_is_voted_for_once_its_group_stands(rounds: RoundMembers
     seat = rounds.enter(2)
 
     assert seat is not None
-    assert seat.round == 2
+    assert seat.id == 2
     assert old.is_closed
-    assert rounds.prepared() == 0
+    assert rounds.prepared_round_id() == 0
 
 
 def test_a_newer_planned_round_supersedes_an_older_one(rounds: RoundMembership, builder: Builder) -> None:
     seated(rounds, builder, 1, ME)
-    rounds.receive(message(2, ME, "worker-1"))
+    rounds.add_planned(message(2, ME, "worker-1"))
     unused = builder.succeed(2)
     until_prepared(rounds, 2)
-    rounds.receive(message(3, ME, "worker-1", "worker-2"))
-    assert rounds.prepared() == 0, "only the newest counts"
+    rounds.add_planned(message(3, ME, "worker-1", "worker-2"))
+    assert rounds.prepared_round_id() == 0, "only the newest counts"
     builder.succeed(3)
     until_prepared(rounds, 3)
 
     seat = rounds.enter(3)
 
-    assert seat is not None and seat.round == 3
+    assert seat is not None and seat.id == 3
     assert unused.is_closed
 
 
 def test_all_may_still_enter_the_superseded_round_they_voted_for(rounds: RoundMembership, builder: Builder) -> None:
     seated(rounds, builder, 1, ME)
-    rounds.receive(message(2, ME, "worker-1"))
+    rounds.add_planned(message(2, ME, "worker-1"))
     builder.succeed(2)
     until_prepared(rounds, 2)
-    rounds.receive(message(3, ME, "worker-2"))  # came after the vote
+    rounds.add_planned(message(3, ME, "worker-2"))  # came after the vote
 
     seat = rounds.enter(2)
 
-    assert seat is not None and seat.round == 2
+    assert seat is not None and seat.id == 2
     builder.succeed(3)
     until_prepared(rounds, 3)
 
 
 def test_a_forced_round_wakes_whoever_is_in_an_older_one(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME, "worker-1")
-    rounds.receive(message(2, ME, "worker-1", "worker-2"))
+    rounds.add_planned(message(2, ME, "worker-1", "worker-2"))
     prepared = builder.succeed(2)
     until_prepared(rounds, 2)
 
-    rounds.receive(message(3, ME, forced=True))
+    rounds.add_planned(message(3, ME, forced=True))
 
     assert old.is_aborted
     assert prepared.is_aborted
@@ -195,9 +195,9 @@ def test_a_forced_round_wakes_whoever_is_in_an_older_one(rounds: RoundMembership
 
 def test_a_worker_without_a_place_votes_at_once_and_leaves(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME, "worker-1")
-    rounds.receive(message(2, "worker-1"))
+    rounds.add_planned(message(2, "worker-1"))
 
-    assert rounds.prepared() == 2
+    assert rounds.prepared_round_id() == 2
     assert rounds.enter(2) is None
     assert old.is_closed
     assert 2 not in builder.asked
@@ -205,8 +205,8 @@ def test_a_worker_without_a_place_votes_at_once_and_leaves(rounds: RoundMembersh
 
 def test_a_round_told_again_after_a_reconnect_is_built_once(rounds: RoundMembership, builder: Builder) -> None:
     group = seated(rounds, builder, 4, ME)
-    rounds.receive(message(4, ME, forced=True))
-    rounds.receive(message(3, ME, forced=True))
+    rounds.add_planned(message(4, ME, forced=True))
+    rounds.add_planned(message(3, ME, forced=True))
 
     assert not group.is_aborted
     assert set(builder.asked) == {4}
@@ -215,7 +215,7 @@ def test_a_round_told_again_after_a_reconnect_is_built_once(rounds: RoundMembers
 def test_a_group_that_cannot_be_built_breaks_the_round_that_waits_for_it(
     rounds: RoundMembership, builder: Builder
 ) -> None:
-    rounds.receive(message(1, ME, "worker-1", forced=True))
+    rounds.add_planned(message(1, ME, "worker-1", forced=True))
     builder.fail(1, "the other never came")
 
     with pytest.raises(RoundBroken, match="the other never came"):
@@ -227,13 +227,13 @@ def test_a_dropped_round_is_not_waited_for_again(rounds: RoundMembership, builde
     rounds.drop(1)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait, rounds)
-        rounds.receive(message(2, ME, forced=True))
+        rounds.add_planned(message(2, ME, forced=True))
 
         assert waiting.result(PATIENCE_S).id == 2
 
 
 def test_a_group_built_too_late_is_closed(rounds: RoundMembership, builder: Builder) -> None:
-    rounds.receive(message(1, ME, "worker-1", forced=True))
+    rounds.add_planned(message(1, ME, "worker-1", forced=True))
     rounds.drop(1)
     late = builder.succeed(1)
     pause = threading.Event()
@@ -246,12 +246,12 @@ def test_a_group_built_too_late_is_closed(rounds: RoundMembership, builder: Buil
 
 
 def test_a_newcomer_waits_for_a_round_that_brings_the_state(rounds: RoundMembership) -> None:
-    rounds.receive(message(2, "worker-1", ME, donors={ME: "worker-1"}))
+    rounds.add_planned(message(2, "worker-1", ME, donors={ME: "worker-1"}))
 
     newest = wait(rounds, holds_state=False)
 
     assert newest.id == 2
-    assert rounds.donor_of(newest) == ("worker-1", "worker-1:2")
+    assert rounds.find_donor(newest) == ("worker-1", "worker-1:2")
 
 
 def test_a_worker_with_state_waits_for_a_forced_round_only(rounds: RoundMembership, builder: Builder) -> None:
@@ -259,8 +259,8 @@ def test_a_worker_with_state_waits_for_a_forced_round_only(rounds: RoundMembersh
     rounds.drop(1)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait, rounds, holds_state=True)
-        rounds.receive(message(2, "worker-1", ME, donors={ME: "worker-1"}))
-        rounds.receive(message(3, ME, forced=True))
+        rounds.add_planned(message(2, "worker-1", ME, donors={ME: "worker-1"}))
+        rounds.add_planned(message(3, ME, forced=True))
 
         assert waiting.result(PATIENCE_S).id == 3
 
@@ -273,14 +273,14 @@ def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: RoundMembership
     with pytest.raises(RoundBroken, match="expelled"):
         wait(rounds)
     rounds.resume()
-    rounds.receive(message(2, ME, forced=True))
+    rounds.add_planned(message(2, ME, forced=True))
 
     assert wait(rounds).id == 2
 
 
 def test_an_orphan_does_not_wait_for_ever(rounds: RoundMembership) -> None:
     with pytest.raises(RoundBroken, match="dismissed"):
-        rounds.wait(holds_state=True, is_dismissed=lambda: True)
+        rounds.wait_for_round(holds_state=True, is_dismissed=lambda: True)
 
 
 def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: RoundMembership, builder: Builder) -> None:
@@ -288,16 +288,16 @@ def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: Round
     donors = {"worker-2": ME, "worker-3": "worker-1"}
     planned = message(2, ME, "worker-1", "worker-2", "worker-3", donors=donors)
 
-    assert rounds.newcomers_to(planned) == ["worker-2"]
+    assert rounds.list_newcomers(planned) == ["worker-2"]
 
 
 def test_another_donor_ends_the_hand_over_that_runs(rounds: RoundMembership) -> None:
-    rounds.receive(message(2, "worker-1", ME, donors={ME: "worker-1"}))
+    rounds.add_planned(message(2, "worker-1", ME, donors={ME: "worker-1"}))
     ended: list[str] = []
-    rounds.follow("worker-1:2", lambda: ended.append("ended"))
-    rounds.receive(message(3, "worker-1", ME, "worker-2", donors={ME: "worker-1", "worker-2": "worker-1"}))
+    rounds.follow_donor("worker-1:2", lambda: ended.append("ended"))
+    rounds.add_planned(message(3, "worker-1", ME, "worker-2", donors={ME: "worker-1", "worker-2": "worker-1"}))
     assert ended == [], "the same donor: the hand-over goes on"
 
-    rounds.receive(message(4, "worker-2", ME, donors={ME: "worker-2"}))
+    rounds.add_planned(message(4, "worker-2", ME, donors={ME: "worker-2"}))
 
     assert ended == ["ended"]

@@ -40,7 +40,7 @@ def new_training(
 
 def reduced_gradient(training: TrainingState, *key: int) -> torch.Tensor:
     """Made up by `key`, in a buffer as an exchange leaves it."""
-    buffer = training.gradients.buffer()
+    buffer = training.gradients.acquire()
     flat = training.gradients.flat(buffer)
     generator = torch.Generator().manual_seed(hash(key) % (1 << 31))
     flat.copy_(torch.randn(len(flat), generator=generator))
@@ -49,8 +49,8 @@ def reduced_gradient(training: TrainingState, *key: int) -> torch.Tensor:
 
 def train_steps(training: TrainingState, steps: int) -> None:
     """So many updates that are left to the job."""
-    if not training.holds_state:
+    if not training.has_state:
         training.begin()
     for _ in range(steps):
-        training.open(reduced_gradient(training, training.step), Update(8), {})
-        training.close()
+        training.open_update(reduced_gradient(training, training.step), Update(8), {})
+        training.close_update()

@@ -34,13 +34,13 @@ def load(name: str, **params: Any) -> KerasContract:
 def train(contract: KerasContract, training: RecordSource, steps: int, batch: int) -> tuple[KerasModule, list[float]]:
     """The model after so many steps, and the loss of each."""
     keras.utils.set_random_seed(0)
-    dataset = contract.dataset(training, Mode.TRAINING)
+    dataset = contract.make_dataset(training, Mode.TRAINING)
     model = contract.build_model()
     optimizer = contract.build_optimizer(model)
     plan = TrainingPlan(len(training), batch, 1, epochs=1000, max_steps=steps)
     losses = []
     for step in range(plan.total_steps):
-        found = dataset.batch(plan.batch(step))
+        found = dataset.read_batch(plan.batch(step))
         assert found is not None
         optimizer.zero_grad()
         value = contract.batch_loss(model, found.features, found.labels)
@@ -52,6 +52,6 @@ def train(contract: KerasContract, training: RecordSource, steps: int, batch: in
 
 
 def evaluate(contract: KerasContract, model: KerasModule, test: RecordSource) -> dict[str, float]:
-    dataset = contract.dataset(test, Mode.EVALUATION)
+    dataset = contract.make_dataset(test, Mode.EVALUATION)
     parts = evaluate_records(model, contract, dataset, 0, len(test), 256, torch.device("cpu"))
     return reduction.compute_results(parts)

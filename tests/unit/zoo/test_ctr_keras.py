@@ -78,12 +78,12 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     spec = ModelSpec(zoo=str(tmp_path / "ctr"), definition=f"{name.replace('/', '_')}.forward", params={"dropout": 0.0})
     assert check_contract(JobSpec(name="job", model=spec, plan=PlanSpec(learning_rate=0.01))) == []
     contract = contracts.load_keras_contract(
-        spec, JobKind.TRAINING, EmbeddingPlacement(on_ps=True, which="all", least_bytes=0)
+        spec, JobKind.TRAINING, EmbeddingPlacement(on_ps=True, move_policy="all", min_bytes=0)
     )
     source = open_source(str(data), DataSpec())
 
     seed_everything(3)
-    dataset = contract.dataset(source, Mode.TRAINING)
+    dataset = contract.make_dataset(source, Mode.TRAINING)
     module = contract.build_model()
     optimizer = contract.build_optimizer(module, 0.01)
     tables = HybridEmbeddingTables(module.attached(optimizer), LocalTableStore(LocalTables(seed=0)), 2)
@@ -95,16 +95,16 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
             step.backward(contract.batch_loss(module, features, labels))
         losses.append(float(step.losses[0]))
     assert np.mean(losses[-4:]) < 0.9 * losses[0]
-    assert tables.lookups.pulled_ahead > 0
+    assert tables.lookups.prefetched > 0
 
-    with tables.whole():
+    with tables.full_model():
         contract.export(module, None, tmp_path / "out", {"step": len(losses)})
     program = tf.saved_model.load(str(tmp_path / "out"))
     new = never_seen(300)
     found = program.serve(raw(new))
 
     again = contracts.load_keras_contract(spec, JobKind.TRAINING, IN_MODEL)
-    again.dataset(source, Mode.TRAINING)
+    again.make_dataset(source, Mode.TRAINING)
     restored = again.build_model()
     images.restore_state(load_weights(tmp_path / "out"), restored, None)
     columns = pa.RecordBatch.from_pydict(new)

@@ -23,8 +23,11 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def sources(example: str, found: contract.Contract, tmp_path: Path) -> tuple[RecordSource, RecordSource]:
-    if found.has(functions.READER):
-        training, test = found.reader("training", {"records": 3000}), found.reader("validation", {"records": 200})
+    if found.has_function(functions.READER):
+        training, test = (
+            found.make_reader("training", {"records": 3000}),
+            found.make_reader("validation", {"records": 200}),
+        )
         assert training is not None and test is not None
         return training, test
     write = text_data.write_data if "transformer" in example else digits_data.write_data

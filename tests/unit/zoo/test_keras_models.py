@@ -60,7 +60,7 @@ def test_both_ways_to_write_the_net_of_digits_have_the_same_weights() -> None:
     shapes = []
     for name in ("mnist_functional", "mnist_subclass"):
         contract = load(name)
-        contract.dataset(MappedSource(Bright(), "bright"), Mode.TRAINING)
+        contract.make_dataset(MappedSource(Bright(), "bright"), Mode.TRAINING)
         shapes.append([tuple(one.shape) for one in contract.build_model().parameters()])
 
     assert shapes[0] == shapes[1]

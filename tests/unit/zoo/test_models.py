@@ -64,8 +64,8 @@ def test_records_without_labels_can_be_predicted(tmp_path: Path) -> None:
 
     for name, shape in expected.items():
         found = load(f"{name}.forward")
-        source = found.reader(str(paths[name]), {}) or open_source(str(paths[name]), DataSpec())
-        dataset = found.dataset(source, Mode.PREDICTION)
+        source = found.make_reader(str(paths[name]), {}) or open_source(str(paths[name]), DataSpec())
+        dataset = found.make_dataset(source, Mode.PREDICTION)
         (predicted,) = predict_records(found.build_model(), dataset, 0, 4, 4, torch.device("cpu"))
         assert predicted.predictions.shape == shape
 
@@ -91,10 +91,10 @@ def test_idx_files_are_read_by_position(tmp_path: Path) -> None:
     images = np.arange(3 * 28 * 28).reshape(3, 28, 28).astype(np.uint8)
     path = write_idx(tmp_path, images, np.array([7, 8, 9]))
     found = load("mnist.mnist.forward")
-    source = found.reader(str(path), {})
+    source = found.make_reader(str(path), {})
     assert source is not None
 
-    batch = found.dataset(source, Mode.TRAINING).batch(np.array([2, 0]))
+    batch = found.make_dataset(source, Mode.TRAINING).read_batch(np.array([2, 0]))
 
     assert batch is not None and batch.labels.tolist() == [9, 7]
     np.testing.assert_allclose(batch.features[:, 0], images[[2, 0]].astype(np.float32) / 255)

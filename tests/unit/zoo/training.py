@@ -20,11 +20,11 @@ def train(contract: Contract, training: RecordSource, test: RecordSource, steps:
     torch.manual_seed(0)
     model = contract.build_model()
     optimizer = contract.build_optimizer(model)
-    callbacks = contract.callbacks()
-    dataset = contract.dataset(training, Mode.TRAINING)
+    callbacks = contract.make_callbacks()
+    dataset = contract.make_dataset(training, Mode.TRAINING)
     plan = TrainingPlan(len(training), batch, 1, epochs=1000, max_steps=steps)
     for step in range(plan.total_steps):
-        found = dataset.batch(plan.batch(step))
+        found = dataset.read_batch(plan.batch(step))
         assert found is not None
         ready = tensors.move_batch(found, CPU)
         optimizer.zero_grad()
@@ -35,7 +35,7 @@ def train(contract: Contract, training: RecordSource, test: RecordSource, steps:
             for group in optimizer.param_groups:
                 group["lr"] = rate
         optimizer.step()
-    return evaluate(contract, model, contract.dataset(test, Mode.EVALUATION))
+    return evaluate(contract, model, contract.make_dataset(test, Mode.EVALUATION))
 
 
 def evaluate(contract: Contract, model: torch.nn.Module, dataset: Dataset) -> dict[str, float]:

@@ -83,7 +83,7 @@ def summary_rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[t
         lines.append(("epoch loss", format_epoch_loss(status)))
     lines.append(("took", formatting.format_duration(status.now - status.started_at)))
     if directory is not None and (earlier := history.read_earlier_run(directory)) is not None:
-        lines.append(("resumed", earlier.sentence()))
+        lines.append(("resumed", earlier.describe()))
     elif told := next((event.reason for event in status.events if event.kind == history.RESUMED_EVENT), ""):
         lines.append(("resumed", told))  # by the master, from the checkpoint
     lines += _path_rows(status, directory, "model" if is_training else "output")

@@ -44,20 +44,20 @@ class JobScreen:
             if self._live:
                 self._draw()
             else:
-                for line in self._lines.due(status, now):
+                for line in self._lines.due_lines(status, now):
                     self._print(line)
 
-    def show_printed(self, line: str) -> None:
+    def show_output_line(self, line: str) -> None:
         """A line of the user's code, above the picture; it stays."""
         with self._lock:
             self._print(line)
 
-    def say(self, notice: str) -> None:
+    def show_notice(self, notice: str) -> None:
         with self._lock:
             self._notice = notice
             self._draw() if self._live else self._print(notice)
 
-    def say_away(self, was_there: bool, why: str = "") -> None:
+    def show_master_away(self, was_there: bool, why: str = "") -> None:
         """The master does not answer (yet). Said once, until it is back or another reason is known."""
         away = "master restarting… the workers train on meanwhile" if was_there else "master starting…"
         with self._lock:

@@ -56,7 +56,7 @@ class LineSchedule:
         self._next_at = 0.0
         self._seen: set[tuple[float, str, str, int]] = set()
 
-    def due(self, status: pb.JobStatus, now: float) -> Iterator[str]:
+    def due_lines(self, status: pb.JobStatus, now: float) -> Iterator[str]:
         for event in status.events:
             key = (event.at, event.kind, event.worker, event.step)
             if key not in self._seen:

@@ -62,8 +62,10 @@ def _utilization_bar(report: SchedulerReport) -> RenderableType:
     waiting = sum(one.is_waiting for one in report.jobs.values())
     having = len(report.jobs) - waiting
     counts = f"{having} job{'s' * (having != 1)} with workers, {waiting} waiting"
-    bar = ProgressBar(total=report.devices, completed=report.used, width=44)
-    grid.add_row(Text("devices", style="bold"), bar, f"{report.used} of {report.devices}{nodes}, {counts}")
+    bar = ProgressBar(total=report.total_devices, completed=report.used_devices, width=44)
+    grid.add_row(
+        Text("devices", style="bold"), bar, f"{report.used_devices} of {report.total_devices}{nodes}, {counts}"
+    )
     return grid
 
 
@@ -89,7 +91,7 @@ def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
         drawn.add_row(
             name,
             Text(state_name(one), style=_STATE_STYLES.get(state_name(one), "")),
-            f"{one.workers} of {one.maximum}",
+            f"{one.worker_count} of {one.maximum}",
             f"{account.step / account.total_steps:.0%}" if account.total_steps else "",
             *([str(one.priority)] if has_priorities else []),
             formatting.format_duration(account.attained_s),
@@ -121,14 +123,14 @@ def change_lines(before: SchedulerReport | None, after: SchedulerReport, ended: 
 
 
 def _describe_change(old: ScheduledJobStatus | None, one: ScheduledJobStatus) -> str:
-    count = f"{one.workers} worker{'s' * (one.workers != 1)}"
+    count = f"{one.worker_count} worker{'s' * (one.worker_count != 1)}"
     if one.is_waiting:
         return f"{'is suspended' if one.account.launches else 'is queued'}: {queueing.explain_scheduling(one)}"
     if old is None or old.is_waiting:
         # The launch that is under way counts already, unless its devices are not there yet.
         launches_before = one.account.launches - (one.state is ScheduledJobState.RUNNING)
         return f"{'goes on' if launches_before else 'starts'} with {count}: {one.reason}"
-    return f"{old.workers} → {count}: {one.reason}"
+    return f"{old.worker_count} → {count}: {one.reason}"
 
 
 MAX_ENDED_JOBS = 5  # how many jobs that are over are shown
@@ -161,7 +163,7 @@ class SchedulerScreen:
             for line in change_lines(before, report, ended):
                 self._print(line)
 
-    def say(self, notice: str) -> None:
+    def show_notice(self, notice: str) -> None:
         self._notice = notice
         self._draw() if self._live else self._print(notice)
 

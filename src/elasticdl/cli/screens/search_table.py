@@ -50,9 +50,9 @@ class SearchScreen:
             now = (state, len(trial.reports))
             if self._said.get(trial.number) != now:
                 self._said[trial.number] = now
-                self.say(f"{trial.job}: {state}{_progress_text(trial)}; {format_values(trial.values)}")
+                self.show_notice(f"{trial.job}: {state}{_progress_text(trial)}; {format_values(trial.values)}")
 
-    def say(self, notice: str) -> None:
+    def show_notice(self, notice: str) -> None:
         print_line(self._console, notice)
 
 

@@ -30,8 +30,8 @@ class SimulationScreen:
         if self._bars:
             self._bars.update(
                 self._tasks[progress.policy],
-                completed=progress.done,
-                simulated=format_duration(progress.now),
+                completed=progress.finished_jobs,
+                simulated=format_duration(progress.simulated_s),
                 real=str(timedelta(seconds=round(progress.wall_s))),
             )
 
@@ -97,11 +97,11 @@ def _table_width(lines: Sequence[Sequence[str]]) -> int:
 def _remark_lines(one: SimulationOutcome) -> Iterator[str]:
     if one.stopped_at is not None:
         yield f"{one.policy}: stopped after {format_duration(one.stopped_at)}; {one.unfinished} jobs were not over"
-    if one.refused:
-        yield f"{one.policy}: {one.refused} answers broke a rule and were refused, the last: {one.trouble}"
-    if one.never:
-        yield f"{one.policy}: {len(one.never)} jobs never ran:"
-        for job in one.never[:MAX_LISTED_JOBS]:
+    if one.rejected_plans:
+        yield f"{one.policy}: {one.rejected_plans} answers broke a rule and were refused, the last: {one.policy_error}"
+    if one.never_started_jobs:
+        yield f"{one.policy}: {len(one.never_started_jobs)} jobs never ran:"
+        for job in one.never_started_jobs[:MAX_LISTED_JOBS]:
             yield f"  {job.name}: {job.why}"
-        if len(one.never) > MAX_LISTED_JOBS:
-            yield f"  … and {len(one.never) - MAX_LISTED_JOBS} more; --json lists all"
+        if len(one.never_started_jobs) > MAX_LISTED_JOBS:
+            yield f"  … and {len(one.never_started_jobs) - MAX_LISTED_JOBS} more; --json lists all"

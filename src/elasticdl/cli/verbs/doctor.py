@@ -44,9 +44,9 @@ def _all_findings(place: JobLocation) -> Iterator[DiagnosisFinding]:
     from elasticdl.jobs.diagnosis import cluster
 
     yield from installation.diagnose_installation()
-    if place.must_be_here:
+    if place.must_be_local:
         return
-    if place.may_be_here and place.on != KUBERNETES and not is_cluster_configured():
+    if place.may_be_local and place.on != KUBERNETES and not is_cluster_configured():
         yield cluster.no_cluster_finding()
         return
     yield from cluster.diagnose_cluster(place.context, place.namespace)

@@ -81,7 +81,7 @@ def command(
     document = {
         "command": current_command_line(),
         "claim": _original_claim(name),
-        "courses": [one.document() for one in courses],
+        "courses": [one.to_document() for one in courses],
     }
     (output / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n")
     click.echo(f"{output / stem}.png and .json")
@@ -110,21 +110,21 @@ def _two_jobs_row(one: ExperimentResult) -> dict[str, str]:
     return {
         "first ends": _format_seconds(first.ended_at),
         "second waits": _format_seconds(second.waited_s),
-        "second runs after": _format_seconds(second.ran_after_s),
+        "second runs after": _format_seconds(second.start_delay_s),
         "both end": _format_seconds(one.end_s),
-        "in use": f"{one.utilisation:.0%}",
+        "in use": f"{one.utilization:.0%}",
     }
 
 
 def _mixed_row(one: ExperimentResult) -> dict[str, str]:
     service = [run for name, run in one.runs.items() if _is_service(name)]
     trained = sum((e - s) * n for name, run in one.runs.items() if not _is_service(name) for s, e, n in run.spans)
-    served = one.utilisation - trained / (one.devices * one.end_s)
+    served = one.utilization - trained / (one.devices * one.end_s)
     return {
-        "in use": f"{one.utilisation:.1%}",
+        "in use": f"{one.utilization:.1%}",
         "by the service": f"{served:.1%}",
         "service waits at most": _format_longest(run.waited_s for run in service),
-        "runs after at most": _format_longest(run.ran_after_s for run in service),
+        "runs after at most": _format_longest(run.start_delay_s for run in service),
     }
 
 

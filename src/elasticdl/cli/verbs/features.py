@@ -157,14 +157,14 @@ def drift(
     from elasticdl.features.statistics import Statistics
 
     before = Statistics.load(path)
-    question = AnalysisOptions(least_count=1, separator=separator, most_rows=rows or None)
+    question = AnalysisOptions(min_count=1, separator=separator, max_rows=rows or None)
     with progress_bars.analysis_progress(quiet) as progress:
         now = analyzed(_make_source(data, columns, delimiter, memory, temp), question, None, progress)
     found = drifting.find_drift(before, now)
     for finding in found:
-        mark = click.style("drifted", fg="red") if finding.is_grave else click.style("note", fg="yellow")
+        mark = click.style("drifted", fg="red") if finding.is_severe else click.style("note", fg="yellow")
         click.echo(f"{mark}  {finding}")
-    grave = sum(finding.is_grave for finding in found)
+    grave = sum(finding.is_severe for finding in found)
     click.echo(f"{now.rows:,} rows of {now.source} against {before.rows:,} of {before.source}: {grave} drifted")
     if grave:
         sys.exit(1)

@@ -43,13 +43,15 @@ elasticdl jobs --on kubernetes --namespace team-a
 def command(as_json: bool, place: JobLocation) -> None:
     """List the jobs of this machine and of the cluster of the current context, the newest last."""
     jobs: list[Job] = []
-    if place.may_be_here:
+    if place.may_be_local:
         jobs += [LocalJob(directory) for directory in map(home.job_directory, home.job_names())]
-    if not place.must_be_here and (is_cluster_configured() or not place.may_be_here):
+    if not place.must_be_local and (is_cluster_configured() or not place.may_be_local):
         jobs += _list_on_cluster(place)
-    found = [(job, job.glance()) for job in jobs]
+    found = [(job, job.quick_status()) for job in jobs]
     if as_json:
-        click.echo(json.dumps([job.document(status) | {"where": job.where} for job, status in found], indent=1))
+        click.echo(
+            json.dumps([job.status_document(status) | {"where": job.location} for job, status in found], indent=1)
+        )
         return
     if not found:
         click.echo("no jobs yet; begin with `elasticdl zoo init DIR`, then `elasticdl train`")
@@ -67,7 +69,7 @@ def _row(job: Job, status: pb.JobStatus) -> dict[str, str]:
     is_over = status.phase in formatting.OVER_PHASES
     return {
         "job": job.name,
-        "where": job.where,
+        "where": job.location,
         "kind": status.kind,
         "phase": status.phase,
         "workers": str(0 if is_over else len(formatting.living_workers(status))),
@@ -125,7 +127,7 @@ def _list_on_cluster(place: JobLocation) -> list[Job]:
         except ElasticDLError as exc:
             problems.append(exc)
 
-    if place.on == KUBERNETES or not place.may_be_here:
+    if place.on == KUBERNETES or not place.may_be_local:
         ask()
         if problems:
             raise problems[0]

@@ -42,7 +42,7 @@ def verify_command(ctx: click.Context, job: str, place: JobLocation) -> None:
 
     found = find_job(job, place)
     try:
-        stored, spec = found.stored_journal()
+        stored, spec = found.read_journal()
     except (JournalDamaged, JournalUnreadable) as exc:  # not even its parts can be put together
         click.echo(str(exc))
         ctx.exit(EXIT_DAMAGED)
@@ -57,9 +57,9 @@ def describe_verification(name: str, stored: StoredJournal, spec: JobSpec, found
     from elasticdl.jobs import formatting
 
     by = f", run {found.writer.run}, last written by ElasticDL {found.writer.version}" if found.writer else ""
-    lines = [f"journal of {name}: {stored.where}, {len(stored.content):,} bytes{by}"]
+    lines = [f"journal of {name}: {stored.location}, {len(stored.content):,} bytes{by}"]
     held = f"{found.events:,} events" + (
-        f" until {formatting.format_time(found.until)}, step {found.step:,}" if found.events else ""
+        f" until {formatting.format_time(found.last_event_at)}, step {found.step:,}" if found.events else ""
     )
     if found.problem is None:
         lines.append(f"whole: {held}")
@@ -72,7 +72,7 @@ def describe_verification(name: str, stored: StoredJournal, spec: JobSpec, found
     lines += [str(found.problem), f"before that: {held}"]
     if found.lost_events:
         lines.append(
-            f"lost: {found.lost_events:,} events that can be read behind it, until {formatting.format_time(found.lost_until)}"
+            f"lost: {found.lost_events:,} events that can be read behind it, until {formatting.format_time(found.last_lost_event_at)}"
         )
     lines.append(f"go on from the newest checkpoint: {_resume_instructions(name, spec)}")
     return lines

@@ -45,7 +45,7 @@ def command(
 
 def _resolve_replica(job: Job, role: str, given: str) -> str:
     """The worker or ps meant: by its id, or by its number alone."""
-    known = job.replicas(role)
+    known = job.logged_replicas(role)
     name = given if given.startswith(f"{role}-") else f"{role}-{given}"
     if name not in known:
         there = f"; there are {', '.join(known)}" if known else f"; no {role} has started yet"

@@ -132,7 +132,7 @@ def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None
     chosen = policies.load_policy(policy or default_policy())
     turns = LocalScheduler(chosen, JobTable(parse_nodes(budget, nodes), fit_rates), interval)
     queue = home.local_queue()
-    with queue.serving(QUEUE_LOCK_TIMEOUT_S) as is_ours:
+    with queue.acquire_lock(QUEUE_LOCK_TIMEOUT_S) as is_ours:
         if not is_ours:
             raise SpecError(
                 f"another scheduler serves {queue.root}; end it first, or set ELASTICDL_HOME to another home"
@@ -140,12 +140,14 @@ def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None
         _log_to_file(queue.root / "scheduler.log")
         warm_up_fitting()
         with SchedulerScreen.open() as screen:
-            screen.say(f"policy {chosen.name}, {turns.book.devices} devices; jobs come from `elasticdl train --queue`")
-            server = LocalSchedulerServer(queue, turns, screen.show, screen.say)
+            screen.show_notice(
+                f"policy {chosen.name}, {turns.book.total_devices} devices; jobs come from `elasticdl train --queue`"
+            )
+            server = LocalSchedulerServer(queue, turns, screen.show, screen.show_notice)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, lambda *_: server.stop())
             server.run()
-    running = sum(bool(one.given) for one in turns.book.entries.values())
+    running = sum(bool(one.allocated) for one in turns.book.entries.values())
     click.echo(
         f"the scheduler ends; {_running_jobs(running)} by themselves, and are found again by the next `elasticdl scheduler`"
     )
@@ -187,7 +189,7 @@ def serve_cluster(
     namespace = place.namespace or api.namespace
     device = device or capacity.default_device_resource(api.list(NODE)[0])
     election = Election(api, LEASE_NAME, namespace, f"{socket.gethostname()}-{os.getpid()}")
-    cluster = (api, namespace, device, lambda: election.leads)
+    cluster = (api, namespace, device, lambda: election.is_leader)
     click.echo(f"policy {policy.name} shares {device} among the ElasticJobs of namespace {namespace}")
     pulse = SchedulerHealth()
     with ExitStack() as stack:
@@ -207,7 +209,7 @@ def _open_probes(port: int, pulse: SchedulerHealth) -> ProbeServer:
     from elasticdl.kube.probes import ProbeServer
 
     try:
-        return ProbeServer(port, pulse.answer)
+        return ProbeServer(port, pulse.answer_probe)
     except OSError as exc:
         raise SpecError(f"--port={port}: cannot be listened on: {exc.strerror}; give another, or 0 for any") from exc
 

@@ -186,7 +186,7 @@ def _simulate(given: dict[str, Any]) -> None:
         policies.load_policy(name)
     trace = source.open_trace(given["trace"], given["profiles"], given["jobs"] or 0)
     setting = _make_setting(given)
-    _check_kinds(trace.kinds(), setting.nodes)
+    _check_kinds(trace.device_kinds(), setting.nodes)
     for path in (given["json"], given["parquet"]):
         if path and not path.absolute().parent.is_dir():
             raise SpecError(f"{path}: expected a file in a directory that exists")
@@ -256,7 +256,7 @@ def _make_setting(given: dict[str, Any]) -> SimulationConfig:
         cluster.parse_stragglers(given["stragglers"], names),
         given["interference"],
         given["interval"] or 0.0,
-        keeps_spans=bool(given["report"] or given["json"]),
+        records_spans=bool(given["report"] or given["json"]),
     )
 
 
@@ -267,7 +267,7 @@ def parse_cost(alike: float | None, text: str | None) -> ChangeCost:
     if alike is not None and text:
         raise SpecError("expected --restart-cost or --costs, received both")
     if not text:
-        return ChangeCost.alike(30.0 if alike is None else alike)
+        return ChangeCost.uniform(30.0 if alike is None else alike)
     values = cluster.parse_pairs("--costs", text)
     if not values or set(values) - {"start", "change", "join"} or not all(0 <= one < 1e12 for one in values.values()):
         raise SpecError(f"--costs: expected start=S,change=S,join=S with seconds of 0 or more, received {text!r}")

@@ -37,7 +37,7 @@ def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> No
     status = found.status(MASTER_TIMEOUT_S)
     if as_json:
         events = [documents.event_document(one) for one in found.events() or status.events]
-        click.echo(json.dumps(found.document(status) | {"events": events}, indent=1))
+        click.echo(json.dumps(found.status_document(status) | {"events": events}, indent=1))
         return
     if all_events:
         for event in found.events() or status.events:
@@ -48,4 +48,4 @@ def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> No
     console = Console()
     console.print(job_panel.job_panel(status))
     if status.phase in formatting.OVER_PHASES:
-        found.summarize(status, console)
+        found.show_summary(status, console)

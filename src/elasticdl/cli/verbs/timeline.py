@@ -31,8 +31,8 @@ def command(job: str, output: Path | None, place: JobLocation) -> None:
     Of a job on Kubernetes: its newest events, by default into JOB.png here. Without JOB: the newest job.
     """
     found = find_job(job, place)
-    with found.files() as directory:
-        path = output or (directory.timeline if found.where == THIS_MACHINE else Path(f"{found.name}.png"))
+    with found.open_directory() as directory:
+        path = output or (directory.timeline if found.location == THIS_MACHINE else Path(f"{found.name}.png"))
         if not path.absolute().parent.is_dir():
             raise click.UsageError(f"--output: no directory {path.absolute().parent}")
         draw_timeline(directory, path)

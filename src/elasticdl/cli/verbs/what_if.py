@@ -68,7 +68,7 @@ def answer_what_if(given: dict[str, Any]) -> None:
 def _describe_cluster(where: SnapshotWithUnits) -> str:
     """2 nodes with 8 nvidia.com/gpu for workers, 3 jobs (1 waits)"""
     nodes, jobs = where.snapshot.nodes, where.snapshot.jobs
-    devices = f"{where.snapshot.devices * where.unit:g} {where.resource or 'devices'}"
+    devices = f"{where.snapshot.total_devices * where.unit:g} {where.resource or 'devices'}"
     waiting = sum(not job.workers for job in jobs)
     waits = f" ({waiting} without workers)" if waiting else ""
     counts = f"{len(nodes)} node{'s' * (len(nodes) != 1)} with {devices} for workers"
@@ -159,4 +159,4 @@ def _read_cluster(given: dict[str, Any], asked: WhatIfJob | None) -> tuple[Snaps
     from elasticdl.scheduler.local import snapshot
 
     found = snapshot.load_local_snapshot(home.local_queue(), now)
-    return found.pictured, found.policy
+    return found.snapshot, found.policy

@@ -27,14 +27,14 @@ def list_command(as_json: bool) -> None:
     from elasticdl.zoo import catalog
 
     if as_json:
-        click.echo(json.dumps([one.document() for one in catalog.MODELS], indent=1, ensure_ascii=False))
+        click.echo(json.dumps([one.to_dict() for one in catalog.MODELS], indent=1, ensure_ascii=False))
         return
     names = max(len(one.name) for one in catalog.MODELS)
-    words = max(len(one.words) for one in catalog.MODELS)
+    words = max(len(one.description) for one in catalog.MODELS)
     for title, models in catalog.group_models():
         click.echo(title)
         for one in models:
-            click.echo(f"  {one.name:<{names}}  {one.words:<{words}}  {one.paper}".rstrip())
+            click.echo(f"  {one.name:<{names}}  {one.description:<{words}}  {one.paper}".rstrip())
     click.echo("\n`elasticdl zoo show NAME` tells its parameters and how to train it")
 
 
@@ -48,9 +48,9 @@ def show_command(name: str, as_json: bool) -> None:
     model = catalog.find_model(name)
     if as_json:
         more = {"params": model.params, "file": str(model.path), "commands": model.commands}
-        click.echo(json.dumps(model.document() | more, indent=1, ensure_ascii=False))
+        click.echo(json.dumps(model.to_dict() | more, indent=1, ensure_ascii=False))
         return
-    click.echo(f"{model.name}: {model.words}")
+    click.echo(f"{model.name}: {model.description}")
     told = {"paper": model.paper, "framework": model.framework, "file": str(model.path)}
     for key, value in told.items():
         if value:
@@ -120,7 +120,9 @@ def build_command(
     shipped = plan.plan_runtime_image(wished, arguments, name="" if found else image)
     engines = find_engine(engine)
     # A checkout changes under one version number; the engine's cache spares all but the wheel.
-    is_due = base is None and (found is None or wheel.find_checkout() is not None or not engines.has(shipped.name))
+    is_due = base is None and (
+        found is None or wheel.find_checkout() is not None or not engines.has_image(shipped.name)
+    )
     if dry_run:
         if is_due:
             place = Path("CONTEXT")
@@ -130,7 +132,9 @@ def build_command(
             dockerfile = Path("DOCKERFILE")
             click.echo(
                 shlex.join(
-                    engines.build(image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed)
+                    engines.build_command(
+                        image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed
+                    )
                 )
             )
         return
@@ -172,12 +176,12 @@ def push_command(image: str, engine: str | None, dry_run: bool, passed: tuple[st
     check_registry(image)
     found = find_engine(engine)
     if dry_run:
-        click.echo(shlex.join(found.push(image, passed)))
+        click.echo(shlex.join(found.push_command(image, passed)))
         return
-    if not found.has(image):
+    if not found.has_image(image):
         raise SpecError(f"{found.name} has no image {image}; build it first: elasticdl zoo build DIR --image {image}")
     with engine_progress(f"pushing {image} with {found.name}") as show:
-        run_streaming(found.push(image, passed), show)
+        run_streaming(found.push_command(image, passed), show)
     click.echo(f"pushed {image}")
 
 

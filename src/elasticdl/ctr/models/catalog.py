@@ -21,8 +21,8 @@ class CtrModelInfo:
     """A model of the zoo. Called with a layout and the model's own parameters, it builds one."""
 
     name: str  # its file has it, too; keras/NAME is written in Keras
-    kind: str  # its class
-    words: str
+    class_name: str  # its class
+    description: str
     paper: str
 
     @property
@@ -45,16 +45,18 @@ class CtrModelInfo:
         return {one.name: one.default for one in found if one.kind is one.KEYWORD_ONLY}
 
     @property
-    def declared(self) -> tuple[str, ...]:
+    def declared_params(self) -> tuple[str, ...]:
         """The names of what it takes, read in its source: for those who do not want torch."""
         tree = ast.parse((Path(__file__).parents[1] / self.file).read_text(encoding="utf-8"))
-        (made,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == self.kind)
+        (made,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == self.class_name)
         (init,) = (node for node in made.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
         return tuple(one.arg for one in init.args.kwonlyargs)
 
     @property
     def _class(self) -> Any:
-        return getattr(import_module(f"elasticdl.zoo.{self.file.removesuffix('.py').replace('/', '.')}"), self.kind)
+        return getattr(
+            import_module(f"elasticdl.zoo.{self.file.removesuffix('.py').replace('/', '.')}"), self.class_name
+        )
 
     def _check(self, params: dict[str, Any]) -> None:
         known = self.params
@@ -87,7 +89,7 @@ _TORCH = (
 )
 
 _KERAS = tuple(
-    CtrModelInfo(f"{KERAS_PREFIX}{one.name}", one.kind, one.words, one.paper)
+    CtrModelInfo(f"{KERAS_PREFIX}{one.name}", one.class_name, one.description, one.paper)
     for one in _TORCH
     if one.name in ("wide_deep", "deepfm", "xdeepfm", "dcn")
 )

@@ -62,7 +62,7 @@ class DIN(nn.Module):
         self.table = Embedding(
             columns, initializer=Initializer(kind="normal", deviation=0.05), padding_idx=padding_index(layout)
         )
-        self.targets = {name: layout.names.index(field) for name, field in layout.sequences.items() if field}
+        self.targets = {name: layout.field_names.index(field) for name, field in layout.sequences.items() if field}
         self.sequences = tuple(layout.sequences)
         self.attention = nn.ModuleDict({name: TargetAttention(columns, attention) for name in self.targets})
         inputs = (len(layout.fields) + len(self.sequences)) * columns + len(layout.numbers)

@@ -75,7 +75,7 @@ class ScoredModel(nn.Module):
 class CtrJob:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.front = Preprocessor.load(directory)
+        self.preprocessor = Preprocessor.load(directory)
         try:
             self.settings = CtrJobSettings.model_validate_json((directory / SETTINGS_FILE).read_text(encoding="utf-8"))
         except (OSError, ValidationError) as exc:
@@ -83,7 +83,7 @@ class CtrJob:
 
     @property
     def layout(self) -> FeatureLayout:
-        return self.front.layout
+        return self.preprocessor.layout
 
     def forward(self, **params: Any) -> nn.Module:
         return ScoredModel(catalog.build_model(self.settings.model, self.layout, **{**self.settings.params, **params}))
@@ -98,26 +98,32 @@ class CtrJob:
         """Features of raw columns; with labels unless they are to be predicted."""
         has_labels = mode is not Mode.PREDICTION
         weight = self.settings.weight if has_labels else None
-        types = {name: kind for name, kind in self.front.types.items() if has_labels or name != self.front.label}
+        types = {
+            name: kind
+            for name, kind in self.preprocessor.column_types.items()
+            if has_labels or name != self.preprocessor.label
+        }
         if weight is not None:
             types[weight] = pa.float64()
 
         folds = (
-            TargetFolds.load(self.directory, self.front.rates) if mode is Mode.TRAINING and self.front.rates else None
+            TargetFolds.load(self.directory, self.preprocessor.rates)
+            if mode is Mode.TRAINING and self.preprocessor.rates
+            else None
         )
 
         def made(columns: pa.RecordBatch) -> Any:
-            features = {name: self.of_array(array) for name, array in self.front.encode(columns, folds).items()}
+            features = {name: self.to_tensor(array) for name, array in self.preprocessor.encode(columns, folds).items()}
             if not has_labels:
                 return features
-            labels = {"label": self.of_array(self.front.labels(columns))}
+            labels = {"label": self.to_tensor(self.preprocessor.read_labels(columns))}
             if weight is not None:
-                labels["weight"] = self.of_array(self.front.weights(columns, weight))
+                labels["weight"] = self.to_tensor(self.preprocessor.read_weights(columns, weight))
             return features, labels
 
         return dataset.map_columns(made, types)
 
-    def of_array(self, array: Any) -> Any:
+    def to_tensor(self, array: Any) -> Any:
         """What a model takes."""
         return torch.from_numpy(array)
 

@@ -19,12 +19,12 @@ class ReportColumn:
     name: str
     statistics: ColumnStatistics
     rows: int
-    treatments: tuple[str, ...]
+    transforms: tuple[str, ...]
     reason: str
     importance: Importance | None  # None: the model does not see it
 
     @property
-    def missing(self) -> float:
+    def missing_share(self) -> float:
         return self.statistics.missing / self.rows if self.rows else 0.0
 
 
@@ -51,5 +51,5 @@ def describe_columns(
         else:
             reason = proposals[name].reason
         texts = tuple(str(one) for one in treatments)
-        found.append(ReportColumn(name, statistics.of(name), statistics.rows, texts, reason, worth.get(name)))
+        found.append(ReportColumn(name, statistics.column(name), statistics.rows, texts, reason, worth.get(name)))
     return tuple(found)

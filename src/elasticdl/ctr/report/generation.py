@@ -43,7 +43,7 @@ def generate_report(
     index.mkdir(parents=True, exist_ok=True)
     spec = subject.job.load_spec() if subject.job is not None else None
     config = subject.config
-    _, validation, test = config.parts
+    _, validation, test = config.data_splits
     request = documents.MeasurementRequest(
         model=subject.model,
         params=dict(spec.model.params) if spec is not None and spec.model is not None else {},
@@ -157,9 +157,9 @@ def _write_page(
         + (f" of {course.last_step:,}" if course is not None and course.last_step > found.step else ""),
         "scored by": "the exported program" if found.has_program else "its weights",
         "from": str(subject.source),
-        "training rows": spec.data.training or "" if spec is not None else config.parts[0],
-        "validation": (spec.data.validation if spec is not None else config.parts[1]) or "none",
-        "test": config.parts[2] or "none",
+        "training rows": spec.data.training or "" if spec is not None else config.data_splits[0],
+        "validation": (spec.data.validation if spec is not None else config.data_splits[1]) or "none",
+        "test": config.data_splits[2] or "none",
     }
     texts = {
         title: yaml.safe_dump(document, sort_keys=False, allow_unicode=True) for title, document in settings.items()
@@ -174,7 +174,7 @@ def _read_course(directory: JobDirectory) -> TrainingCurves:
     earlier = sorted(directory.root.glob("previous-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2]))
     events = [event for root in (*earlier, directory.root) for event in history.read_events(JobDirectory(root))]
     curves = {
-        tag: list(zip(curve.step, curve.at, curve.value, strict=True))
+        tag: list(zip(curve.steps, curve.times, curve.values, strict=True))
         for tag, curve in timeline.read_curves(directory).items()
     }
     return course.collect_curves(curves, events)

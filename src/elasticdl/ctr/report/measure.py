@@ -32,9 +32,11 @@ from elasticdl.worker.embeddings.tables import restore_rows
 class TrainedModel:
     """Scores by the export's program where there is one, else by the zoo's model with its weights."""
 
-    def __init__(self, place: Path, files: Path, step: int, module: nn.Module, *, has_program: bool) -> None:
-        self.place, self.files, self.step = place, files, step
-        self.job = CtrJob(files)
+    def __init__(
+        self, directory: Path, files_directory: Path, step: int, module: nn.Module, *, has_program: bool
+    ) -> None:
+        self.place, self.files, self.step = directory, files_directory, step
+        self.job = CtrJob(files_directory)
         self.has_program = has_program
         self._module = module
 
@@ -67,7 +69,7 @@ class TrainedModel:
         return scores
 
     @property
-    def parameters(self) -> int:
+    def parameter_count(self) -> int:
         """Numbers that were learnt; rows of tables in files, too."""
         state = [one for one in self._module.state_dict().values() if one.is_floating_point()]
         return sum(int(one.numel()) for one in state) + _count_stored_parameters(self.place)
@@ -105,7 +107,7 @@ def measure_model(request: MeasurementRequest, say: ReportProgress) -> ModelMeas
     if not datasets:
         raise SpecError("no rows are left to judge the model on; give ctr.yaml a split with test rows, or `test`")
     judged = list(datasets)[-1]
-    columns = list(trained.job.front.columns)
+    columns = list(trained.job.preprocessor.columns)
     chosen = sample_rows(len(datasets[judged].source), request.rows, request.seed)
     counts = {name: len(dataset.source) for name, dataset in datasets.items()}
     total = sum(counts.values()) + len(chosen) * len(columns) * request.repeats
@@ -126,7 +128,7 @@ def measure_model(request: MeasurementRequest, say: ReportProgress) -> ModelMeas
         files=str(trained.files),
         step=trained.step,
         has_program=trained.has_program,
-        parameters=trained.parameters,
+        parameters=trained.parameter_count,
         validation=compute_metrics(*scored["validation"]) if "validation" in scored else None,
         test=compute_metrics(*scored["test"]) if "test" in scored else None,
         judged="test" if judged == "test" else "validation",
@@ -161,7 +163,7 @@ def _score_all(trained: TrainedModel, dataset: Dataset, heard: Callable[[int], N
     scores, labels = np.empty(rows, np.float32), np.empty(rows, np.float32)
     for first in range(0, rows, BATCH_ROWS):
         numbers = np.arange(first, min(first + BATCH_ROWS, rows))
-        batch = dataset.batch(numbers)
+        batch = dataset.read_batch(numbers)
         assert batch is not None  # no row is filtered out
         scores[numbers] = trained.score(batch.features)
         labels[numbers] = batch.labels["label"].numpy()
@@ -173,7 +175,7 @@ def _score_batches(trained: TrainedModel, dataset: Dataset, raw: Any, numbers: A
     """Of raw rows that are read already; `numbers` are theirs, for messages."""
     parts = []
     for first in range(0, raw.num_rows, BATCH_ROWS):
-        batch = dataset.batch_of(raw.slice(first, BATCH_ROWS), numbers[first : first + BATCH_ROWS])
+        batch = dataset.make_batch(raw.slice(first, BATCH_ROWS), numbers[first : first + BATCH_ROWS])
         assert batch is not None
         parts.append(trained.score(batch.features))
     return np.concatenate(parts)

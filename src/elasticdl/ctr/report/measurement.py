@@ -56,7 +56,7 @@ class ModelMeasurement(BaseModel):
     versions: dict[str, str]
 
     @property
-    def quality(self) -> ClickMetrics:
+    def metrics(self) -> ClickMetrics:
         found = self.test if self.judged == "test" else self.validation
         assert found is not None
         return found

@@ -23,7 +23,7 @@ class ModelReport:
     name: str
     facts: Mapping[str, str]
     measured: ModelMeasurement
-    course: TrainingCurves | None  # None: the job that trained the model is not known here
+    curves: TrainingCurves | None  # None: the job that trained the model is not known here
     columns: Sequence[ReportColumn]
     settings: Mapping[str, str]
     command: str
@@ -39,9 +39,9 @@ def write_report(directory: Path, report: ModelReport) -> Path:
 
 def draw_charts(report: ModelReport) -> dict[str, bytes]:
     measured = report.measured
-    found = {"training": charts.draw_training(report.course, report.measured.step)} if report.course is not None else {}
+    found = {"training": charts.draw_training(report.curves, report.measured.step)} if report.curves is not None else {}
     return found | {
-        "roc": charts.draw_roc(measured.roc, measured.quality.auc),
+        "roc": charts.draw_roc(measured.roc, measured.metrics.auc),
         "calibration": charts.draw_calibration(measured.reliability),
         "chances": charts.draw_probabilities(measured.histogram),
         "importance": charts.draw_importance(measured.importance),
@@ -51,7 +51,7 @@ def draw_charts(report: ModelReport) -> dict[str, bytes]:
 def _render_body(report: ModelReport, pictures: Mapping[str, bytes]) -> str:
     measured = report.measured
     images = {name: html.image_html(name, content) for name, content in pictures.items()}
-    rows = f"{measured.judged} rows ({measured.quality.rows:,})"
+    rows = f"{measured.judged} rows ({measured.metrics.rows:,})"
     return "\n".join(
         [
             f"<h1>{escape(report.name)}</h1>",
@@ -134,9 +134,9 @@ def _render_column(one: ReportColumn) -> str:
     cells = [
         f"<td>{escape(one.name)}</td>",
         f"<td class=left>{escape(one.statistics.kind)}</td>",
-        f"<td>{one.missing:.1%}</td>",
+        f"<td>{one.missing_share:.1%}</td>",
         f"<td>{about}{one.statistics.distinct:,}</td>",
-        f"<td class=left><code>{escape(', '.join(one.treatments))}</code></td>",
+        f"<td class=left><code>{escape(', '.join(one.transforms))}</code></td>",
         f"<td class=left>{escape(one.reason)}</td>",
         *(f"<td>{text}</td>" for text in _format_importance(one.importance)),
     ]

@@ -36,7 +36,7 @@ def write_best_config(path: Path, found: Mapping[str, Any], trial: Trial, trials
     """With the statistics, features and model file of the search beside it, changed by hand or not."""
     heading = (
         f"# The best of {trials} trials: validation logloss {trial.value:.6g} (trial {trial.number}), "
-        f"after {trial.best_at + 1} evaluations.\n# Train it:  elasticdl train {path}\n"
+        f"after {trial.best_evaluation + 1} evaluations.\n# Train it:  elasticdl train {path}\n"
     )
     directory = path.parent / f"{path.stem}-ctr"
     directory.mkdir(parents=True, exist_ok=True)

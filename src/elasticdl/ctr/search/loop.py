@@ -30,12 +30,12 @@ class TrialExecutor(Protocol):
     def start(self, trial: Trial, *, is_new: bool) -> None:
         """Start the job of a trial, or take up what an earlier search left of it."""
 
-    def look(self, trial: Trial) -> TrialProgress: ...
+    def poll(self, trial: Trial) -> TrialProgress: ...
 
     def stop(self, trial: Trial) -> None:
         """End it at once: when this returns, none of its processes is left."""
 
-    def clear(self, trial: Trial) -> None:
+    def clean_up(self, trial: Trial) -> None:
         """The trial is over: what only served to go on with it may go."""
 
 
@@ -49,7 +49,7 @@ class Search:
         self._jobs, self._trials, self._parallel, self._name = jobs, trials, parallel, name
         self._started: dict[int, Trial] = {}
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """Whether there is more to come. PermanentError where nothing works."""
         for trial in list(self._started.values()):
             self._look_at(trial)
@@ -83,18 +83,20 @@ class Search:
         return True
 
     def _look_at(self, trial: Trial) -> None:
-        seen = self.seen[trial.number] = self._jobs.look(trial)
-        is_hopeless = self.study.report(trial.number, seen.reports)
-        if is_hopeless and not seen.is_over:
+        progress = self.seen[trial.number] = self._jobs.poll(trial)
+        is_hopeless = self.study.report(trial.number, progress.reports)
+        if is_hopeless and not progress.is_over:
             self._jobs.stop(trial)
             self._finish(trial, TrialStatus.PRUNED, f"after evaluation {len(self.study.trials[trial.number].reports)}")
-        elif seen.phase == "succeeded" and seen.reports:
+        elif progress.phase == "succeeded" and progress.reports:
             self._finish(trial, TrialStatus.COMPLETE)
-        elif seen.is_over:
-            why = seen.reason or ("it was never evaluated" if seen.phase == "succeeded" else f"the job {seen.phase}")
+        elif progress.is_over:
+            why = progress.reason or (
+                "it was never evaluated" if progress.phase == "succeeded" else f"the job {progress.phase}"
+            )
             self._finish(trial, TrialStatus.FAILED, why)
 
     def _finish(self, trial: Trial, state: TrialStatus, reason: str = "") -> None:
         del self._started[trial.number]
         self.study.finish(trial.number, state, reason)
-        self._jobs.clear(trial)
+        self._jobs.clean_up(trial)

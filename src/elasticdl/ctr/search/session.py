@@ -52,7 +52,7 @@ class SearchRequest:
     parallel: int | None
     timeout_s: float | None
     name: str | None
-    manner: SearchOptions
+    options: SearchOptions
 
 
 def run_search(file: Path, asked: SearchRequest) -> int:
@@ -65,7 +65,7 @@ def run_search(file: Path, asked: SearchRequest) -> int:
         _search_space(parsed, f"{file}: search")
     if parsed.job.get("cluster"):
         raise SpecError(f"{file}: job.cluster: trials run on this machine; leave it out to search")
-    if parsed.parts[1] is None:
+    if parsed.data_splits[1] is None:
         raise SpecError(f"{file}: split: a search needs validation rows to choose by, e.g. [80, 10, 10]")
     config_job.check_model_framework(given, JobKind.TRAINING)
     config, built = config_job.build_config(file, given)
@@ -74,7 +74,7 @@ def run_search(file: Path, asked: SearchRequest) -> int:
     place.mkdir(exist_ok=True)
     with _lock_search(place):
         most = math.ceil(config.training.epochs * evaluations_per_epoch(config, built.rows))
-        manner = SearchOptions(asked.manner.pruner, asked.manner.startup, asked.manner.seed, most)
+        manner = SearchOptions(asked.options.pruner, asked.options.startup_trials, asked.options.seed, most)
         study = Study.open(place / "study.db", searched, manner, _comparison_key(config, built))
         parallel = asked.parallel or (PARALLEL_IN_QUEUE if home.local_queue().is_served() else 1)
         with closing(TrialJobs(config, built, file, parallel)) as jobs:
@@ -83,7 +83,7 @@ def run_search(file: Path, asked: SearchRequest) -> int:
 
 
 def _search_space(config: CtrConfig, where: str) -> Space:
-    params = catalog.MODELS_BY_NAME[config.model].declared
+    params = catalog.MODELS_BY_NAME[config.model].declared_params
     found = space.parse_space(config.search, where) if config.search else space.default_space(config, params)
     space.check_space(found, config, params, where)
     if not found:
@@ -103,13 +103,13 @@ def _run_trials(search: Search, asked: SearchRequest) -> bool:
     deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
     with _event_on_signals() as is_ended, SearchScreen.open() as screen:
         try:
-            while search.turn():
+            while search.step():
                 screen.show(search.study.trials, search.seen, search.study.best, asked.trials)
                 if deadline is not None and time.monotonic() > deadline:
-                    screen.say(f"{asked.timeout_s:g} s are over: running trials are stopped")
+                    screen.show_notice(f"{asked.timeout_s:g} s are over: running trials are stopped")
                     return False
                 if is_ended.wait(POLL_S):
-                    screen.say("stopping the running trials; the same command goes on with them")
+                    screen.show_notice("stopping the running trials; the same command goes on with them")
                     return False
             screen.show(search.study.trials, search.seen, search.study.best, asked.trials)
             return True

@@ -38,7 +38,7 @@ class RangeDimension:
     is_whole: bool = False
 
     @property
-    def ends(self) -> tuple[Any, ...]:
+    def extremes(self) -> tuple[Any, ...]:
         return (self.low, self.high)
 
     @property
@@ -56,15 +56,15 @@ class ChoiceDimension:
     values: tuple[Any, ...]
 
     @property
-    def ends(self) -> tuple[Any, ...]:
+    def extremes(self) -> tuple[Any, ...]:
         return self.values
 
     @property
-    def stored(self) -> list[Any]:
+    def stored_values(self) -> list[Any]:
         return [json.dumps(one) if isinstance(one, list | tuple) else one for one in self.values]
 
-    def meant(self, stored: Any) -> Any:
-        return self.values[self.stored.index(stored)]
+    def from_stored(self, stored: Any) -> Any:
+        return self.values[self.stored_values.index(stored)]
 
     def __str__(self) -> str:
         return json.dumps(list(self.values))
@@ -112,7 +112,7 @@ def apply_values(config: CtrConfig, values: Mapping[str, Any]) -> CtrConfig:
 
 
 def _check_training(key: str, dimension: Dimension, training: TrainingConfig, where: str) -> None:
-    for value in dimension.ends:
+    for value in dimension.extremes:
         if isinstance(dimension, RangeDimension) and key == "batch_size" and not dimension.is_whole:
             raise SpecError(f"{where}: expected whole numbers, e.g. integer(256, 4096) or [512, 1024]")
         try:
@@ -171,7 +171,7 @@ def _parse_choice(values: Sequence[Any], where: str) -> ChoiceDimension:
         inner = one if isinstance(one, list) else [one]
         if not all(isinstance(each, str | int | float | bool | None) for each in inner):
             raise SpecError(f"{where}: {one!r}: expected numbers, texts and lists of them")
-    if len({json.dumps(one) for one in choice.stored}) < len(values):
+    if len({json.dumps(one) for one in choice.stored_values}) < len(values):
         raise SpecError(f"{where}: {values!r} has a value twice")
     return choice
 

@@ -41,7 +41,7 @@ class Trial:
     job: str = ""  # its name
 
     @property
-    def best_at(self) -> int:
+    def best_evaluation(self) -> int:
         """Which of its evaluations was the best, from 0."""
         return min(range(len(self.reports)), key=lambda one: self.reports[one], default=0)
 
@@ -51,9 +51,9 @@ class SearchOptions:
     """How is searched. The first `startup` trials are never pruned."""
 
     pruner: str = "median"
-    startup: int = 5
+    startup_trials: int = 5
     seed: int = 0
-    most_reports: int = 1  # evaluations of a trial that nobody ends early
+    max_reports: int = 1  # evaluations of a trial that nobody ends early
 
 
 class Study:
@@ -109,7 +109,7 @@ class Study:
         asked.set_user_attr(_JOB, f"{name}-trial-{asked.number:03}")
         for key, dimension in self._space.items():
             if isinstance(dimension, ChoiceDimension):
-                asked.suggest_categorical(key, dimension.stored)
+                asked.suggest_categorical(key, dimension.stored_values)
             elif dimension.is_whole:
                 asked.suggest_int(key, int(dimension.low), int(dimension.high))
             else:
@@ -148,7 +148,7 @@ class Study:
     def _read(self, one: optuna.trial.FrozenTrial) -> Trial:
         states = {"COMPLETE": TrialStatus.COMPLETE, "PRUNED": TrialStatus.PRUNED, "FAIL": TrialStatus.FAILED}
         values = {
-            key: dimension.meant(one.params[key]) if isinstance(dimension, ChoiceDimension) else one.params[key]
+            key: dimension.from_stored(one.params[key]) if isinstance(dimension, ChoiceDimension) else one.params[key]
             for key, dimension in self._space.items()
             if key in one.params
         }
@@ -172,16 +172,16 @@ def _make_pruner(manner: SearchOptions) -> Any:
     from optuna import pruners
 
     if manner.pruner == "hyperband":
-        return pruners.HyperbandPruner(min_resource=1, max_resource=manner.most_reports, reduction_factor=3)
+        return pruners.HyperbandPruner(min_resource=1, max_resource=manner.max_reports, reduction_factor=3)
     if manner.pruner == "none":
         return pruners.NopPruner()
     # The first evaluation says little: whoever learns slowly may be the best in the end.
-    return pruners.MedianPruner(n_startup_trials=manner.startup, n_warmup_steps=1)
+    return pruners.MedianPruner(n_startup_trials=manner.startup_trials, n_warmup_steps=1)
 
 
 def _fixed_part(dimension: RangeDimension | ChoiceDimension) -> Any:
     """What must not change of it: ranges may become wider or narrower, choices stay the same."""
-    return dimension.stored if isinstance(dimension, ChoiceDimension) else dimension.kind
+    return dimension.stored_values if isinstance(dimension, ChoiceDimension) else dimension.kind
 
 
 def _check_same(before: Mapping[str, Any] | None, now: Mapping[str, Any], path: Path) -> None:

@@ -61,19 +61,19 @@ class TrialJobs:
                     f"job {trial.job!r} exists already in {directory.root}, and is not of this search; "
                     "give its trials another name with --job_name, or remove it"
                 )
-            if is_served and queue.has(trial.job) and trial.job not in queue.asked_to_stop():
+            if is_served and queue.has_job(trial.job) and trial.job not in queue.stop_requests():
                 return  # the scheduler goes on with it
             if _is_over(directory) and (read_json(directory.result) or {}).get("phase") != STOPPED_PHASE:
                 return  # it ended while nobody looked
             _kill_trial(directory, "its search ended")
             queue.remove(trial.job)
-        spec = self.spec(trial, is_resumed=is_there, is_queued=is_served)
+        spec = self.trial_spec(trial, is_resumed=is_there, is_queued=is_served)
         if is_served:
             queueing.enqueue_job(spec, "", TRIAL_PRIORITY)
         else:
             self._launch(trial, spec)
 
-    def look(self, trial: Trial) -> TrialProgress:
+    def poll(self, trial: Trial) -> TrialProgress:
         directory = home.job_directory(trial.job)
         # First whether it is over: what it wrote at its end is read after that.
         is_over = _is_over(directory)
@@ -84,7 +84,7 @@ class TrialJobs:
             phase = str(result.get("phase") or "failed")
             reason = str(result.get("reason") or "its processes are gone and left no result")
             return TrialProgress(reports, phase, "" if phase == "succeeded" else reason)
-        is_waiting = home.local_queue().has(trial.job) and not home.is_alive(directory)
+        is_waiting = home.local_queue().has_job(trial.job) and not home.is_alive(directory)
         return TrialProgress(reports, "waiting" if is_waiting else "running")
 
     def stop(self, trial: Trial) -> None:
@@ -93,14 +93,14 @@ class TrialJobs:
         _kill_trial(directory, "by its search: pruned, or interrupted")
         self._reap(trial)
 
-    def clear(self, trial: Trial) -> None:
+    def clean_up(self, trial: Trial) -> None:
         directory = home.job_directory(trial.job)
         for path in (directory.root / "checkpoints", directory.index):
             shutil.rmtree(path, ignore_errors=True)
 
     # ---- how
 
-    def spec(self, trial: Trial, *, is_resumed: bool, is_queued: bool) -> JobSpec:
+    def trial_spec(self, trial: Trial, *, is_resumed: bool, is_queued: bool) -> JobSpec:
         """An ordinary job. What is searched comes as parameters, so that all trials share one directory."""
         config = apply_values(self._config, trial.values)
         described = build_job_description(config, self._built.directory, self._built.rows)
@@ -134,7 +134,7 @@ class TrialJobs:
     def _is_ours(self, directory: JobDirectory, trial: Trial) -> bool:
         if not directory.spec.exists():
             return False
-        found, ours = directory.load_spec(), self.spec(trial, is_resumed=False, is_queued=False)
+        found, ours = directory.load_spec(), self.trial_spec(trial, is_resumed=False, is_queued=False)
         return found.model == ours.model and found.plan == ours.plan
 
     def _reap(self, trial: Trial) -> None:
@@ -159,7 +159,7 @@ def _is_over(directory: JobDirectory) -> bool:
     name, queue = directory.root.name, home.local_queue()
     if home.is_starting_or_alive(directory) and not directory.result.exists():
         return False
-    if queue.has(name):
+    if queue.has_job(name):
         return not queueing.is_waiting_in_queue(
             directory, queueing.scheduling_status(name), queue
         ) and not home.is_alive(directory)
@@ -169,9 +169,9 @@ def _is_over(directory: JobDirectory) -> bool:
 def _kill_trial(directory: JobDirectory, reason: str) -> None:
     """All its processes, at once; a scheduler neither goes on with it nor keeps room for it."""
     name, queue = directory.root.name, home.local_queue()
-    is_queued = queue.has(name)
+    is_queued = queue.has_job(name)
     if is_queued:
-        queue.ask_to_stop(name)  # first: else it might be launched again
+        queue.request_stop(name)  # first: else it might be launched again
     attach.kill_job(directory, reason)
     if is_queued and not queue.is_served():
         queue.remove(name)

@@ -31,7 +31,7 @@ class OffsetIndex:
     records: int
     load: Callable[[], Indices]
 
-    def ranges(self, indices: Indices) -> tuple[Indices, Indices]:
+    def byte_ranges(self, indices: Indices) -> tuple[Indices, Indices]:
         """First and past-the-last byte of each record."""
         offsets = self.load()
         return np.asarray(offsets[indices]), np.asarray(offsets[indices + 1])
@@ -42,7 +42,7 @@ def read_record_bytes(file: StoredFile, index: OffsetIndex, records: Indices) ->
 
     Neighbours are read together.
     """
-    starts, stops = index.ranges(records)
+    starts, stops = index.byte_ranges(records)
     breaks = np.flatnonzero(np.diff(records) != 1)
     firsts, lasts = np.r_[0, breaks + 1], np.r_[breaks, len(records) - 1]
     sizes = stops - starts
@@ -62,12 +62,12 @@ def load_or_build_index(
         return OffsetIndex(len(offsets) - 1, lambda: offsets)
     path = directory / f"{_index_name(file, kind)}.{kind}.i64"
     digest = path.with_suffix(".digest")
-    if not file.ask(lambda: _is_whole(path, file)):
-        file.ask(lambda: _build(path, digest, file, scan))
+    if not file.read_with_retry(lambda: _is_whole(path, file)):
+        file.read_with_retry(lambda: _build(path, digest, file, scan))
         _map_index.cache_clear()  # it may hold a mapping of the one that was there
     if not file.content.digest and digest.exists():
-        file.content.digest = file.ask(digest.read_text)
-    return OffsetIndex(path.stat().st_size // 8 - 2, lambda: file.ask(partial(_map_index, path)))
+        file.content.digest = file.read_with_retry(digest.read_text)
+    return OffsetIndex(path.stat().st_size // 8 - 2, lambda: file.read_with_retry(partial(_map_index, path)))
 
 
 # A mapping holds a descriptor, and there may be thousands of files: only those read last stay mapped.

@@ -40,7 +40,7 @@ class ContentDigest:
     _same: set[str] = field(default_factory=set)  # times of change with this content
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def is_at(self, descriptor: int, size: int, version: str) -> bool:
+    def is_unchanged(self, descriptor: int, size: int, version: str) -> bool:
         """Whether the open file of this size and time of change still holds what it did."""
         if not self.digest:
             return False
@@ -62,7 +62,7 @@ def compute_digest(descriptor: int, size: int, like: str = "") -> str:
     checksum = ContentChecksum()
     for start, length in ranges:
         checksum.update(os.pread(descriptor, length, start))
-    return checksum.whole() if like.startswith(_WHOLE) else checksum.sample()
+    return checksum.whole_file_digest() if like.startswith(_WHOLE) else checksum.sample_digest()
 
 
 class ContentChecksum:
@@ -76,10 +76,10 @@ class ContentChecksum:
         self._crc = google_crc32c.extend(self._crc, block)
         self._bytes += len(block)
 
-    def whole(self) -> str:
+    def whole_file_digest(self) -> str:
         return f"{_WHOLE}:{self._bytes}:{self._crc:08x}"
 
-    def sample(self) -> str:
+    def sample_digest(self) -> str:
         return f"{_SAMPLE}:{self._bytes}:{self._crc:08x}"
 
 
@@ -121,7 +121,7 @@ class StoredFile:
         return isinstance(self.filesystem, LocalFileSystem)
 
     @property
-    def stored_at(self) -> str:
+    def storage_path(self) -> str:
         return self.location or self.path
 
     def read_ranges(self, starts: Indices, stops: Indices) -> list[bytes]:
@@ -129,11 +129,11 @@ class StoredFile:
         lengths = (stops - starts).tolist()
         if self.is_local:
             try:
-                chunks = self.ask(lambda: self._read_local(starts.tolist(), lengths))
+                chunks = self.read_with_retry(lambda: self._read_local(starts.tolist(), lengths))
             except OSError as exc:
                 raise self._unreadable(exc) from exc
         else:
-            self._refuse_change(*self.ask(lambda: _version(self.filesystem, self.stored_at)))
+            self._refuse_change(*self.read_with_retry(lambda: _version(self.filesystem, self.storage_path)))
             chunks = self._read_merged(starts, stops)
         if list(map(len, chunks)) == lengths:
             return chunks
@@ -145,8 +145,8 @@ class StoredFile:
         """The file for reading from its start, unbuffered where it is local."""
         try:
             if self.is_local:
-                return self.ask(self._open_local)
-            self._refuse_change(*self.ask(lambda: _version(self.filesystem, self.stored_at)))
+                return self.read_with_retry(self._open_local)
+            self._refuse_change(*self.read_with_retry(lambda: _version(self.filesystem, self.storage_path)))
             return self._open_remote()
         except OSError as exc:
             raise self._unreadable(exc) from exc
@@ -170,15 +170,15 @@ class StoredFile:
             if progress is not None:
                 progress(start + len(block), self.size)
         if self.is_local:
-            self.content.digest = self.content.digest or checksum.whole()
+            self.content.digest = self.content.digest or checksum.whole_file_digest()
 
-    def record_sample(self) -> None:
+    def ensure_digest(self) -> None:
         """Know the content by a sample, where nothing better is known."""
         if self.is_local and not self.content.digest:
             with self.open() as file:
-                self.content.digest = self.ask(lambda: compute_digest(file.fileno(), self.size))
+                self.content.digest = self.read_with_retry(lambda: compute_digest(file.fileno(), self.size))
 
-    def line_of(self, offset: int) -> int:
+    def line_number(self, offset: int) -> int:
         """The line, counted from 1, on which byte `offset` stands. Reads all before it: for messages only."""
         line, position = 1, 0
         for block in self.blocks():
@@ -191,12 +191,12 @@ class StoredFile:
     def _open_remote(self) -> IO[bytes]:
         if schemes.is_store_address(self.path):
             return io.BufferedReader(_RangeReader(self), BLOCK_BYTES)
-        opened: IO[bytes] = self.filesystem.open(self.stored_at, "rb")
+        opened: IO[bytes] = self.filesystem.open(self.storage_path, "rb")
         return opened
 
     def read_range(self, start: int, stop: int) -> bytes:
         """The bytes [start, stop) of a file that is not local."""
-        return bytes(self.ask(lambda: self.filesystem.cat_file(self.stored_at, start=start, end=stop)))
+        return bytes(self.read_with_retry(lambda: self.filesystem.cat_file(self.storage_path, start=start, end=stop)))
 
     def _read_merged(self, starts: Indices, stops: Indices) -> list[bytes]:
         """The bytes of each range, neighbours in one request."""
@@ -210,18 +210,18 @@ class StoredFile:
         last = ends[np.r_[np.flatnonzero(is_first)[1:] - 1, len(ends) - 1]]
 
         def request() -> list[bytes]:
-            paths = [self.stored_at] * len(first)
+            paths = [self.storage_path] * len(first)
             found = self.filesystem.cat_ranges(paths, first.tolist(), last.tolist(), on_error="raise")
             return [bytes(chunk) for chunk in found]
 
-        merged = self.ask(request)
+        merged = self.read_with_retry(request)
         chunks = [b""] * len(starts)
         for at, owner in zip(order.tolist(), group.tolist(), strict=True):
             offset = int(first[owner])
             chunks[at] = merged[owner][int(starts[at]) - offset : int(stops[at]) - offset]
         return chunks
 
-    def ask(self, request: Callable[[], T]) -> T:
+    def read_with_retry(self, request: Callable[[], T]) -> T:
         """What `request`, which reads this file, returns; tried again where that may help."""
         return read_with_retry(self.path, request, self.retry_s)
 
@@ -229,7 +229,7 @@ class StoredFile:
         return DataError(f"{self.path}: cannot be read any more: {exc}")
 
     def _open_local(self) -> IO[bytes]:
-        file: IO[bytes] = open(self.stored_at, "rb", buffering=0)
+        file: IO[bytes] = open(self.storage_path, "rb", buffering=0)
         try:
             stat = os.fstat(file.fileno())
             self._refuse_change(stat.st_size, str(stat.st_mtime_ns), file.fileno())
@@ -246,7 +246,7 @@ class StoredFile:
     def _refuse_change(self, size: int, version: str, descriptor: int | None = None) -> None:
         if (size, version) == (self.size, self.version):
             return
-        if size == self.size and descriptor is not None and self.content.is_at(descriptor, size, version):
+        if size == self.size and descriptor is not None and self.content.is_unchanged(descriptor, size, version):
             return
         detail = f"then {self.size} bytes, now {size}" if size != self.size else "the same size, another content"
         raise DataError(f"{self.path}: {_CHANGED_HINT} ({detail})")

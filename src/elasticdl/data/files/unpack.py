@@ -66,7 +66,7 @@ def unpack_file(
     if not target.exists():
         try:
             place.mkdir(parents=True, exist_ok=True)
-            file.ask(lambda: _unpack(file, target, max_bytes, progress))
+            file.read_with_retry(lambda: _unpack(file, target, max_bytes, progress))
         except BaseException:
             if directory is None:
                 shutil.rmtree(place, ignore_errors=True)

@@ -60,9 +60,9 @@ class ConcatenatedSource:
             tables.append(pa.Table.from_batches([batch]))
         return columns.gather_rows(tables, places, rows)
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         owner = int(np.searchsorted(self.ends, index, side="right"))
-        return self.parts[owner].place(index - self._start(owner))
+        return self.parts[owner].locate(index - self._start(owner))
 
     def close(self) -> None:
         for part in self.parts:
@@ -100,7 +100,7 @@ class RowBound:
     def __str__(self) -> str:
         return f"{self.amount:g}{'%' if self.is_share else ''}"
 
-    def of(self, records: int) -> int:
+    def resolve(self, records: int) -> int:
         return min(records, int(records * self.amount / 100 + 1e-9) if self.is_share else int(self.amount))
 
 
@@ -138,7 +138,7 @@ class RowRangeSource:
     """Some records of another source, numbered from 0."""
 
     def __init__(self, whole: RecordSource, rows: RowRange, name: str) -> None:
-        start, stop = rows.start.of(len(whole)), rows.stop.of(len(whole))
+        start, stop = rows.start.resolve(len(whole)), rows.stop.resolve(len(whole))
         if start >= stop:
             raise DataError(f"{name}: no records between {start} and {stop}, of {len(whole)} in all")
         self._whole, self._start, self._length = whole, start, stop - start
@@ -163,8 +163,8 @@ class RowRangeSource:
 
         return columns.read_columns(self._whole, check_indices(indices, self._length, self.name) + self._start, schema)
 
-    def place(self, index: int) -> str:
-        return self._whole.place(index + self._start)
+    def locate(self, index: int) -> str:
+        return self._whole.locate(index + self._start)
 
     def close(self) -> None:
         self._whole.close()

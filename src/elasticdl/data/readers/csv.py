@@ -79,9 +79,9 @@ class CsvSource:
                 columns.check_values(self, name, array, indices, schema[name])
         raise DataError(f"{self.name}: cannot be read as columns of the types {dict(schema)}: {reason}")
 
-    def place(self, index: int) -> str:
-        starts, _ = self.index.ranges(np.array([index + self.header_lines]))
-        return f"{self.name}, line {self.file.line_of(int(starts[0]))}"
+    def locate(self, index: int) -> str:
+        starts, _ = self.index.byte_ranges(np.array([index + self.header_lines]))
+        return f"{self.name}, line {self.file.line_number(int(starts[0]))}"
 
     def close(self) -> None:
         """Nothing is held."""
@@ -90,7 +90,7 @@ class CsvSource:
         """The fields of each record; `wanted` is sorted, each once, so that neighbours are read together."""
         if not len(wanted):
             return []
-        starts, stops = self.index.ranges(wanted + self.header_lines)
+        starts, stops = self.index.byte_ranges(wanted + self.header_lines)
         breaks = np.flatnonzero(np.diff(wanted) != 1)
         chunks = self.file.read_ranges(starts[np.r_[0, breaks + 1]], stops[np.r_[breaks, len(wanted) - 1]])
         content = b"".join(chunks)
@@ -106,7 +106,7 @@ class CsvSource:
         """The bytes of the records in this order, each with a newline at its end."""
         if not len(indices):
             return b""
-        starts, stops = self.index.ranges(indices + self.header_lines)
+        starts, stops = self.index.byte_ranges(indices + self.header_lines)
         breaks = np.flatnonzero(np.diff(indices) != 1)
         firsts, lasts = np.r_[0, breaks + 1], np.r_[breaks, len(indices) - 1]
         chunks = self.file.read_ranges(starts[firsts], stops[lasts])
@@ -123,14 +123,16 @@ class CsvSource:
                 rows = parse_rows(chunk.decode(), self.delimiter)
             except UnicodeDecodeError as exc:
                 at = int(starts[wanted.searchsorted(index)]) + exc.start
-                raise BadRecord(f"{self.place(index)}, byte {at}: not UTF-8 ({exc.reason}); convert the file") from exc
+                raise BadRecord(f"{self.locate(index)}, byte {at}: not UTF-8 ({exc.reason}); convert the file") from exc
             except csv.Error as exc:
-                raise BadRecord(f"{self.place(index)}: not a CSV record: {exc}") from exc
+                raise BadRecord(f"{self.locate(index)}: not a CSV record: {exc}") from exc
             if len(rows) != 1:
-                raise BadRecord(f"{self.place(index)}: a carriage return inside a record; end lines with \\n or \\r\\n")
+                raise BadRecord(
+                    f"{self.locate(index)}: a carriage return inside a record; end lines with \\n or \\r\\n"
+                )
             if len(rows[0]) != len(self.fields):
                 raise BadRecord(
-                    f"{self.place(index)}: expected {len(self.fields)} fields ({format_names(self.fields)}), "
+                    f"{self.locate(index)}: expected {len(self.fields)} fields ({format_names(self.fields)}), "
                     f"got {len(rows[0])}; correct or remove the line, or quote fields with {self.delimiter!r} in them"
                 )
             found += rows
@@ -166,12 +168,12 @@ def open_csv(
         )
     except lines.UnclosedQuoteError as exc:
         raise DataError(
-            f'{file.path}, line {file.line_of(exc.offset)}: a quote (") is opened in this record and never closed; '
+            f'{file.path}, line {file.line_number(exc.offset)}: a quote (") is opened in this record and never closed; '
             f"the file is truncated, or the quote should be doubled"
         ) from exc
     if index.records == 0:
         raise DataError(f"{file.path}: the file has only empty lines; remove it or leave it out of the data path")
-    starts, stops = index.ranges(np.array([0]))
+    starts, stops = index.byte_ranges(np.array([0]))
     first = _first_line(file, file.read_ranges(starts, stops)[0], delimiter)
     fields, selected, header_lines = resolve_columns(file.path, first, columns)
     source = CsvSource(file, index, delimiter, fields, selected, header_lines)

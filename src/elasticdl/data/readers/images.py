@@ -35,15 +35,15 @@ class ImageFolder:
         self.transform = transform
         self.size = size
         _pillow()
-        self.pictures = find_images(self.root)
-        self.classes = class_names(self.pictures)
+        self.image_paths = find_images(self.root)
+        self.classes = class_names(self.image_paths)
         self._labels = {name: label for label, name in enumerate(self.classes)}
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.image_paths)
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
-        path = self.pictures[number]
+        path = self.image_paths[number]
         image = open_image(path)
         if self.transform is not None:
             return self.transform(image), self._labels[_class_of(path)]
@@ -59,24 +59,24 @@ class ImageSource:
     """Pictures as records {"image": uint8 [height, width, 3], "label": number, "class": name}, for a model file."""
 
     name: str
-    pictures: tuple[str, ...]
+    image_paths: tuple[str, ...]
     classes: tuple[str, ...]
     columns: tuple[str, ...] = ("image", "label", "class")
     can_read_ahead: bool = True
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.image_paths)
 
     def read(self, indices: Indices) -> list[Record]:
         records = []
         for number in check_indices(indices, len(self), self.name).tolist():
-            name = _class_of(self.pictures[number])
-            image = np.array(open_image(self.pictures[number]))
+            name = _class_of(self.image_paths[number])
+            image = np.array(open_image(self.image_paths[number]))
             records.append({"image": image, "label": self.classes.index(name), "class": name})
         return records
 
-    def place(self, index: int) -> str:
-        return self.pictures[index]
+    def locate(self, index: int) -> str:
+        return self.image_paths[index]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -40,9 +40,9 @@ class JsonLinesSource:
         records = [self._parse(index, text[begin : begin + size]) for index, begin, size in bounds]
         return [records[at] for at in back.tolist()]
 
-    def place(self, index: int) -> str:
-        starts, _ = self.index.ranges(np.array([index]))
-        return f"{self.name}, line {self.file.line_of(int(starts[0]))}"
+    def locate(self, index: int) -> str:
+        starts, _ = self.index.byte_ranges(np.array([index]))
+        return f"{self.name}, line {self.file.line_number(int(starts[0]))}"
 
     def close(self) -> None:
         """Nothing is held."""
@@ -51,17 +51,17 @@ class JsonLinesSource:
         try:
             record = json.loads(line)
         except UnicodeDecodeError as exc:
-            raise BadRecord(f"{self.place(index)}: not UTF-8 ({exc.reason}); convert the file") from exc
+            raise BadRecord(f"{self.locate(index)}: not UTF-8 ({exc.reason}); convert the file") from exc
         except (json.JSONDecodeError, RecursionError) as exc:
             raise BadRecord(
-                f"{self.place(index)}: not a JSON value: {exc}; expected one value on each line (a file that is one "
+                f"{self.locate(index)}: not a JSON value: {exc}; expected one value on each line (a file that is one "
                 f"array is converted by `jq -c '.[]'`)"
             ) from exc
         if not self.columns:
             return record
         if not isinstance(record, dict):
             raise BadRecord(
-                f"{self.place(index)}: data.columns are keys of JSON objects, and the record is {type(record).__name__}"
+                f"{self.locate(index)}: data.columns are keys of JSON objects, and the record is {type(record).__name__}"
             )
         return {column: record.get(column) for column in self.columns}
 

@@ -35,7 +35,7 @@ class MappedSource:
             return self._items(many, numbers)
         return [self._item(number) for number in numbers]
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         return f"{self.name}, item {index}"
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class MappedSource:
         except ElasticDLError:
             raise
         except Exception as exc:
-            raise BadRecord(f"{self.place(number)}: {type(exc).__name__}: {exc}") from exc
+            raise BadRecord(f"{self.locate(number)}: {type(exc).__name__}: {exc}") from exc
 
 
 def as_source(given: object, name: str) -> RecordSource:

@@ -89,7 +89,7 @@ class ParquetSource:
         starts = np.concatenate([[0], self.ends])[owners]
         return columns.cast_columns(self, columns.gather_rows(groups, places, indices - starts), indices, schema)
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         owner = int(np.searchsorted(self.ends, index, side="right"))
         return f"{self.name}, row group {owner}, row {index - self._start(owner)} of it"
 
@@ -109,7 +109,7 @@ class ParquetSource:
                 return opened.read_row_group(number, columns=list(self.columns))
 
         try:
-            table = self.file.ask(read)
+            table = self.file.read_with_retry(read)
         except (pa.ArrowException, OSError) as exc:
             raise DataError(f"{self.name}, row group {number}: damaged or truncated, write it anew: {exc}") from exc
         self.cache.put(self.file.path, number, table)
@@ -124,7 +124,7 @@ def open_parquet(file: StoredFile, columns: tuple[str, ...] = (), cache: RowGrou
             return opened.metadata, opened.schema_arrow.names
 
     try:
-        metadata, there = file.ask(read_footer)
+        metadata, there = file.read_with_retry(read_footer)
     except (pa.ArrowException, OSError) as exc:
         raise DataError(
             f"{file.path}, byte {max(0, file.size - 8)}: no whole Parquet file ends here; it is truncated, or of "

@@ -54,8 +54,8 @@ class TFRecordSource:
         ]
         return [records[at] for at in back.tolist()]
 
-    def place(self, index: int) -> str:
-        starts, _ = self.index.ranges(np.array([index]))
+    def locate(self, index: int) -> str:
+        starts, _ = self.index.byte_ranges(np.array([index]))
         return f"{self.name}, record {index} (byte {int(starts[0])})"
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class TFRecordSource:
         (expected,) = _FOOT.unpack_from(payload, begin + size - _FOOT.size)
         if masked_crc(record) != expected:
             raise BadRecord(
-                f"{self.place(index)}: the checksum of the record is wrong; the file is damaged, copy it anew"
+                f"{self.locate(index)}: the checksum of the record is wrong; the file is damaged, copy it anew"
             )
         return record
 

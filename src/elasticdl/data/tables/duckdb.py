@@ -39,7 +39,7 @@ class DuckdbRows:
         self._firsts: Indices = np.array([], dtype=np.int64)  # row id of the first row of each range
         self._rows, self._last = 0, -1
 
-    def number(self, range_rows: int) -> None:
+    def scan_ranges(self, range_rows: int) -> None:
         """Find where ranges begin. Row ids have gaps where rows were deleted."""
         ((rows, last),) = self._rows_of(f"SELECT count(*), max(rowid) FROM {self._from}")
         self._rows, self._last, self._range_rows = int(rows), -1 if last is None else int(last), range_rows
@@ -66,7 +66,7 @@ class DuckdbRows:
                 lambda relation: relation.to_arrow_table(),
             )
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         return f"{self.name}, row {index}"
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ def open_duckdb(table: DuckdbTable, columns: tuple[str, ...], range_rows: int) -
         raise DataError(f"{table}: not a database of DuckDB: {exc}") from exc
     try:
         rows = DuckdbRows(table, file, connection, _select_columns(table, connection, columns))
-        rows.number(range_rows)
+        rows.scan_ranges(range_rows)
     except BaseException:
         connection.close()
         raise

@@ -51,7 +51,7 @@ class MaxComputeRows:
                 self._session = None  # perhaps it expired
             raise
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         return f"{self.name}, row {index}"
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ class PostgresRows:
         self._described = TableDescription({}, ())
         self._ranges = KeyRanges(0, 1, (), ())
 
-    def number(self, wanted: tuple[str, ...], key: Sequence[str], range_rows: int, directory: Path | None) -> None:
+    def scan_ranges(self, wanted: tuple[str, ...], key: Sequence[str], range_rows: int, directory: Path | None) -> None:
         """Find columns and key, and where ranges begin: what `directory` keeps of it, or one pass over the key."""
         relation = self._relation().as_string(None)
         self._described = self._ask(lambda connection: describe_table(connection, relation, self.name, key))
@@ -74,7 +74,7 @@ class PostgresRows:
 
         return self._parsed(self._ask(copied))
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         return f"{self.name}, row {index} in the order of {', '.join(self._described.key)}"
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class PostgresRows:
     def _compared(self, sign: str, values: Sequence[str]) -> Any:
         from psycopg import sql
 
-        types = [self._described.columns[name].type for name in self._described.key]
+        types = [self._described.columns[name].sql_type for name in self._described.key]
         literals = [
             sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(kind))
             for value, kind in zip(values, types, strict=True)
@@ -132,7 +132,7 @@ class PostgresRows:
         return sql.Identifier(self._table.schema, self._table.table)
 
     def _parsed(self, text: bytes) -> Any:
-        kinds = {name: self._described.columns[name].arrow for name in self.columns}
+        kinds = {name: self._described.columns[name].arrow_type for name in self.columns}
         if not text:
             return pa.table({name: pa.array([], type=kind) for name, kind in kinds.items()})
         try:
@@ -182,7 +182,7 @@ def open_postgres(
     """DataError where there is no such table, column or key, or no entry; DatabaseAway where nobody answers."""
     rows = PostgresRows(table)
     try:
-        rows.number(columns, key, range_rows, directory)
+        rows.scan_ranges(columns, key, range_rows, directory)
     except BaseException:
         rows.close()
         raise
@@ -195,7 +195,7 @@ def _connect(table: PostgresTable) -> Any:
     except ImportError as exc:
         raise DataError(f"{table}: reading it needs psycopg: {install_command('postgres')}") from exc
     password = read_secret(os.environ, "PGPASSWORD")
-    given: dict[str, Any] = {"connect_timeout": _CONNECT_S, **_KEEPALIVE, **table.connection()}
+    given: dict[str, Any] = {"connect_timeout": _CONNECT_S, **_KEEPALIVE, **table.connection_params()}
     try:
         return psycopg.connect(**given, password=password, options=_SETTINGS, autocommit=True)
     except psycopg.OperationalError as exc:
@@ -214,7 +214,7 @@ def _column_expression(column: PostgresColumn) -> Any:
     name = sql.Identifier(column.name)
     if column.kind == "numeric":
         return sql.SQL("{}::float8").format(name)
-    return sql.SQL("{}::text").format(name) if column.arrow == pa.string() else name
+    return sql.SQL("{}::text").format(name) if column.arrow_type == pa.string() else name
 
 
 def _one_line(exc: Exception) -> str:

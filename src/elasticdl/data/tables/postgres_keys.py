@@ -41,12 +41,12 @@ _ARROW_TYPES = {
 @dataclass(frozen=True, slots=True)
 class PostgresColumn:
     name: str
-    is_never_null: bool
+    is_not_null: bool
     kind: str  # without length and precision
-    type: str  # as SQL writes it
+    sql_type: str  # as SQL writes it
 
     @property
-    def arrow(self) -> Any:
+    def arrow_type(self) -> Any:
         """What it is read as: numbers, truths and times as such, numeric as float64, all else as text."""
         return _ARROW_TYPES.get(self.kind, pa.string())
 
@@ -67,7 +67,7 @@ def describe_table(connection: Any, relation: str, name: str, key: Sequence[str]
     unique = []
     for is_primary, numbers, size in connection.execute(_UNIQUE, [relation]).fetchall():
         members = tuple(by_number[int(number)] for number in numbers.split()[:size])
-        if all(member.is_never_null for member in members):
+        if all(member.is_not_null for member in members):
             unique.append((is_primary, tuple(member.name for member in members)))
     return TableDescription(columns, _choose_key(name, tuple(key), unique))
 

@@ -39,7 +39,7 @@ class TableRows(Protocol):
         `start` is a multiple of the rows of a range, `stop` the next one or the end.
         """
 
-    def place(self, index: int) -> str: ...
+    def locate(self, index: int) -> str: ...
 
     def close(self) -> None: ...
 
@@ -76,8 +76,8 @@ class TableSource:
         ranges = [self._range(owner) for owner in present.tolist() or [0]]
         return columnar.cast_columns(self, columnar.gather_rows(ranges, places, rows), indices, schema)
 
-    def place(self, index: int) -> str:
-        return self.rows.place(index)
+    def locate(self, index: int) -> str:
+        return self.rows.locate(index)
 
     def close(self) -> None:
         self.cache.clear()
@@ -92,7 +92,7 @@ class TableSource:
         table = retry_until_available(partial(self.rows.fetch, start, stop), self.name, self.retry_s)
         if table.num_rows != stop - start:
             raise DataError(
-                f"{self.name}: expected {stop - start} rows from {self.place(start)} on, got {table.num_rows}; the "
+                f"{self.name}: expected {stop - start} rows from {self.locate(start)} on, got {table.num_rows}; the "
                 f"table changed while the job was using it: start a new job and leave the table alone meanwhile"
             )
         self.cache.put(self.name, number, table)

@@ -47,7 +47,7 @@ class PostgresTable:
         place = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
         return f"postgresql://{place}{port}/{quote(self.database)}?{_table_query(self.schema, 'public', self.table)}"
 
-    def connection(self) -> dict[str, str]:
+    def connection_params(self) -> dict[str, str]:
         """Parameters for libpq, without a password: that is the environment's or the password file's."""
         named = {"host": self.host, "port": str(self.port or ""), "user": self.user, "dbname": self.database}
         return {name: value for name, value in named.items() if value} | dict(self.options)

@@ -41,18 +41,22 @@ ROWS_PER_WRITE = 10_000  # made-up rows that are written at a time
 class ConvergenceSettings:
     """How much is trained, and by how many."""
 
-    low: int
-    high: int
+    min_workers: int
+    max_workers: int
     seeds: int
-    rows: int  # of made-up data
-    batch: int
+    synthetic_rows: int  # of made-up data
+    batch_size: int
     epochs: int
-    evaluations: int  # an epoch
-    changes: int  # of workers while an elastic one trains, at most
+    evaluations_per_epoch: int  # an epoch
+    max_changes: int  # of workers while an elastic one trains, at most
 
 
-FULL_SETTINGS = ConvergenceSettings(4, 8, 3, rows=200_000, batch=128, epochs=2, evaluations=8, changes=12)
-QUICK_SETTINGS = ConvergenceSettings(2, 4, 2, rows=24_000, batch=64, epochs=2, evaluations=4, changes=8)
+FULL_SETTINGS = ConvergenceSettings(
+    4, 8, 3, synthetic_rows=200_000, batch_size=128, epochs=2, evaluations_per_epoch=8, max_changes=12
+)
+QUICK_SETTINGS = ConvergenceSettings(
+    2, 4, 2, synthetic_rows=24_000, batch_size=64, epochs=2, evaluations_per_epoch=4, max_changes=8
+)
 
 
 def choose_settings(workers: str | None, seeds: int | None, *, quick: bool) -> ConvergenceSettings:
@@ -74,7 +78,7 @@ def _parse_worker_range(text: str) -> tuple[int, int]:
 
 def plan_runs(chosen: ConvergenceSettings) -> list[RunPlan]:
     """Seed by seed, so that an experiment that is cut short has something of all groups."""
-    low, high = chosen.low, chosen.high
+    low, high = chosen.min_workers, chosen.max_workers
     kinds = ((f"fixed {low}", low, low), (f"fixed {high}", high, high), (f"elastic {low}-{high}", low, high))
     return [RunPlan(group, fewest, most, seed) for seed in range(chosen.seeds) for group, fewest, most in kinds]
 
@@ -106,10 +110,10 @@ def config_document(data: str, chosen: ConvergenceSettings) -> dict[str, Any]:
         "training": {
             "learning_rate": 0.00025,
             "epochs": chosen.epochs,
-            "batch_size": chosen.batch,
-            "evaluations": chosen.evaluations,
+            "batch_size": chosen.batch_size,
+            "evaluations": chosen.evaluations_per_epoch,
         },
-        "workers": [chosen.low, chosen.high],
+        "workers": [chosen.min_workers, chosen.max_workers],
         "report": False,
         "job": {"ps": {"mode": "async"}, "checkpoint": {"steps": 0}, "workers": {"threads": 1}},
     }
@@ -166,7 +170,7 @@ def _run_plans(
 
     if data == MADE_UP:
         data = str(root / "clicks.tsv")
-        write_synthetic_clicks(Path(data), chosen.rows)
+        write_synthetic_clicks(Path(data), chosen.synthetic_rows)
     config = root / f"{NAME}.yaml"
     config.write_text(yaml.safe_dump(config_document(data, chosen)), encoding="utf-8")
     _, built = config_job.build_config(config)
@@ -179,10 +183,10 @@ def _run_plans(
             def tell(done: float, what: str, before: int = number) -> None:
                 shown.update(task, completed=before + done, what=what)
 
-            one = run_job(plan, config, root, chosen.changes, tell)
+            one = run_job(plan, config, root, chosen.max_changes, tell)
             click.echo(
-                f"{plan.name}: best AUC {one.best:.4f} in {one.updates:,} updates, {one.seconds:.0f} s; "
-                f"{one.most_workers} workers at most, {one.joined} joined, {one.lost} lost"
+                f"{plan.name}: best AUC {one.best_auc:.4f} in {one.updates:,} updates, {one.seconds:.0f} s; "
+                f"{one.max_workers} workers at most, {one.joined} joined, {one.lost} lost"
             )
             yield one
 
@@ -203,11 +207,11 @@ def _write_results(
         "claim": ORIGINAL_CLAIM,
         "data": where,
         "runs planned": planned,
-        "batch": chosen.batch,
+        "batch": chosen.batch_size,
         "epochs": chosen.epochs,
         "best AUC": summarize_best_aucs(found),
         "elastic inside the spread": said,
-        "runs": [one.document() for one in found],
+        "runs": [one.to_document() for one in found],
     }
     (output / f"{NAME}.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     click.echo(f"{output / NAME}.png and .json")
@@ -228,10 +232,19 @@ def _print_table(found: Sequence[ConvergenceRun], said: dict[str, Any]) -> None:
     for title in ("workers", "runs", "best AUC, mean", "least", "most", "last AUC, mean", "seconds", "joined", "lost"):
         table.add_column(title, justify="left" if title == "workers" else "right")
     for name, runs in group_runs(found).items():
-        best, last = Spread.of([one.best for one in runs]), Spread.of([one.last for one in runs])
-        seconds = Spread.of([one.seconds for one in runs]).mean
+        best, last = (
+            Spread.from_values([one.best_auc for one in runs]),
+            Spread.from_values([one.last_auc for one in runs]),
+        )
+        seconds = Spread.from_values([one.seconds for one in runs]).mean
         counts = (sum(one.joined for one in runs), sum(one.lost for one in runs))
-        numbers = (f"{best.mean:.4f}", f"{best.least:.4f}", f"{best.most:.4f}", f"{last.mean:.4f}", f"{seconds:.0f}")
+        numbers = (
+            f"{best.mean:.4f}",
+            f"{best.minimum:.4f}",
+            f"{best.maximum:.4f}",
+            f"{last.mean:.4f}",
+            f"{seconds:.0f}",
+        )
         table.add_row(name, str(len(runs)), *numbers, *map(str, counts))
     console = Console()
     console.print(table)

@@ -28,29 +28,29 @@ class ConvergenceRun:
     points: AucPoints
     seconds: float
     updates: int
-    most_workers: int  # that trained at once
+    max_workers: int  # that trained at once
     joined: int = 0
     left: int = 0
     lost: int = 0
     changes: tuple[tuple[int, str], ...] = field(default=())  # step, and what was done to it
 
     @property
-    def best(self) -> float:
+    def best_auc(self) -> float:
         return max(auc for _, auc in self.points)
 
     @property
-    def last(self) -> float:
+    def last_auc(self) -> float:
         return self.points[-1][1]
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         return {
             "group": self.group,
             "seed": self.seed,
-            "best_auc": self.best,
-            "last_auc": self.last,
+            "best_auc": self.best_auc,
+            "last_auc": self.last_auc,
             "seconds": round(self.seconds, 1),
             "updates": self.updates,
-            "workers": {"most": self.most_workers, "joined": self.joined, "left": self.left, "lost": self.lost},
+            "workers": {"most": self.max_workers, "joined": self.joined, "left": self.left, "lost": self.lost},
             "changes": [{"step": step, "what": what} for step, what in self.changes],
             "auc": [{"step": step, "auc": auc} for step, auc in self.points],
         }
@@ -59,18 +59,18 @@ class ConvergenceRun:
 @dataclass(frozen=True, slots=True)
 class Spread:
     mean: float
-    least: float
-    most: float
+    minimum: float
+    maximum: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def from_values(cls, values: Sequence[float]) -> Spread:
         return cls(float(np.mean(values)), min(values), max(values))
 
-    def has(self, value: float) -> bool:
-        return self.least <= value <= self.most
+    def contains(self, value: float) -> bool:
+        return self.minimum <= value <= self.maximum
 
-    def document(self) -> dict[str, float]:
-        return {"mean": self.mean, "least": self.least, "most": self.most, "spread": self.most - self.least}
+    def to_document(self) -> dict[str, float]:
+        return {"mean": self.mean, "least": self.minimum, "most": self.maximum, "spread": self.maximum - self.minimum}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class AucBand:
     """Where the AUC of the fixed runs lies at each of `steps`: its range, its mean and its standard deviation."""
 
     steps: NDArray[np.float64]
-    least: NDArray[np.float64]
-    most: NDArray[np.float64]
+    minimum: NDArray[np.float64]
+    maximum: NDArray[np.float64]
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]  # 0 for fewer than FEWEST runs, of which it says nothing
 
@@ -123,33 +123,33 @@ def judge_elastic_runs(runs: Sequence[ConvergenceRun]) -> dict[str, Any]:
         return {}
     around = fixed_band(runs)
     curves, theirs = (np.stack([interpolate_auc(run, around.steps) for run in some]) for some in (elastic, fixed))
-    is_inside = (curves >= around.least) & (curves <= around.most)
+    is_inside = (curves >= around.minimum) & (curves <= around.maximum)
     mean = curves.mean(axis=0)
-    mean_inside = (mean >= around.least) & (mean <= around.most)
-    beyond = np.maximum(around.least - curves, curves - around.most)
-    best = Spread.of([run.best for run in fixed])
+    mean_inside = (mean >= around.minimum) & (mean <= around.maximum)
+    beyond = np.maximum(around.minimum - curves, curves - around.maximum)
+    best = Spread.from_values([run.best_auc for run in fixed])
     return {
         "every elastic curve inside the spread": bool(is_inside.all()),
         "mean elastic curve inside the spread": bool(mean_inside.all()),
-        "mean of the elastic best AUCs inside": best.has(float(np.mean([run.best for run in elastic]))),
-        "elastic best AUCs inside": f"{sum(best.has(run.best) for run in elastic)} of {len(elastic)}",
+        "mean of the elastic best AUCs inside": best.contains(float(np.mean([run.best_auc for run in elastic]))),
+        "elastic best AUCs inside": f"{sum(best.contains(run.best_auc) for run in elastic)} of {len(elastic)}",
         "points inside": int(is_inside.sum()),
         "points": int(is_inside.size),
-        "points above": int((curves > around.most).sum()),
-        "points below": int((curves < around.least).sum()),
+        "points above": int((curves > around.maximum).sum()),
+        "points below": int((curves < around.minimum).sum()),
         "share inside": float(is_inside.mean()),
         "share expected if nothing differs": (len(fixed) - 1) / (len(fixed) + 1),
         "points of the mean inside": int(mean_inside.sum()),
         "points of the mean": int(mean_inside.size),
         "farthest outside": float(max(beyond.max(), 0.0)),
-        "farthest below": float(max((around.least - curves).max(), 0.0)),
+        "farthest below": float(max((around.minimum - curves).max(), 0.0)),
         **_judge_by_deviations(around, curves),
         **_judge_leaving_one_out(theirs, curves),
         "chance of such a difference of curves by lot": permutation_p_value(
             curves.mean(axis=1).tolist(), theirs.mean(axis=1).tolist()
         ),
         "chance of such a difference of best AUCs by lot": permutation_p_value(
-            [run.best for run in elastic], [run.best for run in fixed]
+            [run.best_auc for run in elastic], [run.best_auc for run in fixed]
         ),
     }
 
@@ -195,4 +195,7 @@ def permutation_p_value(some: Sequence[float], rest: Sequence[float]) -> float:
 
 
 def summarize_best_aucs(runs: Sequence[ConvergenceRun]) -> dict[str, dict[str, float]]:
-    return {name: Spread.of([run.best for run in found]).document() for name, found in group_runs(runs).items()}
+    return {
+        name: Spread.from_values([run.best_auc for run in found]).to_document()
+        for name, found in group_runs(runs).items()
+    }

@@ -33,13 +33,13 @@ class RunPlan:
     """What is trained. Where `low` and `high` differ, workers go from one to the other and back, and one is killed."""
 
     group: str
-    low: int
-    high: int
+    min_workers: int
+    max_workers: int
     seed: int
 
     @property
     def is_elastic(self) -> bool:
-        return self.low != self.high
+        return self.min_workers != self.max_workers
 
     @property
     def name(self) -> str:
@@ -53,30 +53,34 @@ class WorkerChanges:
     So that however slow the machine is, all of it happens, and by updates, not by the clock.
     """
 
-    low: int
-    high: int
-    dwell: int  # updates between two changes
-    wish: int = 0
+    min_workers: int
+    max_workers: int
+    updates_between: int  # updates between two changes
+    target: int = 0
     changed_at: int = 0
     is_killed: bool = False
-    done: list[tuple[int, str]] = field(default_factory=list)
+    applied: list[tuple[int, str]] = field(default_factory=list)
 
     def decide(self, step: int, members: int) -> int | str | None:
         """Another number of workers, "kill", or None."""
-        self.wish = self.wish or self.low
-        if members != self.wish:
+        self.target = self.target or self.min_workers
+        if members != self.target:
             self.changed_at = step  # updates count from when all are there
             return None
-        if not self.is_killed and self.wish == self.high and step >= self.changed_at + self.dwell // 2:
+        if (
+            not self.is_killed
+            and self.target == self.max_workers
+            and step >= self.changed_at + self.updates_between // 2
+        ):
             self.is_killed = True
-            self.done.append((step, "kill -9 of a worker"))
+            self.applied.append((step, "kill -9 of a worker"))
             return "kill"
-        if step < self.changed_at + self.dwell:
+        if step < self.changed_at + self.updates_between:
             return None
-        self.wish = self.high if self.wish == self.low else self.low
+        self.target = self.max_workers if self.target == self.min_workers else self.min_workers
         self.changed_at = step
-        self.done.append((step, f"{self.wish} workers wished for"))
-        return self.wish
+        self.applied.append((step, f"{self.target} workers wished for"))
+        return self.target
 
 
 def run_job(plan: RunPlan, config: Path, home: Path, changes: int, progress: ReportProgress) -> ConvergenceRun:
@@ -85,7 +89,7 @@ def run_job(plan: RunPlan, config: Path, home: Path, changes: int, progress: Rep
     began = time.monotonic()
     argv = [
         sys.executable, "-P", "-m", "elasticdl.cli", "train", str(config), f"--job_name={plan.name}",
-        f"--seed={plan.seed}", f"--min_workers={plan.low}", f"--num_workers={plan.low}", f"--max_workers={plan.high}",
+        f"--seed={plan.seed}", f"--min_workers={plan.min_workers}", f"--num_workers={plan.min_workers}", f"--max_workers={plan.max_workers}",
         f"--output={home / 'models' / plan.name}",
     ]  # fmt: skip
     said = home / f"{plan.name}.log"
@@ -114,14 +118,16 @@ def _change_workers_until_over(
         status = _read_status(directory)
         if status is not None and status.total_steps:
             progress(status.step / status.total_steps, f"{plan.name}: {_count_members(status)} workers")
-            deciding = deciding or WorkerChanges(plan.low, plan.high, max(2, status.total_steps // changes))
+            deciding = deciding or WorkerChanges(
+                plan.min_workers, plan.max_workers, max(2, status.total_steps // changes)
+            )
             if plan.is_elastic and status.phase == "running":
                 _apply_change(deciding, status, directory)
         try:
             process.wait(POLL_S)
         except subprocess.TimeoutExpired:
             continue
-    return deciding.done if deciding else []
+    return deciding.applied if deciding else []
 
 
 def _apply_change(deciding: WorkerChanges, status: pb.JobStatus, directory: JobDirectory) -> None:
@@ -135,7 +141,7 @@ def _apply_change(deciding: WorkerChanges, status: pb.JobStatus, directory: JobD
                 os.kill(pids[-1], signal.SIGKILL)
             except ProcessLookupError:
                 deciding.is_killed = False  # it has just left: another one then
-                deciding.done.pop()
+                deciding.applied.pop()
 
 
 def _read_status(directory: JobDirectory) -> pb.JobStatus | None:
@@ -174,7 +180,7 @@ def summarize_run(
         points=points,
         seconds=seconds,
         updates=int(result.get("step") or points[-1][0]),
-        most_workers=_max_concurrent_workers(events),
+        max_workers=_max_concurrent_workers(events),
         joined=kinds.count(timeline.JOINED),
         left=kinds.count(timeline.LEFT),
         lost=kinds.count(timeline.LOST),

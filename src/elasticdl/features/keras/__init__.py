@@ -40,7 +40,7 @@ def apply(definition: Transform, values: Any) -> Any:
     """What the layer of `definition` gives. It is made once, since a function may only use a table made before it."""
     layer = definition.__dict__.get("keras_layer")
     if layer is None:
-        layer = LAYERS[type(definition)].of(definition)
+        layer = LAYERS[type(definition)].from_definition(definition)
         definition.__dict__["keras_layer"] = layer  # as functools.cached_property does
     return layer(values)
 

@@ -27,8 +27,8 @@ def build_encoders(
 
     SpecError where the statistics do not have what it needs.
     """
-    known = statistics.of(column)
-    name = name or f"{column}.{treatment.word}"
+    known = statistics.column(column)
+    name = name or f"{column}.{treatment.name}"
     match treatment:
         case asked.DropSpec():
             return
@@ -64,7 +64,7 @@ def build_encoders(
 
 def build_target_encoder(column: str, treatment: asked.TargetEncodingSpec, statistics: Statistics) -> TargetEncoder:
     """By the values of its vocabulary; of numbers that are not whole, or too many, by their logarithm."""
-    known, name = statistics.of(column), f"{column}.{treatment.word}"
+    known, name = statistics.column(column), f"{column}.{treatment.name}"
     if known.kind is ColumnKind.NUMBER and (
         not known.is_whole or known.is_cut or known.distinct > MAX_CATEGORICAL_NUMBERS
     ):
@@ -76,7 +76,7 @@ def build_target_encoder(column: str, treatment: asked.TargetEncodingSpec, stati
 
 
 def build_cross_encoder(treatment: asked.CrossSpec, statistics: Statistics) -> made.CrossEncoder:
-    kinds = tuple(statistics.of(name).kind for name in treatment.columns)
+    kinds = tuple(statistics.column(name).kind for name in treatment.columns)
     name = "*".join(treatment.columns)
     return made.CrossEncoder(name=name, columns=treatment.columns, kinds=kinds, bins=treatment.bins)
 

@@ -66,7 +66,7 @@ class NumberEncoder(_ColumnEncoder):
             values = np.clip(values, self.low, self.high)
         if self.log:
             values = np.log1p(np.maximum(values - self.shift, 0.0))
-        made = self._normalizer.on_arrays(values)
+        made = self._normalizer.transform_arrays(values)
         return np.where(np.isnan(values), np.float32(self.missing), made)
 
 
@@ -79,7 +79,7 @@ class MissingIndicatorEncoder(_ColumnEncoder):
     def encode(self, columns: RawColumns) -> Floats:
         if self.kind is ColumnKind.NUMBER:
             return np.isnan(columns.numbers(self.column)).astype(np.float32)
-        return columns.texts(self.column, ColumnKind.TEXT).missing.astype(np.float32)
+        return columns.texts(self.column, ColumnKind.TEXT).is_missing.astype(np.float32)
 
 
 class DiscretizationEncoder(_ColumnEncoder):
@@ -96,7 +96,7 @@ class DiscretizationEncoder(_ColumnEncoder):
 
     def encode(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
-        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + self._discretization.on_arrays(values))
+        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + self._discretization.transform_arrays(values))
 
 
 class LogSquareEncoder(_ColumnEncoder):
@@ -111,11 +111,11 @@ class LogSquareEncoder(_ColumnEncoder):
         return FIRST_ID + 1 + self.highest - self.lowest
 
     def encode(self, columns: RawColumns) -> Ids:
-        return columns.once((self.how, self.column, self.lowest, self.highest), lambda: self._made(columns))
+        return columns.cached((self.how, self.column, self.lowest, self.highest), lambda: self._made(columns))
 
     def _made(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
-        made = np.clip(_LOG_SQUARE.on_arrays(values), self.lowest, self.highest)
+        made = np.clip(_LOG_SQUARE.transform_arrays(values), self.lowest, self.highest)
         return np.where(np.isnan(values), MISSING_ID, FIRST_ID + made - self.lowest)
 
 
@@ -135,7 +135,7 @@ class LogRoundEncoder(_ColumnEncoder):
 
     def encode(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
-        made = self._log_round.on_arrays(values)
+        made = self._log_round.transform_arrays(values)
         return np.where(np.isnan(values), MISSING_ID, FIRST_ID + made)
 
 
@@ -149,7 +149,7 @@ class RoundIdentityEncoder(_ColumnEncoder):
 
     def encode(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
-        made = RoundIdentity(self.bins, UNKNOWN_ID - FIRST_ID).on_arrays(values)
+        made = RoundIdentity(self.bins, UNKNOWN_ID - FIRST_ID).transform_arrays(values)
         return np.where(np.isnan(values), MISSING_ID, FIRST_ID + made)
 
 
@@ -169,17 +169,17 @@ class IndexLookupEncoder(_ColumnEncoder):
     def _lookup(self) -> IndexLookup:
         return IndexLookup(self.values, self.unknown)
 
-    def of(self, texts: Any) -> Ids:
-        places: Ids = self._lookup.on_arrays(texts)
+    def encode_texts(self, texts: Any) -> Ids:
+        places: Ids = self._lookup.transform_arrays(texts)
         known = len(self.values)
         return np.where(places < known, places + 1 + self.unknown, places - known + 1)
 
     def encode(self, columns: RawColumns) -> Ids:
         texts = columns.texts(self.column, self.kind)
         if self.unknown > 1:
-            return texts.each(self.of)
+            return texts.map_distinct(self.encode_texts)
         # As `of`, but without a fingerprint: others have one id, next to FIRST as -1 is to the first place.
-        return texts.each(lambda distinct: self._lookup.find(distinct) + FIRST_ID)
+        return texts.map_distinct(lambda distinct: self._lookup.find(distinct) + FIRST_ID)
 
 
 class HashingEncoder(_ColumnEncoder):
@@ -191,12 +191,12 @@ class HashingEncoder(_ColumnEncoder):
     def size(self) -> int:
         return FIRST_ID + self.bins
 
-    def of(self, texts: Any) -> Ids:
-        made: Ids = FIRST_ID + Hashing(self.bins).on_arrays(texts)
+    def encode_texts(self, texts: Any) -> Ids:
+        made: Ids = FIRST_ID + Hashing(self.bins).transform_arrays(texts)
         return made
 
     def encode(self, columns: RawColumns) -> Ids:
-        return columns.texts(self.column, self.kind).each(self.of)
+        return columns.texts(self.column, self.kind).map_distinct(self.encode_texts)
 
 
 class DatePartEncoder(_ColumnEncoder):
@@ -209,10 +209,10 @@ class DatePartEncoder(_ColumnEncoder):
 
     def encode(self, columns: RawColumns) -> Ids:
         def part(texts: Any) -> Ids:
-            found = DateParts((self.part,)).on_arrays(texts)[:, 0]
+            found = DateParts((self.part,)).transform_arrays(texts)[:, 0]
             return np.where(found < 0, UNKNOWN_ID, FIRST_ID + found)
 
-        return columns.texts(self.column, ColumnKind.DATE).each(part)
+        return columns.texts(self.column, ColumnKind.DATE).map_distinct(part)
 
 
 class CrossEncoder(BaseModel):
@@ -232,8 +232,8 @@ class CrossEncoder(BaseModel):
 
     def encode(self, columns: RawColumns) -> Ids:
         found = [columns.texts(name, kind) for name, kind in zip(self.columns, self.kinds, strict=True)]
-        made = Cross(self.bins).on_arrays([one.whole() for one in found])
-        return np.where(np.all([one.missing for one in found], axis=0), MISSING_ID, FIRST_ID + made)
+        made = Cross(self.bins).transform_arrays([one.to_array() for one in found])
+        return np.where(np.all([one.is_missing for one in found], axis=0), MISSING_ID, FIRST_ID + made)
 
 
 FieldEncoder = Annotated[
@@ -264,7 +264,9 @@ class SequenceEncoder(BaseModel):
 
     def encode(self, columns: RawColumns, field: int) -> Ids:
 
-        return encode_padded(columns.texts(self.column, ColumnKind.TEXT), self.sep, self.longest, self.of.of, field)
+        return encode_padded(
+            columns.texts(self.column, ColumnKind.TEXT), self.sep, self.longest, self.of.encode_texts, field
+        )
 
 
 def encode_padded(

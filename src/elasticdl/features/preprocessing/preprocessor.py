@@ -60,12 +60,12 @@ class Preprocessor(BaseModel):
         fields: list[FieldEncoder] = []
         numbers: list[AnyNumberEncoder] = []
         for name, treatments in asked.columns.items():
-            words = [treatment.word for treatment in treatments]
+            words = [treatment.name for treatment in treatments]
             for place, treatment in enumerate(treatments):
                 if isinstance(treatment, SequenceSpec | TargetEncodingSpec):
                     continue
-                before = words[:place].count(treatment.word)
-                own = f"{name}.{treatment.word}-{before + 1}" if before else ""
+                before = words[:place].count(treatment.name)
+                own = f"{name}.{treatment.name}-{before + 1}" if before else ""
                 for made in builder.build_encoders(name, treatment, statistics, own):
                     if isinstance(made, NumberEncoder | _MissingEncoder):
                         numbers.append(made)
@@ -86,7 +86,7 @@ class Preprocessor(BaseModel):
         ]
         if not fields and not numbers and not sequences:
             raise SpecError(f"{where}: every column is dropped; there is nothing to learn from")
-        columns = {name: statistics.columns[name].kind for name in asked.used}
+        columns = {name: statistics.columns[name].kind for name in asked.used_columns}
         return cls(
             label=asked.label,
             label_values=dict(label_values or {}),
@@ -126,14 +126,14 @@ class Preprocessor(BaseModel):
         for place, rate in enumerate(self.rates):
             made = rate.encode(columns) if folds is None or dealt is None else folds.encode(rate, columns, dealt)
             numbers[:, plain + 2 * place : plain + 2 * place + 2] = made
-        names = self.layout.names
+        names = self.layout.field_names
         own = len(self.fields)  # sequences with ids of their own come after all fields
         found: dict[str, NDArray[Any]] = {"ids": ids, "numbers": numbers}
         for extra, one in enumerate(self.sequences):
             found[one.name] = one.encode(columns, names.index(one.like) if one.like else own + extra)
         return found
 
-    def ids(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+    def encode_ids(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """`ids` alone."""
         return self._ids(RawColumns(batch))
 
@@ -143,7 +143,7 @@ class Preprocessor(BaseModel):
             ids[:, place] = field.encode(columns) + (place << FIELD_BITS)
         return ids
 
-    def labels(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
+    def read_labels(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
         """DataError where one is missing, or stands for neither 0 nor 1."""
         if self.label_values:
             return self._mapped_labels(batch)
@@ -159,7 +159,7 @@ class Preprocessor(BaseModel):
         texts = RawColumns(batch).texts(self.label, ColumnKind.TEXT)
         distinct = [str(text).strip() for text in texts.distinct.to_pylist()]
         unknown = [text for text in distinct if text not in self.label_values]
-        if unknown or texts.missing.any():
+        if unknown or texts.is_missing.any():
             received = repr(unknown[0]) if unknown else "nothing"
             known = ", ".join(map(repr, self.label_values))
             raise DataError(
@@ -167,7 +167,7 @@ class Preprocessor(BaseModel):
             )
         return np.array([self.label_values[text] for text in distinct], np.float32)[texts.codes]
 
-    def weights(self, batch: pa.RecordBatch, name: str) -> NDArray[np.float32]:
+    def read_weights(self, batch: pa.RecordBatch, name: str) -> NDArray[np.float32]:
         """Of each row. DataError where one is missing, negative or not finite."""
         found = RawColumns(batch).numbers(name)
         if not (np.isfinite(found) & (found >= 0)).all():
@@ -175,7 +175,7 @@ class Preprocessor(BaseModel):
         return found.astype(np.float32)
 
     @cached_property
-    def types(self) -> dict[str, pa.DataType]:
+    def column_types(self) -> dict[str, pa.DataType]:
         """How to read the raw columns from text: numbers as such, all else as it stands."""
         kinds = {
             name: pa.float64() if kind is ColumnKind.NUMBER else pa.string() for name, kind in self.columns.items()

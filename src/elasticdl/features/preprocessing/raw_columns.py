@@ -26,15 +26,15 @@ class TextColumn:
     codes: NDArray[np.int64]
 
     @property
-    def missing(self) -> NDArray[np.bool_]:
+    def is_missing(self) -> NDArray[np.bool_]:
         return self.codes < 0
 
-    def each(self, encode: Callable[[Any], NDArray[np.int64]]) -> NDArray[np.int64]:
+    def map_distinct(self, encode: Callable[[Any], NDArray[np.int64]]) -> NDArray[np.int64]:
         """Ids of rows, from ids of the distinct values."""
         ids = np.append(encode(self.distinct), MISSING_ID)
         return ids[self.codes]  # -1 is the last: MISSING
 
-    def whole(self) -> pa.StringArray:
+    def to_array(self) -> pa.StringArray:
         """One text a row; empty where it is missing."""
         texts = pa.concat_arrays([self.distinct, pa.array([""], pa.string())])
         return texts.take(pa.array(np.where(self.codes < 0, len(self.distinct), self.codes)))
@@ -67,7 +67,7 @@ class RawColumns:
             self._texts[name, kind] = _encode_distinct(column)
         return self._texts[name, kind]
 
-    def once(self, what: tuple[Any, ...], make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+    def cached(self, what: tuple[Any, ...], make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
         """What several encoders make alike is made once."""
         if what not in self._made:
             self._made[what] = make()

@@ -33,9 +33,9 @@ FIELD_BITS, MISSING_ID, UNKNOWN_ID, FIRST_ID, PADDING_ID = 48, 0, 1, 2, -1
 class Preprocessor:
     def __init__(self, path: str) -> None:
         with open(path, encoding="utf-8") as file:
-            self.take(json.load(file))
+            self.load_spec(json.load(file))
 
-    def take(self, spec: Spec) -> None:
+    def load_spec(self, spec: Spec) -> None:
         if spec["version"] != 1:
             raise ValueError(f"expected a front of version 1, found {spec['version']}")
         self.spec = spec

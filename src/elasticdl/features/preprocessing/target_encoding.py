@@ -45,16 +45,16 @@ class TargetEncoder(BaseModel):
     def names(self) -> tuple[str, str]:
         return self.name, f"{self.column}.seen"
 
-    def counted(self, rows: CountArray, clicks: CountArray, mean: float) -> TargetEncoder:
+    def with_counts(self, rows: CountArray, clicks: CountArray, mean: float) -> TargetEncoder:
         """With its tables filled, from the rows and clicks of each value."""
         logs = np.log1p(rows)
         middle = float((logs * rows).sum() / max(rows.sum(), 1.0))
         width = math.sqrt(float((rows * (logs - middle) ** 2).sum() / max(rows.sum(), 1.0))) or 1.0
         empty = self.model_copy(update={"mean": mean, "middle": middle, "width": width})
-        clicked, seen = empty.numbers(rows, clicks)
+        clicked, seen = empty.compute_numbers(rows, clicks)
         return empty.model_copy(update={"clicked": tuple(clicked.tolist()), "seen": tuple(seen.tolist())})
 
-    def numbers(self, rows: CountArray, clicks: CountArray) -> tuple[Floats, Floats]:
+    def compute_numbers(self, rows: CountArray, clicks: CountArray) -> tuple[Floats, Floats]:
         chance = (clicks + PRIOR_ROWS * self.mean) / (rows + PRIOR_ROWS)
         odds = np.log(chance / (1 - chance)) - math.log(self.mean / (1 - self.mean))
         return odds.astype(np.float32), ((np.log1p(rows) - self.middle) / self.width).astype(np.float32)
@@ -91,7 +91,7 @@ class TargetFolds:
         self._clicks = {name: np.zeros((one.of.size, FOLD_COUNT)) for name, one in self._encoders.items()}
         self._tables: dict[str, Floats] = {}  # made of both, when they are first asked for
 
-    def count(self, batch: pa.RecordBatch, ids: Ids, labels: Floats) -> None:
+    def add_batch(self, batch: pa.RecordBatch, ids: Ids, labels: Floats) -> None:
         columns, folds = RawColumns(batch), assign_folds(ids)
         for name, one in self._encoders.items():
             cells = one.of.encode(columns) * FOLD_COUNT + folds
@@ -99,10 +99,10 @@ class TargetFolds:
             self._rows[name] += np.bincount(cells, minlength=size).reshape(-1, FOLD_COUNT)
             self._clicks[name] += np.bincount(cells, labels, size).reshape(-1, FOLD_COUNT)
 
-    def encoders(self, mean: float) -> tuple[TargetEncoder, ...]:
+    def fitted_encoders(self, mean: float) -> tuple[TargetEncoder, ...]:
         """Filled with all that was counted."""
         return tuple(
-            one.counted(self._rows[name].sum(axis=1), self._clicks[name].sum(axis=1), mean)
+            one.with_counts(self._rows[name].sum(axis=1), self._clicks[name].sum(axis=1), mean)
             for name, one in self._encoders.items()
         )
 
@@ -111,7 +111,7 @@ class TargetFolds:
         if one.name not in self._tables:  # every answer there is: [value and fold, 2]
             share = FOLD_COUNT / (FOLD_COUNT - 1)
             others = [(table.sum(axis=1, keepdims=True) - table) * share for table in self._of(one.name)]
-            self._tables[one.name] = np.stack(one.numbers(*others), axis=2).reshape(-1, 2)
+            self._tables[one.name] = np.stack(one.compute_numbers(*others), axis=2).reshape(-1, 2)
         return _pairs(self._tables[one.name], one.of.encode(columns) * FOLD_COUNT + folds)
 
     def _of(self, name: str) -> tuple[CountArray, CountArray]:

@@ -152,14 +152,14 @@ class CsvEngine:
         if counter is None:
             yield from self._by_duckdb(columns, question, progress)
             return
-        places = [self._source.columns.index(column.name) for column in columns if column.stored]
+        places = [self._source.columns.index(column.name) for column in columns if column.stored_name]
         folders = csv_stream.partition_columns(self._source.paths)
         places += range(len(self._source.columns), len(self._source.columns) + len(folders))
         asked = _counter.Question(
-            least_count=question.least_count,
-            most_values=question.most_values,
+            least_count=question.min_count,
+            most_values=question.max_values,
             separator=question.separator,
-            steps=question.steps,
+            steps=question.quantile_steps,
             most_fractions=queries.MAX_FRACTIONS,
             examples=queries.MAX_EXAMPLES,
         )
@@ -195,7 +195,7 @@ class CsvEngine:
         )
         try:
             count_rows(
-                counter, self._source, question.most_rows, lambda done: progress("reading", _READING_SHARE * done)
+                counter, self._source, question.max_rows, lambda done: progress("reading", _READING_SHARE * done)
             )
         except _counter.Irregular:
             return None

@@ -29,7 +29,8 @@ def partition_columns(paths: tuple[str, ...]) -> dict[str, None]:
 def csv_table_columns(source: CsvFiles) -> list[TableColumn]:
     """Those that are wanted, and those that folders give."""
     found = [
-        TableColumn(name, stored=field_name(source.columns.index(name))) for name in source.wanted or source.columns
+        TableColumn(name, stored_name=field_name(source.columns.index(name)))
+        for name in source.wanted or source.columns
     ]
     return found + [TableColumn(name) for name in partition_columns(source.paths)]
 

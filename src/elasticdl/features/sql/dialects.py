@@ -27,7 +27,7 @@ class Dialect(Protocol):
 
     def matches(self, value: str, pattern: str) -> str: ...
 
-    def seconds(self, value: str) -> str:
+    def epoch_seconds(self, value: str) -> str:
         """Since 1970, of text that DATE matches; NULL for a day that no month has."""
         ...
 
@@ -35,19 +35,19 @@ class Dialect(Protocol):
 
     def literal(self, value: str) -> str: ...
 
-    def by_letter(self, value: str) -> str:
+    def order_by_code_point(self, value: str) -> str:
         """To order by: by code point, whatever the language of the database is."""
         ...
 
-    def pieces(self, relation: str, value: str, separator: str) -> str:
+    def split_join(self, relation: str, value: str, separator: str) -> str:
         """`relation` joined with the pieces of `value`, in a column `piece`."""
         ...
 
-    def joined(self, values: str, separator: str) -> str:
+    def join_list(self, values: str, separator: str) -> str:
         """A list of values as one text."""
         ...
 
-    def part(self, relation: str, share: float, seed: int) -> str:
+    def sample(self, relation: str, share: float, seed: int) -> str:
         """A sample of about `share` of the rows, each chosen on its own, the same for the same seed where it can be."""
         ...
 
@@ -55,7 +55,7 @@ class Dialect(Protocol):
 class RowDialect(Dialect, Protocol):
     """Of a database that stores tables in rows: all columns are counted in one scan. See `generate.counted`."""
 
-    def cells(self, relation: str, texts: list[str]) -> str:
+    def unpivot(self, relation: str, texts: list[str]) -> str:
         """Rows (k, v): each of `texts` of each row of `relation`, with its number; one scan."""
         ...
 
@@ -89,7 +89,7 @@ class DuckDbDialect:
     def matches(self, value: str, pattern: str) -> str:
         return f"regexp_matches({value}, {self.literal(pattern)})"
 
-    def seconds(self, value: str) -> str:
+    def epoch_seconds(self, value: str) -> str:
         return f"epoch(TRY_CAST({value} AS TIMESTAMP))"
 
     def identifier(self, name: str) -> str:
@@ -98,16 +98,16 @@ class DuckDbDialect:
     def literal(self, value: str) -> str:
         return single_quoted(value)
 
-    def by_letter(self, value: str) -> str:
+    def order_by_code_point(self, value: str) -> str:
         return value
 
-    def pieces(self, relation: str, value: str, separator: str) -> str:
+    def split_join(self, relation: str, value: str, separator: str) -> str:
         return f"{relation}, UNNEST(string_split({value}, {self.literal(separator)})) AS pieces(piece)"
 
-    def joined(self, values: str, separator: str) -> str:
+    def join_list(self, values: str, separator: str) -> str:
         return f"array_to_string({values}, {self.literal(separator)})"
 
-    def part(self, relation: str, share: float, seed: int) -> str:
+    def sample(self, relation: str, share: float, seed: int) -> str:
         return f"(SELECT * FROM {relation} USING SAMPLE {100 * share:.6f}% (bernoulli, {seed:d}))"
 
 
@@ -121,7 +121,7 @@ class PostgresDialect:
     def matches(self, value: str, pattern: str) -> str:
         return f"{value} ~ {self.literal(pattern)}"
 
-    def seconds(self, value: str) -> str:
+    def epoch_seconds(self, value: str) -> str:
         # A cast of 30 February is an error here: count on from the first of the month, and see where that leads.
         first = f"(substr({value}, 1, 7) || '-01')::date"
         day = f"({first} + substr({value}, 9, 2)::int - 1)"
@@ -140,19 +140,19 @@ class PostgresDialect:
         # E'' says itself what a backslash is; in plain quotes it depends on a setting of the server.
         return "E" + single_quoted(value).replace("\\", "\\\\")
 
-    def by_letter(self, value: str) -> str:
+    def order_by_code_point(self, value: str) -> str:
         return f'{value} COLLATE "C"'
 
-    def pieces(self, relation: str, value: str, separator: str) -> str:
+    def split_join(self, relation: str, value: str, separator: str) -> str:
         return f"{relation}, LATERAL unnest(string_to_array({value}, {self.literal(separator)})) AS pieces(piece)"
 
-    def joined(self, values: str, separator: str) -> str:
+    def join_list(self, values: str, separator: str) -> str:
         return f"array_to_string({values}, {self.literal(separator)})"
 
-    def part(self, relation: str, share: float, seed: int) -> str:
+    def sample(self, relation: str, share: float, seed: int) -> str:
         return f"{relation} TABLESAMPLE BERNOULLI ({100 * share:.6f}) REPEATABLE ({seed:d})"
 
-    def cells(self, relation: str, texts: list[str]) -> str:
+    def unpivot(self, relation: str, texts: list[str]) -> str:
         rows = ",\n    ".join(f"({place}, {text})" for place, text in enumerate(texts))
         return f"SELECT cells.k, cells.v FROM {relation}, LATERAL (VALUES\n    {rows}\n  ) AS cells(k, v)"
 
@@ -167,7 +167,7 @@ class MaxComputeDialect:
     def matches(self, value: str, pattern: str) -> str:
         return f"{value} RLIKE {self.literal(pattern)}"
 
-    def seconds(self, value: str) -> str:
+    def epoch_seconds(self, value: str) -> str:
         days = f"DATEDIFF(CAST(SUBSTR({value}, 1, 10) AS DATE), DATE '1970-01-01', 'dd')"
         clock = [
             f"COALESCE(CAST(NULLIF(SUBSTR({value}, {at}, 2), '') AS BIGINT), 0) * {seconds}"
@@ -185,20 +185,20 @@ class MaxComputeDialect:
             raise DataError(f"{value!r}: a zero byte cannot be in SQL")
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
-    def by_letter(self, value: str) -> str:
+    def order_by_code_point(self, value: str) -> str:
         return value
 
-    def pieces(self, relation: str, value: str, separator: str) -> str:
+    def split_join(self, relation: str, value: str, separator: str) -> str:
         # SPLIT takes a pattern.
         escaped = "".join(f"[{letter}]" if letter not in "^\\" else f"\\{letter}" for letter in separator)
         return f"{relation} LATERAL VIEW EXPLODE(SPLIT({value}, {self.literal(escaped)})) pieces AS piece"
 
-    def joined(self, values: str, separator: str) -> str:
+    def join_list(self, values: str, separator: str) -> str:
         return f"ARRAY_JOIN({values}, {self.literal(separator)})"
 
-    def part(self, relation: str, share: float, seed: int) -> str:
+    def sample(self, relation: str, share: float, seed: int) -> str:
         return f"(SELECT * FROM {relation} WHERE RAND({seed:d}) < {share:.8f}) sampled"
 
-    def cells(self, relation: str, texts: list[str]) -> str:
+    def unpivot(self, relation: str, texts: list[str]) -> str:
         rows = ",\n    ".join(f"{place}, {text}" for place, text in enumerate(texts))
         return f"SELECT k, v FROM {relation} LATERAL VIEW STACK({len(texts)},\n    {rows}\n  ) cells AS k, v"

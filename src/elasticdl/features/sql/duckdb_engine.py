@@ -141,9 +141,9 @@ class DuckdbEngine:
         def told(done: float) -> None:
             progress("reading", _READING_SHARE * min(done, 1.0))
 
-        if question.most_rows is not None:  # else the first rows would be any
+        if question.max_rows is not None:  # else the first rows would be any
             self._execute("SET preserve_insertion_order = true")
-        wanted = ", ".join(_DIALECT.identifier(column.key) for column in columns)
+        wanted = ", ".join(_DIALECT.identifier(column.engine_name) for column in columns)
         relation, source, read = self._relation, self._source, None
         if isinstance(source, CsvFiles):
             # DuckDB reads .gz itself; what it does not know is decompressed here, a block at a time.

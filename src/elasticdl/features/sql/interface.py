@@ -16,7 +16,7 @@ SummaryRow = tuple[int, str, str | None, int | None, float | None]
 class ColumnVocabulary:
     """All values of a column that are told, at once: most frequent first, ties by value."""
 
-    place: int
+    column: int
     values: Sequence[str]
     counts: Sequence[int]
 
@@ -41,28 +41,28 @@ class ColumnForm(StrEnum):
 class TableColumn:
     name: str
     form: ColumnForm = ColumnForm.TEXT
-    stored: str = ""  # the name under which the engine has it, if that is another
+    stored_name: str = ""  # the name under which the engine has it, if that is another
 
     @property
-    def key(self) -> str:
-        return self.stored or self.name
+    def engine_name(self) -> str:
+        return self.stored_name or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
     """What to find out about columns."""
 
-    least_count: int = 2  # values that are rarer do not come into a vocabulary
-    most_values: int = 100_000  # of a vocabulary
+    min_count: int = 2  # values that are rarer do not come into a vocabulary
+    max_values: int = 100_000  # of a vocabulary
     separator: str = "|"  # of sequences in text
     sample: float = 1.0
     seed: int = 0
-    steps: int = 200  # between quantiles
-    most_rows: int | None = None  # only so many, the first ones
+    quantile_steps: int = 200  # between quantiles
+    max_rows: int | None = None  # only so many, the first ones
 
     @property
     def is_partial(self) -> bool:
-        return self.sample < 1 or self.most_rows is not None
+        return self.sample < 1 or self.max_rows is not None
 
 
 class AnalysisEngine(Protocol):

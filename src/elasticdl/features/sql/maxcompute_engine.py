@@ -59,7 +59,7 @@ class MaxComputeEngine:
         with _translate_errors(self.name):
             try:
                 progress("counting in MaxCompute", 0.0)
-                self._execute(self.counting(counts, columns, question))
+                self._execute(self.count_statement(counts, columns, question))
                 progress("summing up", 0.8)
                 done = self._execute(queries.summary_query(_DIALECT.identifier(counts), columns, question, _DIALECT))
                 with done.open_reader(tunnel=self._use_tunnel) as reader:
@@ -70,7 +70,7 @@ class MaxComputeEngine:
                 self._execute(f"DROP TABLE IF EXISTS {_DIALECT.identifier(counts)}")
         progress("done", 1.0)
 
-    def counting(self, counts: str, columns: Sequence[TableColumn], question: AnalysisOptions) -> str:
+    def count_statement(self, counts: str, columns: Sequence[TableColumn], question: AnalysisOptions) -> str:
         """The statement that scans the table."""
         relation = f"{_DIALECT.identifier(self._table.project)}.{_DIALECT.identifier(self._table.table)}"
         if self._table.partition:

@@ -40,7 +40,7 @@ class PostgresEngine:
         self._psycopg = _psycopg()
         try:
             self._connection: Any = self._psycopg.connect(
-                **({"connect_timeout": str(connect_s)} | table.connection()), autocommit=True
+                **({"connect_timeout": str(connect_s)} | table.connection_params()), autocommit=True
             )
             self._connection.execute("SET default_transaction_read_only = on")
             self._connection.execute("SET DateStyle = 'ISO, YMD'")
@@ -58,7 +58,7 @@ class PostgresEngine:
     def summarize(
         self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow]:
-        statement = self.statement(columns, question)
+        statement = self.summary_statement(columns, question)
         progress("counting in the database", 0.0)
         try:
             with self._connection.transaction(), self._connection.cursor("elasticdl_summary") as cursor:
@@ -70,10 +70,10 @@ class PostgresEngine:
             raise self._refused(exc) from exc
         progress("done", 1.0)
 
-    def statement(self, columns: Sequence[TableColumn], question: AnalysisOptions) -> str:
+    def summary_statement(self, columns: Sequence[TableColumn], question: AnalysisOptions) -> str:
         relation = f"{_DIALECT.identifier(self._table.schema)}.{_DIALECT.identifier(self._table.table)}"
         is_view = self._described[0][3] in ("v", "f")
-        key = self._key(relation) if question.most_rows is not None else ()
+        key = self._key(relation) if question.max_rows is not None else ()
         relation = queries.sampled_relation(relation, question, _DIALECT, can_sample=not is_view, key=key)
         counted = queries.count_query(relation, columns, question, _DIALECT)
         return queries.summary_query("counted_cells", columns, question, _DIALECT, inline=counted)

@@ -17,7 +17,7 @@ MAX_EXAMPLES = 5
 
 def text_expression(column: TableColumn, question: AnalysisOptions, dialect: Dialect) -> str:
     """The value as text; NULL if it is missing, infinite or not a number."""
-    name = dialect.identifier(column.key)
+    name = dialect.identifier(column.engine_name)
     match column.form:
         case ColumnForm.TRUTH:
             return f"CASE WHEN {name} THEN '1' WHEN NOT {name} THEN '0' END"
@@ -25,7 +25,7 @@ def text_expression(column: TableColumn, question: AnalysisOptions, dialect: Dia
             finite = f"ABS(CAST({name} AS {dialect.double})) <= {MAX_DOUBLE}"
             return f"CASE WHEN {finite} THEN CAST({name} AS {dialect.text}) END"
         case ColumnForm.LIST:
-            return dialect.joined(name, question.separator)
+            return dialect.join_list(name, question.separator)
         case ColumnForm.ZONED:
             return f"CAST(({name} AT TIME ZONE 'UTC') AS {dialect.text})"
     return f"CAST({name} AS {dialect.text})"
@@ -39,18 +39,18 @@ def sampled_relation(
     Some views cannot be sampled but by chance.
     """
     if question.sample < 1 and can_sample:
-        relation = dialect.part(relation, question.sample, question.seed)
+        relation = dialect.sample(relation, question.sample, question.seed)
     elif question.sample < 1:
         relation = f"(SELECT * FROM {relation} WHERE random() < {question.sample:.8f}) sampled"
-    if question.most_rows is not None:
+    if question.max_rows is not None:
         order = f" ORDER BY {', '.join(map(dialect.identifier, key))}" if key else ""
-        relation = f"(SELECT * FROM {relation}{order} LIMIT {question.most_rows:d}) first_rows"
+        relation = f"(SELECT * FROM {relation}{order} LIMIT {question.max_rows:d}) first_rows"
     return relation
 
 
 def count_query(relation: str, columns: Sequence[TableColumn], question: AnalysisOptions, dialect: RowDialect) -> str:
     """(k, v, n): value v of column k is there n times. One scan of a table that is stored in rows."""
-    cells = dialect.cells(relation, [text_expression(column, question, dialect) for column in columns])
+    cells = dialect.unpivot(relation, [text_expression(column, question, dialect) for column in columns])
     return f"SELECT k, v, COUNT(*) AS n FROM (\n  {cells}\n) all_cells GROUP BY k, v"
 
 
@@ -58,7 +58,7 @@ def count_column_query(
     relation: str, place: int, column: TableColumn, question: AnalysisOptions, dialect: Dialect
 ) -> str:
     """(k, v, n) of one column, of a table that is stored in columns: reads only that one."""
-    name = dialect.identifier(column.key)
+    name = dialect.identifier(column.engine_name)
     grouped = f"SELECT {name}, COUNT(*) AS n FROM {relation} GROUP BY {name}"
     return f"SELECT {place} AS k, {text_expression(column, question, dialect)} AS v, n FROM ({grouped}) grouped"
 
@@ -89,7 +89,7 @@ def _typed_query(counts: str, columns: Sequence[TableColumn], dialect: Dialect) 
     known = f"WHEN k IN ({', '.join(native)}) THEN {number} " if native else ""
     return (
         f"SELECT k, v, n, CASE {known}WHEN {is_number} THEN {number} END AS x,\n"
-        f"  CASE WHEN {dialect.matches('v', ISO_DATE)} THEN {dialect.seconds('v')} END AS s\n"
+        f"  CASE WHEN {dialect.matches('v', ISO_DATE)} THEN {dialect.epoch_seconds('v')} END AS s\n"
         f"FROM {counts} WHERE v IS NOT NULL AND TRIM(v) <> ''"
     )
 
@@ -130,7 +130,7 @@ def _pieces_query(question: AnalysisOptions, dialect: Dialect) -> str:
     sequences = (
         f"(SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k WHERE {IS_SEQUENCE_CONDITION})"
     )
-    pieces = dialect.pieces(f"{sequences} whole", "whole.v", question.separator)
+    pieces = dialect.split_join(f"{sequences} whole", "whole.v", question.separator)
     return (
         f"SELECT k, piece AS v, CAST(SUM(n) AS {dialect.bigint}) AS n FROM {pieces} WHERE piece <> '' GROUP BY k, piece"
     )
@@ -138,8 +138,8 @@ def _pieces_query(question: AnalysisOptions, dialect: Dialect) -> str:
 
 def _ranked_query(question: AnalysisOptions, dialect: Dialect) -> str:
     """The vocabularies. Rare values are left out first: they are most of all, and need not be sorted or kept."""
-    often = f"n >= {question.least_count:d}"
-    place = f"ROW_NUMBER() OVER (PARTITION BY k ORDER BY n DESC, {dialect.by_letter('v')})"
+    often = f"n >= {question.min_count:d}"
+    place = f"ROW_NUMBER() OVER (PARTITION BY k ORDER BY n DESC, {dialect.order_by_code_point('v')})"
     return (
         f"SELECT k, v, n, {place} AS place FROM (\n"
         f"  SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k\n"
@@ -158,9 +158,9 @@ def _summary_rows_query(every: str, question: AnalysisOptions, dialect: Dialect)
         )
 
     def share(count: str) -> str:
-        return f"FLOOR(CAST({count} AS {dialect.double}) * {question.steps:d} / present)"
+        return f"FLOOR(CAST({count} AS {dialect.double}) * {question.quantile_steps:d} / present)"
 
-    order = f"t.n DESC, {dialect.by_letter('t.v')}"
+    order = f"t.n DESC, {dialect.order_by_code_point('t.v')}"
     mixed = "(u.numbers * 2 >= u.present AND u.numbers < u.present AND t.x IS NULL)"
     undated = "(u.dates * 2 >= u.present AND u.dates < u.present AND t.s IS NULL)"
     odd = (
@@ -182,7 +182,7 @@ def _summary_rows_query(every: str, question: AnalysisOptions, dialect: Dialect)
         row("quantile", f"placed WHERE upto = n OR {share('upto')} > {share('upto - n')}", n="upto", x="y"),
         row("words", "pieces_counted", n="COUNT(*)", group=True),
         row("frequent", "ranked", n="COUNT(*)", group=True),
-        row("value", f"ranked WHERE place <= {question.most_values:d}", v="v", n="n", x="place"),
+        row("value", f"ranked WHERE place <= {question.max_values:d}", v="v", n="n", x="place"),
         row("odd", f"{odd} WHERE place <= {MAX_EXAMPLES}", v="v", n="n"),
     ]
     return "\nUNION ALL\n".join(rows)

@@ -36,7 +36,7 @@ def build_statistics(
     gathered = [_ColumnSummary() for _ in columns]
     for row in rows:
         if isinstance(row, ColumnVocabulary):
-            gathered[row.place].vocabulary = row
+            gathered[row.column].vocabulary = row
             continue
         place, what, value, count, number = row
         into = gathered[place]
@@ -83,10 +83,10 @@ def _build_column(
         maximum=found.figures.get("maximum"),
         mean=found.figures.get("mean"),
         deviation=found.figures.get("deviation"),
-        quantiles=select_quantiles(found.quantiles, present, question.steps),
+        quantiles=select_quantiles(found.quantiles, present, question.quantile_steps),
         values=words,
         counts=often,
-        least_count=question.least_count,
+        least_count=question.min_count,
         is_cut=counts["frequent"] > len(words),
         separator=question.separator if is_sequence else "",
         longest=counts["longest"] if is_sequence else None,
@@ -101,7 +101,7 @@ def _build_vocabulary(found: _ColumnSummary) -> tuple[Sequence[str], Sequence[in
     if found.vocabulary is not None:
         return found.vocabulary.values, found.vocabulary.counts
     order = np.argsort(np.asarray(found.places))
-    words = PackedStrings.of([found.words[place] for place in order.tolist()])
+    words = PackedStrings.from_strings([found.words[place] for place in order.tolist()])
     return words, PackedCounts(np.asarray(found.often, np.int64)[order])
 
 

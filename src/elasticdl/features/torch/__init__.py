@@ -30,7 +30,7 @@ from elasticdl.features.torch.modules import (
 from elasticdl.features.transforms import Transform
 
 MODULES: dict[type[Transform], type[TransformModule]] = {
-    kind.defined: kind for kind in TransformModule.__subclasses__()
+    kind.definition_class: kind for kind in TransformModule.__subclasses__()
 }
 
 
@@ -39,7 +39,7 @@ def apply(definition: Transform, values: Any) -> Any:
     first = values
     while not isinstance(first, torch.Tensor):
         first = first[0]
-    return MODULES[type(definition)].of(definition).to(first.device)(values)
+    return MODULES[type(definition)].from_definition(definition).to(first.device)(values)
 
 
 __all__ = [

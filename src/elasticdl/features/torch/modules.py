@@ -20,31 +20,31 @@ from elasticdl.features.transforms.categorical import check_columns
 class TransformModule(nn.Module):
     """A transformation. It has no parameters; its tables are buffers, and move with it to a device."""
 
-    defined: ClassVar[Any]
+    definition_class: ClassVar[Any]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__()
-        is_defined = len(args) == 1 and isinstance(args[0], self.defined)
-        self.definition = args[0] if is_defined else self.defined(*args, **options)
+        is_defined = len(args) == 1 and isinstance(args[0], self.definition_class)
+        self.definition = args[0] if is_defined else self.definition_class(*args, **options)
         for name, table in self.definition.tables.items():
             self.register_buffer(f"table_{name}", torch.from_numpy(table.copy()), persistent=False)
 
     @classmethod
-    def of(cls, definition: Transform) -> Self:
+    def from_definition(cls, definition: Transform) -> Self:
         """The module of this definition."""
         return cls(definition)
 
     @classmethod
     def from_statistics(cls, name: str, **options: Any) -> Self:
         """As that of the definition."""
-        return cls.of(cls.defined.from_statistics(name, **options))
+        return cls.from_definition(cls.definition_class.from_statistics(name, **options))
 
     def forward(self, values: Any) -> Any:
         if not isinstance(values, torch.Tensor) and not tensor_columns.is_ragged_pair(values):
             return tensor_columns.tensors_from_arrays(self.definition.on_arrays(values))
-        return self.on_tensors(values)
+        return self.transform_tensors(values)
 
-    def on_tensors(self, values: Any) -> Any:
+    def transform_tensors(self, values: Any) -> Any:
         return tensor_columns.map_values(partial(self.definition.compute, TORCH_OPS, tables=self.constants()), values)
 
     def constants(self) -> dict[str, torch.Tensor]:
@@ -55,68 +55,68 @@ class TransformModule(nn.Module):
 
 
 class Clip(TransformModule):
-    defined = transforms.Clip
+    definition_class = transforms.Clip
 
 
 class DateParts(TransformModule):
-    defined = transforms.DateParts
+    definition_class = transforms.DateParts
 
 
 class Discretization(TransformModule):
-    defined = transforms.Discretization
+    definition_class = transforms.Discretization
 
 
 class FieldIds(TransformModule):
-    defined = transforms.FieldIds
+    definition_class = transforms.FieldIds
 
 
 class Hashing(TransformModule):
-    defined = transforms.Hashing
+    definition_class = transforms.Hashing
 
 
 class IndexLookup(TransformModule):
-    defined = transforms.IndexLookup
+    definition_class = transforms.IndexLookup
 
 
 class LogRound(TransformModule):
-    defined = transforms.LogRound
+    definition_class = transforms.LogRound
 
 
 class LogSquare(TransformModule):
-    defined = transforms.LogSquare
+    definition_class = transforms.LogSquare
 
 
 class MissingIndicator(TransformModule):
-    defined = transforms.MissingIndicator
+    definition_class = transforms.MissingIndicator
 
 
 class Normalizer(TransformModule):
-    defined = transforms.Normalizer
+    definition_class = transforms.Normalizer
 
 
 class RoundIdentity(TransformModule):
-    defined = transforms.RoundIdentity
+    definition_class = transforms.RoundIdentity
 
 
 class ToNumber(TransformModule):
-    defined = transforms.ToNumber
+    definition_class = transforms.ToNumber
 
 
 class Sequence(TransformModule):
     """Of text only, and so eager; gives `Ragged` with Arrow text."""
 
-    defined = transforms.Sequence
+    definition_class = transforms.Sequence
 
-    def on_tensors(self, values: Any) -> Any:
+    def transform_tensors(self, values: Any) -> Any:
         raise DataError("Sequence: expected a column of text. Received: numbers")
 
 
 class ToRagged(TransformModule):
     """Gives `Ragged`."""
 
-    defined = transforms.ToRagged
+    definition_class = transforms.ToRagged
 
-    def on_tensors(self, values: Any) -> Any:
+    def transform_tensors(self, values: Any) -> Any:
         found = tensor_columns.as_ragged(values)
         kind = TORCH_OPS.kind(found.values)
         ignored = array_columns.resolve_ignore_value(kind, self.definition.ignore_value, owner="ToRagged", floats=None)
@@ -130,9 +130,9 @@ class ToRagged(TransformModule):
 class ToSparse(TransformModule):
     """Gives a sparse tensor (COO)."""
 
-    defined = transforms.ToSparse
+    definition_class = transforms.ToSparse
 
-    def on_tensors(self, values: Any) -> Any:
+    def transform_tensors(self, values: Any) -> Any:
         if tensor_columns.is_ragged_pair(values) or values.is_nested:
             raise DataError("ToSparse: expected a dense column. Received: a ragged one")
         if values.layout == torch.sparse_coo:
@@ -144,7 +144,7 @@ class ToSparse(TransformModule):
 
 
 class ConcatenateWithOffset(TransformModule):
-    defined = transforms.ConcatenateWithOffset
+    definition_class = transforms.ConcatenateWithOffset
 
     def forward(self, values: Any) -> Any:
         if not isinstance(values, list | tuple) or not _is_tensors(values[0]):
@@ -155,7 +155,7 @@ class ConcatenateWithOffset(TransformModule):
 class Cross(TransformModule):
     """Tensors of up to three columns are crossed in torch; more, and text, by the definition."""
 
-    defined = transforms.Cross
+    definition_class = transforms.Cross
 
     def forward(self, values: Any) -> Any:
         check_columns(values)

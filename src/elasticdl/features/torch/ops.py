@@ -52,22 +52,22 @@ class TorchOps:
     def floor(self, floats: Tensor) -> Tensor:
         return torch.floor(floats)
 
-    def quotient(self, floats: Tensor, by: Tensor) -> Tensor:
+    def divide(self, floats: Tensor, by: Tensor) -> Tensor:
         return floats / by
 
-    def rank(self, table: Tensor, numbers: Tensor) -> Tensor:
+    def count_not_above(self, table: Tensor, numbers: Tensor) -> Tensor:
         return torch.searchsorted(table, numbers.contiguous(), right=True)
 
-    def is_text(self, texts: Tensor, text: str) -> Tensor:
+    def equals_text(self, texts: Tensor, text: str) -> Tensor:
         raise _no_text_error()
 
     def stack(self, columns: list[Tensor]) -> Tensor:
         return torch.stack(columns, -1)
 
-    def buckets(self, values: Tensor, bins: int) -> Tensor:
+    def hash_buckets(self, values: Tensor, bins: int) -> Tensor:
         return fingerprint.hash_buckets([_as_int64(values)], "", bins)
 
-    def joined_buckets(self, columns: list[Tensor], separator: str, bins: int) -> Tensor:
+    def hash_joined_buckets(self, columns: list[Tensor], separator: str, bins: int) -> Tensor:
         whole = [_as_int64(column) for column in columns]
         longest = len(columns) * (fingerprint.MAX_LETTERS + len(separator.encode())) - len(separator.encode())
         if longest <= fingerprint.MAX_HASHED_BYTES:
@@ -76,10 +76,10 @@ class TorchOps:
             most = fingerprint.MAX_HASHED_BYTES // (fingerprint.MAX_LETTERS + 1)
             raise DataError(f"Cross: expected at most {most} columns in a program to export. Received: {len(columns)}")
         flat = [column.reshape(-1).cpu().numpy() for column in whole]
-        found = torch.from_numpy(ARRAYS.joined_buckets(flat, separator, bins))
+        found = torch.from_numpy(ARRAYS.hash_joined_buckets(flat, separator, bins))
         return found.to(columns[0].device).reshape(columns[0].shape)
 
-    def index(self, values: Tensor, lookup: IndexLookup, tables: Mapping[str, Tensor]) -> Tensor:
+    def lookup_index(self, values: Tensor, lookup: IndexLookup, tables: Mapping[str, Tensor]) -> Tensor:
         whole = _as_int64(values)
         numbers = tables["numbers"]
         if not len(numbers):
@@ -87,10 +87,10 @@ class TorchOps:
         at = torch.searchsorted(numbers, whole.contiguous()).clamp(max=len(numbers) - 1)
         return torch.where(numbers[at] == whole, tables["places"][at], -1)
 
-    def parsed(self, texts: Tensor, to: ToNumber) -> Tensor:
+    def parse_numbers(self, texts: Tensor, to: ToNumber) -> Tensor:
         raise _no_text_error()
 
-    def read_dates(self, texts: Tensor, dates: DateParts) -> list[Tensor]:
+    def parse_dates(self, texts: Tensor, dates: DateParts) -> list[Tensor]:
         raise _no_text_error()
 
 

@@ -36,7 +36,7 @@ def tensors_from_arrays(found: Any) -> Any:
     if isinstance(found, Sparse):
         if not isinstance(found.values, np.ndarray):
             return found
-        places = torch.from_numpy(np.ascontiguousarray(found.places.T))
+        places = torch.from_numpy(np.ascontiguousarray(found.indices.T))
         return _sparse_tensor(places, tensors_from_arrays(found.values), torch.Size(found.shape))
     return torch.from_numpy(np.ascontiguousarray(found)) if isinstance(found, np.ndarray) else found
 

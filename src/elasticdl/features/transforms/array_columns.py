@@ -25,7 +25,7 @@ class Ragged(NamedTuple):
         ends = self.splits.tolist()
         return [flat[start:end] for start, end in pairwise(ends)]
 
-    def padded(self, longest: int, fill: int = PADDING_ID) -> NDArray[Any]:
+    def to_padded(self, longest: int, fill: int = PADDING_ID) -> NDArray[Any]:
         """NumPy numbers as [rows, longest]: longer rows are cut, shorter ones filled up."""
         splits = np.asarray(self.splits)
         values = np.asarray(self.values)
@@ -40,13 +40,13 @@ class Sparse(NamedTuple):
     """`values[i]` stands at `places[i]` of an array of this shape; places are in order of rows."""
 
     values: Any
-    places: Any  # int64 [values, axes]
+    indices: Any  # int64 [values, axes]
     shape: Any
 
     def to_dense(self, fill: Any = 0) -> NDArray[Any]:
         values = np.asarray(self.values)
         dense = np.full(tuple(self.shape), fill, values.dtype)
-        dense[tuple(np.asarray(self.places).T)] = values
+        dense[tuple(np.asarray(self.indices).T)] = values
         return dense
 
 
@@ -61,7 +61,7 @@ def flatten_column(values: Any) -> tuple[Any, Rebuild]:
         return inner, lambda results: Ragged(results, values.splits)
     if isinstance(values, Sparse):
         inner, _ = flatten_column(values.values)
-        return inner, lambda results: Sparse(results, values.places, values.shape)
+        return inner, lambda results: Sparse(results, values.indices, values.shape)
     if isinstance(values, np.ndarray):
         shape = values.shape
         flat = values.reshape(-1)
@@ -160,7 +160,7 @@ def as_ragged(values: Any) -> Ragged:
     if isinstance(known, Ragged):
         return Ragged(flat, np.asarray(known.splits))
     if isinstance(known, Sparse):
-        counts = np.bincount(np.asarray(known.places)[:, 0], minlength=known.shape[0])
+        counts = np.bincount(np.asarray(known.indices)[:, 0], minlength=known.shape[0])
         return Ragged(flat, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
     shape = known.shape if isinstance(known, np.ndarray) else (len(known),)
     if not shape:
@@ -192,7 +192,7 @@ def drop_ignored(rows: Ragged, ignored: Any) -> Ragged:
 
 def equals_ignored(values: Any, ignored: Any) -> Any:
     if NUMPY_OPS.kind(values) == "text":
-        return NUMPY_OPS.is_text(values, ignored)
+        return NUMPY_OPS.equals_text(values, ignored)
     return values == np.asarray(ignored).astype(values.dtype)
 
 

@@ -28,10 +28,10 @@ class Transform(ABC):
         # By name: who has no tensor of a framework never loads it.
         if framework := detect_framework(values):
             return import_module(f"elasticdl.features.{framework}").apply(self, values)
-        return self.on_arrays(values)
+        return self.transform_arrays(values)
 
     @abstractmethod
-    def on_arrays(self, values: Any) -> Any:
+    def transform_arrays(self, values: Any) -> Any:
         """The same of NumPy, Arrow and lists alone."""
 
     @cached_property
@@ -47,7 +47,7 @@ class ElementwiseTransform(Transform):
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         """Value by value, in the operations of one framework; `tables` are those of the definition, in its arrays."""
 
-    def on_arrays(self, values: Any) -> Any:
+    def transform_arrays(self, values: Any) -> Any:
         from elasticdl.features.transforms import array_columns
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 

@@ -70,8 +70,8 @@ class Discretization(ElementwiseTransform):
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         if ops.kind(values) == "single":
-            return ops.rank(tables["single"], ops.float32(values))
-        return ops.rank(tables["double"], ops.float64(values))
+            return ops.count_not_above(tables["single"], ops.float32(values))
+        return ops.count_not_above(tables["double"], ops.float64(values))
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class LogRound(ElementwiseTransform):
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         numbers = ops.float64(values)
-        rank = ops.rank(tables["edges"], numbers) - 1
+        rank = ops.count_not_above(tables["edges"], numbers) - 1
         is_in = (numbers < math.inf) & (rank >= 0) & (rank < self.num_bins)
         return ops.where(is_in, rank, self.default)
 
@@ -165,7 +165,7 @@ class LogSquare(ElementwiseTransform):
         is_small = numbers <= LAST_UNBINNED
         small = ops.where(is_small, numbers, 0.0)
         small = ops.int64(ops.floor(ops.where(small < MIN_NUMBER, MIN_NUMBER, small))) - (LAST_UNBINNED + 1)
-        found = ops.where(is_small, small, ops.rank(tables["edges"], numbers))
+        found = ops.where(is_small, small, ops.count_not_above(tables["edges"], numbers))
         return ops.where(ops.is_nan(numbers), self.default, found)
 
 

@@ -52,7 +52,7 @@ class Hashing(ElementwiseTransform):
         return cls(max(1, math.ceil(current_statistics.column_statistics(name, statistics).distinct * bins_per_value)))
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
-        return ops.buckets(values, self.num_bins)
+        return ops.hash_buckets(values, self.num_bins)
 
 
 Positions = NDArray[np.int64]
@@ -63,7 +63,7 @@ VocabularyFinder = Callable[[Any], Positions]
 def native_finder(vocabulary: Sequence[str]) -> VocabularyFinder:
     from elasticdl.features.sql import _counter
 
-    places = _counter.Places(*PackedStrings.of(vocabulary).pieces)
+    places = _counter.Places(*PackedStrings.from_strings(vocabulary).buffers)
 
     def find(texts: Any) -> Positions:
         values = _as_binary(texts)
@@ -150,27 +150,27 @@ class IndexLookup(ElementwiseTransform):
 
     @cached_property
     def find(self) -> VocabularyFinder:
-        return native_finder(self.vocabulary) if has_counter() else dict_finder(self.places)  # type: ignore[arg-type]
+        return native_finder(self.vocabulary) if has_counter() else dict_finder(self.positions)  # type: ignore[arg-type]
 
     @cached_property
-    def places(self) -> dict[bytes, int]:
+    def positions(self) -> dict[bytes, int]:
         """Of each value's bytes."""
         return {str(value).encode(): place for place, value in enumerate(self.vocabulary)}  # type: ignore[arg-type]
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
         """The whole numbers of the vocabulary, sorted, and their places: for values that are numbers in torch."""
-        found = sorted((int(value), place) for value, place in self.places.items() if _is_decimal(value))
+        found = sorted((int(value), place) for value, place in self.positions.items() if _is_decimal(value))
         return {
             "numbers": np.array([number for number, _ in found], np.int64),
             "places": np.array([place for _, place in found], np.int64),
         }
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
-        place = ops.index(values, self, tables)
+        place = ops.lookup_index(values, self, tables)
         if self.num_oov_tokens == 1:  # no need of a fingerprint
             return ops.where(place < 0, self._known, place)
-        return ops.where(place < 0, ops.buckets(values, self.num_oov_tokens) + self._known, place)
+        return ops.where(place < 0, ops.hash_buckets(values, self.num_oov_tokens) + self._known, place)
 
 
 def _is_decimal(value: bytes) -> bool:
@@ -211,7 +211,7 @@ class Cross(ElementwiseTransform):
     def __post_init__(self) -> None:
         check_bins("Cross", "num_bins", self.num_bins)
 
-    def on_arrays(self, values: Any) -> Any:
+    def transform_arrays(self, values: Any) -> Any:
         from elasticdl.features.transforms import array_columns
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 
@@ -223,7 +223,7 @@ class Cross(ElementwiseTransform):
         return rebuilds[0](self.compute(NUMPY_OPS, list(flat), {}))
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
-        return ops.joined_buckets(values, CROSS_SEPARATOR, self.num_bins)
+        return ops.hash_joined_buckets(values, CROSS_SEPARATOR, self.num_bins)
 
 
 def check_columns(values: Any) -> None:
@@ -235,7 +235,7 @@ def _is_alike(one: Any, other: Any) -> bool:
     if isinstance(one, Ragged) and isinstance(other, Ragged):
         return np.array_equal(one.splits, other.splits)
     if isinstance(one, Sparse) and isinstance(other, Sparse):
-        return np.array_equal(one.places, other.places)
+        return np.array_equal(one.indices, other.indices)
     if isinstance(one, Ragged | Sparse) or isinstance(other, Ragged | Sparse):
         return False
     return (

@@ -38,7 +38,7 @@ def column_statistics(name: str, statistics: Statistics | str | Path | None) -> 
             f"no statistics for column {name!r}: give them (statistics=…), "
             "or make them current: elasticdl.features.use_statistics(statistics)"
         )
-    return found.of(name)
+    return found.column(name)
 
 
 def require_number(name: str, what: str, value: float | None) -> float:

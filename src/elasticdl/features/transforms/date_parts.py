@@ -47,57 +47,59 @@ class DateParts(ElementwiseTransform):
     """
 
     parts: Sequence[str]
-    form: str | None = None
+    format: str | None = None
 
     def __post_init__(self) -> None:
         parts = (self.parts,) if isinstance(self.parts, str) else tuple(self.parts)
         if not parts or any(part not in PARTS for part in parts):
             raise ValueError(f"DateParts: expected parts of {', '.join(PARTS)}. Received: {self.parts!r}")
         object.__setattr__(self, "parts", parts)
-        if self.form is None:
+        if self.format is None:
             return
-        found = [piece.directive for piece in self.pieces]
+        found = [piece.directive for piece in self.directive_spans]
         if not {"%m", "%d"} <= set(found) or len({"%Y", "%y"} & set(found)) != 1 or len(set(found)) < len(found):
-            raise ValueError(f"DateParts: expected a form with one year, %m and %d, each once. Received: {self.form!r}")
+            raise ValueError(
+                f"DateParts: expected a form with one year, %m and %d, each once. Received: {self.format!r}"
+            )
 
     @cached_property
-    def pieces(self) -> list[DirectiveSpan]:
+    def directive_spans(self) -> list[DirectiveSpan]:
         """Where the digits of each directive stand."""
         found, at = [], 0
-        for token in re.findall(r"%.|[^%]|%$", self.form or _ISO):
+        for token in re.findall(r"%.|[^%]|%$", self.format or _ISO):
             if token.startswith("%") and token not in _WIDTHS:
                 raise ValueError(
-                    f"DateParts: expected directives of {' '.join(_WIDTHS)}. Received: {token} in {self.form!r}"
+                    f"DateParts: expected directives of {' '.join(_WIDTHS)}. Received: {token} in {self.format!r}"
                 )
             if token in _WIDTHS:
                 found.append(DirectiveSpan(token, at, _WIDTHS[token]))
             elif not token.isascii():
-                raise ValueError(f"DateParts: expected a form of ASCII. Received: {self.form!r}")
+                raise ValueError(f"DateParts: expected a form of ASCII. Received: {self.format!r}")
             at += _WIDTHS.get(token, 1)
         return found
 
     @property
     def pattern(self) -> str:
         """Of all text that may be a date."""
-        if self.form is None:
+        if self.format is None:
             return _ISO_PATTERN
-        tokens = re.findall(r"%.|[^%]", self.form)
+        tokens = re.findall(r"%.|[^%]", self.format)
         return "".join(f"[0-9]{{{_WIDTHS[token]}}}" if token in _WIDTHS else re.escape(token) for token in tokens)
 
     @property
     def is_digits(self) -> bool:
         """Whether `form` has digits only, so that whole numbers can be read by it."""
-        return self.form is not None and sum(piece.width for piece in self.pieces) == len(self.template)
+        return self.format is not None and sum(piece.width for piece in self.directive_spans) == len(self.template)
 
     @property
     def template(self) -> str:
         """A date of this form: 1970-01-01. A text that ends early goes on like it."""
-        filled = self.form or _ISO
+        filled = self.format or _ISO
         for directive, text in {"%Y": "1970", "%y": "70", "%m": "01", "%d": "01"}.items():
             filled = filled.replace(directive, text)
         return filled.replace("%H", "00").replace("%M", "00").replace("%S", "00")
 
-    def civil(self, read: Mapping[str, Array], nought: Array) -> list[Array]:
+    def calendar_fields(self, read: Mapping[str, Array], nought: Array) -> list[Array]:
         """Year, month, day, hour, minute and second, of the number of each directive; `nought` where one has none."""
         year = read["%Y"] if "%Y" in read else calendar.full_year(read["%y"])
         return [year, read["%m"], read["%d"], *(read.get(name, nought) for name in ("%H", "%M", "%S"))]
@@ -105,11 +107,11 @@ class DateParts(ElementwiseTransform):
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         kind = ops.kind(values)
         if kind == "text":
-            is_there, year, month, day, hour, minute, second = ops.read_dates(values, self)
+            is_there, year, month, day, hour, minute, second = ops.parse_dates(values, self)
             days = calendar.days_from_date(year, month, day)
         elif kind == "whole" and self.is_digits:
             number = ops.int64(values)
-            year, month, day, hour, minute, second = self.digits_of(number)
+            year, month, day, hour, minute, second = self.split_digits(number)
             is_there = (number >= 0) & (number < 10 ** len(self.template))
             is_there = is_there & calendar.is_valid_date(year, month, day, hour, minute, second)
             days = calendar.days_from_date(year, month, day)
@@ -123,14 +125,14 @@ class DateParts(ElementwiseTransform):
         found |= {"yearday": days - calendar.days_from_date(year, days * 0 + 1, 1), "weekday": (days + 3) % 7}
         return ops.stack([ops.where(is_there, found[part], MISSING_PART) for part in self.parts])
 
-    def digits_of(self, number: Array) -> list[Array]:
+    def split_digits(self, number: Array) -> list[Array]:
         """As `civil`, of whole numbers that stand for the text of their digits."""
         end = len(self.template)
         read = {
             piece.directive: number // 10 ** (end - piece.start - piece.width) % 10**piece.width
-            for piece in self.pieces
+            for piece in self.directive_spans
         }
-        return self.civil(read, number * 0)
+        return self.calendar_fields(read, number * 0)
 
 
 def _seconds(ops: Ops, values: Array, kind: str) -> tuple[Array, Array]:

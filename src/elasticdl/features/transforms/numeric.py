@@ -84,9 +84,9 @@ class MissingIndicator(ElementwiseTransform):
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         if ops.kind(values) == "text":
-            is_missing = ops.is_text(values, "")
+            is_missing = ops.equals_text(values, "")
             if isinstance(self.missing_value, str):
-                is_missing = is_missing | ops.is_text(values, self.missing_value)
+                is_missing = is_missing | ops.equals_text(values, self.missing_value)
         else:
             numbers = ops.float64(values)
             is_missing = ops.is_nan(numbers)
@@ -136,7 +136,7 @@ class Normalizer(ElementwiseTransform):
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         difference = ops.float32(ops.float32(values) - tables["subtractor"])
-        return ops.float32(ops.quotient(difference, tables["divisor"]))
+        return ops.float32(ops.divide(difference, tables["divisor"]))
 
 
 NUMBER_TYPES = ("float32", "float64", "int32", "int64")
@@ -186,7 +186,7 @@ class ToNumber(ElementwiseTransform):
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         kind = ops.kind(values)
         if kind == "text":
-            return ops.parsed(values, self)
+            return ops.parse_numbers(values, self)
         if not self.is_whole:
             return ops.float32(values) if self.out_type == "float32" else ops.float64(values)
         bits = 31 if self.out_type == "int32" else 63

@@ -57,14 +57,14 @@ class NumpyOps:
     def floor(self, floats: Numbers) -> Numbers:
         return np.floor(floats)
 
-    def quotient(self, floats: Numbers, by: Numbers) -> Numbers:
+    def divide(self, floats: Numbers, by: Numbers) -> Numbers:
         found: Numbers = floats / by
         return found
 
-    def rank(self, table: Numbers, numbers: Numbers) -> Numbers:
+    def count_not_above(self, table: Numbers, numbers: Numbers) -> Numbers:
         return np.searchsorted(table, numbers, side="right").astype(np.int64, copy=False)
 
-    def is_text(self, texts: Any, text: str) -> Any:
+    def equals_text(self, texts: Any, text: str) -> Any:
         import pyarrow.compute as pc
 
         plain = decode_dictionary(texts)
@@ -73,17 +73,17 @@ class NumpyOps:
     def stack(self, columns: list[Numbers]) -> Numbers:
         return np.stack(columns, axis=-1)
 
-    def buckets(self, values: Any, bins: int) -> Numbers:
+    def hash_buckets(self, values: Any, bins: int) -> Numbers:
         return fingerprint.hash_buckets(as_text(values), bins)
 
-    def joined_buckets(self, columns: list[Any], separator: str, bins: int) -> Numbers:
+    def hash_joined_buckets(self, columns: list[Any], separator: str, bins: int) -> Numbers:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         texts = [decode_dictionary(as_text(column)).cast(pa.binary()).fill_null(b"") for column in columns]
         return fingerprint.hash_buckets(pc.binary_join_element_wise(*texts, separator.encode()), bins)
 
-    def index(self, values: Any, lookup: IndexLookup, tables: Mapping[str, Any]) -> Numbers:
+    def lookup_index(self, values: Any, lookup: IndexLookup, tables: Mapping[str, Any]) -> Numbers:
         """Each distinct value is looked up once."""
         import pyarrow as pa
 
@@ -95,11 +95,11 @@ class NumpyOps:
         ids: Numbers = found[codes]
         return ids
 
-    def parsed(self, texts: Any, to: ToNumber) -> Numbers:
+    def parse_numbers(self, texts: Any, to: ToNumber) -> Numbers:
 
         return parse_numbers(decode_dictionary(texts), to)
 
-    def read_dates(self, texts: Any, dates: DateParts) -> list[Numbers]:
+    def parse_dates(self, texts: Any, dates: DateParts) -> list[Numbers]:
 
         return parse_dates(decode_dictionary(texts), dates)
 
@@ -173,7 +173,7 @@ def parse_dates(texts: Any, form: DateParts) -> list[NDArray[Any]]:
     import pyarrow.compute as pc
 
     trimmed, is_there = _trim_texts(texts)
-    _check_pattern(trimmed.filter(pa.array(is_there)), form.pattern, f"dates as {form.form or 'ISO 8601'}")
+    _check_pattern(trimmed.filter(pa.array(is_there)), form.pattern, f"dates as {form.format or 'ISO 8601'}")
     if not len(texts):
         return [is_there, *(np.zeros(0, np.int64),) * 6]
     template = np.frombuffer(form.template.encode(), np.uint8)
@@ -184,12 +184,12 @@ def parse_dates(texts: Any, form: DateParts) -> list[NDArray[Any]]:
     lengths = pc.utf8_length(trimmed).to_numpy(zero_copy_only=False)
     digits = np.where(np.arange(size) < lengths[:, np.newaxis], letters, template).astype(np.int64) - ord("0")
     read = {}
-    for piece in form.pieces:
+    for piece in form.directive_spans:
         powers = 10 ** np.arange(piece.width - 1, -1, -1)
         read[piece.directive] = digits[:, piece.start : piece.start + piece.width] @ powers
-    civil = form.civil(read, np.zeros(len(texts), np.int64))
+    civil = form.calendar_fields(read, np.zeros(len(texts), np.int64))
     if len(wrong := np.flatnonzero(~calendar.is_valid_date(*civil))):
-        raise DataError(f"expected dates as {form.form or 'ISO 8601'}. Received: {trimmed[int(wrong[0])].as_py()!r}")
+        raise DataError(f"expected dates as {form.format or 'ISO 8601'}. Received: {trimmed[int(wrong[0])].as_py()!r}")
     return [is_there, *civil]
 
 

@@ -32,7 +32,7 @@ class ToRagged(Transform):
         if not self.sep:
             raise ValueError("ToRagged: expected a separator of one character or more. Received: ''")
 
-    def on_arrays(self, values: Any) -> Ragged:
+    def transform_arrays(self, values: Any) -> Ragged:
         from elasticdl.features.transforms import array_columns
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 
@@ -57,7 +57,7 @@ class ToSparse(Transform):
 
     ignore_value: float | str | None = None
 
-    def on_arrays(self, values: Any) -> Sparse:
+    def transform_arrays(self, values: Any) -> Sparse:
         import pyarrow as pa
 
         from elasticdl.features.transforms import array_columns
@@ -104,7 +104,7 @@ class Sequence(Transform):
         if self.keep not in ("first", "last"):
             raise ValueError(f"Sequence: expected keep to be first or last. Received: {self.keep!r}")
 
-    def on_arrays(self, values: Any) -> Ragged:
+    def transform_arrays(self, values: Any) -> Ragged:
         from elasticdl.features.transforms import array_columns
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 

@@ -61,7 +61,7 @@ class ConcatenateWithOffset(Transform):
         if self.offsets is not None:
             object.__setattr__(self, "offsets", tuple(int(offset) for offset in self.offsets))
 
-    def offsets_of(self, count: int) -> tuple[int, ...]:
+    def resolve_offsets(self, count: int) -> tuple[int, ...]:
         """One for each of `count` columns. DataError where there are not as many."""
         if self.offsets is None:
             return (0,) * count
@@ -71,12 +71,12 @@ class ConcatenateWithOffset(Transform):
             )
         return tuple(self.offsets)
 
-    def on_arrays(self, values: Any) -> Any:
+    def transform_arrays(self, values: Any) -> Any:
         from elasticdl.features.transforms import array_columns
 
         if not isinstance(values, list | tuple) or not values:
             raise DataError(f"ConcatenateWithOffset: expected a list of columns. Received: {type(values).__name__}")
-        offsets = self.offsets_of(len(values))
+        offsets = self.resolve_offsets(len(values))
         moved = [
             _add_offset(array_columns.as_column(value), offset) for value, offset in zip(values, offsets, strict=True)
         ]

@@ -89,15 +89,15 @@ def _newest_names(names: list[str]) -> str:
 
 
 class ClusterJob:
-    def __init__(self, api: Api, namespace: str, name: str, standing: JobObjects, scheduled: str = "") -> None:
+    def __init__(self, api: Api, namespace: str, name: str, objects: JobObjects, scheduled: str = "") -> None:
         self.name = name
-        self.standing = standing  # when it was found
+        self.standing = objects  # when it was found
         self._api = api
         self._namespace = namespace
         self._scheduled = scheduled  # what the scheduler says of it
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"{self._api.context or 'cluster'}/{self._namespace}"
 
     def status(self, timeout_s: float) -> pb.JobStatus:
@@ -110,24 +110,24 @@ class ClusterJob:
                     reach_master(self._api, self._namespace, self.name) as directory,
                     MasterClient.connect(directory, timeout_s) as client,
                 ):
-                    return self._explained(client.status())
+                    return self._with_scheduling_reason(client.status())
             except ElasticDLError:
                 self.standing = JobObjects.read(self._api, self._namespace, self.name)
-        return self.glance()
+        return self.quick_status()
 
-    def glance(self) -> pb.JobStatus:
+    def quick_status(self) -> pb.JobStatus:
         standing = self.standing
-        told = standing.told
+        told = standing.last_status
         if told is not None and told.phase not in formatting.OVER_PHASES and standing.is_over:
             told.phase, told.reason, told.exit_code = standing.end
         if told is not None and standing.is_suspended:  # as it was before is not how it stands
-            told.phase, told.reason = SUSPENDED, standing.why_away
+            told.phase, told.reason = SUSPENDED, standing.unreachable_reason
             del told.workers[:], told.ps[:]
         if told is not None:
-            return self._explained(told)
+            return self._with_scheduling_reason(told)
         spec = read_spec(self._api, self._namespace, self.name)
         waits = SUSPENDED if standing.is_suspended else "pending"
-        phase, reason, exit_code = standing.end if standing.is_over else (waits, standing.why_away, 0)
+        phase, reason, exit_code = standing.end if standing.is_over else (waits, standing.unreachable_reason, 0)
         asked = history.requested_status(
             spec,
             phase=phase,
@@ -136,9 +136,9 @@ class ClusterJob:
             now=time.time(),
             exit_code=exit_code,
         )
-        return self._explained(asked)
+        return self._with_scheduling_reason(asked)
 
-    def _explained(self, status: pb.JobStatus) -> pb.JobStatus:
+    def _with_scheduling_reason(self, status: pb.JobStatus) -> pb.JobStatus:
         """With the scheduler's reason, where the job waits or has fewer workers than it could use."""
         is_shrunk = status.phase not in formatting.OVER_PHASES and status.wished_workers < status.max_workers
         if self._scheduled and (is_shrunk or status.phase == SUSPENDED):
@@ -146,24 +146,24 @@ class ClusterJob:
         return status
 
     def events(self) -> list[pb.EventStatus]:
-        return [history.event_status(one) for one in history.parse_events(self.standing.events)]
+        return [history.event_status(one) for one in history.parse_events(self.standing.event_log)]
 
-    def document(self, status: pb.JobStatus) -> dict[str, Any]:
+    def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
         return documents.status_document(status, None)
 
-    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
         from elasticdl.cli.screens import job_summary
 
         job_summary.print_summary(status, None, console)
 
     @contextmanager
-    def client(self) -> Iterator[MasterClient]:
+    def connect_master(self) -> Iterator[MasterClient]:
         standing = self.standing
         if standing.is_over:
             raise SpecError(f"job {self.name!r} is over ({standing.end.phase}); see `elasticdl status {self.name}`")
         if not standing.is_master_running:
             raise MasterUnreachable(
-                f"job {self.name!r} has no running master: {standing.why_away or 'its pod starts'}; try again, "
+                f"job {self.name!r} has no running master: {standing.unreachable_reason or 'its pod starts'}; try again, "
                 f"or delete the job with `elasticdl stop {self.name} --delete`"
             )
         from elasticdl.rpc.client import MasterClient
@@ -180,18 +180,18 @@ class ClusterJob:
         Its batch is no wish of an ElasticJob: the master keeps it in its journal.
         """
         said = f"{self.name}: wished for; it is suspended"
-        if self._resource_name is None or not self.standing.is_suspended or batch_scale:
-            with self.client() as client:
+        if self._elastic_job_name is None or not self.standing.is_suspended or batch_scale:
+            with self.connect_master() as client:
                 said = client.scale(workers, ps, batch_scale)
-        if self._resource_name is not None and (workers or ps):
-            pending_job.patch_replicas(self._api, self._namespace, self._resource_name, workers, ps)
+        if self._elastic_job_name is not None and (workers or ps):
+            pending_job.patch_replicas(self._api, self._namespace, self._elastic_job_name, workers, ps)
         return said
 
     def stop(self) -> str:
-        with self.client() as client:
+        with self.connect_master() as client:
             return client.stop(at_once=False, reason="elasticdl stop")
 
-    def replicas(self, role: str) -> list[str]:
+    def logged_replicas(self, role: str) -> list[str]:
         return pod_logs.list_replicas(self._api, self._namespace, self.name, role)
 
     def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
@@ -201,17 +201,17 @@ class ClusterJob:
 
     def kill(self, *, delete: bool) -> str:
         """The objects of a job end with their owner: the master's set, or the ElasticJob that owns it."""
-        resource = self._resource_name
+        resource = self._elastic_job_name
         kind, name = (ELASTIC_JOB, resource) if resource else (STATEFUL_SET, f"{self.name}-master")
         was_there = self._api.delete(kind, name, self._namespace)
         done = "deleted" if was_there else "was deleted already"
         return f"{self.name}: {done}; its pods end, nothing is left but what it wrote to its volumes"
 
     @property
-    def _resource_name(self) -> str | None:
-        return _elastic_job_name(self.standing.master or {"metadata": {}})
+    def _elastic_job_name(self) -> str | None:
+        return _elastic_job_name(self.standing.master_set or {"metadata": {}})
 
-    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+    def read_journal(self) -> tuple[StoredJournal, JobSpec]:
         from elasticdl.kube.kinds import CONFIG_MAP
         from elasticdl.master.kubernetes import journal_segments
         from elasticdl.master.runtime.replay import StoredJournal
@@ -230,12 +230,12 @@ class ClusterJob:
         return StoredJournal(where, journal_segments.read_stream(found), can_be_torn=False), spec
 
     @contextmanager
-    def files(self) -> Iterator[JobDirectory]:
+    def open_directory(self) -> Iterator[JobDirectory]:
         with tempfile.TemporaryDirectory(prefix="elasticdl-") as root:
             directory = JobDirectory(Path(root) / self.name)
             directory.root.mkdir(mode=0o700)
             write_private_file(directory.spec, read_spec(self._api, self._namespace, self.name).model_dump_json())
-            self.standing.write_into(directory)
+            self.standing.write_files(directory)
             yield directory
 
 
@@ -259,18 +259,18 @@ class WatchedClusterJob:
             self._problem = f"the cluster does not answer: {exc}"
             time.sleep(POLL_S)
             return True
-        self._standing.write_into(self.directory)
+        self._standing.write_files(self.directory)
         if self._standing.result is None:
             time.sleep(POLL_S)
         return not self._standing.is_over and self._standing.result is None
 
     def has_started(self) -> bool:
-        return self._standing is not None and '"master-restarted"' in self._standing.events
+        return self._standing is not None and '"master-restarted"' in self._standing.event_log
 
-    def why_away(self) -> str:
-        return self._standing.why_away if self._standing is not None else self._problem
+    def unreachable_reason(self) -> str:
+        return self._standing.unreachable_reason if self._standing is not None else self._problem
 
-    def logs(self) -> str:
+    def logs_hint(self) -> str:
         return f"`elasticdl logs {self._name} --master`"
 
     def open_log(self, worker: str) -> PodLog:
@@ -280,10 +280,10 @@ class WatchedClusterJob:
         standing = JobObjects.read(self._api, self._namespace, self._name)
         return ClusterJob(self._api, self._namespace, self._name, standing).kill(delete=True)
 
-    def finish(self, console: Console) -> None:
+    def show_summary(self, console: Console) -> None:
         assert self._standing is not None, "a job that is over was looked at"
         found = ClusterJob(self._api, self._namespace, self._name, self._standing)
-        found.summarize(found.glance(), console)
+        found.show_summary(found.quick_status(), console)
 
 
 @contextmanager

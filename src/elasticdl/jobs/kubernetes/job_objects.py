@@ -25,9 +25,9 @@ class JobEnd(NamedTuple):
 
 
 class JobObjects(NamedTuple):
-    written: dict[str, str]  # of the ConfigMap NAME-status; {}: nothing yet
-    master: Document | None  # its StatefulSet; None: deleted
-    pod: Document | None  # the master's newest
+    status_files: dict[str, str]  # of the ConfigMap NAME-status; {}: nothing yet
+    master_set: Document | None  # its StatefulSet; None: deleted
+    master_pod: Document | None  # the master's newest
 
     @classmethod
     def read(cls, api: Api, namespace: str, name: str) -> JobObjects:
@@ -37,70 +37,72 @@ class JobObjects(NamedTuple):
         return cls(held.get("data") or {}, master, newest_master_pod(api, namespace, name))
 
     @property
-    def told(self) -> pb.JobStatus | None:
+    def last_status(self) -> pb.JobStatus | None:
         """As the master saw it last, a second ago or less while it runs."""
-        text = self.written.get("status.json")
+        text = self.status_files.get("status.json")
         return Parse(text, pb.JobStatus(), ignore_unknown_fields=True) if text else None
 
     @property
     def result(self) -> Document | None:
-        text = self.written.get("result.json")
+        text = self.status_files.get("result.json")
         found = json.loads(text) if text else None
         return found if isinstance(found, dict) else None
 
     @property
-    def events(self) -> str:
+    def event_log(self) -> str:
         """The newest lines of the event log."""
-        return self.written.get("events.jsonl", "")
+        return self.status_files.get("events.jsonl", "")
 
     @property
     def is_over(self) -> bool:
         """Nobody will start the master again, unless to say the same once more."""
-        return self.master is None or self.result is not None
+        return self.master_set is None or self.result is not None
 
     @property
     def is_suspended(self) -> bool:
         """It has given its pods back, and may be told to go on."""
-        return self.master is not None and self.result is None and not self.master.get("spec", {}).get("replicas")
+        return (
+            self.master_set is not None and self.result is None and not self.master_set.get("spec", {}).get("replicas")
+        )
 
     @property
     def end(self) -> JobEnd:
         """Of a job that is over."""
         result = self.result
         if result is None:
-            return JobEnd("failed", self.why_away, 1)
+            return JobEnd("failed", self.unreachable_reason, 1)
         return JobEnd(str(result["phase"]), str(result.get("reason", "")), int(result["exit_code"]))
 
     @property
     def created_at(self) -> float:
-        created = (self.master or {}).get("metadata", {}).get("creationTimestamp")
+        created = (self.master_set or {}).get("metadata", {}).get("creationTimestamp")
         return datetime.fromisoformat(created).timestamp() if created else 0.0
 
     @property
     def is_master_running(self) -> bool:
-        return self.pod is not None and self.pod.get("status", {}).get("phase") == "Running"
+        return self.master_pod is not None and self.master_pod.get("status", {}).get("phase") == "Running"
 
     @property
-    def why_away(self) -> str:
+    def unreachable_reason(self) -> str:
         """Why no master answers, in the words of Kubernetes."""
-        if self.master is None:
+        if self.master_set is None:
             return "the job was deleted"
         if self.result is not None:
             return f"the job is over: {self.end.reason or self.end.phase}"
         if self.is_suspended:
             return "it is suspended: its StatefulSet has no pods"
-        if self.pod is None:
+        if self.master_pod is None:
             return "its master has no pod yet"
-        match pod_status.read_pod_status(self.pod, None):
+        match pod_status.read_pod_status(self.master_pod, None):
             case pod_status.PodWaiting(why):
                 return f"its master waits: {why}" if why else ""
             case pod_status.PodExited(why=why):
                 return f"its master ended and comes again: {why}" if why else ""
         return ""
 
-    def write_into(self, directory: JobDirectory) -> None:
+    def write_files(self, directory: JobDirectory) -> None:
         """The files that a job on this machine would have."""
-        if self.events:
-            write_private_file(directory.events, self.events)
+        if self.event_log:
+            write_private_file(directory.events, self.event_log)
         if self.result is not None:
             write_private_file(directory.result, json.dumps(self.result))

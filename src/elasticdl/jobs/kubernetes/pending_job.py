@@ -63,7 +63,7 @@ class PendingJob:
         self._resource = found
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"{self._api.context or 'cluster'}/{self._namespace}"
 
     @property
@@ -71,9 +71,9 @@ class PendingJob:
         return datetime.fromisoformat(self._resource["metadata"]["creationTimestamp"]).timestamp()
 
     def status(self, timeout_s: float) -> pb.JobStatus:
-        return self.glance()
+        return self.quick_status()
 
-    def glance(self) -> pb.JobStatus:
+    def quick_status(self) -> pb.JobStatus:
         spec, said = self._resource["spec"], self._resource.get("status") or {}
         workers = spec.get("workers") or {}
         wished = int(workers.get("wish") or WorkersSpec().wish)
@@ -94,49 +94,49 @@ class PendingJob:
     def events(self) -> list[pb.EventStatus]:
         return []
 
-    def document(self, status: pb.JobStatus) -> Document:
+    def status_document(self, status: pb.JobStatus) -> Document:
         return documents.status_document(status, None)
 
-    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
         from elasticdl.cli.screens import job_summary
 
         job_summary.print_summary(status, None, console)
 
     @contextmanager
-    def client(self) -> Iterator[MasterClient]:
-        raise self._without()
+    def connect_master(self) -> Iterator[MasterClient]:
+        raise self._no_master_error()
         yield
 
     def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
         if batch_scale:
-            raise self._without()
+            raise self._no_master_error()
         patch_replicas(self._api, self._namespace, self.name, workers, ps)
         return f"{self.name}: wished for; it has no master yet"
 
     def stop(self) -> str:
-        with self.client() as client:
+        with self.connect_master() as client:
             return client.stop(at_once=False, reason="elasticdl stop")
 
-    def replicas(self, role: str) -> list[str]:
+    def logged_replicas(self, role: str) -> list[str]:
         return []
 
     def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
-        raise self._without()
+        raise self._no_master_error()
 
     def kill(self, *, delete: bool) -> str:
         was_there = self._api.delete(ELASTIC_JOB, self.name, self._namespace)
         return f"{self.name}: deleted" if was_there else f"{self.name}: was deleted already"
 
-    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+    def read_journal(self) -> tuple[StoredJournal, JobSpec]:
         raise SpecError(f"job {self.name!r} has not begun: there is no journal yet")
 
     @contextmanager
-    def files(self) -> Iterator[JobDirectory]:
+    def open_directory(self) -> Iterator[JobDirectory]:
         raise SpecError(f"job {self.name!r} has not begun: there is nothing to draw")
         yield
 
-    def _without(self) -> MasterUnreachable:
-        status = self.glance()
+    def _no_master_error(self) -> MasterUnreachable:
+        status = self.quick_status()
         why = f"{status.phase}: {status.reason}" if status.reason else status.phase
         return MasterUnreachable(
             f"job {self.name!r} has no master yet ({why}); try again, "

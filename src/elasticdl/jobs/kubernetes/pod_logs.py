@@ -112,7 +112,7 @@ class PodLog:
         self._heard: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
         self._listener: threading.Thread | None = None
 
-    def lines(self, *, is_last: bool = False) -> Iterator[str]:
+    def read_new_lines(self, *, is_last: bool = False) -> Iterator[str]:
         """Those since the last call; with `is_last` the rest, for which the API server has `LAST_S`."""
         if self._listener is None:
             self._listener = threading.Thread(target=self._listen, daemon=True)

@@ -91,7 +91,7 @@ def connect_master_pod(api: Api, namespace: str, name: str) -> socket.socket:
     phase = (pod or {}).get("status", {}).get("phase", "")
     if pod is None or phase != "Running":
         raise MasterUnreachable(f"the master of {name} has no running pod{f', it is {phase}' if phase else ''}")
-    return api.forward(pod["metadata"]["name"], namespace, MASTER_PORT)
+    return api.port_forward(pod["metadata"]["name"], namespace, MASTER_PORT)
 
 
 class PortForward:
@@ -120,7 +120,7 @@ class PortForward:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on it
         self._server.close()
-        self._keep(None)
+        self._keep_spare(None)
 
     def _accept(self) -> None:
         while True:
@@ -137,18 +137,18 @@ class PortForward:
 
     def _serve(self, near: socket.socket) -> None:
         try:
-            self._pass_on(near)
+            self._forward(near)
         finally:
             self._places.release()
 
-    def _pass_on(self, near: socket.socket) -> None:
+    def _forward(self, near: socket.socket) -> None:
         with near:
             try:
-                far = self._take() or self._dial()
+                far = self._take_spare() or self._dial()
             except (ElasticDLError, OSError):
                 return  # whoever asked sees a closed connection, and tries again
             if _is_closed_by_peer(near):
-                self._keep(far)
+                self._keep_spare(far)
                 return
             with far:
                 far.settimeout(None)
@@ -161,7 +161,7 @@ class PortForward:
                 with self._lock:
                     self._open -= {near, far}
 
-    def _take(self) -> socket.socket | None:
+    def _take_spare(self) -> socket.socket | None:
         with self._lock:
             spare, self._spare = self._spare, None
         if spare is not None and _is_closed_by_peer(spare):
@@ -169,7 +169,7 @@ class PortForward:
             return None
         return spare
 
-    def _keep(self, far: socket.socket | None) -> None:
+    def _keep_spare(self, far: socket.socket | None) -> None:
         with self._lock:
             far, self._spare = self._spare, far
         if far is not None:

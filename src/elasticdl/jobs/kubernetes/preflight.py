@@ -72,7 +72,7 @@ def check_namespace(api: Api, namespace: str) -> None:
 def describe_ephemeral_paths(spec: JobSpec) -> list[str]:
     """What the job writes where it goes with the pods: a sentence of each."""
     said = []
-    if spec.output and not spec.keeps(spec.output):
+    if spec.output and not spec.is_durable(spec.output):
         said.append(
             f"--output={spec.output} lies in the pod that writes it and is gone when that ends: "
             "to have it, name a place on a --volume"
@@ -83,7 +83,7 @@ def describe_ephemeral_paths(spec: JobSpec) -> list[str]:
                 "no checkpoint that the script writes outlives its pod, so a restarted script begins anew: "
                 "let it write to a --volume"
             )
-    elif not spec.keeps_checkpoints:
+    elif not spec.has_durable_checkpoints:
         said.append(
             "no checkpoint outlives the pods: --checkpoint_dir is neither on a --volume nor a URL; "
             "a job that loses all its workers at once begins anew"

@@ -27,10 +27,10 @@ _MAX_PARALLEL = 8
 class AccessRight(NamedTuple):
     verb: str
     kind: ResourceKind
-    sub: str = ""
+    subresource: str = ""
 
     def __str__(self) -> str:
-        resource = f"{self.kind.plural}/{self.sub}" if self.sub else self.kind.plural
+        resource = f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
         return f"{self.verb} {resource}"
 
 
@@ -69,9 +69,11 @@ def rights_of_role(role: Mapping[str, Any]) -> list[AccessRight]:
 
 def missing_rights(api: Api, namespace: str, rights: Iterable[AccessRight]) -> list[AccessRight]:
     """Those of `rights` that the person lacks in `namespace`."""
-    asked = list({(right.verb, right.kind.group, right.kind.plural, right.sub): right for right in rights}.values())
+    asked = list(
+        {(right.verb, right.kind.group, right.kind.plural, right.subresource): right for right in rights}.values()
+    )
     with ThreadPoolExecutor(_MAX_PARALLEL) as threads:
-        answers = threads.map(lambda right: api.may(right.verb, right.kind, namespace, right.sub), asked)
+        answers = threads.map(lambda right: api.is_allowed(right.verb, right.kind, namespace, right.sub), asked)
         return [right for right, is_granted in zip(asked, answers, strict=True) if not is_granted]
 
 

@@ -55,7 +55,7 @@ def with_namespace(spec: JobSpec, api: Api) -> JobSpec:
 
 
 def _master_owner(spec: JobSpec, uid: str = REDACTED) -> Owner:
-    return Owner(STATEFUL_SET.version, STATEFUL_SET.kind, master_name(spec), uid)
+    return Owner(STATEFUL_SET.api_version, STATEFUL_SET.kind, master_name(spec), uid)
 
 
 def job_manifests(spec: JobSpec, secrets: job_secrets.JobSecrets, owner: Owner) -> list[Document]:
@@ -65,11 +65,11 @@ def job_manifests(spec: JobSpec, secrets: job_secrets.JobSecrets, owner: Owner) 
 
 def render_yaml(spec: JobSpec) -> str:
     """The objects as a stream of YAML, nothing secret in it; then a worker and a ps, as the master will make them."""
-    secrets = job_secrets.JobSecrets.hidden(REDACTED, tls=cluster_spec(spec).tls)
+    secrets = job_secrets.JobSecrets.placeholder(REDACTED, tls=cluster_spec(spec).tls)
     parts = [_to_yaml(one) for one in job_manifests(spec, secrets, _master_owner(spec))]
     for role, count in ((WORKER, spec.workers.wish), (PS, spec.ps.wish or 0)):
         if count:
-            owner = Owner(CONFIG_MAP.version, CONFIG_MAP.kind, spec_name(spec), REDACTED)
+            owner = Owner(CONFIG_MAP.api_version, CONFIG_MAP.kind, spec_name(spec), REDACTED)
             pod = manifest.replica_pod(spec, f"{role}-0", role, owner)
             parts.append(f"# made by the master: {role}-0 of {count}, and those that replace them\n{_to_yaml(pod)}")
     return "---\n".join(parts)
@@ -105,7 +105,7 @@ def create_objects(api: Api, spec: JobSpec, secrets: job_secrets.JobSecrets) -> 
             master = create(manifest.master_stateful_set(spec, None))
         except AlreadyExists as exc:
             raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
-        for one in manifest.job_objects(spec, secrets, Owner.of(master)):
+        for one in manifest.job_objects(spec, secrets, Owner.from_object(master)):
             create(one)
         api.patch(STATEFUL_SET, master_name(spec), {"spec": {"replicas": 1}}, cluster_spec(spec).namespace)
 

@@ -38,7 +38,7 @@ class ModelVariables(NamedTuple):
     seeds: list[Any]
 
     @classmethod
-    def of(cls, model: Any) -> ModelVariables:
+    def from_model(cls, model: Any) -> ModelVariables:
         names = layer_names.stable_names(model, [variable.path for variable in model.weights])
         made_untrained = {id(v) for layer in layer_names.list_layers(model) for v in layer._non_trainable_variables}
         trained, statistics, frozen = {}, {}, {}
@@ -60,7 +60,7 @@ class CompiledModel:
 
     def __init__(self, model: Any, loss: LossFunction | None, spec: tuple[Any, Any]) -> None:
         self.model = model
-        self.variables = ModelVariables.of(model)
+        self.variables = ModelVariables.from_model(model)
         self.training_pulls = RowPulls()
         self.serving_pulls = RowPulls()
         features, labels = spec
@@ -75,11 +75,11 @@ class CompiledModel:
             self._predict, input_signature=[features, statistics], autograph=False
         )
 
-    def seeds(self) -> NDArray[np.int64]:
+    def draw_seeds(self) -> NDArray[np.int64]:
         """New ones, from numpy's generator: whoever seeds that decides the random numbers of the layers."""
         return np.random.randint(0, 2**31 - 1, size=(len(self.variables.seeds), 2), dtype=np.int64)
 
-    def use(self, source: RowSource) -> None:
+    def use_source(self, source: RowSource) -> None:
         """Pull rows from here."""
         self.training_pulls.source = self.serving_pulls.source = source
 
@@ -89,25 +89,25 @@ class CompiledModel:
         variables = self.variables
         for number, state in enumerate(variables.seeds):
             state.assign(tf.cast(seeds[number], state.dtype))
-        self._begin_with(statistics)
+        self._set_statistics(statistics)
         trained = [variable.value for variable in variables.trained.values()]
         with tf.GradientTape() as tape, self.training_pulls.tracing(features, tape), ignore_structure_warnings():
             predictions = self.model(features, training=True)
             value = tf.reduce_mean(loss(labels, predictions))
             if self.model.losses:
                 value += tf.cast(tf.add_n([tf.cast(extra, value.dtype) for extra in self.model.losses]), value.dtype)
-        rows = self.training_pulls.rows()
+        rows = self.training_pulls.row_tensors()
         found = tape.gradient(value, [*trained, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [tf.convert_to_tensor(gradient) for gradient in found]
         after = [tf.identity(variable.value) for variable in variables.statistics.values()]
         return ComputedBatch(value, gradients[: len(trained)], gradients[len(trained) :], after)
 
     def _predict(self, features: Any, statistics: Sequence[Any]) -> Any:
-        self._begin_with(statistics)
+        self._set_statistics(statistics)
         with self.serving_pulls.tracing(features), ignore_structure_warnings():
             return self.model(features, training=False)
 
-    def _begin_with(self, statistics: Sequence[Any]) -> None:
+    def _set_statistics(self, statistics: Sequence[Any]) -> None:
         for variable, value in zip(self.variables.statistics.values(), statistics, strict=True):
             variable.assign(value)
 

@@ -50,36 +50,36 @@ class KerasContract(Contract):
     """As Contract, for Keras. `dataset` comes before `build_model`: it shows what the features are."""
 
     specs: dict[Mode, tuple[Any, Any]] = field(default_factory=dict)
-    placing: EmbeddingPlacement = IN_MODEL
+    placement: EmbeddingPlacement = IN_MODEL
     framework: ClassVar[Framework] = Framework.KERAS
 
     def build_model(self) -> KerasModule:
         """A new model; its weights come from Python's random numbers, so seed those first."""
-        return self._module(self.placing)
+        return self._build_module(self.placement)
 
-    def _module(self, wanted: EmbeddingPlacement) -> KerasModule:
-        term = functions.model_function(self.place.function, self.framework)
+    def _build_module(self, wanted: EmbeddingPlacement) -> KerasModule:
+        term = functions.model_function(self.location.function, self.framework)
         spec = self._spec
         with placement.use_placement(wanted):
             model = self._call(term, **self.model_params)
             if not isinstance(model, keras.Model):
-                raise self._wrong(term, model)
+                raise self._make_error(term, model)
             if not model.built:
                 self._build(model, spec[0])
             model, notes = moving.move_embeddings(model, wanted)
         for note in notes:
             _log.info("%s", note)
-        return KerasModule(model, self._loss if self.has(functions.LOSS) else None, spec)
+        return KerasModule(model, self._loss if self.has_function(functions.LOSS) else None, spec)
 
     def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
         assert isinstance(module, KerasModule)
         built = self._call(functions.KERAS_OPTIMIZER, **self._optimizer_keywords(lr))
         if not isinstance(built, keras.optimizers.Optimizer):
-            raise self._wrong(functions.KERAS_OPTIMIZER, built)
+            raise self._make_error(functions.KERAS_OPTIMIZER, built)
         optimizer = KerasOptimizer(module, built)
-        if optimizer.is_scheduled and self.has(functions.LEARNING_RATE):
+        if optimizer.is_scheduled and self.has_function(functions.LEARNING_RATE):
             raise ModelError(
-                f"{self.place.file}: learning_rate(step) and the schedule of the optimizer say two things; keep one"
+                f"{self.location.file}: learning_rate(step) and the schedule of the optimizer say two things; keep one"
             )
         return optimizer
 
@@ -91,9 +91,9 @@ class KerasContract(Contract):
         assert isinstance(module, KerasModule)
         whole = module
         if module.rows is not None:
-            whole = self._module(IN_MODEL)
+            whole = self._build_module(IN_MODEL)
             attach.copy_values(whole, module)
-        model, features = whole.settle(), self._spec[0]
+        model, features = whole.write_statistics(), self._spec[0]
         if hasattr(model, SERVED_METHOD):
             model, features = model.served()
             self._build(model, features)
@@ -101,57 +101,57 @@ class KerasContract(Contract):
             lambda place: model_export.write_programs(model, features, place), whole, target, extra, self.model_files()
         )
 
-    def trainee(
+    def make_trainable(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]
     ) -> KerasTrainable:
         assert isinstance(module, KerasModule)
         return KerasTrainable(module, optimizer, module.batch_loss, on_gradients)
 
-    def rate(self, optimizer: torch.optim.Optimizer, step: int) -> float:
+    def rate_after(self, optimizer: torch.optim.Optimizer, step: int) -> float:
         assert isinstance(optimizer, KerasOptimizer)
         rate = self.learning_rate(step)
-        return optimizer.rate(step) if rate is None else rate
+        return optimizer.rate_after(step) if rate is None else rate
 
     def loss(self, labels: Any, predictions: Any) -> Any:
         """The mean loss of a batch that is evaluated."""
         return tf.reduce_mean(self._loss(labels, predictions))
 
-    def dataset(self, source: RecordSource, mode: Mode) -> KerasDataset | ArrayDataset:
+    def make_dataset(self, source: RecordSource, mode: Mode) -> KerasDataset | ArrayDataset:
         plain = Dataset(source, mode)
 
         def call(dataset: Any, mode: Mode, metadata: Any) -> Any:
             return self._call(functions.DATASET, dataset, mode, metadata)
 
         built: KerasDataset | ArrayDataset
-        if arrays.is_numpy_dataset(self._function(functions.DATASET)):
+        if arrays.is_numpy_dataset(self._get_function(functions.DATASET)):
             built = arrays.build_array_dataset(source, mode, lambda dataset: call(dataset, mode, plain.metadata))
         else:
             built = datasets.build_keras_dataset(source, mode, call, plain.metadata)
         self.specs[mode] = built.spec
         return built
 
-    def callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
-        found = self._call(functions.CALLBACKS) if self.has(functions.CALLBACKS) else []
+    def make_callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
+        found = self._call(functions.CALLBACKS) if self.has_function(functions.CALLBACKS) else []
         known = Callback | keras.callbacks.Callback
         if not isinstance(found, list | tuple) or not all(isinstance(callback, known) for callback in found):
-            raise self._wrong(functions.CALLBACKS, found)
+            raise self._make_error(functions.CALLBACKS, found)
         own = [callback for callback in found if isinstance(callback, Callback)]
         foreign = [callback for callback in found if not isinstance(callback, Callback)]
         return [*own, *([KerasCallbackAdapter(foreign, steps_per_epoch)] if foreign else [])]
 
     def _loss(self, labels: Any, predictions: Any) -> Any:
-        return self._function(functions.LOSS)(labels, predictions)
+        return self._get_function(functions.LOSS)(labels, predictions)
 
-    def _flat(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _flatten_metrics(self, found: dict[str, Any]) -> dict[str, Any]:
         return metrics.flatten_metrics(found)
 
-    def _metric(self, name: str, metric: object) -> Metric:
+    def _make_metric(self, name: str, metric: object) -> Metric:
         if isinstance(metric, tuple):
             output, each = metric
-            return metrics.OutputMetric(output, self._metric(name, each))
+            return metrics.OutputMetric(output, self._make_metric(name, each))
         if isinstance(metric, keras.metrics.Metric):
             return metrics.KerasMetric(metric)
-        found = super()._metric(name, metric)
+        found = super()._make_metric(name, metric)
         return metrics.FunctionMean(name, found.function) if isinstance(found, BatchMean) else found
 
     @property
@@ -167,7 +167,7 @@ class KerasContract(Contract):
                 trace.get_concrete_function(features)
         except Exception as exc:
             raise ModelError(
-                f"{self.place.file}: the model cannot be built for features {features}: {type(exc).__name__}: {exc}"
+                f"{self.location.file}: the model cannot be built for features {features}: {type(exc).__name__}: {exc}"
             ) from exc
 
 

@@ -24,7 +24,7 @@ class TracedFunction(NamedTuple):
 
     records: Any  # the spec of the records of a batch
     batch: Any  # the spec of what comes out
-    found: DatasetStages
+    stages: DatasetStages
     count: Callable[[Any], Any]  # how many items the records become
     run: Callable[[Any], Any]
 
@@ -41,7 +41,7 @@ class KerasDataset(Dataset):
         assert self.traced is not None
         return _split_batch(self.traced.batch, self.mode)
 
-    def batch_of(self, records: list[Record], indices: Indices) -> Batch | None:
+    def make_batch(self, records: list[Record], indices: Indices) -> Batch | None:
         assert self.traced is not None
         if not records:
             return None
@@ -52,7 +52,7 @@ class KerasDataset(Dataset):
                 return None
             features, labels = _split_batch(self.traced.run(given), self.mode)
         except tf.errors.OpError as exc:
-            places = [self.source.place(int(index)) for index in (indices[0], indices[-1])]
+            places = [self.source.locate(int(index)) for index in (indices[0], indices[-1])]
             raise BadRecord(
                 f"{' … '.join(dict.fromkeys(places))}: dataset_fn failed: {_graph_error_reason(exc)}"
             ) from exc
@@ -65,7 +65,7 @@ class KerasDataset(Dataset):
                 lambda spec, value: _to_tensor(value, spec.dtype), self.traced.records, stack_records(records)
             )
         except (ValueError, TypeError) as exc:
-            place = self.source.place(int(indices[0]))
+            place = self.source.locate(int(indices[0]))
             raise BadRecord(f"{place} and those after it: other columns or types than in record 0: {exc}") from exc
 
 
@@ -77,7 +77,7 @@ def build_keras_dataset(
     telling = min(shown, key=_count_empty_lists)
     spec = tf.nest.map_structure(_tensor_spec, stack_records([telling]))
     traced = _trace_function(spec, lambda dataset: function(dataset, mode, metadata))
-    found = traced.found
+    found = traced.stages
     return KerasDataset(source, mode, is_shuffled=found.is_shuffled, window_records=found.window_records, traced=traced)
 
 

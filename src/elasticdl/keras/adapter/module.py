@@ -38,10 +38,10 @@ class KerasModule(nn.Module):
 
     @property
     def has_table(self) -> bool:
-        return bool(self.on_ps)
+        return bool(self.ps_layers)
 
     @property
-    def on_ps(self) -> dict[str, Embedding]:
+    def ps_layers(self) -> dict[str, Embedding]:
         """The layers whose rows lie on ps, by the names of their tables."""
         return {name: layer for name, layer in self.embeddings.items() if layer_names.is_on_ps(layer)}
 
@@ -57,7 +57,7 @@ class KerasModule(nn.Module):
         """The mean loss of a batch to train with; its backward pass leaves the gradients in the parameters."""
         computation = self.computation
         with computation.training_pulls.running():
-            computed = ComputedBatch(*computation.train(features, labels, computation.seeds(), self._statistics()))
+            computed = ComputedBatch(*computation.train(features, labels, computation.draw_seeds(), self._statistics()))
         for buffer, value in zip(self.buffers(), computed.statistics, strict=True):
             buffer.copy_(to_torch(value))
         loss: torch.Tensor = _PrecomputedLoss.apply(computed, computation.training_pulls, *self.parameters())  # type: ignore[no-untyped-call]
@@ -69,7 +69,7 @@ class KerasModule(nn.Module):
             found = self.computation.predict(features, self._statistics())
         return tuple(found) if isinstance(found, list) else found
 
-    def settle(self) -> Any:
+    def write_statistics(self) -> Any:
         """The Keras model, with the statistics in it."""
         for name, variable in self.computation.variables.statistics.items():
             variable.assign(to_tensorflow(self.get_buffer(name), variable.dtype))
@@ -106,9 +106,9 @@ class KerasModule(nn.Module):
         """Let layers of any ids have the rows there are among `values`; returns the others."""
         rest = dict(values)
         for name, layer in self.embeddings.items():
-            if isinstance(layer, Embedding) and layer.takes_any and f"{name}/rows" in rest:
-                ids, rows = rest.pop(f"{name}/ids"), rest.pop(f"{name}/rows")
-                layer.hold(ids.numpy().astype(np.int64), rows.numpy())
+            if isinstance(layer, Embedding) and layer.takes_any_id and f"{name}/rows" in rest:
+                ids, read_rows = rest.pop(f"{name}/ids"), rest.pop(f"{name}/rows")
+                layer.hold_rows(ids.numpy().astype(np.int64), read_rows.numpy())
         return rest
 
     def _statistics(self) -> list[Any]:
@@ -168,7 +168,7 @@ class KerasOptimizer(torch.optim.Optimizer):
             return  # a step without records
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         self._apply([to_tensorflow(g, v.dtype) for g, v in zip(gradients, self._variables, strict=True)])
-        self._mirror()
+        self._mirror_rate()
 
     def state_dict(self) -> dict[str, Any]:
         """All in one group: Keras's variables belong to no single parameter."""
@@ -184,17 +184,17 @@ class KerasOptimizer(torch.optim.Optimizer):
             raise ValueError(f"{self.keras.name} has {len(shapes)} variables of other shapes than the {len(values)}")
         for variable, value in zip(self.keras.variables, values, strict=True):
             variable.assign(to_tensorflow(value, variable.dtype))
-        self._mirror()
+        self._mirror_rate()
 
     @property
     def is_scheduled(self) -> bool:
         return isinstance(self.keras._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
 
-    def rate(self, step: int) -> float:
+    def rate_after(self, step: int) -> float:
         """The rate after so many updates, whoever applied them."""
         return float(self.keras._learning_rate(step)) if self.is_scheduled else self._rate()
 
-    def _mirror(self) -> None:
+    def _mirror_rate(self) -> None:
         self.param_groups[0]["lr"] = self._mirrored = self._rate()
 
     def _rate(self) -> float:

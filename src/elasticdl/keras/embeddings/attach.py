@@ -34,41 +34,41 @@ class KerasEmbeddingLayers:
         """Their tables are updated by the rule of `optimizer`, a Keras one."""
         self._module = module
         self._optimizer = optimizer
-        self.specs = [make_table_spec(name, layer, self.rule) for name, layer in module.on_ps.items()]
+        self.specs = [make_table_spec(name, layer, self.optimizer_rule) for name, layer in module.ps_layers.items()]
 
     @property
-    def rule(self) -> Optimizer:
+    def optimizer_rule(self) -> Optimizer:
         return optimizer_rules.table_optimizer(self._optimizer)
 
-    def foresight(self) -> KerasIdLookahead:
+    def lookahead(self) -> KerasIdLookahead:
         return KerasIdLookahead(self._module)
 
-    def like(self, model: nn.Module) -> KerasEmbeddingLayers:
+    def for_model(self, model: nn.Module) -> KerasEmbeddingLayers:
         """The same of another model of the same kind."""
         from elasticdl.keras.adapter.module import KerasModule
 
         assert isinstance(model, KerasModule)
         return KerasEmbeddingLayers(model, self._optimizer)
 
-    def attach(self, source: RowSource) -> None:
-        self._module.computation.use(source)
+    def attach_source(self, source: RowSource) -> None:
+        self._module.computation.use_source(source)
 
-    def put(self, tables: TableClient) -> None:
+    def put_initial_rows(self, tables: TableClient) -> None:
         """Rows begin as their initializers say: there is nothing to put."""
 
-    def forget(self) -> None:
+    def drop_initial_rows(self) -> None:
         """Nothing is held."""
 
     @contextmanager
-    def whole(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
+    def full_model(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
         """While the model is exported: where its rows are to be had."""
         from elasticdl.ps.snapshots.exported_tables import pull_whole_table
 
-        specs = {spec.name: spec for spec in self.specs}
+        table_specs = {spec.name: spec for spec in self.specs}
 
         def found(table: str) -> tuple[Ids, Floats]:
-            count = specs[table].rows
-            return rows(table) if count is None else (np.arange(count), pull_whole_table(tables, specs[table]))
+            count = table_specs[table].rows
+            return rows(table) if count is None else (np.arange(count), pull_whole_table(tables, table_specs[table]))
 
         self._module.rows = found
         try:
@@ -83,11 +83,11 @@ class KerasIdLookahead:
     def __init__(self, module: KerasModule) -> None:
         self._pulls = module.computation.training_pulls
 
-    def begin(self, features: Any) -> None:
+    def begin_batch(self, features: Any) -> None:
         """Nothing has to be watched."""
 
-    def ids(self, features: Any) -> dict[str, list[Ids]]:
-        return self._pulls.foreseen(features)
+    def predict_ids(self, features: Any) -> dict[str, list[Ids]]:
+        return self._pulls.predict_ids(features)
 
 
 def make_table_spec(table: str, layer: Embedding, optimizer: Optimizer) -> TableSpec:
@@ -104,18 +104,18 @@ def make_table_spec(table: str, layer: Embedding, optimizer: Optimizer) -> Table
 
 def copy_values(whole: KerasModule, module: KerasModule) -> None:
     """Let `whole`, built with all its rows in it, have the values of `module` and of its tables."""
-    tables = module.on_ps
+    tables = module.ps_layers
     assert module.rows is not None
     own = {id(whole.embeddings[name].embeddings) for name in tables}
     dense = [variable for variable in whole.keras.weights if id(variable) not in own]
-    module.settle()
+    module.write_statistics()
     for variable, value in zip(dense, module.keras.weights, strict=True):
         variable.assign(value)
     for name in tables:
         ids, rows = module.rows(name)
         layer = whole.embeddings[name]
-        if isinstance(layer, Embedding) and layer.takes_any:
-            layer.hold(ids, rows)
+        if isinstance(layer, Embedding) and layer.takes_any_id:
+            layer.hold_rows(ids, rows)
         else:
             layer.embeddings.assign(rows)
     for name, variable in whole.computation.variables.statistics.items():
@@ -137,10 +137,10 @@ def restore_rows(module: KerasModule, image: CapturedState, place: Path) -> Capt
     for table, layer in module.embeddings.items():
         if table not in known:
             continue
-        takes_any = isinstance(layer, Embedding) and layer.takes_any
+        takes_any = isinstance(layer, Embedding) and layer.takes_any_id
         if files is not None and takes_any:
             layer.is_on_ps = True  # its rows are looked up, if not there
-            module.computation.use(FileRows(files))
+            module.computation.use_source(FileRows(files))
             continue
         ids = np.arange(0 if takes_any else layer.input_dim)
         ids, rows = read_table_rows(place, table) if files is None else (ids, files.lookup(table, ids))

@@ -24,7 +24,7 @@ class Embedding(keras.layers.Layer):
         combiner: "sum", "mean" or "sqrtn": one vector for all ids of a record, which may be ragged or sparse.
     """
 
-    missing: int | None = None  # an id that stands for none, among dense ones that are combined
+    missing_id: int | None = None  # an id that stands for none, among dense ones that are combined
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Embedding(keras.layers.Layer):
         self.built = True
 
     @property
-    def takes_any(self) -> bool:
+    def takes_any_id(self) -> bool:
         """Whether it has neither a table on ps nor one of a known size: then it must be given its rows."""
         return not self.is_on_ps and self.input_dim is None
 
-    def hold(self, ids: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
+    def hold_rows(self, ids: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
         """Have these rows; an id without one has zeros."""
         order = np.argsort(ids, kind="stable")
         self.held = tf.Variable(ids[order], trainable=False), tf.Variable(rows[order], trainable=False)
@@ -70,13 +70,13 @@ class Embedding(keras.layers.Layer):
     def call(self, ids: Any) -> Any:
         if self.combiner is None:
             if isinstance(ids, tf.RaggedTensor):
-                return ids.with_flat_values(self._rows(ids.flat_values, ids))
+                return ids.with_flat_values(self._look_up(ids.flat_values, ids))
             if isinstance(ids, tf.SparseTensor):
                 raise ModelError(f"{self.name}: expected a combiner for sparse ids. Received: none; use combiner='sum'")
-            vectors = self._rows(tf.reshape(ids, [-1]), ids)
+            vectors = self._look_up(tf.reshape(ids, [-1]), ids)
             return tf.reshape(vectors, tf.concat([tf.shape(ids), [self.output_dim]], 0))
-        bags = IdBags.of(ids, self.missing)
-        return combine_vectors(self._rows(bags.ids, ids), bags, self.combiner)
+        bags = IdBags.from_ids(ids, self.missing_id)
+        return combine_vectors(self._look_up(bags.ids, ids), bags, self.combiner)
 
     def compute_mask(self, ids: Any, mask: Any = None) -> Any:
         return keras.ops.not_equal(ids, 0) if self.mask_zero else None
@@ -100,16 +100,20 @@ class Embedding(keras.layers.Layer):
             "combiner": self.combiner,
         }
 
-    def _asked(self, ids: Any) -> NDArray[np.int64]:
+    def _looked_up_ids(self, ids: Any) -> NDArray[np.int64]:
         """What `_rows` will be asked for with these ids."""
         is_dense = not isinstance(ids, tf.RaggedTensor | tf.SparseTensor)
         values = ids if is_dense else ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids.values
         flat = np.asarray(values).astype(np.int64).reshape(-1)
         if self.combiner is None:
             return flat
-        return flat[(flat >= 0) & (flat != self.missing)] if is_dense and self.missing is not None else flat[flat >= 0]
+        return (
+            flat[(flat >= 0) & (flat != self.missing_id)]
+            if is_dense and self.missing_id is not None
+            else flat[flat >= 0]
+        )
 
-    def _rows(self, flat: Any, ids: Any) -> Any:
+    def _look_up(self, flat: Any, ids: Any) -> Any:
         """The row of each of `flat`, which are all of `ids`."""
         if placement.is_building() and self.embeddings is None:
             rows = tf.zeros([tf.size(flat), self.output_dim])
@@ -117,7 +121,7 @@ class Embedding(keras.layers.Layer):
             active = row_pulls.current_pulls()
             if active is None:
                 raise ModelError(f"{self.name}: its rows lie on ps, so the model runs in the steps of a job only")
-            rows = active.pull(self.table, flat, self.output_dim, ids, self._asked)
+            rows = active.pull(self.table, flat, self.output_dim, ids, self._looked_up_ids)
         elif self.embeddings is not None:
             rows = tf.gather(tf.convert_to_tensor(self.embeddings), flat)
         elif self.held is not None:
@@ -137,7 +141,7 @@ class Embedding(keras.layers.Layer):
 class SparseEmbedding(Embedding):
     """One vector for all ids of a record, as the preprocessing library has it: among dense ids 0 stands for none."""
 
-    missing = 0
+    missing_id = 0
 
     def __init__(
         self,
@@ -162,7 +166,7 @@ class IdBags(NamedTuple):
     count: Any  # of the records
 
     @classmethod
-    def of(cls, ids: Any, missing: int | None) -> IdBags:
+    def from_ids(cls, ids: Any, missing: int | None) -> IdBags:
         """Ids below 0 are left out, as is `missing` among dense ones. Ragged and sparse ids have two dimensions."""
         if isinstance(ids, tf.RaggedTensor):
             _check_two_dimensions(ids.shape)
@@ -176,11 +180,11 @@ class IdBags(NamedTuple):
             flat, count = tf.reshape(ids, [-1]), shape[0]
             records = tf.repeat(tf.range(count), shape[1])
             if missing is not None:
-                return cls._kept(flat, records, count, (flat != missing) & (flat >= 0))
-        return cls._kept(flat, records, count, flat >= 0)
+                return cls._filter(flat, records, count, (flat != missing) & (flat >= 0))
+        return cls._filter(flat, records, count, flat >= 0)
 
     @classmethod
-    def _kept(cls, ids: Any, records: Any, count: Any, keep: Any) -> IdBags:
+    def _filter(cls, ids: Any, records: Any, count: Any, keep: Any) -> IdBags:
         return cls(tf.boolean_mask(ids, keep), tf.boolean_mask(records, keep), count)
 
 

@@ -51,7 +51,7 @@ def _find_plain_layers(model: Any) -> Iterator[Any]:
 
 def _is_wanted(layer: Any, placing: EmbeddingPlacement) -> bool:
     size = layer.input_dim * layer.output_dim * 4
-    return placing.which == "all" or (placing.which == "auto" and size >= placing.least_bytes)
+    return placing.move_policy == "all" or (placing.move_policy == "auto" and size >= placing.min_bytes)
 
 
 def _find_stay_reason(layer: Any) -> str:

@@ -16,8 +16,8 @@ class EmbeddingPlacement:
     """`on_ps`: layers of ElasticDL have tables there, and plain ones as `which` says. Else all lie in the model."""
 
     on_ps: bool = False
-    which: MovePolicy = "none"  # plain layers that move
-    least_bytes: int = 0  # auto: those of at least so many
+    move_policy: MovePolicy = "none"  # plain layers that move
+    min_bytes: int = 0  # auto: those of at least so many
 
 
 IN_MODEL = EmbeddingPlacement()

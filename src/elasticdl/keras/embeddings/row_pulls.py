@@ -89,17 +89,17 @@ class RowPulls:
         self._calls.append(_PullCall(table, rows, leaf, asked))
         return tf.gather(rows, tf.ensure_shape(inverse, [None]))
 
-    def rows(self) -> list[Any]:
+    def row_tensors(self) -> list[Any]:
         """The tensors to differentiate by."""
         return [call.rows for call in self._calls]
 
-    def give(self, gradients: list[Floats]) -> None:
+    def give_gradients(self, gradients: list[Floats]) -> None:
         """The gradients of `rows`, to those who found them."""
         for number, (call, gradient) in enumerate(zip(self._calls, gradients, strict=True)):
             assert self.source is not None
-            self.source.give(call.table, self._found.pop(number), gradient)
+            self.source.give_gradients(call.table, self._found.pop(number), gradient)
 
-    def foreseen(self, features: Any) -> dict[str, list[Ids]]:
+    def predict_ids(self, features: Any) -> dict[str, list[Ids]]:
         """By table, what a batch with these features will ask for, as far as its ids are features as they are."""
         leaves = tf.nest.flatten(features)
         found: dict[str, list[Ids]] = {}

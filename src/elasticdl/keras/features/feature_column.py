@@ -27,20 +27,20 @@ class CategoricalColumn:
         return NAME_SEPARATOR.join(key for key, _ in self.parts)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def bucket_counts(self) -> tuple[int, ...]:
         return tuple(_bucket_count(layer.definition) for _, layer in self.parts)
 
     @property
     def num_buckets(self) -> int:
         """Ids are 0 … num_buckets - 1."""
-        return sum(self.sizes)
+        return sum(self.bucket_counts)
 
     def ids(self, features: Mapping[str, Any]) -> Any:
         """Dense [rows, ids] where all features are dense, ragged otherwise."""
         each = [layer(features[key]) for key, layer in self.parts]
         if any(tensor_columns.is_ragged(column) or tensor_columns.is_sparse(column) for column in each):
             each = [tensor_columns.make_ragged(*tensor_columns.flatten_rows(column)) for column in each]
-        return layers.ConcatenateWithOffset([0, *accumulate(self.sizes)][:-1])(each)
+        return layers.ConcatenateWithOffset([0, *accumulate(self.bucket_counts)][:-1])(each)
 
 
 def categorical_column(key: str, transformation: Transform | TransformLayer) -> CategoricalColumn:
@@ -48,7 +48,7 @@ def categorical_column(key: str, transformation: Transform | TransformLayer) -> 
     from elasticdl.features.keras import LAYERS
 
     if isinstance(transformation, Transform):
-        transformation = LAYERS[type(transformation)].of(transformation)
+        transformation = LAYERS[type(transformation)].from_definition(transformation)
     _bucket_count(transformation.definition)
     return CategoricalColumn(((key, transformation),))
 

@@ -19,33 +19,33 @@ _KERAS_OPTIONS = ("name", "trainable", "dtype")
 class TransformLayer(keras.layers.Layer):
     """A transformation. It takes the arguments of the definition, and has no weights."""
 
-    defined: ClassVar[Any]
-    gives: ClassVar[str] = "int64"
+    definition_class: ClassVar[Any]
+    output_dtype: ClassVar[str] = "int64"
 
     def __init__(self, *args: Any, **options: Any) -> None:
         # Numbers are taken in the type they come in: Keras would cast them to float32 first.
         super().__init__(autocast=False, **{name: options.pop(name) for name in _KERAS_OPTIONS if name in options})
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        is_defined = len(args) == 1 and isinstance(args[0], self.defined)
-        self.definition = args[0] if is_defined else self.defined(*args, **options)
+        is_defined = len(args) == 1 and isinstance(args[0], self.definition_class)
+        self.definition = args[0] if is_defined else self.definition_class(*args, **options)
         self.built = True
 
     @classmethod
-    def of(cls, definition: Transform) -> Self:
+    def from_definition(cls, definition: Transform) -> Self:
         """The layer of this definition."""
         return cls(definition)
 
     @classmethod
     def from_statistics(cls, column: str, *, statistics: Any = None, name: str | None = None, **options: Any) -> Self:
         """As that of the definition."""
-        definition = cls.defined.from_statistics(column, statistics=statistics, **options)
+        definition = cls.definition_class.from_statistics(column, statistics=statistics, **options)
         return cls(definition, name=name)
 
     def call(self, values: Any) -> Any:
-        return self.on_tensors(tensor_columns.to_tensors(values))
+        return self.transform_tensors(tensor_columns.to_tensors(values))
 
-    def on_tensors(self, column: Any) -> Any:
+    def transform_tensors(self, column: Any) -> Any:
         return tensor_columns.map_values(
             partial(self.definition.compute, TENSORFLOW_OPS, tables=self.constants()), column
         )
@@ -54,10 +54,10 @@ class TransformLayer(keras.layers.Layer):
         return {name: _constant(table) for name, table in self.definition.tables.items()}
 
     def compute_output_spec(self, values: Any) -> Any:
-        return output_spec(values, values.shape, self.output_type(values))
+        return output_spec(values, values.shape, self.compute_output_dtype(values))
 
-    def output_type(self, values: Any) -> str:
-        return self.gives
+    def compute_output_dtype(self, values: Any) -> str:
+        return self.output_dtype
 
     def get_config(self) -> dict[str, Any]:
         fields = {
@@ -89,23 +89,23 @@ register_layer = keras.saving.register_keras_serializable("elasticdl.features")
 
 @register_layer
 class Clip(TransformLayer):
-    defined = transforms.Clip
+    definition_class = transforms.Clip
 
-    def output_type(self, values: Any) -> str:
+    def compute_output_dtype(self, values: Any) -> str:
         return "float32" if values.dtype in ("float16", "bfloat16", "float32") else "float64"
 
 
 @register_layer
 class DateParts(TransformLayer):
-    defined = transforms.DateParts
+    definition_class = transforms.DateParts
 
     def compute_output_spec(self, values: Any) -> Any:
-        return output_spec(values, (*values.shape, len(self.definition.parts)), self.gives)
+        return output_spec(values, (*values.shape, len(self.definition.parts)), self.output_dtype)
 
 
 @register_layer
 class Discretization(TransformLayer):
-    defined = transforms.Discretization
+    definition_class = transforms.Discretization
 
     def num_bins(self) -> int:
         return int(self.definition.num_bins())
@@ -113,17 +113,17 @@ class Discretization(TransformLayer):
 
 @register_layer
 class FieldIds(TransformLayer):
-    defined = transforms.FieldIds
+    definition_class = transforms.FieldIds
 
 
 @register_layer
 class Hashing(TransformLayer):
-    defined = transforms.Hashing
+    definition_class = transforms.Hashing
 
 
 @register_layer
 class IndexLookup(TransformLayer):
-    defined = transforms.IndexLookup
+    definition_class = transforms.IndexLookup
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -141,36 +141,36 @@ class IndexLookup(TransformLayer):
 
 @register_layer
 class LogRound(TransformLayer):
-    defined = transforms.LogRound
+    definition_class = transforms.LogRound
 
 
 @register_layer
 class LogSquare(TransformLayer):
-    defined = transforms.LogSquare
+    definition_class = transforms.LogSquare
 
 
 @register_layer
 class MissingIndicator(TransformLayer):
-    defined = transforms.MissingIndicator
-    gives = "float32"
+    definition_class = transforms.MissingIndicator
+    output_dtype = "float32"
 
 
 @register_layer
 class Normalizer(TransformLayer):
-    defined = transforms.Normalizer
-    gives = "float32"
+    definition_class = transforms.Normalizer
+    output_dtype = "float32"
 
 
 @register_layer
 class RoundIdentity(TransformLayer):
-    defined = transforms.RoundIdentity
+    definition_class = transforms.RoundIdentity
 
 
 @register_layer
 class ToNumber(TransformLayer):
-    defined = transforms.ToNumber
+    definition_class = transforms.ToNumber
 
-    def output_type(self, values: Any) -> str:
+    def compute_output_dtype(self, values: Any) -> str:
         return str(self.definition.out_type)
 
 
@@ -178,9 +178,9 @@ class ToNumber(TransformLayer):
 class ToRagged(TransformLayer):
     """Gives a RaggedTensor."""
 
-    defined = transforms.ToRagged
+    definition_class = transforms.ToRagged
 
-    def on_tensors(self, column: Any) -> Any:
+    def transform_tensors(self, column: Any) -> Any:
         flat, splits = tensor_columns.flatten_rows(column)
         kind = TENSORFLOW_OPS.kind(flat)
         if kind == "text":
@@ -200,9 +200,9 @@ class ToRagged(TransformLayer):
 class Sequence(TransformLayer):
     """Gives a RaggedTensor of text; `to_tensor` of the ids that are made of it is dense."""
 
-    defined = transforms.Sequence
+    definition_class = transforms.Sequence
 
-    def on_tensors(self, column: Any) -> Any:
+    def transform_tensors(self, column: Any) -> Any:
         flat, splits = tensor_columns.flatten_rows(column)
         if TENSORFLOW_OPS.kind(flat) != "text":
             raise DataError("Sequence: expected a column of text. Received: numbers")
@@ -220,9 +220,9 @@ class Sequence(TransformLayer):
 class ToSparse(TransformLayer):
     """Gives a SparseTensor."""
 
-    defined = transforms.ToSparse
+    definition_class = transforms.ToSparse
 
-    def on_tensors(self, column: Any) -> Any:
+    def transform_tensors(self, column: Any) -> Any:
         if tensor_columns.is_sparse(column):
             return column
         if tensor_columns.is_ragged(column):
@@ -238,7 +238,7 @@ class ToSparse(TransformLayer):
 
 @register_layer
 class ConcatenateWithOffset(TransformLayer):
-    defined = transforms.ConcatenateWithOffset
+    definition_class = transforms.ConcatenateWithOffset
 
     def call(self, values: Any) -> Any:
         if not isinstance(values, list | tuple) or not values:
@@ -250,12 +250,12 @@ class ConcatenateWithOffset(TransformLayer):
         self.definition.offsets_of(len(values))
         widths = [column.shape[-1] if len(column.shape) > 1 else 1 for column in values]
         width = None if None in widths else sum(widths)
-        return output_spec(values[0], (*(values[0].shape[:-1] or values[0].shape), width), self.gives)
+        return output_spec(values[0], (*(values[0].shape[:-1] or values[0].shape), width), self.output_dtype)
 
 
 @register_layer
 class Cross(TransformLayer):
-    defined = transforms.Cross
+    definition_class = transforms.Cross
 
     def call(self, values: Any) -> Any:
         check_columns(values)
@@ -289,4 +289,4 @@ class Cross(TransformLayer):
 
     def compute_output_spec(self, values: Any) -> Any:
         check_columns(values)
-        return output_spec(values[0], values[0].shape, self.gives)
+        return output_spec(values[0], values[0].shape, self.output_dtype)

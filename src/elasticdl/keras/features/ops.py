@@ -51,35 +51,35 @@ class TensorFlowOps:
     def floor(self, floats: Any) -> Any:
         return tf.floor(floats)
 
-    def quotient(self, floats: Any, by: Any) -> Any:
+    def divide(self, floats: Any, by: Any) -> Any:
         # A graph makes of x / constant the product with 1 / constant, which is rounded twice; of this it does not.
         return tf.math.divide_no_nan(floats, by)
 
-    def rank(self, table: Any, numbers: Any) -> Any:
+    def count_not_above(self, table: Any, numbers: Any) -> Any:
         found = tf.searchsorted(table, tf.reshape(numbers, [-1]), side="right", out_type=tf.int64)
         return tf.reshape(found, tf.shape(numbers))
 
-    def is_text(self, texts: Any, text: str) -> Any:
+    def equals_text(self, texts: Any, text: str) -> Any:
         return tf.equal(texts, text)
 
     def stack(self, columns: list[Any]) -> Any:
         return tf.stack(columns, -1)
 
-    def buckets(self, values: Any, bins: int) -> Any:
+    def hash_buckets(self, values: Any, bins: int) -> Any:
         return tf.strings.to_hash_bucket_fast(_as_text(values), bins)
 
-    def joined_buckets(self, columns: list[Any], separator: str, bins: int) -> Any:
+    def hash_joined_buckets(self, columns: list[Any], separator: str, bins: int) -> Any:
         return tf.strings.to_hash_bucket_fast(
             tf.strings.join([_as_text(column) for column in columns], separator), bins
         )
 
-    def index(self, values: Any, lookup: IndexLookup, tables: Mapping[str, Any]) -> Any:
+    def lookup_index(self, values: Any, lookup: IndexLookup, tables: Mapping[str, Any]) -> Any:
         """`tables` has the layer's own, where the vocabulary is in TensorFlow."""
-        if not lookup.places:
+        if not lookup.positions:
             return tf.fill(tf.shape(values), tf.constant(-1, tf.int64))
         return tables["vocabulary"].lookup(_as_text(values))
 
-    def parsed(self, texts: Any, to: ToNumber) -> Any:
+    def parse_numbers(self, texts: Any, to: ToNumber) -> Any:
         stripped = tf.strings.strip(texts)
         is_blank = tf.equal(stripped, "")
         safe = tf.where(is_blank, "0", stripped)
@@ -89,12 +89,12 @@ class TensorFlowOps:
         found = tf.where(is_blank, default, numbers)
         return found if to.is_whole else flush_subnormals(found)
 
-    def read_dates(self, texts: Any, dates: DateParts) -> list[Any]:
+    def parse_dates(self, texts: Any, dates: DateParts) -> list[Any]:
         stripped = tf.strings.strip(texts)
         is_there = tf.not_equal(stripped, "")
         template = dates.template
         safe = tf.where(is_there, stripped, template)
-        what = f"dates as {dates.form or 'ISO 8601'}"
+        what = f"dates as {dates.format or 'ISO 8601'}"
         with tf.control_dependencies([_assert_pattern(safe, dates.pattern, what)]):
             lengths = tf.minimum(tf.strings.length(safe), len(template))
         # What a text lacks is as in the template; what it has beyond is a fraction of a second.
@@ -102,9 +102,9 @@ class TensorFlowOps:
         whole = tf.strings.join([tf.strings.substr(safe, 0, len(template)), rest])
         read = {
             piece.directive: tf.strings.to_number(tf.strings.substr(whole, piece.start, piece.width), tf.int64)
-            for piece in dates.pieces
+            for piece in dates.directive_spans
         }
-        civil = dates.civil(read, tf.zeros(tf.shape(safe), tf.int64))
+        civil = dates.calendar_fields(read, tf.zeros(tf.shape(safe), tf.int64))
         is_right = tf.reduce_all(calendar.is_valid_date(*civil))
         with tf.control_dependencies([tf.debugging.Assert(is_right, [f"expected {what}. Received:", safe])]):
             return [is_there, *(tf.identity(part) for part in civil)]

@@ -20,22 +20,22 @@ OUT_OF_RANGE = UNKNOWN_ID - FIRST_ID
 class PreprocessorLayer(keras.layers.Layer):
     """Takes a dict of raw columns [rows]: numbers as float64, NaN where missing; all else text, "" where missing."""
 
-    def __init__(self, front: Preprocessor, **options: Any) -> None:
+    def __init__(self, preprocessor: Preprocessor, **options: Any) -> None:
         super().__init__(autocast=False, **options)
         self._convert_input_args = False
-        self.front = front
-        self.of_fields = [make_layer(one) for one in front.fields]
-        self.of_numbers = [
+        self.front = preprocessor
+        self.field_layers = [make_layer(one) for one in preprocessor.fields]
+        self.number_layers = [
             layers.Normalizer(one.subtract, one.divide) if isinstance(one, known.NumberEncoder) else None
-            for one in front.numbers
+            for one in preprocessor.numbers
         ]
-        self.of_rates = [make_layer(one.of) for one in front.rates]
-        self.splitting = [layers.Sequence(one.sep, one.longest) for one in front.sequences]
-        self.of_sequences = [make_layer(one.of) for one in front.sequences]
+        self.target_layers = [make_layer(one.of) for one in preprocessor.rates]
+        self.sequence_splitters = [layers.Sequence(one.sep, one.longest) for one in preprocessor.sequences]
+        self.sequence_layers = [make_layer(one.of) for one in preprocessor.sequences]
         self.built = True
 
     @property
-    def specs(self) -> dict[str, Any]:
+    def input_specs(self) -> dict[str, Any]:
         """Of the columns it takes, for any number of rows."""
         kinds = self.front.columns.items()
         return {
@@ -49,21 +49,23 @@ class PreprocessorLayer(keras.layers.Layer):
         count = tf.shape(next(iter(columns.values())))[0]
         ids = [
             _encode_field(one, layer, rows) + (place << FIELD_BITS)
-            for place, (one, layer) in enumerate(zip(front.fields, self.of_fields, strict=True))
+            for place, (one, layer) in enumerate(zip(front.fields, self.field_layers, strict=True))
         ]
-        numbers = [_encode_number(one, layer, rows) for one, layer in zip(front.numbers, self.of_numbers, strict=True)]
-        for rate, layer in zip(front.rates, self.of_rates, strict=True):
+        numbers = [
+            _encode_number(one, layer, rows) for one, layer in zip(front.numbers, self.number_layers, strict=True)
+        ]
+        for rate, layer in zip(front.rates, self.target_layers, strict=True):
             values = _encode_field(rate.of, layer, rows)
             numbers += [tf.gather(tf.constant(table, tf.float32), values) for table in (rate.clicked, rate.seen)]
         found = {
             "ids": tf.stack(ids, 1) if ids else tf.zeros([count, 0], tf.int64),
             "numbers": tf.stack(numbers, 1) if numbers else tf.zeros([count, 0], tf.float32),
         }
-        names, own = front.layout.names, len(front.fields)
+        names, own = front.layout.field_names, len(front.fields)
         for extra, one in enumerate(front.sequences):
             field = names.index(one.like) if one.like else own + extra
-            parts = self.splitting[extra](rows.texts(one.column, ColumnKind.TEXT))
-            of = parts.with_flat_values(_encode_text(one.of, self.of_sequences[extra], parts.flat_values))
+            parts = self.sequence_splitters[extra](rows.texts(one.column, ColumnKind.TEXT))
+            of = parts.with_flat_values(_encode_text(one.of, self.sequence_layers[extra], parts.flat_values))
             found[one.name] = (of + (field << FIELD_BITS)).to_tensor(PADDING_ID, shape=[None, one.longest])
         return found
 

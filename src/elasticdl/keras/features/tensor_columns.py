@@ -36,7 +36,7 @@ def to_tensors(column: Any) -> Any:
     if isinstance(found, Ragged):
         return tf.RaggedTensor.from_row_splits(found.values, found.splits)
     if isinstance(found, Sparse):
-        return tf.SparseTensor(found.places, found.values, found.shape)
+        return tf.SparseTensor(found.indices, found.values, found.shape)
     return tf.convert_to_tensor(found)
 
 

@@ -30,20 +30,20 @@ class ApiCalls:
             self._failed = asyncio.get_running_loop().create_future()
         return self._failed
 
-    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let it run beside everything else."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def once(self, call: Callable[..., _T], *arguments: Any) -> _T:
+    async def call_once(self, call: Callable[..., _T], *arguments: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*arguments))
 
-    async def until_answered(self, call: Callable[..., _T], *arguments: Any) -> _T:
+    async def call_until_answered(self, call: Callable[..., _T], *arguments: Any) -> _T:
         waits = backoff_delays()
         while True:
             try:
-                return await self.once(call, *arguments)
+                return await self.call_once(call, *arguments)
             except ApiError as exc:
                 _log.warning("%s; trying again", exc)
             await asyncio.sleep(next(waits))

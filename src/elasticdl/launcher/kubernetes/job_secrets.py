@@ -38,11 +38,11 @@ class JobSecrets:
     ps_keys_json: str = field(default="", repr=False)
 
     @classmethod
-    def hidden(cls, text: str, *, tls: bool) -> JobSecrets:
+    def placeholder(cls, text: str, *, tls: bool) -> JobSecrets:
         """The same files with `text` in each, to be shown."""
         return cls(text, text, text, dict.fromkeys(LONG_LIVED_ROLES, text), text) if tls else cls(text)
 
-    def files(self) -> dict[str, str]:
+    def to_files(self) -> dict[str, str]:
         """By the names under which pods find them; those that are empty are left out."""
         named = {TOKEN_FILE: self.token, AUTHORITY_FILE: self.authority_pem, AUTHORITY_KEY: self.authority_key_pem}
         named[PS_KEYS_FILE] = self.ps_keys_json
@@ -72,6 +72,6 @@ def create_secrets(spec: JobSpec, *, now: datetime.datetime | None = None) -> Jo
     from elasticdl.ps.wire.keys import CurveKeys
 
     begin = now or datetime.datetime.now(datetime.UTC)
-    authority = CertificateAuthority.make(spec.name, begin)
+    authority = CertificateAuthority.create(spec.name, begin)
     issued = {role: authority.issue(role, role, begin, AUTHORITY_LIFETIME.total_seconds()) for role in LONG_LIVED_ROLES}
-    return JobSecrets(token, authority.pem, authority.key_pem, issued, json.dumps(CurveKeys.make()._asdict()))
+    return JobSecrets(token, authority.pem, authority.key_pem, issued, json.dumps(CurveKeys.generate()._asdict()))

@@ -71,7 +71,7 @@ def job_objects(spec: JobSpec, secrets: JobSecrets, owner: Owner) -> list[Docume
             "metadata": object_metadata(spec, f"{spec.name}-secret", owner=owner),
             "immutable": True,
             "type": "Opaque",
-            "stringData": secrets.files(),
+            "stringData": secrets.to_files(),
         },
         apply_adjustments(access.master_service(spec, owner), spec, "service"),
         *access.service_accounts(spec, owner),

@@ -32,7 +32,7 @@ class Owner(NamedTuple):
     uid: str
 
     @classmethod
-    def of(cls, document: Document) -> Owner:
+    def from_object(cls, document: Document) -> Owner:
         """The owner that an object read from the API is to others."""
         metadata = document["metadata"]
         return cls(document["apiVersion"], document["kind"], metadata["name"], metadata["uid"])

@@ -42,7 +42,7 @@ def enroll_replica(directory: JobDirectory, spec: JobSpec, run: int, replica: st
     """
     from elasticdl.launcher.certificate_authority import SigningRequest
 
-    request = SigningRequest.make(replica)
+    request = SigningRequest.create(replica)
     problem: ElasticDLError | None = None
     for shown, timeout_s in _enroll_attempts(directory, spec, replica, now):
         try:
@@ -58,9 +58,9 @@ def _enroll_attempts(directory: JobDirectory, spec: JobSpec, replica: str, now: 
     """Whose certificate to show, and how long to wait for the master."""
     if has_valid_certificate(directory, replica, now):
         yield replica, spec.timing.rpc_s
-        yield Role.of(replica), spec.timing.rpc_s
+        yield Role.from_replica(replica), spec.timing.rpc_s
     else:
-        yield Role.of(replica), spec.timing.orphan_s
+        yield Role.from_replica(replica), spec.timing.orphan_s
 
 
 def has_valid_certificate(directory: JobDirectory, replica: str, now: float) -> bool:
@@ -89,7 +89,7 @@ def prepare_job_directory(role: str, env: PodEnv, places: MountPaths) -> JobDire
     """The job directory of this pod. Made again, it keeps what an earlier pod of the master left there."""
     directory = JobDirectory(places.state / "job")
     spec = _localize_spec(JobSpec.model_validate_json(_read_mounted(places.spec / SPEC_KEY)), role, env, places)
-    directory.equip(spec, _read_mounted(places.secret / job_secrets.TOKEN_FILE))
+    directory.create_in_pod(spec, _read_mounted(places.secret / job_secrets.TOKEN_FILE))
     if (places.secret / job_secrets.PS_KEYS_FILE).exists():
         from elasticdl.ps.wire import keys
 
@@ -124,10 +124,10 @@ def start_certificate_renewal(role: str, env: PodEnv, directory: JobDirectory) -
 
 
 def _renew_forever(issuer: CertificateManager, clock: Clock) -> None:
-    assert issuer.wait_s is not None
+    assert issuer.check_interval_s is not None
     while True:
-        time.sleep(issuer.wait_s)
-        issuer.renew(clock.now())
+        time.sleep(issuer.check_interval_s)
+        issuer.renew_due(clock.now())
 
 
 def replica_command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[list[str], dict[str, str]]:
@@ -162,7 +162,7 @@ def _writable_path(spec: JobSpec, path: str, places: MountPaths) -> str:
 
     Not where the person has mounted a volume: if that cannot be written, they want to hear of it.
     """
-    if not path or spec.keeps(path) or Path(path).is_absolute() or path.startswith("~"):
+    if not path or spec.is_durable(path) or Path(path).is_absolute() or path.startswith("~"):
         return path
     place = places.work.absolute() / path
     while not place.exists():

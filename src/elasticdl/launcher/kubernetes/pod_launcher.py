@@ -101,16 +101,16 @@ class PodLauncher:
         replica = document["replica"]
         if self._is_over:
             return
-        if replica in self._launching or self._book.report(replica):
-            self._tell(self._book.report(replica))
+        if replica in self._launching or self._book.last_event(replica):
+            self._tell(self._book.last_event(replica))
             return
         self._launching[replica] = self._make(document)
-        self._calls.begin(self._create(replica, self._launching[replica]))
+        self._calls.start(self._create(replica, self._launching[replica]))
 
     def _make(self, document: Document) -> Document:
         replica, role = document["replica"], document["role"]
         asked = {"raises": document.get("raises", 0), "environ": document.get("environ", {})}
-        asked["shunned"] = self._book.nodes(document.get("away_from", ()))
+        asked["shunned"] = self._book.nodes_of(document.get("away_from", ()))
         share = cluster_spec(self._spec).worker.high_share if role == WORKER else None
         if share is not None:
             high = self._pod_of(self._spec, replica, role, self._owner, is_high=True, **asked)
@@ -123,7 +123,7 @@ class PodLauncher:
         """How many pods that live, or soon will, have the role and the priority of this one."""
         return sum(
             _role_and_priority(one) == _role_and_priority(pod)
-            for one in (self._launching | self._book.living()).values()
+            for one in (self._launching | self._book.living_pods()).values()
         )
 
     async def _create(self, replica: str, pod: Document) -> None:
@@ -141,22 +141,22 @@ class PodLauncher:
 
     async def _try_to_create(self, replica: str, pod: Document) -> bool:
         try:
-            created = await self._calls.once(self._api.create, pod)
+            created = await self._calls.call_once(self._api.create, pod)
         except AlreadyExists as exc:
             # By a try before this one, whose answer was lost. Or it is of an earlier job, and still going.
-            found = await self._calls.until_answered(self._api.get, POD, pod["metadata"]["name"], self._namespace)
+            found = await self._calls.call_until_answered(self._api.get, POD, pod["metadata"]["name"], self._namespace)
             if found is None or not self._book.is_ours(found):
-                self._tell(self._book.wait(replica, f"{exc}; that one is not of this job"))
+                self._tell(self._book.mark_waiting(replica, f"{exc}; that one is not of this job"))
                 return False
             created = found
         except ApiUnavailable as exc:
             _log.warning("%s; trying again", exc)
             return False
         except ApiError as exc:
-            self._tell(self._book.wait(replica, str(exc)))
+            self._tell(self._book.mark_waiting(replica, str(exc)))
             return False
-        if self._book.pod(replica) is None:  # the watch may have been faster
-            self._tell(self._book.change(None, created, self._clock.now()))
+        if self._book.get_pod(replica) is None:  # the watch may have been faster
+            self._tell(self._book.apply_change(None, created, self._clock.now()))
         return True
 
     # --- and end ---
@@ -167,19 +167,19 @@ class PodLauncher:
             self._wake.set()
             self._wake.clear()
         else:
-            self._calls.begin(self._remove(replica, number))
+            self._calls.start(self._remove(replica, number))
 
     async def _remove(self, replica: str, number: int) -> None:
         """Delete the pod, and say so if there was none: somebody waits to hear of its end."""
-        name, pod = pod_name(self._spec, replica), self._book.pod(replica)
+        name, pod = pod_name(self._spec, replica), self._book.get_pod(replica)
         if pod is None:
-            pod = await self._calls.until_answered(self._api.get, POD, name, self._namespace)
+            pod = await self._calls.call_until_answered(self._api.get, POD, name, self._namespace)
         if pod is not None and self._book.is_ours(pod):
             grace_s = 0.0 if number == signal.SIGKILL else self._grace_s
             arguments = (POD, name, self._namespace, grace_s, pod["metadata"]["uid"])
-            await self._calls.until_answered(self._api.delete, *arguments)
+            await self._calls.call_until_answered(self._api.delete, *arguments)
         elif not self._is_over:
-            self._tell(self._book.never_was(replica, number, self._clock.now()))
+            self._tell(self._book.mark_never_created(replica, number, self._clock.now()))
 
     @property
     def _grace_s(self) -> float:
@@ -190,15 +190,17 @@ class PodLauncher:
         """Whoever still lives is deleted, with grace; whoever ended stays, for its log."""
         self._over_grace_s = self._spec.timing.grace_s if grace_s is None else grace_s
         self._wake.set()
-        for replica in self._book.living():
-            self._calls.begin(self._remove(replica, signal.SIGTERM))
+        for replica in self._book.living_pods():
+            self._calls.start(self._remove(replica, signal.SIGTERM))
 
     def _tidy(self) -> None:
-        for pod in self._book.surplus(MAX_ENDED_PODS):
+        for pod in self._book.surplus_pods(MAX_ENDED_PODS):
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
             if uid not in self._removing:
                 self._removing.add(uid)
-                self._calls.begin(self._calls.until_answered(self._api.delete, POD, name, self._namespace, None, uid))
+                self._calls.start(
+                    self._calls.call_until_answered(self._api.delete, POD, name, self._namespace, None, uid)
+                )
 
     # --- what becomes of them ---
 
@@ -213,10 +215,10 @@ class PodLauncher:
                 loop.call_soon_threadsafe(self._calls.fail, exc)
 
     def _heard(self, changes: list[ObjectChange]) -> None:
-        news = [told for change in changes for told in self._book.change(*change, self._clock.now())]
+        news = [told for change in changes for told in self._book.apply_change(*change, self._clock.now())]
         if not self._is_listed:
             self._is_listed = True
-            news = [self._book.replicas(), *self._book.waiting()]
+            news = [self._book.replicas_event(), *self._book.waiting_events()]
         self._tell(news)
         self._tidy()
 

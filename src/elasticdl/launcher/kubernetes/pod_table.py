@@ -36,19 +36,19 @@ class PodTable:
         self._nodes: dict[str, str] = {}  # of all that ever had one
         self._ended_at: dict[str, float] = {}
 
-    def pod(self, replica: str) -> Document | None:
+    def get_pod(self, replica: str) -> Document | None:
         return self._pods.get(replica)
 
-    def nodes(self, replicas: Iterable[str]) -> list[str]:
+    def nodes_of(self, replicas: Iterable[str]) -> list[str]:
         """Where these run, or ran."""
         return sorted({self._nodes[replica] for replica in replicas if replica in self._nodes})
 
-    def living(self) -> dict[str, Document]:
+    def living_pods(self) -> dict[str, Document]:
         return {name: pod for name, pod in self._pods.items() if not isinstance(self._lives[name], PodExited)}
 
-    def surplus(self, most: int) -> list[Document]:
+    def surplus_pods(self, most: int) -> list[Document]:
         """Pods that ended, but for the `most` that ended last."""
-        ended = sorted(set(self._pods) - set(self.living()), key=lambda name: self._ended_at[name])
+        ended = sorted(set(self._pods) - set(self.living_pods()), key=lambda name: self._ended_at[name])
         return [self._pods[name] for name in ended[: max(0, len(ended) - most)]]
 
     def is_ours(self, pod: Document) -> bool:
@@ -56,7 +56,7 @@ class PodTable:
         is_replica = metadata.get("labels", {}).get(ROLE_LABEL) in (WORKER, PS)
         return is_replica and any(one["uid"] == self._owner_uid for one in metadata.get("ownerReferences", []))
 
-    def change(self, before: Document | None, after: Document | None, now: float) -> list[Document]:
+    def apply_change(self, before: Document | None, after: Document | None, now: float) -> list[Document]:
         """The news in a change of one pod."""
         one = after or before
         assert one is not None
@@ -69,35 +69,35 @@ class PodTable:
             self._pods[replica] = after
             if node := after["spec"].get("nodeName"):
                 self._nodes[replica] = node
-        return self._learn(replica, read_pod_status(after, before), one, now)
+        return self._update_status(replica, read_pod_status(after, before), one, now)
 
-    def wait(self, replica: str, why: str) -> list[Document]:
+    def mark_waiting(self, replica: str, why: str) -> list[Document]:
         """It has no pod yet, since `why`."""
-        return self._learn(replica, PodWaiting(why, is_trouble=True), None, 0.0)
+        return self._update_status(replica, PodWaiting(why, is_trouble=True), None, 0.0)
 
-    def never_was(self, replica: str, number: int, now: float) -> list[Document]:
+    def mark_never_created(self, replica: str, number: int, now: float) -> list[Document]:
         """It was not wanted any more before it had a pod."""
         why = "it was not wanted any more before it had a pod"
-        return self._learn(replica, PodExited(None, number, "deleted", why), None, now)
+        return self._update_status(replica, PodExited(None, number, "deleted", why), None, now)
 
-    def replicas(self) -> Document:
+    def replicas_event(self) -> Document:
         """All there is, as every master hears it first. A pod that waits counts as running: it exists."""
-        names = self.living()
+        names = self.living_pods()
         running = [{"replica": name, "pid": POD_PID, "started_at": _started_at(pod)} for name, pod in names.items()]
         exited = [self._event(name) for name, life in self._lives.items() if isinstance(life, PodExited)]
         for one in exited:
             del one["event"]
         return {"event": "replicas", "running": running, "exited": exited}
 
-    def waiting(self) -> list[Document]:
+    def waiting_events(self) -> list[Document]:
         """Who waits, and why."""
         return [self._event(name) for name, life in self._lives.items() if isinstance(life, PodWaiting)]
 
-    def report(self, replica: str) -> list[Document]:
+    def last_event(self, replica: str) -> list[Document]:
         """What was told of it last, once more."""
         return [self._event(replica)] if replica in self._lives else []
 
-    def _learn(self, replica: str, life: PodStatus, pod: Document | None, now: float) -> list[Document]:
+    def _update_status(self, replica: str, life: PodStatus, pod: Document | None, now: float) -> list[Document]:
         known = self._lives.get(replica)
         if known is not None and (life == known or _STATUS_ORDER[type(life)] < _STATUS_ORDER[type(known)]):
             return []  # nothing comes back to life: what says so is older than what we know

@@ -68,7 +68,7 @@ def write_refusal(api: Api, job: str, namespace: str, reason: str, exit_code: in
     found = api.get(STATEFUL_SET, master_set_name(job), namespace)
     if found is None:
         return
-    owner = Owner.of(found)
+    owner = Owner.from_object(found)
     if read_result(api.get(CONFIG_MAP, status_map_name(job), namespace), owner.uid) is None:
         result = {"name": job, "phase": "failed", "reason": reason, "exit_code": exit_code, "ended_at": time.time()}
         write_status(api, job, namespace, owner, {RESULT_KEY: json.dumps(result)})

@@ -30,7 +30,7 @@ def recreate_job_directory(directory: JobDirectory, spec: JobSpec) -> None:
         with lock_job(directory, wait=False):
             if processes.find_processes(directory):
                 raise BlockingIOError
-            directory.create_again(spec)
+            directory.create_next_run(spec)
             _create_keys(directory, spec)
     except BlockingIOError as exc:
         name = directory.root.name
@@ -45,4 +45,4 @@ def _create_keys(directory: JobDirectory, spec: JobSpec) -> None:
     if spec.ps.wish and spec.security.is_on:
         from elasticdl.ps.wire import keys
 
-        keys.CurveKeys.make().write(directory.root / keys.KEYS_FILE)
+        keys.CurveKeys.generate().write(directory.root / keys.KEYS_FILE)

@@ -96,7 +96,7 @@ class LauncherLoop:
         if name in self._children:
             _log.error("%s (pid %d) is there twice: this one, which no launcher wrote down, is killed", name, pid)
             child.signal(signal.SIGKILL)
-            child.forget()
+            child.stop_watching()
             return
         _log.info("%s (pid %d) was not written down by the launcher before", name, pid)
         self._watch(child)
@@ -109,7 +109,7 @@ class LauncherLoop:
             end.close()
 
     def run(self) -> int:
-        self._issuer.issue_again((*PERMANENT_ROLES, *self._children), self._clock.now())
+        self._issuer.try_issue((*PERMANENT_ROLES, *self._children), self._clock.now())
         if self._master is None:
             self._start_master()
         self._save()
@@ -120,7 +120,7 @@ class LauncherLoop:
                     key.data(events)
             self._keep_deadlines()
             self._watch_master()
-            self._issuer.renew(self._clock.now())
+            self._issuer.renew_due(self._clock.now())
         self._issuer.close()
         return self._exit_code
 
@@ -132,7 +132,7 @@ class LauncherLoop:
                 if child := self._children.get(document["replica"]):
                     child.signal(document["signal"])
             case "alive":
-                self._vigil.hear(time.monotonic(), float(document["limit_s"]))
+                self._vigil.record_heartbeat(time.monotonic(), float(document["limit_s"]))
                 self._tell({"event": "alive"})
             case "over":
                 self._over(document["exit_code"], document.get("grace_s"))
@@ -145,7 +145,7 @@ class LauncherLoop:
         if name in self._children:
             self._tell(wire.started_event(self._children[name].running))
             return
-        log = self._directory.log(name)
+        log = self._directory.log_file(name)
         try:
             self._issuer.issue(name, self._clock.now())
             child = WatchedProcess.spawn(name, argv, environ=self._environ | environ, log=log, now=self._clock.now())
@@ -167,18 +167,18 @@ class LauncherLoop:
     def _reap(self, child: WatchedProcess) -> None:
         self._selector.unregister(child)
         del self._children[child.running.replica]
-        out_of_memory = self._oom.has_killed(child.running.pid)
+        out_of_memory = self._oom.was_killed(child.running.pid)
         self._ended(self._with_reason(child.reap(self._clock.now(), out_of_memory=out_of_memory)))
 
     def _with_reason(self, exited: ExitedProcess) -> ExitedProcess:
         """A replica that failed may have left behind why."""
         if exited.code in (None, 0):
             return exited
-        return replace(exited, reason=vital.read_exit_reason(self._directory.exit_reason(exited.replica)))
+        return replace(exited, reason=vital.read_exit_reason(self._directory.exit_reason_file(exited.replica)))
 
     def _ended(self, exited: ExitedProcess) -> None:
         self._record.replicas.pop(exited.replica, None)
-        self._issuer.forget(exited.replica)
+        self._issuer.stop_renewing(exited.replica)
         self._record.exited.append(exited)
         # Told before it is kept: survivors wait for this news, and a launcher that dies in between
         # leaves a record from which its successor finds out.
@@ -189,7 +189,7 @@ class LauncherLoop:
     def _detached(self, readable: int) -> None:
         self._selector.unregister(readable)
         _log.info("detached: the command line is gone, or the launcher was told to end")
-        self._record.detached = True
+        self._record.is_detached = True
         self._save()
         self._tell({"event": "detached"})
 
@@ -219,12 +219,12 @@ class LauncherLoop:
         link = MasterProcess(child, end, self._selector, self._perform, self._master_ended)
         self._master, self._record.master = link, child.running
         self._vigil = LoopMonitor()
-        link.open()
-        link.tell(wire.replicas_event(self._record.replicas.values(), self._record.exited))
-        if self._record.detached:
-            link.tell({"event": "detached"})
+        link.watch()
+        link.send(wire.replicas_event(self._record.replicas.values(), self._record.exited))
+        if self._record.is_detached:
+            link.send({"event": "detached"})
         if self.stop_reason:
-            link.tell({"event": "stop", "why": self.stop_reason})
+            link.send({"event": "stop", "why": self.stop_reason})
 
     def _master_ended(self) -> None:
         assert self._master is not None
@@ -237,8 +237,8 @@ class LauncherLoop:
                 self._start_at = time.monotonic() + RETRY_S
             elif isinstance(decision := self._restarts.decide(death, served=served), GiveUp):
                 self._give_up(decision)
-            elif decision.after_s:
-                self._start_at = time.monotonic() + decision.after_s
+            elif decision.delay_s:
+                self._start_at = time.monotonic() + decision.delay_s
             else:
                 self._start_master()
         self._save()
@@ -250,7 +250,7 @@ class LauncherLoop:
             return True  # nobody can know: the benefit of the doubt
 
     def _give_up(self, decision: GiveUp) -> None:
-        log = self._directory.log("master")
+        log = self._directory.log_file("master")
         _log.error("%s; see %s", decision.reason, log)
         if not self._directory.result.exists():
             result = {"phase": "failed", "reason": self._explain(decision, log), "exit_code": decision.exit_code}
@@ -292,7 +292,7 @@ class LauncherLoop:
         if self._master is None or self._exit_code is not None:
             return
         child = self._master.child
-        match self._vigil.look(time.monotonic()):
+        match self._vigil.check(time.monotonic()):
             case LoopHealth.SILENT:
                 _log.warning("the master (pid %d) does not turn: its stacks are asked for", child.running.pid)
                 child.signal(stacks.DUMP_SIGNAL)
@@ -303,7 +303,7 @@ class LauncherLoop:
     def _until_deadline(self) -> float | None:
         instants = [at for at, _ in self._deadlines[:1]] + ([self._start_at] if self._start_at is not None else [])
         waits = [max(0.0, at - time.monotonic()) for at in instants]
-        looks = [wait_s for wait_s in (self._issuer.wait_s, self._vigil.wait_s) if wait_s]
+        looks = [wait_s for wait_s in (self._issuer.check_interval_s, self._vigil.check_interval_s) if wait_s]
         return min([*waits, *looks], default=None)
 
     def _keep_deadlines(self) -> None:
@@ -322,7 +322,7 @@ class LauncherLoop:
 
     def _tell(self, document: dict[str, Any]) -> None:
         if self._master is not None:
-            self._master.tell(document)
+            self._master.send(document)
 
     def _save(self) -> None:
         try:

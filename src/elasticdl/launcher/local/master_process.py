@@ -20,23 +20,23 @@ class MasterProcess:
 
     def __init__(
         self,
-        child: WatchedProcess,
+        process: WatchedProcess,
         end: socket.socket,
         selector: selectors.BaseSelector,
         on_command: Callable[[dict[str, Any]], None],
         on_end: Callable[[], None],
     ) -> None:
-        self.child = child
+        self.child = process
         self._selector = selector
         self._connection = wire.JsonLineSocket(end)
         self._on_command = on_command
         self._on_end = on_end
 
-    def open(self) -> None:
+    def watch(self) -> None:
         self._selector.register(self.child, selectors.EVENT_READ, lambda _: self._ended())
         self._selector.register(self._connection, selectors.EVENT_READ, self._ready)
 
-    def tell(self, document: dict[str, Any]) -> None:
+    def send(self, document: dict[str, Any]) -> None:
         self._connection.send(document)
         self._await()
 
@@ -75,5 +75,5 @@ def start_master(
     with theirs:
         argv = [sys.executable, "-P", "-m", module, str(directory.root)]
         argv += ["--launcher-fd", str(theirs.fileno()), "--run", str(run)]
-        log, passed = directory.log("master"), [theirs.fileno()]
+        log, passed = directory.log_file("master"), [theirs.fileno()]
         return WatchedProcess.spawn("master", argv, environ=environ, log=log, now=now, pass_fds=passed), ours

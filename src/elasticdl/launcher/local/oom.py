@@ -43,7 +43,7 @@ class OomDetector:
         if (counter := find_kill_counter(pid, self._roots)) is not None:
             self._known[counter] = read_kill_count(counter)
 
-    def has_killed(self, pid: int) -> bool:
+    def was_killed(self, pid: int) -> bool:
         """Whether the OOM killer ended this process, as far as can be known. It must not have been waited for yet."""
         self._read_log()
         is_named = pid in self._named

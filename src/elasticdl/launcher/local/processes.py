@@ -38,7 +38,7 @@ def find_supervisors(directory: JobDirectory) -> list[RunningProcess]:
 
 def find_processes(directory: JobDirectory, run: int | None = None) -> list[RunningProcess]:
     """Every process of the job that lives, but those that its replicas started themselves."""
-    found = {one.pid: one for one in recorded_processes(directory)} if run in (None, directory.run) else {}
+    found = {one.pid: one for one in recorded_processes(directory)} if run in (None, directory.run_number) else {}
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and int(entry) not in found:
             one = _recognize_process(int(entry), os.path.realpath(directory.root), run)
@@ -111,7 +111,7 @@ def start_launcher(
     `attached_fd` is the reading end of a pipe whose writing end the caller keeps open for as long as it
     wants the job to run; None lets the job run on by itself. The caller may close its reading end.
     """
-    arguments = ["--run", str(directory.run), "--master", master]
+    arguments = ["--run", str(directory.run_number), "--master", master]
     if attached_fd is not None:
         arguments += ["--attached-fd", str(PASSED_FD)]
     return _spawn_launcher(directory, arguments, attached_fd, os.environ if environ is None else environ)
@@ -151,8 +151,8 @@ def end_leftovers(
     found = find_replicas(directory)
     if not found:
         return []
-    if not directory.result.exists() and find_replicas(directory, directory.run):
-        arguments = ["--run", str(directory.run), "--adopt", "--stop", reason]
+    if not directory.result.exists() and find_replicas(directory, directory.run_number):
+        arguments = ["--run", str(directory.run_number), "--adopt", "--stop", reason]
         _wait_for_launcher(_spawn_launcher(directory, arguments, None, os.environ), timeout_s)
     kill_processes(directory)
     return found
@@ -189,21 +189,21 @@ def kill_processes(directory: JobDirectory) -> list[RunningProcess]:
 def _signal_process(running: RunningProcess, number: int) -> None:
     if child := WatchedProcess.adopt(running):
         child.signal(number)
-        child.forget()
+        child.stop_watching()
 
 
 def _kill_process(running: RunningProcess) -> None:
     if child := WatchedProcess.adopt(running):
         child.signal(signal.SIGKILL)
-        child.await_end(KILL_TIMEOUT_S)
-        child.forget()
+        child.wait(KILL_TIMEOUT_S)
+        child.stop_watching()
 
 
 def _spawn_launcher(
     directory: JobDirectory, arguments: list[str], passed: int | None, environ: Mapping[str, str]
 ) -> int:
     argv = [sys.executable, "-P", "-m", "elasticdl.launcher", str(directory.root), *arguments]
-    log = str(directory.log("launcher"))
+    log = str(directory.log_file("launcher"))
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),

@@ -23,7 +23,7 @@ class LauncherRecord:
     launcher: RunningProcess
     master: RunningProcess | None = None
     attached: RunningProcess | None = None  # the command line that watches the job; its end stops the job
-    detached: bool = False  # it has ended
+    is_detached: bool = False  # it has ended
     replicas: dict[str, RunningProcess] = field(default_factory=dict)
     exited: list[ExitedProcess] = field(default_factory=list)
 
@@ -33,7 +33,7 @@ class LauncherRecord:
             "launcher": asdict(self.launcher),
             "master": asdict(self.master) if self.master else None,
             "attached": asdict(self.attached) if self.attached else None,
-            "detached": self.detached,
+            "detached": self.is_detached,
             "replicas": [asdict(one) for one in self.replicas.values()],
             "exited": [asdict(one) for one in self.exited],
         }

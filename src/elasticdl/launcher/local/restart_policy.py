@@ -15,7 +15,7 @@ WRONG_JOB_CODE = 2  # exit code of a command whose job is wrong: starting it aga
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    after_s: float = 0.0
+    delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

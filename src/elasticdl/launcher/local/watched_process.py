@@ -101,11 +101,11 @@ class WatchedProcess:
         if number == signal.SIGKILL:
             self._kill_group()
 
-    def await_end(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float) -> None:
         """Return when it has ended, or after `timeout_s`."""
         select.select([self._pidfd], [], [], timeout_s)
 
-    def forget(self) -> None:
+    def stop_watching(self) -> None:
         """Stop watching it, whether it lives or not."""
         os.close(self._pidfd)
 

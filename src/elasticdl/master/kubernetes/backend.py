@@ -65,10 +65,10 @@ class KubernetesBackend:
             return None
         return ConfigMapJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference, self.run)
 
-    def check_places(self) -> None:
+    def check_output_places(self) -> None:
         """Raise SpecError where volumes or stores do not let the job write what shall stay: only a pod can see that."""
         spec = self._spec
-        if spec.output and spec.keeps(spec.output):
+        if spec.output and spec.is_durable(spec.output):
             place = parse_path(spec.output, probe.PROBE_S)
             if spec.kind is JobKind.TRAINING:
                 export_target.check_export_target(place)
@@ -76,11 +76,11 @@ class KubernetesBackend:
                 export_target.check_predictions_target(place)
                 if isinstance(place, StorePath):
                     export_target.check_writable(place, "output (--output)")
-        if spec.checkpoint.directory and spec.keeps(spec.checkpoint.directory):
+        if spec.checkpoint.directory and spec.is_durable(spec.checkpoint.directory):
             directory = parse_path(spec.checkpoint.directory, probe.PROBE_S)
             export_target.check_writable(directory, "checkpoint.directory (--checkpoint_dir)")
 
-    def attend(self, loop: MasterLoop) -> list[asyncio.Task[None]]:
+    def start(self, loop: MasterLoop) -> list[asyncio.Task[None]]:
         """Launch, watch, publish, until the tasks are cancelled."""
         running = asyncio.get_running_loop()
 
@@ -88,18 +88,18 @@ class KubernetesBackend:
 
         def heard(document: dict[str, Any]) -> None:
             if (event := parse_launcher_event(document)) is not None:
-                news.hear(event)
+                news.add(event)
 
-        running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._taken_away(loop)))
+        running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._on_terminate(loop)))
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
-        loop.performer.launcher = launcher
-        self._probes = ProbeServer(naming.HEALTH_PORT, lambda path: answer_probe(path, loop.silent_s))
+        loop.executor.launcher = launcher
+        self._probes = ProbeServer(naming.HEALTH_PORT, lambda path: answer_probe(path, loop.since_last_turn_s))
         if self._home.resource is not None:
             arguments = (loop, lambda event: running.call_soon_threadsafe(loop.submit, event))
-            VitalThread(self._follow_wishes, args=arguments, name="wishes").start()
+            VitalThread(self._follow_scale_changes, args=arguments, name="wishes").start()
         return [asyncio.create_task(launcher.run()), asyncio.create_task(self._publisher.run(loop))]
 
-    async def close(self, loop: MasterLoop) -> None:
+    async def publish_result(self, loop: MasterLoop) -> None:
         """The last word: the result, written down for those who come later."""
         self._stopped.set()
         deadline = loop.clock.now() + PUBLISH_RESULT_TIMEOUT_S
@@ -111,7 +111,7 @@ class KubernetesBackend:
                 raise TransientError("the result of the job could not be written down; the next master tries again")
             await asyncio.sleep(pause_s)
 
-    def leave(self) -> None:
+    def retire(self) -> None:
         """No pod for this master any more, then wait to be ended.
 
         Who would end by itself would be started again before the controller has seen that it should not be.
@@ -120,19 +120,19 @@ class KubernetesBackend:
         status_map.retire_master(self._api, self._spec.name, self._home.namespace)
         time.sleep(DELETION_WAIT_S)
 
-    async def _taken_away(self, loop: MasterLoop) -> None:
+    async def _on_terminate(self, loop: MasterLoop) -> None:
         home = self._home
         await shutdown.release_replicas(loop, lambda: shutdown.is_last_master(self._api, home.master, home.namespace))
         signals.exit_as_terminated()
 
-    def _follow_wishes(self, loop: MasterLoop, submit: Callable[[ev.Event], None]) -> None:
+    def _follow_scale_changes(self, loop: MasterLoop, submit: Callable[[ev.Event], None]) -> None:
         """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
         assert self._home.resource is not None
         only = f"metadata.name={self._home.resource.name}"  # a person's object: it need not have our labels
         for changes in follow_changes(self._api, ELASTIC_JOB, self._home.namespace, "", self._stopped, fields=only):
             for before, after in changes:
-                ledger = loop.state.job.ledger
-                has = ev.ScaleRequested(ledger.wish, ledger.fleet.wish)
+                ledger = loop.state.state.ledger
+                has = ev.ScaleRequested(ledger.desired_workers, ledger.fleet.desired)
                 if (asked := find_scale_request(before, after, self._spec.workers, has)) is not None:
                     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
                         submit(asked)
@@ -142,7 +142,7 @@ def answer_probe(path: str, silent_s: float) -> HttpResponse:
     """What the kubelet is told: whether the master's loop goes round, not only that there is a process."""
     if path != naming.HEALTH_PATH:
         return HttpResponse(404, f"there is {naming.HEALTH_PATH}\n".encode())
-    return HttpResponse.of(
+    return HttpResponse.from_problem(
         f"the master's loop has had no turn for {silent_s:.0f} s" if silent_s > MAX_LOOP_SILENCE_S else ""
     )
 
@@ -177,7 +177,7 @@ def _find_job_owners(api: Api, spec: JobSpec, namespace: str) -> JobOwners:
         if document is None:
             raise SpecError(f"there is no {kind.kind} of job {spec.name} in namespace {namespace}: it has no place")
     master, pods = (
-        Owner(kind.version, kind.kind, document["metadata"]["name"], document["metadata"]["uid"])
+        Owner(kind.api_version, kind.kind, document["metadata"]["name"], document["metadata"]["uid"])
         for kind, document in found.items()
         if document is not None
     )
@@ -214,17 +214,17 @@ class EventBatcher:
         self._calm_s = calm_s
         self._events: list[ev.Event] = []
 
-    def hear(self, event: ev.Event) -> None:
+    def add(self, event: ev.Event) -> None:
         is_calm = isinstance(event, ev.ReplicaStarted) or (
             isinstance(event, ev.ReplicaDelayed) and not event.is_trouble
         )
         self._events.append(event)
         if not is_calm:
-            self._tell()
+            self._flush()
         elif len(self._events) == 1:
-            self._later(self._calm_s, self._tell)
+            self._later(self._calm_s, self._flush)
 
-    def _tell(self) -> None:
+    def _flush(self) -> None:
         events, self._events = self._events, []
         for event in events:
             self._submit(event)

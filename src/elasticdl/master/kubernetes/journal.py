@@ -63,7 +63,7 @@ class ConfigMapJournal:
         self._sleep = sleep
         self._writer = uuid.uuid4().hex
         self._us = JournalWriterInfo(run)
-        self.where = f"the journal of {name} in ConfigMaps"
+        self.location = f"the journal of {name} in ConfigMaps"
         self._encoder = FrameEncoder(self._us)
         self.writer: JournalWriterInfo | None = None  # of the record that `replay` gave last
         self._introduction = b""  # who writes, where that is to be said before the next record
@@ -75,57 +75,60 @@ class ConfigMapJournal:
         self.grown_bytes = 0  # and what they weigh
 
     @property
-    def is_long(self) -> bool:
+    def needs_compaction(self) -> bool:
         return self.grown_bytes > COMPACT_BYTES
 
     def replay(self) -> Iterator[bytes]:
         """Take the journal over; then every record, oldest first."""
         self._failure = ""
         self._take_over()
-        has_state = JournalHead.of(self._head).has_state
+        has_state = JournalHead.from_segment(self._head).has_state
         if not self._segments:
             return
         decoder = journal_segments.stream_decoder(self._segments)
         try:
-            for position, record in enumerate(decoder.records()):
+            for position, record in enumerate(decoder.read_records()):
                 self.writer = decoder.writer
                 if self.writer is not None and self.writer.run != self._us.run:
-                    self._begin_anew(self.writer.run)
+                    self._discard_earlier_run(self.writer.run)
                     return
                 if position > 0 or not has_state:
                     self._count([record])
                 yield record
         except JournalDamaged as exc:
-            raise JournalDamaged(exc.at, exc.why, self.where) from exc
+            raise JournalDamaged(exc.at, exc.why, self.location) from exc
         except JournalUnreadable as exc:
-            raise JournalUnreadable(exc.by, self.where) from exc
-        self._encoder = decoder.encoder(self._us)
-        self._introduction = self._encoder.introduce() if decoder.writer != self._us else b""
+            raise JournalUnreadable(exc.by, self.location) from exc
+        self._encoder = decoder.continue_writing(self._us)
+        self._introduction = self._encoder.encode_writer() if decoder.writer != self._us else b""
 
-    def _begin_anew(self, run: int) -> None:
+    def _discard_earlier_run(self, run: int) -> None:
         """The job was deleted and submitted again before the cluster has removed all that belonged to it."""
         _log.warning("the journal of run %d of %s is removed: this is run %d", run, self._name, self._us.run)
         earlier, self.writer = self._segments, None
-        self._name_them([], has_state=False)
+        self._write_head([], has_state=False)
         self._delete(earlier)
 
     def append(self, payloads: list[bytes]) -> None:
         """Group commit: the API server has all of them when this returns, or (should we die) none."""
         if not self._segments:
-            self._introduction = self._encoder.begin()
-        stream, self._introduction = self._introduction + self._encoder.encode(payloads), b""
+            self._introduction = self._encoder.begin_stream()
+        stream, self._introduction = self._introduction + self._encoder.encode_records(payloads), b""
         if self._segments and self._segments[-1].has_room(len(stream)):
             last = self._segments[-1]
             self._segments[-1] = self._put(replace(last, content=last.content + stream), last)
         else:
-            self._name_them([*self._segments, *self._begin(stream)], has_state=JournalHead.of(self._head).has_state)
+            self._write_head(
+                [*self._segments, *self._create_segments(stream)],
+                has_state=JournalHead.from_segment(self._head).has_state,
+            )
         self._count(payloads)
 
     def compact(self, state: bytes) -> None:
         """Begin anew with `state`. At any moment either the old or the new journal is whole."""
         old = self._segments
-        stream, self._introduction = self._encoder.begin() + self._encoder.encode([state]), b""
-        self._name_them(self._begin(stream), has_state=True)
+        stream, self._introduction = self._encoder.begin_stream() + self._encoder.encode_records([state]), b""
+        self._write_head(self._create_segments(stream), has_state=True)
         self.events, self.grown_bytes = 0, 0
         self._delete(old)
 
@@ -136,7 +139,7 @@ class ConfigMapJournal:
         self.events += len(payloads)
         self.grown_bytes += sum(map(len, payloads))
 
-    def _begin(self, stream: bytes) -> list[JournalSegment]:
+    def _create_segments(self, stream: bytes) -> list[JournalSegment]:
         """New segments, of no effect until the head names them."""
         number, begun = self._segments[-1].number if self._segments else 0, list[JournalSegment]()
         for piece in journal_segments.split_stream(stream):
@@ -153,7 +156,7 @@ class ConfigMapJournal:
                 # Left there by a master that was replaced. Should it be us who was, then the head will say so.
                 self._failure, number = "", number + 1
 
-    def _name_them(self, journal: list[JournalSegment], *, has_state: bool) -> None:
+    def _write_head(self, journal: list[JournalSegment], *, has_state: bool) -> None:
         named = JournalHead(tuple((segment.number, segment.id) for segment in journal), has_state)
         self._head = self._put(replace(self._head, content=named.to_bytes()), self._head)
         self._segments = journal
@@ -170,7 +173,9 @@ class ConfigMapJournal:
                     last = self._segments[-1]
                     self._segments[-1] = self._put(replace(last, writer=self._writer), last)
                 found = self._read(0)
-                if found is None or not found.is_as(self._head):  # another newcomer: one of us has to give way
+                if found is None or not found.has_same_content(
+                    self._head
+                ):  # another newcomer: one of us has to give way
                     raise JournalTaken(f"another master takes over the journal of {self._name}")
                 self._delete(nobodys)
                 return
@@ -189,14 +194,14 @@ class ConfigMapJournal:
             while True:
                 document = journal_segments.to_config_map(wanted, self._name, self._namespace, self._owner_reference)
                 try:
-                    return journal_segments.from_config_map(self._patiently(call, document))
+                    return journal_segments.from_config_map(self._call_with_retries(call, document))
                 except (AlreadyExists, Conflict, NotFound) as exc:
                     if known is None and isinstance(exc, NotFound):
                         raise  # not even the namespace is there
                     found = self._read(wanted.number)
-                    if found is not None and found.is_as(wanted):
+                    if found is not None and found.has_same_content(wanted):
                         return found  # written by a try whose answer was lost
-                    if found is None or known is None or not found.is_as(known):
+                    if found is None or known is None or not found.has_same_content(known):
                         raise JournalTaken(f"another master writes the journal of {self._name}: {exc}") from exc
                     wanted = replace(wanted, version=found.version)  # somebody touched it, but wrote nothing
         except BaseException as exc:
@@ -204,23 +209,23 @@ class ConfigMapJournal:
             raise
 
     def _read(self, number: int) -> JournalSegment | None:
-        found = self._patiently(
+        found = self._call_with_retries(
             self._api.get, CONFIG_MAP, journal_segments.config_map_name(self._name, number), self._namespace
         )
         return journal_segments.from_config_map(found) if found is not None else None
 
     def _list(self) -> list[JournalSegment]:
         labels = f"{journal_segments.JOURNAL_LABEL}={self._name}"
-        found, _ = self._patiently(self._api.list, CONFIG_MAP, self._namespace, labels)
+        found, _ = self._call_with_retries(self._api.list, CONFIG_MAP, self._namespace, labels)
         return [journal_segments.from_config_map(one) for one in found]
 
     def _delete(self, unwanted: list[JournalSegment]) -> None:
         for segment in unwanted:
             name = journal_segments.config_map_name(self._name, segment.number)
             # By its uid: a master after us may have begun one of the same number.
-            self._patiently(self._api.delete, CONFIG_MAP, name, self._namespace, None, segment.uid)
+            self._call_with_retries(self._api.delete, CONFIG_MAP, name, self._namespace, None, segment.uid)
 
-    def _patiently(self, call: Callable[..., _T], *arguments: Any) -> _T:
+    def _call_with_retries(self, call: Callable[..., _T], *arguments: Any) -> _T:
         """Through an API server that is away, for a while."""
         end = time.monotonic() + self._timeout_s
         for pause in backoff_delays():

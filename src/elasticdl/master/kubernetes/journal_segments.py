@@ -36,7 +36,7 @@ class JournalSegment:
     version: str = ""  # of the ConfigMap, as read or written; "": not there yet
     uid: str = ""
 
-    def is_as(self, other: JournalSegment) -> bool:
+    def has_same_content(self, other: JournalSegment) -> bool:
         """Whether both say the same, whatever their versions."""
         return replace(self, version="", uid="") == replace(other, version="", uid="")
 
@@ -56,7 +56,7 @@ class JournalHead(NamedTuple):
         return _checksum(body) + body
 
     @classmethod
-    def of(cls, head: JournalSegment) -> JournalHead:
+    def from_segment(cls, head: JournalSegment) -> JournalHead:
         check, body = head.content[:_CHECKSUM_BYTES], head.content[_CHECKSUM_BYTES:]
         if check != _checksum(body):
             if head.content[:1] == b"[":
@@ -101,7 +101,7 @@ def select_segments(
 ) -> tuple[list[JournalSegment], list[JournalSegment]]:
     """The segments that the head names, in order; and those that are nobody's."""
     by_id = {segment.id: segment for segment in found if segment.number}
-    named = JournalHead.of(head).segments
+    named = JournalHead.from_segment(head).segments
     for number, id_ in named:
         if id_ not in by_id:
             raise JournalDamaged(0, f"segment {number} of it is missing: somebody deleted or changed it")

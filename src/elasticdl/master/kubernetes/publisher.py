@@ -44,7 +44,7 @@ class JobOwners(NamedTuple):
     run: int = 0  # when the StatefulSet was created, in seconds: a job that is submitted again has another
 
     @property
-    def shown(self) -> Owner:
+    def event_target(self) -> Owner:
         """What a person looks at."""
         return self.resource or self.master
 
@@ -63,15 +63,15 @@ class StatusPublisher:
 
     async def run(self, loop: MasterLoop) -> None:
         """Until cancelled. Whatever the API says, the job goes on."""
-        with loop.changes() as changed:
+        with loop.watch_changes() as changed:
             while True:
                 changed.clear()
                 await self.publish(loop)
-                await asyncio.sleep(self.pause_s)
+                await asyncio.sleep(self.interval_s)
                 await changed.wait()
 
     @property
-    def pause_s(self) -> float:
+    def interval_s(self) -> float:
         """How long to be quiet after what was written last."""
         return max(MIN_INTERVAL_S, sum(map(len, self._data.values())) / MAX_BYTES_PER_S)
 
@@ -80,11 +80,11 @@ class StatusPublisher:
             await self._publish(loop)
 
     async def _publish(self, loop: MasterLoop) -> None:
-        job, now = loop.state.job, loop.clock.now()
+        job, now = loop.state.state, loop.clock.now()
         seen = status.job_status(job, now)
         phase = job.ledger.phase
         result = status.job_result(job, phase) if isinstance(phase, FinalPhase) else None
-        recent, count = list(job.ledger.recent), job.ledger.entries
+        recent, count = list(job.ledger.recent_entries), job.ledger.entry_count
         first = count - len(recent) + 1  # the number of the oldest that is still known
         untold = [(number, entry) for number, entry in enumerate(recent, first) if number > self._told]
         try:
@@ -114,10 +114,10 @@ class StatusPublisher:
             self._shown = shown
         for number, entry in untold:
             with suppress(AlreadyExists):  # the master before this one told it
-                self._tell(number, entry)
+                self._create_event(number, entry)
 
-    def _tell(self, number: int, entry: EventLogEntry) -> None:
-        shown = self._home.shown
+    def _create_event(self, number: int, entry: EventLogEntry) -> None:
+        shown = self._home.event_target
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         said = " ".join(word for word in (entry.worker, entry.reason) if word) or entry.kind
         which = entry.kind if entry.kind in ROUTINE_KINDS else number

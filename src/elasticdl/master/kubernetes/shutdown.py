@@ -48,14 +48,14 @@ async def release_replicas(
         async with asyncio.timeout(ask_s):
             if not await asyncio.to_thread(is_last):
                 return
-        _log.info("no other master will follow: %d workers and ps are released", len(loop.links))
-        loop.performer.launcher = None  # nobody is launched any more
+        _log.info("no other master will follow: %d workers and ps are released", len(loop.streams))
+        loop.executor.launcher = None  # nobody is launched any more
         async with asyncio.timeout(going_s):
             # Workers first: one that waits for an answer of a ps hears nothing else meanwhile.
-            fleet = loop.state.job.ledger.fleet.ps
+            fleet = loop.state.state.ledger.fleet.ps
             for is_ps in (False, True):
-                going = [name for name in loop.links if (PsId(name) in fleet) is is_ps]
+                going = [name for name in loop.streams if (PsId(name) in fleet) is is_ps]
                 for name in going:
-                    loop.links[name].send(pb.MasterMessage(release=pb.Release()))
-                while loop.links.keys() & going:
+                    loop.streams[name].send(pb.MasterMessage(release=pb.Release()))
+                while loop.streams.keys() & going:
                     await asyncio.sleep(_POLL_S)

@@ -23,13 +23,13 @@ class ReplyToExchange(NamedTuple):
 
     worker: WorkerId
     request: int
-    answer: LeaseReply | None
+    reply: LeaseReply | None
 
 
 class LaunchWorker(NamedTuple):
     worker: WorkerId
-    raises: int = 0  # how often the memory of its role was raised
-    wish: int = 0  # how many workers there should be
+    memory_raises: int = 0  # how often the memory of its role was raised
+    desired_workers: int = 0  # how many workers there should be
     away_from: tuple[str, ...] = ()  # replicas whose node may be lost
 
 
@@ -40,7 +40,7 @@ class SignalWorker(NamedTuple):
 
 class LaunchPs(NamedTuple):
     ps: PsId
-    raises: int = 0
+    memory_raises: int = 0
     away_from: tuple[str, ...] = ()
 
 

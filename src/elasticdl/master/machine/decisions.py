@@ -47,21 +47,21 @@ def next_decision(job: MasterState, now: float) -> Event | None:
 
 def _decide_worker_return(job: MasterState, now: float) -> Event | None:
     for worker in job.ledger.membership.workers.values():
-        is_heard = job.seen.heard_at.get(worker.id, 0.0) > worker.since
-        may_return = worker.state is WorkerState.LOST and not worker.exited and not worker.condemned
-        if may_return and worker.connected and is_heard:
+        is_heard = job.observed.heard_at.get(worker.id, 0.0) > worker.since
+        may_return = worker.state is WorkerState.LOST and not worker.has_exited and not worker.is_killed
+        if may_return and worker.is_connected and is_heard:
             return WorkerReturned(worker.id)
     return None
 
 
 def _decide_lease_expiry(job: MasterState, now: float) -> Event | None:
     # A master that was away has heard of no progress: that is not the workers' fault.
-    if now - job.seen.since < job.spec.timing.lease_s:
+    if now - job.observed.watching_since < job.spec.timing.lease_s:
         return None
     queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
     queues += [job.ledger.training.shards] if job.ledger.training is not None else []
     for queue in queues:
-        for lease in queue.overdue(now, job.spec.timing.lease_s):
+        for lease in queue.overdue_leases(now, job.spec.timing.lease_s):
             return LeaseExpired(lease.id)
     return None
 
@@ -76,20 +76,20 @@ def _decide_round_entry(job: MasterState, now: float) -> Event | None:
         return None
     for known in [*rounds_.superseded, rounds_.newest]:
         for worker in known.workers:
-            beat = job.seen.beats.get(worker)
+            beat = job.observed.heartbeats.get(worker)
             # In a forced round only the first step counts: its group may stand, and the members not agree yet.
-            if beat is not None and known.id in (beat.round, beat.seat) and not known.forced:
+            if beat is not None and known.id in (beat.round, beat.seat) and not known.is_forced:
                 return RoundEntryObserved(known.id)
     return None
 
 
 def _decide_end(job: MasterState, now: float) -> Event | None:
-    phase, holders = job.ledger.phase, job.holders_here()
+    phase, holders = job.ledger.phase, job.present_holders()
     if job.trains_by_leases:
         return lease_training.next_decision(job, now)
     if job.restarts_script:
         return scripts.decide_end(job, now)
-    if not job.trains:
+    if not job.is_training:
         return JobEnded("succeeded", "all shards are done", False) if job.ledger.evaluations.results else None
     if is_failing(job):
         return decide_final_checkpoint(job, now)
@@ -101,7 +101,7 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
             grace_s = job.spec.timing.grace_s
             return JobEnded("stopped", f"{phase.reason}; workers did not end within {grace_s:g} s", True)
     # Whoever dropped the last step needs not do it again: those that finished hold its state.
-    waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.broken_by]
+    waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.failed_on]
     if not finished or waiting:
         return None
     is_cut_short = isinstance(phase, StoppingPhase) and not _is_complete(job)
@@ -123,10 +123,10 @@ def _decide_giving_up(job: MasterState, now: float) -> Event | None:
     found = job.ledger.rounds
     if is_failing(job):
         return None
-    if found.fruitless < rounds.MAX_FAILED_ROUNDS or now - found.fruitless_since < rounds.FAILING_FOR_S:
+    if found.failed_in_a_row < rounds.MAX_FAILED_ROUNDS or now - found.failing_since < rounds.FAILING_FOR_S:
         return None
-    said = f"{found.fruitless} rounds in a row broke before a step ended, though all their members seem alive"
-    return JobEnded("failed", f"{said}: {found.broken_why}; the logs of the workers say more", True)
+    said = f"{found.failed_in_a_row} rounds in a row broke before a step ended, though all their members seem alive"
+    return JobEnded("failed", f"{said}: {found.failure_reason}; the logs of the workers say more", True)
 
 
 def _is_complete(job: MasterState) -> bool:
@@ -143,39 +143,39 @@ def _decide_round(job: MasterState, now: float) -> Event | None:
     if job.restarts_script:
         return scripts.decide_round(job, now)
     workers = ledger.membership.workers
-    if any(w.state is WorkerState.FINISHED for w in job.holders_here()):
+    if any(w.state is WorkerState.FINISHED for w in job.present_holders()):
         return None
     is_stopping = isinstance(ledger.phase, StoppingPhase)
     newcomers = [] if is_stopping else [worker.id for worker in ledger.membership.newcomers(ledger.rounds.holders)]
-    broken_at = ledger.rounds.broken_at
+    broken_at = ledger.rounds.failed_at
     # One that said why it fails is about to end: nobody waits for it, unless nobody else holds the state.
-    has_healthy = any(not holder.failure for holder in job.holders_here())
+    has_healthy = any(not holder.failure for holder in job.present_holders())
     outlook = rounds.RoundSituation(
         newest=ledger.rounds.newest,
         is_entered=ledger.rounds.is_entered,
         holders=[
             rounds.StateHolder(
                 holder,
-                workers[holder].is_here and not (workers[holder].failure and has_healthy),
+                workers[holder].is_present and not (workers[holder].failure and has_healthy),
                 workers[holder].state is WorkerState.LEAVING,
             )
             for holder in ledger.rounds.holders
         ],
         newcomers=newcomers,
         newcomers_waited_s=now - ledger.ready_at,
-        expected=len(ledger.membership.active()),
+        expected=len(ledger.membership.active_workers()),
         # A job that stops only wants its checkpoint, however few are left to write it.
-        least=1 if is_stopping else job.spec.workers.min,
-        most=job.spec.workers.max,
-        broken_for_s=None if broken_at is None else now - broken_at,
+        min_workers=1 if is_stopping else job.spec.workers.min,
+        max_workers=job.spec.workers.max,
+        failed_for_s=None if broken_at is None else now - broken_at,
         regroup_s=job.spec.timing.regroup_s,
         start_wait_s=job.spec.timing.start_wait_s,
         pausing=[newcomer for newcomer in newcomers if workers[newcomer].join_after > now],
     )
     change = rounds.choose_round(outlook)
-    if change is None or (is_stopping and not change.forced):
+    if change is None or (is_stopping and not change.is_forced):
         return _decide_rebalance(job, now)
-    return _plan_round(job, change.workers, change.forced, change.reason)
+    return _plan_round(job, change.workers, change.is_forced, change.reason)
 
 
 def _plan_round(job: MasterState, workers: tuple[WorkerId, ...], forced: bool, reason: str) -> RoundPlanned:
@@ -183,29 +183,29 @@ def _plan_round(job: MasterState, workers: tuple[WorkerId, ...], forced: bool, r
     counts = rounds.split_ranks(job.spec.plan.logical_ranks, _compute_times_s(job, workers))
     # Survivors settle among themselves: nobody has a donor in a forced round.
     newcomers = [] if forced else [worker for worker in workers if worker not in holders]
-    donors = job.ledger.rounds.donors.deal(newcomers, job.possible_donors(workers))
+    donors = job.ledger.rounds.donors.assign(newcomers, job.possible_donors(workers))
     seats = rounds.assign_ranks(workers, counts, donors)
     return RoundPlanned(newest.id + 1 if newest else 1, seats, forced, reason)
 
 
 def _compute_times_s(job: MasterState, workers: tuple[WorkerId, ...]) -> list[float | None]:
-    beats = job.seen.beats
+    beats = job.observed.heartbeats
     return [beats[worker].compute_s or None if worker in beats else None for worker in workers]
 
 
 def _decide_rebalance(job: MasterState, now: float) -> Event | None:
     newest = job.ledger.rounds.newest
-    is_quiet = job.ledger.rounds.is_entered and job.ledger.rounds.broken_at is None
+    is_quiet = job.ledger.rounds.is_entered and job.ledger.rounds.failed_at is None
     if newest is None or not is_quiet or not isinstance(job.ledger.phase, RunningPhase):
-        job.seen.unbalanced_since = None
+        job.observed.unbalanced_since = None
         return None
-    counts = [seat.ranks for seat in newest.seats]
+    counts = [seat.logical_ranks for seat in newest.members]
     if not rounds.is_unbalanced(counts, _compute_times_s(job, newest.workers)):
-        job.seen.unbalanced_since = None
+        job.observed.unbalanced_since = None
         return None
-    if job.seen.unbalanced_since is None:
-        job.seen.unbalanced_since = now
-    is_sustained = now - job.seen.unbalanced_since >= rounds.UNBALANCED_FOR_S
+    if job.observed.unbalanced_since is None:
+        job.observed.unbalanced_since = now
+    is_sustained = now - job.observed.unbalanced_since >= rounds.UNBALANCED_FOR_S
     if not is_sustained or now - newest.planned_at < rounds.REBALANCE_INTERVAL_S:
         return None
     return _plan_round(job, newest.workers, False, "rebalanced: some workers are slower than others")
@@ -213,32 +213,41 @@ def _decide_rebalance(job: MasterState, now: float) -> Event | None:
 
 def _decide_launch(job: MasterState, now: float) -> Event | None:
     ledger = job.ledger
-    if not job.seen.has_launcher or not isinstance(ledger.phase, PendingPhase | RunningPhase):
+    if not job.observed.has_launcher or not isinstance(ledger.phase, PendingPhase | RunningPhase):
         return None
-    if now < ledger.budget.relaunch_at or any(w.state is WorkerState.FINISHED for w in ledger.membership.here()):
+    if now < ledger.failure_budget.relaunch_at or any(
+        w.state is WorkerState.FINISHED for w in ledger.membership.present_workers()
+    ):
         return None
     # A worker that said why it fails has not ended yet: its exit is counted, and the pause begins there.
-    if any(w.failure and w.said_goodbye and not (w.exited or w.external) for w in ledger.membership.workers.values()):
+    if any(
+        w.failure and w.has_said_goodbye and not (w.has_exited or w.is_external)
+        for w in ledger.membership.workers.values()
+    ):
         return None
     newest = ledger.rounds.newest
-    is_recovering = newest is not None and newest.forced and not ledger.rounds.is_entered
+    is_recovering = newest is not None and newest.is_forced and not ledger.rounds.is_entered
     if newest is not None and is_recovering and now - newest.planned_at < MAX_LAUNCH_WAIT_S:
         return None
-    return WorkerLaunched(ledger.membership.next_id()) if len(ledger.membership.active()) < ledger.wish else None
+    return (
+        WorkerLaunched(ledger.membership.next_id())
+        if len(ledger.membership.active_workers()) < ledger.desired_workers
+        else None
+    )
 
 
 def _decide_overdue_leave(job: MasterState, now: float) -> Event | None:
     for worker in job.ledger.membership.workers.values():
         is_late = worker.state is WorkerState.LEAVING and now - worker.since >= job.spec.timing.grace_s
-        if is_late and not worker.external and not worker.exited:
+        if is_late and not worker.is_external and not worker.has_exited:
             return LeaveOverdue(worker.id)
     return None
 
 
 def _decide_progress_record(job: MasterState, now: float) -> Event | None:
-    if job.seen.step > job.ledger.step and now - job.seen.progress_at >= PROGRESS_INTERVAL_S:
-        job.seen.progress_at = now
-        return ProgressRecorded(job.seen.step, job.seen.records)
+    if job.observed.step > job.ledger.step and now - job.observed.progress_journaled_at >= PROGRESS_INTERVAL_S:
+        job.observed.progress_journaled_at = now
+        return ProgressRecorded(job.observed.step, job.observed.records)
     return None
 
 

@@ -29,16 +29,16 @@ def end_job(
         reason += _checkpoint_hint(job)
     job.ledger.phase = FinalPhase(phase, reason, exit_code, now)
     kind = {"succeeded": "finished", "stopped": "stopped", "failed": "failed"}[phase]
-    actions: Actions = [job.note(now, kind, reason=reason)]
-    for worker in list(job.ledger.membership.here()):
+    actions: Actions = [job.add_log_entry(now, kind, reason=reason)]
+    for worker in list(job.ledger.membership.present_workers()):
         if kill:
             actions.append(SignalWorker(worker.id, signal.SIGKILL))
         elif worker.state is WorkerState.LAUNCHING:
-            worker.become(WorkerState.LEAVING, now, "the job is over")
+            worker.set_state(WorkerState.LEAVING, now, "the job is over")
             actions.append(SignalWorker(worker.id, signal.SIGTERM))  # it hears nothing yet, and has nothing to lose
         else:
             actions.append(send_message(worker.id, release=pb.Release()))
-    for ps in job.ledger.fleet.here():
+    for ps in job.ledger.fleet.present_ps():
         actions.append(SignalPs(ps.id, signal.SIGKILL) if kill else send_message(ps.id, release=pb.Release()))
     return actions
 
@@ -53,10 +53,10 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
     if not _has_state_to_save(job):
         return end_job(job, "failed", reason, exit_code, now, kill=kill)
     deadline = now + job.spec.timing.grace_s + job.spec.checkpoint.retry_s
-    job.ledger.phase = StoppingPhase(reason, deadline, failure=exit_code)
-    actions: Actions = [job.note(now, "failing", reason=f"{reason}; its state is kept first")]
+    job.ledger.phase = StoppingPhase(reason, deadline, failure_exit_code=exit_code)
+    actions: Actions = [job.add_log_entry(now, "failing", reason=f"{reason}; its state is kept first")]
     staying = {worker.id for worker in job.state_holders()}
-    for worker in list(job.ledger.membership.here()):
+    for worker in list(job.ledger.membership.present_workers()):
         if worker.id not in staying:
             actions.append(_dismiss_worker(worker, "the job fails", now))
         elif job.trains_by_leases:
@@ -66,7 +66,7 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
 
 def is_failing(job: MasterState) -> bool:
     """Whether the job has failed, and only keeps its state before it ends."""
-    return isinstance(job.ledger.phase, StoppingPhase) and job.ledger.phase.failure > 0
+    return isinstance(job.ledger.phase, StoppingPhase) and job.ledger.phase.failure_exit_code > 0
 
 
 def decide_final_checkpoint(job: MasterState, now: float) -> Event | None:
@@ -79,10 +79,14 @@ def decide_final_checkpoint(job: MasterState, now: float) -> Event | None:
         return JobEnded("failed", phase.reason, False)  # decided here: what heartbeats said is not replayed
     if now >= phase.deadline:
         return JobEnded("failed", f"{phase.reason}; its state was not written in time", True)
-    if ledger.export is not None and ledger.membership.is_here(ledger.export[0]):
+    if ledger.export is not None and ledger.membership.is_present(ledger.export[0]):
         return None
     # One that stands still would not hear of it.
-    able = [worker for worker in job.holders_here() if worker.id not in ledger.keepers and not worker.stalled]
+    able = [
+        worker
+        for worker in job.present_holders()
+        if worker.id not in ledger.final_checkpoint_writers and not worker.stall_reason
+    ]
     if not able:
         return JobEnded("failed", f"{phase.reason}; nobody was left to keep its state", False)
     return ExportRequested(min(able, key=lambda worker: _writer_priority(job, worker)).id, "")
@@ -96,7 +100,7 @@ def on_final_checkpoint_failed(job: MasterState, worker: Worker) -> Actions:
 
 
 def _has_state_to_save(job: MasterState) -> bool:
-    if not job.trains or job.restarts_script or not job.spec.keeps_checkpoints or not job.state_holders():
+    if not job.is_training or job.restarts_script or not job.spec.has_durable_checkpoints or not job.state_holders():
         return False
     if job.trains_by_leases:
         return job.ledger.training is not None and job.ledger.training.batches_done > 0
@@ -105,13 +109,13 @@ def _has_state_to_save(job: MasterState) -> bool:
 
 def _writer_priority(job: MasterState, worker: Worker) -> tuple[bool, int, int]:
     """Healthy ones first, then those that are ahead."""
-    beat = job.seen.beats.get(worker.id)
+    beat = job.observed.heartbeats.get(worker.id)
     return bool(worker.failure), -(beat.step if beat is not None else 0), worker.number
 
 
 def _checkpoint_hint(job: MasterState) -> str:
     """The words for where the newest checkpoint is, and how to go on from it."""
-    if not job.trains or job.ledger.checkpoint is None:
+    if not job.is_training or job.ledger.checkpoint is None:
         return ""
     step, path = job.ledger.checkpoint
     return f"; the state of step {step} is in {path}: go on from it with --resume"
@@ -120,7 +124,7 @@ def _checkpoint_hint(job: MasterState) -> str:
 def _dismiss_worker(worker: Worker, why: str, now: float) -> Action:
     """Let a worker that holds no state end."""
     is_deaf = worker.state is WorkerState.LAUNCHING
-    worker.become(WorkerState.LEAVING, now, why)
+    worker.set_state(WorkerState.LEAVING, now, why)
     return SignalWorker(worker.id, signal.SIGTERM) if is_deaf else send_message(worker.id, release=pb.Release())
 
 
@@ -128,15 +132,15 @@ def charge_failure_budget(
     job: MasterState, who: str, cause: ExitCause, now: float, *, was_useful: bool, kind: str
 ) -> Actions:
     """What the end of a process costs the failure budget; the job ends where nothing is left of it."""
-    budget, relaunch_s = job.ledger.budget, job.spec.timing.relaunch_s
+    budget, relaunch_s = job.ledger.failure_budget, job.spec.timing.relaunch_s
     if job.is_over or cause.state is WorkerState.LEFT:
         return []
-    in_a_row = max(0, job.ledger.setbacks.incidents - 1)
+    in_a_row = max(0, job.ledger.loss_streak.incidents - 1)
     if not cause.crashed:
         if in_a_row or not was_useful:
-            budget.taken_away(now, relaunch_s, in_a_row)
+            budget.count_preemption(now, relaunch_s, in_a_row)
         return []
-    budget.crashed(now, relaunch_s, in_a_row)
+    budget.count_crash(now, relaunch_s, in_a_row)
     if not budget.is_exhausted:
         return []
     reason = f"{kind} failed {budget.spent} times, {budget.limit} are allowed; last {who} {cause.reason}"
@@ -146,7 +150,7 @@ def charge_failure_budget(
 def on_stop_requested(job: MasterState, event: StopRequested, now: float) -> Actions:
     if job.is_over:
         return []
-    if event.is_end and job.trains_by_leases:
+    if event.is_training_done and job.trains_by_leases:
         job.ledger.end_reason = job.ledger.end_reason or event.reason
         return []
     if event.at_once:
@@ -157,9 +161,9 @@ def on_stop_requested(job: MasterState, event: StopRequested, now: float) -> Act
     if not holders:
         return end_job(job, "stopped", event.reason, STOPPED_EXIT_CODE, now)
     job.ledger.phase = StoppingPhase(event.reason, now + job.spec.timing.grace_s)
-    actions: Actions = [job.note(now, "stopping", reason=event.reason)]
+    actions: Actions = [job.add_log_entry(now, "stopping", reason=event.reason)]
     staying = {worker.id for worker in holders}
-    for worker in list(job.ledger.membership.here()):
+    for worker in list(job.ledger.membership.present_workers()):
         if worker.id in staying:
             actions.append(send_message(worker.id, stop=pb.StopTraining(reason=event.reason)))
         else:
@@ -173,11 +177,11 @@ def on_terminal_detached(job: MasterState, event: TerminalDetached, now: float) 
 
 def on_job_ended(job: MasterState, event: JobEnded, now: float) -> Actions:
     phase = job.ledger.phase
-    if event.phase == "failed" and not (isinstance(phase, StoppingPhase) and phase.failure):
+    if event.phase == "failed" and not (isinstance(phase, StoppingPhase) and phase.failure_exit_code):
         return fail_job(job, event.reason, 1, now, kill=event.kill)
     exit_code = {"succeeded": 0, "stopped": STOPPED_EXIT_CODE, "failed": 1}[event.phase]
     if event.phase == "failed" and isinstance(phase, StoppingPhase):
-        exit_code = phase.failure
+        exit_code = phase.failure_exit_code
     return end_job(job, event.phase, event.reason, exit_code, now, kill=event.kill)
 
 
@@ -185,7 +189,7 @@ def on_export_requested(job: MasterState, event: ExportRequested, now: float) ->
     job.ledger.export = (event.worker, event.path)
     actions: Actions = []
     if is_failing(job):
-        job.ledger.keepers.append(event.worker)
+        job.ledger.final_checkpoint_writers.append(event.worker)
         actions += [send_message(event.worker, keep=pb.Keep())] if job.has_rounds else []
     return [
         *actions,

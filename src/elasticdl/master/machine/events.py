@@ -115,7 +115,7 @@ class LossesReported(NamedTuple):
 
     worker: WorkerId
     sequence: int
-    until: int
+    complete_until: int
     points: tuple[tuple[int, float, float, int], ...]  # (step, loss, learning rate, records so far), by step
     epochs: tuple[EpochLoss, ...]
 
@@ -138,7 +138,7 @@ class ScriptsHalted(NamedTuple):
     """The members of a round of unmodified scripts are to end them: another round follows."""
 
     reason: str
-    failed: str  # the worker whose script failed by itself; "": the workers changed
+    failed_worker: str  # the worker whose script failed by itself; "": the workers changed
 
 
 class MasterStarted(NamedTuple):
@@ -309,7 +309,7 @@ class DataPlanReported(NamedTuple):
     steps_per_epoch: int
     validation_records: int
     best_metric: str = ""  # what a callback of the model watches
-    best_is_least: bool = False
+    is_lower_better: bool = False
     progress: str = ""  # of the data of a job that trains by leases, as its checkpoint says
     global_batch: int = 0
 
@@ -326,7 +326,7 @@ class ExchangeReceived(NamedTuple):
     worker: WorkerId
     request: int
     reports: tuple[LeaseReport, ...]
-    want: int
+    max_leases: int
     steps: tuple[int, ...]
 
 
@@ -342,7 +342,7 @@ class ScaleRequested(NamedTuple):
 class StopRequested(NamedTuple):
     at_once: bool
     reason: str
-    is_end: bool = False  # asked by a callback: the training is done, and its model is wanted
+    is_training_done: bool = False  # asked by a callback: the training is done, and its model is wanted
 
 
 # ---- decided as time passed: facts from here on, so that replay need not know what time it was
@@ -380,15 +380,15 @@ class RankAssignment(NamedTuple):
     """One member of a round: computes logical ranks [first, first + ranks)."""
 
     worker: WorkerId
-    first: int
-    ranks: int
+    first_logical_rank: int
+    logical_ranks: int
     donor: str  # "" unless it is a newcomer
 
 
 class RoundPlanned(NamedTuple):
     round: int
-    seats: tuple[RankAssignment, ...]
-    forced: bool
+    members: tuple[RankAssignment, ...]
+    is_forced: bool
     reason: str
 
 

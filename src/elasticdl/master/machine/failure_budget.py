@@ -16,7 +16,7 @@ class LossStreak:
     incidents: int = 0
     next_worker: int = 0  # the number of the first worker that was not there yet at the newest
 
-    def add(self, progress: int, worker: int, next_worker: int) -> bool:
+    def add_loss(self, progress: int, worker: int, next_worker: int) -> bool:
         """Worker number `worker` is lost, the next one will have the number `next_worker`. True: it is an incident."""
         if progress > self.progress:
             self.progress, self.incidents, self.next_worker = progress, 1, next_worker
@@ -27,10 +27,10 @@ class LossStreak:
         return True
 
     @property
-    def are_failures(self) -> bool:
+    def is_failure(self) -> bool:
         return self.incidents > FREE_INCIDENTS
 
-    def is_overcome(self, progress: int) -> bool:
+    def has_progressed(self, progress: int) -> bool:
         """Whether the job got further since."""
         return not self.incidents or progress > self.progress
 
@@ -44,29 +44,29 @@ class FailureBudget:
 
     limit: int
     spent: int = 0
-    in_a_row: int = 0
+    consecutive: int = 0
     relaunch_at: float = 0.0
 
     @property
     def is_exhausted(self) -> bool:
         return self.spent > self.limit
 
-    def crashed(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
+    def count_crash(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
         """Count one crash; the pause before the next launch doubles until a worker gets as far as a round.
 
         `in_a_row`: losses before it, at the same place, that were not counted.
         """
         self.spent += 1
-        self.in_a_row = max(self.in_a_row, in_a_row)
-        self.relaunch_at = now + _relaunch_delay_s(relaunch_s, self.in_a_row)
-        self.in_a_row += 1
+        self.consecutive = max(self.consecutive, in_a_row)
+        self.relaunch_at = now + _relaunch_delay_s(relaunch_s, self.consecutive)
+        self.consecutive += 1
 
-    def taken_away(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
+    def count_preemption(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
         """A worker was preempted before it was of use: not its fault, but no reason to spin either."""
         self.relaunch_at = max(self.relaunch_at, now + _relaunch_delay_s(relaunch_s, in_a_row))
 
-    def worked(self) -> None:
-        self.in_a_row = 0
+    def reset_delay(self) -> None:
+        self.consecutive = 0
         self.relaunch_at = 0.0
 
 

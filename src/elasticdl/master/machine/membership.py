@@ -38,7 +38,7 @@ class LeaseReply(NamedTuple):
 
     request: int
     leases: tuple[tuple[str, int, ShardLease], ...]  # (source, step, lease)
-    drained: bool
+    is_drained: bool
 
 
 @dataclass(slots=True)
@@ -48,38 +48,38 @@ class Worker:
     state: WorkerState
     since: float
     reason: str = ""
-    external: bool = False  # came by itself, no launcher watches its process
+    is_external: bool = False  # came by itself, no launcher watches its process
     pid: int = 0
-    greeted_pid: int = 0  # as it said itself
+    reported_pid: int = 0  # as it said itself
     host: str = ""
     store_address: str = ""
     peer_address: str = ""
     sequence: int = 0  # newest message that took effect
-    connected: bool = False
-    said_goodbye: bool = False
-    exited: bool = False
-    expelled: bool = False  # told to drop its state, has not said Ready since
-    lost_as: WorkerState | None = None  # what it was when it was taken for lost
-    leave_asked: bool = False
+    is_connected: bool = False
+    has_said_goodbye: bool = False
+    has_exited: bool = False
+    must_reset: bool = False  # told to drop its state, has not said Ready since
+    state_before_loss: WorkerState | None = None  # what it was when it was taken for lost
+    is_leave_requested: bool = False
     failure: str = ""
-    answer: LeaseReply | None = None
-    told: int = -1  # step of the newest evaluation it was told the result of
+    last_reply: LeaseReply | None = None
+    newest_result_sent: int = -1  # step of the newest evaluation it was told the result of
     join_after: float = 0.0  # no hand-over before this
-    stalled: str = ""  # where it stands still, once that was noticed; "": it does not
+    stall_reason: str = ""  # where it stands still, once that was noticed; "": it does not
     hung_at: float = 0.0  # a lease of an evaluation expired then, and it has asked for nothing since; 0: no
-    condemned: bool = False  # killed by us: whatever it says meanwhile is not heard
-    raises: int = 0  # how often the memory of workers had been raised when it was launched
+    is_killed: bool = False  # killed by us: whatever it says meanwhile is not heard
+    memory_raises: int = 0  # how often the memory of workers had been raised when it was launched
 
     @property
-    def is_here(self) -> bool:
+    def is_present(self) -> bool:
         """Alive as far as anybody knows, and not on its way out of the process."""
-        return self.state not in GONE_WORKER_STATES and not self.said_goodbye
+        return self.state not in GONE_WORKER_STATES and not self.has_said_goodbye
 
     @property
     def is_active(self) -> bool:
-        return self.state in ACTIVE_WORKER_STATES and not self.said_goodbye
+        return self.state in ACTIVE_WORKER_STATES and not self.has_said_goodbye
 
-    def become(self, state: WorkerState, now: float, reason: str = "") -> None:
+    def set_state(self, state: WorkerState, now: float, reason: str = "") -> None:
         if state is not self.state:
             self.state, self.since = state, now
         self.reason = reason
@@ -100,30 +100,30 @@ class Membership:
         return worker
 
     def add(self, worker: WorkerId, state: WorkerState, now: float, *, external: bool = False) -> Worker:
-        added = Worker(worker, self.next_number, state, now, external=external)
+        added = Worker(worker, self.next_number, state, now, is_external=external)
         self.next_number += 1
         self.workers[worker] = added
         return added
 
     @property
-    def living(self) -> int:
+    def running_count(self) -> int:
         """Those whose devices nobody else may have."""
         return sum(worker.state not in GONE_WORKER_STATES for worker in self.workers.values())
 
-    def here(self) -> Iterator[Worker]:
-        return (worker for worker in self.workers.values() if worker.is_here)
+    def present_workers(self) -> Iterator[Worker]:
+        return (worker for worker in self.workers.values() if worker.is_present)
 
-    def is_here(self, worker: WorkerId) -> bool:
+    def is_present(self, worker: WorkerId) -> bool:
         found = self.workers.get(worker)
-        return found is not None and found.is_here
+        return found is not None and found.is_present
 
-    def active(self) -> list[Worker]:
+    def active_workers(self) -> list[Worker]:
         """Those that count towards the wish, the youngest last."""
         return sorted((w for w in self.workers.values() if w.is_active), key=lambda w: w.number)
 
     def newcomers(self, holders: list[WorkerId]) -> list[Worker]:
         """Ready to join, the oldest first."""
-        return [w for w in self.active() if w.state in NEWCOMER_STATES and w.id not in holders]
+        return [w for w in self.active_workers() if w.state in NEWCOMER_STATES and w.id not in holders]
 
 
 class ExitCause(NamedTuple):
@@ -140,7 +140,7 @@ OUT_OF_MEMORY = "oom"
 
 
 def classify_worker_exit(worker: Worker, exit_: ReplicaExit, log: str) -> ExitCause:
-    is_going = worker.said_goodbye or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED)
+    is_going = worker.has_said_goodbye or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED)
     return classify_exit(exit_, is_going=is_going, reason=worker.reason, failure=worker.failure, log=log)
 
 

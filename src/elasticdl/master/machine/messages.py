@@ -16,18 +16,18 @@ def round_message(job: MasterState, planned: Round) -> pb.Round:
     workers = job.ledger.membership.workers
     return pb.Round(
         id=planned.id,
-        forced=planned.forced,
+        forced=planned.is_forced,
         members=[
             pb.Member(
                 worker=seat.worker,
                 store_address=workers[seat.worker].store_address,
                 peer_address=workers[seat.worker].peer_address,
-                first_logical_rank=seat.first,
-                logical_ranks=seat.ranks,
+                first_logical_rank=seat.first_logical_rank,
+                logical_ranks=seat.logical_ranks,
                 donor=seat.donor,
                 donor_address=workers[WorkerId(seat.donor)].peer_address if seat.donor else "",
             )
-            for seat in planned.seats
+            for seat in planned.members
         ],
     )
 
@@ -42,18 +42,18 @@ def pending_messages(job: MasterState, worker: Worker, entered: int) -> list[Act
         return [send_message(worker.id, release=pb.Release())]
     actions: list[Action] = []
     if ledger.fleet.version:
-        actions.append(send_message(worker.id, fleet=ledger.fleet.told().message()))
-    if worker.expelled:
+        actions.append(send_message(worker.id, fleet=ledger.fleet.to_wire().to_proto()))
+    if worker.must_reset:
         actions.append(send_message(worker.id, expelled=pb.Expelled(reason=worker.reason)))
-    if worker.leave_asked:
+    if worker.is_leave_requested:
         actions.append(send_message(worker.id, leave=pb.Leave(reason=worker.reason)))
-    if ledger.batches:
+    if ledger.batch_changes:
         actions.append(send_message(worker.id, batches=batch_changes.batch_scales_message(job)))
     newest = ledger.rounds.newest
     is_concerned = newest is not None and (worker.id in newest.workers or worker.id in ledger.rounds.holders)
     if newest is not None and is_concerned and entered != newest.id and worker.state is not WorkerState.FINISHED:
         actions.append(send_message(worker.id, round=round_message(job, newest)))
-    is_failing = isinstance(ledger.phase, StoppingPhase) and ledger.phase.failure > 0
+    is_failing = isinstance(ledger.phase, StoppingPhase) and ledger.phase.failure_exit_code > 0
     if is_failing and job.has_rounds:
         if worker.id not in ledger.rounds.holders:
             actions.append(send_message(worker.id, release=pb.Release()))
@@ -68,17 +68,17 @@ def pending_messages(job: MasterState, worker: Worker, entered: int) -> list[Act
     if ledger.export is not None and ledger.export[0] == worker.id and not ledger.is_exported:
         export = pb.Export(path=ledger.export[1], progress=training_progress.dump_progress(job), step=ledger.step)
         actions.append(send_message(worker.id, export=export))
-    if ledger.preparer == worker.id and ledger.training is None:
+    if ledger.initializer == worker.id and ledger.training is None:
         actions.append(send_message(worker.id, prepare=pb.Prepare()))
-    if ledger.saver == worker.id:
-        save = pb.Save(step=ledger.saved_at, progress=training_progress.dump_progress(job))
+    if ledger.checkpoint_writer == worker.id:
+        save = pb.Save(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
         actions.append(send_message(worker.id, save=save))
     for evaluation in ledger.evaluations.open.values():
         if evaluation.holders is not None and worker.id in evaluation.holders:
             actions.append(send_message(worker.id, evaluate=pb.EvaluationStarted(step=evaluation.step)))
     step = ledger.evaluations.newest
-    if job.trains and step is not None and step > worker.told:
-        worker.told = step
+    if job.is_training and step is not None and step > worker.newest_result_sent:
+        worker.newest_result_sent = step
         result = pb.EvaluationResult(step=step, metrics=ledger.evaluations.results[step])
         actions.append(send_message(worker.id, evaluation=result))
     return actions

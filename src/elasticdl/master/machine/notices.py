@@ -21,10 +21,10 @@ NOTICE_KINDS = (CHECKPOINT_FAILED, DATA_WAITS, DATA_RETURNED, STEP_RETRIED)
 def on_notice_reported(job: MasterState, event: NoticeReported, now: float) -> list[Action]:
     if event.kind not in NOTICE_KINDS:  # of a newer worker
         return []
-    if event.kind == CHECKPOINT_FAILED and job.ledger.saver == event.worker:
-        job.ledger.saver = None  # the next one is asked for as if it had been written
+    if event.kind == CHECKPOINT_FAILED and job.ledger.checkpoint_writer == event.worker:
+        job.ledger.checkpoint_writer = None  # the next one is asked for as if it had been written
     job.ledger.notices[event.kind] = job.ledger.notices.get(event.kind, 0) + 1
-    return [job.note(now, event.kind, worker=event.worker, reason=event.reason, step=event.step)]
+    return [job.add_log_entry(now, event.kind, worker=event.worker, reason=event.reason, step=event.step)]
 
 
 def on_bad_record_found(job: MasterState, event: BadRecordFound, now: float) -> list[Action]:
@@ -33,7 +33,9 @@ def on_bad_record_found(job: MasterState, event: BadRecordFound, now: float) -> 
     if key in known:
         return []
     known[key] = event.why
-    actions: list[Action] = [job.note(now, BAD_RECORD, worker=event.worker, reason=f"{key} is skipped: {event.why}")]
+    actions: list[Action] = [
+        job.add_log_entry(now, BAD_RECORD, worker=event.worker, reason=f"{key} is skipped: {event.why}")
+    ]
     if len(known) > limit:
         actions += fail_job(job, describe_excess(len(known), limit, event.why), 1, now)
     return actions

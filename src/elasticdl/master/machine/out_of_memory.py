@@ -28,13 +28,13 @@ def assess_out_of_memory(
         return cause, []
     if job.spec.cluster is None:
         return cause._replace(reason=f"{cause.reason}: the kernel ended it; {memory_advice(job, role)}"), []
-    had, known = memory_limit(job.spec, role, raises), job.ledger.raises.get(role, 0)
+    had, known = memory_limit(job.spec, role, raises), job.ledger.memory_raises.get(role, 0)
     if raises < known:  # another one of its role has run out before: the next has more already
         return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), []
     more = memory_limit(job.spec, role, raises + 1)
     if more == had:
         why = f"{cause.reason} (had {had}, the most allowed; raise --{role}_resource_request or --memory_most)"
         return cause._replace(reason=why), []
-    job.ledger.raises[role] = raises + 1
-    note = job.note(now, "memory-raised", reason=f"{role} pods get {more} from now on, {had} was not enough")
+    job.ledger.memory_raises[role] = raises + 1
+    note = job.add_log_entry(now, "memory-raised", reason=f"{role} pods get {more} from now on, {had} was not enough")
     return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), [note]

@@ -31,7 +31,7 @@ class StoppingPhase:
     reason: str
     deadline: float
     name: Literal["stopping"] = "stopping"
-    failure: int = 0  # the exit code of a job that has failed, and only keeps its state before it ends
+    failure_exit_code: int = 0  # the exit code of a job that has failed, and only keeps its state before it ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def find_resumed_checkpoint(spec: JobSpec, directory: JobDirectory) -> JobResume
 
     Only its manifest is read. Should its other files be damaged, the workers go on from the one before it, and say so.
     """
-    if not spec.checkpoint.resume or directory.earlier_runs():
+    if not spec.checkpoint.resume or directory.previous_runs():
         return None
     try:
         for checkpoint in manifest.list_checkpoints(directory.checkpoints(spec)):
@@ -44,13 +44,13 @@ def find_resumed_checkpoint(spec: JobSpec, directory: JobDirectory) -> JobResume
 
 
 def on_job_resumed(job: MasterState, event: JobResumed, now: float) -> list[Action]:
-    job.ledger.resumed = event
-    return [job.note(now, "resumed", reason=_describe_resume(job.spec, event), step=event.step)]
+    job.ledger.resumed_from = event
+    return [job.add_log_entry(now, "resumed", reason=_describe_resume(job.spec, event), step=event.step)]
 
 
 def complete_status(job: MasterState, status: pb.JobStatus) -> None:
     """Complete the status of a job none of whose workers has loaded the checkpoint yet."""
-    event = job.ledger.resumed
+    event = job.ledger.resumed_from
     if event is None or status.step > 0:
         return
     status.step = event.step

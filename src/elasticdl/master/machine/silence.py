@@ -19,7 +19,7 @@ def find_silent_worker(job: MasterState, now: float) -> WorkerFellSilent | None:
     """The first worker that is to be taken for lost."""
     holders = job.ledger.rounds.holders
     for worker in job.ledger.membership.workers.values():
-        if worker.state in GONE_WORKER_STATES or worker.said_goodbye or not worker.greeted_pid:
+        if worker.state in GONE_WORKER_STATES or worker.has_said_goodbye or not worker.reported_pid:
             continue
         in_round = job.has_rounds and worker.id in holders and worker.state is not WorkerState.FINISHED
         if reason := (_silence_in_round(job, worker, now) if in_round else _silence_outside_round(job, worker, now)):
@@ -30,7 +30,7 @@ def find_silent_worker(job: MasterState, now: float) -> WorkerFellSilent | None:
 def last_heard_at(job: MasterState, worker: Worker) -> float:
     """Since when it is silent."""
     # After a restart of the master its workers need a moment to find it again.
-    return max(job.seen.heard_at.get(worker.id, 0.0), job.seen.since + job.spec.timing.silence_s)
+    return max(job.observed.heard_at.get(worker.id, 0.0), job.observed.watching_since + job.spec.timing.silence_s)
 
 
 def _silence_in_round(job: MasterState, worker: Worker, now: float) -> str:
@@ -40,10 +40,10 @@ def _silence_in_round(job: MasterState, worker: Worker, now: float) -> str:
     if quiet_s < timing.silence_s or not _is_awaited(job, worker, now):
         return ""
     # Steps that ended before it fell silent are told by the others up to a heartbeat and a step later.
-    beat = job.seen.beats.get(worker.id)
+    beat = job.observed.heartbeats.get(worker.id)
     echo_s = 2 * timing.heartbeat_s + (beat.step_s if beat else 0.0)
-    is_stale = job.seen.advanced_at <= since + echo_s
-    is_long_ago = now - job.seen.advanced_at >= timing.silence_s + echo_s
+    is_stale = job.observed.progressed_at <= since + echo_s
+    is_long_ago = now - job.observed.progressed_at >= timing.silence_s + echo_s
     return f"silent for {quiet_s:.2f} s while no step ended" if is_stale or is_long_ago else ""
 
 
@@ -54,20 +54,20 @@ def _is_awaited(job: MasterState, worker: Worker, now: float) -> bool:
     would lose the state, and nobody waits. That its process ended is told by the launcher.
     """
     silence_s = job.spec.timing.silence_s
-    others = [holder for holder in job.holders_here() if holder.id != worker.id]
+    others = [holder for holder in job.present_holders() if holder.id != worker.id]
     for other in others:
         is_heard = now - last_heard_at(job, other) < silence_s
-        if is_heard and now - job.seen.awake_since.get(other.id, now) >= silence_s:
+        if is_heard and now - job.observed.heard_since.get(other.id, now) >= silence_s:
             return True
-    return not others and worker.external and not worker.connected
+    return not others and worker.is_external and not worker.is_connected
 
 
 def _silence_outside_round(job: MasterState, worker: Worker, now: float) -> str:
     timing = job.spec.timing
     quiet_s = now - last_heard_at(job, worker)
-    if worker.external and not worker.connected:
+    if worker.is_external and not worker.is_connected:
         return f"its connection broke {quiet_s:.2f} s ago" if quiet_s >= timing.silence_s else ""
-    if worker.connected and worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
+    if worker.is_connected and worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
         # Imports and compilers may hold everything up for long; for how long the watchdog knows (stalls.py).
         return ""
     return f"silent for {quiet_s:.2f} s" if quiet_s >= _OUTSIDE_FACTOR * timing.silence_s else ""

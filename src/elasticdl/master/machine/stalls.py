@@ -53,7 +53,7 @@ class ReportedActivity(NamedTuple):
     since_s: float
     still_s: float
     is_paused: bool
-    seat: int  # the round whose group it has
+    joined_round: int  # the round whose group it has
 
 
 class StallLimits(NamedTuple):
@@ -85,7 +85,7 @@ def used_fraction(position: ReportedActivity, limits: StallLimits) -> float:
 def is_exchange_stalled(round_id: int, positions: Sequence[ReportedActivity], limits: StallLimits) -> bool:
     """Whether all members are in the exchange of the round, and it does not end."""
     return bool(limits.still_s and positions) and all(
-        position.activity == pb.EXCHANGING and position.seat == round_id and position.since_s >= limits.still_s
+        position.activity == pb.EXCHANGING and position.joined_round == round_id and position.since_s >= limits.still_s
         for position in positions
     )
 
@@ -98,7 +98,7 @@ def find_late_workers(
         return None
     if any(position.is_paused for position in positions.values()):
         return None
-    ready = [worker for worker in newest.workers if positions[worker].seat == newest.id]
+    ready = [worker for worker in newest.workers if positions[worker].joined_round == newest.id]
     late = tuple(
         worker for worker in newest.workers if worker not in ready and _is_elsewhere(positions[worker], limits)
     )
@@ -127,7 +127,7 @@ def next_decision(job: MasterState, now: float) -> Event | None:
         return _next_lease_decision(job, limits, now)
     if not limits.still_s or not isinstance(job.ledger.phase, PendingPhase | RunningPhase) or not _is_fleet_quiet(job):
         return None
-    for worker in job.ledger.membership.here():
+    for worker in job.ledger.membership.present_workers():
         if (event := _check_worker(job, worker, limits, now)) is not None:
             return event
     return _check_round(job, limits, now)
@@ -138,17 +138,17 @@ def _next_lease_decision(job: MasterState, limits: StallLimits, now: float) -> E
     lease_s = job.spec.timing.lease_s
     queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
     queues += [job.ledger.training.shards] if job.ledger.training is not None else []
-    late = {lease.worker for queue in queues for lease in queue.overdue(now, NOTICE_FRACTION * lease_s)}
-    for worker in job.ledger.membership.here():
+    late = {lease.worker for queue in queues for lease in queue.overdue_leases(now, NOTICE_FRACTION * lease_s)}
+    for worker in job.ledger.membership.present_workers():
         if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
             if limits.still_s and (event := _check_worker(job, worker, limits, now)) is not None:
                 return event
             continue
-        if worker.id in late and not worker.stalled:
+        if worker.id in late and not worker.stall_reason:
             return StallNoticed(
                 worker.id, f"has reported no progress of its lease for {NOTICE_FRACTION * lease_s:.0f} s"
             )
-        if worker.stalled and worker.id not in late:
+        if worker.stall_reason and worker.id not in late:
             return StallEnded(worker.id)
     return None
 
@@ -160,25 +160,25 @@ def current_limits(job: MasterState) -> StallLimits:
 
 def _slow_step_s(job: MasterState) -> float:
     """Of the slowest member."""
-    beats, members = job.seen.beats, job.ledger.rounds.holders
+    beats, members = job.observed.heartbeats, job.ledger.rounds.holders
     return max((beats[worker].slow_step_s for worker in members if worker in beats), default=0.0)
 
 
 def _is_fleet_quiet(job: MasterState) -> bool:
     """Whether no worker can be waiting for rows."""
     fleet = job.ledger.fleet
-    return fleet.task is None and all(fleet.ps[ps].answers for ps in set(fleet.owner))
+    return fleet.task is None and all(fleet.ps[ps].is_serving for ps in set(fleet.slot_owners))
 
 
 def _reported_activity(job: MasterState, worker: WorkerId) -> ReportedActivity | None:
-    beat = job.seen.beats.get(worker)
+    beat = job.observed.heartbeats.get(worker)
     if beat is None or beat.activity == pb.UNKNOWN:
         return None
     return ReportedActivity(beat.activity, beat.since_s, beat.still_s, bool(beat.pause), beat.seat)
 
 
 def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: float) -> Event | None:
-    if not worker.greeted_pid or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
+    if not worker.reported_pid or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
         return None
     if worker.hung_at and now - worker.hung_at >= limits.still_s:
         return WorkerStalled(worker.id, f"has asked for nothing for {now - worker.hung_at:.0f} s since a lease expired")
@@ -186,13 +186,13 @@ def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: fl
     used, reason = (quiet_s := now - last_heard_at(job, worker)) / limits.slow_s, ""
     if used >= NOTICE_FRACTION:
         reason = f"has sent no heartbeat for {quiet_s:.0f} s; {limits.slow_s:.0f} s are allowed"
-    elif position is None or not worker.connected:
+    elif position is None or not worker.is_connected:
         return None
     elif (used := used_fraction(position, limits)) >= NOTICE_FRACTION:
         reason = _describe(position, limits, job)
-    if worker.stalled and not reason:
+    if worker.stall_reason and not reason:
         return StallEnded(worker.id)
-    if worker.stalled:
+    if worker.stall_reason:
         return WorkerStalled(worker.id, reason) if used >= 1.0 else None
     return StallNoticed(worker.id, reason) if reason else None
 
@@ -211,18 +211,18 @@ def _describe(position: ReportedActivity, limits: StallLimits, job: MasterState)
 def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | None:
     rounds = job.ledger.rounds
     newest, timing = rounds.newest, job.spec.timing
-    if newest is None or not job.has_rounds or job.restarts_script or rounds.broken_at is not None:
+    if newest is None or not job.has_rounds or job.restarts_script or rounds.failed_at is not None:
         return None
     if rounds.stalls >= MAX_STALLED_ROUNDS:
         said = f"{rounds.stalls} rounds in a row came to no step after step {job.ledger.step}"
-        return JobEnded("failed", f"{said}: {rounds.broken_why}; the logs of the workers have their stacks", True)
-    here = [w for w in newest.workers if job.ledger.membership.is_here(w)]
+        return JobEnded("failed", f"{said}: {rounds.failure_reason}; the logs of the workers have their stacks", True)
+    here = [w for w in newest.workers if job.ledger.membership.is_present(w)]
     positions = {w: position for w in here if (position := _reported_activity(job, w)) is not None}
     is_whole = len(positions) == len(newest.workers)
     if is_whole and is_exchange_stalled(newest.id, list(positions.values()), limits):
         longest_s = min(position.since_s for position in positions.values())
         return RoundStalled(newest.id, (), f"all members have been in the exchange for {longest_s:.0f} s")
-    if newest.forced and not rounds.is_entered:
+    if newest.is_forced and not rounds.is_entered:
         enter_s = ENTER_FACTOR * timing.build_s + timing.stall_steps * _slow_step_s(job)
         late = find_late_workers(newest, positions, now - newest.planned_at, enter_s, limits)
         if late is not None:
@@ -236,9 +236,12 @@ def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | N
 
 def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
-    worker.stalled = event.reason
-    note = job.note(
-        now, "worker-stalled", worker=worker.id, reason=f"{event.reason}; its stacks are in {job.log_of(worker.id)}"
+    worker.stall_reason = event.reason
+    note = job.add_log_entry(
+        now,
+        "worker-stalled",
+        worker=worker.id,
+        reason=f"{event.reason}; its stacks are in {job.log_location(worker.id)}",
     )
     actions: Actions = [note, send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
     if job.spec.cluster is None and now - last_heard_at(job, worker) >= job.spec.timing.silence_s:
@@ -248,20 +251,20 @@ def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actio
 
 def on_stall_ended(job: MasterState, event: StallEnded, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
-    worker.stalled = ""
-    return [job.note(now, "worker-went-on", worker=worker.id)]
+    worker.stall_reason = ""
+    return [job.add_log_entry(now, "worker-went-on", worker=worker.id)]
 
 
 def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Actions:
     """It is killed, and what it says until then is not heard. All that stall together are one failure."""
     worker = job.ledger.membership.workers[event.worker]
-    worker.condemned, worker.stalled = True, ""
+    worker.is_killed, worker.stall_reason = True, ""
     job.ledger.stalls += 1
-    reason = f"made no progress: {event.reason}; its stacks are in {job.log_of(worker.id)}"
+    reason = f"made no progress: {event.reason}; its stacks are in {job.log_location(worker.id)}"
     actions: Actions = [SignalWorker(worker.id, signal.SIGKILL)]
-    if worker.external:
+    if worker.is_external:
         actions.append(send_message(worker.id, release=pb.Release()))
-    is_incident = job.ledger.setbacks.add(job.known_progress, worker.number, job.ledger.membership.next_number)
+    is_incident = job.ledger.loss_streak.add_loss(job.known_progress, worker.number, job.ledger.membership.next_number)
     actions += remove_worker(job, worker, WorkerState.LOST, reason, now)
     if not is_incident:
         return actions
@@ -272,9 +275,9 @@ def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Act
 def handle_expired_lease(job: MasterState, name: WorkerId, reason: str, now: float) -> Actions:
     """A worker that works by leases alone hangs, and is replaced; one that trains meanwhile may go on for a while."""
     worker = job.ledger.membership.workers[name]
-    actions: Actions = [job.note(now, "lease-expired", worker=name, reason=reason)]
+    actions: Actions = [job.add_log_entry(now, "lease-expired", worker=name, reason=reason)]
     if not job.has_rounds:
-        return actions + on_worker_stalled(job, WorkerStalled(name, reason), now) if worker.is_here else actions
+        return actions + on_worker_stalled(job, WorkerStalled(name, reason), now) if worker.is_present else actions
     worker.hung_at = worker.hung_at or now
     return [*actions, send_message(name, dump_stacks=pb.DumpStacks(reason=f"{name}: {reason}"))]
 
@@ -284,7 +287,7 @@ def on_round_stalled(job: MasterState, event: RoundStalled, now: float) -> Actio
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
     if rounds.newest is None or rounds.newest.id != event.round:
         return []
-    actions: Actions = [job.note(now, "round-stalled", reason=event.reason)]
+    actions: Actions = [job.add_log_entry(now, "round-stalled", reason=event.reason)]
     for late in event.late:
         actions += reset_worker(job, workers[late], f"did not get ready for round {event.round}", now)
         rounds.holders.remove(late)
@@ -294,7 +297,7 @@ def on_round_stalled(job: MasterState, event: RoundStalled, now: float) -> Actio
         actions += [
             send_message(w, dump_stacks=pb.DumpStacks(reason=reason))
             for w in rounds.newest.workers
-            if workers[w].is_here
+            if workers[w].is_present
         ]
-    rounds.broken_at, rounds.broken_why = now - 2 * job.spec.timing.regroup_s, event.reason
+    rounds.failed_at, rounds.failure_reason = now - 2 * job.spec.timing.regroup_s, event.reason
     return actions

@@ -29,114 +29,118 @@ SUSPECT_NODE_S = 120.0  # by then a cluster knows itself that a node is lost
 class Ledger:
     """What replay restores, to the bit. Changed by journaled events only."""
 
-    wish: int
-    budget: FailureBudget
-    setbacks: LossStreak = field(default_factory=LossStreak)
+    desired_workers: int
+    failure_budget: FailureBudget
+    loss_streak: LossStreak = field(default_factory=LossStreak)
     stalls: int = 0  # workers and ps that were replaced because they made no progress
     phase: Phase = field(default_factory=PendingPhase)
     membership: Membership = field(default_factory=Membership)
     rounds: RoundState = field(default_factory=RoundState)
     evaluations: EvaluationState = field(default_factory=EvaluationState)
     training: TrainingQueue | None = None  # of a job that trains by leases
-    preparer: WorkerId | None = None  # who makes its first state
-    evaluated_at: int = 0  # records trained when the newest evaluation was opened
-    saved_at: int = 0  # batches trained when a checkpoint was asked for last
-    saver: WorkerId | None = None  # who writes it
+    initializer: WorkerId | None = None  # who makes its first state
+    evaluated_records: int = 0  # records trained when the newest evaluation was opened
+    checkpointed_batches: int = 0  # batches trained when a checkpoint was asked for last
+    checkpoint_writer: WorkerId | None = None  # who writes it
     fleet: PsFleet = field(default_factory=PsFleet)
-    raises: dict[str, int] = field(default_factory=dict)  # how often the memory of a role's pods was raised
+    memory_raises: dict[str, int] = field(default_factory=dict)  # how often the memory of a role's pods was raised
     plan: DataPlanReported | None = None
     started_at: float = 0.0
-    incarnations: int = 0
+    master_starts: int = 0
     step: int = 0
     records: int = 0
-    resumed: JobResumed | None = None  # the checkpoint of an earlier run that the job goes on from
-    losses: LossCurve = field(default_factory=LossCurve)
+    resumed_from: JobResumed | None = None  # the checkpoint of an earlier run that the job goes on from
+    loss_curve: LossCurve = field(default_factory=LossCurve)
     checkpoint: tuple[int, str] | None = None  # (step, path)
     export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where
     is_exported: bool = False
-    keepers: list[WorkerId] = field(default_factory=list)  # who was asked to keep the state of a job that has failed
+    final_checkpoint_writers: list[WorkerId] = field(
+        default_factory=list
+    )  # who was asked to keep the state of a job that has failed
     notices: dict[str, int] = field(default_factory=dict)  # how many of each kind of notices.py
     bad_records: dict[str, str] = field(default_factory=dict)  # "source, record N": why
     output: str = ""
     progress: float = 0.0  # steps of one global batch that would have come as far, at the end
     finish_reason: str = ""
     end_reason: str = ""  # why a callback ended a training by leases before its data was drained
-    batches: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
-    batch_change: int = 0  # the newest of them that took effect
+    batch_changes: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
+    applied_batch_change: int = 0  # the newest of them that took effect
     speeds: list[SpeedMeasured] = field(default_factory=list)  # one for each configuration
-    joined: int = 0
+    joined_count: int = 0
     cpu_capability: str = ""  # of the first worker: part of the bits
     ready_at: float = 0.0  # when the newest newcomer became ready
-    entries: int = 0  # lines of the event log so far
-    recent: deque[EventLogEntry] = field(default_factory=lambda: deque(maxlen=MAX_RECENT_ENTRIES))
+    entry_count: int = 0  # lines of the event log so far
+    recent_entries: deque[EventLogEntry] = field(default_factory=lambda: deque(maxlen=MAX_RECENT_ENTRIES))
     # Numbers and entries that routine ones, which come by the hundred, must not push out of sight.
-    notable: deque[tuple[int, EventLogEntry]] = field(default_factory=lambda: deque(maxlen=MAX_NOTABLE_ENTRIES))
+    notable_entries: deque[tuple[int, EventLogEntry]] = field(default_factory=lambda: deque(maxlen=MAX_NOTABLE_ENTRIES))
 
 
 @dataclass(slots=True)
 class PsObservation:
     """What a ps said last."""
 
-    at: float
+    heard_at: float
     map_version: int
-    beat: PsHeartbeatReceived | None = None
+    heartbeat: PsHeartbeatReceived | None = None
     requests_per_s: float = 0.0  # smoothed
 
-    def take(self, beat: PsHeartbeatReceived, now: float) -> None:
-        before, passed_s = self.beat, now - self.at
+    def update(self, beat: PsHeartbeatReceived, now: float) -> None:
+        before, passed_s = self.heartbeat, now - self.heard_at
         if before is not None and passed_s > 0:
             rate = max(0, beat.requests - before.requests) / passed_s
             self.requests_per_s += min(1.0, passed_s / 2.0) * (rate - self.requests_per_s)
-        self.at, self.map_version, self.beat = now, beat.map_version, beat
+        self.heard_at, self.map_version, self.heartbeat = now, beat.map_version, beat
 
-    def forget_mirror_failure(self) -> None:
+    def clear_mirror_failure(self) -> None:
         """The copy was made anew since the last heartbeat, which speaks of the one before."""
-        if self.beat is not None:
-            self.beat = self.beat._replace(mirror_failure="")
+        if self.heartbeat is not None:
+            self.heartbeat = self.heartbeat._replace(mirror_failure="")
 
 
 @dataclass(slots=True)
 class Observations:
     """What heartbeats said. Not journaled: a restarted master learns it again within a heartbeat."""
 
-    since: float = 0.0  # this incarnation watches since then
+    watching_since: float = 0.0  # this incarnation watches since then
     has_launcher: bool = False  # the launcher has said which replicas there are
     heard_at: dict[WorkerId | PsId, float] = field(default_factory=dict)
-    awake_since: dict[WorkerId | PsId, float] = field(default_factory=dict)  # heard without a gap
-    beats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
+    heard_since: dict[WorkerId | PsId, float] = field(default_factory=dict)  # heard without a gap
+    heartbeats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
     step: int = -1
     records: int = 0
     loss: float = 0.0
     learning_rate: float = 0.0
-    square: float = 0.0  # of the gradient, and its variance
-    variance: float = 0.0
+    gradient_square: float = 0.0  # of the gradient, and its variance
+    gradient_variance: float = 0.0
     progress: float = 0.0
     batch_scale: int = 0  # global batches that make an update; 0: not heard yet
     speed: SpeedMeasured | None = None  # of the round that trains
-    speed_at: float = 0.0  # when one was journaled last
-    advanced_at: float = 0.0
-    rate: float = 0.0  # records per second, smoothed
+    speed_journaled_at: float = 0.0  # when one was journaled last
+    progressed_at: float = 0.0
+    records_per_s: float = 0.0  # records per second, smoothed
     unbalanced_since: float | None = None
-    progress_at: float = 0.0  # when the progress was journaled last
+    progress_journaled_at: float = 0.0  # when the progress was journaled last
     ps: dict[PsId, PsObservation] = field(default_factory=dict)
     silent_at: dict[WorkerId | PsId, float] = field(default_factory=dict)  # taken for lost then, and not heard since
-    settled: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
+    settled_fleet: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
 
-    def hear(self, worker: WorkerId | PsId, now: float, silence_s: float) -> None:
+    def record_heard(self, worker: WorkerId | PsId, now: float, silence_s: float) -> None:
         if now - self.heard_at.get(worker, 0.0) >= silence_s:
-            self.awake_since[worker] = now
+            self.heard_since[worker] = now
         self.heard_at[worker] = now
 
-    def advance(self, step: int, records: int, now: float) -> None:
+    def record_progress(self, step: int, records: int, now: float) -> None:
         """So much is trained by now."""
-        if self.step >= 0 and now > self.advanced_at:
-            rate = max(0, records - self.records) / (now - self.advanced_at)
+        if self.step >= 0 and now > self.progressed_at:
+            rate = max(0, records - self.records) / (now - self.progressed_at)
             # Smoothed over a second or two, whatever the rhythm of the news.
-            weight = min(1.0, (now - self.advanced_at) / 2.0)
-            self.rate = rate if self.rate == 0.0 else self.rate + weight * (rate - self.rate)
-        self.step, self.records, self.advanced_at = step, records, now
+            weight = min(1.0, (now - self.progressed_at) / 2.0)
+            self.records_per_s = (
+                rate if self.records_per_s == 0.0 else self.records_per_s + weight * (rate - self.records_per_s)
+            )
+        self.step, self.records, self.progressed_at = step, records, now
 
-    def excuse(self, now: float) -> None:
+    def forgive_silence(self, now: float) -> None:
         """Nobody's silence up to now counts."""
         self.heard_at = dict.fromkeys(self.heard_at, now)
 
@@ -146,11 +150,11 @@ class MasterState:
     spec: JobSpec
     logs: str  # where the logs of replicas lie, for messages to people
     ledger: Ledger
-    first_cut: str = ""  # a checkpoint with rows of ps to begin from; "": rows begin anew
-    seen: Observations = field(default_factory=Observations)
+    initial_snapshot: str = ""  # a checkpoint with rows of ps to begin from; "": rows begin anew
+    observed: Observations = field(default_factory=Observations)
 
     @property
-    def trains(self) -> bool:
+    def is_training(self) -> bool:
         return self.spec.kind in (JobKind.TRAINING, JobKind.SCRIPT)
 
     @property
@@ -160,7 +164,7 @@ class MasterState:
     @property
     def has_rounds(self) -> bool:
         """Whether workers meet in rounds; else they take leases until the data is drained."""
-        return self.trains and not self.trains_by_leases
+        return self.is_training and not self.trains_by_leases
 
     @property
     def restarts_script(self) -> bool:
@@ -173,14 +177,14 @@ class MasterState:
 
     @property
     def step(self) -> int:
-        return max(self.ledger.step, self.seen.step)
+        return max(self.ledger.step, self.observed.step)
 
     @property
     def loss(self) -> tuple[int, float]:
         """The newest step whose loss is known, and its loss; (0, 0.0) before the first one."""
-        curve = self.ledger.losses
-        if self.has_rounds and self.seen.step > curve.step:
-            return self.seen.step, self.seen.loss  # of a heartbeat
+        curve = self.ledger.loss_curve
+        if self.has_rounds and self.observed.step > curve.step:
+            return self.observed.step, self.observed.loss  # of a heartbeat
         return curve.step, curve.loss
 
     @property
@@ -192,7 +196,7 @@ class MasterState:
     def epochs(self) -> int:
         """How many epochs the plan reaches into; of a script nobody knows it before it has joined."""
         plan = self.ledger.plan
-        if not self.trains:
+        if not self.is_training:
             return 1
         if plan is None or not plan.records_per_epoch:
             return 0 if self.spec.kind is JobKind.SCRIPT else self.spec.plan.epochs
@@ -204,18 +208,18 @@ class MasterState:
         ledger = self.ledger
         if ledger.training is not None:
             return ledger.training.shards.done_records
-        if self.trains:
+        if self.is_training:
             return ledger.step
         return sum(evaluation.queue.done_records for evaluation in ledger.evaluations.open.values())
 
-    def worked(self) -> None:
+    def record_useful_work(self) -> None:
         """A worker got as far as to be of use: the next crash is not one in a row, unless it is at the same place."""
-        if self.ledger.setbacks.is_overcome(self.known_progress):
-            self.ledger.budget.worked()
+        if self.ledger.loss_streak.has_progressed(self.known_progress):
+            self.ledger.failure_budget.reset_delay()
 
     @property
     def progress(self) -> float:
-        return max(self.ledger.progress, self.seen.progress)
+        return max(self.ledger.progress, self.observed.progress)
 
     @property
     def global_batch(self) -> int:
@@ -223,21 +227,21 @@ class MasterState:
         return self.ledger.plan.global_batch if self.ledger.plan is not None else 0
 
     @property
-    def most_batch_scale(self) -> int:
-        return self.spec.plan.most_scale(self.global_batch or self.spec.plan.global_batch_size)
+    def max_batch_scale(self) -> int:
+        return self.spec.plan.max_scale(self.global_batch or self.spec.plan.global_batch_size)
 
-    def log_of(self, replica: WorkerId | PsId) -> str:
+    def log_location(self, replica: WorkerId | PsId) -> str:
         """Where a person finds it: the log of a pod is in no directory."""
         if self.spec.cluster is None:
             return f"{self.logs}/{replica}.log"
         role, _, number = replica.rpartition("-")
         return f"`elasticdl logs {self.spec.name} --{role} {number}`"
 
-    def suspects(self, now: float) -> tuple[str, ...]:
+    def suspect_replicas(self, now: float) -> tuple[str, ...]:
         """Those whose node may be lost, while the cluster does not know it yet and would send others there."""
-        return tuple(replica for replica, at in self.seen.silent_at.items() if now - at < SUSPECT_NODE_S)
+        return tuple(replica for replica, at in self.observed.silent_at.items() if now - at < SUSPECT_NODE_S)
 
-    def note(
+    def add_log_entry(
         self, now: float, kind: str, *, worker: str = "", reason: str = "", step: int | None = None, cost_s: float = 0.0
     ) -> WriteLogEntry:
         """The next entry of the event log."""
@@ -245,27 +249,29 @@ class MasterState:
         round_id = ledger.rounds.newest.id if ledger.rounds.newest else 0
         at_step = ledger.step if step is None else step
         entry = EventLogEntry(round(now, 6), kind, worker, reason, round_id, at_step, cost_s)
-        ledger.entries += 1
-        ledger.recent.append(entry)
+        ledger.entry_count += 1
+        ledger.recent_entries.append(entry)
         if kind not in ROUTINE_KINDS:
-            ledger.notable.append((ledger.entries, entry))
-        return WriteLogEntry(ledger.entries, entry)
+            ledger.notable_entries.append((ledger.entry_count, entry))
+        return WriteLogEntry(ledger.entry_count, entry)
 
     def state_holders(self) -> list[Worker]:
         """Those that a stopping job waits for, since they can write its last checkpoint."""
         if not self.trains_by_leases:
-            return self.holders_here() if self.trains else []
-        return [w for w in self.ledger.membership.here() if w.state in (WorkerState.MEMBER, WorkerState.FINISHED)]
+            return self.present_holders() if self.is_training else []
+        return [
+            w for w in self.ledger.membership.present_workers() if w.state in (WorkerState.MEMBER, WorkerState.FINISHED)
+        ]
 
     def possible_donors(self, members: Collection[WorkerId]) -> list[WorkerId]:
         """Who may hand the state over to newcomers to a round of `members`: those that stay, if there are any."""
-        holders = [holder.id for holder in self.holders_here()]
+        holders = [holder.id for holder in self.present_holders()]
         return [holder for holder in holders if holder in members] or holders
 
-    def holders_here(self) -> list[Worker]:
+    def present_holders(self) -> list[Worker]:
         """The members of the round that trains, those that are alive, in rank order."""
         workers = self.ledger.membership.workers
-        return [workers[holder] for holder in self.ledger.rounds.holders if workers[holder].is_here]
+        return [workers[holder] for holder in self.ledger.rounds.holders if workers[holder].is_present]
 
 
 def new_ledger(spec: JobSpec) -> Ledger:
@@ -273,7 +279,10 @@ def new_ledger(spec: JobSpec) -> Ledger:
     schedule = sorted(spec.plan.batch_schedule.items())
     batches = [BatchChange(number, step, scale) for number, (step, scale) in enumerate(schedule, start=1)]
     return Ledger(
-        wish=spec.workers.wish, budget=FailureBudget(spec.workers.failure_budget), fleet=fleet, batches=batches
+        desired_workers=spec.workers.wish,
+        failure_budget=FailureBudget(spec.workers.failure_budget),
+        fleet=fleet,
+        batch_changes=batches,
     )
 
 

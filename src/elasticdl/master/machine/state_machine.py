@@ -35,41 +35,41 @@ class StateMachine:
     """One job, from its first event to its last."""
 
     def __init__(self, spec: JobSpec, logs: str = "logs", first_cut: str = "") -> None:
-        self.job = MasterState(spec, logs, new_ledger(spec), first_cut)
+        self.state = MasterState(spec, logs, new_ledger(spec), first_cut)
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         """Take note of `event` and say what to do about it."""
         kind = type(event)
         if kind in _SEQUENCED_KINDS:
-            return self._once(event, event.worker, self.job.ledger.membership.workers, now)  # type: ignore[union-attr]
+            return self._handle_once(event, event.worker, self.state.ledger.membership.workers, now)  # type: ignore[union-attr]
         if kind in _SEQUENCED_PS_KINDS:
-            return self._once(event, event.ps, self.job.ledger.fleet.ps, now)  # type: ignore[union-attr]
-        return _HANDLERS[kind](self.job, event, now)
+            return self._handle_once(event, event.ps, self.state.ledger.fleet.ps, now)  # type: ignore[union-attr]
+        return _HANDLERS[kind](self.state, event, now)
 
-    def _once(self, event: Any, name: Any, known: Mapping[Any, Worker | PsReplica], now: float) -> list[Action]:
+    def _handle_once(self, event: Any, name: Any, known: Mapping[Any, Worker | PsReplica], now: float) -> list[Action]:
         sender = known.get(name)
         if sender is None:
             return []  # nobody by this name has greeted: nothing to acknowledge, it will say so again
         actions: list[Action] = []
         if event.sequence > sender.sequence:
             sender.sequence = event.sequence
-            actions = _HANDLERS[type(event)](self.job, event, now)
+            actions = _HANDLERS[type(event)](self.state, event, now)
         return [*actions, acknowledge(name, sender.sequence)]
 
     def due(self, now: float) -> ev.Event | None:
         """The next thing to decide at `now`; handle it, then ask again."""
-        return decisions.next_decision(self.job, now)
+        return decisions.next_decision(self.state, now)
 
-    def dump(self) -> bytes:
+    def dump_ledger(self) -> bytes:
         """All that the journal restores, as canonical JSON."""
-        return _LEDGER_ADAPTER.dump_json(self.job.ledger)
+        return _LEDGER_ADAPTER.dump_json(self.state.ledger)
 
-    def load(self, dumped: bytes) -> None:
-        self.job.ledger = _LEDGER_ADAPTER.validate_json(dumped)
+    def load_ledger(self, dumped: bytes) -> None:
+        self.state.ledger = _LEDGER_ADAPTER.validate_json(dumped)
 
     def validate(self) -> None:
         """Assert the invariants of the whole state."""
-        ledger = self.job.ledger
+        ledger = self.state.ledger
         ledger.fleet.validate()
         rounds, workers = ledger.rounds, ledger.membership.workers
         for evaluation in ledger.evaluations.open.values():
@@ -84,7 +84,7 @@ class StateMachine:
                 assert workers[lease.worker].state not in GONE_WORKER_STATES, (
                     f"{lease.worker} is gone but holds a lease"
                 )
-        assert [c.id for c in ledger.batches] == list(range(1, len(ledger.batches) + 1)), (
+        assert [c.id for c in ledger.batch_changes] == list(range(1, len(ledger.batch_changes) + 1)), (
             "a change of the batch is lost"
         )
         assert len({s.configuration for s in ledger.speeds}) == len(ledger.speeds), "a configuration twice"
@@ -94,10 +94,10 @@ class StateMachine:
             if planned is None:
                 continue
             assert set(planned.workers) <= set(workers), "a member nobody knows"
-            assert sum(seat.ranks for seat in planned.seats) == self.job.spec.plan.logical_ranks
-            assert all(seat.ranks >= 1 for seat in planned.seats)
-            starts = [seat.first for seat in planned.seats]
-            assert starts == [sum(seat.ranks for seat in planned.seats[:i]) for i in range(len(starts))]
+            assert sum(seat.logical_ranks for seat in planned.members) == self.state.spec.plan.logical_ranks
+            assert all(seat.logical_ranks >= 1 for seat in planned.members)
+            starts = [seat.first_logical_rank for seat in planned.members]
+            assert starts == [sum(seat.logical_ranks for seat in planned.members[:i]) for i in range(len(starts))]
         if rounds.newest is not None and rounds.current is not None:
             assert rounds.current.id <= rounds.newest.id, "a round was entered that was never planned"
 
@@ -108,20 +108,20 @@ def acknowledge(worker: Any, sequence: int) -> SendMessage:
 
 def _on_master_started(job: MasterState, event: ev.MasterStarted, now: float) -> list[Action]:
     ledger = job.ledger
-    ledger.incarnations += 1
-    job.seen = Observations(since=now)
-    if ledger.incarnations == 1:
+    ledger.master_starts += 1
+    job.observed = Observations(watching_since=now)
+    if ledger.master_starts == 1:
         ledger.started_at = now
-        return [job.note(now, "started")]
+        return [job.add_log_entry(now, "started")]
     for worker in ledger.membership.workers.values():
-        worker.connected = False
+        worker.is_connected = False
     for ps in ledger.fleet.ps.values():
-        ps.connected = False
-    return [job.note(now, "master-restarted", reason=f"process {event.pid}")]
+        ps.is_connected = False
+    return [job.add_log_entry(now, "master-restarted", reason=f"process {event.pid}")]
 
 
 def _on_replicas_listed(job: MasterState, event: ev.ReplicasListed, now: float) -> list[Action]:
-    job.seen.has_launcher = True
+    job.observed.has_launcher = True
     return worker_life.on_replicas_listed(job, event, now) + ps_life.on_replicas_listed(job, event, now)
 
 
@@ -139,7 +139,7 @@ def _on_replica_delayed(job: MasterState, event: ev.ReplicaDelayed, now: float) 
 
 def _on_session_lost(job: MasterState, event: ev.SessionLost, now: float) -> list[Action]:
     if (ps := job.ledger.fleet.ps.get(PsId(event.worker))) is not None:
-        ps.connected = False
+        ps.is_connected = False
     return worker_life.on_session_lost(job, event, now)
 
 
@@ -149,34 +149,34 @@ def _on_scale_requested(job: MasterState, event: ev.ScaleRequested, now: float) 
 
 
 def _on_worker_connected(job: MasterState, event: ev.WorkerConnected, now: float) -> list[Action]:
-    job.seen.hear(event.worker, now, job.spec.timing.silence_s)
+    job.observed.record_heard(event.worker, now, job.spec.timing.silence_s)
     return worker_life.on_worker_connected(job, event, now)
 
 
 def _on_heartbeat(job: MasterState, event: ev.HeartbeatReceived, now: float) -> list[Action]:
-    seen = job.seen
-    seen.hear(event.worker, now, job.spec.timing.silence_s)
-    seen.beats[event.worker] = event
+    seen = job.observed
+    seen.record_heard(event.worker, now, job.spec.timing.silence_s)
+    seen.heartbeats[event.worker] = event
     if job.trains_by_leases:  # what is trained is known from the leases
         seen.learning_rate = event.learning_rate or seen.learning_rate
     elif event.step > seen.step:
-        seen.advance(event.step, event.records, now)
+        seen.record_progress(event.step, event.records, now)
         seen.loss, seen.learning_rate = event.loss, event.learning_rate
-        seen.square, seen.variance = event.square, event.variance
+        seen.gradient_square, seen.gradient_variance = event.square, event.variance
         seen.progress, seen.batch_scale = event.progress, event.batch_scale
         speeds.update_speed(job)
     return []
 
 
 def _on_ps_connected(job: MasterState, event: ps_events.PsConnected, now: float) -> list[Action]:
-    job.seen.hear(event.ps, now, job.spec.timing.silence_s)
-    job.seen.ps[event.ps] = PsObservation(now, event.map_version)
+    job.observed.record_heard(event.ps, now, job.spec.timing.silence_s)
+    job.observed.ps[event.ps] = PsObservation(now, event.map_version)
     return ps_life.on_ps_connected(job, event, now)
 
 
 def _on_ps_heartbeat(job: MasterState, event: ps_events.PsHeartbeatReceived, now: float) -> list[Action]:
-    job.seen.hear(event.ps, now, job.spec.timing.silence_s)
-    job.seen.ps.setdefault(event.ps, PsObservation(now, 0)).take(event, now)
+    job.observed.record_heard(event.ps, now, job.spec.timing.silence_s)
+    job.observed.ps.setdefault(event.ps, PsObservation(now, 0)).update(event, now)
     return []
 
 

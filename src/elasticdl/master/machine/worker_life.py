@@ -45,12 +45,12 @@ Actions = list[Action]
 
 def on_worker_launched(job: MasterState, event: WorkerLaunched, now: float) -> Actions:
     worker = job.ledger.membership.add(event.worker, WorkerState.LAUNCHING, now)
-    worker.raises = job.ledger.raises.get("worker", 0)
-    return [_launch_action(job, worker, now), job.note(now, "worker-launched", worker=worker.id)]
+    worker.memory_raises = job.ledger.memory_raises.get("worker", 0)
+    return [_launch_action(job, worker, now), job.add_log_entry(now, "worker-launched", worker=worker.id)]
 
 
 def _launch_action(job: MasterState, worker: Worker, now: float) -> LaunchWorker:
-    return LaunchWorker(worker.id, worker.raises, job.ledger.wish, job.suspects(now))
+    return LaunchWorker(worker.id, worker.memory_raises, job.ledger.desired_workers, job.suspect_replicas(now))
 
 
 def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> Actions:
@@ -64,7 +64,7 @@ def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> A
     for worker in list(workers.values()):
         if worker.id in running:
             worker.pid = running[worker.id]
-        elif worker.external or worker.exited or worker.id in ended:
+        elif worker.is_external or worker.has_exited or worker.id in ended:
             continue
         elif worker.state is WorkerState.LAUNCHING and not worker.pid:
             # The master died between its decision and the command.
@@ -86,7 +86,7 @@ def on_replica_delayed(job: MasterState, event: ReplicaDelayed, now: float) -> A
     if worker is None or worker.state is not WorkerState.LAUNCHING or worker.reason == event.why:
         return []
     worker.reason = event.why
-    return [job.note(now, "worker-waits", worker=worker.id, reason=event.why)] if event.is_trouble else []
+    return [job.add_log_entry(now, "worker-waits", worker=worker.id, reason=event.why)] if event.is_trouble else []
 
 
 def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Actions:
@@ -95,14 +95,14 @@ def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Act
 
 def _handle_exit(job: MasterState, event: ReplicaExit, now: float) -> Actions:
     worker = job.ledger.membership.workers.get(WorkerId(event.replica))
-    if worker is None or worker.exited:
+    if worker is None or worker.has_exited:
         return []
-    worker.exited, worker.connected = True, False
+    worker.has_exited, worker.is_connected = True, False
     if worker.state in GONE_WORKER_STATES:
         return []
     was_useful = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
-    cause = classify_worker_exit(worker, event, job.log_of(worker.id))
-    cause, notes = assess_out_of_memory(job, "worker", worker.raises, event.cause, cause, now)
+    cause = classify_worker_exit(worker, event, job.log_location(worker.id))
+    cause, notes = assess_out_of_memory(job, "worker", worker.memory_raises, event.cause, cause, now)
     cause, is_incident = _count_loss(job, worker, event, cause)
     actions = remove_worker(job, worker, cause.state, cause.reason, now) + notes
     if cause.crashed and not is_incident:
@@ -117,11 +117,11 @@ def _count_loss(job: MasterState, worker: Worker, event: ReplicaExit, cause: Exi
     is_settled = cause.crashed != (event.cause == OUT_OF_MEMORY)
     if is_taken or is_settled or job.restarts_script or job.is_over:
         return cause, True
-    setbacks = job.ledger.setbacks
-    is_incident = setbacks.add(job.known_progress, worker.number, job.ledger.membership.next_number)
+    setbacks = job.ledger.loss_streak
+    is_incident = setbacks.add_loss(job.known_progress, worker.number, job.ledger.membership.next_number)
     if cause.crashed:
         return cause, is_incident
-    if not setbacks.are_failures:
+    if not setbacks.is_failure:
         return cause, True
     place = "before anything was done" if not job.known_progress else f"no further than {_progress_text(job)}"
     reason = (
@@ -137,16 +137,16 @@ def _progress_text(job: MasterState) -> str:
 
 def remove_worker(job: MasterState, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
     """The worker is gone: its leases go back, its evaluations are up to the others."""
-    worker.lost_as = worker.state
-    worker.become(state, now, reason)
+    worker.state_before_loss = worker.state
+    worker.set_state(state, now, reason)
     kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
-    actions: Actions = [job.note(now, kind, worker=worker.id, reason=reason)]
-    job.ledger.rounds.donors.forget(worker.id)
+    actions: Actions = [job.add_log_entry(now, kind, worker=worker.id, reason=reason)]
+    job.ledger.rounds.donors.remove_worker(worker.id)
     if job.ledger.training is not None:
         job.ledger.training.shards.release(worker.id)
-    for step in job.ledger.evaluations.forget(worker.id):
+    for step in job.ledger.evaluations.remove_worker(worker.id):
         why = "abandoned: nobody holds the weights of this step any more"
-        actions.append(job.note(now, "evaluation", reason=why, step=step))
+        actions.append(job.add_log_entry(now, "evaluation", reason=why, step=step))
     return actions
 
 
@@ -154,34 +154,34 @@ def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) ->
     membership = job.ledger.membership
     worker = membership.workers.get(event.worker)
     actions: Actions = []
-    is_gone = worker is not None and (worker.exited or worker.condemned)
-    if worker is not None and is_gone and worker.greeted_pid in (0, event.pid):
+    is_gone = worker is not None and (worker.has_exited or worker.is_killed)
+    if worker is not None and is_gone and worker.reported_pid in (0, event.pid):
         return [send_message(worker.id, release=pb.Release())]  # last words of a process that is gone
-    if worker is not None and worker.greeted_pid not in (0, event.pid):
+    if worker is not None and worker.reported_pid not in (0, event.pid):
         # Another process under the same name: an external worker that was started again.
         if worker.state not in GONE_WORKER_STATES:
             actions += remove_worker(job, worker, WorkerState.LOST, f"replaced by process {event.pid}", now)
         if worker.id in job.ledger.rounds.holders:
             job.ledger.rounds.holders.remove(worker.id)
-            job.ledger.rounds.broken_at = now - 2 * job.spec.timing.regroup_s
+            job.ledger.rounds.failed_at = now - 2 * job.spec.timing.regroup_s
         worker = None
     if worker is None:
         worker = membership.add(event.worker, WorkerState.LAUNCHING, now, external=True)
-        actions.append(job.note(now, "worker-launched", worker=worker.id, reason="came by itself"))
-    worker.greeted_pid = event.pid
+        actions.append(job.add_log_entry(now, "worker-launched", worker=worker.id, reason="came by itself"))
+    worker.reported_pid = event.pid
     worker.pid = worker.pid or event.pid
-    worker.host, worker.connected = event.host, True
+    worker.host, worker.is_connected = event.host, True
     worker.store_address, worker.peer_address = event.store_address, event.peer_address
     actions += _check_cpu_capability(job, event, now)
     if worker.state is WorkerState.LOST and not job.is_over:
         actions += on_worker_returned(job, WorkerReturned(worker.id), now)
     if worker.state is WorkerState.LAUNCHING:
-        worker.become(WorkerState.STARTING, now)
-    if event.ready and worker.state is WorkerState.STARTING and not worker.expelled:
+        worker.set_state(WorkerState.STARTING, now)
+    if event.ready and worker.state is WorkerState.STARTING and not worker.must_reset:
         _mark_ready(job, worker, now)
     if event.leaving and worker.is_active:
-        worker.become(WorkerState.LEAVING, now, "asked to leave")
-    if event.round and not worker.expelled:
+        worker.set_state(WorkerState.LEAVING, now, "asked to leave")
+    if event.round and not worker.must_reset:
         actions += mark_entered(job, now, event.round)
     actions.append(send_message(worker.id, welcome=pb.Welcome()))
     return actions + messages.pending_messages(job, worker, event.round)
@@ -194,40 +194,40 @@ def _check_cpu_capability(job: MasterState, event: WorkerConnected, now: float) 
     if not known or not found or known == found or not job.spec.plan.reproducible:
         return []
     reason = f"computes with {found}, the others with {known}: the bits will differ; pin one with --cpu_capability"
-    return [job.note(now, "worker-differs", worker=event.worker, reason=reason)]
+    return [job.add_log_entry(now, "worker-differs", worker=event.worker, reason=reason)]
 
 
 def on_session_lost(job: MasterState, event: SessionLost, now: float) -> Actions:
     """Not yet a loss: the process may be alive. Its exit or its silence will tell."""
     if worker := job.ledger.membership.workers.get(event.worker):
-        worker.connected = False
+        worker.is_connected = False
     return []
 
 
 def on_worker_ready(job: MasterState, event: WorkerReady, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
-    worker.expelled = False
+    worker.must_reset = False
     worker.store_address = event.store_address or worker.store_address
     if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
         _mark_ready(job, worker, now)
     if worker.state is WorkerState.MEMBER and not job.has_rounds:
-        job.ledger.joined += 1
-        return [job.note(now, "worker-joined", worker=worker.id)]
+        job.ledger.joined_count += 1
+        return [job.add_log_entry(now, "worker-joined", worker=worker.id)]
     return []
 
 
 def _mark_ready(job: MasterState, worker: Worker, now: float) -> None:
     # Without rounds there is nothing to join: a ready worker takes leases.
-    worker.become(WorkerState.READY if job.has_rounds else WorkerState.MEMBER, now)
+    worker.set_state(WorkerState.READY if job.has_rounds else WorkerState.MEMBER, now)
     job.ledger.ready_at = now
     if not job.has_rounds:
-        job.worked()
+        job.record_useful_work()
 
 
 def on_worker_leaving(job: MasterState, event: WorkerLeaving, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     if worker.is_active:
-        worker.become(WorkerState.LEAVING, now, event.reason)
+        worker.set_state(WorkerState.LEAVING, now, event.reason)
     return []
 
 
@@ -241,10 +241,10 @@ def on_worker_said_goodbye(job: MasterState, event: WorkerSaidGoodbye, now: floa
     ):
         # It goes when all entered the round without it; their own word for it comes a step later.
         actions += mark_entered(job, now)
-    worker.said_goodbye = True
+    worker.has_said_goodbye = True
     # Why it was asked to leave says more than that it did.
     worker.reason = worker.reason or event.reason
-    if worker.external:
+    if worker.is_external:
         actions += remove_worker(job, worker, WorkerState.LEFT, worker.reason, now)
     return actions
 
@@ -253,7 +253,7 @@ def _may_have_been_entered(job: MasterState, leaver: Worker) -> bool:
     """Whether the newest round is one that a leaver waits for. It also goes when its grace is over: a newcomer that got
     no state from it has dropped the round, and begins again."""
     newest, workers = job.ledger.rounds.newest, job.ledger.membership.workers
-    if newest is None or newest.forced or leaver.id in newest.workers:
+    if newest is None or newest.is_forced or leaver.id in newest.workers:
         return False
     return not any(workers[member].state in (WorkerState.STARTING, WorkerState.READY) for member in newest.workers)
 
@@ -271,7 +271,7 @@ def on_worker_failed(job: MasterState, event: WorkerFailed, now: float) -> Actio
 
 def on_worker_fell_silent(job: MasterState, event: WorkerFellSilent, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
-    job.seen.silent_at[worker.id] = now
+    job.observed.silent_at[worker.id] = now
     return remove_worker(job, worker, WorkerState.LOST, event.reason, now)
 
 
@@ -282,12 +282,12 @@ def on_worker_returned(job: MasterState, event: WorkerReturned, now: float) -> A
     no rounds, and its workers no state.
     """
     worker = job.ledger.membership.workers[event.worker]
-    job.seen.silent_at.pop(worker.id, None)
+    job.observed.silent_at.pop(worker.id, None)
     reason = f"was taken for lost ({worker.reason}) and was heard again"
-    has_finished = worker.lost_as is WorkerState.FINISHED and worker.id in job.ledger.rounds.holders
-    if worker.lost_as is not None and (has_finished or not job.has_rounds):
-        worker.become(worker.lost_as, now, reason)
-        return [job.note(now, "worker-returned", worker=worker.id, reason=reason)]
+    has_finished = worker.state_before_loss is WorkerState.FINISHED and worker.id in job.ledger.rounds.holders
+    if worker.state_before_loss is not None and (has_finished or not job.has_rounds):
+        worker.set_state(worker.state_before_loss, now, reason)
+        return [job.add_log_entry(now, "worker-returned", worker=worker.id, reason=reason)]
     return reset_worker(job, worker, reason, now)
 
 
@@ -302,17 +302,17 @@ def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> A
     ledger = job.ledger
     if not event.workers:
         return []
-    before, ledger.wish = ledger.wish, event.workers
-    actions: Actions = [job.note(now, "scaled", reason=f"from {before} to {event.workers} workers")]
-    for worker in ledger.membership.active()[event.workers :]:
+    before, ledger.desired_workers = ledger.desired_workers, event.workers
+    actions: Actions = [job.add_log_entry(now, "scaled", reason=f"from {before} to {event.workers} workers")]
+    for worker in ledger.membership.active_workers()[event.workers :]:
         actions += request_leave(worker, f"scaled to {event.workers} workers", now)
     return actions
 
 
 def request_leave(worker: Worker, reason: str, now: float) -> Actions:
     is_deaf = worker.state is WorkerState.LAUNCHING
-    worker.become(WorkerState.LEAVING, now, reason)
-    worker.leave_asked = True
+    worker.set_state(WorkerState.LEAVING, now, reason)
+    worker.is_leave_requested = True
     if is_deaf:
         return [SignalWorker(worker.id, signal.SIGTERM)]
     return [send_message(worker.id, leave=pb.Leave(reason=reason))]

@@ -38,28 +38,28 @@ class PsReplica:
     since: float
     reason: str = ""
     pid: int = 0
-    greeted_pid: int = 0  # as it said itself
+    reported_pid: int = 0  # as it said itself
     host: str = ""
     address: str = ""
     sequence: int = 0  # newest message that took effect
-    connected: bool = False
-    said_goodbye: bool = False
-    released: bool = False  # told that nothing is left for it to do
-    exited: bool = False
+    is_connected: bool = False
+    has_said_goodbye: bool = False
+    is_released: bool = False  # told that nothing is left for it to do
+    has_exited: bool = False
     failure: str = ""
-    stalled: str = ""  # how long it was at one request when that was noticed; "": never
-    raises: int = 0  # how often the memory of ps had been raised when it was launched
+    stall_reason: str = ""  # how long it was at one request when that was noticed; "": never
+    memory_raises: int = 0  # how often the memory of ps had been raised when it was launched
 
     @property
-    def is_here(self) -> bool:
+    def is_present(self) -> bool:
         return self.state not in GONE_PS_STATES
 
     @property
-    def answers(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether it holds slots, or may."""
         return self.state in (PsReplicaState.SERVING, PsReplicaState.DRAINING)
 
-    def become(self, state: PsReplicaState, now: float, reason: str = "") -> None:
+    def set_state(self, state: PsReplicaState, now: float, reason: str = "") -> None:
         if state is not self.state:
             self.state, self.since = state, now
         self.reason = reason
@@ -69,25 +69,25 @@ class PsReplica:
 class PsFleet:
     """Every ps the job ever had; ids are never used again. `wish` 0: a job without ps."""
 
-    wish: int = 0
+    desired: int = 0
     ps: dict[PsId, PsReplica] = field(default_factory=dict)
-    greeted_at: float = 0.0  # when the newest began to serve
+    last_joined_at: float = 0.0  # when the newest began to serve
     version: int = 0  # 0: there is no map yet
-    owner: tuple[PsId, ...] = ()  # of each slot; one that is lost owns its slots until others have them
-    replicas: dict[PsId, PsId] = field(default_factory=dict)  # complete copies, by the ps they are of
-    blank: list[PsId] = field(default_factory=list)  # own slots, but must restore them before anybody trains
+    slot_owners: tuple[PsId, ...] = ()  # of each slot; one that is lost owns its slots until others have them
+    mirrors: dict[PsId, PsId] = field(default_factory=dict)  # complete copies, by the ps they are of
+    unrestored: list[PsId] = field(default_factory=list)  # own slots, but must restore them before anybody trains
     task: TaskAssigned | None = None
-    failed: int = 0  # tasks in a row
+    failed_tasks: int = 0  # tasks in a row
     retry_at: float = 0.0
 
     @property
     def is_ready(self) -> bool:
         """Whether workers may begin."""
-        return not self.wish or (self.version > 0 and not self.blank)
+        return not self.desired or (self.version > 0 and not self.unrestored)
 
     @property
-    def map(self) -> SlotMap:
-        return SlotMap(self.version, self.owner)
+    def slot_map(self) -> SlotMap:
+        return SlotMap(self.version, self.slot_owners)
 
     def next_id(self) -> PsId:
         return PsId(f"ps-{len(self.ps)}")
@@ -96,80 +96,80 @@ class PsFleet:
         self.ps[ps] = PsReplica(ps, len(self.ps), PsReplicaState.LAUNCHING, now)
         return self.ps[ps]
 
-    def here(self) -> Iterator[PsReplica]:
-        return (ps for ps in self.ps.values() if ps.is_here)
+    def present_ps(self) -> Iterator[PsReplica]:
+        return (ps for ps in self.ps.values() if ps.is_present)
 
-    def active(self) -> list[PsReplica]:
+    def active_ps(self) -> list[PsReplica]:
         """Those that count towards the wish, the youngest last."""
-        return [ps for ps in self.ps.values() if ps.state in ACTIVE_PS_STATES and not ps.said_goodbye]
+        return [ps for ps in self.ps.values() if ps.state in ACTIVE_PS_STATES and not ps.has_said_goodbye]
 
-    def serving(self) -> list[PsId]:
-        return [ps.id for ps in self.active() if ps.state is PsReplicaState.SERVING]
+    def serving_ids(self) -> list[PsId]:
+        return [ps.id for ps in self.active_ps() if ps.state is PsReplicaState.SERVING]
 
     @property
-    def expects(self) -> bool:
+    def is_expecting(self) -> bool:
         """Whether another ps will serve soon."""
-        active = self.active()
-        return len(active) < self.wish or any(ps.state is PsReplicaState.LAUNCHING for ps in active)
+        active = self.active_ps()
+        return len(active) < self.desired or any(ps.state is PsReplicaState.LAUNCHING for ps in active)
 
     @property
-    def standing(self) -> tuple[object, ...]:
+    def task_inputs(self) -> tuple[object, ...]:
         """All that the next task and the next release depend on: as long as it stays, they do."""
-        lives = tuple((ps.state, ps.said_goodbye, ps.released) for ps in self.ps.values())
-        return self.wish, self.version, self.task, tuple(self.replicas.items()), tuple(self.blank), lives
+        lives = tuple((ps.state, ps.has_said_goodbye, ps.is_released) for ps in self.ps.values())
+        return self.desired, self.version, self.task, tuple(self.mirrors.items()), tuple(self.unrestored), lives
 
     def slots_of(self, ps: PsId) -> list[int]:
-        return [slot for slot, owner in enumerate(self.owner) if owner == ps]
+        return [slot for slot, owner in enumerate(self.slot_owners) if owner == ps]
 
     def lost_owners(self) -> list[PsId]:
-        return [owner for owner in dict.fromkeys(self.owner) if not self.ps[owner].answers]
+        return [owner for owner in dict.fromkeys(self.slot_owners) if not self.ps[owner].is_serving]
 
-    def told(self) -> wire.FleetView:
+    def to_wire(self) -> wire.FleetView:
         """As all hear it."""
-        gone = frozenset(ps.id for ps in self.ps.values() if not ps.is_here)
-        return wire.FleetView(self.map, self._addresses(), dict(self.replicas), gone)
+        gone = frozenset(ps.id for ps in self.ps.values() if not ps.is_present)
+        return wire.FleetView(self.slot_map, self._addresses(), dict(self.mirrors), gone)
 
-    def after(self, task: TaskAssigned) -> wire.FleetView:
+    def to_wire_after(self, task: TaskAssigned) -> wire.FleetView:
         """As all hear it once the task is done."""
-        owner, replicas = self._changed(task)
-        return self.told()._replace(map=SlotMap(task.version, owner), replicas=replicas)
+        owner, replicas = self._owners_after(task)
+        return self.to_wire()._replace(map=SlotMap(task.version, owner), replicas=replicas)
 
-    def finish(self, task: TaskAssigned) -> None:
-        self.owner, self.replicas = self._changed(task)
+    def finish_task(self, task: TaskAssigned) -> None:
+        self.slot_owners, self.mirrors = self._owners_after(task)
         self.version, self.task = task.version, None
-        self.failed, self.retry_at = 0, 0.0
-        if task.kind == RESTORE and task.performer in self.blank:
-            self.blank.remove(task.performer)
+        self.failed_tasks, self.retry_at = 0, 0.0
+        if task.kind == RESTORE and task.performer in self.unrestored:
+            self.unrestored.remove(task.performer)
 
-    def give_up(self) -> None:
+    def give_up_task(self) -> None:
         """The task was not done. Its version may be in force at one ps: the next is newer, with the owners before."""
         assert self.task is not None
         self.version, self.task = self.task.version + 1, None
 
-    def forget(self, ps: PsId) -> None:
+    def remove_holder(self, ps: PsId) -> None:
         """It holds nothing any more: neither copies of others nor slots that it was to restore."""
-        self.replicas = {of: replica for of, replica in self.replicas.items() if replica != ps}
-        if ps in self.blank:
-            self.blank.remove(ps)
+        self.mirrors = {of: replica for of, replica in self.mirrors.items() if replica != ps}
+        if ps in self.unrestored:
+            self.unrestored.remove(ps)
 
     def validate(self) -> None:
         """Assert the invariants."""
-        assert set(self.owner) <= set(self.ps), "a slot is held by nobody known"
-        assert set(self.replicas.values()) <= {ps.id for ps in self.ps.values() if ps.answers}, "copies with nobody"
-        assert all(of != replica for of, replica in self.replicas.items()), "a copy beside its original"
+        assert set(self.slot_owners) <= set(self.ps), "a slot is held by nobody known"
+        assert set(self.mirrors.values()) <= {ps.id for ps in self.ps.values() if ps.is_serving}, "copies with nobody"
+        assert all(of != replica for of, replica in self.mirrors.items()), "a copy beside its original"
         if self.task is not None:
             assert self.task.version == self.version + 1, "another version was made while a task was under way"
 
     def _addresses(self) -> dict[PsId, str]:
-        return {ps.id: ps.address for ps in self.here() if ps.address}
+        return {ps.id: ps.address for ps in self.present_ps() if ps.address}
 
-    def _changed(self, task: TaskAssigned) -> tuple[tuple[PsId, ...], dict[PsId, PsId]]:
+    def _owners_after(self, task: TaskAssigned) -> tuple[tuple[PsId, ...], dict[PsId, PsId]]:
         """Owners and complete copies once the task is done."""
-        replicas = dict(self.replicas)
+        replicas = dict(self.mirrors)
         if task.kind == MIRROR:
-            return self.owner, replicas | ({task.performer: task.other} if self.ps[task.other].answers else {})
+            return self.slot_owners, replicas | ({task.performer: task.other} if self.ps[task.other].is_serving else {})
         receiver = task.other if task.kind == MOVE else task.performer
-        owner = list(self.owner)
+        owner = list(self.slot_owners)
         for slot in task.slots:
             owner[slot] = receiver
         if task.kind != MOVE:  # rows that move go on to the copies; others have only what was held before
@@ -196,7 +196,7 @@ def _make_task(
 
 
 def _restore_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
-    for ps in fleet.blank:
+    for ps in fleet.unrestored:
         return _make_task(fleet, RESTORE, ps, ps, fleet.slots_of(ps), directory)
     return None
 
@@ -205,7 +205,7 @@ def _recovery_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
     """Slots of those that are lost: from their copies, else from the newest cut."""
     for lost in fleet.lost_owners():
         slots = fleet.slots_of(lost)
-        if (replica := fleet.replicas.get(lost)) is not None and fleet.ps[replica].answers:
+        if (replica := fleet.mirrors.get(lost)) is not None and fleet.ps[replica].is_serving:
             return _make_task(fleet, PROMOTE, replica, lost, slots)
         if (restorer := _choose_restorer(fleet)) is not None:
             return _make_task(fleet, RESTORE, restorer, lost, slots, directory)
@@ -214,19 +214,19 @@ def _recovery_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
 
 def _choose_restorer(fleet: PsFleet) -> PsId | None:
     """A ps that holds nothing, else whoever holds least; None while a replacement is on its way."""
-    serving = sorted(fleet.serving(), key=lambda ps: len(fleet.slots_of(ps)))
-    if serving and (not fleet.slots_of(serving[0]) or not fleet.expects):
+    serving = sorted(fleet.serving_ids(), key=lambda ps: len(fleet.slots_of(ps)))
+    if serving and (not fleet.slots_of(serving[0]) or not fleet.is_expecting):
         return serving[0]
     return None
 
 
 def _rebalance_task(fleet: PsFleet) -> TaskAssigned | None:
     """Those that leave give away all; the rest are made even once nobody else is expected."""
-    if not (serving := fleet.serving()):
+    if not (serving := fleet.serving_ids()):
         return None
-    moves = [move for move in balance_slots(fleet.map, serving) if fleet.ps[move.source].answers]
+    moves = [move for move in balance_slots(fleet.slot_map, serving) if fleet.ps[move.source].is_serving]
     urgent = [move for move in moves if fleet.ps[move.source].state is PsReplicaState.DRAINING]
-    if not urgent and (fleet.expects or fleet.lost_owners()):
+    if not urgent and (fleet.is_expecting or fleet.lost_owners()):
         return None
     return _first_move_task(fleet, urgent or moves)
 
@@ -241,14 +241,14 @@ def _first_move_task(fleet: PsFleet, moves: Sequence[SlotMove]) -> TaskAssigned 
 def _mirror_task(fleet: PsFleet) -> TaskAssigned | None:
     """Each that holds slots has its copies with the next in the ring."""
     for ps, replica in mirror_ring(fleet).items():
-        if fleet.replicas.get(ps) != replica:
+        if fleet.mirrors.get(ps) != replica:
             return _make_task(fleet, MIRROR, ps, replica)
     return None
 
 
 def mirror_ring(fleet: PsFleet) -> dict[PsId, PsId]:
     """Who is to hold whose copies: the next of those that stay. Nobody where there is but one."""
-    members = [ps for ps in fleet.serving() if fleet.slots_of(ps)]
+    members = [ps for ps in fleet.serving_ids() if fleet.slots_of(ps)]
     return dict(zip(members, [*members[1:], *members[:1]], strict=True)) if len(members) > 1 else {}
 
 
@@ -256,8 +256,8 @@ def find_drained_ps(fleet: PsFleet) -> PsId | None:
     """A ps that was to leave, and whom nobody needs any more."""
     for ps in fleet.ps.values():
         is_busy = fleet.task is not None and ps.id in (fleet.task.performer, fleet.task.other)
-        if ps.state is not PsReplicaState.DRAINING or ps.released or is_busy or ps.id in fleet.owner:
+        if ps.state is not PsReplicaState.DRAINING or ps.is_released or is_busy or ps.id in fleet.slot_owners:
             continue
-        if ps.id not in fleet.replicas.values() or not mirror_ring(fleet):
+        if ps.id not in fleet.mirrors.values() or not mirror_ring(fleet):
             return ps.id
     return None

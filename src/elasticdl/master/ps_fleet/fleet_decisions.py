@@ -30,7 +30,7 @@ NOTICE_FRACTION, STALLED_FRACTION = 0.4, 0.8
 
 
 def next_decision(job: MasterState, now: float) -> Event | None:
-    if not job.ledger.fleet.wish:
+    if not job.ledger.fleet.desired:
         return None
     for decide in (
         _decide_silent,
@@ -48,11 +48,11 @@ def next_decision(job: MasterState, now: float) -> Event | None:
 
 def _decide_silent(job: MasterState, now: float) -> Event | None:
     timing = job.spec.timing
-    for ps in job.ledger.fleet.here():
-        if not ps.greeted_pid or ps.said_goodbye:
+    for ps in job.ledger.fleet.present_ps():
+        if not ps.reported_pid or ps.has_said_goodbye:
             continue
         # After a restart of the master its ps need a moment to find it again.
-        quiet_s = now - max(job.seen.heard_at.get(ps.id, 0.0), job.seen.since + timing.silence_s)
+        quiet_s = now - max(job.observed.heard_at.get(ps.id, 0.0), job.observed.watching_since + timing.silence_s)
         patience = _LAST_COPY_SILENCE_FACTOR if _holds_last_copy(job, ps.id, now) else _SILENCE_FACTOR
         if quiet_s >= patience * timing.silence_s and _others_are_heard(job, ps.id, now):
             return PsFellSilent(ps.id, f"silent for {quiet_s:.2f} s")
@@ -64,47 +64,47 @@ def _decide_stalled(job: MasterState, now: float) -> Event | None:
     fleet, reply_s = job.ledger.fleet, job.spec.timing.reply_s
     if not job.spec.timing.stall_s or fleet.task is not None:
         return None  # while slots move a request may wait for the end of that
-    for ps in fleet.here():
-        seen = job.seen.ps.get(ps.id)
-        busy_s = seen.beat.busy_s if seen is not None and seen.beat is not None else 0.0
+    for ps in fleet.present_ps():
+        seen = job.observed.ps.get(ps.id)
+        busy_s = seen.heartbeat.busy_s if seen is not None and seen.heartbeat is not None else 0.0
         reason = f"has been at one request for {busy_s:.0f} s; {STALLED_FRACTION * reply_s:.0f} s are allowed"
-        if not ps.stalled and busy_s >= NOTICE_FRACTION * reply_s:
+        if not ps.stall_reason and busy_s >= NOTICE_FRACTION * reply_s:
             return PsStallNoticed(ps.id, reason)
-        if ps.stalled and busy_s >= STALLED_FRACTION * reply_s:
+        if ps.stall_reason and busy_s >= STALLED_FRACTION * reply_s:
             return PsStalled(ps.id, reason)
     return None
 
 
 def _holds_last_copy(job: MasterState, ps: PsId, now: float) -> bool:
     """Whether it has rows that nobody has whom the master has heard all the while."""
-    fleet, seen, silence_s = job.ledger.fleet, job.seen, job.spec.timing.silence_s
+    fleet, seen, silence_s = job.ledger.fleet, job.observed, job.spec.timing.silence_s
 
     def is_heard(other: PsId) -> bool:
-        is_awake = now - seen.awake_since.get(other, now) >= _SILENCE_FACTOR * silence_s
-        return fleet.ps[other].is_here and is_awake and now - seen.heard_at.get(other, 0.0) < silence_s
+        is_awake = now - seen.heard_since.get(other, now) >= _SILENCE_FACTOR * silence_s
+        return fleet.ps[other].is_present and is_awake and now - seen.heard_at.get(other, 0.0) < silence_s
 
-    copies = fleet.replicas.get(ps)
+    copies = fleet.mirrors.get(ps)
     if fleet.slots_of(ps) and not (copies and is_heard(copies)):
         return True
-    return not all(is_heard(of) for of, holder in fleet.replicas.items() if holder == ps and fleet.slots_of(of))
+    return not all(is_heard(of) for of, holder in fleet.mirrors.items() if holder == ps and fleet.slots_of(of))
 
 
 def _others_are_heard(job: MasterState, ps: PsId, now: float) -> bool:
     """Whether the machine as a whole is awake: then the silence is this one's own."""
-    silence_s, seen = job.spec.timing.silence_s, job.seen
-    others: list[WorkerId | PsId] = [one.id for one in job.ledger.fleet.here() if one.id != ps]
-    others += [worker.id for worker in job.ledger.membership.here()]
+    silence_s, seen = job.spec.timing.silence_s, job.observed
+    others: list[WorkerId | PsId] = [one.id for one in job.ledger.fleet.present_ps() if one.id != ps]
+    others += [worker.id for worker in job.ledger.membership.present_workers()]
     return any(
-        now - seen.heard_at.get(other, 0.0) < silence_s and now - seen.awake_since.get(other, now) >= silence_s
+        now - seen.heard_at.get(other, 0.0) < silence_s and now - seen.heard_since.get(other, now) >= silence_s
         for other in others
     )
 
 
 def _decide_broken_mirror(job: MasterState, now: float) -> Event | None:
-    for ps in job.ledger.fleet.replicas:
-        seen = job.seen.ps.get(ps)
-        if seen is not None and seen.beat is not None and seen.beat.mirror_failure:
-            return MirrorBroken(ps, seen.beat.mirror_failure)
+    for ps in job.ledger.fleet.mirrors:
+        seen = job.observed.ps.get(ps)
+        if seen is not None and seen.heartbeat is not None and seen.heartbeat.mirror_failure:
+            return MirrorBroken(ps, seen.heartbeat.mirror_failure)
     return None
 
 
@@ -112,51 +112,51 @@ def _decide_task_outcome(job: MasterState, now: float) -> Event | None:
     """A task whose performer is gone: what the other one has in force tells whether it was done."""
     fleet = job.ledger.fleet
     task = fleet.task
-    if task is None or fleet.ps[task.performer].is_here:
+    if task is None or fleet.ps[task.performer].is_present:
         return None
     other = fleet.ps[task.other]
-    if task.kind != MOVE or not other.answers:
+    if task.kind != MOVE or not other.is_serving:
         return TaskResolved(task.version, False)
-    seen = job.seen.ps.get(other.id)
+    seen = job.observed.ps.get(other.id)
     # What the dead one had sent may still be on its way for a moment.
-    if seen is None or seen.at < fleet.ps[task.performer].since + 2 * job.spec.timing.heartbeat_s:
+    if seen is None or seen.heard_at < fleet.ps[task.performer].since + 2 * job.spec.timing.heartbeat_s:
         return None
     return TaskResolved(task.version, seen.map_version >= task.version)
 
 
 def _decide_launch(job: MasterState, now: float) -> Event | None:
     fleet = job.ledger.fleet
-    if not job.seen.has_launcher or now < job.ledger.budget.relaunch_at:
+    if not job.observed.has_launcher or now < job.ledger.failure_budget.relaunch_at:
         return None
     # One that said why it fails has not ended yet: its exit is counted, and the pause begins there.
-    if any(ps.failure and ps.said_goodbye and not ps.exited for ps in fleet.ps.values()):
+    if any(ps.failure and ps.has_said_goodbye and not ps.has_exited for ps in fleet.ps.values()):
         return None
     # One that starts takes the processors from whoever takes over: it waits a moment for that.
-    lost = [fleet.ps[owner] for owner in fleet.lost_owners() if owner in fleet.replicas]
+    lost = [fleet.ps[owner] for owner in fleet.lost_owners() if owner in fleet.mirrors]
     if any(now - ps.since < MAX_LAUNCH_WAIT_S for ps in lost):
         return None
-    return PsLaunched(fleet.next_id()) if len(fleet.active()) < fleet.wish else None
+    return PsLaunched(fleet.next_id()) if len(fleet.active_ps()) < fleet.desired else None
 
 
 def _decide_first_slots(job: MasterState, now: float) -> Event | None:
     fleet = job.ledger.fleet
-    serving = fleet.serving()
+    serving = fleet.serving_ids()
     if fleet.version or not serving:
         return None
-    if len(serving) < fleet.wish and now - fleet.greeted_at < MAX_START_WAIT_S:
+    if len(serving) < fleet.desired and now - fleet.last_joined_at < MAX_START_WAIT_S:
         return None
-    return SlotsAssigned(tuple(serving), tuple(serving) if job.first_cut else ())
+    return SlotsAssigned(tuple(serving), tuple(serving) if job.initial_snapshot else ())
 
 
 def _decide_task(job: MasterState, now: float) -> Event | None:
     fleet = job.ledger.fleet
-    standing = fleet.standing
-    if standing == job.seen.settled or now < fleet.retry_at:
+    standing = fleet.task_inputs
+    if standing == job.observed.settled_fleet or now < fleet.retry_at:
         return None
     if (ps := fleets.find_drained_ps(fleet)) is not None:
         return PsDrained(ps)
-    directory = job.ledger.checkpoint[1] if job.ledger.checkpoint else job.first_cut
+    directory = job.ledger.checkpoint[1] if job.ledger.checkpoint else job.initial_snapshot
     task = fleets.next_task(fleet, job.spec.ps.replicas, directory)
     if task is None:
-        job.seen.settled = standing
+        job.observed.settled_fleet = standing
     return task

@@ -112,7 +112,7 @@ class SlotsAssigned(NamedTuple):
     """The first slot map: these ps hold all slots. Those in `blank` must restore theirs first."""
 
     members: tuple[PsId, ...]
-    blank: tuple[PsId, ...]
+    unrestored: tuple[PsId, ...]
 
 
 class TaskAssigned(NamedTuple):
@@ -123,7 +123,7 @@ class TaskAssigned(NamedTuple):
     performer: PsId
     other: PsId
     slots: tuple[int, ...]
-    directory: str  # of the cut that is restored
+    snapshot: str  # of the cut that is restored
 
 
 class TaskResolved(NamedTuple):

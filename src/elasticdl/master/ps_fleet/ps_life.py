@@ -38,8 +38,11 @@ Actions = list[Action]
 
 def on_ps_launched(job: MasterState, event: PsLaunched, now: float) -> Actions:
     ps = job.ledger.fleet.add(event.ps, now)
-    ps.raises = job.ledger.raises.get("ps", 0)
-    return [LaunchPs(ps.id, ps.raises, job.suspects(now)), job.note(now, "ps-launched", worker=ps.id)]
+    ps.memory_raises = job.ledger.memory_raises.get("ps", 0)
+    return [
+        LaunchPs(ps.id, ps.memory_raises, job.suspect_replicas(now)),
+        job.add_log_entry(now, "ps-launched", worker=ps.id),
+    ]
 
 
 def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> Actions:
@@ -51,11 +54,11 @@ def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> A
     for ps in job.ledger.fleet.ps.values():
         if ps.id in running:
             ps.pid = running[ps.id]
-        elif ps.exited or ps.id in ended:
+        elif ps.has_exited or ps.id in ended:
             continue
         elif ps.state is PsReplicaState.LAUNCHING and not ps.pid:
             # The master died between its decision and the command.
-            actions.append(LaunchPs(ps.id, ps.raises, job.suspects(now)))
+            actions.append(LaunchPs(ps.id, ps.memory_raises, job.suspect_replicas(now)))
         else:
             actions += _handle_exit(job, ReplicaExit(ps.id, ps.pid, None, None), now)
     return actions
@@ -73,7 +76,7 @@ def on_replica_delayed(job: MasterState, event: ReplicaDelayed, now: float) -> A
     if ps is None or ps.state is not PsReplicaState.LAUNCHING or ps.reason == event.why:
         return []
     ps.reason = event.why
-    return [job.note(now, "ps-waits", worker=ps.id, reason=event.why)] if event.is_trouble else []
+    return [job.add_log_entry(now, "ps-waits", worker=ps.id, reason=event.why)] if event.is_trouble else []
 
 
 def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Actions:
@@ -82,24 +85,26 @@ def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Act
 
 def _handle_exit(job: MasterState, event: ReplicaExit, now: float) -> Actions:
     ps = job.ledger.fleet.ps.get(PsId(event.replica))
-    if ps is None or ps.exited:
+    if ps is None or ps.has_exited:
         return []
-    ps.exited, ps.connected = True, False
+    ps.has_exited, ps.is_connected = True, False
     if ps.state in GONE_PS_STATES:
         return []
     was_useful = ps.state is not PsReplicaState.LAUNCHING
-    cause, notes = assess_out_of_memory(job, "ps", ps.raises, event.cause, _classify_ps_exit(job, ps, event), now)
+    cause, notes = assess_out_of_memory(
+        job, "ps", ps.memory_raises, event.cause, _classify_ps_exit(job, ps, event), now
+    )
     actions = remove_ps(job, ps, PsReplicaState(cause.state.value), cause.reason, now) + notes
     return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=was_useful, kind="processes")
 
 
 def _classify_ps_exit(job: MasterState, ps: PsReplica, event: ReplicaExit) -> ExitCause:
-    holds = ps.id in job.ledger.fleet.owner
+    holds = ps.id in job.ledger.fleet.slot_owners
     if holds and ps.state is PsReplicaState.DRAINING and event.code == 0:
         reason = f"{ps.reason}; it ended before all its slots had moved"
         return ExitCause(WorkerState.LOST, reason, crashed=False)
-    is_going = job.is_over or ps.released or (ps.state is PsReplicaState.DRAINING and not holds)
-    log = job.log_of(ps.id)
+    is_going = job.is_over or ps.is_released or (ps.state is PsReplicaState.DRAINING and not holds)
+    log = job.log_location(ps.id)
     return classify_exit(event, is_going=is_going, reason=ps.reason, failure=ps.failure, log=log)
 
 
@@ -107,11 +112,11 @@ def remove_ps(job: MasterState, ps: PsReplica, state: PsReplicaState, reason: st
     """It is gone: its slots are recovered by the next task, and nobody needs to wait for its answers."""
     fleet = job.ledger.fleet
     held = len(fleet.slots_of(ps.id))
-    ps.become(state, now, reason)
-    fleet.forget(ps.id)
+    ps.set_state(state, now, reason)
+    fleet.remove_holder(ps.id)
     if state is PsReplicaState.LEFT:
         return announce_fleet(job)
-    copies = fleet.replicas.get(ps.id)
+    copies = fleet.mirrors.get(ps.id)
     fate = (
         f"; {copies} has copies of its {held} slots"
         if copies
@@ -119,7 +124,7 @@ def remove_ps(job: MasterState, ps: PsReplica, state: PsReplicaState, reason: st
         if held
         else ""
     )
-    return [job.note(now, "ps-lost", worker=ps.id, reason=reason + fate), *announce_fleet(job)]
+    return [job.add_log_entry(now, "ps-lost", worker=ps.id, reason=reason + fate), *announce_fleet(job)]
 
 
 def on_ps_connected(job: MasterState, event: PsConnected, now: float) -> Actions:
@@ -129,22 +134,22 @@ def on_ps_connected(job: MasterState, event: PsConnected, now: float) -> Actions
     if ps is None or ps.state in GONE_PS_STATES or job.is_over:
         return [send_message(event.ps, release=pb.Release())]
     actions: Actions = [send_message(ps.id, welcome=pb.Welcome())]
-    is_new = not ps.greeted_pid
-    ps.greeted_pid, ps.pid = event.pid, ps.pid or event.pid
-    ps.host, ps.address, ps.connected = event.host, event.address, True
+    is_new = not ps.reported_pid
+    ps.reported_pid, ps.pid = event.pid, ps.pid or event.pid
+    ps.host, ps.address, ps.is_connected = event.host, event.address, True
     if ps.state is PsReplicaState.LAUNCHING:
-        ps.become(PsReplicaState.SERVING, now)
-        fleet.greeted_at = now
-        actions.append(job.note(now, "ps-serving", worker=ps.id, reason=f"at {ps.address}"))
+        ps.set_state(PsReplicaState.SERVING, now)
+        fleet.last_joined_at = now
+        actions.append(job.add_log_entry(now, "ps-serving", worker=ps.id, reason=f"at {ps.address}"))
     if event.leaving and ps.state is PsReplicaState.SERVING:
-        ps.become(PsReplicaState.DRAINING, now, "asked to leave")
+        ps.set_state(PsReplicaState.DRAINING, now, "asked to leave")
     if is_new and fleet.version:
         actions += announce_fleet(job)
     elif fleet.version:
         actions.append(send_message(ps.id, fleet=fleet_message(job)))
     if fleet.task is not None and fleet.task.performer == ps.id:
         actions.append(send_message(ps.id, task=task_message(job, fleet.task)))
-    if ps.released:
+    if ps.is_released:
         actions.append(send_message(ps.id, release=pb.Release()))
     return actions
 
@@ -152,21 +157,21 @@ def on_ps_connected(job: MasterState, event: PsConnected, now: float) -> Actions
 def on_ps_leaving(job: MasterState, event: PsLeaving, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
     if ps.state in (PsReplicaState.LAUNCHING, PsReplicaState.SERVING):
-        ps.become(PsReplicaState.DRAINING, now, event.reason)
+        ps.set_state(PsReplicaState.DRAINING, now, event.reason)
     return []
 
 
 def on_ps_drained(job: MasterState, event: PsDrained, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
-    ps.released = True
-    job.ledger.fleet.forget(ps.id)
-    note = job.note(now, "ps-drained", worker=ps.id, reason=ps.reason)
+    ps.is_released = True
+    job.ledger.fleet.remove_holder(ps.id)
+    note = job.add_log_entry(now, "ps-drained", worker=ps.id, reason=ps.reason)
     return [note, *announce_fleet(job), send_message(ps.id, release=pb.Release())]
 
 
 def on_ps_said_goodbye(job: MasterState, event: PsSaidGoodbye, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
-    ps.said_goodbye = True
+    ps.has_said_goodbye = True
     ps.reason = ps.reason or event.reason
     return []
 
@@ -182,16 +187,16 @@ def on_ps_failed(job: MasterState, event: PsFailed, now: float) -> Actions:
 def on_ps_fell_silent(job: MasterState, event: PsFellSilent, now: float) -> Actions:
     """Killed first: whoever is taken for lost must not answer anybody any more."""
     ps = job.ledger.fleet.ps[event.ps]
-    job.seen.silent_at[ps.id] = now
+    job.observed.silent_at[ps.id] = now
     return [SignalPs(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, event.reason, now)]
 
 
 def on_ps_stall_noticed(job: MasterState, event: PsStallNoticed, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
-    ps.stalled = event.reason
-    reason = f"{event.reason}; its stacks are in {job.log_of(ps.id)}"
+    ps.stall_reason = event.reason
+    reason = f"{event.reason}; its stacks are in {job.log_location(ps.id)}"
     return [
-        job.note(now, "ps-stalled", worker=ps.id, reason=reason),
+        job.add_log_entry(now, "ps-stalled", worker=ps.id, reason=reason),
         send_message(ps.id, dump_stacks=pb.DumpStacks(reason=f"{ps.id} {event.reason}")),
     ]
 
@@ -200,7 +205,7 @@ def on_ps_stalled(job: MasterState, event: PsStalled, now: float) -> Actions:
     """As one that fell silent, but it is a failure of its own."""
     ps = job.ledger.fleet.ps[event.ps]
     job.ledger.stalls += 1
-    reason = f"answers no requests: {event.reason}; its stacks are in {job.log_of(ps.id)}"
+    reason = f"answers no requests: {event.reason}; its stacks are in {job.log_location(ps.id)}"
     actions = [SignalPs(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, reason, now)]
     cause = ExitCause(WorkerState.LOST, reason, crashed=True)
     return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=True, kind="processes")
@@ -209,9 +214,9 @@ def on_ps_stalled(job: MasterState, event: PsStalled, now: float) -> Actions:
 def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> Actions:
     """More are launched as time passes; of too many, the youngest give their slots away and leave."""
     fleet = job.ledger.fleet
-    if not event.ps or not fleet.wish:
+    if not event.ps or not fleet.desired:
         return []
-    before, fleet.wish = fleet.wish, event.ps
-    for ps in fleet.active()[event.ps :]:
-        ps.become(PsReplicaState.DRAINING, now, f"scaled to {event.ps} ps")
-    return [job.note(now, "scaled", reason=f"from {before} to {event.ps} ps")]
+    before, fleet.desired = fleet.desired, event.ps
+    for ps in fleet.active_ps()[event.ps :]:
+        ps.set_state(PsReplicaState.DRAINING, now, f"scaled to {event.ps} ps")
+    return [job.add_log_entry(now, "scaled", reason=f"from {before} to {event.ps} ps")]

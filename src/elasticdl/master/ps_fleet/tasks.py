@@ -18,11 +18,11 @@ MAX_FAILED_RESTORES = 3  # that fail in a row, before the job does
 
 
 def fleet_message(job: MasterState) -> pb.Fleet:
-    return job.ledger.fleet.told().message()
+    return job.ledger.fleet.to_wire().to_proto()
 
 
 def task_message(job: MasterState, task: TaskAssigned) -> pb.FleetTask:
-    fleet = job.ledger.fleet.after(task).message()
+    fleet = job.ledger.fleet.to_wire_after(task).to_proto()
     match task.kind:
         case "move":
             return pb.FleetTask(fleet=fleet, target=task.other, slots=task.slots)
@@ -30,7 +30,7 @@ def task_message(job: MasterState, task: TaskAssigned) -> pb.FleetTask:
             return pb.FleetTask(fleet=fleet, target=task.other, mirror=True)
         case "promote":
             return pb.FleetTask(fleet=fleet, promote=task.other)
-    return pb.FleetTask(fleet=fleet, slots=task.slots, restore=task.directory)
+    return pb.FleetTask(fleet=fleet, slots=task.slots, restore=task.snapshot)
 
 
 def announce_fleet(job: MasterState) -> Actions:
@@ -49,14 +49,14 @@ def announce_fleet(job: MasterState) -> Actions:
 
 def _send_fleet(job: MasterState) -> Actions:
     message = fleet_message(job)
-    ps = [send_message(ps.id, fleet=message) for ps in job.ledger.fleet.here() if ps.greeted_pid]
-    return [*ps, *(send_message(worker.id, fleet=message) for worker in job.ledger.membership.here())]
+    ps = [send_message(ps.id, fleet=message) for ps in job.ledger.fleet.present_ps() if ps.reported_pid]
+    return [*ps, *(send_message(worker.id, fleet=message) for worker in job.ledger.membership.present_workers())]
 
 
 def on_slots_assigned(job: MasterState, event: SlotsAssigned, now: float) -> Actions:
     fleet = job.ledger.fleet
-    fleet.version, fleet.owner = SlotMap.first(event.members)
-    fleet.blank = list(event.blank)
+    fleet.version, fleet.slot_owners = SlotMap.initial(event.members)
+    fleet.unrestored = list(event.unrestored)
     return _send_fleet(job)
 
 
@@ -80,32 +80,34 @@ def on_task_resolved(job: MasterState, event: TaskResolved, now: float) -> Actio
         return []
     if event.is_done:
         return _finish_task(job, task, 0, 0.0, 0, now)
-    job.ledger.fleet.give_up()
+    job.ledger.fleet.give_up_task()
     return _send_fleet(job)
 
 
 def on_mirror_broken(job: MasterState, event: MirrorBroken, now: float) -> Actions:
-    job.ledger.fleet.replicas.pop(event.ps, None)
-    return [job.note(now, "mirror-broken", worker=event.ps, reason=event.reason), *announce_fleet(job)]
+    job.ledger.fleet.mirrors.pop(event.ps, None)
+    return [job.add_log_entry(now, "mirror-broken", worker=event.ps, reason=event.reason), *announce_fleet(job)]
 
 
 def _finish_task(
     job: MasterState, task: TaskAssigned, rows: int, pause_s: float, rolled_back: int, now: float
 ) -> Actions:
-    job.ledger.fleet.finish(task)
-    if task.kind == MIRROR and (seen := job.seen.ps.get(task.performer)) is not None:
-        seen.forget_mirror_failure()
+    job.ledger.fleet.finish_task(task)
+    if task.kind == MIRROR and (seen := job.observed.ps.get(task.performer)) is not None:
+        seen.clear_mirror_failure()
     if task.kind == RESTORE:
-        job.ledger.budget.worked()
+        job.ledger.failure_budget.reset_delay()
     about = {
         MOVE: f"{len(task.slots)} slots to {task.other}, {rows:,} rows sent",
         MIRROR: f"{task.other} has copies of all slots, {rows:,} rows sent",
         PROMOTE: f"{len(task.slots)} slots of {task.other} from its copies, {rows:,} rows",
-        RESTORE: f"{len(task.slots)} slots{_former_owner_text(task)} from {task.directory or 'nothing'}, {rows:,} rows; "
+        RESTORE: f"{len(task.slots)} slots{_former_owner_text(task)} from {task.snapshot or 'nothing'}, {rows:,} rows; "
         f"{_rollback_text(rolled_back)}",
     }
     kinds = {MOVE: "slots-moved", MIRROR: "mirrored", PROMOTE: "promoted", RESTORE: "restored"}
-    note = job.note(now, kinds[task.kind], worker=task.performer, reason=about[task.kind], cost_s=round(pause_s, 6))
+    note = job.add_log_entry(
+        now, kinds[task.kind], worker=task.performer, reason=about[task.kind], cost_s=round(pause_s, 6)
+    )
     return [note, *_send_fleet(job)]
 
 
@@ -121,13 +123,16 @@ def _rollback_text(count: int) -> str:
 
 def _fail_task(job: MasterState, task: TaskAssigned, why: str, now: float) -> Actions:
     fleet = job.ledger.fleet
-    fleet.give_up()
-    is_orphaned = task.kind in (MOVE, MIRROR) and not fleet.ps[task.other].answers
+    fleet.give_up_task()
+    is_orphaned = task.kind in (MOVE, MIRROR) and not fleet.ps[task.other].is_serving
     if not is_orphaned:  # else the loss is why, and the lost one's slots wait for the next task
-        pause_s = min(MIN_RETRY_S * 2.0**fleet.failed, MAX_RETRY_S)
-        fleet.failed, fleet.retry_at = fleet.failed + 1, now + pause_s
-    actions: Actions = [job.note(now, f"{task.kind}-failed", worker=task.performer, reason=why), *_send_fleet(job)]
-    if task.kind == RESTORE and fleet.failed >= MAX_FAILED_RESTORES:
-        reason = f"{task.performer} could not restore {len(task.slots)} slots from {task.directory}: {why}"
+        pause_s = min(MIN_RETRY_S * 2.0**fleet.failed_tasks, MAX_RETRY_S)
+        fleet.failed_tasks, fleet.retry_at = fleet.failed_tasks + 1, now + pause_s
+    actions: Actions = [
+        job.add_log_entry(now, f"{task.kind}-failed", worker=task.performer, reason=why),
+        *_send_fleet(job),
+    ]
+    if task.kind == RESTORE and fleet.failed_tasks >= MAX_FAILED_RESTORES:
+        reason = f"{task.performer} could not restore {len(task.slots)} slots from {task.snapshot}: {why}"
         actions += end_job(job, "failed", reason, 1, now)
     return actions

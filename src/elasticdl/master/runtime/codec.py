@@ -268,7 +268,7 @@ def event_from_exchange(request: pb.ExchangeRequest) -> ev.ExchangeReceived:
 def exchange_reply(answer: LeaseReply | None) -> pb.ExchangeReply:
     if answer is None:
         return pb.ExchangeReply()
-    reply = pb.ExchangeReply(drained=answer.drained)
+    reply = pb.ExchangeReply(drained=answer.is_drained)
     for source, step, lease in answer.leases:
         reply.leases.add(
             id=lease.id,

@@ -38,9 +38,9 @@ class ActionRunner:
         self.curves: TensorBoardCurves | None = None  # none until tensorboard is imported
         self._undrawn: list[act.RecordMetrics | act.RecordLosses] = []  # until then
         self._is_drawing = True
-        self.has_curves = asyncio.Event()  # or will never have them
+        self.curves_ready = asyncio.Event()  # or will never have them
 
-    def perform(self, action: act.Action) -> None:
+    def execute(self, action: act.Action) -> None:
         match action:
             case act.SendMessage(worker, message):
                 if (link := self._links.get(WorkerId(worker))) is not None:
@@ -69,8 +69,8 @@ class ActionRunner:
             role="worker",
             argv=[sys.executable, "-P", "-m", "elasticdl.worker"],
             environ=settings | env.to_environ(),
-            raises=action.raises,
-            wish=action.wish,
+            raises=action.memory_raises,
+            wish=action.desired_workers,
             away_from=list(action.away_from),
         )
 
@@ -84,21 +84,21 @@ class ActionRunner:
             role="ps",
             argv=[sys.executable, "-P", "-m", "elasticdl.ps"],
             environ=allocator_environ(os.environ) | env.to_environ(),
-            raises=action.raises,
+            raises=action.memory_raises,
             away_from=list(action.away_from),
         )
 
-    def draw_with(self, curves: TensorBoardCurves) -> None:
+    def attach_curves(self, curves: TensorBoardCurves) -> None:
         self.curves = curves
         waiting, self._undrawn = self._undrawn, []
         for action in waiting:
             self._draw(action)
-        self.has_curves.set()
+        self.curves_ready.set()
 
-    def stop_drawing(self) -> None:
+    def detach_curves(self) -> None:
         """There are no curves, or no more."""
         self.curves, self._undrawn, self._is_drawing = None, [], False
-        self.has_curves.set()
+        self.curves_ready.set()
 
     def flush(self) -> None:
         """Everything drawn so far is in the files afterwards."""
@@ -111,6 +111,6 @@ class ActionRunner:
         if self.curves is None:
             self._undrawn.append(action)
         elif isinstance(action, act.RecordMetrics):
-            self.curves.metrics(action.step, action.metrics)
+            self.curves.write_metrics(action.step, action.metrics)
         else:
-            self.curves.losses(action.points, action.epochs)
+            self.curves.write_losses(action.points, action.epochs)

@@ -37,11 +37,11 @@ class JournalStore(ReadableJournal, Protocol):
     """What the master needs of a journal, in a file or elsewhere."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Where it lies, for a sentence."""
 
     @property
-    def is_long(self) -> bool:
+    def needs_compaction(self) -> bool:
         """Whether a whole state should stand for what is in it."""
 
     def append(self, payloads: list[bytes]) -> None: ...
@@ -58,7 +58,7 @@ class FileJournal:
         self._encoder = FrameEncoder(self._us)
         self._descriptor = -1
         self._is_new = False  # the first write makes it
-        self.where = str(path)
+        self.location = str(path)
         self.writer: JournalWriterInfo | None = None  # of the record that `replay` gave last
         self.events = 0  # records since the last whole state
 
@@ -71,21 +71,21 @@ class FileJournal:
             with self._path.open("rb", buffering=_BUFFER_BYTES) as file:
                 decoder = FrameDecoder(file.read, os.fstat(file.fileno()).st_size, can_be_torn=True)
                 try:
-                    for record in decoder.records():
+                    for record in decoder.read_records():
                         self._note(decoder.writer)
                         self.events = 0 if is_state_record(record) else self.events + 1
                         yield record
                     self._note(decoder.writer)
                 except JournalDamaged as exc:
-                    raise JournalDamaged(exc.at, exc.why, self.where) from exc
+                    raise JournalDamaged(exc.at, exc.why, self.location) from exc
                 except JournalUnreadable as exc:
-                    raise JournalUnreadable(exc.by, self.where) from exc
-            self._encoder = decoder.encoder(self._us)
+                    raise JournalUnreadable(exc.by, self.location) from exc
+            self._encoder = decoder.continue_writing(self._us)
             self._descriptor = os.open(self._path, os.O_WRONLY)
-            os.ftruncate(self._descriptor, decoder.at)
+            os.ftruncate(self._descriptor, decoder.offset)
             os.lseek(self._descriptor, 0, os.SEEK_END)
             if decoder.writer != self._us:
-                _write(self._descriptor, self._encoder.introduce())
+                _write(self._descriptor, self._encoder.encode_writer())
                 os.fdatasync(self._descriptor)
         else:
             self._is_new = True
@@ -96,23 +96,23 @@ class FileJournal:
         self.writer = writer
 
     @property
-    def is_long(self) -> bool:
+    def needs_compaction(self) -> bool:
         return self.events >= COMPACT_EVENTS
 
     def append(self, payloads: list[bytes]) -> None:
         """Group commit: all of them are on disk when this returns."""
         if self._is_new:
-            self._descriptor = self._replace(self._encoder.begin() + self._encoder.encode(payloads))
+            self._descriptor = self._replace(self._encoder.begin_stream() + self._encoder.encode_records(payloads))
             self._is_new = False
         else:
-            _write(self._descriptor, self._encoder.encode(payloads))
+            _write(self._descriptor, self._encoder.encode_records(payloads))
             os.fdatasync(self._descriptor)
         self.events += len(payloads)
 
     def compact(self, state: bytes) -> None:
         """Begin anew with `state`. At any moment either the old or the new journal is whole."""
         self.close()
-        self._descriptor = self._replace(self._encoder.begin() + self._encoder.encode([state]))
+        self._descriptor = self._replace(self._encoder.begin_stream() + self._encoder.encode_records([state]))
         self.events = 0
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ def archive_earlier_run(directory: JobDirectory, run: int) -> None:
     try:
         with directory.journal.open("rb") as file:
             decoder = FrameDecoder(file.read, os.fstat(file.fileno()).st_size, can_be_torn=True)
-            next(decoder.records(), None)
+            next(decoder.read_records(), None)
     except (FileNotFoundError, JournalDamaged, JournalUnreadable):
         return  # who replays it will say so
     if decoder.writer is None or decoder.writer.run == run:

@@ -62,7 +62,7 @@ class LauncherConnection:
             await asyncio.sleep(_ADOPT_DELAY_S)
             end = self._adopt()
 
-    async def beat(self, limit_s: float) -> None:
+    async def send_heartbeats(self, limit_s: float) -> None:
         """Tell the launcher that the loop turns, until cancelled, and look whether it answers.
 
         Either kills the other where it is silent for `limit_s`.
@@ -70,7 +70,7 @@ class LauncherConnection:
         self._limit_s = limit_s
         while True:
             self.command(command="alive", limit_s=limit_s)
-            if self._vigil.look(time.monotonic()) is LoopHealth.STALLED:
+            if self._vigil.check(time.monotonic()) is LoopHealth.STALLED:
                 _log.error("the launcher has answered nothing for %g s: it is killed and replaced", limit_s)
                 self._vigil = LoopMonitor()
                 self._kill()
@@ -81,7 +81,7 @@ class LauncherConnection:
             while line := await reader.readline():
                 document = json.loads(line)
                 if document["event"] == "alive":
-                    self._vigil.hear(time.monotonic(), self._limit_s)
+                    self._vigil.record_heartbeat(time.monotonic(), self._limit_s)
                 elif (event := parse_launcher_event(document)) is not None:
                     self._on_event(event)
         except ConnectionError:

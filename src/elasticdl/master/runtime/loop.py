@@ -58,7 +58,7 @@ class MasterLoop:
         self.run = run
         self.clock = clock
         self.state = StateMachine(spec, str(directory.logs), initial_checkpoint.find_initial_snapshot(spec, directory))
-        self.links: dict[WorkerId, ReplicaStream] = {}
+        self.streams: dict[WorkerId, ReplicaStream] = {}
         self.over = asyncio.Event()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._directory = directory
@@ -73,7 +73,7 @@ class MasterLoop:
         self._turned_at = time.monotonic()
         self._now = clock.now()
         self._spec = spec
-        self.performer = ActionRunner(directory, spec, self.links, run)
+        self.executor = ActionRunner(directory, spec, self.streams, run)
 
     def recover(self) -> None:
         """Replay what earlier masters of this job knew, and complete their event log. Time goes on from the latest."""
@@ -85,24 +85,24 @@ class MasterLoop:
                 if type(action) is act.WriteLogEntry and action.number > self._log.written:
                     self._log.write([action])
                 elif type(action) in _RECORDED:
-                    self.performer.perform(action)
+                    self.executor.execute(action)
         if (behind_s := latest - self.clock.now()) > 0:
             # The wall went back. Deadlines that were decided would be as far away as it went, a day perhaps.
             self.clock = OffsetClock(self.clock, behind_s)
         self._now = self.clock.now()
-        known, events = self.state.job.ledger.entries, self._directory.events
+        known, events = self.state.state.ledger.entry_count, self._directory.events
         if self._log.written > known:  # which was written after the journal was synced
             why = f"its end is missing, or all of it: {events} has {self._log.written} entries, and it leads to {known}"
-            raise JournalDamaged(0, why, self._journal.where)
+            raise JournalDamaged(0, why, self._journal.location)
 
-    async def tick(self) -> None:
+    async def run_ticks(self) -> None:
         """Give time its turn, until cancelled."""
         while True:
             self._schedule()
-            await asyncio.sleep(TICK_S if self.links else IDLE_TICK_S)
+            await asyncio.sleep(TICK_S if self.streams else IDLE_TICK_S)
 
     @property
-    def silent_s(self) -> float:
+    def since_last_turn_s(self) -> float:
         """Since the last turn; may be asked from any thread. A loop that lives has several turns a second."""
         return time.monotonic() - self._turned_at
 
@@ -110,7 +110,7 @@ class MasterLoop:
         self._inbox.append(event)
         self._schedule()
 
-    async def settle(self, event: ev.Event) -> None:
+    async def submit_and_wait(self, event: ev.Event) -> None:
         """Submit and wait until it is journaled and acted on."""
         settled = asyncio.get_running_loop().create_future()
         self._settling.append(settled)
@@ -125,7 +125,7 @@ class MasterLoop:
         return await reply
 
     @contextlib.contextmanager
-    def changes(self) -> Iterator[asyncio.Event]:
+    def watch_changes(self) -> Iterator[asyncio.Event]:
         """An event that is set after every turn that changed something."""
         changed = asyncio.Event()
         self._watchers.add(changed)
@@ -165,17 +165,17 @@ class MasterLoop:
         now = self.clock.now()
         if now - self._now > self._spec.timing.silence_s / 2:
             # The master itself was held up: what its workers said meanwhile may not be read yet.
-            self.state.job.seen.excuse(now)
+            self.state.state.observed.forgive_silence(now)
         self._now = now
         inbox, self._inbox = self._inbox, []
         settling, self._settling = self._settling, []
-        state, journaled, todo = self.state, list[bytes](), list[act.Action]()
+        machine, journaled, todo = self.state, list[bytes](), list[act.Action]()
         for event in inbox:
-            todo += state.handle(event, now)
+            todo += machine.handle(event, now)
             if type(event) not in _HEARTBEATS:
                 journaled.append(codec.encode_event(event, now))
-        while (decision := state.due(now)) is not None:
-            todo += state.handle(decision, now)
+        while (decision := machine.due(now)) is not None:
+            todo += machine.handle(decision, now)
             journaled.append(codec.encode_event(decision, now))
         if journaled:
             self._journal.append(journaled)
@@ -185,10 +185,10 @@ class MasterLoop:
         if inbox or journaled:
             for watcher in self._watchers:
                 watcher.set()
-        self._notice_end()
-        if self._journal.is_long:
-            self.performer.flush()  # what is compacted is not replayed, so not drawn again
-            self._journal.compact(state.dump())
+        self._write_result()
+        if self._journal.needs_compaction:
+            self.executor.flush()  # what is compacted is not replayed, so not drawn again
+            self._journal.compact(machine.dump_ledger())
 
     def _perform(self, todo: list[act.Action]) -> None:
         entries = []
@@ -196,19 +196,19 @@ class MasterLoop:
             if type(action) is act.ReplyToExchange:
                 for reply in self._replies.pop((action.worker, action.request), ()):
                     if not reply.done():
-                        reply.set_result(action.answer)
+                        reply.set_result(action.reply)
             elif type(action) is act.WriteLogEntry:
                 entries.append(action)
                 entry = action.entry
                 _log.info("%s %s %s", entry.kind, entry.worker, entry.reason)
             else:
-                self.performer.perform(action)
+                self.executor.execute(action)
         if entries:
             self._log.write(entries)
 
-    def _notice_end(self) -> None:
-        phase = self.state.job.ledger.phase
+    def _write_result(self) -> None:
+        phase = self.state.state.ledger.phase
         if isinstance(phase, FinalPhase) and not self.over.is_set():
-            document: dict[str, Any] = status.job_result(self.state.job, phase)
+            document: dict[str, Any] = status.job_result(self.state.state, phase)
             write_json(self._directory.result, document)
             self.over.set()

@@ -77,7 +77,7 @@ class PrometheusMetrics:
         self._workers = Gauge("elasticdl_workers", "Workers by state", ["job", "state"], registry=self.registry)
         self._evaluation = Gauge("elasticdl_metric", "Newest evaluation", ["job", "metric"], registry=self.registry)
 
-    def serve(self, address: str, port: int, token: str) -> HttpServer:
+    def start_server(self, address: str, port: int, token: str) -> HttpServer:
         """Listen on `port`, or on any free one (0, or where it is taken by now).
 
         Whoever asks shows the token as a bearer; "": nobody has to.
@@ -103,7 +103,7 @@ class PrometheusMetrics:
             "loss": shown.loss,
             "epoch_loss": shown.epoch_loss.loss,
             "records_per_second": shown.records_per_s,
-            "learning_rate": job.seen.learning_rate,
+            "learning_rate": job.observed.learning_rate,
             "gradient_square": shown.gradient_square,
             "gradient_variance": shown.gradient_variance,
             "batch_scale": shown.batch_scale,
@@ -114,11 +114,11 @@ class PrometheusMetrics:
             "checkpoint_failures": job.ledger.notices.get(notices.CHECKPOINT_FAILED, 0),
             "bad_records": len(job.ledger.bad_records),
             "data_waits": job.ledger.notices.get(notices.DATA_WAITS, 0),
-            "worker_failures": job.ledger.budget.spent,
+            "worker_failures": job.ledger.failure_budget.spent,
             "seconds_without_progress": _seconds_without_progress(job, now),
-            "stalled_workers": sum(bool(worker.stalled) for worker in job.ledger.membership.here()),
+            "stalled_workers": sum(bool(worker.stall_reason) for worker in job.ledger.membership.present_workers()),
             "stalls": job.ledger.stalls,
-            "master_restarts": job.ledger.incarnations - 1,
+            "master_restarts": job.ledger.master_starts - 1,
             "shards": shown.shards,
             "shards_done": shown.shards_done,
         }
@@ -133,7 +133,7 @@ class PrometheusMetrics:
 
     def _observe_ps(self, job: MasterState, shown: Iterable[pb.PsStatus]) -> None:
         """Of those that are here; one that is gone has no gauges any more."""
-        if not job.ledger.fleet.wish:
+        if not job.ledger.fleet.desired:
             return
         counted = Counter(ps.state for ps in job.ledger.fleet.ps.values())
         for state in PsReplicaState:
@@ -163,5 +163,5 @@ class PrometheusMetrics:
 
 def _seconds_without_progress(job: MasterState, now: float) -> float:
     """Seconds since a step ended, or since this master came; 0.0 where no step is awaited."""
-    is_training = job.trains and not job.restarts_script and isinstance(job.ledger.phase, RunningPhase)
-    return max(0.0, now - max(job.seen.advanced_at, job.seen.since)) if is_training else 0.0
+    is_training = job.is_training and not job.restarts_script and isinstance(job.ledger.phase, RunningPhase)
+    return max(0.0, now - max(job.observed.progressed_at, job.observed.watching_since)) if is_training else 0.0

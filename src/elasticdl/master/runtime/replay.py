@@ -39,7 +39,7 @@ def _load_state(journal: ReadableJournal, state: StateMachine, record: bytes) ->
     if journal.writer is not None and journal.writer.is_newer:
         raise _unreadable(journal, "a whole state")
     try:
-        state.load(record)
+        state.load_ledger(record)
     except ValidationError as exc:
         raise JournalDamaged(0, f"the state in it cannot be read: {exc}") from exc
 
@@ -53,7 +53,7 @@ def _unreadable(journal: ReadableJournal, what: str) -> JournalUnreadable:
 class StoredJournal:
     """The bytes of a journal, and where they were found."""
 
-    where: str
+    location: str
     content: bytes
     can_be_torn: bool  # it is a file
     entries: int = 0  # of the event log, which is written after it; counted before it was read
@@ -65,12 +65,12 @@ class JournalVerification:
 
     writer: JournalWriterInfo | None = None
     events: int = 0  # that are believed: all, or those before the damage
-    until: float = 0.0  # when the last of them happened; 0.0: there is none
+    last_event_at: float = 0.0  # when the last of them happened; 0.0: there is none
     step: int = 0  # they lead to
     torn_bytes: int = 0  # of a write that was cut off, or is under way
     problem: JournalDamaged | JournalUnreadable | None = None
     lost_events: int = 0  # that can be read behind the damage
-    lost_until: float = 0.0  # when the last of them happened
+    last_lost_event_at: float = 0.0  # when the last of them happened
 
 
 def verify_journal(stored: StoredJournal, spec: JobSpec) -> JournalVerification:
@@ -80,18 +80,18 @@ def verify_journal(stored: StoredJournal, spec: JobSpec) -> JournalVerification:
     found, reading, state = JournalVerification(), _StoredJournalReader(stored), StateMachine(spec)
     try:
         for at, _ in replay_journal(reading, state):
-            found.events, found.until = found.events + 1, at
+            found.events, found.last_event_at = found.events + 1, at
     except JournalDamaged as exc:
-        found.problem = JournalDamaged(exc.at, exc.why, stored.where)
+        found.problem = JournalDamaged(exc.at, exc.why, stored.location)
         _count_lost_events(found, stored.content[exc.at :])
     except JournalUnreadable as exc:
-        found.problem = JournalUnreadable(exc.by, stored.where)
-    known = state.job.ledger.entries
+        found.problem = JournalUnreadable(exc.by, stored.location)
+    known = state.state.ledger.entry_count
     if found.problem is None and stored.entries > known:
         why = f"its end is missing: the event log has {stored.entries} entries, and it leads to {known}"
-        found.problem = JournalDamaged(len(stored.content), why, stored.where)
+        found.problem = JournalDamaged(len(stored.content), why, stored.location)
     found.writer, found.torn_bytes = reading.writer, reading.decoder.torn_bytes
-    found.step = state.job.ledger.step
+    found.step = state.state.ledger.step
     return found
 
 
@@ -100,7 +100,7 @@ def _count_lost_events(found: JournalVerification, content: bytes) -> None:
         if is_state_record(record):
             continue
         try:
-            _, found.lost_until = codec.decode_event(record)
+            _, found.last_lost_event_at = codec.decode_event(record)
         except codec.UnknownEvent:
             continue
         found.lost_events += 1
@@ -117,4 +117,4 @@ class _StoredJournalReader:
         return self.decoder.writer
 
     def replay(self) -> Iterator[bytes]:
-        return self.decoder.records()
+        return self.decoder.read_records()

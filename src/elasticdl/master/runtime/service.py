@@ -39,11 +39,11 @@ class MasterServicer:
         """Whoever asks may have this name: the door has seen to that."""
         if self._authority is None:
             raise SpecError("this master issues no certificates: those of a local job come from its launcher")
-        job, replica = self._loop.state.job, request.replica
+        job, replica = self._loop.state.state, request.replica
         check_launched(job.ledger, replica)
         now, lifetime_s = to_datetime(self._clock.now()), job.spec.security.lifetime_s
         return pb.EnrollReply(
-            certificate=self._authority.certify(request.csr, Role.of(replica), replica, now, lifetime_s)
+            certificate=self._authority.sign_request(request.csr, Role.from_replica(replica), replica, now, lifetime_s)
         )
 
     async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: ReplicaStream) -> None:
@@ -53,7 +53,7 @@ class MasterServicer:
             async for message in messages:
                 if message.WhichOneof("message") == "hello":
                     worker, is_ps = WorkerId(message.hello.worker), bool(message.hello.ps_address)
-                    self._loop.links[worker] = link
+                    self._loop.streams[worker] = link
                 if worker is None:
                     raise SpecError(f"expected Hello first, received {message.WhichOneof('message')}")
                 event = (
@@ -63,8 +63,8 @@ class MasterServicer:
                     self._loop.submit(event)
         finally:
             # Unless the worker is back already, on a new stream.
-            if worker is not None and self._loop.links.get(worker) is link:
-                del self._loop.links[worker]
+            if worker is not None and self._loop.streams.get(worker) is link:
+                del self._loop.streams[worker]
                 self._loop.submit(ev.SessionLost(worker))
 
     async def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
@@ -72,26 +72,26 @@ class MasterServicer:
 
     async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.JobStatus]:
         pause_s = 1.0 / max(request.max_hz, 0.01) if request.max_hz else 1.0
-        job = self._loop.state.job
-        with self._loop.changes() as changed:
+        job = self._loop.state.state
+        with self._loop.watch_changes() as changed:
             while True:
                 changed.clear()
-                is_over, told = job.is_over, job.ledger.membership.living
+                is_over, told = job.is_over, job.ledger.membership.running_count
                 yield status.job_status(job, self._loop.clock.now())
                 if request.once or is_over:
                     return
-                await self._news(changed, told, pause_s)
+                await self._wait_for_change(changed, told, pause_s)
 
-    async def _news(self, changed: asyncio.Event, living: int, pause_s: float) -> None:
+    async def _wait_for_change(self, changed: asyncio.Event, living: int, pause_s: float) -> None:
         """Until something changed, and `pause_s` are over: often enough not to be late, too seldom to be a burden.
 
         The end is told at once, and so is that fewer live than the `living` of whom was told: somebody may wait for
         their devices.
         """
-        members, has_changed = self._loop.state.job.ledger.membership, False
+        members, has_changed = self._loop.state.state.ledger.membership, False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                while members.living >= living and not self._loop.over.is_set():
+                while members.running_count >= living and not self._loop.over.is_set():
                     await changed.wait()
                     changed.clear()
                     has_changed = True
@@ -99,33 +99,35 @@ class MasterServicer:
             await changed.wait()
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
-        job = self._loop.state.job
+        job = self._loop.state.state
         _check_scale_request(job, request)
         changes = [
             f"from {before} to {after} {what}"
             for before, after, what in (
-                (job.ledger.wish, request.workers, "workers"),
-                (job.ledger.fleet.wish, request.ps, "ps"),
-                (job.seen.batch_scale or 1, request.batch_scale, "batches an update"),
+                (job.ledger.desired_workers, request.workers, "workers"),
+                (job.ledger.fleet.desired, request.ps, "ps"),
+                (job.observed.batch_scale or 1, request.batch_scale, "batches an update"),
             )
             if after
         ]
-        await self._loop.settle(ev.ScaleRequested(request.workers, request.ps, request.batch_scale))
+        await self._loop.submit_and_wait(ev.ScaleRequested(request.workers, request.ps, request.batch_scale))
         return pb.Accepted(message=f"scaling {' and '.join(changes)}")
 
     async def stop(self, request: pb.StopRequest) -> pb.Accepted:
-        job = self._loop.state.job
+        job = self._loop.state.state
         if job.is_over:
             return pb.Accepted(message=f"the job is already over: {job.ledger.phase.name}")
-        await self._loop.settle(ev.StopRequested(request.at_once, request.reason or "asked to stop", request.is_end))
+        await self._loop.submit_and_wait(
+            ev.StopRequested(request.at_once, request.reason or "asked to stop", request.is_end)
+        )
         how = "at once" if request.at_once else "after the running step, with a checkpoint"
-        return pb.Accepted(message=f"stopping {how}" if job.trains else "stopping")
+        return pb.Accepted(message=f"stopping {how}" if job.is_training else "stopping")
 
 
 def check_launched(ledger: Ledger, replica: str) -> None:
     """AccessDenied unless it was launched, and is not gone."""
     worker, ps = ledger.membership.workers.get(WorkerId(replica)), ledger.fleet.ps.get(PsId(replica))
-    is_launched = (worker.is_here and not worker.external) if worker else ps is not None and ps.is_here
+    is_launched = (worker.is_present and not worker.is_external) if worker else ps is not None and ps.is_present
     if not is_launched:
         raise AccessDenied(
             f"expected a replica that this master has launched and that is not gone; received {replica!r}"
@@ -141,7 +143,7 @@ def _check_scale_request(job: MasterState, request: pb.ScaleRequest) -> None:
             f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
             f"choose a number between them, or start the job with another --max_workers"
         )
-    if request.ps and not job.ledger.fleet.wish:
+    if request.ps and not job.ledger.fleet.desired:
         raise SpecError(
             f"ps: expected none, since this job runs with {job.spec.strategy}, received {request.ps}; "
             "start it with --distribution_strategy=ParameterServerStrategy"
@@ -156,9 +158,9 @@ def _check_scale_request(job: MasterState, request: pb.ScaleRequest) -> None:
             f"batch_scale: expected none, since the batch of this job stays as it is, received {request.batch_scale}; "
             "start it with --adaptive_batch"
         )
-    if request.batch_scale > job.most_batch_scale:
+    if request.batch_scale > job.max_batch_scale:
         raise SpecError(
-            f"batch_scale: expected 1 to {job.most_batch_scale}, received {request.batch_scale}; "
+            f"batch_scale: expected 1 to {job.max_batch_scale}, received {request.batch_scale}; "
             "choose a number between them, or start the job with another --max_batch_size"
         )
     if job.ledger.phase.name not in ("pending", "running"):

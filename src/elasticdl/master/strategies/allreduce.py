@@ -33,31 +33,31 @@ def on_round_planned(job: MasterState, event: RoundPlanned, now: float) -> Actio
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
     actions = log_round(job, now)
     before = list(rounds.holders)
-    newest = Round(event.round, event.seats, event.forced, event.reason, now)
-    is_open = rounds.newest is not None and not rounds.is_entered and not rounds.newest.forced
-    if event.forced:
+    newest = Round(event.round, event.members, event.is_forced, event.reason, now)
+    is_open = rounds.newest is not None and not rounds.is_entered and not rounds.newest.is_forced
+    if event.is_forced:
         rounds.superseded = []
     elif rounds.newest is not None and is_open:
         rounds.superseded.append(rounds.newest)
-    rounds.newest, rounds.done, rounds.halted_at = newest, [], None
-    rounds.donors.chosen |= {seat.worker: WorkerId(seat.donor) for seat in newest.seats if seat.donor}
-    for worker in job.ledger.membership.here():
+    rounds.newest, rounds.finished_scripts, rounds.halted_at = newest, [], None
+    rounds.donors.chosen |= {seat.worker: WorkerId(seat.donor) for seat in newest.members if seat.donor}
+    for worker in job.ledger.membership.present_workers():
         if worker.state is WorkerState.JOINING and worker.id not in newest.workers:
-            worker.become(WorkerState.READY, now)
+            worker.set_state(WorkerState.READY, now)
     for member in newest.workers:
-        if event.forced and workers[member].state is not WorkerState.LEAVING:
-            workers[member].become(WorkerState.MEMBER, now)
+        if event.is_forced and workers[member].state is not WorkerState.LEAVING:
+            workers[member].set_state(WorkerState.MEMBER, now)
         elif workers[member].state is WorkerState.READY:
-            workers[member].become(WorkerState.JOINING, now)
-    if event.forced:
+            workers[member].set_state(WorkerState.JOINING, now)
+    if event.is_forced:
         rounds.holders = list(newest.workers)
         if event.reason == FAILED_REASON:
             actions += _count_failed_round(job, now)
-        rounds.broken_at, rounds.broken_by = None, []
+        rounds.failed_at, rounds.failed_on = None, []
         if isinstance(job.ledger.phase, PendingPhase):
             job.ledger.phase = RunningPhase()
     message = messages.round_message(job, newest)
-    concerned = [*newest.workers, *(w for w in before if w not in newest.workers and workers[w].is_here)]
+    concerned = [*newest.workers, *(w for w in before if w not in newest.workers and workers[w].is_present)]
     actions += [send_message(worker, round=message) for worker in concerned]
     if isinstance(job.ledger.phase, StoppingPhase):
         stop = pb.StopTraining(reason=job.ledger.phase.reason)
@@ -68,7 +68,7 @@ def on_round_planned(job: MasterState, event: RoundPlanned, now: float) -> Actio
 def mark_entered(job: MasterState, now: float, round_id: int = 0) -> Actions:
     """This round, or the newest, is the one that trains: all have voted for it, so one member's word is enough."""
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
-    entered = rounds.find(round_id or (rounds.newest.id if rounds.newest else 0))
+    entered = rounds.find_pending(round_id or (rounds.newest.id if rounds.newest else 0))
     if entered is None:
         return []
     first = rounds.current is None
@@ -76,18 +76,18 @@ def mark_entered(job: MasterState, now: float, round_id: int = 0) -> Actions:
     rounds.current = entered
     rounds.superseded = [known for known in rounds.superseded if known.id > entered.id]
     rounds.holders = list(entered.workers)
-    rounds.broken_at, rounds.broken_by, rounds.gaps = None, [], {}
-    rounds.fruitless = rounds.stalls = 0
-    rounds.donors.settle(entered.workers)
+    rounds.failed_at, rounds.failed_on, rounds.entry_gaps_s = None, [], {}
+    rounds.failed_in_a_row = rounds.stalls = 0
+    rounds.donors.record_entered(entered.workers)
     actions: Actions = []
     for newcomer in newcomers:
-        job.ledger.joined += 1
+        job.ledger.joined_count += 1
         why = "from the start" if first else ""
-        actions.append(job.note(now, "worker-joined", worker=newcomer, reason=why))
+        actions.append(job.add_log_entry(now, "worker-joined", worker=newcomer, reason=why))
     for member in entered.workers:
         if workers[member].state in (WorkerState.READY, WorkerState.JOINING):
-            workers[member].become(WorkerState.MEMBER, now)
-    job.worked()
+            workers[member].set_state(WorkerState.MEMBER, now)
+    job.record_useful_work()
     return actions
 
 
@@ -102,8 +102,8 @@ def on_round_entered(job: MasterState, event: RoundEntered, now: float) -> Actio
     current = rounds.current
     if current is None or event.round != current.id or event.worker not in current.workers:
         return actions
-    rounds.gaps[event.worker] = event.gap_s
-    if set(rounds.gaps) >= set(current.workers):
+    rounds.entry_gaps_s[event.worker] = event.gap_s
+    if set(rounds.entry_gaps_s) >= set(current.workers):
         actions += log_round(job, now)
     return actions
 
@@ -111,11 +111,11 @@ def on_round_entered(job: MasterState, event: RoundEntered, now: float) -> Actio
 def log_round(job: MasterState, now: float) -> Actions:
     """One entry for a round that was entered, with what it cost: the longest gap of any member."""
     rounds = job.ledger.rounds
-    if rounds.current is None or not rounds.gaps:
+    if rounds.current is None or not rounds.entry_gaps_s:
         return []
-    cost_s = max(rounds.gaps.values())
-    rounds.gaps = {}
-    return [job.note(now, "round-entered", reason=rounds.current.reason, cost_s=cost_s)]
+    cost_s = max(rounds.entry_gaps_s.values())
+    rounds.entry_gaps_s = {}
+    return [job.add_log_entry(now, "round-entered", reason=rounds.current.reason, cost_s=cost_s)]
 
 
 def on_round_failed(job: MasterState, event: RoundFailed, now: float) -> Actions:
@@ -132,26 +132,30 @@ def on_round_failed(job: MasterState, event: RoundFailed, now: float) -> Actions
         if event.donor:
             return _retry_state_transfer(job, worker, event, now)
         return reset_worker(job, worker, f"dropped round {event.round}: {event.why}", now)
-    if newest.forced and event.round != newest.id:
+    if newest.is_forced and event.round != newest.id:
         return []  # an echo of the round before: this one already answers it
     if event.round == newest.id and not rounds.is_entered:
         # Perhaps it was entered just now: then its newcomers hold the state, too.
         rounds.holders += [worker for worker in newest.workers if worker not in rounds.holders]
-    if rounds.broken_at is None:
-        rounds.broken_at, rounds.broken_why = now, event.why
-    if event.worker not in rounds.broken_by:
-        rounds.broken_by.append(event.worker)
+    if rounds.failed_at is None:
+        rounds.failed_at, rounds.failure_reason = now, event.why
+    if event.worker not in rounds.failed_on:
+        rounds.failed_on.append(event.worker)
     return []
 
 
 def _count_failed_round(job: MasterState, now: float) -> Actions:
     """Said once, however often it is tried again."""
     rounds = job.ledger.rounds
-    rounds.fruitless += 1
-    if rounds.fruitless > 1:
+    rounds.failed_in_a_row += 1
+    if rounds.failed_in_a_row > 1:
         return []
-    rounds.fruitless_since = now
-    return [job.note(now, "round-broken", reason=f"{rounds.broken_why}; all its members seem alive: it is tried again")]
+    rounds.failing_since = now
+    return [
+        job.add_log_entry(
+            now, "round-broken", reason=f"{rounds.failure_reason}; all its members seem alive: it is tried again"
+        )
+    ]
 
 
 def _retry_state_transfer(job: MasterState, newcomer: Worker, event: RoundFailed, now: float) -> Actions:
@@ -160,72 +164,74 @@ def _retry_state_transfer(job: MasterState, newcomer: Worker, event: RoundFailed
     reason = f"got no state from {donor}: {event.why}"
     if rounds.donors.chosen.get(newcomer.id) != donor:
         return reset_worker(job, newcomer, reason, now)  # planned anew meanwhile: nobody failed
-    rounds.donors.fail(donor, newcomer.id)
-    holders = job.possible_donors([h.id for h in job.holders_here() if h.state is not WorkerState.LEAVING])
-    pause_s = rounds.donors.pause_s(newcomer.id, holders)
+    rounds.donors.record_failure(donor, newcomer.id)
+    holders = job.possible_donors([h.id for h in job.present_holders() if h.state is not WorkerState.LEAVING])
+    pause_s = rounds.donors.retry_delay_s(newcomer.id, holders)
     newcomer.join_after = now + pause_s
     if pause_s:
         reason += (
             f"; {'nobody else has it' if len(holders) == 1 else 'nor from anyone else'}, tried again in {pause_s:g} s"
         )
     elif holders:
-        reason += f"; {rounds.donors.deal([newcomer.id], holders)[newcomer.id]} is asked instead"
+        reason += f"; {rounds.donors.assign([newcomer.id], holders)[newcomer.id]} is asked instead"
     return reset_worker(job, newcomer, reason, now, kind="handover-failed")
 
 
 def reset_worker(job: MasterState, worker: Worker, reason: str, now: float, kind: str = "worker-returned") -> Actions:
     """The state it holds is worth nothing any more: it drops it and says Ready again."""
-    worker.expelled, worker.said_goodbye = True, False
-    worker.become(WorkerState.STARTING, now, reason)
+    worker.must_reset, worker.has_said_goodbye = True, False
+    worker.set_state(WorkerState.STARTING, now, reason)
     return [
         send_message(worker.id, expelled=pb.Expelled(reason=reason)),
-        job.note(now, kind, worker=worker.id, reason=reason),
+        job.add_log_entry(now, kind, worker=worker.id, reason=reason),
     ]
 
 
 def on_worker_finished(job: MasterState, event: WorkerFinished, now: float) -> Actions:
     ledger = job.ledger
     worker = ledger.membership.workers[event.worker]
-    if worker.is_here:
-        worker.become(WorkerState.FINISHED, now, event.why)
+    if worker.is_present:
+        worker.set_state(WorkerState.FINISHED, now, event.why)
     ledger.step = max(ledger.step, event.step)
     ledger.records = max(ledger.records, event.records)
     ledger.progress = max(ledger.progress, event.progress)
     if ledger.finish_reason in ("", GENERIC_STOP_REASON):  # one worker may know more than the others
         ledger.finish_reason = event.why
-    ledger.losses.finish(event.step, event.loss, event.epoch)
+    ledger.loss_curve.add_last_step(event.step, event.loss, event.epoch)
     return []
 
 
 def on_losses_reported(job: MasterState, event: LossesReported, now: float) -> Actions:
     """Draw what is new, and let all who hold the state forget what is known."""
-    curve, before = job.ledger.losses, job.ledger.losses.known
+    curve, before = job.ledger.loss_curve, job.ledger.loss_curve.complete_until
     began_at = job.ledger.rounds.newest.planned_at if job.ledger.rounds.newest is not None else now
-    points, epochs = curve.take(event, began_at, now)
+    points, epochs = curve.add_report(event, began_at, now)
     if event.points:
         step, _, _, records = event.points[-1]
         job.ledger.step, job.ledger.records = max(job.ledger.step, step), max(job.ledger.records, records)
     actions: Actions = [RecordLosses(tuple(points), tuple(epochs))] if points or epochs else []
     actions += [log_epoch(job, epoch, now) for epoch in epochs]
-    if curve.known > before:
-        known = pb.LossesKnown(step=curve.known)
-        actions += [send_message(worker.id, losses_known=known) for worker in job.holders_here()]
+    if curve.complete_until > before:
+        known = pb.LossesKnown(step=curve.complete_until)
+        actions += [send_message(worker.id, losses_known=known) for worker in job.present_holders()]
     return actions
 
 
 def log_epoch(job: MasterState, epoch: EpochLoss, now: float) -> Action:
     reason = f"epoch {epoch.epoch} of {job.epochs}: mean loss {epoch.loss:.6g} over {epoch.records:,} records"
-    return job.note(now, "epoch-ended", reason=reason, step=epoch.step)
+    return job.add_log_entry(now, "epoch-ended", reason=reason, step=epoch.step)
 
 
 def on_checkpoint_written(job: MasterState, event: CheckpointWritten, now: float) -> Actions:
     job.ledger.step = max(job.ledger.step, event.step)
     job.ledger.checkpoint = (event.step, event.path)
-    if job.ledger.saver == event.worker:
-        job.ledger.saver = None
+    if job.ledger.checkpoint_writer == event.worker:
+        job.ledger.checkpoint_writer = None
     reason = f"{event.path}, written in {event.seconds:.3f} s"
     return [
-        job.note(now, "checkpoint", worker=event.worker, reason=reason, step=event.step, cost_s=round(event.copy_s, 6))
+        job.add_log_entry(
+            now, "checkpoint", worker=event.worker, reason=reason, step=event.step, cost_s=round(event.copy_s, 6)
+        )
     ]
 
 
@@ -233,7 +239,7 @@ def on_model_exported(job: MasterState, event: ModelExported, now: float) -> Act
     job.ledger.is_exported, job.ledger.output = True, event.path
     if not event.path:
         return []
-    return [job.note(now, "exported", worker=event.worker, reason=event.path)]
+    return [job.add_log_entry(now, "exported", worker=event.worker, reason=event.path)]
 
 
 def on_plan_reported(job: MasterState, event: DataPlanReported, now: float) -> Actions:

@@ -10,32 +10,35 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 
 def batch_scales_message(job: MasterState) -> pb.BatchScales:
     """All changes, those of the plan too: who begins again from a checkpoint makes each where it was made before."""
-    return pb.BatchScales(changes=[pb.BatchScale(**change._asdict()) for change in job.ledger.batches])
+    return pb.BatchScales(changes=[pb.BatchScale(**change._asdict()) for change in job.ledger.batch_changes])
 
 
 def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> list[Action]:
     """The workers agree among themselves on the next update that can have it, and say which it was."""
     if not event.batch_scale:
         return []
-    batches = job.ledger.batches
+    batches = job.ledger.batch_changes
     batches.append(BatchChange(len(batches) + 1, -1, event.batch_scale))
-    return [job.note(now, "scaled", reason=f"to {_batches_text(event.batch_scale)} an update"), *_send_changes(job)]
+    return [
+        job.add_log_entry(now, "scaled", reason=f"to {_batches_text(event.batch_scale)} an update"),
+        *_send_changes(job),
+    ]
 
 
 def on_batch_scaled(job: MasterState, event: BatchScaled, now: float) -> list[Action]:
     """Every member says so; the first one's word is taken."""
     ledger = job.ledger
-    if not ledger.batch_change < event.change <= len(ledger.batches):
+    if not ledger.applied_batch_change < event.change <= len(ledger.batch_changes):
         return []
-    ledger.batch_change = event.change
+    ledger.applied_batch_change = event.change
     reason = f"{_batches_text(event.scale)} an update, from step {event.step} on"
-    note = job.note(now, "batch-scaled", reason=reason, step=event.step)
-    if ledger.batches[event.change - 1].step >= 0:  # as it was planned
+    note = job.add_log_entry(now, "batch-scaled", reason=reason, step=event.step)
+    if ledger.batch_changes[event.change - 1].step >= 0:  # as it was planned
         return [note]
     # Older ones that nobody had time for, or that were planned for later, end where they began: the newest counts.
-    ledger.batches = [
+    ledger.batch_changes = [
         change._replace(step=event.step) if change.id <= event.change and not 0 <= change.step <= event.step else change
-        for change in ledger.batches
+        for change in ledger.batch_changes
     ]
     return [note, *_send_changes(job)]
 
@@ -43,8 +46,8 @@ def on_batch_scaled(job: MasterState, event: BatchScaled, now: float) -> list[Ac
 def _send_changes(job: MasterState) -> list[Action]:
     return [
         send_message(worker.id, batches=batch_scales_message(job))
-        for worker in job.ledger.membership.here()
-        if worker.connected
+        for worker in job.ledger.membership.present_workers()
+        if worker.is_connected
     ]
 
 

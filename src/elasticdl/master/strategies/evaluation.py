@@ -72,21 +72,21 @@ class OpenEvaluation:
     step: int
     queue: ShardQueue
     holders: list[WorkerId] | None
-    tallies: dict[str, MetricSum] = field(default_factory=dict)
+    sums: dict[str, MetricSum] = field(default_factory=dict)
 
     def is_open_to(self, worker: WorkerId, steps: tuple[int, ...]) -> bool:
         if self.holders is None:
             return True
         return worker in self.holders and (not steps or self.step in steps)
 
-    def count(self, sums: tuple[tuple[str, tuple[float, ...], float], ...]) -> None:
+    def add_sums(self, sums: tuple[tuple[str, tuple[float, ...], float], ...]) -> None:
         for metric, values, weight in sums:
-            self.tallies.setdefault(metric, MetricSum()).add(values, weight)
+            self.sums.setdefault(metric, MetricSum()).add(values, weight)
 
     def metrics(self) -> dict[str, float]:
         """The value of each metric; NaN where its parts cannot be reduced."""
         found: dict[str, float] = {}
-        for key, tally in sorted(self.tallies.items()):
+        for key, tally in sorted(self.sums.items()):
             try:
                 found |= reduction.compute_results({key: tally.part})
             except (KeyError, IndexError, ValueError, OverflowError):
@@ -107,7 +107,7 @@ class EvaluationState:
     def newest(self) -> int | None:
         return max(self.results, default=None)
 
-    def close(self, evaluation: OpenEvaluation, watched: str, *, is_least: bool) -> dict[str, float]:
+    def finish_evaluation(self, evaluation: OpenEvaluation, watched: str, *, is_least: bool) -> dict[str, float]:
         """Turn a drained evaluation into its result. `watched` is the metric that counts, "" where none was named."""
         del self.open[evaluation.step]
         metrics = evaluation.metrics()
@@ -119,7 +119,7 @@ class EvaluationState:
         self.best = update_best(self.best, name, metrics.get(name, math.nan), evaluation.step, is_least=is_least)
         return metrics
 
-    def forget(self, worker: WorkerId) -> list[int]:
+    def remove_worker(self, worker: WorkerId) -> list[int]:
         """The worker is gone: give its leases back. Returns the steps nobody holds any more, abandoned."""
         abandoned = []
         for evaluation in list(self.open.values()):

@@ -39,20 +39,22 @@ LOSS_METRIC = "loss"  # what a report of a training lease has sums of
 
 
 def on_initializer_chosen(job: MasterState, event: InitializerChosen, now: float) -> Actions:
-    job.ledger.preparer = event.worker
+    job.ledger.initializer = event.worker
     return [send_message(event.worker, prepare=pb.Prepare())]
 
 
 def on_plan_reported(job: MasterState, event: DataPlanReported, now: float) -> Actions:
     """The first state is made: the data can be handed out, from where the checkpoint it came from was."""
     ledger = job.ledger
-    if ledger.training is not None or event.worker != ledger.preparer:
+    if ledger.training is not None or event.worker != ledger.initializer:
         return []
-    queue = TrainingQueue.of(job.spec, event.total_records, ledger.started_at)
+    queue = TrainingQueue.create(job.spec, event.total_records, ledger.started_at)
     ledger.training = queue = training_progress.restore_queue(event.progress, queue) if event.progress else queue
-    ledger.evaluated_at, ledger.saved_at = queue.shards.done_records, queue.batches_done
-    ledger.losses.known = queue.batches_done
-    ledger.losses.ended = queue.shards.done_records // event.records_per_epoch if event.records_per_epoch else 0
+    ledger.evaluated_records, ledger.checkpointed_batches = queue.shards.done_records, queue.batches_done
+    ledger.loss_curve.complete_until = queue.batches_done
+    ledger.loss_curve.ended_epochs = (
+        queue.shards.done_records // event.records_per_epoch if event.records_per_epoch else 0
+    )
     if isinstance(ledger.phase, PendingPhase):
         ledger.phase = RunningPhase()
     return []
@@ -70,7 +72,7 @@ def apply_report(job: MasterState, worker: Worker, said: LeaseReport, now: float
         if is_taken and said.failure:
             queue.shards.fail(said.lease, said.failure, job.spec.timing.lease_attempts)
     job.ledger.records, job.ledger.step = queue.shards.done_records, queue.batches_done
-    job.seen.advance(queue.batches_done, queue.shards.done_records, now)
+    job.observed.record_progress(queue.batches_done, queue.shards.done_records, now)
     return _record_losses(job, said, now) if is_taken else []
 
 
@@ -79,21 +81,21 @@ def _record_losses(job: MasterState, said: LeaseReport, now: float) -> Actions:
 
     A batch counts in the point and in the epoch that were open when it was reported as done: each of them once.
     """
-    queue, plan, curve = job.ledger.training, job.ledger.plan, job.ledger.losses
+    queue, plan, curve = job.ledger.training, job.ledger.plan, job.ledger.loss_curve
     assert queue is not None and plan is not None
     for name, values, records in said.sums:
         if name == LOSS_METRIC:
             curve.add_batches(values[0], records)
     done, step, is_end = queue.shards.done_records, queue.batches_done, queue.shards.is_drained
-    every = job.spec.observability.every(-(-plan.total_records // queue.minibatch))
+    every = job.spec.observability.loss_interval(-(-plan.total_records // queue.minibatch))
     points, epochs = list[LossPoint](), list[EpochLoss]()
-    if step // every > curve.known // every or is_end:
-        curve.known = step
+    if step // every > curve.complete_until // every or is_end:
+        curve.complete_until = step
         if (point := curve.close_window(step, now)) is not None:
             points.append(point)
     ended = done // plan.records_per_epoch if plan.records_per_epoch else 0
-    if curve.running.records and (ended > curve.ended or is_end):
-        epochs.append(curve.close_epoch(max(ended, curve.ended + 1), step))
+    if curve.epoch_mean.records and (ended > curve.ended_epochs or is_end):
+        epochs.append(curve.close_epoch(max(ended, curve.ended_epochs + 1), step))
     if not points and not epochs:
         return []
     return [RecordLosses(tuple(points), tuple(epochs)), *(log_epoch(job, epoch, now) for epoch in epochs)]
@@ -101,7 +103,7 @@ def _record_losses(job: MasterState, said: LeaseReport, now: float) -> Actions:
 
 def on_evaluation_due(job: MasterState, event: EvaluationDue, now: float) -> Actions:
     ledger = job.ledger
-    ledger.evaluated_at = event.records
+    ledger.evaluated_records = event.records
     assert ledger.plan is not None
     queue = ShardQueue("validation", ledger.plan.validation_records, job.spec.data.shard_records)
     ledger.evaluations.open[event.step] = OpenEvaluation(event.step, queue, holders=None)
@@ -109,7 +111,7 @@ def on_evaluation_due(job: MasterState, event: EvaluationDue, now: float) -> Act
 
 
 def on_checkpoint_requested(job: MasterState, event: CheckpointRequested, now: float) -> Actions:
-    job.ledger.saver, job.ledger.saved_at = event.worker, event.step
+    job.ledger.checkpoint_writer, job.ledger.checkpointed_batches = event.worker, event.step
     return [send_message(event.worker, save=pb.Save(step=event.step, progress=training_progress.dump_progress(job)))]
 
 
@@ -181,12 +183,12 @@ def _is_evaluation_due(job: MasterState, records: int) -> bool:
     assert ledger.training is not None and ledger.plan is not None
     by_steps = when.steps * ledger.training.minibatch
     by_epochs = (when.epochs or (0 if when.steps else 1)) * ledger.plan.records_per_epoch
-    return any(every and records // every > ledger.evaluated_at // every for every in (by_steps, by_epochs))
+    return any(every and records // every > ledger.evaluated_records // every for every in (by_steps, by_epochs))
 
 
 def _members(job: MasterState) -> list[Worker]:
     wanted = (WorkerState.MEMBER, WorkerState.FINISHED)
-    return [w for w in job.ledger.membership.workers.values() if w.is_here and w.state in wanted]
+    return [w for w in job.ledger.membership.workers.values() if w.is_present and w.state in wanted]
 
 
 def _decide_initializer(job: MasterState, now: float) -> Event | None:
@@ -197,7 +199,7 @@ def _decide_initializer(job: MasterState, now: float) -> Event | None:
         or not isinstance(ledger.phase, PendingPhase | RunningPhase)
     ):
         return None
-    if ledger.preparer is not None and ledger.membership.is_here(ledger.preparer):
+    if ledger.initializer is not None and ledger.membership.is_present(ledger.initializer):
         return None
     ready = [worker.id for worker in _members(job)]
     return InitializerChosen(ready[0]) if ready else None
@@ -222,7 +224,7 @@ def _decide_checkpoint(job: MasterState, now: float) -> Event | None:
     if _awaits_evaluation(job) and not _is_idle(job):
         return None  # the state that is evaluated is kept
     done = ledger.training.batches_done
-    if done // every <= ledger.saved_at // every or ledger.training.shards.is_drained:
+    if done // every <= ledger.checkpointed_batches // every or ledger.training.shards.is_drained:
         return None
     able = [worker.id for worker in _members(job) if worker.state is WorkerState.MEMBER]
     return CheckpointRequested(able[0], done) if able else None
@@ -232,7 +234,7 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
     ledger, phase = job.ledger, job.ledger.phase
     members = _members(job)
     if isinstance(phase, StoppingPhase):
-        outcome: Outcome = "failed" if phase.failure else "stopped"
+        outcome: Outcome = "failed" if phase.failure_exit_code else "stopped"
         if not members:
             return JobEnded(outcome, f"{phase.reason}; no worker was left to write a checkpoint", False)
         if now >= phase.deadline:
@@ -244,7 +246,7 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
     if not ledger.is_exported:
         is_asked = ledger.export is not None and any(worker.id == ledger.export[0] for worker in finished)
         return None if is_asked else ExportRequested(finished[0].id, job.spec.output if is_complete else "")
-    if isinstance(phase, StoppingPhase) and phase.failure:
+    if isinstance(phase, StoppingPhase) and phase.failure_exit_code:
         return JobEnded("failed", phase.reason, False)
     if isinstance(phase, StoppingPhase) and not is_complete:
         return JobEnded("stopped", phase.reason, False)

@@ -22,7 +22,7 @@ Actions = list[Action]
 def on_plan_reported(job: MasterState, event: DataPlanReported, now: float) -> Actions:
     """An evaluation or prediction job has its one piece of work once someone counted the records."""
     evaluations = job.ledger.evaluations
-    if job.trains or evaluations.open or evaluations.results:
+    if job.is_training or evaluations.open or evaluations.results:
         return []
     source = "validation" if job.spec.kind is JobKind.EVALUATION else "prediction"
     if event.total_records <= 0:
@@ -43,7 +43,7 @@ def on_snapshot_held(job: MasterState, event: SnapshotHeld, now: float) -> Actio
         result = pb.EvaluationResult(step=event.step, metrics=evaluations.results[event.step])
         return [send_message(event.worker, evaluation=result)]
     records = ledger.plan.validation_records if ledger.plan else 0
-    if not records or not ledger.membership.is_here(event.worker):
+    if not records or not ledger.membership.is_present(event.worker):
         return []
     evaluation = evaluations.open.get(event.step)
     if evaluation is None:
@@ -57,10 +57,10 @@ def on_snapshot_held(job: MasterState, event: SnapshotHeld, now: float) -> Actio
 
 def on_exchange_received(job: MasterState, event: ExchangeReceived, now: float) -> Actions:
     worker = job.ledger.membership.workers.get(event.worker)
-    if worker is None or not worker.is_here or job.is_over:
+    if worker is None or not worker.is_present or job.is_over:
         return [ReplyToExchange(event.worker, event.request, None)]
-    if worker.answer is not None and event.request <= worker.answer.request:
-        again = worker.answer if event.request == worker.answer.request else None
+    if worker.last_reply is not None and event.request <= worker.last_reply.request:
+        again = worker.last_reply if event.request == worker.last_reply.request else None
         return [ReplyToExchange(event.worker, event.request, again)]
     worker.hung_at = 0.0
     actions: Actions = []
@@ -71,10 +71,10 @@ def on_exchange_received(job: MasterState, event: ExchangeReceived, now: float) 
     except PoisonShard as exc:
         actions += fail_job(job, str(exc), 1, now)
         return [*actions, ReplyToExchange(event.worker, event.request, None)]
-    worker.answer = _grant_leases(job, worker, event, now)
-    if worker.answer.leases and isinstance(job.ledger.phase, PendingPhase):
+    worker.last_reply = _grant_leases(job, worker, event, now)
+    if worker.last_reply.leases and isinstance(job.ledger.phase, PendingPhase):
         job.ledger.phase = RunningPhase()
-    actions.append(ReplyToExchange(event.worker, event.request, worker.answer))
+    actions.append(ReplyToExchange(event.worker, event.request, worker.last_reply))
     return actions
 
 
@@ -85,10 +85,10 @@ def _apply_report(job: MasterState, worker: Worker, report: LeaseReport, now: fl
             continue
         if report.finished and not report.failure:
             if queue.finish(report.lease, worker.id):
-                evaluation.count(report.sums)
+                evaluation.add_sums(report.sums)
                 return _close_evaluation(job, evaluation, now) if queue.is_drained else []
         elif queue.advance(report.lease, worker.id, report.done, now):
-            evaluation.count(report.sums)
+            evaluation.add_sums(report.sums)
             if report.failure:
                 queue.fail(report.lease, report.failure, job.spec.timing.lease_attempts)
         break
@@ -106,13 +106,13 @@ def _grant_leases(job: MasterState, worker: Worker, event: ExchangeReceived, now
         if not evaluation.is_open_to(worker.id, event.steps):
             continue
         drained = False
-        while may_take and len(taken) < event.want:
+        while may_take and len(taken) < event.max_leases:
             lease = evaluation.queue.take(worker.id, evaluations.next_lease, now)
             if lease is None:
                 break
             evaluations.next_lease += 1
             taken.append((evaluation.queue.source, evaluation.step, lease))
-    while training is not None and may_take and len(taken) < event.want and lease_training.can_train(job):
+    while training is not None and may_take and len(taken) < event.max_leases and lease_training.can_train(job):
         lease = training.take(worker.id, evaluations.next_lease, now)
         if lease is None:
             break
@@ -123,16 +123,16 @@ def _grant_leases(job: MasterState, worker: Worker, event: ExchangeReceived, now
 
 def _close_evaluation(job: MasterState, evaluation: OpenEvaluation, now: float) -> Actions:
     plan = job.ledger.plan
-    watched, is_least = (plan.best_metric, plan.best_is_least) if plan else ("", False)
-    metrics = job.ledger.evaluations.close(evaluation, watched, is_least=is_least)
+    watched, is_least = (plan.best_metric, plan.is_lower_better) if plan else ("", False)
+    metrics = job.ledger.evaluations.finish_evaluation(evaluation, watched, is_least=is_least)
     shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
-    actions: Actions = [job.note(now, "evaluation", reason=shown or "done", step=evaluation.step)]
+    actions: Actions = [job.add_log_entry(now, "evaluation", reason=shown or "done", step=evaluation.step)]
     actions.append(RecordMetrics(evaluation.step, metrics))
-    if job.trains:
+    if job.is_training:
         result = pb.EvaluationResult(step=evaluation.step, metrics=metrics)
-        for worker in job.ledger.membership.here():
-            if worker.connected:
-                worker.told = max(worker.told, evaluation.step)
+        for worker in job.ledger.membership.present_workers():
+            if worker.is_connected:
+                worker.newest_result_sent = max(worker.newest_result_sent, evaluation.step)
                 actions.append(send_message(worker.id, evaluation=result))
     else:
         job.ledger.records = evaluation.queue.records

@@ -18,7 +18,7 @@ class DonorAssignment:
     chosen: dict[WorkerId, WorkerId] = field(default_factory=dict)  # of each newcomer to a round not yet entered
     failures: dict[WorkerId, dict[WorkerId, int]] = field(default_factory=dict)  # of each donor, by newcomer
 
-    def deal(self, newcomers: Sequence[WorkerId], holders: Sequence[WorkerId]) -> dict[WorkerId, WorkerId]:
+    def assign(self, newcomers: Sequence[WorkerId], holders: Sequence[WorkerId]) -> dict[WorkerId, WorkerId]:
         """A donor among `holders` for each newcomer: the one it has, else one without failures and with least to do."""
         dealt = {worker: self.chosen[worker] for worker in newcomers if self.chosen.get(worker) in holders}
         for newcomer in newcomers:
@@ -27,18 +27,18 @@ class DonorAssignment:
                 dealt[newcomer] = min(holders, key=lambda donor: (*self._failures(donor, newcomer), busy.count(donor)))
         return dealt
 
-    def fail(self, donor: WorkerId, newcomer: WorkerId) -> None:
+    def record_failure(self, donor: WorkerId, newcomer: WorkerId) -> None:
         """`newcomer` got no state from `donor`."""
         by_newcomer = self.failures.setdefault(donor, {})
         by_newcomer[newcomer] = by_newcomer.get(newcomer, 0) + 1
         self.chosen.pop(newcomer, None)
 
-    def pause_s(self, newcomer: WorkerId, holders: Sequence[WorkerId]) -> float:
+    def retry_delay_s(self, newcomer: WorkerId, holders: Sequence[WorkerId]) -> float:
         """How long to wait before the next hand-over to `newcomer`; 0 where someone has not been asked yet."""
         fewest = min((self._failures(holder, newcomer)[0] for holder in holders), default=0)
         return min(MAX_TRANSFER_DELAY_S, MIN_TRANSFER_DELAY_S * 2.0 ** min(fewest - 1, 16)) if fewest else 0.0
 
-    def settle(self, members: Sequence[WorkerId]) -> None:
+    def record_entered(self, members: Sequence[WorkerId]) -> None:
         """These have entered a round: hand-overs to them worked, and whoever is not among them hands over nothing."""
         worked = {donor for newcomer, donor in self.chosen.items() if newcomer in members}
         self.chosen = {newcomer: donor for newcomer, donor in self.chosen.items() if newcomer not in members}
@@ -49,7 +49,7 @@ class DonorAssignment:
         }
         self.failures = {donor: counts for donor, counts in left.items() if counts}
 
-    def forget(self, worker: WorkerId) -> None:
+    def remove_worker(self, worker: WorkerId) -> None:
         """It is gone."""
         self.chosen.pop(worker, None)
         self.failures.pop(worker, None)
@@ -73,14 +73,14 @@ FAILED_REASON = "broken, though all its members seem alive"
 
 class Round(NamedTuple):
     id: int
-    seats: tuple[RankAssignment, ...]
-    forced: bool
+    members: tuple[RankAssignment, ...]
+    is_forced: bool
     reason: str
     planned_at: float
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:
-        return tuple(seat.worker for seat in self.seats)
+        return tuple(seat.worker for seat in self.members)
 
 
 @dataclass(slots=True)
@@ -89,22 +89,22 @@ class RoundState:
     superseded: list[Round] = field(default_factory=list)  # planned since `current`; all may have voted for one still
     current: Round | None = None  # entered last
     holders: list[WorkerId] = field(default_factory=list)  # who may hold the training state, in rank order
-    broken_at: float | None = None  # someone dropped the round that trains
-    broken_by: list[WorkerId] = field(default_factory=list)
-    broken_why: str = ""
-    fruitless: int = 0  # rounds formed anew since the last step that ended
-    fruitless_since: float = 0.0
+    failed_at: float | None = None  # someone dropped the round that trains
+    failed_on: list[WorkerId] = field(default_factory=list)
+    failure_reason: str = ""
+    failed_in_a_row: int = 0  # rounds formed anew since the last step that ended
+    failing_since: float = 0.0
     stalls: int = 0  # rounds planned anew since then because nothing went on, see stalls.py
-    done: list[WorkerId] = field(default_factory=list)  # whose script of the newest round ended well
+    finished_scripts: list[WorkerId] = field(default_factory=list)  # whose script of the newest round ended well
     halted_at: float | None = None  # when the scripts of the newest round were ended, until the next one is planned
     donors: DonorAssignment = field(default_factory=DonorAssignment)
-    gaps: dict[WorkerId, float] = field(default_factory=dict)  # of the current round, until it is logged
+    entry_gaps_s: dict[WorkerId, float] = field(default_factory=dict)  # of the current round, until it is logged
 
     @property
     def is_entered(self) -> bool:
         return self.newest is not None and self.current is not None and self.newest.id == self.current.id
 
-    def find(self, round_id: int) -> Round | None:
+    def find_pending(self, round_id: int) -> Round | None:
         """A round that is not entered yet as far as is known, and may be."""
         if self.newest is None or self.is_entered:
             return None
@@ -115,13 +115,13 @@ class StateHolder(NamedTuple):
     """A holder of the state, as far as the next round is concerned."""
 
     worker: WorkerId
-    is_here: bool
+    is_present: bool
     is_leaving: bool
 
 
 class RoundChange(NamedTuple):
     workers: tuple[WorkerId, ...]
-    forced: bool
+    is_forced: bool
     reason: str
 
 
@@ -134,9 +134,9 @@ class RoundSituation(NamedTuple):
     newcomers: Sequence[WorkerId]  # the oldest first
     newcomers_waited_s: float  # since the last of them became ready
     expected: int  # workers that are launched, starting or ready
-    least: int
-    most: int
-    broken_for_s: float | None
+    min_workers: int
+    max_workers: int
+    failed_for_s: float | None
     regroup_s: float
     start_wait_s: float
     pausing: Collection[WorkerId] = ()  # newcomers that nobody hands the state over to for a while
@@ -144,23 +144,23 @@ class RoundSituation(NamedTuple):
 
 def choose_round(outlook: RoundSituation) -> RoundChange | None:
     """The next round, or None while the newest one is right or nothing better can be had yet."""
-    here = [holder for holder in outlook.holders if holder.is_here]
+    here = [holder for holder in outlook.holders if holder.is_present]
     if not here:
         return _choose_start(outlook)
-    gone = [holder.worker for holder in outlook.holders if not holder.is_here]
+    gone = [holder.worker for holder in outlook.holders if not holder.is_present]
     staying = [holder.worker for holder in here if not holder.is_leaving]
-    is_stuck = outlook.broken_for_s is not None and outlook.broken_for_s >= outlook.regroup_s
+    is_stuck = outlook.failed_for_s is not None and outlook.failed_for_s >= outlook.regroup_s
     if gone or is_stuck:
         reason = f"without {', '.join(gone)}" if gone else FAILED_REASON
         # Those that leave hold the state too: they carry it on where nobody else could.
         return _choose_forced(outlook, staying or [holder.worker for holder in here], reason)
-    if outlook.broken_for_s is not None or outlook.newest is None:
+    if outlook.failed_for_s is not None or outlook.newest is None:
         return None
-    if outlook.newest.forced and not outlook.is_entered:
+    if outlook.newest.is_forced and not outlook.is_entered:
         return None
     joining = [newcomer for newcomer in outlook.newcomers if newcomer not in outlook.pausing]
-    wanted = staying + joining[: max(0, outlook.most - len(staying))]
-    if len(wanted) < max(1, outlook.least) or set(wanted) == set(outlook.newest.workers):
+    wanted = staying + joining[: max(0, outlook.max_workers - len(staying))]
+    if len(wanted) < max(1, outlook.min_workers) or set(wanted) == set(outlook.newest.workers):
         return None
     return RoundChange(tuple(wanted), False, _describe_change(outlook.newest.workers, wanted))
 
@@ -168,18 +168,18 @@ def choose_round(outlook: RoundSituation) -> RoundChange | None:
 def _choose_start(outlook: RoundSituation) -> RoundChange | None:
     """Nobody holds the state: begin with those that are ready, from a checkpoint or from nothing."""
     ready = len(outlook.newcomers)
-    if ready < max(1, outlook.least):
+    if ready < max(1, outlook.min_workers):
         return None
-    if ready < min(outlook.expected, outlook.most) and outlook.newcomers_waited_s < outlook.start_wait_s:
+    if ready < min(outlook.expected, outlook.max_workers) and outlook.newcomers_waited_s < outlook.start_wait_s:
         return None
     reason = "start of the job" if outlook.newest is None else "all members were lost; from the newest checkpoint"
-    return RoundChange(tuple(outlook.newcomers[: outlook.most]), True, reason)
+    return RoundChange(tuple(outlook.newcomers[: outlook.max_workers]), True, reason)
 
 
 def _choose_forced(outlook: RoundSituation, members: list[WorkerId], reason: str) -> RoundChange | None:
-    if len(members) < outlook.least:
-        members = members + list(outlook.newcomers[: outlook.most - len(members)])
-    return RoundChange(tuple(members), True, reason) if len(members) >= outlook.least else None
+    if len(members) < outlook.min_workers:
+        members = members + list(outlook.newcomers[: outlook.max_workers - len(members)])
+    return RoundChange(tuple(members), True, reason) if len(members) >= outlook.min_workers else None
 
 
 def _describe_change(before: Sequence[WorkerId], after: Sequence[WorkerId]) -> str:

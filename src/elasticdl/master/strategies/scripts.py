@@ -30,14 +30,18 @@ def decide_end(job: MasterState, now: float) -> JobEnded | None:
     """The end of the job: all scripts of the round ended well, or those of a stopping job have ended."""
     phase, round_ = job.ledger.phase, job.ledger.rounds
     if isinstance(phase, StoppingPhase):
-        running = [worker for worker in job.holders_here() if worker.state is not WorkerState.FINISHED]
+        running = [worker for worker in job.present_holders() if worker.state is not WorkerState.FINISHED]
         if not running:
             return JobEnded("stopped", phase.reason, False)
         if now >= phase.deadline:
             grace_s = job.spec.timing.grace_s
             return JobEnded("stopped", f"{phase.reason}; scripts did not end within {grace_s:g} s", True)
         return None
-    if round_.newest is not None and round_.halted_at is None and set(round_.newest.workers) <= set(round_.done):
+    if (
+        round_.newest is not None
+        and round_.halted_at is None
+        and set(round_.newest.workers) <= set(round_.finished_scripts)
+    ):
         return JobEnded("succeeded", "all scripts ended with exit code 0", False)
     return None
 
@@ -55,17 +59,17 @@ def _decide_halt(job: MasterState, now: float) -> ScriptsHalted | None:
     ledger, timing = job.ledger, job.spec.timing
     round_, workers = ledger.rounds, ledger.membership.workers
     assert round_.newest is not None
-    running = [workers[member] for member in round_.newest.workers if member not in round_.done]
-    gone = [worker for worker in running if worker.state not in _STAYING_STATES or worker.said_goodbye]
+    running = [workers[member] for member in round_.newest.workers if member not in round_.finished_scripts]
+    gone = [worker for worker in running if worker.state not in _STAYING_STATES or worker.has_said_goodbye]
     if gone:
         return ScriptsHalted("; ".join(f"{worker.id} {_departure_text(worker)}" for worker in gone), "")
     # Scripts fail where a peer dies, and they fail before it is known that the peer is gone: that is not their fault.
-    failed_s = now - round_.broken_at if round_.broken_by and round_.broken_at is not None else 0.0
-    if round_.broken_by and failed_s >= timing.regroup_s + timing.silence_s:
-        return ScriptsHalted(f"the script of {round_.broken_by[0]} {round_.broken_why}", round_.broken_by[0])
+    failed_s = now - round_.failed_at if round_.failed_on and round_.failed_at is not None else 0.0
+    if round_.failed_on and failed_s >= timing.regroup_s + timing.silence_s:
+        return ScriptsHalted(f"the script of {round_.failed_on[0]} {round_.failure_reason}", round_.failed_on[0])
     newcomers = ledger.membership.newcomers(list(round_.newest.workers))
     room = job.spec.workers.max - len(round_.newest.workers)
-    if not round_.broken_by and not round_.done and newcomers[:room] and not _is_gathering(job, now):
+    if not round_.failed_on and not round_.finished_scripts and newcomers[:room] and not _is_gathering(job, now):
         return ScriptsHalted(f"{', '.join(worker.id for worker in newcomers[:room])} joins", "")
     return None
 
@@ -77,11 +81,11 @@ def _departure_text(worker: Worker) -> str:
 def _decide_start(job: MasterState, now: float) -> RoundPlanned | None:
     ledger, spec = job.ledger, job.spec
     halted_at = ledger.rounds.halted_at
-    ending = [worker for worker in ledger.membership.here() if _is_ending(worker)]
+    ending = [worker for worker in ledger.membership.present_workers() if _is_ending(worker)]
     if halted_at is not None and ending and now - halted_at < spec.timing.grace_s:
         return None
     ready = [worker.id for worker in ledger.membership.newcomers([])][: spec.workers.max]
-    if len(ready) < spec.workers.min or now < ledger.budget.relaunch_at or _is_gathering(job, now):
+    if len(ready) < spec.workers.min or now < ledger.failure_budget.relaunch_at or _is_gathering(job, now):
         return None
     newest = ledger.rounds.newest
     counts = rounds.split_ranks(spec.plan.logical_ranks, [None] * len(ready))
@@ -91,16 +95,18 @@ def _decide_start(job: MasterState, now: float) -> RoundPlanned | None:
 
 def _is_ending(worker: Worker) -> bool:
     """Whether its script may still run, though it was told to end it."""
-    return worker.expelled or (worker.state is WorkerState.LEAVING and worker.connected)
+    return worker.must_reset or (worker.state is WorkerState.LEAVING and worker.is_connected)
 
 
 def _is_gathering(job: MasterState, now: float) -> bool:
     """Whether workers that will be ready soon are worth waiting for."""
     ledger = job.ledger
     starting = [
-        worker for worker in ledger.membership.active() if worker.state not in (*_STAYING_STATES, WorkerState.READY)
+        worker
+        for worker in ledger.membership.active_workers()
+        if worker.state not in (*_STAYING_STATES, WorkerState.READY)
     ]
-    missing = min(ledger.wish, job.spec.workers.max) - len(ledger.membership.active())
+    missing = min(ledger.desired_workers, job.spec.workers.max) - len(ledger.membership.active_workers())
     since = max(ledger.ready_at, ledger.rounds.halted_at or 0.0)
     return (bool(starting) or missing > 0) and now - since < GATHER_NEWCOMERS_S
 
@@ -118,21 +124,23 @@ def on_scripts_halted(job: MasterState, event: ScriptsHalted, now: float) -> Act
     ledger = job.ledger
     round_, workers = ledger.rounds, ledger.membership.workers
     actions = log_round(job, now)
-    actions.append(job.note(now, "scripts-ended", worker=event.failed, reason=event.reason))
+    actions.append(job.add_log_entry(now, "scripts-ended", worker=event.failed_worker, reason=event.reason))
     for holder in round_.holders:
         worker = workers[holder]
-        if worker.is_here and worker.state in _STAYING_STATES:
-            worker.become(WorkerState.STARTING, now, event.reason)
-            worker.expelled = True
+        if worker.is_present and worker.state in _STAYING_STATES:
+            worker.set_state(WorkerState.STARTING, now, event.reason)
+            worker.must_reset = True
             actions.append(send_message(worker.id, expelled=pb.Expelled(reason=event.reason)))
     # A late word about the round must not make it the one that runs.
     round_.current = round_.newest
-    round_.holders, round_.done, round_.halted_at = [], [], now
-    why, round_.broken_at, round_.broken_by, round_.broken_why = round_.broken_why, None, [], ""
-    if not event.failed:
+    round_.holders, round_.finished_scripts, round_.halted_at = [], [], now
+    why, round_.failed_at, round_.failed_on, round_.failure_reason = round_.failure_reason, None, [], ""
+    if not event.failed_worker:
         return actions
-    cause = ExitCause(WorkerState.LOST, f"{why}; its log is {job.log_of(WorkerId(event.failed))}", crashed=True)
-    return actions + charge_failure_budget(job, event.failed, cause, now, was_useful=True, kind="scripts")
+    cause = ExitCause(
+        WorkerState.LOST, f"{why}; its log is {job.log_location(WorkerId(event.failed_worker))}", crashed=True
+    )
+    return actions + charge_failure_budget(job, event.failed_worker, cause, now, was_useful=True, kind="scripts")
 
 
 def on_script_failed(job: MasterState, event: RoundFailed, now: float) -> Actions:
@@ -140,9 +148,9 @@ def on_script_failed(job: MasterState, event: RoundFailed, now: float) -> Action
     round_ = job.ledger.rounds
     if round_.newest is None or event.round != round_.newest.id or event.worker not in round_.holders:
         return []
-    if not round_.broken_by:
-        round_.broken_at, round_.broken_why = now, event.why
-    round_.broken_by.append(event.worker)
+    if not round_.failed_on:
+        round_.failed_at, round_.failure_reason = now, event.why
+    round_.failed_on.append(event.worker)
     return []
 
 
@@ -151,8 +159,8 @@ def on_script_ended(job: MasterState, event: WorkerFinished, now: float) -> Acti
     round_, worker = job.ledger.rounds, job.ledger.membership.workers[event.worker]
     if event.worker not in round_.holders:
         return []  # it was told to end before it said so
-    if event.worker not in round_.done:
-        round_.done.append(event.worker)
-    if worker.is_here and worker.state is WorkerState.MEMBER:
-        worker.become(WorkerState.FINISHED, now, event.why)
+    if event.worker not in round_.finished_scripts:
+        round_.finished_scripts.append(event.worker)
+    if worker.is_present and worker.state is WorkerState.MEMBER:
+        worker.set_state(WorkerState.FINISHED, now, event.why)
     return []

@@ -52,16 +52,16 @@ class ShardQueue:
     finished_records: int = 0
 
     @property
-    def shards(self) -> int:
+    def shard_count(self) -> int:
         return -(-self.records // self.shard_records)
 
     @property
     def is_drained(self) -> bool:
-        return not self.leases and not self.returned and self.next_shard == self.shards
+        return not self.leases and not self.returned and self.next_shard == self.shard_count
 
     @property
     def has_waiting(self) -> bool:
-        return bool(self.returned) or self.next_shard < self.shards
+        return bool(self.returned) or self.next_shard < self.shard_count
 
     @property
     def done_records(self) -> int:
@@ -73,7 +73,7 @@ class ShardQueue:
         """Lease the next shard. None means none is waiting; ask `is_drained` whether to stop."""
         if self.returned:
             shard = self.returned.popleft()
-        elif self.next_shard < self.shards:
+        elif self.next_shard < self.shard_count:
             shard = ReturnedShard(self.next_shard, 0, 1)
             self.next_shard += 1
         else:
@@ -122,7 +122,7 @@ class ShardQueue:
             del self.leases[lease.id]
             self.returned.appendleft(ReturnedShard(lease.shard, lease.done, lease.attempt))
 
-    def overdue(self, now: float, lease_s: float) -> Iterator[ShardLease]:
+    def overdue_leases(self, now: float, lease_s: float) -> Iterator[ShardLease]:
         for lease in self.leases.values():
             if now - lease.renewed_at < lease_s:
                 return
@@ -132,7 +132,7 @@ class ShardQueue:
         """Assert that no shard is lost or doubled."""
         away = [lease.shard for lease in self.leases.values()] + [shard.number for shard in self.returned]
         assert len(away) == len(set(away)), f"a shard is in two places: {sorted(away)}"
-        assert all(0 <= number < self.next_shard <= self.shards for number in away)
+        assert all(0 <= number < self.next_shard <= self.shard_count for number in away)
         assert self.finished + len(away) == self.next_shard, "a shard is lost"
         assert all(0 <= lease.done <= lease.stop - lease.start for lease in self.leases.values())
 
@@ -154,7 +154,7 @@ class LanePool:
     free: list[tuple[int, int]] = field(default_factory=list)  # (lane, its next number)
     taken: dict[int, tuple[int, int]] = field(default_factory=dict)  # shard: (lane, number of its first batch)
 
-    def take(self, shard: int) -> tuple[int, int]:
+    def acquire(self, shard: int) -> tuple[int, int]:
         """The lane of a shard: the one it has, else a free one, else a new one."""
         if shard not in self.taken:
             if self.free:
@@ -164,7 +164,7 @@ class LanePool:
                 self.count += 1
         return self.taken[shard]
 
-    def finish(self, shard: int, batches: int) -> None:
+    def release(self, shard: int, batches: int) -> None:
         lane, number = self.taken.pop(shard)
         self.free.append((lane, number + batches))
 
@@ -178,7 +178,7 @@ class TrainingQueue:
     lanes: LanePool
 
     @classmethod
-    def of(cls, spec: JobSpec, records: int, started_at: float) -> TrainingQueue:
+    def create(cls, spec: JobSpec, records: int, started_at: float) -> TrainingQueue:
         minibatch = spec.plan.minibatch_size
         fair = -(-records // (SHARDS_PER_WORKER * spec.workers.max))
         if spec.evaluation.wait and spec.evaluation.steps:
@@ -194,7 +194,7 @@ class TrainingQueue:
         lease = self.shards.take(worker, lease_id, now)
         if lease is None:
             return None
-        lane, number = self.lanes.take(lease.shard)
+        lane, number = self.lanes.acquire(lease.shard)
         self.shards.leases[lease_id] = lease._replace(lane=lane, number=number)
         return self.shards.leases[lease_id]
 
@@ -203,7 +203,7 @@ class TrainingQueue:
         lease = self.shards.leases.get(lease_id)
         if lease is None or not self.shards.finish(lease_id, worker):
             return False
-        self.lanes.finish(lease.shard, -(-(lease.stop - lease.start) // self.minibatch))
+        self.lanes.release(lease.shard, -(-(lease.stop - lease.start) // self.minibatch))
         return True
 
     def validate(self) -> None:

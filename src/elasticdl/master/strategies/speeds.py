@@ -21,31 +21,31 @@ def update_speed(job: MasterState) -> None:
     current = job.ledger.rounds.current
     if current is None or job.global_batch == 0:
         return
-    beats = [job.seen.beats[worker] for worker in current.workers if worker in job.seen.beats]
+    beats = [job.observed.heartbeats[worker] for worker in current.workers if worker in job.observed.heartbeats]
     warm = [beat for beat in beats if beat.round == current.id and beat.timed_steps >= _WARM_STEPS]
     if len(warm) < len(current.workers):
         return
     step_s, compute_s = fmean(beat.single_s for beat in warm), max(beat.pass_s for beat in warm)
     if math.isfinite(step_s) and math.isfinite(compute_s) and step_s > 0 and compute_s > 0:
-        job.seen.speed = SpeedMeasured(*_configuration(job, current), step_s, compute_s)
+        job.observed.speed = SpeedMeasured(*_configuration(job, current), step_s, compute_s)
 
 
 def _configuration(job: MasterState, current: Round) -> tuple[int, int, int]:
     hosts = {job.ledger.membership.workers[worker].host for worker in current.workers}
-    most = max(seat.ranks for seat in current.seats)
-    ranks = sum(seat.ranks for seat in current.seats)
+    most = max(seat.logical_ranks for seat in current.members)
+    ranks = sum(seat.logical_ranks for seat in current.members)
     return len(hosts), len(current.workers), -(-most * job.global_batch // ranks)
 
 
 def next_measurement(job: MasterState, now: float) -> SpeedMeasured | None:
     """Worth to be remembered: a new configuration, or one that has become faster or slower."""
-    found = job.seen.speed
+    found = job.observed.speed
     if found is None:
         return None
     known = next((one for one in job.ledger.speeds if one.configuration == found.configuration), None)
-    if known is not None and (now - job.seen.speed_at < _MIN_INTERVAL_S or _is_unchanged(known, found)):
+    if known is not None and (now - job.observed.speed_journaled_at < _MIN_INTERVAL_S or _is_unchanged(known, found)):
         return None
-    job.seen.speed_at = now
+    job.observed.speed_journaled_at = now
     return found
 
 

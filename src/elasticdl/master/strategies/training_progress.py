@@ -32,6 +32,6 @@ def restore_queue(text: str, fresh: TrainingQueue) -> TrainingQueue:
     if (earlier.shards.records, earlier.minibatch) == (fresh.shards.records, fresh.minibatch):
         return earlier
     shards = fresh.shards
-    shards.next_shard = shards.finished = min(earlier.shards.done_records // shards.shard_records, shards.shards)
+    shards.next_shard = shards.finished = min(earlier.shards.done_records // shards.shard_records, shards.shard_count)
     shards.finished_records = min(shards.finished * shards.shard_records, shards.records)
     return fresh

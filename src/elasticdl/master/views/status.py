@@ -24,7 +24,7 @@ _RATE_VALID_S = 5.0
 
 
 def job_status(job: MasterState, now: float) -> pb.JobStatus:
-    ledger, seen = job.ledger, job.seen
+    ledger, seen = job.ledger, job.observed
     phase, plan = ledger.phase, ledger.plan
     loss_step, loss = job.loss
     done = pb.JobStatus(
@@ -39,9 +39,9 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         records_per_epoch=job.records_per_epoch,
         loss=loss,
         loss_step=loss_step,
-        records_per_s=seen.rate if now - seen.advanced_at < _RATE_VALID_S else 0.0,
+        records_per_s=seen.records_per_s if now - seen.progressed_at < _RATE_VALID_S else 0.0,
         round=ledger.rounds.current.id if ledger.rounds.current else 0,
-        wished_workers=ledger.wish,
+        wished_workers=ledger.desired_workers,
         min_workers=job.spec.workers.min,
         max_workers=job.spec.workers.max,
         checkpoint_step=ledger.checkpoint[0] if ledger.checkpoint else -1,
@@ -52,25 +52,25 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         exit_code=phase.exit_code if isinstance(phase, FinalPhase) else 0,
         workers=_worker_statuses(job),
         ps=ps_statuses(job, now),
-        wished_ps=ledger.fleet.wish,
+        wished_ps=ledger.fleet.desired,
         strategy=str(job.spec.strategy),
-        ps_mode=str(job.spec.ps.mode) if ledger.fleet.wish else "",
-        events=[pb.EventStatus(**entry._asdict()) for entry in (*_older_notable_entries(job), *ledger.recent)],
+        ps_mode=str(job.spec.ps.mode) if ledger.fleet.desired else "",
+        events=[pb.EventStatus(**entry._asdict()) for entry in (*_older_notable_entries(job), *ledger.recent_entries)],
         speeds=[pb.SpeedStatus(**speed._asdict()) for speed in ledger.speeds],
-        gradient_square=seen.square,
-        gradient_variance=seen.variance,
+        gradient_square=seen.gradient_square,
+        gradient_variance=seen.gradient_variance,
         progress=job.progress,
         global_batch=job.global_batch,
         batch_scale=seen.batch_scale,
-        max_batch_scale=job.most_batch_scale if job.has_rounds else 1,
+        max_batch_scale=job.max_batch_scale if job.has_rounds else 1,
         bad_records=len(ledger.bad_records),
         bad_record_names=_bad_record_names(job),
-        batch_scales=[pb.BatchScale(**change._asdict()) for change in ledger.batches],
+        batch_scales=[pb.BatchScale(**change._asdict()) for change in ledger.batch_changes],
     )
     if plan is not None:
         done.total_steps, done.total_records = plan.total_steps, plan.total_records
-    if ledger.losses.epoch is not None:
-        done.epoch_loss.CopyFrom(pb.EpochLoss(**ledger.losses.epoch._asdict()))
+    if ledger.loss_curve.epoch is not None:
+        done.epoch_loss.CopyFrom(pb.EpochLoss(**ledger.loss_curve.epoch._asdict()))
     newest = ledger.evaluations.newest
     if newest is not None:
         done.metrics.update(ledger.evaluations.results[newest])
@@ -78,10 +78,10 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
     if ledger.evaluations.best is not None:
         done.best = "{} {:.6g} at step {}".format(*ledger.evaluations.best)
     for evaluation in ledger.evaluations.open.values():
-        done.shards_done, done.shards = evaluation.queue.finished, evaluation.queue.shards
+        done.shards_done, done.shards = evaluation.queue.finished, evaluation.queue.shard_count
         if job.spec.kind is JobKind.PREDICTION:  # bad rows so far
             done.metrics.update(evaluation.metrics())
-    if not job.trains and ledger.evaluations.results and plan is not None:
+    if not job.is_training and ledger.evaluations.results and plan is not None:
         done.shards = done.shards_done = -(-plan.total_records // job.spec.data.shard_records)
     if not isinstance(phase, FinalPhase):
         resume.complete_status(job, done)
@@ -91,15 +91,15 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
 def _done_records(job: MasterState) -> int:
     if job.ledger.training is not None:
         return job.ledger.training.shards.done_records
-    if not job.trains:
+    if not job.is_training:
         return sum(work.queue.done_records for work in job.ledger.evaluations.open.values()) or job.ledger.records
-    return max(job.ledger.records, job.seen.records)
+    return max(job.ledger.records, job.observed.records)
 
 
 def _older_notable_entries(job: MasterState) -> list[EventLogEntry]:
     """Entries of weight that are too old for the recent ones."""
-    first = job.ledger.entries - len(job.ledger.recent) + 1
-    return [entry for number, entry in job.ledger.notable if number < first]
+    first = job.ledger.entry_count - len(job.ledger.recent_entries) + 1
+    return [entry for number, entry in job.ledger.notable_entries if number < first]
 
 
 def _done_epochs(job: MasterState) -> int:
@@ -109,7 +109,7 @@ def _done_epochs(job: MasterState) -> int:
 
 def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
     current = job.ledger.rounds.current or job.ledger.rounds.newest
-    seats = {seat.worker: (rank, seat.ranks) for rank, seat in enumerate(current.seats)} if current else {}
+    seats = {seat.worker: (rank, seat.logical_ranks) for rank, seat in enumerate(current.members)} if current else {}
     workers = list(job.ledger.membership.workers.values())
     gone = [worker for worker in workers if worker.state in (WorkerState.LEFT, WorkerState.LOST)]
     hidden = {worker.id for worker in gone[:-_MAX_GONE_WORKERS]}
@@ -119,7 +119,7 @@ def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
             continue
         is_seated = worker.id in seats and worker.state not in (WorkerState.LEFT, WorkerState.LOST)
         rank, ranks = seats[worker.id] if is_seated else (-1, 0)
-        beat = job.seen.beats.get(worker.id)
+        beat = job.observed.heartbeats.get(worker.id)
         shown.append(
             pb.WorkerStatus(
                 id=worker.id,
@@ -131,7 +131,7 @@ def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
                 step=beat.step if beat else -1,
                 step_s=beat.step_s if beat else 0.0,
                 host=worker.host,
-                reason=worker.stalled or worker.reason,
+                reason=worker.stall_reason or worker.reason,
             )
         )
     return shown
@@ -156,26 +156,26 @@ def job_result(job: MasterState, phase: FinalPhase) -> dict[str, Any]:
         "epochs": job.epochs,
         "loss": job.loss[1],
         "loss_step": job.loss[0],
-        "epoch_loss": ledger.losses.epoch._asdict() if ledger.losses.epoch is not None else None,
+        "epoch_loss": ledger.loss_curve.epoch._asdict() if ledger.loss_curve.epoch is not None else None,
         "metrics": ledger.evaluations.results[newest] if newest is not None else {},
         "metrics_step": newest,
         "best": "{} {:.6g} at step {}".format(*ledger.evaluations.best) if ledger.evaluations.best else "",
-        "output": ledger.output or ("" if job.trains else job.spec.output),
+        "output": ledger.output or ("" if job.is_training else job.spec.output),
         "checkpoint": ledger.checkpoint[1] if ledger.checkpoint else "",
         "checkpoint_step": ledger.checkpoint[0] if ledger.checkpoint else None,
         "started_at": ledger.started_at,
         "ended_at": phase.ended_at,
-        "workers_joined": ledger.joined,
-        "workers_failed": ledger.budget.spent,
+        "workers_joined": ledger.joined_count,
+        "workers_failed": ledger.failure_budget.spent,
         "rounds": ledger.rounds.newest.id if ledger.rounds.newest else 0,
-        "master_restarts": ledger.incarnations - 1,
+        "master_restarts": ledger.master_starts - 1,
         "speeds": [speed._asdict() for speed in ledger.speeds],
-        "gradient_square": job.seen.square,
-        "gradient_variance": job.seen.variance,
+        "gradient_square": job.observed.gradient_square,
+        "gradient_variance": job.observed.gradient_variance,
         "progress": job.progress,
         "global_batch": job.global_batch,
-        "batch_scale": job.seen.batch_scale,
-        "batch_scales": [change._asdict() for change in ledger.batches],
+        "batch_scale": job.observed.batch_scale,
+        "batch_scales": [change._asdict() for change in ledger.batch_changes],
         "bad_records": len(ledger.bad_records),
         "bad_record_names": _bad_record_names(job),
     }
@@ -194,8 +194,8 @@ _PS_RATE_VALID_S = 5.0
 
 def ps_statuses(job: MasterState, now: float) -> list[pb.PsStatus]:
     fleet = job.ledger.fleet
-    slots = Counter(fleet.owner)
-    gone = [ps.id for ps in fleet.ps.values() if not ps.is_here]
+    slots = Counter(fleet.slot_owners)
+    gone = [ps.id for ps in fleet.ps.values() if not ps.is_present]
     hidden = set(gone[:-_MAX_GONE_PS])
     return [_ps_status(job, ps, slots[ps.id], now) for ps in fleet.ps.values() if ps.id not in hidden]
 
@@ -210,12 +210,12 @@ def _ps_status(job: MasterState, ps: PsReplica, slots: int, now: float) -> pb.Ps
         address=ps.address,
         reason=ps.reason,
         slots=slots,
-        replica=job.ledger.fleet.replicas.get(ps.id, ""),
+        replica=job.ledger.fleet.mirrors.get(ps.id, ""),
     )
-    seen = job.seen.ps.get(ps.id)
-    if seen is not None and seen.beat is not None and ps.is_here:
-        told.beat.CopyFrom(_heartbeat_message(seen.beat))
-        told.requests_per_s = seen.requests_per_s if now - seen.at < _PS_RATE_VALID_S else 0.0
+    seen = job.observed.ps.get(ps.id)
+    if seen is not None and seen.heartbeat is not None and ps.is_present:
+        told.beat.CopyFrom(_heartbeat_message(seen.heartbeat))
+        told.requests_per_s = seen.requests_per_s if now - seen.heard_at < _PS_RATE_VALID_S else 0.0
     return told
 
 

@@ -45,7 +45,7 @@ class TensorBoardCurves:
         self._writer = EventFileWriter(directory, _FLUSH_S)
         self._last_step = last_step
 
-    def losses(self, points: Sequence[LossPoint], epochs: Sequence[EpochLoss]) -> None:
+    def write_losses(self, points: Sequence[LossPoint], epochs: Sequence[EpochLoss]) -> None:
         """Draw the points and the means of epochs that are not in the files."""
         for point in points:
             if point.step in self._drawn[LOSS_TAG]:
@@ -62,9 +62,9 @@ class TensorBoardCurves:
                 self._drawn[EPOCH_LOSS_TAG].add(epoch.step)
                 self._add(epoch.step, {EPOCH_LOSS_TAG: epoch.loss})
 
-    def progress(self, job: MasterState) -> None:
+    def write_progress(self, job: MasterState) -> None:
         """Draw what is measured at the newest step, if it is new."""
-        seen = job.seen
+        seen = job.observed
         if seen.step <= self._last_step:
             return
         self._last_step = seen.step
@@ -72,11 +72,11 @@ class TensorBoardCurves:
         scalars = {"workers": float(members)}
         if job.trains_by_leases and seen.learning_rate:  # elsewhere it is drawn with the loss
             scalars["learning_rate"] = seen.learning_rate
-        if seen.rate:
-            scalars["records_per_s"] = seen.rate
+        if seen.records_per_s:
+            scalars["records_per_s"] = seen.records_per_s
         self._add(seen.step, scalars | _ps_scalars(job))
 
-    def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+    def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         if step in self._drawn[VALIDATION_PREFIX]:
             return
         self._drawn[VALIDATION_PREFIX].add(step)
@@ -116,9 +116,9 @@ def _read_written_steps(directory: Path, started_at: float) -> dict[str, set[int
 
 def _ps_scalars(job: MasterState) -> dict[str, float]:
     """All ps together; each of them is in the Prometheus metrics."""
-    serving = job.ledger.fleet.serving()
-    seen = [job.seen.ps[ps] for ps in serving if ps in job.seen.ps]
-    beats = [one.beat for one in seen if one.beat is not None]
+    serving = job.ledger.fleet.serving_ids()
+    seen = [job.observed.ps[ps] for ps in serving if ps in job.observed.ps]
+    beats = [one.heartbeat for one in seen if one.heartbeat is not None]
     if not beats:
         return {}
     staleness = tuple(sum(counts) for counts in zip_longest(*(beat.staleness for beat in beats), fillvalue=0))
@@ -163,7 +163,7 @@ class EventFileWriter:
         data = [event.SerializeToString() for event in self._kept]
         try:
             if self._file is None:
-                self._file = self._begin()
+                self._file = self._open_file()
             for one in data:
                 self._file.write(one)
             self._file.flush()
@@ -171,23 +171,23 @@ class EventFileWriter:
             if not self._is_failing:
                 _log.warning("curves in %s cannot be written now, and are kept: %s", self._directory, exc)
             self._is_failing = True
-            self._abandon()
+            self._close_file()
         else:
             self._is_failing = False
             self._kept.clear()
 
     def close(self) -> None:
         self.flush()
-        self._abandon()
+        self._close_file()
 
-    def _begin(self) -> RecordWriter:
+    def _open_file(self) -> RecordWriter:
         self._directory.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
         made = RecordWriter((self._directory / name).open("wb"))
         made.write(Event(wall_time=time.time(), file_version=EVENT_FILE_VERSION).SerializeToString())
         return made
 
-    def _abandon(self) -> None:
+    def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             try:

@@ -32,51 +32,51 @@ class TorchEmbeddingLayers:
         self._which, self._least_bytes = which, least_bytes
         self.moved, self.notes = moving.move_embeddings(model, which, least_bytes)
         self.layers = find_table_layers(model)
-        self.specs: list[TableSpec] = []
+        self.table_specs: list[TableSpec] = []
         self._optimizer: torch.optim.Optimizer | None = None
 
-    def like(self, model: nn.Module) -> TorchEmbeddingLayers:
+    def for_model(self, model: nn.Module) -> TorchEmbeddingLayers:
         """The same of another model of the same kind, without the values it was built with."""
         other = TorchEmbeddingLayers(model, self._which, self._least_bytes)
-        other.forget()
+        other.drop_initial_rows()
         return other
 
-    def leave(self, optimizer: torch.optim.Optimizer) -> None:
+    def use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the rule of all tables from this optimizer, which no longer has the weights of moved layers."""
         moving.remove_from_optimizer(optimizer, self.moved)
         self._optimizer = optimizer
         if not any(group["params"] for group in optimizer.param_groups):
             raise ModelError("the model: expected a dense layer beside its embeddings. Received: none with parameters")
-        self.specs = make_table_specs(self.layers, optimizer)
+        self.table_specs = make_table_specs(self.layers, optimizer)
 
     @property
-    def rule(self) -> Optimizer:
+    def optimizer_rule(self) -> Optimizer:
         """Of the model's optimizer."""
         assert self._optimizer is not None
         return optimizer_rules.table_optimizer(self._optimizer)
 
-    def foresight(self) -> TorchIdLookahead:
+    def lookahead(self) -> TorchIdLookahead:
         return TorchIdLookahead(self.layers)
 
-    def attach(self, source: RowSource) -> None:
+    def attach_source(self, source: RowSource) -> None:
         for layer in self.layers:
-            layer.attach(source)
+            layer.attach_source(source)
 
-    def put(self, tables: TableClient) -> None:
+    def put_initial_rows(self, tables: TableClient) -> None:
         """Let moved layers begin with the values they were built with, whatever their size."""
         for one in self.moved:
             values = one.weight.numpy()
             for start in range(0, len(values), _ROWS_PER_REQUEST):
                 rows = values[start : start + _ROWS_PER_REQUEST]
-                tables.put(one.layer.table, np.arange(start, start + len(rows)), rows)
+                tables.insert_rows(one.layer.table, np.arange(start, start + len(rows)), rows)
 
-    def forget(self) -> None:
+    def drop_initial_rows(self) -> None:
         """The values moved layers were built with are on the ps, or will come from a checkpoint."""
         for one in self.moved:
-            one.forget()
+            one.drop_weight()
 
     @contextmanager
-    def whole(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
+    def full_model(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
         """The model with all its rows in it, as plain torch: moved layers are what they were, others hold their ids.
 
         `rows` gives all ids and rows of a table.
@@ -84,10 +84,10 @@ class TorchEmbeddingLayers:
         own = [layer for layer in self.layers if all(layer is not one.layer for one in self.moved)]
         device = next(self.model.parameters()).device
         for one in self.moved:
-            (spec,) = [spec for spec in self.specs if spec.name == one.layer.table]
+            (spec,) = [spec for spec in self.table_specs if spec.name == one.layer.table]
             moving.put_plain_back(self.model, one, torch.from_numpy(pull_whole_table(tables, spec)).to(device))
         for layer in own:
-            layer.store(*rows(layer.table))
+            layer.store_rows(*rows(layer.table))
             layer.to(device)
         try:
             yield
@@ -112,10 +112,10 @@ def make_table_specs(layers: Sequence[TableLayer], optimizer: torch.optim.Optimi
     """The tables of these layers, in their order. Raises ModelError where two mean different ones by one name."""
     specs: dict[str, TableSpec] = {}
     for layer in layers:
-        spec = layer.spec(layer.optimizer or optimizer_rules.table_optimizer(optimizer))
+        spec = layer.table_spec(layer.optimizer or optimizer_rules.table_optimizer(optimizer))
         if specs.setdefault(spec.name, spec) != spec:
             raise ModelError(
-                f"{layer.place}: expected the same table as the other layer of this name. "
+                f"{layer.label}: expected the same table as the other layer of this name. "
                 f"Received: {spec} and {specs[spec.name]}; give it another name"
             )
     return list(specs.values())
@@ -127,7 +127,7 @@ class IdOrigin(NamedTuple):
     path: tuple[Hashable, ...]
     columns: int | slice | None = None
 
-    def ids(self, features: Any) -> Ids | None:
+    def read_ids(self, features: Any) -> Ids | None:
         """What this names in other features; None where they have no such thing."""
         leaf = features
         try:
@@ -146,9 +146,9 @@ class TorchIdLookahead:
     def __init__(self, layers: Sequence[TableLayer]) -> None:
         self._features: Any = None
         self._origins: list[tuple[str, IdOrigin]] = []
-        self._hooks = [layer.register_forward_pre_hook(self._called) for layer in layers]
+        self._hooks = [layer.register_forward_pre_hook(self._on_forward) for layer in layers]
 
-    def begin(self, features: Any) -> None:
+    def begin_batch(self, features: Any) -> None:
         """A batch with these features is about to be computed."""
         if self._features is None:
             self._features = features
@@ -157,16 +157,16 @@ class TorchIdLookahead:
                 hook.remove()
             self._hooks = []
 
-    def ids(self, features: Any) -> dict[str, list[Ids]]:
+    def predict_ids(self, features: Any) -> dict[str, list[Ids]]:
         """By table, what a batch with these features will ask for as far as can be told. Nothing while watching."""
         found: dict[str, list[Ids]] = {}
         for table, origin in self._origins:
-            ids = origin.ids(features)
+            ids = origin.read_ids(features)
             if ids is not None and not any(np.array_equal(ids, known) for known in found.get(table, ())):
                 found.setdefault(table, []).append(ids)
         return found
 
-    def _called(self, layer: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+    def _on_forward(self, layer: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         ids = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
         origin = locate_ids(ids, self._features) if self._features is not None else None
         if origin is not None:

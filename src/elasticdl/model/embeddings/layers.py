@@ -62,72 +62,72 @@ class TableLayer(nn.Module):
         self.stored: StoredRows | None = None  # an export's own rows
         self._source: RowSource | None = None
         if max_norm is not None:
-            raise self.wrong("max_norm cannot be had with rows on ps", f"max_norm={max_norm}; leave it out")
+            raise self.make_error("max_norm cannot be had with rows on ps", f"max_norm={max_norm}; leave it out")
         if isinstance(optimizer, str) and optimizer not in RULES:
-            raise self.wrong(f"optimizer as one of {', '.join(RULES)}, or an Optimizer", repr(optimizer))
+            raise self.make_error(f"optimizer as one of {', '.join(RULES)}, or an Optimizer", repr(optimizer))
         self.optimizer = Optimizer.model_validate({"rule": optimizer}) if isinstance(optimizer, str) else optimizer
         if self.optimizer is not None and "learning_rate" in self.optimizer.model_fields_set:
-            raise self.wrong("the learning rate of the model's optimizer, which all tables have", "one of its own")
+            raise self.make_error("the learning rate of the model's optimizer, which all tables have", "one of its own")
         first = {"kind": initializer} if isinstance(initializer, str) else initializer
         try:
             first = Initializer.model_validate(first)
         except ValidationError as exc:
-            raise self.wrong("an initializer", f"{initializer!r}: {exc.errors()[0]['msg']}") from exc
+            raise self.make_error("an initializer", f"{initializer!r}: {exc.errors()[0]['msg']}") from exc
         self._spec = TableSpec(
             name="", columns=output_dim, rows=input_dim, initializer=first,
             storage=storage, admit_after=admit_after, ttl_s=ttl_s,
         )  # fmt: skip
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         """For messages."""
         return f"{type(self).__name__} {self.table}" if self.table else type(self).__name__
 
     @property
     def weight(self) -> Tensor:
         raise ModelError(
-            f"{self.place}: expected to be called, for its rows lie in a table. Received: a request for its weight; "
+            f"{self.label}: expected to be called, for its rows lie in a table. Received: a request for its weight; "
             "a plain nn.Embedding keeps its weight with --embedding_on_ps=none"
         )
 
-    def spec(self, optimizer: Optimizer) -> TableSpec:
+    def table_spec(self, optimizer: Optimizer) -> TableSpec:
         """Its table, updated by this rule."""
         return self._spec.model_copy(update={"name": self.table, "optimizer": optimizer})
 
-    def attach(self, source: RowSource) -> None:
+    def attach_source(self, source: RowSource) -> None:
         self._source = source
 
-    def store(self, ids: Ids, rows: Floats) -> None:
+    def store_rows(self, ids: Ids, rows: Floats) -> None:
         """Hold these rows from here on, and ask nobody for others."""
-        self.stored = StoredRows.of(ids, rows, self._spec.initializer)
+        self.stored = StoredRows.from_rows(ids, rows, self._spec.initializer)
 
-    def wrong(self, expected: str, received: str) -> ModelError:
-        return ModelError(f"{self.place}: expected {expected}. Received: {received}")
+    def make_error(self, expected: str, received: str) -> ModelError:
+        return ModelError(f"{self.label}: expected {expected}. Received: {received}")
 
     def look_up(self, ids: Tensor) -> Tensor:
         """The rows of ids in one dimension."""
         if ids.dtype not in _INTEGER_TYPES:
             kind = str(ids.dtype).removeprefix("torch.")
-            raise self.wrong("ids as int64 or int32", f"{kind}{list(ids.shape)}; make them integers in dataset_fn")
+            raise self.make_error("ids as int64 or int32", f"{kind}{list(ids.shape)}; make them integers in dataset_fn")
         dropped = None if self.padding_idx is None else ids == self.padding_idx
-        rows = self.stored(ids.long()) if self.stored is not None else self._found(ids)
+        rows = self.stored(ids.long()) if self.stored is not None else self._find_rows(ids)
         return rows if dropped is None else rows.masked_fill(dropped.unsqueeze(1), 0.0)
 
-    def _found(self, ids: Tensor) -> Tensor:
-        source = self._source or self._alone()
+    def _find_rows(self, ids: Tensor) -> Tensor:
+        source = self._source or self._use_initial_rows()
         numbers = ids.detach().to("cpu", torch.int64).numpy()
         found = source.find(self.table, numbers)
         asked = found.plan.ids
         if self.input_dim is not None and len(asked) and not (asked.min() >= 0 and asked.max() < self.input_dim):
-            raise self.wrong(f"ids from 0 to {self.input_dim - 1}", f"ids from {asked.min()} to {asked.max()}")
+            raise self.make_error(f"ids from 0 to {self.input_dim - 1}", f"ids from {asked.min()} to {asked.max()}")
         anchor = torch.zeros(0, device=ids.device, requires_grad=True)
         rows: Tensor = GatherRows.apply(anchor, source, self.table, found)  # type: ignore[no-untyped-call]
         return rows
 
-    def _alone(self) -> RowSource:
+    def _use_initial_rows(self) -> RowSource:
         """Outside of a job: rows with their initial values, of which none is kept."""
         tables = LocalTables(seed=0)
-        tables.declare([self.spec(Optimizer())])
+        tables.declare([self.table_spec(Optimizer())])
         self._source = ReadOnlyRows(tables)
         return self._source
 
@@ -160,7 +160,7 @@ class EmbeddingBag(TableLayer):
         """Takes the options of `Embedding`, too. `include_last_offset`: offsets end with the number of all ids."""
         super().__init__(output_dim, **options)
         if combiner not in ("sum", "mean", "sqrtn"):
-            raise self.wrong("combiner as sum, mean or sqrtn", repr(combiner))
+            raise self.make_error("combiner as sum, mean or sqrtn", repr(combiner))
         self.combiner = combiner
         self.include_last_offset = include_last_offset
 
@@ -179,15 +179,17 @@ class EmbeddingBag(TableLayer):
             if per_sample_weights is not None and per_sample_weights.is_nested:
                 per_sample_weights = per_sample_weights.values()
         if per_sample_weights is not None and per_sample_weights.shape != ids.shape:
-            raise self.wrong(f"a weight for each id, {list(ids.shape)}", f"weights {list(per_sample_weights.shape)}")
+            raise self.make_error(
+                f"a weight for each id, {list(ids.shape)}", f"weights {list(per_sample_weights.shape)}"
+            )
         if offsets is None:
             if ids.ndim != 2:
-                raise self.wrong("ids [bags, ids], or offsets with them", f"ids {list(ids.shape)} without offsets")
+                raise self.make_error("ids [bags, ids], or offsets with them", f"ids {list(ids.shape)} without offsets")
             bags = torch.arange(ids.shape[0], device=ids.device).repeat_interleave(ids.shape[1])
             count = ids.shape[0]
         else:
             if ids.ndim != 1 or offsets.ndim != 1:
-                raise self.wrong(
+                raise self.make_error(
                     "ids and offsets in one dimension", f"ids {list(ids.shape)}, offsets {list(offsets.shape)}"
                 )
             starts = offsets if is_jagged or not self.include_last_offset else offsets[:-1]
@@ -244,7 +246,7 @@ class StoredRows(nn.Module):
         self.register_buffer("other", torch.zeros(columns))
 
     @classmethod
-    def of(cls, ids: Ids, rows: Floats, initializer: Initializer) -> StoredRows:
+    def from_rows(cls, ids: Ids, rows: Floats, initializer: Initializer) -> StoredRows:
         """An id nobody trained has what the initializer gives on average."""
         columns = rows.shape[1]
         mean = _mean_value(initializer)

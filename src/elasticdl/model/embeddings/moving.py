@@ -25,7 +25,7 @@ class MovedEmbedding:
     plain: PlainEmbedding
     weight: Tensor  # the values it was built with
 
-    def forget(self) -> None:
+    def drop_weight(self) -> None:
         """The values are on the ps: no need to hold them twice."""
         self.weight = torch.empty(0)
         self.plain.weight = nn.Parameter(torch.empty(0), requires_grad=False)
@@ -70,7 +70,7 @@ def remove_plain(model: nn.Module, one: MovedEmbedding) -> None:
     """After `put_back`: as before it."""
     for place in one.places:
         _set_submodule(model, place, one.layer)
-    one.forget()
+    one.drop_weight()
 
 
 def _find_plain_layers(model: nn.Module) -> Iterator[tuple[list[str], PlainEmbedding]]:

@@ -39,13 +39,13 @@ def restore_rows(model: nn.Module, image: CapturedState, place: Path) -> Capture
     if (place / exported_tables.INDEX_FILE).exists():
         files = ExportedTables(place)
         for layer in layers:
-            layer.attach(FileRows(files))
+            layer.attach_source(FileRows(files))
         found = _restore_plain_weights(
             model, files.tables, lambda table, count: files.lookup(table, np.arange(count))
         )  # fmt: skip
     elif (place / ROWS_PREFIX).exists():
         for layer in layers:
-            layer.store(*read_table_rows(place, layer.table))
+            layer.store_rows(*read_table_rows(place, layer.table))
         found = {name: tensor for name, tensor in model.state_dict().items() if ".stored." in name}
         known = {spec.name for spec in snapshot_files.count_rows_by_table(place)}
         found |= _restore_plain_weights(

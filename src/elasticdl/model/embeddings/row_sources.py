@@ -16,7 +16,7 @@ from elasticdl.spec import PsId
 class RowSource(Protocol):
     def find(self, table: str, ids: Ids) -> LookupResult: ...
 
-    def give(self, table: str, found: LookupResult, gradients: Floats) -> None:
+    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
         """The gradient of `found.rows`."""
 
 
@@ -28,10 +28,10 @@ class TrainingRows:
         self.creates = False
 
     def find(self, table: str, ids: Ids) -> LookupResult:
-        return self.lookups.find(table, ids, create=self.creates)
+        return self.lookups.lookup(table, ids, create=self.creates)
 
-    def give(self, table: str, found: LookupResult, gradients: Floats) -> None:
-        self.lookups.give(table, found, gradients)
+    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
+        self.lookups.add_gradients(table, found, gradients)
 
 
 class ReadOnlyRows:
@@ -43,10 +43,10 @@ class ReadOnlyRows:
     def find(self, table: str, ids: Ids) -> LookupResult:
         plans = {table: self._tables.plan(flatten_ids(table, ids))}
         return LookupResult(
-            plans[table], self._tables.pulled(plans, self._tables.begin_pull(plans, create=False))[table]
+            plans[table], self._tables.finish_pull(plans, self._tables.begin_pull(plans, create=False))[table]
         )
 
-    def give(self, table: str, found: LookupResult, gradients: Floats) -> None:
+    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
         raise ModelError(
             f"table {table}: its rows are trained in the steps of a job only. "
             "Received: a backward pass outside of one; use elasticdl.torch.join, which also runs alone"
@@ -58,11 +58,11 @@ class FileRows:
 
     def __init__(self, files: ExportedTables) -> None:
         self._files = files
-        self._route = RoutingTable.of(SlotMap.first([PsId("ps-0")]))
+        self._route = RoutingTable.from_slot_map(SlotMap.initial([PsId("ps-0")]))
 
     def find(self, table: str, ids: Ids) -> LookupResult:
         plan = self._route.plan(flatten_ids(table, ids))
         return LookupResult(plan, self._files.lookup(table, plan.ids))
 
-    def give(self, table: str, found: LookupResult, gradients: Floats) -> None:
+    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
         raise ModelError(f"table {table}: its rows are read from an export. Received: a backward pass")

@@ -31,7 +31,7 @@ class DenseLayout(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, variables: Mapping[str, Floats]) -> DenseLayout:
+    def from_variables(cls, variables: Mapping[str, Floats]) -> DenseLayout:
         return cls({name: value.shape for name, value in variables.items()})
 
     @property
@@ -39,17 +39,17 @@ class DenseLayout(NamedTuple):
         return sum(self._sizes())
 
     @property
-    def blocks(self) -> int:
+    def block_count(self) -> int:
         return -(-self.elements // BLOCK_ELEMENTS)
 
     @property
-    def ids(self) -> NDArray[np.int64]:
+    def block_ids(self) -> NDArray[np.int64]:
         """The id of each block."""
-        return make_block_ids(self.blocks)
+        return make_block_ids(self.block_count)
 
     def pack(self, variables: Mapping[str, Floats]) -> Floats:
         """The blocks of these values, as rows; what is left of the last one is zero."""
-        rows = np.zeros((self.blocks, BLOCK_ELEMENTS), np.float32)
+        rows = np.zeros((self.block_count, BLOCK_ELEMENTS), np.float32)
         flat = rows.reshape(-1)
         for (name, shape), (start, stop) in zip(self.shapes.items(), self._places(), strict=True):
             flat[start:stop].reshape(shape)[...] = variables[name]
@@ -63,7 +63,7 @@ class DenseLayout(NamedTuple):
             for (name, shape), (start, stop) in zip(self.shapes.items(), self._places(), strict=True)
         }
 
-    def table(self, optimizer: Optimizer) -> TableSpec:
+    def table_spec(self, optimizer: Optimizer) -> TableSpec:
         return TableSpec(
             name=DENSE_TABLE, columns=BLOCK_ELEMENTS, initializer=Initializer(kind="zeros"), optimizer=optimizer
         )

@@ -29,7 +29,7 @@ class LocalTables:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._route = RoutingTable.of(SlotMap.first([PsId("ps-0")]))
+        self._route = RoutingTable.from_slot_map(SlotMap.initial([PsId("ps-0")]))
         self._specs: dict[str, TableSpec] = {}
         self._tables: dict[str, _native.Table] = {}
 
@@ -48,7 +48,7 @@ class LocalTables:
             self._tables[name].pull(plan.ids, rows[name], create=create)
         return LocalPull(rows, {})
 
-    def pulled(self, plans: Mapping[str, LookupPlan], pending: LocalPull) -> dict[str, Floats]:
+    def finish_pull(self, plans: Mapping[str, LookupPlan], pending: LocalPull) -> dict[str, Floats]:
         return pending.rows
 
     def begin_push(
@@ -65,10 +65,10 @@ class LocalTables:
         for name, plan in plans.items():
             self._tables[name].push(plan.ids, np.ascontiguousarray(sums[name], np.float32), rate, step)
 
-    def pushed(self, pending: None) -> bool:
+    def finish_push(self, pending: None) -> bool:
         return True
 
-    def put(self, table: str, ids: Ids, rows: Floats) -> None:
+    def insert_rows(self, table: str, ids: Ids, rows: Floats) -> None:
         """Make rows with these values, which are new here."""
         # The state a rule begins with is known to the native core only: that of a row it makes.
         first = create_table(self._specs[table], self._seed)
@@ -76,7 +76,7 @@ class LocalTables:
         state = np.concatenate([first.collect(stripe, _ALL_SLOTS)[2] for stripe in range(_native.STRIPES)])
         self._tables[table].load(ids, np.ascontiguousarray(rows, np.float32), np.repeat(state, len(ids), axis=0))
 
-    def rows(self, table: str) -> tuple[Ids, Floats]:
+    def read_table(self, table: str) -> tuple[Ids, Floats]:
         """All rows there are."""
         found = [self._tables[table].collect(stripe, _ALL_SLOTS)[:2] for stripe in range(_native.STRIPES)]
         return np.concatenate([ids for ids, _ in found]), np.concatenate([values for _, values in found])

@@ -20,16 +20,16 @@ class RoutingTable(NamedTuple):
 
     version: int
     members: tuple[PsId, ...]
-    owner: NDArray[np.uint16]
+    owners: NDArray[np.uint16]
 
     @classmethod
-    def of(cls, slot_map: SlotMap) -> RoutingTable:
+    def from_slot_map(cls, slot_map: SlotMap) -> RoutingTable:
         members = tuple(slot_map.members)
         place = {name: number for number, name in enumerate(members)}
         return cls(slot_map.version, members, np.array([place[owner] for owner in slot_map.owner], np.uint16))
 
     def plan(self, ids: Ids) -> LookupPlan:
-        distinct, inverse, counts = _native.plan(ids, self.owner, len(self.members))
+        distinct, inverse, counts = _native.plan(ids, self.owners, len(self.members))
         return LookupPlan(distinct, inverse, tuple(counts.tolist()), self)
 
 
@@ -39,16 +39,16 @@ class LookupPlan(NamedTuple):
     ids: Ids
     inverse: NDArray[np.int32]
     counts: tuple[int, ...]  # for each member of the route
-    route: RoutingTable
+    routing_table: RoutingTable
 
-    def gradients(self, rows: Floats) -> Floats:
+    def sum_gradients(self, rows: Floats) -> Floats:
         """The sum over all occurrences of each id, in the order of `ids`."""
         sums = np.empty((len(self.ids), rows.shape[1]), np.float32)
         _native.segment_sum(rows, self.inverse, sums)
         return sums
 
-    def places(self) -> Iterator[tuple[PsId, slice]]:
+    def slices_by_ps(self) -> Iterator[tuple[PsId, slice]]:
         """Who holds what of `ids`; nobody for nothing."""
-        for name, ids, stop in zip(self.route.members, self.counts, accumulate(self.counts), strict=True):
+        for name, ids, stop in zip(self.routing_table.members, self.counts, accumulate(self.counts), strict=True):
             if ids:
                 yield name, slice(stop - ids, stop)

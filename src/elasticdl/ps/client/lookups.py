@@ -24,7 +24,7 @@ class TableClient(Protocol):
     def declare(self, tables: Sequence[TableSpec]) -> None: ...
     def plan(self, ids: Ids) -> LookupPlan: ...
     def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Any: ...
-    def pulled(self, plans: Mapping[str, LookupPlan], pending: Any) -> dict[str, Floats]: ...
+    def finish_pull(self, plans: Mapping[str, LookupPlan], pending: Any) -> dict[str, Floats]: ...
     def begin_push(
         self,
         plans: Mapping[str, LookupPlan],
@@ -36,8 +36,8 @@ class TableClient(Protocol):
         step: int,
         clocks: Mapping[PsId, int] | None = None,
     ) -> Any: ...
-    def pushed(self, pending: Any) -> bool: ...
-    def put(self, table: str, ids: Ids, rows: Floats) -> None: ...
+    def finish_push(self, pending: Any) -> bool: ...
+    def insert_rows(self, table: str, ids: Ids, rows: Floats) -> None: ...
 
 
 class LookupResult(NamedTuple):
@@ -73,7 +73,7 @@ class _Prefetch:
         for asked in self._asked.get(table, ()):
             if np.array_equal(asked, ids):
                 if self._rows is None:
-                    self._rows = self._client.pulled(self._plans, self.pending)
+                    self._rows = self._client.finish_pull(self._plans, self.pending)
                 plan = self._plans[table]
                 return LookupResult(plan._replace(inverse=plan.inverse[start : start + len(ids)]), self._rows[table])
             start += len(asked)
@@ -105,7 +105,7 @@ class EmbeddingLookups:
         self._clocks: dict[PsId, int] = {}  # of the rows this batch computes with, at each ps
         self._held: list[_PreparedPush] | None = None
         self._pushes: deque[tuple[_PreparedPush, Any]] = deque()
-        self.pulled_ahead = 0  # lookups that were answered before they were asked
+        self.prefetched = 0  # lookups that were answered before they were asked
         self.clock = 0  # updates there were at most, as far as is known
         # Told of each push that is in the rows, by sender and number; or that a ps found it stale, and took none of it.
         self.on_pushed: Callable[[int, int, bool], None] = lambda sender, number, is_stale: None
@@ -113,7 +113,7 @@ class EmbeddingLookups:
     def declare(self, tables: Sequence[TableSpec]) -> None:
         self.client.declare(tables)
 
-    def ahead(self, ids: Mapping[str, Ids | Sequence[Ids]]) -> None:
+    def prefetch(self, ids: Mapping[str, Ids | Sequence[Ids]]) -> None:
         """Ask for the rows of the next batch, meanwhile; a table that is asked several times has several arrays."""
         if ids and len(self._ahead) < self._depth:
             arrays = {
@@ -124,12 +124,12 @@ class EmbeddingLookups:
 
     # ---- one batch
 
-    def begin(self) -> None:
+    def begin_batch(self) -> None:
         """A batch begins: what was pulled ahead first is for it."""
         self._found, self._given, self._clocks = {}, {}, {}
         self._foreseen = self._ahead.popleft() if self._ahead else None
 
-    def find(self, table: str, ids: Ids, *, create: bool = True) -> LookupResult:
+    def lookup(self, table: str, ids: Ids, *, create: bool = True) -> LookupResult:
         """The rows of these ids. Asked twice in a batch, until its push, the answer is the same."""
         ids = flatten_ids(table, ids)
         for asked, found in self._found.get(table, ()):
@@ -138,23 +138,23 @@ class EmbeddingLookups:
         foreseen = self._foreseen.find(table, ids) if self._foreseen is not None and create else None
         if foreseen is not None:
             assert self._foreseen is not None
-            self.pulled_ahead += 1
+            self.prefetched += 1
             self._read(self._foreseen.pending.clocks)
         found = foreseen or self._pull(table, ids, create)
         self._found.setdefault(table, []).append((ids, found))
         return found
 
-    def newest(self, table: str, ids: Ids) -> LookupResult:
+    def lookup_latest(self, table: str, ids: Ids) -> LookupResult:
         """The rows of these ids as they are now, whatever was pulled before. Between two batches."""
         plans = {table: self.client.plan(flatten_ids(table, ids))}
         pending = self.client.begin_pull(plans)
-        return LookupResult(plans[table], self.client.pulled(plans, pending)[table])
+        return LookupResult(plans[table], self.client.finish_pull(plans, pending)[table])
 
-    def give(self, table: str, found: LookupResult, gradients: Floats) -> None:
+    def add_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
         """The gradient of `found.rows`."""
         self._given.setdefault(table, []).append((found.plan, gradients))
 
-    def push(self, *, sender: int, number: int, rate: float, step: int) -> None:
+    def push_gradients(self, *, sender: int, number: int, rate: float, step: int) -> None:
         """Send all gradients given since `begin` in the background, one request to each ps."""
         plans, sums = {}, {}
         for table, given in self._given.items():
@@ -170,31 +170,31 @@ class EmbeddingLookups:
 
     # ---- between batches
 
-    def hold(self) -> None:
+    def hold_pushes(self) -> None:
         """Keep pushes here from now on, until `release`."""
         self._held = self._held or []
 
-    def release(self) -> None:
+    def release_pushes(self) -> None:
         """Send what was held."""
         held, self._held = self._held or [], None
         for push in held:
             self._send(push)
 
-    def abandon(self) -> None:
+    def discard_unsent(self) -> None:
         """The batches since the last push that was sent will be computed again: forget what there is of them."""
         self._found, self._given, self._clocks, self._foreseen = {}, {}, {}, None
         self._ahead.clear()
         if self._held is not None:
             self._held = []
 
-    def settle(self) -> None:
+    def wait_for_pushes(self) -> None:
         """Until every push that was sent is in the rows."""
         self._wait(most=0)
 
     def _pull(self, table: str, ids: Ids, create: bool) -> LookupResult:
         plans = {table: self.client.plan(ids)}
         pending = self.client.begin_pull(plans, create=create)
-        rows = self.client.pulled(plans, pending)[table]
+        rows = self.client.finish_pull(plans, pending)[table]
         self._read(pending.clocks)
         return LookupResult(plans[table], rows)
 
@@ -212,7 +212,7 @@ class EmbeddingLookups:
         if all(other.ids is plan.ids for other, _ in given):  # of one pull ahead
             return plan, np.sum([part for _, part in given], axis=0, dtype=np.float32)
         plan = self.client.plan(np.concatenate([other.ids for other, _ in given]))
-        return plan, plan.gradients(np.concatenate([part for _, part in given]))
+        return plan, plan.sum_gradients(np.concatenate([part for _, part in given]))
 
     def _send(self, push: _PreparedPush) -> None:
         pending = self.client.begin_push(
@@ -225,7 +225,7 @@ class EmbeddingLookups:
     def _wait(self, most: int) -> None:
         while len(self._pushes) > most:
             push, pending = self._pushes.popleft()
-            self.on_pushed(push.sender, push.number, not self.client.pushed(pending))
+            self.on_pushed(push.sender, push.number, not self.client.finish_push(pending))
 
 
 def flatten_ids(table: str, ids: Ids) -> Ids:

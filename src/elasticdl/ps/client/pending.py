@@ -21,23 +21,23 @@ class RequestPart(NamedTuple):
     table: str
     ids: Ids
     rows: Floats
-    plan: int
-    place: RowPositions
+    plan_number: int
+    positions: RowPositions
 
 
 class PsRequest(NamedTuple):
     ps: PsId
     message: PsMessage
-    shares: tuple[RequestPart, ...]
+    parts: tuple[RequestPart, ...]
 
 
 class PendingReplies:
     """Requests without an answer; `rows` is filled by the replies to a pull, plan by plan."""
 
-    __slots__ = ("clocks", "is_stale", "open", "rows")
+    __slots__ = ("clocks", "is_stale", "open_count", "rows")
 
     def __init__(self, rows: Sequence[Floats | None] = ()) -> None:
-        self.open = 0  # requests
+        self.open_count = 0  # requests
         self.rows = list(rows)
         self.clocks: dict[PsId, int] = {}
         self.is_stale = False
@@ -58,14 +58,14 @@ class SharedBuffers:
         for name in list(self._memories):
             self.forget(name)
 
-    def offer(self, name: PsId) -> PsMessage | None:
+    def offer_memory(self, name: PsId) -> PsMessage | None:
         """What this ps is asked, once: whether it sees our memory."""
-        if not self._is_on or name in self._memories or not (memory := SharedMemory.make()):
+        if not self._is_on or name in self._memories or not (memory := SharedMemory.create_if_supported()):
             return None
         self._memories[name] = memory
-        return PsMessage(MessageKind.SHARE, 0, text=memory.offer.dump())
+        return PsMessage(MessageKind.OPEN_MEMORY, 0, text=memory.handle.encode())
 
-    def seen(self, name: PsId) -> None:
+    def confirm(self, name: PsId) -> None:
         """This ps does."""
         self._seen.add(name)
 
@@ -75,12 +75,12 @@ class SharedBuffers:
         if memory := self._memories.pop(name, None):
             memory.close()
 
-    def memory(self, name: PsId) -> int:
-        return self._memories[name].offer.name
+    def memory_name(self, name: PsId) -> int:
+        return self._memories[name].handle.name
 
-    def rooms(self, request: PsRequest, columns: Callable[[str], int]) -> RequestBuffers:
+    def allocate(self, request: PsRequest, columns: Callable[[str], int]) -> RequestBuffers:
         """They must be kept until the answer, whoever still waits for it."""
         if request.ps not in self._seen:
-            return (None,) * len(request.shares)
+            return (None,) * len(request.parts)
         memory = self._memories[request.ps]
-        return tuple(memory.room(share.ids, share.rows, columns(share.table)) for share in request.shares)
+        return tuple(memory.allocate(share.ids, share.rows, columns(share.table)) for share in request.parts)

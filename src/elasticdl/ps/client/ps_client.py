@@ -49,8 +49,8 @@ class RequestRouter:
         self._tried_at = 0.0
         self._heard = 0  # the version of the newest fleet
         self._known: dict[PsId, str] = {}  # where its ps are that are not lost
-        self.moved = 0  # answers that sent us elsewhere
-        self._route = RoutingTable.of(fleet.map)
+        self.redirects = 0  # answers that sent us elsewhere
+        self._route = RoutingTable.from_slot_map(fleet.slot_map)
         self._hear(fleet)
 
     def close(self) -> None:
@@ -59,14 +59,14 @@ class RequestRouter:
             self._lines.close()
             self._sharing.close()
 
-    def use(self, fleet: FleetView) -> None:
+    def update_fleet(self, fleet: FleetView) -> None:
         """A newer fleet, from any thread."""
         with self._lock:
             if not self._is_closed:
                 self._news = fleet
                 self._lines.wake()
 
-    def route(self) -> RoutingTable:
+    def routing_table(self) -> RoutingTable:
         """The way of ids, as far as is known now."""
         self._listen()
         return self._route
@@ -85,7 +85,7 @@ class RequestRouter:
 
     # ---- sending
 
-    def begin(
+    def send(
         self,
         pending: PendingReplies,
         message: PsMessage,
@@ -100,7 +100,7 @@ class RequestRouter:
             version = min(version, made_with) if version else made_with
         for name, mine in requests.items():
             made = message._replace(version=version, clock=clocks.get(name, 0))
-            pending.open += 1
+            pending.open_count += 1
             self._send(pending, PsRequest(name, made, tuple(mine)))
 
     def _send(self, pending: PendingReplies, request: PsRequest) -> None:
@@ -109,17 +109,17 @@ class RequestRouter:
             self._parked.append((pending, request))
             return
         numbers = self._numbers.get(name, {})
-        if not all(share.table in numbers for share in request.shares):
+        if not all(share.table in numbers for share in request.parts):
             self._declare(name)
             self._undeclared[name].append((pending, request))
             return
-        rooms = self._sharing.rooms(request, self.columns)
+        rooms = self._sharing.allocate(request, self.columns)
         parts = tuple(
             TablePart(numbers[share.table], share.ids, share.rows) if room is None
-            else TablePart(numbers[share.table], room.ids, room.rows, room.at)
-            for share, room in zip(request.shares, rooms, strict=True)
+            else TablePart(numbers[share.table], room.ids, room.rows, room.offset)
+            for share, room in zip(request.parts, rooms, strict=True)
         )  # fmt: skip
-        memory = self._sharing.memory(name) if any(rooms) else 0
+        memory = self._sharing.memory_name(name) if any(rooms) else 0
         number = self._lines.send(name, request.message._replace(parts=parts, memory=memory))
         self._open[number] = (pending, request, rooms)
 
@@ -136,14 +136,14 @@ class RequestRouter:
 
     def _ask(self, name: PsId, message: PsMessage) -> None:
         pending = PendingReplies()
-        pending.open = 1
+        pending.open_count = 1
         self._open[self._lines.send(name, message)] = (pending, PsRequest(name, message, ()), ())
 
     # ---- waiting
 
     def wait(self, pending: PendingReplies) -> None:
-        if pending.open:
-            self._until(lambda: not pending.open, lambda: self._silent(pending))
+        if pending.open_count:
+            self._until(lambda: not pending.open_count, lambda: self._silent(pending))
 
     def _until(self, is_done: Callable[[], bool], silent: Callable[[], list[PsId]]) -> None:
         heard_at = time.monotonic()
@@ -178,47 +178,47 @@ class RequestRouter:
             return False  # of a request that was given up, or sent elsewhere
         pending, request, rooms = found
         if reply.status is ReplyStatus.MOVED:
-            self.moved += 1
-            slot_map = _parse_reply(request.ps, reply, SlotMap.load)
+            self.redirects += 1
+            slot_map = _parse_reply(request.ps, reply, SlotMap.from_document)
             if slot_map.version > self._route.version:
-                self._route = RoutingTable.of(slot_map)
-            if self._route.version > request.message.version:
+                self._route = RoutingTable.from_slot_map(slot_map)
+            if self._route.version > request.message.map_version:
                 self._again(pending, request)
                 return True
             self._parked.append((pending, request))  # it does not hold them, and nobody else is known to
             return False
-        if reply.status is ReplyStatus.UNSEEN:
+        if reply.status is ReplyStatus.MEMORY_NOT_FOUND:
             self._sharing.forget(request.ps)
-            if request.message.kind is not MessageKind.SHARE:
+            if request.message.kind is not MessageKind.OPEN_MEMORY:
                 self._send(pending, request)
             return True
-        pending.open -= 1
+        pending.open_count -= 1
         raise_for_status(request.ps, reply)
         match request.message.kind:
-            case MessageKind.PULL | MessageKind.LOOK:
+            case MessageKind.PULL | MessageKind.PULL_EXISTING:
                 pending.clocks[request.ps] = min(reply.clock, pending.clocks.get(request.ps, reply.clock))
-                if len(reply.parts) != len(request.shares):
-                    raise PsRefused(f"{request.ps}: {len(reply.parts)} parts for {len(request.shares)} tables")
-                for part, share, room in zip(reply.parts, request.shares, rooms, strict=True):
-                    whole, rows = pending.rows[share.plan], room.rows if room else part.rows
+                if len(reply.parts) != len(request.parts):
+                    raise PsRefused(f"{request.ps}: {len(reply.parts)} parts for {len(request.parts)} tables")
+                for part, share, room in zip(reply.parts, request.parts, rooms, strict=True):
+                    whole, rows = pending.rows[share.plan_number], room.rows if room else part.rows
                     expected = (len(share.ids), self.columns(share.table))
                     if rows.shape != expected:  # which NumPy might stretch
                         name = share.table
                         raise PsRefused(f"{request.ps}: table {name}: expected rows {expected}. Received: {rows.shape}")
                     if whole is None:
-                        pending.rows[share.plan] = rows
+                        pending.rows[share.plan_number] = rows
                     else:
-                        whole[share.place] = rows
+                        whole[share.positions] = rows
             case MessageKind.PUSH:
                 pending.is_stale |= reply.status is ReplyStatus.STALE
             case MessageKind.DECLARE:
                 self._numbers[request.ps] = _parse_reply(request.ps, reply, dict[str, int])
-                if offer := self._sharing.offer(request.ps):
+                if offer := self._sharing.offer_memory(request.ps):
                     self._ask(request.ps, offer)
                 for one in self._undeclared.pop(request.ps, []):
                     self._send(*one)
-            case MessageKind.SHARE:
-                self._sharing.seen(request.ps)
+            case MessageKind.OPEN_MEMORY:
+                self._sharing.confirm(request.ps)
         return True
 
     # ---- the fleet changes
@@ -236,7 +236,7 @@ class RequestRouter:
     def _hear(self, fleet: FleetView) -> None:
         self._heard, self._lost = fleet.version, fleet.lost
         if fleet.version > self._route.version:
-            self._route = RoutingTable.of(fleet.map)
+            self._route = RoutingTable.from_slot_map(fleet.slot_map)
         self._known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
         gone = {name for name, address in self._lines.addresses.items() if self._known.get(name) != address}
         while gone and (replies := self._lines.receive(0.0)):  # what came before it was gone is not asked for again
@@ -250,7 +250,7 @@ class RequestRouter:
         for number, (pending, request, _) in list(self._open.items()):
             if request.ps in gone:
                 del self._open[number]
-                if request.shares:
+                if request.parts:
                     self._parked.append((pending, request))
         self._try_again()
 
@@ -266,20 +266,22 @@ class RequestRouter:
 
     def _again(self, pending: PendingReplies, request: PsRequest) -> None:
         """Nothing is known of this request: ask those that hold the slots now."""
-        pending.open -= 1
+        pending.open_count -= 1
         shares = []
-        for table, ids, rows, number, outer in request.shares:
+        for table, ids, rows, number, outer in request.parts:
             plan = self._route.plan(ids)
             back = np.argsort(plan.inverse)  # from places in the new plan to places in this share
             if pending.rows and pending.rows[number] is None:  # one answer may become several
                 pending.rows[number] = np.empty((len(ids), self.columns(table)), np.float32)
-            for name, place in plan.places():
+            for name, place in plan.slices_by_ps():
                 inner = back[place]
                 where = inner + outer.start if isinstance(outer, slice) else outer[inner]
                 some = rows[inner] if len(rows) else rows
-                shares.append((name, plan.route.version, RequestPart(table, plan.ids[place], some, number, where)))
+                shares.append(
+                    (name, plan.routing_table.version, RequestPart(table, plan.ids[place], some, number, where))
+                )
         # The clock of one ps says nothing at another.
-        self.begin(pending, request.message, shares, {request.ps: request.message.clock})
+        self.send(pending, request.message, shares, {request.ps: request.message.clock})
 
 
 def _parse_reply(name: PsId, reply: PsMessage, load: Callable[[Any], T]) -> T:
@@ -311,37 +313,37 @@ class PsClient:
     def close(self) -> None:
         self._courier.close()
 
-    def use(self, fleet: FleetView) -> None:
+    def update_fleet(self, fleet: FleetView) -> None:
         """A newer fleet, from any thread. Waiting calls wake up, and send elsewhere what those had that are lost."""
-        self._courier.use(fleet)
+        self._courier.update_fleet(fleet)
 
     def declare(self, tables: Sequence[TableSpec]) -> None:
         """Make these tables known to every ps."""
         self._courier.declare(tables)
 
     @property
-    def moved(self) -> int:
+    def redirects(self) -> int:
         """Answers that sent us elsewhere."""
-        return self._courier.moved
+        return self._courier.redirects
 
     # ---- what a worker does in a step
 
     def plan(self, ids: Ids) -> LookupPlan:
-        return self._courier.route().plan(ids)
+        return self._courier.routing_table().plan(ids)
 
     def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Pending:
         """Ask for the rows of these plans, by table."""
         pending = Pending([self._whole(table, plan) for table, plan in plans.items()])
-        message = PsMessage(MessageKind.PULL if create else MessageKind.LOOK, 0, transport=self._transport)
+        message = PsMessage(MessageKind.PULL if create else MessageKind.PULL_EXISTING, 0, dtype=self._transport)
         shares = (
-            (name, plan.route.version, RequestPart(table, plan.ids[place], NO_ROWS, number, place))
+            (name, plan.routing_table.version, RequestPart(table, plan.ids[place], NO_ROWS, number, place))
             for number, (table, plan) in enumerate(plans.items())
-            for name, place in plan.places()
+            for name, place in plan.slices_by_ps()
         )
-        self._courier.begin(pending, message, shares, {})
+        self._courier.send(pending, message, shares, {})
         return pending
 
-    def pulled(self, plans: Mapping[str, LookupPlan], pending: Pending) -> dict[str, Floats]:
+    def finish_pull(self, plans: Mapping[str, LookupPlan], pending: Pending) -> dict[str, Floats]:
         """The rows, in the order of each plan's ids."""
         self._courier.wait(pending)
         return {table: rows for table, rows in zip(plans, pending.rows, strict=True) if rows is not None}
@@ -364,24 +366,24 @@ class PsClient:
         """
         pending = Pending()
         message = PsMessage(
-            MessageKind.PUSH, 0, sender=sender, batch=number, step=step, rate=rate, transport=self._transport
+            MessageKind.PUSH, 0, sender=sender, push_number=number, step=step, learning_rate=rate, dtype=self._transport
         )
-        self._courier.begin(pending, message, _split_by_ps(plans, sums), clocks or {})
+        self._courier.send(pending, message, _split_by_ps(plans, sums), clocks or {})
         return pending
 
-    def pushed(self, pending: Pending) -> bool:
+    def finish_push(self, pending: Pending) -> bool:
         """Until every ps has it. False: one found it stale; compute it again under the same number."""
         self._courier.wait(pending)
         return not pending.is_stale
 
-    def put(self, table: str, ids: Ids, rows: Floats) -> None:
+    def insert_rows(self, table: str, ids: Ids, rows: Floats) -> None:
         """Make rows with these values where there are none; of an id that is twice there the first counts."""
         plan = self.plan(ids)
         first = np.empty(len(plan.ids), np.int64)
         first[plan.inverse[::-1]] = np.arange(len(ids))[::-1]
         pending = Pending()
-        self._courier.begin(
-            pending, PsMessage(MessageKind.PUT, 0), _split_by_ps({table: plan}, {table: rows[first]}), {}
+        self._courier.send(
+            pending, PsMessage(MessageKind.INSERT, 0), _split_by_ps({table: plan}, {table: rows[first]}), {}
         )
         self._courier.wait(pending)
 
@@ -396,5 +398,9 @@ def _split_by_ps(
     plans: Mapping[str, LookupPlan], rows: Mapping[str, Floats]
 ) -> Iterator[tuple[PsId, int, RequestPart]]:
     for number, (table, plan) in enumerate(plans.items()):
-        for name, place in plan.places():
-            yield name, plan.route.version, RequestPart(table, plan.ids[place], rows[table][place], number, place)
+        for name, place in plan.slices_by_ps():
+            yield (
+                name,
+                plan.routing_table.version,
+                RequestPart(table, plan.ids[place], rows[table][place], number, place),
+            )

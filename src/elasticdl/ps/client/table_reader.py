@@ -20,9 +20,9 @@ class TableReader:
 
     def __init__(self, fleet: FleetView, token: str, timeout_s: float, keys: CurveKeys | None) -> None:
         self._lines = PsConnections(fleet.addresses, token, timeout_s, keys)
-        self._owners = sorted(set(fleet.map.owner))
+        self._owners = sorted(set(fleet.slot_map.owner))
         statuses = {
-            name: json.loads(self._lines.ask(name, PsMessage(MessageKind.STATUS, 0)).text) for name in self._owners
+            name: json.loads(self._lines.request(name, PsMessage(MessageKind.STATUS, 0)).text) for name in self._owners
         }
         self._tables = {name: list(status["tables"]) for name, status in statuses.items()}  # in the order of DECLARE
         self._columns = {t: said["columns"] for status in statuses.values() for t, said in status["tables"].items()}
@@ -30,7 +30,7 @@ class TableReader:
     def close(self) -> None:
         self._lines.close()
 
-    def rows(self, table: str) -> tuple[Ids, Floats]:
+    def read_table(self, table: str) -> tuple[Ids, Floats]:
         """Every id and its values, ids in ascending order."""
         found = [piece for name in self._owners for piece in self._pieces(name, table)]
         if not found:
@@ -45,5 +45,5 @@ class TableReader:
         number = self._tables[name].index(table)
         for stripe in range(_native.STRIPES):
             asked = TablePart(number, np.array([stripe], np.int64), NO_ROWS)
-            for part in self._lines.ask(name, PsMessage(MessageKind.ROWS, 0, parts=(asked,))).parts:
+            for part in self._lines.request(name, PsMessage(MessageKind.READ_STRIPE, 0, parts=(asked,))).parts:
                 yield part.ids, part.rows

@@ -23,7 +23,7 @@ from elasticdl.ps.wire.messages import MalformedMessage, PsMessage, ReplyStatus
 
 
 class _PendingReply(NamedTuple):
-    way: list[bytes]  # back to whoever asked
+    route: list[bytes]  # back to whoever asked
     reply: PsMessage
     overdue_at: float
 
@@ -61,14 +61,14 @@ class BackupForwarder:
             pass
         self._disconnect()
 
-    def send(self, way: list[bytes], answer: ServeResult) -> None:
+    def forward(self, way: list[bytes], answer: ServeResult) -> None:
         """Never waits: a copy that cannot be reached, or takes nothing, is given up."""
-        assert answer.mirror is not None and answer.forward is not None
+        assert answer.backup is not None and answer.forward is not None
         number = next(self._numbers)
         self._waiting[number] = _PendingReply(way, answer.reply, time.monotonic() + self._how.timeout_s)
         try:
-            if self._mirror != answer.mirror or self._line is None:
-                self._connect(answer.mirror)
+            if self._mirror != answer.backup or self._line is None:
+                self._connect(answer.backup)
             assert self._line is not None
             send_frames(
                 self._line, messages.encode_message(answer.forward._replace(request=number, token=self._how.token))
@@ -77,13 +77,13 @@ class BackupForwarder:
             raise
         except zmq.ZMQError as exc:
             why = "it takes nothing any more" if isinstance(exc, zmq.Again) else f"cannot be reached: {exc}"
-            self._holdings.break_mirror(answer.mirror, why)
+            self._holdings.fail_backup(answer.backup, why)
 
-    def wait(self, milliseconds: int) -> bool:
+    def poll(self, milliseconds: int) -> bool:
         """Until a request has come, or the copy has answered, or so much time has passed. Whether it is a request."""
         return any(ready is self._requests_from for ready, _ in self._poller.poll(milliseconds))
 
-    def settled(self) -> Iterator[tuple[list[bytes], PsMessage]]:
+    def completed_replies(self) -> Iterator[tuple[list[bytes], PsMessage]]:
         """Replies that may go out now, and their way."""
         if not self._waiting:
             return
@@ -96,8 +96,8 @@ class BackupForwarder:
                 break
             waiting = self._waiting.pop(answer.request, None)
             if waiting is not None:
-                yield waiting.way, self._judged(waiting.reply, answer)
-                self._holdings.done()
+                yield waiting.route, self._judged(waiting.reply, answer)
+                self._holdings.finish_forward()
         if self._mirror is not None and self._holdings.mirror == self._mirror:
             if not self._waiting or time.monotonic() < next(iter(self._waiting.values())).overdue_at:
                 return
@@ -108,20 +108,20 @@ class BackupForwarder:
     def _released(self) -> Iterator[tuple[list[bytes], PsMessage]]:
         """Nobody waits for this copy any more."""
         for waiting in self._waiting.values():
-            yield waiting.way, waiting.reply
-            self._holdings.done()
+            yield waiting.route, waiting.reply
+            self._holdings.finish_forward()
         self._waiting = {}
 
     def _judged(self, reply: PsMessage, answer: PsMessage) -> PsMessage:
         """A copy that belongs to its holder by now says that we own nothing any more: then we have done nothing."""
         if answer.status is ReplyStatus.MOVED:
             try:
-                slot_map = SlotMap.load(json.loads(answer.text))
+                slot_map = SlotMap.from_document(json.loads(answer.text))
             except (ValueError, KeyError, TypeError) as exc:
                 self._break(f"an answer without a map: {exc}")
                 return reply
-            if slot_map.version > self._holdings.map.version:
-                self._holdings.set_map(slot_map)
+            if slot_map.version > self._holdings.slot_map.version:
+                self._holdings.set_slot_map(slot_map)
                 return reply._replace(status=ReplyStatus.MOVED, version=slot_map.version, text=answer.text, parts=())
         if answer.status is not ReplyStatus.OK:
             no_copy = answer.status is ReplyStatus.MOVED
@@ -130,7 +130,7 @@ class BackupForwarder:
 
     def _break(self, why: str) -> None:
         if self._mirror is not None:
-            self._holdings.break_mirror(self._mirror, why)
+            self._holdings.fail_backup(self._mirror, why)
 
     def _connect(self, mirror: BackupHolder) -> None:
         self._disconnect()

@@ -55,27 +55,27 @@ class FleetTaskExecutor:
         self._lines: PsConnections | None = None
         self._on_restored = on_restored  # before anybody pulls or pushes there: the next cut may build upon this one
 
-    def perform(self, task: pb.FleetTask) -> pb.SlotsMoved:
+    def execute(self, task: pb.FleetTask) -> pb.SlotsMoved:
         """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
-        fleet = FleetView.of(task.fleet)
-        self._faults.strike(fleet.version, "given")
+        fleet = FleetView.from_proto(task.fleet)
+        self._faults.inject(fleet.version, "given")
         try:
             done = self._do(task, fleet)
         except (ElasticDLError, _native.MemoryLimit, OSError) as exc:
             done = pb.SlotsMoved(failure=str(exc) or type(exc).__name__)
         done.version = fleet.version
-        self._faults.strike(fleet.version, "performed")
+        self._faults.inject(fleet.version, "performed")
         return done
 
-    def use(self, fleet: FleetView) -> None:
+    def update_fleet(self, fleet: FleetView) -> None:
         """News of the fleet, from any thread: a task does not wait for a ps that is lost."""
         with self._lock:
             if self._lines is not None:
-                self._lines.lose(fleet.lost)
+                self._lines.mark_lost(fleet.lost)
 
     def _do(self, task: pb.FleetTask, fleet: FleetView) -> pb.SlotsMoved:
         if task.promote:
-            rows = self._holdings.promote(PsId(task.promote), fleet.map)
+            rows = self._holdings.promote_backup(PsId(task.promote), fleet.slot_map)
             return pb.SlotsMoved(rows=rows)
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
@@ -87,9 +87,9 @@ class FleetTaskExecutor:
         try:
             if task.mirror:
                 moved = create_backup(self._holdings, PsId(task.target), lines)
-                self._holdings.set_map(fleet.map)
+                self._holdings.set_slot_map(fleet.slot_map)
             else:
-                moved = move_slots(self._holdings, list(task.slots), PsId(task.target), lines, fleet.map)
+                moved = move_slots(self._holdings, list(task.slots), PsId(task.target), lines, fleet.slot_map)
         finally:
             with self._lock:
                 self._lines = None
@@ -98,7 +98,7 @@ class FleetTaskExecutor:
 
     def _restore(self, directory: str, slots: Sequence[int], fleet: FleetView) -> pb.SlotsMoved:
         """Rows as they were in the cut; those that are in none begin anew, from their initial values."""
-        before = self._holdings.map.owner[slots[0]]
+        before = self._holdings.slot_map.owner[slots[0]]
         rows, applied = 0, 0
         checkpoint = parse_path(directory) if directory else None
         if checkpoint is not None and _has_rows(checkpoint):
@@ -106,7 +106,7 @@ class FleetTaskExecutor:
                 self._holdings, snapshot_files.fetch_snapshot(checkpoint), slots
             )
             self._on_restored(cut, slots)
-        self._holdings.set_map(fleet.map)
+        self._holdings.set_slot_map(fleet.slot_map)
         if before == self._holdings.name:
             return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
         return pb.SlotsMoved(rows=rows, rolled_back=self._rolled_back(before, applied))
@@ -143,7 +143,7 @@ class FleetTaskQueue:
     def start(self) -> None:
         self._thread.start()
 
-    def give(self, task: pb.FleetTask) -> None:
+    def put(self, task: pb.FleetTask) -> None:
         """From the session's thread only."""
         if task.fleet.version > self._newest:
             self._newest = task.fleet.version

@@ -48,7 +48,7 @@ class PsMasterClient:
             self.directory, spec, self._say_hello, beat, self._told, run=env.run, on_run_over=exit_run_over
         )
 
-    def open(self) -> None:
+    def start(self) -> None:
         self._session.start()
 
     def close(self, reason: str) -> None:
@@ -56,24 +56,24 @@ class PsMasterClient:
 
     # ---- said by this ps
 
-    def moved(self, done: pb.SlotsMoved) -> None:
+    def send_slots_moved(self, done: pb.SlotsMoved) -> None:
         self._session.send(pb.WorkerMessage(moved=done))
 
-    def failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
+    def send_failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
         failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=permanent)
         self._session.send(pb.WorkerMessage(failure=failure))
 
-    def leave(self, reason: str) -> None:
+    def request_leave(self, reason: str) -> None:
         """This ps is to go: once others have its slots, or when its grace is over."""
         if self._hello.leaving:
             return
         self._hello.leaving = True
         if self.directory.result.exists():
-            self.end("the job is over")
+            self.request_end("the job is over")
         self._left_by = time.monotonic() + self._timing.grace_s
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
 
-    def end(self, why: str) -> None:
+    def request_end(self, why: str) -> None:
         """Let `wait_end` return; the first reason counts."""
         with self._changed:
             self._end = self._end if self._end is not None else why
@@ -87,7 +87,7 @@ class PsMasterClient:
                 if time.monotonic() > self._left_by:
                     return f"not all slots had moved within {self._timing.grace_s:g} s"
                 # Workers whose master is away for so long keep their state, and the rows are a part of it.
-                if self._session.away_s > self._timing.orphan_s + self._timing.grace_s:
+                if self._session.disconnected_s > self._timing.orphan_s + self._timing.grace_s:
                     return f"the master has been away for {self._timing.orphan_s:g} s"
             return self._end
 
@@ -96,18 +96,18 @@ class PsMasterClient:
     def _told(self, message: pb.MasterMessage) -> None:
         match message.WhichOneof("message"):
             case "fleet":
-                fleet = FleetView.of(message.fleet)
-                self._holdings.set_map(fleet.map)
+                fleet = FleetView.from_proto(message.fleet)
+                self._holdings.set_slot_map(fleet.slot_map)
                 self._on_fleet(fleet)
             case "task":
                 self._on_task(message.task)
             case "release":
-                self.end("released")
+                self.request_end("released")
             case "dump_stacks":
                 stacks.dump_stacks(message.dump_stacks.reason)
 
     def _say_hello(self) -> pb.Hello:
-        self._hello.map_version = self._holdings.map.version
+        self._hello.map_version = self._holdings.slot_map.version
         return self._hello
 
 
@@ -118,18 +118,18 @@ class BackupCleaner:
         self._holdings = holdings
         self._fleet: FleetView | None = None
 
-    def use(self, fleet: FleetView) -> None:
+    def update_fleet(self, fleet: FleetView) -> None:
         before, self._fleet = self._fleet, fleet
         if before is None:
             return
         me = self._holdings.name
-        if me in before.replicas and me not in fleet.replicas:
+        if me in before.backups and me not in fleet.backups:
             remove_backup(self._holdings)
-        for other in [ps for ps, replica in before.replicas.items() if replica == me]:
-            if fleet.replicas.get(other, me) != me or self._is_settled(other, fleet):
-                self._holdings.drop_mirror(other)
+        for other in [ps for ps, replica in before.backups.items() if replica == me]:
+            if fleet.backups.get(other, me) != me or self._is_settled(other, fleet):
+                self._holdings.drop_backup_of(other)
 
     @staticmethod
     def _is_settled(other: PsId, fleet: FleetView) -> bool:
         """Whether it is gone, and others hold all that it held."""
-        return other in fleet.lost and other not in fleet.map.members
+        return other in fleet.lost and other not in fleet.slot_map.members

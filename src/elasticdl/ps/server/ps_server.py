@@ -38,7 +38,7 @@ class BusyTimer:
         self._sampled_at = clock()
 
     @contextmanager
-    def serving(self, thread: int) -> Iterator[None]:
+    def track_request(self, thread: int) -> Iterator[None]:
         """A request is in work."""
         self._turns[thread] += 1
         try:
@@ -46,7 +46,7 @@ class BusyTimer:
         finally:
             self._turns[thread] += 1
 
-    def sample(self) -> float:
+    def sample_busy_s(self) -> float:
         """Seconds that the oldest request has been in work. To be called with every heartbeat."""
         now = self._clock()
         passed_s, self._sampled_at = min(now - self._sampled_at, _MAX_SAMPLE_S), now
@@ -86,7 +86,7 @@ class PsServer:
         self._answers = answers
         self._keys = keys
         self._token = token_digest(token)
-        self.memories = SharedMemoryViews()  # of workers on this machine
+        self.shared_memories = SharedMemoryViews()  # of workers on this machine
         self._copy_timeout_s = copy_timeout_s  # a copy that answers nothing for so long is given up
         self._context = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
@@ -99,7 +99,7 @@ class PsServer:
         self._back.setsockopt(zmq.LINGER, 0)
         self._back.setsockopt(zmq.SNDHWM, 1)  # no request waits long for a busy thread while another is idle
         self._back.bind("inproc://threads")
-        self.pulse = BusyTimer(threads)
+        self.busy_timer = BusyTimer(threads)
         self._malformed = 0
         self._denied = 0
         self._lock = threading.Lock()
@@ -109,14 +109,14 @@ class PsServer:
             thread.start()
 
     @property
-    def malformed(self) -> int:
+    def malformed_messages(self) -> int:
         """Messages that were none."""
         return self._malformed
 
     @property
-    def denied(self) -> int:
+    def denied_count(self) -> int:
         """Connections that were refused, and requests without the token."""
-        return self._denied + self._door.refused
+        return self._denied + self._door.refused_connections
 
     def close(self) -> None:
         self._context.term()  # ends every wait; each thread closes the sockets it used
@@ -143,7 +143,7 @@ class PsServer:
             socket.connect("inproc://threads")
             while True:
                 request = thread.next_request()
-                with self.pulse.serving(number):
+                with self.busy_timer.track_request(number):
                     if request is not None:
                         self._serve_one(thread, request)
                     self._settle(thread)
@@ -162,7 +162,7 @@ class PsServer:
         elif answer := self._answer(message):
             thread.answer(way, answer)
         else:
-            thread.held_back.append((way, message))
+            thread.delayed.append((way, message))
 
     def _read(self, frames: list[memoryview]) -> PsMessage | ServeResult:
         """The token first: of a message without it nothing else is read."""
@@ -173,9 +173,9 @@ class PsServer:
                 with self._lock:
                     self._denied += 1
                 return _refusal(request, "wrong token", ReplyStatus.DENIED)
-            return messages.decode_message(frames, self.memories.find)
+            return messages.decode_message(frames, self.shared_memories.find)
         except SharedMemoryNotFound as exc:
-            return ServeResult(PsMessage(MessageKind.REPLY, exc.request, status=ReplyStatus.UNSEEN))
+            return ServeResult(PsMessage(MessageKind.REPLY, exc.request, status=ReplyStatus.MEMORY_NOT_FOUND))
         except MalformedMessage as exc:
             why = f"malformed: {exc}"
         except Exception as exc:  # of one message, whatever it was: this thread serves all
@@ -189,12 +189,12 @@ class PsServer:
     def _answer(self, message: PsMessage) -> ServeResult | None:
         """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
         try:
-            if message.kind is MessageKind.SHARE:
+            if message.kind is MessageKind.OPEN_MEMORY:
                 return ServeResult(self._see(message))
             if message.kind in self._answers:
                 reply = self._answers[message.kind](message)
                 return ServeResult(reply) if reply else None
-            return self._holdings.serve(message, wait=not self._holdings.is_paired)
+            return self._holdings.serve(message, wait=not self._holdings.has_backups)
         except RequestRefused as exc:
             why = str(exc)
         except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
@@ -205,23 +205,23 @@ class PsServer:
     def _see(self, message: PsMessage) -> PsMessage:
         """Look for the memory of a worker, which is on this machine or elsewhere."""
         try:
-            self.memories.open(SharedMemoryHandle.load(message.text))
+            self.shared_memories.open(SharedMemoryHandle.decode(message.text))
         except SharedMemoryNotFound:
-            return PsMessage(MessageKind.REPLY, message.request, status=ReplyStatus.UNSEEN)
+            return PsMessage(MessageKind.REPLY, message.request, status=ReplyStatus.MEMORY_NOT_FOUND)
         except ValueError as exc:
             raise RequestRefused(f"SHARE: {exc}") from exc
         return PsMessage(MessageKind.REPLY, message.request)
 
     def _settle(self, thread: _ServingThread) -> None:
         """Answer what the copy has by now, and what was held back by the gate."""
-        for way, reply in thread.forwards.settled():
+        for way, reply in thread.forwards.completed_replies():
             send_frames(thread.socket, [*way, *messages.encode_message(reply)])
-        while thread.held_back:
-            way, message = thread.held_back[0]
+        while thread.delayed:
+            way, message = thread.delayed[0]
             answer = self._answer(message)
             if answer is None:
                 return
-            thread.held_back.popleft()
+            thread.delayed.popleft()
             thread.answer(way, answer)
 
 
@@ -231,18 +231,18 @@ class _ServingThread:
     def __init__(self, socket: zmq.Socket[bytes], forwards: BackupForwarder) -> None:
         self.socket = socket
         self.forwards = forwards
-        self.held_back: deque[tuple[list[bytes], PsMessage]] = deque()
+        self.delayed: deque[tuple[list[bytes], PsMessage]] = deque()
 
     def next_request(self) -> list[zmq.Frame] | None:
         """Wait for a request; not for long where something else is to be done, then None."""
-        has_more = bool(self.held_back or self.forwards)
-        if has_more and not self.forwards.wait(_LOCK_POLL_MS if self.held_back else _BACKUP_POLL_MS):
+        has_more = bool(self.delayed or self.forwards)
+        if has_more and not self.forwards.poll(_LOCK_POLL_MS if self.delayed else _BACKUP_POLL_MS):
             return None
         return self.socket.recv_multipart(copy=False)
 
     def answer(self, way: list[bytes], answer: ServeResult) -> None:
-        if answer.mirror:
-            self.forwards.send(way, answer)
+        if answer.backup:
+            self.forwards.forward(way, answer)
         else:
             send_frames(self.socket, [*way, *messages.encode_message(answer.reply)])
 

@@ -35,23 +35,23 @@ def move_slots(
     Where the target does not take them the map before stays in force here, with all rows.
     """
     transfer = SlotTransfer(holdings, target, lines)
-    transfer.ask(drop_message(slots))  # what an earlier move that failed has left there
+    transfer.request(drop_message(slots))  # what an earlier move that failed has left there
     transfer.catch_up(slot_mask(slots))
-    with holdings.closed():
+    with holdings.exclusive():
         started = time.monotonic()
-        transfer.finish(slot_mask(slots), json.dumps(slot_map.document()).encode())
-        holdings.set_map(slot_map)
+        transfer.finish(slot_mask(slots), json.dumps(slot_map.to_document()).encode())
+        holdings.set_slot_map(slot_map)
         pause_s = time.monotonic() - started
-    holdings.forget(slot_mask(slots))
+    holdings.drop_slots(slot_mask(slots))
     if mirror := holdings.mirror:
         lines.connect(mirror.target, mirror.address)
         with contextlib.suppress(PsUnreachable):  # the slots have moved; whoever holds copies may be gone
-            lines.ask(mirror.target, drop_message(slots)._replace(copy_of=ps_number(holdings.name) + 1))
+            lines.request(mirror.target, drop_message(slots)._replace(copy_of=ps_number(holdings.name) + 1))
     return TransferResult(transfer.rows, pause_s)
 
 
 def drop_message(slots: Sequence[int]) -> PsMessage:
-    return PsMessage(MessageKind.FORGET, 0, parts=(TablePart(0, np.array(slots, np.int64), NO_ROWS),))
+    return PsMessage(MessageKind.DROP, 0, parts=(TablePart(0, np.array(slots, np.int64), NO_ROWS),))
 
 
 class SlotTransfer:
@@ -66,13 +66,13 @@ class SlotTransfer:
         self._since = 0
         self.rows = 0
 
-    def ask(self, message: PsMessage) -> PsMessage:
-        return self._lines.ask(self._target, message._replace(copy_of=self._copy_of))
+    def request(self, message: PsMessage) -> PsMessage:
+        return self._lines.request(self._target, message._replace(copy_of=self._copy_of))
 
     def catch_up(self, slots: SlotMask) -> None:
         """Send all rows, then again and again what changed meanwhile, until that is little."""
         for _ in range(_MAX_ROUNDS):
-            turned = self._holdings.turn()
+            turned = self._holdings.begin_generation()
             count = self._send(slots)
             self._since = turned
             if count <= _FEW_ROWS:
@@ -81,26 +81,33 @@ class SlotTransfer:
     def finish(self, slots: SlotMask, text: bytes = b"") -> None:
         """While nobody pulls or pushes: send the last, and hand over."""
         self._send(slots)
-        self.ask(PsMessage(MessageKind.TAKE, 0, parts=(TablePart(0, self._holdings.marks(slots), NO_ROWS),), text=text))
+        self.request(
+            PsMessage(
+                MessageKind.TAKE_OVER,
+                0,
+                parts=(TablePart(0, self._holdings.pack_applied_pushes(slots), NO_ROWS),),
+                text=text,
+            )
+        )
 
     def declare(self) -> None:
-        declared = self.ask(PsMessage(MessageKind.DECLARE, 0, text=self._holdings.declared()))
+        declared = self.request(PsMessage(MessageKind.DECLARE, 0, text=self._holdings.encode_specs()))
         self._numbers = json.loads(declared.text)
 
     def _send(self, slots: SlotMask) -> int:
         """Returns when all of it has been loaded there."""
         sent, pieces = 0, list[TablePart]()
-        for spec, (values, state) in self._holdings.changed(slots, self._since):
+        for spec, (values, state) in self._holdings.changed_rows(slots, self._since):
             if spec.name not in self._numbers:  # workers may declare tables at any time
                 self.declare()
             number = self._numbers[spec.name]
             pieces += [values._replace(table=number), state._replace(table=number)]
             sent += len(values.ids)
             if len(pieces) >= 2 * _PIECES_PER_MESSAGE:
-                self.ask(PsMessage(MessageKind.LOAD, 0, parts=tuple(pieces)))
+                self.request(PsMessage(MessageKind.LOAD, 0, parts=tuple(pieces)))
                 pieces = []
         if pieces:
-            self.ask(PsMessage(MessageKind.LOAD, 0, parts=tuple(pieces)))
+            self.request(PsMessage(MessageKind.LOAD, 0, parts=tuple(pieces)))
         self.rows += sent
         return sent
 
@@ -112,17 +119,17 @@ def create_backup(holdings: PsState, target: PsId, lines: PsConnections) -> Tran
     """
     transfer = SlotTransfer(holdings, target, lines, ps_number(holdings.name) + 1)
     transfer.declare()
-    transfer.ask(drop_message(range(SLOTS)))
-    transfer.catch_up(holdings.held)
-    with holdings.closed():
+    transfer.request(drop_message(range(SLOTS)))
+    transfer.catch_up(holdings.owned_slots)
+    with holdings.exclusive():
         started = time.monotonic()
         transfer.declare()  # tables without a row are copied, too
-        transfer.finish(holdings.held)
-        holdings.set_mirror(BackupHolder(target, lines.addresses[target]))
+        transfer.finish(holdings.owned_slots)
+        holdings.set_backup(BackupHolder(target, lines.addresses[target]))
         pause_s = time.monotonic() - started
     return TransferResult(transfer.rows, pause_s)
 
 
 def remove_backup(holdings: PsState) -> None:
     """The copy is gone, or no longer wanted: nobody waits for it any more."""
-    holdings.set_mirror(None)
+    holdings.set_backup(None)

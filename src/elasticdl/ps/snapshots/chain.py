@@ -88,15 +88,15 @@ class SnapshotChain(BaseModel):
             raise CheckpointCorrupt(f"{where} is no index of a cut: {exc}") from exc
 
     @classmethod
-    def grown(cls, before: SnapshotChain | None, cut: str, step: int, files: tuple[SnapshotFile, ...]) -> Self:
+    def extend(cls, before: SnapshotChain | None, cut: str, step: int, files: tuple[SnapshotFile, ...]) -> Self:
         """The chain with a cut more, without the files that no longer count."""
         upon = () if before is None else (before.cut, *before.upon)[:_MAX_ANCESTORS]
         number = files[0].number
         whole = cls(cut=cut, number=number, step=step, files=(*(before.files if before else ()), *files))
-        kept = tuple(file for file, _ in whole.counting())
+        kept = tuple(file for file, _ in whole.effective_files())
         return cls(cut=cut, number=number, step=step, upon=upon, files=kept)
 
-    def counting(self) -> list[tuple[SnapshotFile, SlotMask]]:
+    def effective_files(self) -> list[tuple[SnapshotFile, SlotMask]]:
         """The files that count, oldest first, and the slots whose rows count in each. Raises CheckpointCorrupt."""
         begins = np.full(SLOTS, -1)
         for place, file in enumerate(self.files):
@@ -111,6 +111,6 @@ class SnapshotChain(BaseModel):
         return found
 
     @property
-    def newest(self) -> list[SnapshotFile]:
+    def newest_files(self) -> list[SnapshotFile]:
         """Those of this very cut: one for each owner."""
         return [file for file in self.files if file.number == self.number]

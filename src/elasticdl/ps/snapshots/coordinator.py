@@ -36,20 +36,20 @@ _FIRST_S, _LONGEST_S = 0.01, 0.25  # between two questions
 class StartedSnapshot(NamedTuple):
     """Rows of every ps are copied; nothing is on the disk yet."""
 
-    cut: str
-    base: str  # the cut it builds upon; "" for none
+    snapshot_id: str
+    base_id: str  # the cut it builds upon; "" for none
     step: int
-    taken: Mapping[PsId, SnapshotReply]
+    replies: Mapping[PsId, SnapshotReply]
     addresses: Mapping[PsId, str]
 
     @property
     def pause_s(self) -> float:
         """For so long one of the ps let nobody in."""
-        return max(one.pause_s for one in self.taken.values())
+        return max(one.pause_s for one in self.replies.values())
 
     @property
-    def rows(self) -> int:
-        return sum(one.rows for one in self.taken.values())
+    def row_count(self) -> int:
+        return sum(one.rows for one in self.replies.values())
 
 
 class SnapshotCoordinator:
@@ -66,10 +66,10 @@ class SnapshotCoordinator:
         self._copying.close()
         self._writing.close()
 
-    def use(self, fleet: FleetView) -> None:
+    def update_fleet(self, fleet: FleetView) -> None:
         """News of the fleet, from any thread until `close`: nobody waits for a ps that is lost."""
-        self._copying.lose(fleet.lost)
-        self._writing.lose(fleet.lost)
+        self._copying.mark_lost(fleet.lost)
+        self._writing.mark_lost(fleet.lost)
 
     def begin(self, step: int, base: AnyPath | None) -> StartedSnapshot:
         """Let every ps copy what changed since the checkpoint `base`, or all where that is none to build upon.
@@ -83,7 +83,7 @@ class SnapshotCoordinator:
             cut = secrets.token_hex(8)
             wanted = SnapshotRequest(cut=cut, base=before.cut if before else "", number=_next_number(before))
             addresses = _owner_addresses(self._fleet())
-            message = PsMessage(MessageKind.CUT, 0, text=wanted.model_dump_json().encode())
+            message = PsMessage(MessageKind.SNAPSHOT, 0, text=wanted.model_dump_json().encode())
             replies = _request_all(self._copying, addresses, dict.fromkeys(addresses, message))
             taken = {name: SnapshotReply.model_validate_json(reply.text) for name, reply in replies.items()}
             if _have_each_slot_once(taken):
@@ -103,7 +103,7 @@ class SnapshotCoordinator:
         Raises CheckpointFailed, PsUnreachable.
         """
         before = _read_base_chain(base)
-        if begun.base and (before is None or begun.base not in (before.cut, *before.upon)):
+        if begun.base_id and (before is None or begun.base_id not in (before.cut, *before.upon)):
             raise CheckpointFailed(f"step {begun.step}: {base} is not built upon the checkpoint this cut began with")
         directory = place / snapshot_files.PS_DIRECTORY
         directory.mkdir()
@@ -116,9 +116,9 @@ class SnapshotCoordinator:
                 step=begun.step,
                 **one.model_dump(exclude={"pause_s"}),
             )
-            for name, one in begun.taken.items()
+            for name, one in begun.replies.items()
         )
-        chain = SnapshotChain.grown(before, begun.cut, begun.step, files)
+        chain = SnapshotChain.extend(before, begun.snapshot_id, begun.step, files)
         written_to = target / snapshot_files.PS_DIRECTORY if isinstance(target, StorePath) else directory
         entries = self._written(begun, written_to, files)
         if base is not None and before is not None:
@@ -140,7 +140,9 @@ class SnapshotCoordinator:
         while True:
             asked = {
                 ps: PsMessage(
-                    MessageKind.KEPT, 0, text=_write_request(begun, directory, name).model_dump_json().encode()
+                    MessageKind.WRITE_SNAPSHOT,
+                    0,
+                    text=_write_request(begun, directory, name).model_dump_json().encode(),
                 )
                 for ps, name in waiting.items()
             }
@@ -180,10 +182,10 @@ def choose_base(directory: AnyPath, keep: int, *, is_another_under_way: bool) ->
 
 def find_base(directory: AnyPath, begun: StartedSnapshot) -> AnyPath | None:
     """Where the cut that `begun` builds upon is by now: its own checkpoint, or one that was built upon it since."""
-    if not begun.base:
+    if not begun.base_id:
         return None
     checkpoints = manifest.list_checkpoints(directory)
-    return next((checkpoint for checkpoint in checkpoints if begun.base in _lineage(checkpoint)), None)
+    return next((checkpoint for checkpoint in checkpoints if begun.base_id in _lineage(checkpoint)), None)
 
 
 def _lineage(checkpoint: AnyPath) -> set[str]:
@@ -197,10 +199,10 @@ def _lineage(checkpoint: AnyPath) -> set[str]:
 
 def _owner_addresses(fleet: FleetView) -> dict[PsId, str]:
     """Where those are that own slots."""
-    for name in fleet.map.members:
+    for name in fleet.slot_map.members:
         if name in fleet.lost or name not in fleet.addresses:
             raise PsUnreachable(f"{name} is lost: no cut without its slots")
-    return {name: fleet.addresses[name] for name in fleet.map.members}
+    return {name: fleet.addresses[name] for name in fleet.slot_map.members}
 
 
 def _request_all(
@@ -208,7 +210,7 @@ def _request_all(
 ) -> dict[PsId, PsMessage]:
     for name in messages:
         lines.connect(name, addresses[name])
-    return lines.ask_all(messages)
+    return lines.request_all(messages)
 
 
 def _read_base_chain(base: AnyPath | None) -> SnapshotChain | None:
@@ -238,8 +240,8 @@ def _next_number(before: SnapshotChain | None) -> int:
 
 def _write_request(begun: StartedSnapshot, directory: AnyPath, name: str) -> WriteRequest:
     if isinstance(directory, StorePath):
-        return WriteRequest(cut=begun.cut, directory=str(directory), name=name, retry_s=directory.retry_s)
-    return WriteRequest(cut=begun.cut, directory=str(directory.absolute()), name=name)
+        return WriteRequest(cut=begun.snapshot_id, directory=str(directory), name=name, retry_s=directory.retry_s)
+    return WriteRequest(cut=begun.snapshot_id, directory=str(directory.absolute()), name=name)
 
 
 def _link_file(source: AnyPath, target: AnyPath) -> None:

@@ -58,7 +58,7 @@ class TablePuller(Protocol):
 
     def plan(self, ids: Ids) -> LookupPlan: ...
     def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Any: ...
-    def pulled(self, plans: Mapping[str, LookupPlan], pending: Any) -> dict[str, Floats]: ...
+    def finish_pull(self, plans: Mapping[str, LookupPlan], pending: Any) -> dict[str, Floats]: ...
 
 
 def pull_whole_table(client: TablePuller, spec: TableSpec) -> Floats:
@@ -69,7 +69,7 @@ def pull_whole_table(client: TablePuller, spec: TableSpec) -> Floats:
     for start in range(0, spec.rows, _IDS_PER_PULL):
         ids = np.arange(start, min(spec.rows, start + _IDS_PER_PULL), dtype=np.int64)
         plans = {spec.name: client.plan(ids)}
-        rows = client.pulled(plans, client.begin_pull(plans, create=False))[spec.name]
+        rows = client.finish_pull(plans, client.begin_pull(plans, create=False))[spec.name]
         found[start : start + len(ids)] = rows[plans[spec.name].inverse]
     return found
 

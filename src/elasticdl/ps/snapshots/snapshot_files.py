@@ -39,7 +39,7 @@ _BLOCK_BYTES = 16 << 20  # so much of a file is in memory at once
 class UpdateState(NamedTuple):
     """What a ps knows beside its rows."""
 
-    marks: PackedPushes  # which pushes are in the rows
+    applied_pushes: PackedPushes  # which pushes are in the rows
     clock: int
 
 
@@ -47,10 +47,10 @@ class SnapshotRows(NamedTuple):
     """Rows as they were at a cut, by table, in pieces of ids, values and state."""
 
     tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]]
-    standing: UpdateState
+    update_state: UpdateState
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         return sum(len(ids) for pieces in self.tables.values() for ids, _, _ in pieces)
 
 
@@ -71,21 +71,21 @@ def copy_rows(holdings: PsState, whole: SlotMask, others: SlotMask, since: int) 
     def collected(stripe: int) -> list[list[Any]]:
         wanted = ((whole, 0), (others, since))
         here = range(stripe, stripe + 1)
-        return [list(holdings.changed(slots, start, here)) if slots.any() else [] for slots, start in wanted]
+        return [list(holdings.changed_rows(slots, start, here)) if slots.any() else [] for slots, start in wanted]
 
     with ThreadPoolExecutor(_COPY_THREADS) as pool:  # all wait for this, and the core needs no GIL for it
         for all_rows, some_rows in pool.map(collected, range(_native.STRIPES)):
             for spec, (values, state) in (*all_rows, *some_rows):
                 tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
             changed += sum(len(values.ids) for _, (values, _) in some_rows)
-    return SnapshotRows(tables, UpdateState(holdings.marks(whole | others), holdings.clock)), changed
+    return SnapshotRows(tables, UpdateState(holdings.pack_applied_pushes(whole | others), holdings.clock)), changed
 
 
 def restore_update_state(holdings: PsState, standing: UpdateState, slots: SlotMask) -> None:
     """Know of the pushes that are in restored rows."""
     marks = AppliedPushes()
-    marks.load(standing.marks)
-    holdings.load_marks(marks.dump(slots))
+    marks.merge_packed(standing.applied_pushes)
+    holdings.merge_applied_pushes(marks.pack(slots))
     holdings.clock = max(holdings.clock, standing.clock)
 
 
@@ -103,13 +103,13 @@ def write_snapshot(directory: AnyPath, name: str, held: SnapshotRows) -> FileEnt
 
 
 def _write_file(path: Path, held: SnapshotRows) -> FileEntry:
-    tensors = {"marks": safetensors_file.concatenate_arrays(held.standing.marks)}
+    tensors = {"marks": safetensors_file.concatenate_arrays(held.update_state.applied_pushes)}
     for number, pieces in enumerate(held.tables.values()):
         for name, arrays in zip(("ids", "values", "state"), zip(*pieces, strict=True), strict=False):
             tensors[f"{number}/{name}"] = safetensors_file.concatenate_arrays(*arrays)
     specs = [spec.model_dump() for spec in held.tables]
     return safetensors_file.write_tensors(
-        path, tensors, {"format": "1", "tables": json.dumps(specs), "clock": str(held.standing.clock)}
+        path, tensors, {"format": "1", "tables": json.dumps(specs), "clock": str(held.update_state.clock)}
     )
 
 
@@ -136,8 +136,8 @@ def restore_rows(holdings: PsState, directory: Path, slots: Sequence[int]) -> Re
     Raises CheckpointCorrupt where a file is not what was written, and SpecError where a table is another one here.
     """
     chain, wanted = read_chain(directory), slot_mask(slots)
-    newest = [cut for cut in chain.newest if (unpack_slots(cut.owned) & wanted).any()]
-    files = [(cut.name, counts & wanted) for cut, counts in chain.counting() if (counts & wanted).any()]
+    newest = [cut for cut in chain.newest_files if (unpack_slots(cut.owned) & wanted).any()]
+    files = [(cut.name, counts & wanted) for cut, counts in chain.effective_files() if (counts & wanted).any()]
     document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
     _verify_files(
         directory, document, sorted({_relative_path(name) for name in (*dict(files), *(cut.name for cut in newest))})
@@ -174,7 +174,7 @@ def read_rows(directory: Path, table: str) -> Iterator[tuple[Ids, Floats]]:
     """The rows of a table, without state, a piece at a time. Where an id comes again, the later row is the one."""
     chain = read_chain(directory)
     document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
-    for cut, counts in chain.counting():
+    for cut, counts in chain.effective_files():
         _verify_files(directory, document, [_relative_path(cut.name)])
         with _open_safetensors(directory / _relative_path(cut.name)) as opened:
             for number, spec in enumerate(_read_specs(opened)):
@@ -227,6 +227,6 @@ def _declare_table(holdings: PsState, spec: TableSpec, directory: Path) -> int:
 
 def _load_rows(holdings: PsState, pieces: tuple[TablePart, TablePart]) -> None:
     try:
-        holdings.load(pieces)
+        holdings.load_rows(pieces)
     except (RequestRefused, _native.MemoryLimit) as exc:
         raise SpecError(f"{holdings.name} cannot restore its rows: {exc}") from exc

@@ -98,13 +98,13 @@ class SnapshotWriter:
         self._copier, self._writer = ThreadPoolExecutor(1, "ps-copier"), ThreadPoolExecutor(1, "ps-writer")
 
     @property
-    def answers(self) -> Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]:
-        return {MessageKind.CUT: self._cut, MessageKind.KEPT: self._kept}
+    def handlers(self) -> Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]:
+        return {MessageKind.SNAPSHOT: self._cut, MessageKind.WRITE_SNAPSHOT: self._kept}
 
-    def resume(self, cut: str, slots: Sequence[int]) -> None:
+    def set_restored(self, cut: str, slots: Sequence[int]) -> None:
         """These slots were restored from this cut: the next may build upon it. Before anyone pulls or pushes there."""
         with self._lock:
-            since = self._holdings.turn()
+            since = self._holdings.begin_generation()
             known = self._known.get(cut)
             owned = slot_mask(slots)
             # A slot that came to the others later is of their generation or a newer one: that finds it, too.
@@ -130,20 +130,20 @@ class SnapshotWriter:
     def _take(self, wanted: SnapshotRequest) -> SnapshotReply:
         known = self._known.get(wanted.base)
         started = time.monotonic()
-        with self._holdings.closed():
-            owned = self._holdings.held
+        with self._holdings.exclusive():
+            owned = self._holdings.owned_slots
             before = None if known is None or known.is_dense else known.owned
             whole = chain.choose_full_slots(owned, before, wanted.number)
             others = owned & (1 - whole)
             copy, changed = snapshot_files.copy_rows(self._holdings, whole, others, known.since if known else 0)
-            since, applied = self._holdings.turn(), self._holdings.applied
+            since, applied = self._holdings.begin_generation(), self._holdings.push_count
         pause_s = time.monotonic() - started
         with self._lock:
             self._forget_before(wanted.base)
             self._known[wanted.cut] = _BaseSnapshot(owned, since, self._is_dense(owned, others, changed))
             self._copies = dict([*self._copies.items(), (wanted.cut, copy)][-_MAX_UNWRITTEN:])
         packed = {"owned": chain.pack_slots(owned), "whole": chain.pack_slots(whole)}
-        return SnapshotReply(pause_s=pause_s, rows=copy.rows, applied=applied, **packed)
+        return SnapshotReply(pause_s=pause_s, rows=copy.row_count, applied=applied, **packed)
 
     def _kept(self, message: PsMessage) -> PsMessage:
         wanted = _parse_body(WriteRequest, message)
@@ -178,7 +178,7 @@ class SnapshotWriter:
         return changed > _FULL_SHARE * rows * share
 
     def _reply(self, message: PsMessage, text: _Body) -> PsMessage:
-        version = self._holdings.map.version
+        version = self._holdings.slot_map.version
         return PsMessage(MessageKind.REPLY, message.request, version, text=text.model_dump_json().encode())
 
 

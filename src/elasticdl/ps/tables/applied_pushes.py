@@ -75,7 +75,7 @@ class AppliedPushes:
         """Senders that are known."""
         return len(self._senders)
 
-    def having(self, sender: int, number: int, slots: SlotMask) -> SlotMask | None:
+    def find_applied(self, sender: int, number: int, slots: SlotMask) -> SlotMask | None:
         """Those of the slots that have this push already. None: none of them, as it nearly always is."""
         marks = self._senders.get(sender)
         if marks is None or number > marks.newest:
@@ -85,7 +85,7 @@ class AppliedPushes:
         found[touched] = marks.has(number, touched)
         return found if found.any() else None
 
-    def mark(self, sender: int, number: int, slots: SlotMask) -> None:
+    def record(self, sender: int, number: int, slots: SlotMask) -> None:
         """These slots have this push."""
         marks = self._senders.get(sender)
         if marks is None:
@@ -103,7 +103,7 @@ class AppliedPushes:
             if not marks.newest:
                 del self._senders[sender]
 
-    def dump(self, slots: SlotMask) -> PackedPushes:
+    def pack(self, slots: SlotMask) -> PackedPushes:
         """All that is known of these slots, for the next who holds them: slots, then each sender's marks."""
         wanted = np.flatnonzero(slots)
         pieces = [np.array([len(wanted)], np.int64), wanted]
@@ -113,7 +113,7 @@ class AppliedPushes:
                 pieces += [np.array([sender], np.uint64).view(np.int64), top, marks.window[wanted].view(np.int64)]
         return np.concatenate(pieces)
 
-    def load(self, document: PackedPushes) -> None:
+    def merge_packed(self, document: PackedPushes) -> None:
         """Add what another ps dumped. Raises ValueError where it is something else."""
         count = int(document[0]) if len(document) else -1
         size = 1 + 2 * count

@@ -32,20 +32,20 @@ class SlotBackup:
         self.store = store
         self.slots = np.zeros(SLOTS, np.uint8)
 
-    def give(self, to: RowStore, slots: SlotMask, now: int) -> int:
+    def move_to(self, to: RowStore, slots: SlotMask, now: int) -> int:
         """Rows and marks of these slots become the other's; how many rows that are."""
         rows = 0
         self.store.flush(now)
-        to.forget(slots)
-        to.load_marks(self.store.marks(slots))
-        numbers = to.declare(self.store.declared())
+        to.drop_slots(slots)
+        to.merge_applied_pushes(self.store.pack_applied_pushes(slots))
+        numbers = to.declare(self.store.encode_specs())
         for stripe in range(_native.STRIPES):
             some = np.zeros(SLOTS, np.uint8)
             some[stripe :: _native.STRIPES] = slots[stripe :: _native.STRIPES]
-            for spec, pieces in self.store.changed(some, 0, range(stripe, stripe + 1)):
+            for spec, pieces in self.store.changed_rows(some, 0, range(stripe, stripe + 1)):
                 rows += len(pieces[0].ids)
-                to.load([piece._replace(table=numbers[spec.name]) for piece in pieces], now)
-            self.store.forget(some)  # at once: there may be no room for all of them twice
+                to.load_rows([piece._replace(table=numbers[spec.name]) for piece in pieces], now)
+            self.store.drop_slots(some)  # at once: there may be no room for all of them twice
         return rows
 
 
@@ -57,20 +57,20 @@ class SlotBackups:
         self._budget = budget
         self._grads_to_wait = grads_to_wait
         self._copies: dict[int, SlotBackup] = {}
-        self.gate = SharedLock()
+        self.lock = SharedLock()
 
     def __len__(self) -> int:
         return len(self._copies)
 
     @property
-    def rows(self) -> dict[str, int]:
-        return {f"ps-{number - 1}": copy.store.rows for number, copy in list(self._copies.items())}
+    def row_counts(self) -> dict[str, int]:
+        return {f"ps-{number - 1}": copy.store.row_count for number, copy in list(self._copies.items())}
 
     @property
     def waited_s(self) -> float:
         return sum(copy.store.waited_s for copy in list(self._copies.values()))
 
-    def take_out(self, owner: PsId) -> SlotBackup | None:
+    def remove(self, owner: PsId) -> SlotBackup | None:
         """The copy of this ps, which is none any more. The gate must be closed."""
         return self._copies.pop(ps_number(owner) + 1, None)
 
@@ -78,28 +78,28 @@ class SlotBackups:
         """The text of the reply. Raises NoCopy, Refused. The caller has passed the gate."""
         if message.kind is MessageKind.DECLARE:
             made = SlotBackup(RowStore(self._seed, self._budget, self._grads_to_wait, admits=False))
-            copy = self._copies.setdefault(message.copy_of, made)
+            copy = self._copies.setdefault(message.backup_of, made)
             return json.dumps(copy.store.declare(message.text)).encode()
-        found = self._copies.get(message.copy_of)
+        found = self._copies.get(message.backup_of)
         if found is None:
             raise BackupNotFound
         match message.kind:
             case MessageKind.PUSH:
                 self._push(found, message, now)
-            case MessageKind.PUT:
-                found.store.check(message.parts, "value")
+            case MessageKind.INSERT:
+                found.store.check_rows(message.parts, "value")
                 for part in message.parts:
-                    found.store.put(part, now)
+                    found.store.insert_rows(part, now)
             case MessageKind.LOAD:
-                found.store.load(message.parts, now)
-            case MessageKind.TAKE:
+                found.store.load_rows(message.parts, now)
+            case MessageKind.TAKE_OVER:
                 document = request_checks.parse_applied_pushes(message)
                 request_checks.merge_applied_pushes(found.store, document)
                 found.slots |= slot_mask(document[1 : 1 + int(document[0])].tolist())
-            case MessageKind.FORGET:
+            case MessageKind.DROP:
                 slots = request_checks.parse_slots(message)
                 found.slots &= 1 - slots
-                found.store.forget(slots)
+                found.store.drop_slots(slots)
             case _:
                 raise RequestRefused(f"a copy does not answer {message.kind.name}")
         return b""
@@ -107,12 +107,12 @@ class SlotBackups:
     def _push(self, copy: SlotBackup, message: PsMessage, now: int) -> None:
         """Slots that are not copied yet come with their rows later."""
         request_checks.check_numbers(message)
-        copy.store.check(message.parts, "gradient")
+        copy.store.check_rows(message.parts, "gradient")
         message = message._replace(parts=select_slots(message.parts, copy.slots))
-        parts = copy.store.take(message, touched_slots(message.parts))
+        parts = copy.store.claim_push(message, touched_slots(message.parts))
         if parts is None:
             return
         if self._grads_to_wait > 1:
-            copy.store.gather(message, parts, message.rate, message.clock, now)
+            copy.store.accumulate_push(message, parts, message.learning_rate, message.clock, now)
         else:
-            copy.store.apply(parts, message.rate, message.step, now)
+            copy.store.apply_push(parts, message.learning_rate, message.step, now)

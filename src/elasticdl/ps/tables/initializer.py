@@ -37,7 +37,7 @@ class Initializer(BaseModel):
     deviation: float = 0.05
     value: float = 0.0  # constant
 
-    def numbers(self, columns: int, rows: int | None = None) -> NativeInitializer:
+    def to_native(self, columns: int, rows: int | None = None) -> NativeInitializer:
         """For a table of so many columns; `rows` is its size where it has one, for Glorot's."""
         match self.kind:
             case "zeros":

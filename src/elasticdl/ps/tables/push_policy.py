@@ -20,7 +20,7 @@ class PushPolicy(NamedTuple):
             return staleness > 0
         return 0 < self.max_staleness < staleness
 
-    def rate(self, rate: float, staleness: int) -> float:
+    def scale_learning_rate(self, rate: float, staleness: int) -> float:
         return rate / max(1, staleness) if self.modulate_rate else rate
 
 

@@ -27,7 +27,7 @@ class PushCountFile:
             file.flush()
             self._page = mmap.mmap(file.fileno(), _LAYOUT.size)
 
-    def set(self, applied: int, clock: int) -> None:
+    def write(self, applied: int, clock: int) -> None:
         _LAYOUT.pack_into(self._page, 0, applied, clock)
 
 
@@ -50,25 +50,25 @@ class PushStatistics:
         self.stale = 0
         self.staleness = [0] * STALENESS_BUCKETS
 
-    def push(self, staleness: int, *, is_update: bool) -> None:
+    def record_push(self, staleness: int, *, is_update: bool) -> None:
         """One was taken; whether it made an update, alone or as the last of several."""
         with self._lock:
             self.applied += 1
             self.staleness[staleness_bucket(staleness)] += 1
             self._update(is_update)
 
-    def update(self) -> None:
+    def record_update(self) -> None:
         """One without a push."""
         with self._lock:
             self._update(True)
 
-    def count(self, *, repeated: int = 0, refused: int = 0, stale: int = 0) -> None:
+    def add(self, *, repeated: int = 0, refused: int = 0, stale: int = 0) -> None:
         with self._lock:
             self.repeated += repeated
             self.refused += refused
             self.stale += stale
 
-    def values(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         with self._lock:
             return {
                 "requests": self.requests,
@@ -82,4 +82,4 @@ class PushStatistics:
     def _update(self, is_update: bool) -> None:
         self.clock += is_update
         if self._counter:
-            self._counter.set(self.applied, self.clock)
+            self._counter.write(self.applied, self.clock)

@@ -17,9 +17,9 @@ _MAX_NUMBER = 1 << 62  # above every number, clock and step
 
 
 def check_numbers(message: PsMessage) -> None:
-    if not abs(message.rate) <= _MAX_LEARNING_RATE:  # or not a number
-        raise RequestRefused(f"learning rate: expected a finite number of 32 bits. Received: {message.rate}")
-    numbers = (message.batch, message.clock, message.step)
+    if not abs(message.learning_rate) <= _MAX_LEARNING_RATE:  # or not a number
+        raise RequestRefused(f"learning rate: expected a finite number of 32 bits. Received: {message.learning_rate}")
+    numbers = (message.push_number, message.clock, message.step)
     if max(numbers) >= _MAX_NUMBER:
         raise RequestRefused(f"number, clock and step: expected less than {_MAX_NUMBER}. Received: {numbers}")
 
@@ -27,7 +27,7 @@ def check_numbers(message: PsMessage) -> None:
 def parse_slot_map(message: PsMessage, above: int) -> SlotMap:
     """The map in the text, which must be newer than the one we have."""
     try:
-        found = SlotMap.load(json.loads(message.text))
+        found = SlotMap.from_document(json.loads(message.text))
     except (ValueError, KeyError, TypeError) as exc:
         raise RequestRefused(f"{message.kind.name}: expected a map: {exc}") from exc
     if found.version <= above:
@@ -43,7 +43,7 @@ def parse_applied_pushes(message: PsMessage) -> PackedPushes:
 
 def merge_applied_pushes(store: RowStore, document: PackedPushes) -> None:
     try:
-        store.load_marks(document)
+        store.merge_applied_pushes(document)
     except ValueError as exc:
         raise RequestRefused(f"TAKE: {exc}") from exc
 

@@ -88,7 +88,7 @@ class RowStore:
                     )
             return {spec.name: known[spec.name] for spec in wanted}
 
-    def declared(self) -> bytes:
+    def encode_specs(self) -> bytes:
         """All tables in their order, for a store that shall number them in the same way."""
         with self._lock:
             return json.dumps([spec.model_dump() for spec in self.specs]).encode()
@@ -101,7 +101,7 @@ class RowStore:
         return self.tables[number]
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         return sum(table.rows for table in list(self.tables))
 
     def status(self) -> dict[str, dict[str, int]]:
@@ -131,7 +131,7 @@ class RowStore:
         table.pull(part.ids, part.rows, now, create)
         return TablePart(part.table, NO_IDS, NO_ROWS)
 
-    def check(self, parts: Sequence[TablePart], what: str) -> None:
+    def check_rows(self, parts: Sequence[TablePart], what: str) -> None:
         """Refuse rows that are of another shape or not finite."""
         for part in parts:
             table, name = self.table(part.table), self.specs[part.table].name
@@ -142,7 +142,7 @@ class RowStore:
                 found = part.rows[row].tolist()
                 raise RequestRefused(f"table {name}: the {what} of id {part.ids[row]} is not finite: {found}")
 
-    def admitted(self, parts: tuple[TablePart, ...]) -> tuple[TablePart, ...]:
+    def filter_admitted(self, parts: tuple[TablePart, ...]) -> tuple[TablePart, ...]:
         """Without ids that were not seen often enough to have a row."""
         if not self._admits or all(self.specs[part.table].admit_after == 1 for part in parts):
             return parts
@@ -153,32 +153,34 @@ class RowStore:
             for part in parts
         )
 
-    def has(self, message: PsMessage, touched: SlotMask) -> bool:
+    def has_push(self, message: PsMessage, touched: SlotMask) -> bool:
         """Whether all of this push is in the rows."""
-        if not message.batch:
+        if not message.push_number:
             return False
         with self._lock:
-            having = self._marks.having(message.sender, message.batch, touched)
+            having = self._marks.find_applied(message.sender, message.push_number, touched)
         return having is not None and bool((having >= touched).all())
 
-    def take(self, message: PsMessage, touched: SlotMask) -> tuple[TablePart, ...] | None:
+    def claim_push(self, message: PsMessage, touched: SlotMask) -> tuple[TablePart, ...] | None:
         """Mark the slots of this push as having it. The parts that must be applied now; None: all are in the rows."""
-        if not message.batch:
+        if not message.push_number:
             return message.parts
         with self._lock:
-            having = self._marks.having(message.sender, message.batch, touched)
-            self._marks.mark(message.sender, message.batch, touched)
+            having = self._marks.find_applied(message.sender, message.push_number, touched)
+            self._marks.record(message.sender, message.push_number, touched)
         if having is None:
             return message.parts
         if (having >= touched).all():
             return None
         return select_slots(message.parts, 1 - having)
 
-    def apply(self, parts: Sequence[TablePart], rate: float, step: int, now: int) -> None:
+    def apply_push(self, parts: Sequence[TablePart], rate: float, step: int, now: int) -> None:
         for part in parts:
             self.tables[part.table].push(part.ids, part.rows, rate, step, now)
 
-    def gather(self, message: PsMessage, parts: Sequence[TablePart], rate: float, group: int, now: int) -> bool:
+    def accumulate_push(
+        self, message: PsMessage, parts: Sequence[TablePart], rate: float, group: int, now: int
+    ) -> bool:
         """Keep a push until enough have come for one update. Whether they have, and it was made."""
         with self._lock:
             waiting = self._waiting.setdefault(group, _PendingUpdate())
@@ -188,7 +190,7 @@ class RowStore:
                 del self._waiting[group]
             late = [self._waiting.pop(one) for one in sorted(self._waiting) if one < group - _MAX_PENDING_UPDATES]
         for one in [*late, waiting] if is_full else late:
-            self.apply(list(one.means()), one.rate, one.step, now)
+            self.apply_push(list(one.means()), one.rate, one.step, now)
         return is_full
 
     def flush(self, now: int) -> bool:
@@ -197,14 +199,14 @@ class RowStore:
             waiting = [self._waiting[group] for group in sorted(self._waiting)]
             self._waiting = {}
         for one in waiting:
-            self.apply(list(one.means()), one.rate, one.step, now)
+            self.apply_push(list(one.means()), one.rate, one.step, now)
         return bool(waiting)
 
-    def put(self, part: TablePart, now: int) -> TablePart:
+    def insert_rows(self, part: TablePart, now: int) -> TablePart:
         """Make rows where there are none; those that were made."""
         return _select_ids(part, self.table(part.table).put(part.ids, part.rows, now))
 
-    def load(self, parts: Sequence[TablePart], now: int) -> None:
+    def load_rows(self, parts: Sequence[TablePart], now: int) -> None:
         """Rows as they are at another ps: for each piece values, then state."""
         if len(parts) % 2:
             raise RequestRefused("LOAD: expected values and state of each piece")
@@ -217,7 +219,7 @@ class RowStore:
                 )
             table.load(values.ids, values.rows, state.rows.reshape(count, table.state_columns), now)
 
-    def changed(
+    def changed_rows(
         self, slots: SlotMask, since: int, stripes: range = range(_native.STRIPES)
     ) -> Iterator[tuple[TableSpec, tuple[TablePart, TablePart]]]:
         """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
@@ -227,40 +229,40 @@ class RowStore:
                 if len(ids):
                     yield self.specs[number], (TablePart(number, ids, values), TablePart(number, NO_IDS, state))
 
-    def rows_of(self, place: tuple[int, int], slots: SlotMask) -> tuple[TablePart, ...]:
+    def read_stripe(self, place: tuple[int, int], slots: SlotMask) -> tuple[TablePart, ...]:
         """The rows of these slots in a stripe of a table, without their state."""
         number, stripe = place
         ids, values, _ = self.table(number).collect(stripe, slots, 0)
         return (TablePart(number, ids, values),) if len(ids) else ()
 
-    def turn(self) -> int:
+    def begin_generation(self) -> int:
         with self._lock:
             self._generation += 1
             for table in self.tables:
                 table.turn()
             return self._generation
 
-    def forget(self, slots: SlotMask) -> int:
+    def drop_slots(self, slots: SlotMask) -> int:
         """Rows and marks of these slots; how many rows that were."""
         with self._lock:
             self._marks.forget(slots)
         return sum(table.remove_slots(slots) for table in list(self.tables))
 
-    def expire(self, now: int) -> int:
+    def expire_rows(self, now: int) -> int:
         """Drop rows that were not used for longer than their table says."""
         kept = [(table, spec.ttl_s) for spec, table in zip(self.specs, list(self.tables), strict=False) if spec.ttl_s]
         return sum(table.evict(int(now - ttl_s)) for table, ttl_s in kept)
 
     # ---- marks
 
-    def marks(self, slots: SlotMask) -> PackedPushes:
+    def pack_applied_pushes(self, slots: SlotMask) -> PackedPushes:
         with self._lock:
-            return self._marks.dump(slots)
+            return self._marks.pack(slots)
 
-    def load_marks(self, document: PackedPushes) -> None:
+    def merge_applied_pushes(self, document: PackedPushes) -> None:
         """Raises ValueError where it is none."""
         with self._lock:
-            self._marks.load(document)
+            self._marks.merge_packed(document)
 
 
 def touched_slots(parts: Sequence[TablePart]) -> SlotMask:

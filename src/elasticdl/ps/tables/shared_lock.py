@@ -17,7 +17,7 @@ class SharedLock:
         self._is_closed = False
         self.waited_s = 0.0  # by all that wanted in, together
 
-    def enter(self, *, wait: bool = True) -> bool:
+    def acquire_shared(self, *, wait: bool = True) -> bool:
         """Whoever enters must `leave`. False: it is closed, and the caller does not want to wait."""
         with self._changed:
             if self._is_closed:
@@ -30,22 +30,22 @@ class SharedLock:
             self._inside += 1
         return True
 
-    def leave(self) -> None:
+    def release_shared(self) -> None:
         with self._changed:
             self._inside -= 1
             if self._is_closed and not self._inside:
                 self._changed.notify_all()
 
     @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        self.enter()
+    def shared(self) -> Iterator[None]:
+        self.acquire_shared()
         try:
             yield
         finally:
-            self.leave()
+            self.release_shared()
 
     @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         with self._changed:
             while self._is_closed:
                 self._changed.wait()

@@ -37,7 +37,7 @@ class ServeResult(NamedTuple):
     """With a mirror: `reply` may go out once that one has answered `forward`; then the holdings are told: `done`."""
 
     reply: PsMessage
-    mirror: BackupHolder | None = None
+    backup: BackupHolder | None = None
     forward: PsMessage | None = None
 
 
@@ -63,19 +63,19 @@ class PsState:
         self._copies = SlotBackups(seed, self._budget, terms.grads_to_wait)
         self._tally = PushStatistics(counter)
         self._lock = threading.Lock()  # of all that follows
-        self.map = SlotMap(0, (PsId(""),) * SLOTS)
+        self.slot_map = SlotMap(0, (PsId(""),) * SLOTS)
         self._held = np.zeros(SLOTS, np.uint8)
         self.mirror: BackupHolder | None = None
-        self.mirror_failure = ""  # why the copy elsewhere is no longer whole
+        self.backup_failure = ""  # why the copy elsewhere is no longer whole
 
     # ---- requests
 
-    def answer(self, message: PsMessage) -> PsMessage:
+    def reply_to(self, message: PsMessage) -> PsMessage:
         """The reply to a request that was decoded and has the right token, where no copy must be waited for."""
         answer = self.serve(message)
         assert answer is not None
-        if answer.mirror:
-            self.done()
+        if answer.backup:
+            self.finish_forward()
         return answer.reply
 
     def serve(self, message: PsMessage, *, wait: bool = True) -> ServeResult | None:
@@ -83,28 +83,28 @@ class PsState:
         try:
             if message.kind is MessageKind.STATUS:
                 return ServeResult(self._reply(message, text=json.dumps(self.status()).encode()))
-            gate = self._copies.gate if message.copy_of else self._gate
-            if not gate.enter(wait=wait):
+            gate = self._copies.lock if message.backup_of else self._gate
+            if not gate.acquire_shared(wait=wait):
                 return None
             answer = None
             try:
-                answer = ServeResult(self._serve_copy(message)) if message.copy_of else self._serve(message)
+                answer = ServeResult(self._serve_copy(message)) if message.backup_of else self._serve(message)
             finally:
-                if answer is None or answer.mirror is None:
-                    gate.leave()
+                if answer is None or answer.backup is None:
+                    gate.release_shared()
             return answer
         except (RequestRefused, _native.MemoryLimit) as exc:
-            self._tally.count(refused=1)
+            self._tally.add(refused=1)
             return ServeResult(self._reply(message, status=ReplyStatus.REFUSED, text=str(exc).encode()))
 
     @property
-    def is_paired(self) -> bool:
+    def has_backups(self) -> bool:
         """Whether another ps waits for us, or we for it: then no thread may wait for the gate."""
         return self.mirror is not None or bool(self._copies)
 
-    def done(self) -> None:
+    def finish_forward(self) -> None:
         """The copy has what was forwarded, or nobody waits for it any more."""
-        self._gate.leave()
+        self._gate.release_shared()
 
     def declare(self, text: bytes) -> dict[str, int]:
         """Make the tables of a model, where they are new; the number of each by name. All must mean the same ones."""
@@ -114,36 +114,36 @@ class PsState:
     def specs(self) -> list[TableSpec]:
         return self._own.specs
 
-    def set_map(self, slot_map: SlotMap) -> None:
+    def set_slot_map(self, slot_map: SlotMap) -> None:
         with self._lock:
-            if slot_map.version > self.map.version:
-                self.map, self._held = slot_map, slot_mask(slot_map.slots_of(self.name))
+            if slot_map.version > self.slot_map.version:
+                self.slot_map, self._held = slot_map, slot_mask(slot_map.slots_of(self.name))
 
     def status(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "map": self.map.version,
+            "map": self.slot_map.version,
             "slots": int(self._held.sum()),
-            "applied": self.applied,
+            "applied": self.push_count,
             "repeated": self._tally.repeated,
             "bytes": self._budget.used,
             "mirror": self.mirror.target if self.mirror else "",
-            "mirror_failure": self.mirror_failure,
-            "copies": self._copies.rows,
+            "mirror_failure": self.backup_failure,
+            "copies": self._copies.row_counts,
             "tables": self._own.status(),
         }
 
-    def beat(self) -> dict[str, Any]:
+    def heartbeat(self) -> dict[str, Any]:
         """The values of a PsBeat, as far as they are known here."""
-        return self._tally.values() | {
-            "map_version": self.map.version,
-            "rows": self._own.rows,
+        return self._tally.as_dict() | {
+            "map_version": self.slot_map.version,
+            "rows": self._own.row_count,
             "bytes": self._budget.used,
             "lock_wait_s": self._gate.waited_s + self._own.waited_s + self._copies.waited_s,
         }
 
     @property
-    def applied(self) -> int:
+    def push_count(self) -> int:
         return self._tally.applied
 
     @property
@@ -158,137 +158,139 @@ class PsState:
     # ---- slots that move away, see moving.py, and cuts
 
     @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Nobody pulls or pushes meanwhile; what was pushed is in the rows, here and in the copy elsewhere."""
-        with self._gate.closed():
+        with self._gate.exclusive():
             if self._own.flush(self._now()):
-                self._tally.update()
+                self._tally.record_update()
             yield
 
     @property
-    def held(self) -> SlotMask:
+    def owned_slots(self) -> SlotMask:
         """Our slots."""
         return self._held
 
-    def turn(self) -> int:
+    def begin_generation(self) -> int:
         """From here on changes belong to a new generation; its number."""
-        return self._own.turn()
+        return self._own.begin_generation()
 
-    def changed(
+    def changed_rows(
         self, slots: SlotMask, since: int, stripes: range = range(_native.STRIPES)
     ) -> Iterator[tuple[TableSpec, tuple[TablePart, TablePart]]]:
         """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
-        return self._own.changed(slots, since, stripes)
+        return self._own.changed_rows(slots, since, stripes)
 
-    def load(self, parts: Sequence[TablePart]) -> None:
+    def load_rows(self, parts: Sequence[TablePart]) -> None:
         """Rows as `changed` gave them, table numbers being ours."""
-        self._own.load(parts, self._now())
+        self._own.load_rows(parts, self._now())
 
-    def marks(self, slots: SlotMask) -> PackedPushes:
+    def pack_applied_pushes(self, slots: SlotMask) -> PackedPushes:
         """Which pushes are in the rows of these slots."""
-        return self._own.marks(slots)
+        return self._own.pack_applied_pushes(slots)
 
-    def load_marks(self, document: PackedPushes) -> None:
-        self._own.load_marks(document)
+    def merge_applied_pushes(self, document: PackedPushes) -> None:
+        self._own.merge_applied_pushes(document)
 
-    def forget(self, slots: SlotMask) -> int:
+    def drop_slots(self, slots: SlotMask) -> int:
         """Drop rows and marks of these slots."""
-        return self._own.forget(slots)
+        return self._own.drop_slots(slots)
 
-    def expire(self) -> int:
+    def expire_rows(self) -> int:
         """Drop rows that nobody used for longer than their table keeps them; how many that were."""
-        return self._own.expire(self._now())
+        return self._own.expire_rows(self._now())
 
-    def declared(self) -> bytes:
+    def encode_specs(self) -> bytes:
         """All our tables in their order, as DECLARE has them."""
-        return self._own.declared()
+        return self._own.encode_specs()
 
     # ---- copies, see mirroring.py
 
-    def set_mirror(self, mirror: BackupHolder | None) -> None:
+    def set_backup(self, backup: BackupHolder | None) -> None:
         """From the next push on its answer waits for this one. None: for nobody."""
         with self._lock:
-            self.mirror, self.mirror_failure = mirror, ""
+            self.mirror, self.backup_failure = backup, ""
 
-    def break_mirror(self, mirror: BackupHolder, why: str) -> None:
+    def fail_backup(self, mirror: BackupHolder, why: str) -> None:
         """The copy is not whole any more: pushes go on without it, and the master hears of it."""
         with self._lock:
             if self.mirror == mirror:
-                self.mirror, self.mirror_failure = None, f"{mirror.target}: {why}"
+                self.mirror, self.backup_failure = None, f"{mirror.target}: {why}"
 
-    def drop_mirror(self, of: PsId) -> None:
+    def drop_backup_of(self, of: PsId) -> None:
         """Forget our copy of what another ps owns."""
-        with self._copies.gate.closed():
-            self._copies.take_out(of)
+        with self._copies.lock.exclusive():
+            self._copies.remove(of)
 
-    def promote(self, lost: PsId, slot_map: SlotMap) -> int:
+    def promote_backup(self, lost: PsId, slot_map: SlotMap) -> int:
         """The copies of a lost ps become ours, as `slot_map` says; how many rows that are."""
         if self.mirror and self.mirror.target == lost:
-            self.set_mirror(None)
-        with self._gate.closed(), self._copies.gate.closed():
-            copy = self._copies.take_out(lost)
+            self.set_backup(None)
+        with self._gate.exclusive(), self._copies.lock.exclusive():
+            copy = self._copies.remove(lost)
             rows = 0
             if copy is not None:
                 ours = slot_mask(slot_map.slots_of(self.name)) & (1 - self._held)
-                rows = copy.give(self._own, copy.slots & ours, self._now())
-            self.set_map(slot_map)
+                rows = copy.move_to(self._own, copy.slots & ours, self._now())
+            self.set_slot_map(slot_map)
         return rows
 
     # ---- inside
 
     def _serve(self, message: PsMessage) -> ServeResult:
         match message.kind:
-            case MessageKind.PULL | MessageKind.LOOK:
+            case MessageKind.PULL | MessageKind.PULL_EXISTING:
                 return ServeResult(self._pull(message))
             case MessageKind.PUSH:
                 return self._push(message)
-            case MessageKind.PUT:
-                self._own.check(message.parts, "value")
+            case MessageKind.INSERT:
+                self._own.check_rows(message.parts, "value")
                 if (touched_slots(message.parts) > self._held).any():
                     return ServeResult(self._moved(message))
-                made = tuple(self._own.put(part, self._now()) for part in message.parts)
+                made = tuple(self._own.insert_rows(part, self._now()) for part in message.parts)
                 return self._mirrored(message._replace(parts=made))
             case MessageKind.DECLARE:
                 text = json.dumps(self.declare(message.text)).encode()
-                return self._mirrored(message._replace(text=self._own.declared()), text=text)
-            case MessageKind.ROWS:
+                return self._mirrored(message._replace(text=self._own.encode_specs()), text=text)
+            case MessageKind.READ_STRIPE:
                 return ServeResult(
-                    self._reply(message, parts=self._own.rows_of(request_checks.parse_stripe(message), self._held))
+                    self._reply(message, parts=self._own.read_stripe(request_checks.parse_stripe(message), self._held))
                 )
             case MessageKind.LOAD:
-                self._own.load(message.parts, self._now())
+                self._own.load_rows(message.parts, self._now())
                 return self._mirrored(message)
-            case MessageKind.TAKE:
+            case MessageKind.TAKE_OVER:
                 document, slot_map = (
                     request_checks.parse_applied_pushes(message),
-                    request_checks.parse_slot_map(message, self.map.version),
+                    request_checks.parse_slot_map(message, self.slot_map.version),
                 )
                 request_checks.merge_applied_pushes(self._own, document)
-                self.set_map(slot_map)
+                self.set_slot_map(slot_map)
                 return self._mirrored(message)
-            case MessageKind.FORGET:
+            case MessageKind.DROP:
                 slots = request_checks.parse_slots(message)
                 if (slots & self._held).any():
                     raise RequestRefused("FORGET: expected slots that are not mine")
-                self._own.forget(slots)
+                self._own.drop_slots(slots)
                 return self._mirrored(message)
         raise RequestRefused(f"a ps does not answer {message.kind.name}")
 
     def _pull(self, message: PsMessage) -> PsMessage:
-        if message.version != self.map.version and any(_native.foreign(part.ids, self._held) for part in message.parts):
+        if message.map_version != self.slot_map.version and any(
+            _native.foreign(part.ids, self._held) for part in message.parts
+        ):
             return self._moved(message)
         clock, now = self.clock, self._now()  # first: the values are as new as the clock, or newer
         create = message.kind is MessageKind.PULL
         parts = tuple(self._own.pull(part, now, create=create) for part in message.parts)
-        return self._reply(message, parts=parts)._replace(clock=clock, transport=message.transport)
+        return self._reply(message, parts=parts)._replace(clock=clock, transport=message.dtype)
 
     def _push(self, message: PsMessage) -> ServeResult:
         request_checks.check_numbers(message)
-        self._own.check(message.parts, "gradient")
+        self._own.check_rows(message.parts, "gradient")
         slots = touched_slots(message.parts)
         if (slots > self._held).any():
             return ServeResult(self._moved(message))
-        message = message._replace(parts=self._own.admitted(message.parts))
+        message = message._replace(parts=self._own.filter_admitted(message.parts))
         if self._terms.grads_to_wait > 1:
             with self._lock:  # an update that is being made is one that every later push must have seen
                 return self._push_on_terms(message, slots)
@@ -297,20 +299,20 @@ class PsState:
     def _push_on_terms(self, message: PsMessage, slots: SlotMask) -> ServeResult:
         group = self.clock
         age = staleness(group, message.clock)
-        if self._terms.is_stale(age) and not self._own.has(message, slots):
-            self._tally.count(stale=1)
+        if self._terms.is_stale(age) and not self._own.has_push(message, slots):
+            self._tally.add(stale=1)
             return ServeResult(self._reply(message, status=ReplyStatus.STALE))
-        message = message._replace(clock=group, rate=self._terms.rate(message.rate, age))
-        parts = self._own.take(message, slots)
+        message = message._replace(clock=group, rate=self._terms.scale_learning_rate(message.learning_rate, age))
+        parts = self._own.claim_push(message, slots)
         if parts is None:
-            self._tally.count(repeated=1)
+            self._tally.add(repeated=1)
             return self._mirrored(message)
         is_update = True
         if self._terms.grads_to_wait > 1:
-            is_update = self._own.gather(message, parts, message.rate, group, self._now())
+            is_update = self._own.accumulate_push(message, parts, message.learning_rate, group, self._now())
         else:
-            self._own.apply(parts, message.rate, message.step, self._now())
-        self._tally.push(age, is_update=is_update)
+            self._own.apply_push(parts, message.learning_rate, message.step, self._now())
+        self._tally.record_push(age, is_update=is_update)
         return self._mirrored(message)
 
     def _mirrored(self, message: PsMessage, text: bytes = b"") -> ServeResult:
@@ -327,7 +329,7 @@ class PsState:
             return self._moved(message)
 
     def _moved(self, message: PsMessage) -> PsMessage:
-        return self._reply(message, status=ReplyStatus.MOVED, text=json.dumps(self.map.document()).encode())
+        return self._reply(message, status=ReplyStatus.MOVED, text=json.dumps(self.slot_map.to_document()).encode())
 
     def _reply(
         self,
@@ -339,7 +341,7 @@ class PsState:
     ) -> PsMessage:
         self._tally.requests += 1
         return PsMessage(
-            MessageKind.REPLY, message.request, self.map.version, status, clock=self.clock, parts=parts, text=text
+            MessageKind.REPLY, message.request, self.slot_map.version, status, clock=self.clock, parts=parts, text=text
         )
 
     def _now(self) -> int:

@@ -32,7 +32,7 @@ def create_table(spec: TableSpec, seed: int, budget: _native.Budget | None = Non
 
     Tables that share a budget share its memory limit.
     """
-    initial = spec.initializer.numbers(spec.columns, spec.rows)
+    initial = spec.initializer.to_native(spec.columns, spec.rows)
     return _native.Table(
         spec.name,
         spec.columns,

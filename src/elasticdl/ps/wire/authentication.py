@@ -54,7 +54,7 @@ def connect_socket(
     socket = context.socket(zmq.DEALER)
     _set_limits(socket)
     if keys:
-        keys.show(socket)
+        keys.configure_client(socket)
     else:
         socket.plain_username, socket.plain_password = _USER, token.hex().encode()
     socket.connect(f"tcp://{address}")
@@ -81,7 +81,7 @@ class PendingHandshakes:
         self._accepted[descriptor] = now
         return len(self._accepted) - len(self._succeeded) <= self._most
 
-    def succeed(self, now: float) -> None:
+    def complete(self, now: float) -> None:
         self._succeeded.append(now)
 
     def close(self, descriptor: int) -> None:
@@ -107,7 +107,7 @@ class ZapAuthenticator:
         handshake_s: float = HANDSHAKE_S,
         most_newcomers: int = MAX_PENDING_HANDSHAKES,
     ) -> None:
-        self.refused = 0  # connections
+        self.refused_connections = 0  # connections
         self._mechanism = b"CURVE" if keys else b"PLAIN"
         self._expected = z85.decode(keys.client_public.encode()) if keys else token.hex().encode()
         # A quarter of the descriptors at most: files must be opened, too.
@@ -168,15 +168,15 @@ class ZapAuthenticator:
         elif event == zmq.EVENT_DISCONNECTED:
             self._newcomers.close(value)
         elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._newcomers.succeed(time.monotonic())
+            self._newcomers.complete(time.monotonic())
         elif event & _FAILED:
             self._refuse("no handshake, or without the token or the keys of this job")
 
     def _refuse(self, why: str) -> None:
-        self.refused += 1
+        self.refused_connections += 1
         if time.monotonic() > self._logged_at + LOG_INTERVAL_S:
             self._logged_at = time.monotonic()
-            _log.warning("a connection was refused, %d so far: %s", self.refused, why)
+            _log.warning("a connection was refused, %d so far: %s", self.refused_connections, why)
 
 
 def _set_limits(socket: zmq.Socket[bytes]) -> None:

@@ -128,7 +128,7 @@ class PsConnections:
         with contextlib.suppress(BlockingIOError):  # it rings already
             os.write(self._ring, b".")
 
-    def lose(self, names: Collection[PsId]) -> None:
+    def mark_lost(self, names: Collection[PsId]) -> None:
         """These will answer nothing any more: nobody waits for them in `ask`. From any thread, until `close`."""
         self._lost |= frozenset(names)
         self.wake()
@@ -172,7 +172,7 @@ class PsConnections:
         self._answered.add(name)
         return [reply]
 
-    def ask_all(self, messages: Mapping[PsId, PsMessage]) -> dict[PsId, PsMessage]:
+    def request_all(self, messages: Mapping[PsId, PsMessage]) -> dict[PsId, PsMessage]:
         """Send to each its message and wait for all replies, while nothing else is under way."""
         if missing := [name for name in messages if name not in self._sockets]:
             raise PsUnreachable(f"{', '.join(missing)}: its address is not known here")
@@ -191,6 +191,6 @@ class PsConnections:
                 raise PsUnreachable(f"{', '.join(sorted(gone))}: is lost")
         return {name: found[name] for name in messages}
 
-    def ask(self, name: PsId, message: PsMessage) -> PsMessage:
+    def request(self, name: PsId, message: PsMessage) -> PsMessage:
         """Send one message and wait for its reply, while nothing else is under way."""
-        return self.ask_all({name: message})[name]
+        return self.request_all({name: message})[name]

@@ -29,7 +29,7 @@ class CurveKeys(NamedTuple):
     client_secret: str
 
     @classmethod
-    def make(cls) -> CurveKeys:
+    def generate(cls) -> CurveKeys:
         if not zmq.has("curve"):
             raise PermanentError("libzmq here was built without CURVE: expected pyzmq's own wheel; install pyzmq again")
         return cls(*(key.decode() for pair in (zmq.curve_keypair(), zmq.curve_keypair()) for key in pair))
@@ -49,7 +49,7 @@ class CurveKeys(NamedTuple):
         except (ValueError, TypeError, AttributeError) as exc:
             raise SpecError(f"{path}: expected four keys of CURVE. Received: something else; make them anew") from exc
 
-    def show(self, socket: zmq.Socket[bytes]) -> None:
+    def configure_client(self, socket: zmq.Socket[bytes]) -> None:
         """Let a socket speak to ps that hold these keys, and to nobody else."""
         socket.curve_serverkey = self.server_public.encode()
         socket.curve_publickey = self.client_public.encode()
@@ -64,7 +64,7 @@ def prepare_keys(spec: JobSpec, directory: Path) -> CurveKeys | None:
     if not spec.security.is_on:
         return None
     if not (directory / KEYS_FILE).exists():
-        CurveKeys.make().write(directory / KEYS_FILE)
+        CurveKeys.generate().write(directory / KEYS_FILE)
     return load_keys(spec, directory)
 
 

@@ -39,17 +39,17 @@ class MessageKind(IntEnum):
     DECLARE = 1  # tables, as JSON in `text`
     PULL = 2
     PUSH = 3
-    LOOK = 4  # a pull that makes no rows
+    PULL_EXISTING = 4  # a pull that makes no rows
     STATUS = 5
     REPLY = 6
     LOAD = 7  # rows of slots that move; for each table a part with ids and values, then one with their state
-    TAKE = 8  # the slots are yours from here on; the map is in `text`, their marks are the ids of the one part
-    PUT = 9  # make rows with these values where there are none
-    FORGET = 10  # drop what you have of the slots that are the ids of the one part
-    ROWS = 12  # all rows of a stripe of a table: its number is the id of the one part
-    SHARE = 11  # a memory of mine, if you can see it: its process and file in `text`
-    CUT = 20  # copy the rows that changed since another cut; which one is in `text`, see keeper.py
-    KEPT = 21  # write that copy to the disk; answered at once, with whether it is done
+    TAKE_OVER = 8  # the slots are yours from here on; the map is in `text`, their marks are the ids of the one part
+    INSERT = 9  # make rows with these values where there are none
+    DROP = 10  # drop what you have of the slots that are the ids of the one part
+    READ_STRIPE = 12  # all rows of a stripe of a table: its number is the id of the one part
+    OPEN_MEMORY = 11  # a memory of mine, if you can see it: its process and file in `text`
+    SNAPSHOT = 20  # copy the rows that changed since another cut; which one is in `text`, see keeper.py
+    WRITE_SNAPSHOT = 21  # write that copy to the disk; answered at once, with whether it is done
 
 
 class ReplyStatus(IntEnum):
@@ -58,7 +58,7 @@ class ReplyStatus(IntEnum):
     REFUSED = 2  # the request is wrong; why is in `text`
     DENIED = 3  # wrong token
     STALE = 4  # a push computed with values that are too old: nothing of it was taken
-    UNSEEN = 5  # I do not see the memory you name: send the arrays
+    MEMORY_NOT_FOUND = 5  # I do not see the memory you name: send the arrays
 
 
 class WireDtype(IntEnum):
@@ -93,24 +93,26 @@ class TablePart(NamedTuple):
     table: int
     ids: Ids
     rows: Floats
-    at: int = 0  # where both arrays lie in the memory of the message; 0: they are sent. Whoever receives them sees 0
+    offset: int = (
+        0  # where both arrays lie in the memory of the message; 0: they are sent. Whoever receives them sees 0
+    )
 
 
 class PsMessage(NamedTuple):
     kind: MessageKind
     request: int
-    version: int = 0  # of the slot map it was made with
+    map_version: int = 0  # of the slot map it was made with
     status: ReplyStatus = ReplyStatus.OK
     token: bytes = bytes(16)
-    copy_of: int = 0  # meant for the copy that the receiver holds of ps-N: N + 1; 0: for what is its own
+    backup_of: int = 0  # meant for the copy that the receiver holds of ps-N: N + 1; 0: for what is its own
     sender: int = 0  # who computed a push: a logical rank, a lane
-    batch: int = 0  # number of a push, counted from 1 by its sender; 0: not counted
+    push_number: int = 0  # number of a push, counted from 1 by its sender; 0: not counted
     clock: int = 0  # in a reply that of the ps; in a push that of the pull it was computed with; 0: unknown
     step: int = 0
-    rate: float = 0.0
+    learning_rate: float = 0.0
     parts: tuple[TablePart, ...] = ()
     text: bytes = b""
-    transport: WireDtype = WireDtype.FLOAT32  # of the rows in this message, and in the reply to it
+    dtype: WireDtype = WireDtype.FLOAT32  # of the rows in this message, and in the reply to it
     memory: int = 0  # in which arrays lie that are not sent
 
 
@@ -119,10 +121,10 @@ NO_ROWS: Floats = np.empty((0, 0), np.float32)
 
 
 def encode_message(message: PsMessage) -> list[Buffer]:
-    transport = message.transport
+    transport = message.dtype
     header = _HEADER.pack(
-        _MAGIC, message.kind, message.status, len(message.parts), message.version, message.copy_of, transport,
-        message.token, message.request, message.sender, message.batch, message.clock, message.step, message.rate,
+        _MAGIC, message.kind, message.status, len(message.parts), message.map_version, message.backup_of, transport,
+        message.token, message.request, message.sender, message.push_number, message.clock, message.step, message.learning_rate,
         message.memory,
     )  # fmt: skip
     frames: list[Buffer] = [header, message.text]

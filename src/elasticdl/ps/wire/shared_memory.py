@@ -32,7 +32,7 @@ _CACHE_LINE_BYTES = 64
 class SharedBuffer(NamedTuple):
     """Until the last view of its arrays is gone."""
 
-    at: int
+    offset: int
     ids: Ids
     rows: Floats
 
@@ -44,11 +44,11 @@ class SharedMemoryHandle(NamedTuple):
     pid: int
     fd: int
 
-    def dump(self) -> bytes:
+    def encode(self) -> bytes:
         return json.dumps(self).encode()
 
     @classmethod
-    def load(cls, text: bytes) -> Self:
+    def decode(cls, text: bytes) -> Self:
         """Raises ValueError where it is none."""
         found = json.loads(text)
         if not isinstance(found, list) or len(found) != 3 or not all(type(one) is int and one >= 0 for one in found):
@@ -70,7 +70,7 @@ class SharedMemory:
         except OSError:
             os.close(self._fd)
             raise
-        self.offer = SharedMemoryHandle(name, os.getpid(), self._fd)
+        self.handle = SharedMemoryHandle(name, os.getpid(), self._fd)
         self._size = size
         self._end = _CACHE_LINE_BYTES  # nothing lies at 0
         self._free: dict[int, list[int]] = {}  # places by size
@@ -80,14 +80,14 @@ class SharedMemory:
         os.close(self._fd)
 
     @classmethod
-    def make(cls) -> Self | None:
+    def create_if_supported(cls) -> Self | None:
         """None where this machine has none."""
         try:
             return cls()
         except (OSError, AttributeError):
             return None
 
-    def room(self, ids: Ids, rows: Floats, columns: int) -> SharedBuffer | None:
+    def allocate(self, ids: Ids, rows: Floats, columns: int) -> SharedBuffer | None:
         """These ids, with these rows or with room for them. None: it is not worth it, or there is none left."""
         if len(ids) * (8 + 4 * columns) < MIN_BUFFER_BYTES or not (room := self._take(ids, columns)):
             return None
@@ -120,7 +120,7 @@ class SharedMemoryView:
     def __init__(self, offer: SharedMemoryHandle) -> None:
         """Raises NoMemory where it is not here, or not what it should be."""
         self._offer = offer
-        if self.is_left:  # not opened at all: it may be a device, or a pipe
+        if self.is_closed:  # not opened at all: it may be a device, or a pipe
             raise SharedMemoryNotFound(offer.name)
         try:
             fd = os.open(f"/proc/{offer.pid}/fd/{offer.fd}", os.O_RDWR | os.O_CLOEXEC)
@@ -139,7 +139,7 @@ class SharedMemoryView:
             os.close(fd)
 
     @property
-    def is_left(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the worker has closed it, or has ended."""
         return not self._is_named(f"/proc/{self._offer.pid}/fd/{self._offer.fd}")
 
@@ -181,7 +181,7 @@ class SharedMemoryViews:
     def sweep(self) -> int:
         """Let go of those whose worker is gone; how many are left."""
         with self._lock:
-            self._views = {name: view for name, view in self._views.items() if not view.is_left}
+            self._views = {name: view for name, view in self._views.items() if not view.is_closed}
             return len(self._views)
 
 

@@ -28,93 +28,97 @@ def fit_no_rates(submission: JobSubmission, progress: JobProgress) -> RateModel 
 class JobEntry:
     submission: JobSubmission
     state: ScheduledJobState = ScheduledJobState.WAITING
-    given: WorkersByNode = field(default_factory=dict)  # by the last plan
+    allocated: WorkersByNode = field(default_factory=dict)  # by the last plan
     reason: str = "submitted; not yet decided on"
     expected_wait_s: float | None = None
     batch: BatchConfig | None = None  # by the last plan; None: as the job likes
-    since: float = 0.0  # it is given so many
+    allocated_at: float = 0.0  # it is given so many
     account: JobAccount = field(default_factory=JobAccount)
-    counted_at: float = 0.0  # the account is true up to here
+    charged_until: float = 0.0  # the account is true up to here
     progress: JobProgress = field(default_factory=JobProgress)
     # What is really there
     phase: str = ""  # as its master says
-    wished: int = 0  # by its master, or what we asked it for
-    living: int = 0
+    desired_workers: int = 0  # by its master, or what we asked it for
+    live_workers: int = 0
     batch_scale: int = 0  # as its master says, or what we asked it for; 0: not known yet
     is_busy: bool = False  # an action of ours is under way
-    acted_at: float = -math.inf  # what was seen before counts no more
-    not_before: float = -math.inf  # after an action that failed
+    last_action_at: float = -math.inf  # what was seen before counts no more
+    retry_at: float = -math.inf  # after an action that failed
     # How it will end
-    is_unwanted: bool = False  # its owner wants it ended
-    rejected: str = ""  # why it can never run here
+    is_stop_requested: bool = False  # its owner wants it ended
+    rejection_reason: str = ""  # why it can never run here
 
     @property
     def name(self) -> str:
         return self.submission.name
 
-    def is_idle(self, now: float) -> bool:
-        return not self.is_busy and now >= self.not_before
+    def can_act(self, now: float) -> bool:
+        return not self.is_busy and now >= self.retry_at
 
     @property
-    def count(self) -> int:
+    def worker_count(self) -> int:
         """Workers it is given."""
-        return sum(self.given.values())
+        return sum(self.allocated.values())
 
     @property
-    def taken(self) -> int:
+    def held_devices(self) -> int:
         """Devices that nobody else may have now."""
-        return 0 if self.state is ScheduledJobState.WAITING else max(self.wished, self.living) * self.submission.devices
+        return (
+            0
+            if self.state is ScheduledJobState.WAITING
+            else max(self.desired_workers, self.live_workers) * self.submission.devices
+        )
 
     @property
-    def planned_scale(self) -> int:
+    def planned_batch_scale(self) -> int:
         """Global batches of an update, by the last plan; 0: that is not the plan's business."""
         batch, progress = self.batch, self.progress
-        if batch is None or not self.count or not progress.global_batch or not self.submission.is_adaptive:
+        if batch is None or not self.worker_count or not progress.global_batch or not self.submission.is_adaptive:
             return 0
-        return compute_batch_scale(batch, self.count, progress.global_batch, progress.most_scale)
+        return compute_batch_scale(batch, self.worker_count, progress.global_batch, progress.max_batch_scale)
 
     @property
-    def due_scale(self) -> int:
+    def batch_scale_to_set(self) -> int:
         """What is to be asked of its master; 0: nothing, or it does not train yet."""
         is_heard = self.phase == "running" and self.batch_scale > 0
-        return self.planned_scale if is_heard and self.planned_scale != self.batch_scale else 0
+        return self.planned_batch_scale if is_heard and self.planned_batch_scale != self.batch_scale else 0
 
     @property
-    def rank(self) -> tuple[int, float, str]:
+    def queue_order(self) -> tuple[int, float, str]:
         """Whoever has the least is served first."""
         return -self.submission.priority, self.submission.submitted_at, self.name
 
     @property
-    def resumes(self) -> bool:
+    def was_launched(self) -> bool:
         return self.account.launches > 0
 
-    def give(self, allocation: Allocation, now: float) -> None:
+    def apply_allocation(self, allocation: Allocation, now: float) -> None:
         """What the plan says, from now on."""
         self.reason, self.expected_wait_s = allocation.reason, allocation.expected_wait_s
         self.batch = allocation.batch
-        if dict(allocation.workers) == dict(self.given):
+        if dict(allocation.workers) == dict(self.allocated):
             return
-        account, count = self.account, allocation.count
+        account, count = self.account, allocation.worker_count
         if account.started_at is None:
             self.account = replace(account, started_at=now, changed_at=now, most_workers=count)
         else:
             most = max(account.most_workers, count)
             self.account = replace(account, changed_at=now, changes=account.changes + 1, most_workers=most)
-        self.given, self.since = dict(allocation.workers), now
+        self.allocated, self.allocated_at = dict(allocation.workers), now
 
-    def count_up_to(self, now: float) -> None:
+    def charge_until(self, now: float) -> None:
         """Charge it for what it was given since."""
-        seconds, self.counted_at = max(now - self.counted_at, 0.0), max(now, self.counted_at)
-        if self.given:
-            devices = self.count * self.submission.devices
+        seconds, self.charged_until = max(now - self.charged_until, 0.0), max(now, self.charged_until)
+        if self.allocated:
+            devices = self.worker_count * self.submission.devices
             attained_s, executed_s = self.account.attained_s + devices * seconds, self.account.executed_s + seconds
             self.account = replace(self.account, attained_s=attained_s, executed_s=executed_s)
 
-    def job(self, rates_of: FitRates) -> JobInfo:
+    def to_job_info(self, rates_of: FitRates) -> JobInfo:
         account, progress = self.account, self.progress
         cost = progress.change_cost_s
-        return self.submission.job(
-            workers=dict(self.given),
+        return self.submission.to_job_info(
+            workers=dict(self.allocated),
             started_at=account.started_at,
             attained_s=account.attained_s,
             executed_s=account.executed_s,
@@ -126,5 +130,5 @@ class JobEntry:
             noise=progress.noise,
             rates=rates_of(self.submission, progress),
             work_left=progress.work_left,
-            work_done=progress.work or float(progress.step),
+            work_done=progress.work_done or float(progress.step),
         )

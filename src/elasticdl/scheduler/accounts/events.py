@@ -24,7 +24,7 @@ class JobRecovered:
 
     submission: JobSubmission
     state: ScheduledJobState
-    given: Mapping[str, int]  # workers by node, of its last plan
+    allocated: Mapping[str, int]  # workers by node, of its last plan
     account: JobAccount
 
 
@@ -45,10 +45,10 @@ class JobProgress:
     change_cost_s: float | None = None  # of the newest change of its workers
     speeds: tuple[SpeedSample, ...] = ()
     noise: GradientNoise | None = None
-    work: float = 0.0  # steps of one global batch that would have come as far; 0: not known, its steps count
+    work_done: float = 0.0  # steps of one global batch that would have come as far; 0: not known, its steps count
     global_batch: int = 0  # records; 0: not known
     batch_scale: int = 0  # global batches that make an update; 0: not known
-    most_scale: int = 1  # 1: its batch stays as it is
+    max_batch_scale: int = 1  # 1: its batch stays as it is
 
     @property
     def work_left(self) -> float | None:
@@ -62,7 +62,7 @@ class JobProgress:
         worth = float(gain_ratio(self.noise, scale)) / scale if self.noise else 1.0
         return max(self.total_steps - self.step, 0) * worth
 
-    def after(self, earlier: JobProgress) -> JobProgress:
+    def merged_with(self, earlier: JobProgress) -> JobProgress:
         """With what was measured earlier and not yet again: a master after a suspension knows none of it."""
         speeds = {(one.nodes, one.workers, one.local_batch, one.kind): one for one in (*earlier.speeds, *self.speeds)}
         cost = earlier.change_cost_s if self.change_cost_s is None else self.change_cost_s
@@ -75,10 +75,10 @@ class JobStatusReported:
     """A master told how its job stands at `at`."""
 
     name: str
-    at: float
+    reported_at: float
     phase: str
-    wished: int  # workers it works towards
-    living: int  # workers that have not gone yet
+    desired_workers: int  # workers it works towards
+    live_workers: int  # workers that have not gone yet
     progress: JobProgress = JobProgress()
 
 
@@ -95,7 +95,7 @@ class JobLost:
     """No process of it lives, and it left no result."""
 
     name: str
-    why: str = "its processes are gone and left no result"
+    reason: str = "its processes are gone and left no result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class ActionSucceeded:
     """An action of ours was carried out by `at`."""
 
     name: str
-    at: float
+    finished_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class ActionFailed:
     """It was not; it is due again."""
 
     name: str
-    at: float
+    failed_at: float
 
 
 JobEvent = (

@@ -25,10 +25,10 @@ def parse_progress(status: pb.JobStatus) -> JobProgress:
         change_cost_s=_change_cost_s(status),
         speeds=parse_speed_samples(status),
         noise=parse_gradient_noise(status),
-        work=status.progress,
+        work_done=status.progress,
         global_batch=status.global_batch,
         batch_scale=_latest_batch_scale(status),
-        most_scale=status.max_batch_scale,
+        max_batch_scale=status.max_batch_scale,
     )
 
 
@@ -76,6 +76,6 @@ def compute_batch_scale(batch: BatchConfig, workers: int, global_batch: int, mos
     if not global_batch:
         return 1
     # A pass that is a global batch, rounded up to whole records of each worker, is one.
-    is_whole = (batch.local - 1) * workers < global_batch <= batch.local * workers
-    scale = batch.passes if is_whole else round(batch.total(workers) / global_batch)
+    is_whole = (batch.local_batch - 1) * workers < global_batch <= batch.local_batch * workers
+    scale = batch.passes if is_whole else round(batch.total_records(workers) / global_batch)
     return max(1, min(scale, most_scale or 1))

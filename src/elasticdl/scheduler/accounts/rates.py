@@ -25,7 +25,7 @@ def fit_rates(submission: JobSubmission, progress: JobProgress) -> RateModel | N
     ranks = submission.logical_ranks or submission.maximum
     scales: tuple[int, ...] = (max(progress.batch_scale, 1),)
     if submission.is_adaptive and progress.noise is not None:
-        scales = candidate_batch_scales(progress.most_scale)
+        scales = candidate_batch_scales(progress.max_batch_scale)
     return LogicalBatchModel(_fit_cached(progress.speeds), progress.global_batch, ranks, scales, progress.noise)
 
 

@@ -58,16 +58,16 @@ class ScheduledJobStatus:
     account: JobAccount = JobAccount()
 
     @property
-    def workers(self) -> int:
+    def worker_count(self) -> int:
         return sum(self.given.values())
 
     @property
     def is_waiting(self) -> bool:
-        return not self.workers
+        return not self.worker_count
 
     @property
     def is_shrunk(self) -> bool:
-        return 0 < self.workers < self.maximum
+        return 0 < self.worker_count < self.maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class SchedulerReport:
     jobs: Mapping[str, ScheduledJobStatus] = field(default_factory=dict)
 
     @property
-    def devices(self) -> int:
+    def total_devices(self) -> int:
         return sum(self.nodes.values())
 
     @property
-    def used(self) -> int:
-        return sum(one.workers * one.devices for one in self.jobs.values())
+    def used_devices(self) -> int:
+        return sum(one.worker_count * one.devices for one in self.jobs.values())
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))

@@ -35,7 +35,9 @@ class JobSubmission:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)  # of whoever submitted it
 
     @classmethod
-    def of(cls, spec: JobSpec, now: float, environ: Mapping[str, str], *, priority: int, queue: str) -> JobSubmission:
+    def from_spec(
+        cls, spec: JobSpec, now: float, environ: Mapping[str, str], *, priority: int, queue: str
+    ) -> JobSubmission:
         workers = spec.workers
         return cls(
             name=spec.name,
@@ -81,14 +83,14 @@ class JobSubmission:
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
 
-    def job_spec(self, workers: int, *, resumes: bool) -> JobSpec:
+    def to_launch_spec(self, workers: int, *, resumes: bool) -> JobSpec:
         """The job, to be launched with so many workers; its plan does not depend on them."""
         spec = JobSpec.model_validate(dict(self.spec))
         checkpoint = spec.checkpoint.model_copy(update={"resume": True}) if resumes else spec.checkpoint
         wished = spec.workers.model_copy(update={"wish": workers})
         return spec.model_copy(update={"workers": wished, "checkpoint": checkpoint})
 
-    def job(self, **became: Any) -> JobInfo:
+    def to_job_info(self, **became: Any) -> JobInfo:
         """As a policy sees it, with what `became` of it."""
         from elasticdl.scheduler.snapshot import JobInfo
 

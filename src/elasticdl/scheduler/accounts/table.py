@@ -30,7 +30,7 @@ class JobTable:
         self._rates_of = rates_of
 
     @property
-    def devices(self) -> int:
+    def total_devices(self) -> int:
         return sum(node.devices for node in self.nodes)
 
     # ---- events
@@ -39,25 +39,25 @@ class JobTable:
         """Take note of it. True: the policy wants to know."""
         match event:
             case ev.JobSubmitted(submission):
-                return self._add(JobEntry(submission, since=now, counted_at=now))
+                return self._add(JobEntry(submission, allocated_at=now, charged_until=now))
             case ev.JobRecovered():
                 return self._found(event, now)
         entry = self.entries.get(event.name)
         if entry is None:
             return False
-        entry.count_up_to(now)
+        entry.charge_until(now)
         match event:
             case ev.JobStopRequested():
-                was_wanted, entry.is_unwanted = not entry.is_unwanted, True
+                was_wanted, entry.is_stop_requested = not entry.is_stop_requested, True
                 return was_wanted
             case ev.JobStatusReported():
                 _apply_status(entry, event)
             case ev.ActionSucceeded(_, at):
-                entry.is_busy, entry.acted_at = False, at
-                if entry.is_unwanted or entry.state is ScheduledJobState.SUSPENDING:
+                entry.is_busy, entry.last_action_at = False, at
+                if entry.is_stop_requested or entry.state is ScheduledJobState.SUSPENDING:
                     entry.phase = "stopping"
             case ev.ActionFailed(_, at):
-                entry.is_busy, entry.acted_at, entry.not_before = False, at, now + RETRY_S
+                entry.is_busy, entry.last_action_at, entry.retry_at = False, at, now + RETRY_S
             case ev.JobExited(_, phase):
                 return self._ended(entry, phase)
             case ev.JobLost(_, why):
@@ -68,52 +68,54 @@ class JobTable:
 
     def snapshot(self, now: float) -> Snapshot:
         self._count_up_to(now)
-        wanted = [entry for entry in self.entries.values() if not entry.is_unwanted and not entry.rejected]
-        return Snapshot(now, self.nodes, tuple(entry.job(self._rates_of) for entry in wanted))
+        wanted = [
+            entry for entry in self.entries.values() if not entry.is_stop_requested and not entry.rejection_reason
+        ]
+        return Snapshot(now, self.nodes, tuple(entry.to_job_info(self._rates_of) for entry in wanted))
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         for name, allocation in plan.allocations.items():
             entry = self.entries[name]
-            entry.count_up_to(now)
-            entry.give(allocation, now)
+            entry.charge_until(now)
+            entry.apply_allocation(allocation, now)
             # Who has run already does not fail for want of room: there may be more again.
             if allocation.is_rejected and entry.account.launches == 0:
-                entry.rejected = allocation.reason
+                entry.rejection_reason = allocation.reason
 
     # ---- what is to be done
 
-    def due(self, now: float) -> list[ev.JobAction]:
+    def due_actions(self, now: float) -> list[ev.JobAction]:
         """What can be done now towards the plan. Whoever it is about is busy until Done, Failed or the end."""
         actions: list[ev.JobAction] = []
-        idle = sorted((one for one in self.entries.values() if one.is_idle(now)), key=lambda entry: entry.rank)
+        idle = sorted((one for one in self.entries.values() if one.can_act(now)), key=lambda entry: entry.queue_order)
         for entry in idle:
             actions += _release_actions(entry)
-        free = self.devices - sum(entry.taken for entry in self.entries.values())
+        free = self.total_devices - sum(entry.held_devices for entry in self.entries.values())
         for entry in idle:
             need = None if entry.is_busy else _devices_needed(entry)
             if need is not None and need <= free:
                 free -= need
                 actions.append(_start_or_grow(entry, now))
-            elif not entry.is_busy and entry.state is ScheduledJobState.RUNNING and entry.due_scale:
-                actions.append(_resize(entry, entry.wished))
+            elif not entry.is_busy and entry.state is ScheduledJobState.RUNNING and entry.batch_scale_to_set:
+                actions.append(_resize(entry, entry.desired_workers))
         return actions
 
-    def standings(self, now: float) -> Mapping[str, ScheduledJobStatus]:
+    def job_statuses(self, now: float) -> Mapping[str, ScheduledJobStatus]:
         self._count_up_to(now)
         waits = self._waits()
         return {
             name: ScheduledJobStatus(
                 state=entry.state,
-                given=dict(entry.given),
+                given=dict(entry.allocated),
                 maximum=entry.submission.maximum,
-                reason="stops: its owner asked for it" if entry.is_unwanted else entry.reason,
+                reason="stops: its owner asked for it" if entry.is_stop_requested else entry.reason,
                 expected_wait_s=waits[name] if entry.expected_wait_s is None else entry.expected_wait_s,
-                since=entry.since,
+                since=entry.allocated_at,
                 submitted_at=entry.submission.submitted_at,
                 priority=entry.submission.priority,
                 queue=entry.submission.queue,
                 devices=entry.submission.devices,
-                batch_scale=entry.planned_scale,
+                batch_scale=entry.planned_batch_scale,
                 account=entry.account,
             )
             for name, entry in self.entries.items()
@@ -123,7 +125,7 @@ class JobTable:
 
     def _count_up_to(self, now: float) -> None:
         for entry in self.entries.values():
-            entry.count_up_to(now)
+            entry.charge_until(now)
 
     def _add(self, entry: JobEntry) -> bool:
         is_new = entry.name not in self.entries
@@ -133,50 +135,50 @@ class JobTable:
 
     def _found(self, event: ev.JobRecovered, now: float) -> bool:
         account = event.account
-        entry = JobEntry(event.submission, event.state, since=now, account=account, counted_at=now)
+        entry = JobEntry(event.submission, event.state, allocated_at=now, account=account, charged_until=now)
         entry.reason = "as the last scheduler left it"
-        entry.progress = ev.JobProgress(account.step, account.total_steps, work=float(account.step))
+        entry.progress = ev.JobProgress(account.step, account.total_steps, work_done=float(account.step))
         # A node that is declared no more has nothing to give.
-        entry.given = {node.name: event.given[node.name] for node in self.nodes if node.name in event.given}
+        entry.allocated = {node.name: event.allocated[node.name] for node in self.nodes if node.name in event.allocated}
         # Until its master says more, nobody may have what it perhaps has.
-        entry.wished, entry.living = entry.count, account.most_workers
+        entry.desired_workers, entry.live_workers = entry.worker_count, account.most_workers
         return self._add(entry)
 
     def _ended(self, entry: JobEntry, phase: str) -> bool:
         """A stop that we asked for, and nobody else, is no end."""
-        if phase == "stopped" and entry.state is ScheduledJobState.SUSPENDING and not entry.is_unwanted:
+        if phase == "stopped" and entry.state is ScheduledJobState.SUSPENDING and not entry.is_stop_requested:
             _reset_to_waiting(entry)
             return False
         del self.entries[entry.name]
         # Who was rejected or unwanted had left the snapshots before.
-        return not (entry.rejected or entry.is_unwanted)
+        return not (entry.rejection_reason or entry.is_stop_requested)
 
     def _lost(self, entry: JobEntry, why: str, now: float) -> bool:
         _reset_to_waiting(entry)
         losses = entry.account.losses + 1
         entry.account = replace(entry.account, losses=losses)
-        entry.given, entry.since = {}, now
+        entry.allocated, entry.allocated_at = {}, now
         entry.reason = f"{why}; goes on from its newest checkpoint"
         if losses >= MAX_LOSSES:
-            entry.rejected = f"{why}, {losses} times without a step between; see its logs"
+            entry.rejection_reason = f"{why}, {losses} times without a step between; see its logs"
         return True
 
     def _waits(self) -> Mapping[str, float | None]:
         def devices(entry: JobEntry) -> int:
-            return entry.count * entry.submission.devices
+            return entry.worker_count * entry.submission.devices
 
-        entries = sorted(self.entries.values(), key=lambda entry: entry.rank)
+        entries = sorted(self.entries.values(), key=lambda entry: entry.queue_order)
         running = [
-            RunningJob(entry.name, devices(entry), entry.progress.remaining_s) for entry in entries if entry.given
+            RunningJob(entry.name, devices(entry), entry.progress.remaining_s) for entry in entries if entry.allocated
         ]
         wants = [WaitingJob(entry.name, entry.submission.minimum * entry.submission.devices) for entry in entries]
-        waiting = [want for entry, want in zip(entries, wants, strict=True) if not entry.given]
+        waiting = [want for entry, want in zip(entries, wants, strict=True) if not entry.allocated]
         shrunk = [
             WaitingJob(entry.name, entry.submission.devices)
             for entry in entries
-            if entry.given and entry.count < entry.submission.maximum
+            if entry.allocated and entry.worker_count < entry.submission.maximum
         ]
-        found = estimate_waits(self.devices - sum(one.devices for one in running), running, [*waiting, *shrunk])
+        found = estimate_waits(self.total_devices - sum(one.devices for one in running), running, [*waiting, *shrunk])
         return {entry.name: found.get(entry.name) for entry in entries}
 
 
@@ -184,69 +186,75 @@ def _apply_status(entry: JobEntry, seen: ev.JobStatusReported) -> None:
     # One that starts up does not know yet how far it was before.
     if seen.phase not in ("pending", "starting"):
         losses = 0 if seen.progress.step > entry.progress.step else entry.account.losses
-        entry.progress = seen.progress.after(entry.progress)
+        entry.progress = seen.progress.merged_with(entry.progress)
         step, total_steps = entry.progress.step, entry.progress.total_steps
         entry.account = replace(entry.account, step=step, total_steps=total_steps, losses=losses)
     # What was told before we last did something about it may be no longer so.
-    if seen.at > entry.acted_at and not entry.is_busy:
-        entry.phase, entry.wished, entry.living = seen.phase, seen.wished, seen.living
+    if seen.reported_at > entry.last_action_at and not entry.is_busy:
+        entry.phase, entry.desired_workers, entry.live_workers = seen.phase, seen.desired_workers, seen.live_workers
         entry.batch_scale = seen.progress.batch_scale
 
 
 def _reset_to_waiting(entry: JobEntry) -> None:
     """What we may have begun about it meanwhile is still to be heard of."""
     entry.state, entry.phase = ScheduledJobState.WAITING, ""
-    entry.wished = entry.living = entry.batch_scale = 0
+    entry.desired_workers = entry.live_workers = entry.batch_scale = 0
 
 
 def _release_actions(entry: JobEntry) -> Iterator[ev.JobAction]:
     """What gives devices back, or ends a job: at once."""
     is_running = entry.state is ScheduledJobState.RUNNING
     if entry.state is ScheduledJobState.WAITING:
-        if entry.rejected or entry.is_unwanted:
+        if entry.rejection_reason or entry.is_stop_requested:
             entry.is_busy = True
-            why = ("failed", entry.rejected) if entry.rejected else ("stopped", "taken out of the queue by its owner")
+            why = (
+                ("failed", entry.rejection_reason)
+                if entry.rejection_reason
+                else ("stopped", "taken out of the queue by its owner")
+            )
             yield ev.CloseJob(entry.name, *why)
     elif entry.phase not in _ACTIVE_PHASES:
         return
-    elif entry.is_unwanted:
+    elif entry.is_stop_requested:
         entry.is_busy = True
         yield ev.StopJob(entry.name)
-    elif not entry.given or not is_running:
+    elif not entry.allocated or not is_running:
         entry.is_busy, entry.state = True, ScheduledJobState.SUSPENDING
         yield ev.SuspendJob(entry.name, entry.reason)
-    elif entry.count < entry.wished:
+    elif entry.worker_count < entry.desired_workers:
         # Its devices are free once its workers are gone, not before.
-        entry.living = max(entry.living, entry.wished)
-        yield _resize(entry, entry.count)
+        entry.live_workers = max(entry.live_workers, entry.desired_workers)
+        yield _resize(entry, entry.worker_count)
 
 
 def _devices_needed(entry: JobEntry) -> int | None:
     """Devices that its start or growth takes beyond those it has; None: neither is due."""
-    is_start = entry.state is ScheduledJobState.WAITING and entry.given and not entry.is_unwanted
+    is_start = entry.state is ScheduledJobState.WAITING and entry.allocated and not entry.is_stop_requested
     is_growth = (
-        entry.state is ScheduledJobState.RUNNING and entry.phase in _ACTIVE_PHASES and entry.count > entry.wished
+        entry.state is ScheduledJobState.RUNNING
+        and entry.phase in _ACTIVE_PHASES
+        and entry.worker_count > entry.desired_workers
     )
-    return max(entry.count * entry.submission.devices - entry.taken, 0) if is_start or is_growth else None
+    return max(entry.worker_count * entry.submission.devices - entry.held_devices, 0) if is_start or is_growth else None
 
 
 def _start_or_grow(entry: JobEntry, now: float) -> ev.JobAction:
     """Start or grow it."""
-    resumes = entry.resumes
+    resumes = entry.was_launched
     if entry.state is not ScheduledJobState.WAITING:
-        return _resize(entry, entry.count)
-    entry.is_busy, entry.wished = True, entry.count
-    entry.state, entry.phase, entry.living = ScheduledJobState.RUNNING, "", entry.count
+        return _resize(entry, entry.worker_count)
+    entry.is_busy, entry.desired_workers = True, entry.worker_count
+    entry.state, entry.phase, entry.live_workers = ScheduledJobState.RUNNING, "", entry.worker_count
     account = entry.account
     launched_at = now if account.launched_at is None else account.launched_at
     entry.account = replace(account, launches=account.launches + 1, launched_at=launched_at)
-    return ev.StartJob(entry.name, entry.count, resumes)
+    return ev.StartJob(entry.name, entry.worker_count, resumes)
 
 
 def _resize(entry: JobEntry, workers: int) -> ev.JobAction:
     """With the batch of the plan, where that is another."""
-    scale = entry.due_scale
-    entry.is_busy, entry.wished, entry.batch_scale = True, workers, scale or entry.batch_scale
+    scale = entry.batch_scale_to_set
+    entry.is_busy, entry.desired_workers, entry.batch_scale = True, workers, scale or entry.batch_scale
     return ev.ResizeJob(entry.name, workers, scale)
 
 

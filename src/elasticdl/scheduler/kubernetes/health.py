@@ -21,38 +21,38 @@ class SchedulerHealth:
     def __init__(self, *, silence_s: float = SILENCE_TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence_s = silence_s
         self._clock = clock
-        self.heart = LoopHeartbeat(silence_s, clock)
+        self.heartbeat = LoopHeartbeat(silence_s, clock)
         self._due_at = math.inf  # when the next word of the turns is overdue
         self._doing = "it starts"
         self._trouble: Callable[[], str] = lambda: "it starts"
 
-    def waits(self, trouble: Callable[[], str]) -> None:
+    def set_standby(self, trouble: Callable[[], str]) -> None:
         """It has no turns: another scheduler leads, or nobody yet. `trouble` says why it does not know, if so."""
         self._due_at, self._doing, self._trouble = math.inf, "it waits for the Lease", trouble
 
-    def begins_turn(self) -> None:
+    def begin_turn(self) -> None:
         self._due_at, self._doing = self._clock() + self._silence_s, "a turn goes on"
 
-    def ends_turn(self, next_s: float | None, trouble: str = "") -> None:
+    def end_turn(self, next_s: float | None, trouble: str = "") -> None:
         """The next comes in `next_s`, if no news comes before; None: it comes with news only."""
         late_s = math.inf if next_s is None else max(MAX_MISSED_INTERVALS * next_s, self._silence_s)
         self._due_at, self._doing, self._trouble = self._clock() + late_s, "it leads", lambda: trouble
 
     @property
-    def silence(self) -> str:
+    def unhealthy_reason(self) -> str:
         """Why it should be started again; "" while it lives."""
         now = self._clock()
         late = f"{self._doing}, and the next turn is {now - self._due_at:.0f} s overdue" if now > self._due_at else ""
-        return self.heart.silence or late
+        return self.heartbeat.silence_reason or late
 
     @property
-    def trouble(self) -> str:
+    def not_ready_reason(self) -> str:
         """Why it cannot decide; "" where it can, or need not because another leads."""
-        return self._trouble() or self.silence
+        return self._trouble() or self.unhealthy_reason
 
-    def answer(self, path: str) -> HttpResponse:
+    def answer_probe(self, path: str) -> HttpResponse:
         if path == LIVENESS:
-            return HttpResponse.of(self.silence)
+            return HttpResponse.from_problem(self.unhealthy_reason)
         if path == READINESS:
-            return HttpResponse.of(self.trouble, self._doing)
+            return HttpResponse.from_problem(self.not_ready_reason, self._doing)
         return HttpResponse(404, f"there are {LIVENESS} and {READINESS}\n".encode())

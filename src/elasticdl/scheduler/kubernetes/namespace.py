@@ -38,7 +38,12 @@ class NamespaceCluster:
     """ElasticJobs whose workers take the resource `device`; all others are left alone."""
 
     def __init__(
-        self, api: Api, namespace: str, device: str, leads: Callable[[], bool], coming: Sequence[ResourceAmounts] = ()
+        self,
+        api: Api,
+        namespace: str,
+        device_resource: str,
+        leads: Callable[[], bool],
+        coming: Sequence[ResourceAmounts] = (),
     ) -> None:
         """`leads` is asked before each write: whether nobody else can decide by now.
 
@@ -46,8 +51,8 @@ class NamespaceCluster:
         """
         self.api = api
         self.namespace = namespace
-        self.device = device
-        self.resources: dict[str, ElasticJobView] = {}  # of the last snapshot
+        self.device = device_resource
+        self.elastic_jobs: dict[str, ElasticJobView] = {}  # of the last snapshot
         self.unit = capacity.MILLI  # of it: thousandths of the resource that one device is
         self._leads = leads
         self._coming = coming
@@ -56,23 +61,25 @@ class NamespaceCluster:
 
     def snapshot(self, now: float) -> Snapshot:
         documents, _ = self.api.list(ELASTIC_JOB, self.namespace)
-        self.resources = {
+        self.elastic_jobs = {
             one.name: one for one in map(parse_elastic_job, documents) if one is not None and self._takes_part(one)
         }
         pods, _ = self.api.list(POD, ALL_NAMESPACES)
         ours = [pod for pod in pods if pod["metadata"].get("namespace") == self.namespace]
         others = [pod for pod in pods if pod["metadata"].get("namespace") != self.namespace]
-        wanted = [one.request() for one in self.resources.values()]
-        unit = self.unit = capacity.milli_per_device([*wanted, *self._coming], self.device)
+        wanted = [one.worker_requests() for one in self.elastic_jobs.values()]
+        milli_per_device = self.unit = capacity.milli_per_device([*wanted, *self._coming], self.device)
         # Workers of another namespace are others, whatever their job is called.
         theirs = [{**pod, "metadata": {**pod["metadata"], "labels": {}}} for pod in others]
         nodes = capacity.available_nodes(
-            self.api.list(NODE)[0], [*ours, *theirs], self.resources.keys(), self.device, unit
+            self.api.list(NODE)[0], [*ours, *theirs], self.elastic_jobs.keys(), self.device, milli_per_device
         )
         placed, told = capacity.count_workers_by_node(ours), self._told()
-        entries = {one.uid: self._entry(one, told.get(one.name), unit, now) for one in self.resources.values()}
+        entries = {
+            one.uid: self._entry(one, told.get(one.name), milli_per_device, now) for one in self.elastic_jobs.values()
+        }
         self._entries = entries
-        jobs = [self._job(one, entries[one.uid], placed.get(one.name, {}), nodes) for one in self.resources.values()]
+        jobs = [self._job(one, entries[one.uid], placed.get(one.name, {}), nodes) for one in self.elastic_jobs.values()]
         return Snapshot(now, nodes, tuple(jobs), is_shared=True)
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
@@ -84,19 +91,23 @@ class NamespaceCluster:
         away: TransientError | None = None
 
         def growth(name: str) -> int:
-            return allocations[name].count - (0 if self.resources[name].is_suspended else self.resources[name].wish)
+            return allocations[name].worker_count - (
+                0 if self.elastic_jobs[name].is_suspended else self.elastic_jobs[name].replicas
+            )
 
         for name in sorted(allocations, key=lambda name: (growth(name), name)):
-            resource, given = self.resources[name], allocations[name]
-            self._entries[resource.uid].give(given, now)
-            change = resource.change(given)
+            resource, given = self.elastic_jobs[name], allocations[name]
+            self._entries[resource.uid].apply_allocation(given, now)
+            change = resource.patch_for(given)
             if not change:
                 continue
             if not self._leads():
                 _log.warning("%s: what is left of this plan is not written: another may lead", self.namespace)
                 return
             if "spec" in change:
-                words = f"{given.count} worker{'s' * (given.count != 1)}" if given.count else "waits"
+                words = (
+                    f"{given.worker_count} worker{'s' * (given.worker_count != 1)}" if given.worker_count else "waits"
+                )
                 _log.info("%s/%s: %s: %s", self.namespace, name, words, given.reason)
             try:
                 self.api.patch(ELASTIC_JOB, name, change, self.namespace)
@@ -110,7 +121,7 @@ class NamespaceCluster:
             raise away
 
     def _takes_part(self, one: ElasticJobView) -> bool:
-        if capacity.to_milli(one.request().get(self.device, 0.0)) > 0:
+        if capacity.to_milli(one.worker_requests().get(self.device, 0.0)) > 0:
             return True
         if one.uid not in self._left_alone:
             self._left_alone.add(one.uid)
@@ -126,7 +137,7 @@ class NamespaceCluster:
                 one["metadata"].get("labels", {}).get(JOB_LABEL, ""),
                 (one.get("data") or {}).get("status.json"),
             )
-            if name in self.resources and text:
+            if name in self.elastic_jobs and text:
                 try:
                     found[name] = Parse(text, pb.JobStatus(), ignore_unknown_fields=True)
                 except ParseError as exc:
@@ -135,18 +146,18 @@ class NamespaceCluster:
 
     def _entry(self, one: ElasticJobView, told: pb.JobStatus | None, unit: int, now: float) -> JobEntry:
         submission = self._submission(one, unit)
-        entry = self._entries.get(one.uid) or JobEntry(submission, counted_at=now)
+        entry = self._entries.get(one.uid) or JobEntry(submission, charged_until=now)
         entry.submission = submission
-        entry.count_up_to(now)
+        entry.charge_until(now)
         if told is not None and told.phase not in ("pending", "starting"):
-            entry.progress = parse_progress(told).after(entry.progress)
+            entry.progress = parse_progress(told).merged_with(entry.progress)
         return entry
 
     def _submission(self, one: ElasticJobView, unit: int) -> JobSubmission:
         """Without its rule for batches: nobody can ask a master for another from here."""
         workers, queue = one.spec.workers, one.spec.cluster.queue if one.spec.cluster else ""
         requested = min(max(one.requested, workers.min), workers.max)
-        devices = capacity.to_milli(one.request()[self.device]) // unit
+        devices = capacity.to_milli(one.worker_requests()[self.device]) // unit
         spec: dict[str, Any] = {"plan": {"logical_ranks": one.spec.plan.logical_ranks}}
         return JobSubmission(
             one.name, one.created_at, workers.min, workers.max, requested, devices, one.priority, queue, spec
@@ -159,12 +170,12 @@ class NamespaceCluster:
         known = {node.name for node in nodes}
         here = {name: count for name, count in placed.items() if name in known}
         is_first = entry.account.started_at is None
-        if not one.is_suspended and here and (sum(here.values()) == entry.count or is_first):
+        if not one.is_suspended and here and (sum(here.values()) == entry.worker_count or is_first):
             count = sum(here.values())
-            entry.given = here if one.spec.workers.min <= count <= one.spec.workers.max else {}
-        entry.given = {name: count for name, count in entry.given.items() if name in known}
-        others = {name: quantity for name, quantity in one.request().items() if name != self.device}
-        job = entry.job(fit_rates)
+            entry.allocated = here if one.spec.workers.min <= count <= one.spec.workers.max else {}
+        entry.allocated = {name: count for name, count in entry.allocated.items() if name in known}
+        others = {name: quantity for name, quantity in one.worker_requests().items() if name != self.device}
+        job = entry.to_job_info(fit_rates)
         cost_s = job.change_cost_s if job.is_running else max(job.change_cost_s, START_COST_S)
         return replace(job, request=others, change_cost_s=cost_s)
 
@@ -184,8 +195,8 @@ def _assume_started_at_submission(job: JobInfo, now: float) -> JobInfo:
     if not job.workers:
         return job
     ran_s = max(now - job.submitted_at, 0.0)
-    attained_s = ran_s * job.count * job.devices
+    attained_s = ran_s * job.worker_count * job.devices
     began = job.submitted_at
     return replace(
-        job, started_at=began, changed_at=began, executed_s=ran_s, attained_s=attained_s, most_workers=job.count
+        job, started_at=began, changed_at=began, executed_s=ran_s, attained_s=attained_s, most_workers=job.worker_count
     )

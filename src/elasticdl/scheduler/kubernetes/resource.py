@@ -33,43 +33,43 @@ class ElasticJobView:
     uid: str
     created_at: float
     spec: JobSpec
-    wish: int  # of its resource, now
+    replicas: int  # of its resource, now
     is_suspended: bool
     annotations: Mapping[str, str]
 
     @property
     def requested(self) -> int:
         written = self.annotations.get(REQUESTED_WORKERS, "")
-        return int(written) if written.isdigit() else self.wish
+        return int(written) if written.isdigit() else self.replicas
 
     @property
     def priority(self) -> int:
         return parse_priority(self.annotations)
 
-    def request(self) -> dict[str, float]:
+    def worker_requests(self) -> dict[str, float]:
         """Of each worker, by resource."""
         assert self.spec.cluster is not None
         return {name: parse_quantity(text) for name, text in self.spec.cluster.worker.requests.items()}
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def change_key(self) -> tuple[Any, ...]:
         """What makes it worth to decide anew; not what the scheduler itself writes."""
         workers = self.spec.workers
         return self.uid, workers.min, workers.max, self.requested, self.priority
 
-    def change(self, given: Allocation) -> dict[str, Any]:
+    def patch_for(self, given: Allocation) -> dict[str, Any]:
         """What to write so that it has what it is given; {}: nothing."""
-        count = given.count
+        count = given.worker_count
         wanted: dict[str, str | None] = {SCHEDULING_REASON: given.reason}
-        if count and count != self.wish and REQUESTED_WORKERS not in self.annotations:
-            wanted[REQUESTED_WORKERS] = str(self.wish)
+        if count and count != self.replicas and REQUESTED_WORKERS not in self.annotations:
+            wanted[REQUESTED_WORKERS] = str(self.replicas)
         if count:
             wanted[SUSPENDED_BY] = None
         elif not self.is_suspended:
             wanted[SUSPENDED_BY] = SCHEDULER
         differing = {name: text for name, text in wanted.items() if self.annotations.get(name) != text}
         spec: dict[str, Any] = {}
-        if count and count != self.wish:
+        if count and count != self.replicas:
             spec["workers"] = {"wish": count}
         if self.is_suspended != (not count):
             spec["suspend"] = not count

@@ -58,9 +58,9 @@ class NamespaceSchedulerServer:
         for one in (*watched, (POD, namespace, POD_SELECTOR, self._is_room)):
             threading.Thread(target=self._watch, args=one, name=f"watch-{one[0].plural}", daemon=True).start()
         while not self._stopped.is_set():
-            self._pulse.begins_turn()
+            self._pulse.begin_turn()
             next_s = self._turn()
-            self._pulse.ends_turn(next_s, self._trouble or self.loop.trouble)
+            self._pulse.end_turn(next_s, self._trouble or self.loop.policy_error)
             self._news.wait(next_s)
             if self._news.is_set():
                 self._stopped.wait(DEBOUNCE_S)
@@ -69,14 +69,14 @@ class NamespaceSchedulerServer:
         """One decision; seconds until the next that needs no news. None: for ever."""
         self._news.clear()
         try:
-            self.loop.turn(time.time())
+            self.loop.run_once(time.time())
         except ElasticDLError as exc:
             if str(exc) != self._trouble:  # said once, however often it is tried
                 _log.warning("%s; trying again", exc)
             self._trouble = str(exc)
             return RETRY_S
         self._trouble = ""
-        return POLICY_RETRY_S if self.loop.trouble else self._interval_s or None
+        return POLICY_RETRY_S if self.loop.policy_error else self._interval_s or None
 
     def _watch(self, kind: ResourceKind, namespace: str, labels: str, is_news: Callable[[ObjectChange], bool]) -> None:
         for changes in follow_changes(self._cluster.api, kind, namespace, labels, self._stopped):
@@ -84,7 +84,7 @@ class NamespaceSchedulerServer:
                 self._news.set()
 
     def _is_room(self, change: ObjectChange) -> bool:
-        return has_pod_ended(change, self._cluster.resources)
+        return has_pod_ended(change, self._cluster.elastic_jobs)
 
 
 def has_job_changed(change: ObjectChange) -> bool:
@@ -104,7 +104,7 @@ def has_pod_ended(change: ObjectChange, jobs: Collection[str]) -> bool:
 
 def _job_key(document: Document | None) -> object:
     found = parse_elastic_job(document) if document is not None else None
-    return None if found is None else found.key
+    return None if found is None else found.change_key
 
 
 def _node_key(document: Document | None) -> object:
@@ -130,27 +130,27 @@ async def lead_and_serve(
     for number in signals:
         loop.add_signal_handler(number, asked.set)
     ending = loop.create_task(asked.wait())
-    beating = loop.create_task(pulse.heart.run())
+    beating = loop.create_task(pulse.heartbeat.run())
     while not asked.is_set():
-        pulse.waits(lambda: election.trouble)
-        winning = loop.create_task(election.won())
+        pulse.set_standby(lambda: election.last_error)
+        winning = loop.create_task(election.wait_until_leader())
         await asyncio.wait({winning, ending}, return_when=asyncio.FIRST_COMPLETED)
         if winning.done():
             winning.result()
             await _serve_term(make(), election, ending)
         else:
             winning.cancel()
-    pulse.waits(lambda: election.trouble)
+    pulse.set_standby(lambda: election.last_error)
     ending.cancel()
     # After a signal: whoever waits need not wait for it to run out. Also where it was won too late to serve.
-    await election.leave()
+    await election.release()
     beating.cancel()
 
 
 async def _serve_term(server: NamespaceSchedulerServer, election: Election, ending: asyncio.Task[bool]) -> None:
     """Until the Lease is lost or `ending` is done, and the last write is answered: only then may the Lease go."""
     serving = asyncio.create_task(asyncio.to_thread(server.run))
-    keeping = asyncio.create_task(election.kept())
+    keeping = asyncio.create_task(election.wait_until_lost())
     await asyncio.wait({serving, keeping, ending}, return_when=asyncio.FIRST_COMPLETED)
     server.stop()
     await serving

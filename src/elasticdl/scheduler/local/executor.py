@@ -46,20 +46,20 @@ class ActionExecutor:
         self._tell = tell
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT_ACTIONS, thread_name_prefix="hand")
 
-    def carry_out(self, action: JobAction) -> None:
+    def execute(self, action: JobAction) -> None:
         self._threads.submit(self._carry_out, action)
 
-    def follow(self, name: str) -> None:
-        follow_job(self._queue.directory_of(name), self._tell)
+    def follow_job(self, name: str) -> None:
+        follow_job(self._queue.job_directory(name), self._tell)
 
-    def reap(self) -> None:
+    def reap_children(self) -> None:
         """Launchers that have ended are our children, as long as we are there."""
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
     def _carry_out(self, action: JobAction) -> None:
-        directory = self._queue.directory_of(action.name)
+        directory = self._queue.job_directory(action.name)
         _log.info("%s", action)
         try:
             match action:
@@ -90,7 +90,7 @@ class ActionExecutor:
         if not is_running(directory):  # else it was started a moment ago, by a scheduler that died
             # Whatever we know of it: where a run has left something, this one goes on from there.
             resumes = action.resumes or directory.launcher.exists() or directory.result.exists()
-            spec = submission.job_spec(action.workers, resumes=resumes)
+            spec = submission.to_launch_spec(action.workers, resumes=resumes)
             if not directory.root.exists():
                 create_job_directory(directory, spec)
             elif resumes or not directory.spec.exists():
@@ -98,7 +98,7 @@ class ActionExecutor:
             else:
                 directory.write_spec(spec)
             processes.start_launcher(directory, attached_fd=None, environ=submission.environ)
-        self.follow(action.name)
+        self.follow_job(action.name)
 
     def _stop(self, directory: JobDirectory, reason: str) -> None:
         with MasterClient.connect(directory, CONNECT_TIMEOUT_S) as client:

@@ -27,15 +27,15 @@ class SubmissionQueue:
         return self.home / "scheduler"
 
     @property
-    def plan(self) -> Path:
+    def report_path(self) -> Path:
         return self.root / "plan.json"
 
-    def directory_of(self, name: str) -> JobDirectory:
+    def job_directory(self, name: str) -> JobDirectory:
         return JobDirectory(self.home / "jobs" / name)
 
     # ---- submissions
 
-    def put(self, submission: JobSubmission) -> None:
+    def submit(self, submission: JobSubmission) -> None:
         self._entries.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(self._entry(submission.name), submission.to_document())
 
@@ -50,10 +50,10 @@ class SubmissionQueue:
         except ValueError as exc:
             raise SpecError(f"{path}: {exc}") from exc
 
-    def has(self, name: str) -> bool:
+    def has_job(self, name: str) -> bool:
         return self._entry(name).exists()
 
-    def names(self) -> list[str]:
+    def job_names(self) -> list[str]:
         return sorted(path.stem for path in self._entries.glob("*.json"))
 
     def remove(self, name: str) -> None:
@@ -62,21 +62,21 @@ class SubmissionQueue:
 
     # ---- ends that people ask for
 
-    def ask_to_stop(self, name: str) -> None:
+    def request_stop(self, name: str) -> None:
         self._mark(name).touch()
 
-    def asked_to_stop(self) -> set[str]:
+    def stop_requests(self) -> set[str]:
         return {path.stem for path in self._entries.glob("*.stop")}
 
     # ---- what was decided
 
-    def report(self) -> SchedulerReport | None:
-        return SchedulerReport.load(self.plan)
+    def load_report(self) -> SchedulerReport | None:
+        return SchedulerReport.load(self.report_path)
 
     # ---- who serves
 
     @contextmanager
-    def serving(self, patience_s: float = 0.0) -> Iterator[bool]:
+    def acquire_lock(self, patience_s: float = 0.0) -> Iterator[bool]:
         """Whether we are the only one that serves this queue, until the end of the block."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -92,7 +92,7 @@ class SubmissionQueue:
     def is_served(self) -> bool:
         if not (self.root / "lock").exists():
             return False
-        with self.serving() as is_ours:
+        with self.acquire_lock() as is_ours:
             return not is_ours
 
     @property

@@ -17,10 +17,10 @@ POLICY_RETRY_S = 5.0  # a policy that failed is asked again after so long, thoug
 class LocalScheduler:
     """One policy over one book, by the loop that the simulator runs too."""
 
-    def __init__(self, policy: Policy, book: JobTable, interval_s: float | None = None) -> None:
+    def __init__(self, policy: Policy, job_table: JobTable, interval_s: float | None = None) -> None:
         """`interval_s` overrules the policy's own; 0: only when something happened."""
-        self.book = book
-        self.loop = SchedulingLoop(policy, book)
+        self.book = job_table
+        self.loop = SchedulingLoop(policy, job_table)
         self._interval_s = policy.interval_s if interval_s is None else interval_s
         self._asks_at_events = policy.asks_at_events or not self._interval_s
         self._next_at: float | None = None  # of the next turn that needs no event
@@ -32,10 +32,10 @@ class LocalScheduler:
         if is_tick or self._next_at is None:
             self._next_at = self._tick_after(now)
         if self.book.entries and (is_tick or (has_news and self._asks_at_events)):
-            self.loop.turn(now)
-            if self.loop.trouble:
+            self.loop.run_once(now)
+            if self.loop.policy_error:
                 self._next_at = min(self._next_at, now + POLICY_RETRY_S)
-        return self.book.due(now)
+        return self.book.due_actions(now)
 
     def _is_on_tick(self, now: float) -> bool:
         return bool(self._interval_s) and now % self._interval_s == 0.0
@@ -46,4 +46,4 @@ class LocalScheduler:
 
     def report(self, now: float) -> SchedulerReport:
         nodes = {node.name: node.devices for node in self.book.nodes}
-        return SchedulerReport(now, self.loop.policy.name, nodes, self.loop.trouble, self.book.standings(now))
+        return SchedulerReport(now, self.loop.policy.name, nodes, self.loop.policy_error, self.book.job_statuses(now))

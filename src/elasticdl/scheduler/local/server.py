@@ -64,7 +64,7 @@ class LocalSchedulerServer:
             if isinstance(one, JobRecovered) and one.state is not ScheduledJobState.WAITING
         }
         for name in running:
-            self._hands.follow(name)
+            self._hands.follow_job(name)
         events, deadline = list(found), time.monotonic() + RECOVERY_TIMEOUT_S
         while running and not self._is_stopping and time.monotonic() < deadline:
             heard = self._heard(POLL_INTERVAL_S)
@@ -82,8 +82,8 @@ class LocalSchedulerServer:
         for event in ended:
             self._queue.remove(event.name)
         for action in actions:
-            self._hands.carry_out(action)
-        self._hands.reap()
+            self._hands.execute(action)
+        self._hands.reap_children()
 
     def _write_down(self, actions: list[JobAction], ended: list[JobExited], now: float) -> None:
         """Before anything is done: a scheduler after us must know what we may have begun."""
@@ -91,7 +91,7 @@ class LocalSchedulerServer:
         if not actions and not ended and decisions == self._decisions and now - self._saved_at < SAVE_INTERVAL_S:
             return
         report = self._turns.report(now)
-        report.save(self._queue.plan)
+        report.save(self._queue.report_path)
         self._saved_at, self._decisions = now, decisions
         self._show(report, ended)
 
@@ -111,7 +111,7 @@ class LocalSchedulerServer:
         """What people put into the queue."""
         known = self._turns.book.entries
         found: list[JobEvent] = []
-        names = self._queue.names()
+        names = self._queue.job_names()
         for name in names:
             if name not in known and name not in self._unreadable:
                 try:
@@ -121,7 +121,7 @@ class LocalSchedulerServer:
                     self._say(f"{name} is left alone: {exc}")
                     continue
                 found += [JobSubmitted(submission)] if submission else []
-        for name in self._queue.asked_to_stop():
+        for name in self._queue.stop_requests():
             if name in names:
                 found.append(JobStopRequested(name))
             else:
@@ -131,10 +131,10 @@ class LocalSchedulerServer:
 
 def recover_jobs(queue: SubmissionQueue, say: Callable[[str], None]) -> list[JobEvent]:
     """Every job of the queue, as it was known last. Those that are over leave the queue."""
-    report = queue.report()
+    report = queue.load_report()
     known = report.jobs if report else {}
     found: list[JobEvent] = []
-    for name in queue.names():
+    for name in queue.job_names():
         try:
             submission = queue.find(name)
         except SpecError as exc:
@@ -145,7 +145,7 @@ def recover_jobs(queue: SubmissionQueue, say: Callable[[str], None]) -> list[Job
             continue
         if standing is None or standing.submitted_at != submission.submitted_at:
             found.append(JobSubmitted(submission))
-        elif _is_over(queue.directory_of(name), standing):
+        elif _is_over(queue.job_directory(name), standing):
             queue.remove(name)
         else:
             found.append(JobRecovered(submission, standing.state, standing.given, standing.account))

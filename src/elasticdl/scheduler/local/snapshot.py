@@ -15,13 +15,13 @@ from elasticdl.scheduler.snapshot_file import SnapshotWithUnits
 
 @dataclass(frozen=True, slots=True)
 class LocalSnapshot:
-    pictured: SnapshotWithUnits
+    snapshot: SnapshotWithUnits
     policy: str  # that decides here
 
 
 def load_local_snapshot(queue: SubmissionQueue, now: float) -> LocalSnapshot:
     """SpecError where no scheduler ever served this queue."""
-    report = SchedulerReport.load(queue.plan)
+    report = SchedulerReport.load(queue.report_path)
     if report is None:
         raise SpecError(
             f"no scheduler has served {queue.root} yet: start `elasticdl scheduler`, or give --snapshot FILE, "
@@ -41,7 +41,7 @@ def _job_info(submission: JobSubmission, given: WorkersByNode, account: JobAccou
     # Nobody wrote down more than a mean: taken as if each worker were worth as much as another.
     table = RateTable({"": ((1, speed), (most, speed * most)) if most > 1 else ((1, speed),)}) if speed > 0 else None
     left = float(max(account.total_steps - account.step, 0)) if account.total_steps and table else None
-    return submission.job(
+    return submission.to_job_info(
         workers=given,
         started_at=account.started_at,
         attained_s=account.attained_s,

@@ -18,52 +18,52 @@ class SpeedEstimates:
     """Of the jobs of one snapshot. A job nobody measured does one unit of work a second with each worker."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.devices: Counter[str] = Counter()  # by kind
-        self.per_node: dict[str, int] = {}  # of the largest of a kind
+        self.devices_by_kind: Counter[str] = Counter()  # by kind
+        self.devices_per_node: dict[str, int] = {}  # of the largest of a kind
         for node in snapshot.nodes:
-            self.devices[node.kind] += node.devices
-            self.per_node[node.kind] = max(self.per_node.get(node.kind, 0), node.devices)
-        self.kinds = sorted(self.devices)
+            self.devices_by_kind[node.kind] += node.devices
+            self.devices_per_node[node.kind] = max(self.devices_per_node.get(node.kind, 0), node.devices)
+        self.kinds = sorted(self.devices_by_kind)
 
-    def kinds_of(self, job: JobInfo) -> list[str]:
+    def usable_kinds(self, job: JobInfo) -> list[str]:
         """Those that it can run on and that there are."""
         return [kind for kind in self.kinds if not job.kinds or kind in job.kinds]
 
     def main_kind(self, job: JobInfo) -> str:
         """Of which there are most among those it can run on: for policies that know one kind only."""
-        return max(self.kinds_of(job), key=lambda kind: (self.devices[kind], kind), default="")
+        return max(self.usable_kinds(job), key=lambda kind: (self.devices_by_kind[kind], kind), default="")
 
-    def nodes(self, job: JobInfo, workers: ArrayLike, kind: str) -> Floats:
+    def min_nodes(self, job: JobInfo, workers: ArrayLike, kind: str) -> Floats:
         """As few as so many workers can be on."""
-        each = max(self.per_node.get(kind, 0) // job.devices, 1)
+        each = max(self.devices_per_node.get(kind, 0) // job.devices, 1)
         fewest: Floats = np.ceil(np.asarray(workers, float) / each)
         return fewest
 
-    def at(self, job: JobInfo, workers: ArrayLike, kind: str | None = None) -> Floats:
+    def rates(self, job: JobInfo, workers: ArrayLike, kind: str | None = None) -> Floats:
         """Useful work a second with so many workers on as few nodes as they fit on. At least 0, always a number."""
         kind = self.main_kind(job) if kind is None else kind
         counts = np.asarray(workers, float)
         if job.rates is None:
             return counts
-        found = job.rates.at(counts, self.nodes(job, counts, kind), kind)
+        found = job.rates.work_per_s(counts, self.min_nodes(job, counts, kind), kind)
         clean: Floats = np.maximum(np.nan_to_num(np.asarray(found, float), nan=0.0, posinf=0.0, neginf=0.0), 0.0)
         return clean
 
-    def one(self, job: JobInfo, workers: int, kind: str | None = None) -> float:
-        return float(self.at(job, np.array([workers]), kind)[0])
+    def rate(self, job: JobInfo, workers: int, kind: str | None = None) -> float:
+        return float(self.rates(job, np.array([workers]), kind)[0])
 
-    def left(self, job: JobInfo) -> float:
+    def work_left(self, job: JobInfo) -> float:
         """Work that it declares; else as much as it did, at least what its fewest workers do in `UNKNOWN_S`."""
         if job.work_left is not None:
             return max(job.work_left, 0.0)
-        return max(job.work_done, self.one(job, max(job.minimum, 1)) * DEFAULT_DURATION_S)
+        return max(job.work_done, self.rate(job, max(job.minimum, 1)) * DEFAULT_DURATION_S)
 
 
 def candidate_sizes(job: JobInfo, most: int) -> tuple[int, ...]:
     """Of its allowed sizes up to `most` the least, the greatest, and those next below powers of two."""
-    largest = job.largest(most)
+    largest = job.max_size_up_to(most)
     if not largest:
         return ()
-    found = {job.allowed(largest)[0], largest}
-    found.update(job.largest(1 << power) for power in range(largest.bit_length()))
+    found = {job.sizes_up_to(largest)[0], largest}
+    found.update(job.max_size_up_to(1 << power) for power in range(largest.bit_length()))
     return tuple(sorted(found - {0}))

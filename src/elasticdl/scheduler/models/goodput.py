@@ -63,14 +63,14 @@ class AdaptiveBatchModel:
     noise: GradientNoise
     limits: BatchLimits
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         return self._best(np.asarray(workers), np.asarray(nodes))[0]
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         _, local, passes = self._best(np.array([workers]), np.array([nodes]))
-        return self.batch_of(int(local[0]), int(passes[0]), workers)
+        return self.batch_config(int(local[0]), int(passes[0]), workers)
 
-    def batch_of(self, local: int, passes: int, workers: int) -> BatchConfig:
+    def batch_config(self, local: int, passes: int, workers: int) -> BatchConfig:
         """With the learning rate of AdaScale."""
         return BatchConfig(local, passes, float(gain_ratio(self.noise, local * passes * workers / self.limits.initial)))
 
@@ -88,19 +88,19 @@ class FixedBatchModel:
     throughput: ThroughputModel
     noise: GradientNoise
     limits: BatchLimits
-    total: int
+    total_batch: int
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         workers, nodes = np.asarray(workers), np.maximum(np.asarray(nodes), 1)
         some = np.maximum(workers, 1)
-        local, passes = split_batch(self.total, some, self.limits)
+        local, passes = split_batch(self.total_batch, some, self.limits)
         scale = local * passes * some / self.limits.initial
         return np.where(
             workers > 0, gain_ratio(self.noise, scale) / self.throughput.step_s(some, nodes, local, passes), 0.0
         )
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
-        local, passes = split_batch(self.total, workers, self.limits)
+        local, passes = split_batch(self.total_batch, workers, self.limits)
         scale = float(local * passes * workers / self.limits.initial)
         return BatchConfig(int(local), int(passes), float(gain_ratio(self.noise, scale)))
 
@@ -169,7 +169,7 @@ class LogicalBatchModel:
     scales: tuple[int, ...] = (1,)
     noise: GradientNoise | None = None  # None: a larger batch is worth as much as its records
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts = np.asarray(workers)
         best: Floats = self._all(counts, np.asarray(nodes)).max(axis=0)
         return np.where(counts > 0, best, 0.0)

@@ -34,7 +34,7 @@ class RateTable:
                 raise ValueError(f"expected sizes in order, received {[size for size, _ in pairs]}")
 
     @classmethod
-    def of(cls, rates: RateModel, most: int, per_node: Mapping[str, int], devices: int) -> RateTable:
+    def from_model(cls, rates: RateModel, most: int, per_node: Mapping[str, int], devices: int) -> RateTable:
         """`per_node`: devices of a node, by kind. `devices`: of a worker."""
         sizes = sorted(
             {*range(1, min(most, DENSE_UP_TO) + 1), *(1 << power for power in range(most.bit_length())), most}
@@ -43,7 +43,7 @@ class RateTable:
         found = {}
         for kind, each in per_node.items():
             nodes = np.ceil(counts / max(each // devices, 1))
-            values = np.nan_to_num(rates.at(counts, nodes, kind), nan=0.0, posinf=0.0, neginf=0.0)
+            values = np.nan_to_num(rates.work_per_s(counts, nodes, kind), nan=0.0, posinf=0.0, neginf=0.0)
             found[kind] = tuple((int(size), float(rate)) for size, rate in zip(counts, values, strict=True))
         return cls(found)
 
@@ -61,7 +61,7 @@ class RateTable:
     def to_document(self) -> dict[str, list[list[float]]]:
         return {kind: [[size, rate] for size, rate in pairs] for kind, pairs in self.by_kind.items()}
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         pairs = self.by_kind.get(kind) or next(iter(self.by_kind.values()))
         sizes, rates = zip(*((0, 0.0), *pairs), strict=True)
         found: Floats = np.interp(np.asarray(workers, float), sizes, rates)

@@ -28,40 +28,45 @@ def assign_nodes(
 
     def give(job: JobInfo, workers: WorkersByNode | None) -> None:
         if workers:
-            room.take(job, workers)
+            room.allocate(job, workers)
             given[job.name] = workers
 
     for job in jobs:
-        if job.workers and job.count == sizes.get(job.name, 0):
+        if job.workers and job.worker_count == sizes.get(job.name, 0):
             give(
-                job, job.workers if room.holds(job, job.workers) and meets_constraints(room, job, job.workers) else None
+                job,
+                job.workers if room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers) else None,
             )
     changed = [job for job in jobs if sizes.get(job.name, 0) and job.name not in given]
     for job in sorted(changed, key=lambda job: _change_order(job, sizes[job.name])):
         size = sizes[job.name]
         give(job, resize_in_place(room, job, size) if is_rigid else place_at_most(room, job, size))
     for job in jobs:
-        if job.name not in given and room.free:
-            give(job, resize_in_place(room, job, job.wish if is_rigid else job.least))
+        if job.name not in given and room.free_devices:
+            give(job, resize_in_place(room, job, job.rigid_size if is_rigid else job.min_size))
     return given
 
 
 def place_at_most(room: FreeResources, job: JobInfo, most: int) -> WorkersByNode:
     """Up to `most` workers, where they are if possible; {}: not even its least. Takes nothing."""
-    size = job.largest(min(most, room.fits_in_all(job)))
+    size = job.max_size_up_to(min(most, room.total_workers_that_fit(job)))
     while size:
         if (workers := resize_in_place(room, job, size)) is not None:
             return workers
-        size = job.largest(size - 1)
+        size = job.max_size_up_to(size - 1)
     return {}
 
 
 def surviving_workers(room: FreeResources, job: JobInfo) -> WorkersByNode:
     """As many of a running job's workers as can stay where they are; {}: it would have to start anew."""
-    if room.holds(job, job.workers) and job.allows(job.count) and meets_constraints(room, job, job.workers):
+    if (
+        room.can_hold(job, job.workers)
+        and job.allows_size(job.worker_count)
+        and meets_constraints(room, job, job.workers)
+    ):
         return job.workers
-    left = {name: min(n, room.fits(job, name)) for name, n in job.workers.items() if name in room.nodes}
-    kept = shrink_workers(left, job.largest(sum(left.values())))
+    left = {name: min(n, room.workers_that_fit(job, name)) for name, n in job.workers.items() if name in room.nodes}
+    kept = shrink_workers(left, job.max_size_up_to(sum(left.values())))
     return kept if meets_constraints(room, job, kept) else {}
 
 
@@ -71,18 +76,18 @@ def can_all_stay(nodes: Iterable[NodeInfo], jobs: Iterable[JobInfo]) -> bool:
     for job in jobs:
         if not job.workers:
             continue
-        is_allowed = job.allows(job.count) and job.share == 1.0
-        if not (is_allowed and room.holds(job, job.workers) and meets_constraints(room, job, job.workers)):
+        is_allowed = job.allows_size(job.worker_count) and job.share == 1.0
+        if not (is_allowed and room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers)):
             return False
-        room.take(job, job.workers)
+        room.allocate(job, job.workers)
     return True
 
 
 def grow_workers(room: FreeResources, job: JobInfo, workers: WorkersByNode, size: int) -> WorkersByNode | None:
     """Takes room for `size` workers in place of these, beside them if possible. None: no room, and nothing changed."""
-    room.give_back(job, workers)
+    room.release(job, workers)
     grown = resize_in_place(room, with_workers(job, workers) if workers else job, size)
-    room.take(job, workers if grown is None else grown)
+    room.allocate(job, workers if grown is None else grown)
     return grown
 
 
@@ -94,7 +99,7 @@ def with_workers(job: JobInfo, workers: WorkersByNode) -> JobInfo:
 def next_size(job: JobInfo, count: int) -> int:
     """The least allowed number of workers above `count`; 0: there is none."""
     if job.sizes:
-        return min((size for size in job.sizes if size > count and job.allows(size)), default=0)
+        return min((size for size in job.sizes if size > count and job.allows_size(size)), default=0)
     return 0 if count >= job.maximum else max(count + 1, job.minimum)
 
 
@@ -104,7 +109,7 @@ def can_use_any_device(job: JobInfo) -> bool:
 
 
 def _change_order(job: JobInfo, size: int) -> tuple[int, int]:
-    if size < job.count:
+    if size < job.worker_count:
         return 0, 0
     return (1, 0) if job.workers else (2, -size * job.devices)
 
@@ -128,11 +133,11 @@ def assign_or_repack(
         given = anew if _assignment_value(anew, wanted) > _assignment_value(given, wanted) else given
     room = FreeResources(nodes)
     for job, _ in wanted:
-        room.take(job, given.setdefault(job.name, {}))
+        room.allocate(job, given.setdefault(job.name, {}))
     for job, count in wanted:
-        if not count and room.free >= job.devices:
+        if not count and room.free_devices >= job.devices:
             given[job.name] = place_at_most(room, job, next_size(job, 0))
-            room.take(job, given[job.name])
+            room.allocate(job, given[job.name])
     return given
 
 
@@ -141,7 +146,7 @@ def sort_by_change(wanted: Iterable[DesiredSize]) -> list[DesiredSize]:
 
     def key(one: DesiredSize) -> tuple[int, int, int, float, str]:
         job, count = one
-        change = 3 if not job.workers else 0 if job.count == count else 1 if count < job.count else 2
+        change = 3 if not job.workers else 0 if job.worker_count == count else 1 if count < job.worker_count else 2
         return change, len(job.kinds) or 1 << 30, -count * job.devices, job.submitted_at, job.name
 
     return sorted(wanted, key=key)
@@ -150,7 +155,7 @@ def sort_by_change(wanted: Iterable[DesiredSize]) -> list[DesiredSize]:
 def grow_round_robin(room: FreeResources, queue: Sequence[JobInfo], given: dict[str, WorkersByNode]) -> None:
     """What is left goes round in this order, a step to the next allowed size each, until nobody can take more."""
     turn = list(queue)
-    while turn and room.free:
+    while turn and room.free_devices:
         turn = [job for job in turn if _grow_one_step(room, job, given)]
 
 
@@ -169,7 +174,7 @@ def _assign_in_order(nodes: Iterable[NodeInfo], wanted: Sequence[DesiredSize]) -
     given: dict[str, WorkersByNode] = {}
     for job, count in sort_by_change(wanted):
         given[job.name] = place_at_most(room, job, count) if count else {}
-        room.take(job, given[job.name])
+        room.allocate(job, given[job.name])
     return given
 
 

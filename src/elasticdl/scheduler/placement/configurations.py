@@ -24,7 +24,7 @@ class ConfigurationTable:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.speeds = SpeedEstimates(snapshot)
-        self.devices, self.kinds = self.speeds.devices, self.speeds.kinds
+        self.devices, self.kinds = self.speeds.devices_by_kind, self.speeds.kinds
         self._nodes = {node.name: node for node in snapshot.nodes}
         self._empty = FreeResources(snapshot.nodes)
         # The size of node that most devices of a kind are on, and how many such nodes there are.
@@ -34,25 +34,25 @@ class ConfigurationTable:
             size = max(sizes, key=lambda size: (size * sizes[size], size))
             self._usual[kind] = size, sizes[size]
 
-    def of(self, job: JobInfo) -> list[DeviceConfiguration]:
+    def configurations_of(self, job: JobInfo) -> list[DeviceConfiguration]:
         if not job.demands:
             found = [
                 DeviceConfiguration(size, kind, {kind: size * job.devices})
-                for kind in self.speeds.kinds_of(job)
+                for kind in self.speeds.usable_kinds(job)
                 for size in self._sizes(job, kind)
             ]
             if found:
                 return found
-        sizes = candidate_sizes(job, self._empty.fits_in_all(job))
+        sizes = candidate_sizes(job, self._empty.total_workers_that_fit(job))
         return [self._over_kinds(job, size, laid) for size in sizes if (laid := place_workers(self._empty, job, size))]
 
-    def present(self, job: JobInfo, able: list[DeviceConfiguration]) -> DeviceConfiguration | None:
+    def current_configuration(self, job: JobInfo, able: list[DeviceConfiguration]) -> DeviceConfiguration | None:
         """That it runs in now; None: it does not run, or not as it could be placed."""
         if not job.workers or any(name not in self._nodes for name in job.workers):
             return None
         kinds = {self._nodes[name].kind for name in job.workers}
         for config in able:
-            if config.workers == job.count and (config.kind is None or kinds == {config.kind}):
+            if config.workers == job.worker_count and (config.kind is None or kinds == {config.kind}):
                 return config
         return None
 
@@ -61,11 +61,16 @@ class ConfigurationTable:
         each = node // job.devices
         parts = [1 << power for power in range(each.bit_length())] if each else []
         most = self.devices[kind] // job.devices
-        wanted = {*parts, *(each * number for number in range(1, nodes + 1)), *job.sizes, *job.allowed(job.maximum)[:1]}
-        return sorted(size for size in wanted if 0 < size <= most and job.allows(size))
+        wanted = {
+            *parts,
+            *(each * number for number in range(1, nodes + 1)),
+            *job.sizes,
+            *job.sizes_up_to(job.maximum)[:1],
+        }
+        return sorted(size for size in wanted if 0 < size <= most and job.allows_size(size))
 
     def _over_kinds(self, job: JobInfo, size: int, laid: Mapping[str, int]) -> DeviceConfiguration:
-        devices: Counter[str] = Counter()
+        devices_by_kind: Counter[str] = Counter()
         for name, count in laid.items():
-            devices[self._nodes[name].kind] += count * job.devices
-        return DeviceConfiguration(size, None, dict(devices))
+            devices_by_kind[self._nodes[name].kind] += count * job.devices
+        return DeviceConfiguration(size, None, dict(devices_by_kind))

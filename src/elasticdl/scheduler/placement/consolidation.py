@@ -23,13 +23,13 @@ def consolidate(
     by_name = {job.name: job for job in jobs}
     room = FreeResources(nodes)
     for name, workers in found.items():
-        room.take(by_name[name], workers)
+        room.allocate(by_name[name], workers)
     spread = [
         job for job in jobs if len(found[job.name]) > 1 and not job.demands
         and not is_consolidated(room, job, found[job.name])
     ]  # fmt: skip
     for job in spread[:MAX_MOVES]:
-        room.give_back(job, found[job.name])
+        room.release(job, found[job.name])
         better = _gather_on_fewer_nodes(room, job, found[job.name])
         if (
             better is not None
@@ -37,9 +37,9 @@ def consolidate(
             and _is_worth_moving(job, found[job.name], better, lasts_s)
         ):
             found[job.name] = better
-            room.take(job, better)
+            room.allocate(job, better)
             continue
-        room.take(job, found[job.name])
+        room.allocate(job, found[job.name])
         _move_others_away(room, job, found, by_name, lasts_s)
     return found
 
@@ -47,7 +47,9 @@ def consolidate(
 def _gather_on_fewer_nodes(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
     """On one of its own nodes if one has room for all: some need not move then. Else wherever it takes fewest."""
     count = sum(workers.values())
-    own = [name for name in sorted(workers, key=lambda name: -workers[name]) if room.fits(job, name) >= count]
+    own = [
+        name for name in sorted(workers, key=lambda name: -workers[name]) if room.workers_that_fit(job, name) >= count
+    ]
     return {own[0]: count} if own else place_workers(room, job, count)
 
 
@@ -65,47 +67,47 @@ def _move_others_away(
     ]  # fmt: skip
     others.sort(key=lambda one: (sum(found[one].values()) * by_name[one].devices, one))
     before = dict(found)
-    room.give_back(job, found[job.name])
+    room.release(job, found[job.name])
     moved: list[str] = []
-    room_after = room.fits(job, node)
+    room_after = room.workers_that_fit(job, node)
     for other in others:
         if room_after >= count:
             break
         guest = by_name[other]
-        room.give_back(guest, found[other])
-        room_after = room.fits(job, node)
+        room.release(guest, found[other])
+        room_after = room.workers_that_fit(job, node)
         moved.append(other)
     if room_after >= count:
-        room.take(job, {node: count})
+        room.allocate(job, {node: count})
         found[job.name] = {node: count}
         if all(_move_to_other_node(room, by_name[other], found, node) for other in moved):
             cost = sum(_migration_cost(by_name[other]) for other in moved)
             if _is_worth_moving(job, before[job.name], found[job.name], lasts_s, cost):
                 return
-        room.give_back(job, {node: count})
+        room.release(job, {node: count})
     for other in moved:
         if found[other] is not before[other]:
-            room.give_back(by_name[other], found[other])
-        room.take(by_name[other], before[other])
+            room.release(by_name[other], found[other])
+        room.allocate(by_name[other], before[other])
         found[other] = before[other]
-    room.take(job, before[job.name])
+    room.allocate(job, before[job.name])
     found[job.name] = before[job.name]
 
 
 def _move_to_other_node(room: FreeResources, guest: JobInfo, found: dict[str, WorkersByNode], away_from: str) -> bool:
     """Onto one other node."""
     count = sum(found[guest.name].values())
-    target = next((name for name in room.tightest(guest, count) if name != away_from), None)
+    target = next((name for name in room.best_fit_nodes(guest, count) if name != away_from), None)
     if target is None:
         return False
     found[guest.name] = {target: count}
-    room.take(guest, found[guest.name])
+    room.allocate(guest, found[guest.name])
     return True
 
 
 def _migration_cost(guest: JobInfo) -> float:
     """Seconds of one device that moving it costs."""
-    return guest.change_cost_s * guest.count * guest.devices
+    return guest.change_cost_s * guest.worker_count * guest.devices
 
 
 def _is_worth_moving(
@@ -114,7 +116,7 @@ def _is_worth_moving(
     if job.rates is None:
         return len(job.workers) != len(before) or (others == 0.0 and job.change_cost_s < 1.0)
     count = sum(before.values())
-    slow, fast = job.rates.at(np.array([count, count]), np.array([len(before), len(after)]))
+    slow, fast = job.rates.work_per_s(np.array([count, count]), np.array([len(before), len(after)]))
     lasts_s = min(lasts_s, job.work_left / fast) if job.work_left is not None and fast > 0 else lasts_s
     moves = job.workers != after and job.is_running
     gained = (fast / slow - 1.0) * lasts_s if slow > 0 else lasts_s

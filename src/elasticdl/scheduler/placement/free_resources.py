@@ -16,7 +16,7 @@ class FreeResources:
         """All of it is free."""
         self.nodes = {node.name: node for node in sorted(nodes, key=lambda node: (len(node.name), node.name))}
         self.devices = {name: float(node.devices) for name, node in self.nodes.items()}
-        self.resources = {name: dict(node.resources) for name, node in self.nodes.items() if node.resources}
+        self.resources_by_node = {name: dict(node.resources) for name, node in self.nodes.items() if node.resources}
         self.racks = sorted({node.rack for node in self.nodes.values()})
         # By kind and whole free devices: the names, in the order they came to be so.
         self._shelves: dict[str, list[dict[str, None]]] = {}
@@ -27,59 +27,63 @@ class FreeResources:
             shelves[node.devices][name] = None
 
     @property
-    def free(self) -> int:
+    def free_devices(self) -> int:
         """Whole devices."""
         return sum(level * len(names) for shelves in self._shelves.values() for level, names in enumerate(shelves))
 
-    def fits(self, job: JobInfo, node: str, share: float = 1.0) -> int:
+    def workers_that_fit(self, job: JobInfo, node: str, share: float = 1.0) -> int:
         """How many more workers of `job` this node has room for."""
-        if not job.runs_on(self.nodes[node]):
+        if not job.can_run_on(self.nodes[node]):
             return 0
         most = int(self.devices[node] / (job.devices * share) + _EPSILON)
         for name, amount in job.request.items():
             if amount > 0:
-                most = min(most, int(self.resources.get(node, {}).get(name, 0.0) / amount + _EPSILON))
+                most = min(most, int(self.resources_by_node.get(node, {}).get(name, 0.0) / amount + _EPSILON))
         return max(most, 0)
 
-    def fits_in_all(self, job: JobInfo, rack: str | None = None) -> int:
+    def total_workers_that_fit(self, job: JobInfo, rack: str | None = None) -> int:
         """How many workers of `job` all nodes, or those of a rack, have room for together."""
         if rack is None and not job.request and job.devices == 1:
             kinds = job.kinds or self._shelves
             return sum(level * len(names) for kind in kinds for level, names in enumerate(self._shelves.get(kind, ())))
         found = self._found(job, job.devices)
-        return sum(self.fits(job, name) for name in found if rack in (None, self.nodes[name].rack))
+        return sum(self.workers_that_fit(job, name) for name in found if rack in (None, self.nodes[name].rack))
 
-    def tightest(self, job: JobInfo, workers: int) -> Iterator[str]:
+    def best_fit_nodes(self, job: JobInfo, workers: int) -> Iterator[str]:
         """Nodes with room for so many workers, those first that have the least left."""
-        return (name for name in self._found(job, workers * job.devices) if self.fits(job, name) >= workers)
+        return (name for name in self._found(job, workers * job.devices) if self.workers_that_fit(job, name) >= workers)
 
-    def emptiest(self, job: JobInfo) -> Iterator[str]:
+    def emptiest_nodes(self, job: JobInfo) -> Iterator[str]:
         """Nodes with room for a worker, those first that have room for the most."""
-        found = (name for name in self._found(job, job.devices, tightest=False) if self.fits(job, name))
-        return iter(sorted(found, key=lambda name: -self.fits(job, name))) if job.request else found
+        found = (name for name in self._found(job, job.devices, tightest=False) if self.workers_that_fit(job, name))
+        return iter(sorted(found, key=lambda name: -self.workers_that_fit(job, name))) if job.request else found
 
-    def take(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
+    def allocate(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
         self._change(job, workers, -share)
 
-    def give_back(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
+    def release(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
         self._change(job, workers, share)
 
-    def holds(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> bool:
+    def can_hold(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> bool:
         """Whether just these workers fit where they are named."""
-        return all(name in self.devices and self.fits(job, name, share) >= n for name, n in workers.items())
+        return all(name in self.devices and self.workers_that_fit(job, name, share) >= n for name, n in workers.items())
 
-    def left(self) -> tuple[NodeInfo, ...]:
+    def remaining_nodes(self) -> tuple[NodeInfo, ...]:
         """The nodes with what is free of them, for whoever comes next."""
         return tuple(
             NodeInfo(
-                name, max(int(self.devices[name] + _EPSILON), 0), node.kind, node.rack, self.resources.get(name, {})
+                name,
+                max(int(self.devices[name] + _EPSILON), 0),
+                node.kind,
+                node.rack,
+                self.resources_by_node.get(name, {}),
             )
             for name, node in self.nodes.items()
         )
 
-    def _found(self, job: JobInfo, devices: int, *, tightest: bool = True) -> Iterator[str]:
+    def _found(self, job: JobInfo, devices_by_node: int, *, tightest: bool = True) -> Iterator[str]:
         kinds = [kind for kind in (job.kinds or sorted(self._shelves)) if kind in self._shelves]
-        levels = range(devices, max((len(self._shelves[kind]) for kind in kinds), default=0))
+        levels = range(devices_by_node, max((len(self._shelves[kind]) for kind in kinds), default=0))
         for level in levels if tightest else reversed(levels):
             for kind in kinds:
                 if level < len(self._shelves[kind]):
@@ -92,5 +96,5 @@ class FreeResources:
             self.devices[name] += sign * job.devices * count
             shelves[max(int(self.devices[name] + _EPSILON), 0)][name] = None
             for resource, amount in job.request.items():
-                left = self.resources.setdefault(name, {})
+                left = self.resources_by_node.setdefault(name, {})
                 left[resource] = left.get(resource, 0.0) + (amount * count if sign > 0 else -amount * count)

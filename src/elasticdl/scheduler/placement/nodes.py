@@ -44,12 +44,14 @@ def resize_in_place(room: FreeResources, job: JobInfo, count: int) -> WorkersByN
     now = {name: n for name, n in job.workers.items() if name in room.nodes}
     if sum(now.values()) >= count:
         kept = shrink_workers(now, count)
-        return kept if room.holds(job, kept) and meets_constraints(room, job, kept) else place_workers(room, job, count)
-    if not now or not room.holds(job, now) or not meets_constraints(room, job, now):
+        return (
+            kept if room.can_hold(job, kept) and meets_constraints(room, job, kept) else place_workers(room, job, count)
+        )
+    if not now or not room.can_hold(job, now) or not meets_constraints(room, job, now):
         return place_workers(room, job, count)
     chosen = Counter(now)
     for name in sorted(now, key=lambda name: (-now[name], name)):
-        chosen[name] += min(room.fits(job, name) - now[name], count - chosen.total())
+        chosen[name] += min(room.workers_that_fit(job, name) - now[name], count - chosen.total())
     rest = _place_on_few_nodes(room, job, count - chosen.total(), chosen)
     return None if rest is None else dict(chosen + Counter(rest))
 
@@ -57,8 +59,8 @@ def resize_in_place(room: FreeResources, job: JobInfo, count: int) -> WorkersByN
 def place_on_emptiest(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
     """The emptiest node as far as it goes, then the next one: how many published systems place. Takes nothing."""
     chosen: dict[str, int] = {}
-    for name in room.emptiest(job) if count else ():
-        chosen[name] = min(room.fits(job, name), count - sum(chosen.values()))
+    for name in room.emptiest_nodes(job) if count else ():
+        chosen[name] = min(room.workers_that_fit(job, name), count - sum(chosen.values()))
         if sum(chosen.values()) == count:
             return chosen
     return None if count else {}
@@ -107,20 +109,20 @@ def _place_on_few_nodes(room: FreeResources, job: JobInfo, count: int, taken: Co
     if count <= 0:
         return {}
     if taken:
-        room.take(job, taken)
+        room.allocate(job, taken)
         found = _place_on_few_nodes(room, job, count, Counter())
-        room.give_back(job, taken)
+        room.release(job, taken)
         return found
-    one = next(room.tightest(job, count), None)
+    one = next(room.best_fit_nodes(job, count), None)
     if one is not None:
         return {one: count}
     chosen: dict[str, int] = {}
-    for name in room.emptiest(job):
+    for name in room.emptiest_nodes(job):
         rest = count - sum(chosen.values())
-        if room.fits(job, name) > rest:
+        if room.workers_that_fit(job, name) > rest:
             # The last few go where they leave the least, not into the next empty node.
-            name = next(found for found in room.tightest(job, rest) if found not in chosen)
-        chosen[name] = min(room.fits(job, name), rest)
+            name = next(found for found in room.best_fit_nodes(job, rest) if found not in chosen)
+        chosen[name] = min(room.workers_that_fit(job, name), rest)
         if sum(chosen.values()) == count:
             return chosen
     return None
@@ -128,13 +130,13 @@ def _place_on_few_nodes(room: FreeResources, job: JobInfo, count: int, taken: Co
 
 def _place_in_one_rack(room: FreeResources, job: JobInfo, count: int, taken: Counter[str]) -> WorkersByNode | None:
     found = []
-    room.take(job, taken)
-    left = room.left()
-    room.give_back(job, taken)
+    room.allocate(job, taken)
+    left = room.remaining_nodes()
+    room.release(job, taken)
     for rack in room.racks:
         inside = FreeResources(node for node in left if node.rack == rack)
         if (workers := _place_on_few_nodes(inside, job, count, Counter())) is not None:
-            found.append((len(workers), inside.fits_in_all(job), rack, workers))
+            found.append((len(workers), inside.total_workers_that_fit(job), rack, workers))
     return min(found, key=lambda one: one[:3])[3] if found else None
 
 

@@ -33,7 +33,7 @@ class Reservation:
     devices: Mapping[int, Mapping[str, int]]
 
     @property
-    def last(self) -> int:
+    def last_slot(self) -> int:
         return max(self.workers)
 
 
@@ -41,67 +41,69 @@ class Reservation:
 class PriceBounds:
     """Of all jobs seen so far."""
 
-    dearest: float = 0.0  # worth for each device of a worker, if done as soon as can be
-    cheapest: float = math.inf  # worth for each device and slot it needs, if done at the very end
-    smallest: float = math.inf  # devices times slots
+    max_device_value: float = 0.0  # worth for each device of a worker, if done as soon as can be
+    min_device_slot_value: float = math.inf  # worth for each device and slot it needs, if done at the very end
+    min_device_slots: float = math.inf  # devices times slots
 
-    def seen(self, soonest: float, latest: float, devices: int, slots: float) -> PriceBounds:
+    def widened_by(self, soonest: float, latest: float, devices: int, slots: float) -> PriceBounds:
         needs = max(slots * devices, 1e-9)
         return PriceBounds(
-            max(self.dearest, soonest / devices), min(self.cheapest, latest / needs), min(self.smallest, needs)
+            max(self.max_device_value, soonest / devices),
+            min(self.min_device_slot_value, latest / needs),
+            min(self.min_device_slots, needs),
         )
 
-    def prices(self, all_slots: float) -> tuple[float, float]:
+    def price_range(self, all_slots: float) -> tuple[float, float]:
         """L and U, where the calendar has so many slots times devices."""
-        low = self.cheapest * min(self.smallest / max(all_slots, 1e-9), 1.0) / 4
-        return min(max(low, self.dearest / _MAX_PRICE_RATIO), self.dearest), self.dearest
+        low = self.min_device_slot_value * min(self.min_device_slots / max(all_slots, 1e-9), 1.0) / 4
+        return min(max(low, self.max_device_value / _MAX_PRICE_RATIO), self.max_device_value), self.max_device_value
 
 
 @dataclass
 class ReservationCalendar:
     """What is reserved of each kind, while a decision is made."""
 
-    table: ConfigurationTable
-    first: int  # slot
-    slots: int
+    configurations: ConfigurationTable
+    first_slot: int  # slot
+    slot_count: int
     slot_s: float
     reserved: dict[str, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.reserved = {kind: np.zeros(self.slots) for kind in self.table.kinds}
+        self.reserved = {kind: np.zeros(self.slot_count) for kind in self.configurations.kinds}
 
     @property
-    def all_slots(self) -> float:
-        return float(self.table.devices.total() * self.slots)
+    def total_device_slots(self) -> float:
+        return float(self.configurations.devices.total() * self.slot_count)
 
     def add(self, reservation: Reservation) -> None:
         for slot, devices in reservation.devices.items():
-            if self.first <= slot < self.first + self.slots:
+            if self.first_slot <= slot < self.first_slot + self.slot_count:
                 for kind in devices.keys() & self.reserved.keys():
-                    self.reserved[kind][slot - self.first] += devices[kind]
+                    self.reserved[kind][slot - self.first_slot] += devices[kind]
 
-    def costs(self, config: DeviceConfiguration, low: float, high: float) -> Floats:
+    def slot_costs(self, config: DeviceConfiguration, low: float, high: float) -> Floats:
         """Of this configuration in each slot; infinite where it does not fit any more."""
-        total = np.zeros(self.slots)
+        total = np.zeros(self.slot_count)
         for kind, devices in config.devices.items():
-            capacity = max(self.table.devices[kind], 1)
+            capacity = max(self.configurations.devices[kind], 1)
             total += devices * low * (high / low) ** np.minimum(self.reserved[kind] / capacity, 1.0)
             total[self.reserved[kind] + devices > capacity] = np.inf
         return total
 
-    def ends_at(self, slot: int) -> float:
+    def slot_ends_at(self, slot: int) -> float:
         """Of the slot so many after the first."""
-        return (self.first + slot + 1) * self.slot_s
+        return (self.first_slot + slot + 1) * self.slot_s
 
 
 def candidate_configurations(table: ConfigurationTable, job: JobInfo) -> list[list[DeviceConfiguration]]:
     """Few sizes on each kind it can run on; or over several, where it must."""
     found = [
         [DeviceConfiguration(size, kind, {kind: size * job.devices}) for size in candidate_sizes(job, most)]
-        for kind in table.speeds.kinds_of(job)
+        for kind in table.speeds.usable_kinds(job)
         if not job.demands and (most := table.devices[kind] // job.devices) > 0
     ]
-    return [group for group in found if group] or [group for group in [table.of(job)] if group]
+    return [group for group in found if group] or [group for group in [table.configurations_of(job)] if group]
 
 
 def best_reservation(
@@ -117,22 +119,22 @@ def best_reservation(
 
     `work` is cut into so many `units`: what a slot does is rounded down to these.
     """
-    low, high = bounds.prices(calendar.all_slots)
+    low, high = bounds.price_range(calendar.total_device_slots)
     if low <= 0:
         return None
-    seconds = np.full(calendar.slots, calendar.slot_s)
-    seconds[0] = max(calendar.ends_at(0) - now, 0.0)
-    gains = np.array([worth(calendar.ends_at(slot)) for slot in range(calendar.slots)])
+    seconds = np.full(calendar.slot_count, calendar.slot_s)
+    seconds[0] = max(calendar.slot_ends_at(0) - now, 0.0)
+    gains = np.array([worth(calendar.slot_ends_at(slot)) for slot in range(calendar.slot_count)])
     found: tuple[float, Reservation] | None = None
-    for group in candidate_configurations(calendar.table, job):
-        rates = np.array([calendar.table.speeds.one(job, config.workers, config.kind) for config in group])
+    for group in candidate_configurations(calendar.configurations, job):
+        rates = np.array([calendar.configurations.speeds.rate(job, config.workers, config.kind) for config in group])
         done = np.floor(np.outer(seconds, rates) / max(work / units, 1e-12) + 1e-9)
-        costs = np.stack([calendar.costs(config, low, high) for config in group], axis=1)
+        costs = np.stack([calendar.slot_costs(config, low, high) for config in group], axis=1)
         totals, choices = min_costs_by_slot(costs, np.minimum(done, units).astype(int), units)
         payoff = gains - totals
         end = int(payoff.argmax())
         if payoff[end] > 0 and (found is None or payoff[end] > found[0]):
-            found = float(payoff[end]), _make_reservation(calendar.first, group, trace_choices(choices, end))
+            found = float(payoff[end]), _make_reservation(calendar.first_slot, group, trace_choices(choices, end))
     return found[1] if found else None
 
 
@@ -182,7 +184,11 @@ def carry_over_reservations(
     past: Mapping[str, Reservation], snapshot: Snapshot, calendar: ReservationCalendar
 ) -> dict[str, Reservation]:
     """Those of jobs that are still there and whose last slot is not over, entered into the calendar."""
-    kept = {name: one for name, one in past.items() if name in snapshot.by_name and one.last >= calendar.first}
+    kept = {
+        name: one
+        for name, one in past.items()
+        if name in snapshot.jobs_by_name and one.last_slot >= calendar.first_slot
+    }
     for one in kept.values():
         calendar.add(one)
     return kept
@@ -196,7 +202,7 @@ def allocate_slot(
     room, scratch = FreeResources(snapshot.nodes), dict[str, WorkersByNode]()
     for job, count in sort_by_change((replace(one, workers={}), count) for one, count in due.values() if count):
         scratch[job.name] = place_at_most(room, job, count)
-        room.take(job, scratch[job.name])
+        room.allocate(job, scratch[job.name])
     # Other resources than devices are not reserved: who finds no place on its kind is everybody's guest.
     due |= {job.name: (job, 0) for job in queue if not scratch.get(job.name)}
     guests = [job for job in queue if not due[job.name][1]]
@@ -214,7 +220,7 @@ def allocate_slot(
 def _reserved_workers(job: JobInfo, reserved: Mapping[str, Reservation], slot: int) -> tuple[JobInfo, int]:
     """As it was reserved: on one kind, if there was one."""
     one = reserved.get(job.name)
-    count = job.largest(one.workers.get(slot, 0)) if one else 0
+    count = job.max_size_up_to(one.workers.get(slot, 0)) if one else 0
     if not one or not count or one.kind is None:
         return job, count
     return replace(job, kinds=(one.kind,)), count
@@ -227,7 +233,7 @@ def _allocation(
     if workers and is_due:
         assert one is not None
         return Allocation(
-            workers, f"{count} workers, as reserved until {max((one.last + 1) * slot_s - now, 0):.0f} s from now"
+            workers, f"{count} workers, as reserved until {max((one.last_slot + 1) * slot_s - now, 0):.0f} s from now"
         )
     if workers:
         return Allocation(workers, f"{count} workers that nobody reserved for this slot")

@@ -34,23 +34,23 @@ _TINY = 1e-9  # rates are floats
 class AfsShare:
     """Of one job, while devices are handed out."""
 
-    def __init__(self, job: JobInfo, left: float | None, rates: Sequence[float]) -> None:
+    def __init__(self, job: JobInfo, work_left: float | None, rates: Sequence[float]) -> None:
         """`job` as it may be given: without its present workers, with packed sizes. `rates` by number of workers."""
-        self.job, self.left, self._rates = job, left, rates
-        self.shortest_s = (left or 0.0) / max(rates[next_size(job, 0)], _TINY)  # with its fewest workers
-        self.give({})
+        self.job, self.left, self._rates = job, work_left, rates
+        self.min_size_duration_s = (work_left or 0.0) / max(rates[next_size(job, 0)], _TINY)  # with its fewest workers
+        self.assign({})
 
-    def give(self, workers: WorkersByNode) -> None:
-        self.workers, self.count = workers, sum(workers.values())
-        size = next_size(self.job, self.count)
-        now, then = self._rates[self.count], self._rates[size]
+    def assign(self, workers: WorkersByNode) -> None:
+        self.workers, self.worker_count = workers, sum(workers.values())
+        size = next_size(self.job, self.worker_count)
+        now, then = self._rates[self.worker_count], self._rates[size]
         self.ends_in_s = (self.left or 0.0) / now if now > 0 else float("inf")
         # The first step is never refused: a job whose speed nobody knows must run to be measured.
-        self.can_use_more = bool(size) and (not self.count or then > now * (1 + _TINY))
-        devices = (size - self.count) * self.job.devices if self.count else 1
+        self.can_use_more = bool(size) and (not self.worker_count or then > now * (1 + _TINY))
+        devices = (size - self.worker_count) * self.job.devices if self.worker_count else 1
         # Its side of the rule where it ends sooner, and where it ends later.
-        self.as_sooner = (then - now) / now / devices if now > 0 else float("inf")
-        self.as_later = (then - now) / then / devices if then > 0 else 0.0
+        self.gain_if_sooner = (then - now) / now / devices if now > 0 else float("inf")
+        self.gain_if_later = (then - now) / then / devices if then > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,22 @@ class Afs:
             started = [share for job in first if _start_job(room, share := shares[job.name])]
             _distribute_devices(room, sorted(started, key=lambda share: (share.job.submitted_at, share.job.name)))
         found = {name: share.workers for name, share in shares.items()}
-        given = assign_or_repack(snapshot.nodes, [(job, shares[job.name].count) for job in queue], found)
+        given = assign_or_repack(snapshot.nodes, [(job, shares[job.name].worker_count) for job in queue], found)
         turns = {job.name: self._began(job, began, snapshot.now) for job in queue if found[job.name]}
-        return Decision(AllocationPlan({job.name: self._answer(job, given[job.name]) for job in queue}), turns)
+        return Decision(AllocationPlan({job.name: self._allocation(job, given[job.name]) for job in queue}), turns)
 
     def _share(self, snapshot: Snapshot, speeds: SpeedEstimates, room: FreeResources, job: JobInfo) -> AfsShare:
-        most = min(job.maximum, room.fits_in_all(job))
+        most = min(job.maximum, room.total_workers_that_fit(job))
         sizes = job.sizes
         if self.packs:
-            node = speeds.per_node.get(speeds.main_kind(job), 0)
+            node = speeds.devices_per_node.get(speeds.main_kind(job), 0)
             sizes = (
-                tuple(size for size in job.allowed(most) if _divides_nodes_evenly(size * job.devices, node))
+                tuple(size for size in job.sizes_up_to(most) if _divides_nodes_evenly(size * job.devices, node))
                 or job.sizes
             )
         may = replace(job, workers={}, sizes=sizes, maximum=max(most, job.minimum))
         left = job.work_left if self.knows_length else None
-        rates = speeds.at(job, np.arange(may.maximum + 1))
+        rates = speeds.rates(job, np.arange(may.maximum + 1))
         rates[0] = 0.0
         return AfsShare(may, left, rates.tolist())
 
@@ -106,7 +106,7 @@ class Afs:
         at = began.get(job.name, now)
         return at if now - at < self.quantum_s else now
 
-    def _answer(self, job: JobInfo, workers: WorkersByNode) -> Allocation:
+    def _allocation(self, job: JobInfo, workers: WorkersByNode) -> Allocation:
         count = sum(workers.values())
         if not workers and self.knows_length:
             return Allocation({}, f"waits for its least of {next_size(job, 0)} workers: shorter jobs gain more by them")
@@ -119,38 +119,38 @@ class Afs:
 
 def does_later_job_win(sooner: AfsShare, later: AfsShare) -> bool:
     """Equation 3: whether of two jobs the one that ends later gets the next device."""
-    return later.as_later > sooner.as_sooner
+    return later.gain_if_later > sooner.gain_if_sooner
 
 
 def choose_winner(one: AfsShare, other: AfsShare) -> AfsShare:
     """Which of two jobs gets the next device. Neither order of the two nor chance matters but for equal jobs."""
     if one.left is None or other.left is None:
         return _choose_without_lengths(one, other)
-    if not one.count and not other.count:
-        return other if other.shortest_s < one.shortest_s else one
+    if not one.worker_count and not other.worker_count:
+        return other if other.min_size_duration_s < one.min_size_duration_s else one
     sooner, later = (other, one) if other.ends_in_s < one.ends_in_s else (one, other)
     return later if does_later_job_win(sooner, later) else sooner
 
 
 def _choose_without_lengths(one: AfsShare, other: AfsShare) -> AfsShare:
-    if not one.count and not other.count:
+    if not one.worker_count and not other.worker_count:
         return min(one, other, key=lambda share: (share.left is None, share.job.executed_s))
     other_as_later, one_as_later = does_later_job_win(one, other), does_later_job_win(other, one)
     if other_as_later != one_as_later:
         return other if other_as_later else one
-    return min(one, other, key=lambda share: share.count * share.job.devices)
+    return min(one, other, key=lambda share: share.worker_count * share.job.devices)
 
 
 def _distribute_devices(room: FreeResources, shares: list[AfsShare]) -> None:
     """Until nobody can use more."""
     able = [share for share in shares if share.can_use_more]
-    while able and room.free:
+    while able and room.free_devices:
         top = able[0]
         for share in able[1:]:
             top = choose_winner(top, share)
-        grown = grow_workers(room, top.job, top.workers, next_size(top.job, top.count))
+        grown = grow_workers(room, top.job, top.workers, next_size(top.job, top.worker_count))
         if grown is not None:
-            top.give(grown)
+            top.assign(grown)
         if grown is None or not top.can_use_more:
             able.remove(top)
 
@@ -158,7 +158,7 @@ def _distribute_devices(room: FreeResources, shares: list[AfsShare]) -> None:
 def _start_job(room: FreeResources, share: AfsShare) -> bool:
     size = next_size(share.job, 0)
     workers = grow_workers(room, share.job, {}, size) if size else None
-    share.give(workers or {})
+    share.assign(workers or {})
     return bool(workers)
 
 

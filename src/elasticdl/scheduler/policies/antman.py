@@ -53,20 +53,20 @@ class AntMan:
         floor = _AntManPlacement(FreeResources(snapshot.nodes), {}, {}, {})
         before = memory or _guess_memory(queue)
         self._admit(floor, queue, before)
-        admitted = frozenset(floor.given)
+        admitted = frozenset(floor.allocated)
         for job in queue:
             if job.name not in admitted | before.guests:
-                floor.stay(job)
+                floor.keep(job)
         for job in queue:
-            if job.name not in floor.given and floor.room.free:
-                floor.give(job, place_workers(floor.room, job, job.wish))
-        whole = [job for job in queue if job.name in floor.given]
+            if job.name not in floor.allocated and floor.free.free_devices:
+                floor.assign(job, place_workers(floor.free, job, job.rigid_size))
+        whole = [job for job in queue if job.name in floor.allocated]
         for job in queue:
-            if job.name not in floor.given and job.may_share:
-                floor.share(job, [host for host in whole if host.device_use < self.busy])
-        guests = frozenset(floor.given) - {job.name for job in whole}
+            if job.name not in floor.allocated and job.may_share:
+                floor.share_devices(job, [host for host in whole if host.device_use < self.busy])
+        guests = frozenset(floor.allocated) - {job.name for job in whole}
         # Who lost its nodes stays first in line.
-        kept = Memory(admitted | before.admitted & snapshot.by_name.keys(), guests)
+        kept = Memory(admitted | before.admitted & snapshot.jobs_by_name.keys(), guests)
         return Decision(AllocationPlan({job.name: _allocation(job, floor, admitted) for job in queue}), kept)
 
     def _admit(self, floor: _AntManPlacement, queue: list[JobInfo], before: Memory) -> None:
@@ -75,66 +75,74 @@ class AntMan:
         # Others are stopped only where there is no idle place.
         others = [job for job in queue if job.workers and job.name not in before.admitted | before.guests]
         for job in sorted(queue, key=lambda job: job.name not in before.admitted):
-            need = job.wish * job.devices
+            need = job.rigid_size * job.devices
             if not job.is_guaranteed:
                 continue
             if used[job.queue] + need > quotas.get(job.queue, need + used[job.queue]):
-                floor.why[job.name] = f"its queue {job.queue!r} has {used[job.queue]} of {quotas[job.queue]} devices"
+                floor.waiting_reasons[job.name] = (
+                    f"its queue {job.queue!r} has {used[job.queue]} of {quotas[job.queue]} devices"
+                )
             elif head:
-                floor.why[job.name] = f"devices are reserved for {head.name}, which needs {head.wish} workers"
-            elif floor.stay(job) or floor.give(job, _place_on_idle_devices(floor, job, others)):
+                floor.waiting_reasons[job.name] = (
+                    f"devices are reserved for {head.name}, which needs {head.rigid_size} workers"
+                )
+            elif floor.keep(job) or floor.assign(job, _place_on_idle_devices(floor, job, others)):
                 used[job.queue] += need
             else:
                 head = job
-                floor.why[job.name] = f"what is free is reserved for it until it has all of its {job.wish} workers"
+                floor.waiting_reasons[job.name] = (
+                    f"what is free is reserved for it until it has all of its {job.rigid_size} workers"
+                )
 
 
 @dataclass
 class _AntManPlacement:
-    room: FreeResources
-    given: dict[str, WorkersByNode]
+    free: FreeResources
+    allocated: dict[str, WorkersByNode]
     shares: dict[str, float]
-    why: dict[str, str]  # a guaranteed job is not admitted
+    waiting_reasons: dict[str, str]  # a guaranteed job is not admitted
 
-    def give(self, job: JobInfo, workers: WorkersByNode | None) -> bool:
+    def assign(self, job: JobInfo, workers: WorkersByNode | None) -> bool:
         if workers:
-            self.given[job.name] = workers
-            self.room.take(job, workers)
+            self.allocated[job.name] = workers
+            self.free.allocate(job, workers)
         return bool(workers)
 
-    def stay(self, job: JobInfo) -> bool:
-        if job.count != job.wish or not self.room.holds(job, job.workers):
+    def keep(self, job: JobInfo) -> bool:
+        if job.worker_count != job.rigid_size or not self.free.can_hold(job, job.workers):
             return False
-        return meets_constraints(self.room, job, job.workers) and self.give(job, job.workers)
+        return meets_constraints(self.free, job, job.workers) and self.assign(job, job.workers)
 
-    def share(self, guest: JobInfo, hosts: list[JobInfo]) -> None:
+    def share_devices(self, guest: JobInfo, hosts: list[JobInfo]) -> None:
         """The guest on all devices of some hosts, those first that use the least."""
         chosen: list[JobInfo] = []
         there: Counter[str] = Counter()
         for host in sorted(hosts, key=lambda host: host.device_use):
             is_free = host.may_share and host.name not in self.shares and host.devices == guest.devices
-            if is_free and there.total() + host.wish <= guest.wish:
+            if is_free and there.total() + host.rigid_size <= guest.rigid_size:
                 chosen.append(host)
-                there.update(self.given[host.name])
-        if there.total() != guest.wish:
+                there.update(self.allocated[host.name])
+        if there.total() != guest.rigid_size:
             return
         rest = max(*(host.device_use for host in chosen), MIN_HOST_SHARE)
         for host in chosen:
-            self.room.give_back(host, self.given[host.name])
-            self.room.take(host, self.given[host.name], rest)
-        if self.room.holds(guest, there, 1 - rest) and meets_constraints(self.room, guest, there):
-            self.room.take(guest, there, 1 - rest)
-            self.given[guest.name] = dict(there)
+            self.free.release(host, self.allocated[host.name])
+            self.free.allocate(host, self.allocated[host.name], rest)
+        if self.free.can_hold(guest, there, 1 - rest) and meets_constraints(self.free, guest, there):
+            self.free.allocate(guest, there, 1 - rest)
+            self.allocated[guest.name] = dict(there)
             self.shares |= {guest.name: 1 - rest, **{host.name: rest for host in chosen}}
             return
         for host in chosen:
-            self.room.give_back(host, self.given[host.name], rest)
-            self.room.take(host, self.given[host.name])
+            self.free.release(host, self.allocated[host.name], rest)
+            self.free.allocate(host, self.allocated[host.name])
 
 
 def _guess_memory(queue: list[JobInfo]) -> Memory:
     """If nothing is remembered: who is guaranteed and has all is admitted, who shares is a guest."""
-    has_all = frozenset(job.name for job in queue if job.is_guaranteed and job.count == job.wish and job.share == 1)
+    has_all = frozenset(
+        job.name for job in queue if job.is_guaranteed and job.worker_count == job.rigid_size and job.share == 1
+    )
     return Memory(has_all, frozenset(job.name for job in queue if job.workers and job.share < 1))
 
 
@@ -151,26 +159,26 @@ def parse_quotas(quotas: str) -> dict[str, int]:
 
 def _place_on_idle_devices(floor: _AntManPlacement, job: JobInfo, others: list[JobInfo]) -> WorkersByNode | None:
     """Where nobody is, if there is such a place."""
-    room, taken = floor.room, []
+    room, taken = floor.free, []
     for other in others:
-        if other is not job and other.name not in floor.given and room.holds(other, other.workers):
-            room.take(other, other.workers)
+        if other is not job and other.name not in floor.allocated and room.can_hold(other, other.workers):
+            room.allocate(other, other.workers)
             taken.append(other)
-    found = place_workers(room, job, job.wish)
+    found = place_workers(room, job, job.rigid_size)
     for other in taken:
-        room.give_back(other, other.workers)
-    return found or place_workers(room, job, job.wish)
+        room.release(other, other.workers)
+    return found or place_workers(room, job, job.rigid_size)
 
 
 def _allocation(job: JobInfo, floor: _AntManPlacement, admitted: frozenset[str]) -> Allocation:
-    workers, share = floor.given.get(job.name, {}), floor.shares.get(job.name, 1.0)
-    what = f"{job.wish} workers" if share == 1 else f"{job.wish} workers with {share:.0%} of their devices"
+    workers, share = floor.allocated.get(job.name, {}), floor.shares.get(job.name, 1.0)
+    what = f"{job.rigid_size} workers" if share == 1 else f"{job.rigid_size} workers with {share:.0%} of their devices"
     if job.name in admitted:
         return Allocation(workers, f"{what}, guaranteed until it ends", share)
-    why = f" ({floor.why[job.name]})" if job.name in floor.why else ""
+    why = f" ({floor.waiting_reasons[job.name]})" if job.name in floor.waiting_reasons else ""
     if workers:
         return Allocation(workers, f"{what}, while nobody who is guaranteed needs them{why}", share)
-    return Allocation({}, f"waits: no {job.wish * job.devices} devices are idle, nor used little{why}")
+    return Allocation({}, f"waits: no {job.rigid_size * job.devices} devices are idle, nor used little{why}")
 
 
 POLICY = AntMan

@@ -39,9 +39,9 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 @dataclass(frozen=True)
 class Memory:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()  # jobs
-    until: int = -(1 << 62)  # the slot in which the next interval begins
-    slots: int = 0  # of this interval
+    known_jobs: frozenset[str] = frozenset()  # jobs
+    next_interval_slot: int = -(1 << 62)  # the slot in which the next interval begins
+    interval_slots: int = 0  # of this interval
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class AOnline:
         past: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
         queue = sort_by_submission(snapshot.jobs)
-        is_anew = not past.known & snapshot.by_name.keys()
-        begins = is_anew or slot >= past.until
-        until, slots = past.until, past.slots
+        is_anew = not past.known_jobs & snapshot.jobs_by_name.keys()
+        begins = is_anew or slot >= past.next_interval_slot
+        until, slots = past.next_interval_slot, past.interval_slots
         if begins:
             slots = 1 if is_anew else min(2 * slots, self.horizon)
             until = slot + slots
@@ -71,7 +71,7 @@ class AOnline:
         if begins:
             self._accept(snapshot, [job for job in queue if job.name not in reserved], slots, calendar, reserved)
         plan = AllocationPlan(allocate_slot(snapshot, queue, reserved, slot, self.slot_s))
-        return Decision(plan, Memory(reserved, frozenset(snapshot.by_name), until, slots))
+        return Decision(plan, Memory(reserved, frozenset(snapshot.jobs_by_name), until, slots))
 
     def _accept(
         self,
@@ -82,12 +82,12 @@ class AOnline:
         reserved: dict[str, Reservation],
     ) -> None:
         """Those that are worth more than they cost within so many slots, entered into the calendar and `reserved`."""
-        ends_at = calendar.ends_at(slots - 1)
+        ends_at = calendar.slot_ends_at(slots - 1)
         work = {job.name: self._work(calendar, job, slots) for job in jobs}
         needs = {job.name: self._needs(calendar, job, work[job.name]) for job in jobs}
         bounds = PriceBounds()
         for job in jobs:
-            bounds = bounds.seen(job.weight, job.weight, job.devices, needs[job.name])
+            bounds = bounds.widened_by(job.weight, job.weight, job.devices, needs[job.name])
 
         def density(job: JobInfo) -> tuple[float, float, str]:
             return -job.weight / (needs[job.name] * job.devices), job.submitted_at, job.name
@@ -103,15 +103,15 @@ class AOnline:
                 calendar.add(found)
 
     def _work(self, calendar: ReservationCalendar, job: JobInfo, slots: int) -> float:
-        left = calendar.table.speeds.left(job)
+        left = calendar.configurations.speeds.work_left(job)
         if slots == self.horizon:
-            left = min(left, calendar.table.speeds.one(job, max(job.maximum, 1)) * slots * self.slot_s / 2)
+            left = min(left, calendar.configurations.speeds.rate(job, max(job.maximum, 1)) * slots * self.slot_s / 2)
         return max(left, 1e-9)
 
     def _needs(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
         """Slots of one worker, with its fewest."""
         least = max(job.minimum, 1)
-        return max(work / max(calendar.table.speeds.one(job, least), 1e-9) / self.slot_s * least, 1e-9)
+        return max(work / max(calendar.configurations.speeds.rate(job, least), 1e-9) / self.slot_s * least, 1e-9)
 
 
 POLICY = AOnline

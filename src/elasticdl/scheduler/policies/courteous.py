@@ -58,7 +58,7 @@ def _current_workers(queue: list[JobInfo], nodes: Iterable[NodeInfo]) -> dict[st
     for job in queue:
         if job.workers and (kept := surviving_workers(room, job)):
             given[job.name] = kept
-            room.take(job, kept)
+            room.allocate(job, kept)
     return given
 
 
@@ -67,7 +67,7 @@ def _propose_workers(
 ) -> dict[str, WorkersByNode]:
     jobs = [with_workers(job, given.get(job.name, {})) for job in queue]
     room = FreeResources(snapshot.nodes)
-    new = assign_nodes(room, sorted(jobs, key=lambda job: not job.workers), max_min_sizes(jobs, snapshot.devices))
+    new = assign_nodes(room, sorted(jobs, key=lambda job: not job.workers), max_min_sizes(jobs, snapshot.total_devices))
     _distribute_leftovers(room, jobs, new)
     return new
 
@@ -82,10 +82,10 @@ def max_min_sizes(queue: list[JobInfo], devices: int) -> dict[str, int]:
     sizes: dict[str, int] = {}
     free = devices
     for job in sorted(queue, key=lambda job: not job.workers):
-        if job.least * job.devices <= free:
-            sizes[job.name] = job.least
-            free -= job.least * job.devices
-    line = [_fill_order(job, index, job.least) for index, job in enumerate(queue) if job.name in sizes]
+        if job.min_size * job.devices <= free:
+            sizes[job.name] = job.min_size
+            free -= job.min_size * job.devices
+    line = [_fill_order(job, index, job.min_size) for index, job in enumerate(queue) if job.name in sizes]
     heapq.heapify(line)
     while line and free:
         _, _, index = heapq.heappop(line)
@@ -101,13 +101,13 @@ def max_min_sizes(queue: list[JobInfo], devices: int) -> dict[str, int]:
 
 def _fill_order(job: JobInfo, index: int, size: int) -> tuple[int, bool, int]:
     """Who has the least is next; on a tie who has more already, so that it can stay so."""
-    return size * job.devices, job.count <= size, index
+    return size * job.devices, job.worker_count <= size, index
 
 
 def _distribute_leftovers(room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode]) -> None:
     """Devices that somebody could not use where they are go to those with the least who can."""
     line = [job for job in queue if job.name in given]
-    while line and room.free:
+    while line and room.free_devices:
         job = min(line, key=lambda job: (job.devices * sum(given[job.name].values()), job.submitted_at, job.name))
         if (grown := _grow_one_step(room, job, given[job.name])) is None:
             line.remove(job)
@@ -118,7 +118,7 @@ def _distribute_leftovers(room: FreeResources, queue: list[JobInfo], given: dict
 def _grow_one_step(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
     """Takes it from `room` too."""
     size = next_size(job, sum(workers.values()))
-    if not size or (size - sum(workers.values())) * job.devices > room.free:
+    if not size or (size - sum(workers.values())) * job.devices > room.free_devices:
         return None
     return grow_workers(room, with_workers(job, workers), workers, size)
 
@@ -126,7 +126,7 @@ def _grow_one_step(room: FreeResources, job: JobInfo, workers: WorkersByNode) ->
 def _allocation(job: JobInfo, workers: Mapping[str, int], level: float) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, f"waits for its minimum of {job.least} workers: all others have no more than theirs")
+        return Allocation({}, f"waits for its minimum of {job.min_size} workers: all others have no more than theirs")
     if count == job.maximum:
         return Allocation(workers, f"all of its {count} workers; jobs have {level:.1f} devices on average")
     what = f"{count} of {job.maximum} workers, {count * job.devices} devices"

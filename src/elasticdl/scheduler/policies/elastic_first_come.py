@@ -46,15 +46,15 @@ class ElasticFirstCome:
         for job in queue:
             if job.workers and (kept := surviving_workers(room, job)):
                 given[job.name] = kept
-                room.take(job, kept)
-        free = room.free
+                room.allocate(job, kept)
+        free = room.free_devices
         if free:
             able = [job for job in queue if job.name not in given or sum(given[job.name].values()) < job.maximum]
             if all(can_use_any_device(job) for job in able):
                 _place_sizes(room, able, given, _choose_sizes(able, given, free))
             else:
                 _grow_by_trial(room, able, given)
-        free = room.free
+        free = room.free_devices
         return Decision(AllocationPlan({job.name: _allocation(job, given.get(job.name, {}), free) for job in queue}))
 
 
@@ -62,9 +62,9 @@ def _choose_sizes(queue: list[JobInfo], given: Mapping[str, WorkersByNode], free
     """How many workers each gets, where any device will do."""
     sizes = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
     for job in queue:
-        if not sizes[job.name] and job.least <= free:
-            sizes[job.name] = job.least
-            free -= job.least
+        if not sizes[job.name] and job.min_size <= free:
+            sizes[job.name] = job.min_size
+            free -= job.min_size
     waiting = deque(job for job in queue if sizes[job.name])
     while waiting and free:
         job = waiting.popleft()
@@ -98,9 +98,9 @@ def _grow_by_trial(room: FreeResources, queue: list[JobInfo], given: dict[str, W
         before = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
         for job in queue:
             if job.name not in given:
-                _place_sizes(room, [job], given, {job.name: job.least})
+                _place_sizes(room, [job], given, {job.name: job.min_size})
         waiting = deque(job for job in queue if job.name in given)
-        while waiting and room.free:
+        while waiting and room.free_devices:
             job = waiting.popleft()
             size = next_size(job, sum(given[job.name].values()))
             if size and _place_sizes(room, [job], given, {job.name: size}):
@@ -119,17 +119,17 @@ def _restore_workers(
     room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode], to: Mapping[str, WorkersByNode]
 ) -> None:
     for job in queue:
-        room.give_back(job, given.pop(job.name, {}))
+        room.release(job, given.pop(job.name, {}))
     for job in queue:
         if job.name in to:
             given[job.name] = to[job.name]
-            room.take(job, to[job.name])
+            room.allocate(job, to[job.name])
 
 
 def _allocation(job: JobInfo, workers: WorkersByNode, free: int) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        why = f"waits for its minimum of {job.least} workers: {free} devices are free, earlier jobs hold the others"
+        why = f"waits for its minimum of {job.min_size} workers: {free} devices are free, earlier jobs hold the others"
         return Allocation({}, why)
     if count < job.maximum:
         return Allocation(workers, f"{count} of {job.maximum} workers: all that is free, in order of submission")

@@ -41,16 +41,21 @@ class ElasticTiresias:
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         kept = update_memory(snapshot, memory, self.threshold_s, self.promote)
-        line = [snapshot.by_name[name] for queue in kept.queues for name in queue]
-        sizes = _admit_in_order(line, snapshot.devices, {job.name: job.largest(job.wish) or job.least for job in line})
+        line = [snapshot.jobs_by_name[name] for queue in kept.queues for name in queue]
+        sizes = _admit_in_order(
+            line, snapshot.total_devices, {job.name: job.max_size_up_to(job.rigid_size) or job.min_size for job in line}
+        )
         waiting = len(line) - len(sizes)
         is_crowded = waiting > self.crowd
         if is_crowded:
             second = set(kept.queues[1])
-            asked = {job.name: job.least if job.name in second else job.largest(job.wish) or job.least for job in line}
-            sizes = _admit_in_order(line, snapshot.devices, asked)
-        _start_at_min_size(line, sizes, snapshot.devices)
-        _expand_by_speedup(line, sizes, snapshot.devices, snapshot.devices_per_node)
+            asked = {
+                job.name: job.min_size if job.name in second else job.max_size_up_to(job.rigid_size) or job.min_size
+                for job in line
+            }
+            sizes = _admit_in_order(line, snapshot.total_devices, asked)
+        _start_at_min_size(line, sizes, snapshot.total_devices)
+        _expand_by_speedup(line, sizes, snapshot.total_devices, snapshot.max_devices_per_node)
         given = assign_nodes(FreeResources(snapshot.nodes), line, sizes)
         crowd = f"; {waiting} jobs wait, so those of queue 2 are at their minimum" if is_crowded else ""
         answers = {job.name: _allocation(job, given.get(job.name, {}), kept, crowd) for job in line}
@@ -71,9 +76,9 @@ def _start_at_min_size(line: list[JobInfo], sizes: dict[str, int], devices: int)
     """Whoever was not reached, but whose minimum is left."""
     free = devices - sum(sizes.get(job.name, 0) * job.devices for job in line)
     for job in line:
-        if job.name not in sizes and job.least * job.devices <= free:
-            sizes[job.name] = job.least
-            free -= job.least * job.devices
+        if job.name not in sizes and job.min_size * job.devices <= free:
+            sizes[job.name] = job.min_size
+            free -= job.min_size * job.devices
 
 
 def _expand_by_speedup(line: list[JobInfo], sizes: dict[str, int], devices: int, per_node: int) -> None:
@@ -109,7 +114,7 @@ def speedups_by_size(job: JobInfo, most: int, per_node: int) -> Floats:
     linear: Floats = workers.astype(float)
     if job.rates is None or most < 1:
         return linear
-    rates = job.rates.at(workers, np.ceil(workers * job.devices / max(per_node, 1)))
+    rates = job.rates.work_per_s(workers, np.ceil(workers * job.devices / max(per_node, 1)))
     return rates / rates[1] if rates[1] > 0 and np.isfinite(rates).all() else linear
 
 
@@ -119,10 +124,12 @@ def _allocation(job: JobInfo, workers: WorkersByNode, memory: Memory, crowd: str
     count = sum(workers.values())
     if not workers:
         return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; jobs before it take the devices")
-    if count > job.wish:
-        return Allocation(workers, f"{count} workers, {count - job.wish} more than it asked for: nobody gains more")
-    if count < job.wish:
-        return Allocation(workers, f"{count} of the {job.wish} workers it asked for: {had}{crowd}")
+    if count > job.rigid_size:
+        return Allocation(
+            workers, f"{count} workers, {count - job.rigid_size} more than it asked for: nobody gains more"
+        )
+    if count < job.rigid_size:
+        return Allocation(workers, f"{count} of the {job.rigid_size} workers it asked for: {had}{crowd}")
     return Allocation(workers, f"all of the {count} workers it asked for: {had}")
 
 

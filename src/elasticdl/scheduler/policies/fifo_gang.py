@@ -35,29 +35,31 @@ class FifoGang:
         queue = sort_by_submission(snapshot.jobs)
         given: dict[str, WorkersByNode] = {}
         for job in queue:
-            is_whole = job.workers and job.count == job.wish
-            if is_whole and room.holds(job, job.workers) and meets_constraints(room, job, job.workers):
+            is_whole = job.workers and job.worker_count == job.rigid_size
+            if is_whole and room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers):
                 given[job.name] = job.workers
-                room.take(job, job.workers)
+                room.allocate(job, job.workers)
         head: JobInfo | None = None
         for job in queue:
             if job.name in given or (self.is_strict and head):
                 continue
-            if room.free and (workers := place_workers(room, job, job.wish)):
+            if room.free_devices and (workers := place_workers(room, job, job.rigid_size)):
                 given[job.name] = workers
-                room.take(job, workers)
+                room.allocate(job, workers)
             else:
                 head = head or job
-        free = room.free
-        plan = AllocationPlan({job.name: self._answer(job, given.get(job.name, {}), head, free) for job in queue})
-        return Decision(plan, is_closed=self.is_strict and head is not None)
+        free = room.free_devices
+        plan = AllocationPlan({job.name: self._allocation(job, given.get(job.name, {}), head, free) for job in queue})
+        return Decision(plan, blocks_lower_priorities=self.is_strict and head is not None)
 
-    def _answer(self, job: JobInfo, workers: WorkersByNode, head: JobInfo | None, free: int) -> Allocation:
+    def _allocation(self, job: JobInfo, workers: WorkersByNode, head: JobInfo | None, free: int) -> Allocation:
         if workers:
-            return Allocation(workers, f"all of the {job.wish} workers asked for, until it ends")
-        needs = f"{job.wish} workers of {job.devices} device{'s' * (job.devices > 1)}"
+            return Allocation(workers, f"all of the {job.rigid_size} workers asked for, until it ends")
+        needs = f"{job.rigid_size} workers of {job.devices} device{'s' * (job.devices > 1)}"
         if self.is_strict and head and head is not job:
-            return Allocation({}, f"waits behind {head.name}, the head of the line, which needs {head.wish} workers")
+            return Allocation(
+                {}, f"waits behind {head.name}, the head of the line, which needs {head.rigid_size} workers"
+            )
         return Allocation({}, f"waits until {needs} are free together; {free} devices are")
 
 

@@ -32,11 +32,11 @@ class Memory:
     """Of one decision, for the next."""
 
     turn: int = -1
-    turns: Mapping[str, int] = field(default_factory=dict)  # that each job had
-    ran: frozenset[str] = frozenset()  # in this turn
-    homes: Mapping[str, WorkersByNode] = field(default_factory=dict)  # where it was last
-    pairs: Mapping[str, str] = field(default_factory=dict)  # guests of this turn, and on whose devices they are
-    calm_since: float | None = None  # since when nobody waits
+    turns_by_job: Mapping[str, int] = field(default_factory=dict)  # that each job had
+    ran_this_turn: frozenset[str] = frozenset()  # in this turn
+    last_workers: Mapping[str, WorkersByNode] = field(default_factory=dict)  # where it was last
+    host_by_guest: Mapping[str, str] = field(default_factory=dict)  # guests of this turn, and on whose devices they are
+    idle_queue_since: float | None = None  # since when nobody waits
 
 
 @dataclass(frozen=True)
@@ -56,35 +56,42 @@ class Gandiva:
         before = _update_memory(memory or Memory(), queue)
         turn = int(snapshot.now // self.slice_s)
         is_same = turn == before.turn
-        pairs = dict(before.pairs) if is_same else {}
+        pairs = dict(before.host_by_guest) if is_same else {}
         floor = GandivaPlacement(snapshot.nodes)
         bases = {job.name: _base_size(floor, job) for job in queue}
 
-        line = sorted((job for job in queue if job.name not in pairs), key=lambda job: before.turns[job.name])
+        line = sorted((job for job in queue if job.name not in pairs), key=lambda job: before.turns_by_job[job.name])
         stayed = {
             job.name
             for job in line
-            if is_same and job.name in before.ran and floor.stay(job, before.homes[job.name], bases[job.name])
+            if is_same
+            and job.name in before.ran_this_turn
+            and floor.keep(job, before.last_workers[job.name], bases[job.name])
         }
-        floor.seat_all([job for job in line if job.name not in stayed], before.homes, bases)
-        if memory is not None and memory.turns.keys() - before.turns.keys():
+        floor.assign_all([job for job in line if job.name not in stayed], before.last_workers, bases)
+        if memory is not None and memory.turns_by_job.keys() - before.turns_by_job.keys():
             still = [job for job in queue if job.name not in pairs.values()]
-            floor.gather(still)
-            floor.clear(still, self.empty_share)
-        floor.fill(line, bases)
+            floor.consolidate(still)
+            floor.clear_nodes(still, self.empty_share)
+        floor.fill_to_base_size(line, bases)
 
         pairs = _pack_guests(floor, queue, pairs, bases)
-        waiting = [job for job in queue if job.name not in floor.given]
-        calm_since = None if waiting or pairs else snapshot.now if before.calm_since is None else before.calm_since
+        waiting = [job for job in queue if job.name not in floor.allocated]
+        calm_since = (
+            None if waiting or pairs else snapshot.now if before.idle_queue_since is None else before.idle_queue_since
+        )
         if calm_since is not None and snapshot.now - calm_since >= self.grow_after_s:
-            floor.grow(queue)
+            floor.grow_on_node(queue)
 
-        counted = before.ran if is_same else frozenset()
+        counted = before.ran_this_turn if is_same else frozenset()
         kept = Memory(
             turn,
-            {name: turns + (name in floor.given and name not in counted) for name, turns in before.turns.items()},
-            frozenset(floor.given),
-            {name: floor.given.get(name, home) for name, home in before.homes.items()},
+            {
+                name: turns + (name in floor.allocated and name not in counted)
+                for name, turns in before.turns_by_job.items()
+            },
+            frozenset(floor.allocated),
+            {name: floor.allocated.get(name, home) for name, home in before.last_workers.items()},
             pairs,
             calm_since,
         )
@@ -95,20 +102,20 @@ class Gandiva:
 def _update_memory(memory: Memory, queue: list[JobInfo]) -> Memory:
     """With these jobs only. Who comes has had as few turns as anybody: it is early, yet has nothing to catch up."""
     names = {job.name for job in queue}
-    fewest = min((turns for name, turns in memory.turns.items() if name in names), default=0)
+    fewest = min((turns for name, turns in memory.turns_by_job.items() if name in names), default=0)
     return Memory(
         memory.turn,
-        {job.name: memory.turns.get(job.name, fewest) for job in queue},
-        memory.ran & names,
-        {job.name: job.workers or memory.homes.get(job.name, {}) for job in queue},
-        {guest: host for guest, host in memory.pairs.items() if {guest, host} <= names},
-        memory.calm_since,
+        {job.name: memory.turns_by_job.get(job.name, fewest) for job in queue},
+        memory.ran_this_turn & names,
+        {job.name: job.workers or memory.last_workers.get(job.name, {}) for job in queue},
+        {guest: host for guest, host in memory.host_by_guest.items() if {guest, host} <= names},
+        memory.idle_queue_since,
     )
 
 
 def _base_size(floor: GandivaPlacement, job: JobInfo) -> int:
     """What it asked for, as far as it is allowed and could ever fit."""
-    return job.largest(min(job.wish, floor.room.fits_in_all(job))) or job.least
+    return job.max_size_up_to(min(job.rigid_size, floor.room.total_workers_that_fit(job))) or job.min_size
 
 
 def _pack_guests(
@@ -119,28 +126,28 @@ def _pack_guests(
     found = {
         guest: host
         for guest, host in pairs.items()
-        if jobs[guest].allows(size := sum(floor.given.get(host, {}).values()))
-        and floor.pack(jobs[guest], jobs[host], size)
+        if jobs[guest].allows_size(size := sum(floor.allocated.get(host, {}).values()))
+        and floor.pack_pair(jobs[guest], jobs[host], size)
     }
     idle = sorted((job for job in queue if job.may_share), key=lambda job: job.device_use)
     for guest in idle:
-        if guest.name in floor.given or guest.name in found:
+        if guest.name in floor.allocated or guest.name in found:
             continue
         for host in idle:
-            if floor.pack(guest, host, bases[guest.name]):
+            if floor.pack_pair(guest, host, bases[guest.name]):
                 found[guest.name] = host.name
                 break
     return found
 
 
 def _allocation(job: JobInfo, floor: GandivaPlacement, memory: Memory, base: int, waiting: int) -> Allocation:
-    workers = floor.given.get(job.name, {})
-    count, turns = sum(workers.values()), memory.turns[job.name]
+    workers = floor.allocated.get(job.name, {})
+    count, turns = sum(workers.values()), memory.turns_by_job[job.name]
     share = floor.shares.get(job.name, 1.0)
     if not workers:
         return Allocation({}, f"waits for its turn, {turns} had so far; {waiting} jobs wait, all take turns")
     if share < 1:
-        other = memory.pairs.get(job.name) or next(a for a, b in memory.pairs.items() if b == job.name)
+        other = memory.host_by_guest.get(job.name) or next(a for a, b in memory.host_by_guest.items() if b == job.name)
         return Allocation(workers, f"{count} workers, packed with {other} on the same devices ({share:.0%})", share)
     if count > base:
         return Allocation(workers, f"{count} workers, {count - base} more than asked for: nobody waits for the node")
@@ -157,40 +164,40 @@ class GandivaPlacement:
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
         self.room = FreeResources(nodes)
-        self.given: dict[str, WorkersByNode] = {}
+        self.allocated: dict[str, WorkersByNode] = {}
         self.shares: dict[str, float] = {}
         self._sizes: dict[str, Counter[int]] = {name: Counter() for name in self.room.nodes}  # jobs on it, by devices
 
-    def seat(self, job: JobInfo, workers: WorkersByNode) -> None:
-        self.leave(job)
-        self.room.take(job, workers)
-        self.given[job.name] = workers
+    def assign(self, job: JobInfo, workers: WorkersByNode) -> None:
+        self.unassign(job)
+        self.room.allocate(job, workers)
+        self.allocated[job.name] = workers
         for name in workers:
             self._sizes[name][sum(workers.values()) * job.devices] += 1
 
-    def leave(self, job: JobInfo) -> None:
-        workers = self.given.pop(job.name, {})
-        self.room.give_back(job, workers)
+    def unassign(self, job: JobInfo) -> None:
+        workers = self.allocated.pop(job.name, {})
+        self.room.release(job, workers)
         for name in workers:
             self._sizes[name][sum(workers.values()) * job.devices] -= 1
 
-    def stay(self, job: JobInfo, home: WorkersByNode, most: int) -> bool:
+    def keep(self, job: JobInfo, home: WorkersByNode, most: int) -> bool:
         """Seats it where it was, with no more than `most`; whether that is possible."""
         kept = shrink_workers(home, min(sum(home.values()), most))
-        if not kept or not job.allows(sum(kept.values())) or not self.room.holds(job, kept):
+        if not kept or not job.allows_size(sum(kept.values())) or not self.room.can_hold(job, kept):
             return False
         if meets_constraints(self.room, job, kept):
-            self.seat(job, kept)
-        return job.name in self.given
+            self.assign(job, kept)
+        return job.name in self.allocated
 
-    def seat_all(self, line: list[JobInfo], homes: Mapping[str, WorkersByNode], bases: Mapping[str, int]) -> None:
+    def assign_all(self, line: list[JobInfo], homes: Mapping[str, WorkersByNode], bases: Mapping[str, int]) -> None:
         """Who is first in line has its seats first, but those whose seats are free go back to them."""
-        scratch = FreeResources(self.room.left())
+        scratch = FreeResources(self.room.remaining_nodes())
         tried: dict[str, WorkersByNode] = {}
         for job in line:
             home = with_workers(job, homes.get(job.name, {}))
             if seats := place_at_most(scratch, home, bases[job.name]):
-                scratch.take(job, seats)
+                scratch.allocate(job, seats)
                 tried[job.name] = seats
         sizes = {name: sum(workers.values()) for name, workers in tried.items()}
         chosen = [job for job in line if job.name in tried]
@@ -199,95 +206,95 @@ class GandivaPlacement:
             workers = self._near(job, sizes[job.name]) or place_workers(self.room, job, sizes[job.name])
             if not workers:
                 break
-            self.seat(job, workers)
-        if any(job.name not in self.given for job in chosen):
+            self.assign(job, workers)
+        if any(job.name not in self.allocated for job in chosen):
             for job in chosen:
-                self.leave(job)
+                self.unassign(job)
             for job in chosen:
-                self.seat(job, tried[job.name])
+                self.assign(job, tried[job.name])
 
-    def fill(self, line: Iterable[JobInfo], bases: Mapping[str, int]) -> None:
+    def fill_to_base_size(self, line: Iterable[JobInfo], bases: Mapping[str, int]) -> None:
         """Who has less than it asked for takes what is left."""
         for job in line:
-            before = self.given.get(job.name, {})
-            if not self.room.free or sum(before.values()) >= bases[job.name]:
+            before = self.allocated.get(job.name, {})
+            if not self.room.free_devices or sum(before.values()) >= bases[job.name]:
                 continue
-            self.leave(job)
+            self.unassign(job)
             if workers := place_at_most(self.room, with_workers(job, before), bases[job.name]):
-                self.seat(job, workers)
+                self.assign(job, workers)
 
-    def gather(self, jobs: Iterable[JobInfo]) -> None:
+    def consolidate(self, jobs: Iterable[JobInfo]) -> None:
         """Jobs that are spread are moved together."""
         for job in jobs:
-            before = self.given.get(job.name, {})
+            before = self.allocated.get(job.name, {})
             if len(before) < 2:
                 continue
-            self.leave(job)
+            self.unassign(job)
             found = place_workers(self.room, job, sum(before.values()))
-            self.seat(job, found if found is not None and len(found) < len(before) else before)
+            self.assign(job, found if found is not None and len(found) < len(before) else before)
 
-    def clear(self, jobs: list[JobInfo], empty_share: float) -> None:
+    def clear_nodes(self, jobs: list[JobInfo], empty_share: float) -> None:
         """The few jobs of nodes that are almost empty move to fuller ones."""
-        room = self.room
+        free = self.room
         free = {
-            name: room.devices[name] for name, node in room.nodes.items() if self._is_almost_empty(node, empty_share)
+            name: free.devices[name] for name, node in free.nodes.items() if self._is_almost_empty(node, empty_share)
         }
         for node in sorted(free, key=lambda name: -free[name]):
             for job in jobs:
-                if set(self.given.get(job.name, {})) != {node} or job.demands:
+                if set(self.allocated.get(job.name, {})) != {node} or job.demands:
                     continue
-                count = self.given[job.name][node]
+                count = self.allocated[job.name][node]
                 fuller = (
                     name
-                    for name in room.tightest(job, count)
-                    if room.devices[name] < min(room.devices[node], room.nodes[name].devices)
+                    for name in free.best_fit_nodes(job, count)
+                    if free.devices[name] < min(free.devices[node], free.nodes[name].devices)
                 )
                 if (found := next(fuller, None)) is not None:
-                    self.seat(job, {found: count})
+                    self.assign(job, {found: count})
 
-    def grow(self, jobs: Iterable[JobInfo]) -> None:
+    def grow_on_node(self, jobs: Iterable[JobInfo]) -> None:
         """Jobs on one node take what is left of it."""
         for job in jobs:
-            workers = self.given.get(job.name, {})
+            workers = self.allocated.get(job.name, {})
             if len(workers) == 1 and not job.demands:
                 [(node, count)] = workers.items()
-                most = job.largest(count + self.room.fits(job, node))
+                most = job.max_size_up_to(count + self.room.workers_that_fit(job, node))
                 if most > count:
-                    self.seat(job, {node: most})
+                    self.assign(job, {node: most})
 
-    def pack(self, guest: JobInfo, host: JobInfo, size: int) -> bool:
+    def pack_pair(self, guest: JobInfo, host: JobInfo, size: int) -> bool:
         """Both on the host's devices, each with its part; whether it can be."""
-        there = self.given.get(host.name, {})
+        there = self.allocated.get(host.name, {})
         if host.name in self.shares or not (guest.may_share and host.may_share):
             return False
         together = guest.device_use + host.device_use
         if not there or together > 1 or guest.devices != host.devices or sum(there.values()) != size:
             return False
         share = min(max(guest.device_use / together, 0.05), 0.95) if together else 0.5
-        self.room.give_back(host, there)
-        self.room.take(host, there, 1 - share)
-        if not self.room.holds(guest, there, share) or not meets_constraints(self.room, guest, there):
-            self.room.give_back(host, there, 1 - share)
-            self.room.take(host, there)
+        self.room.release(host, there)
+        self.room.allocate(host, there, 1 - share)
+        if not self.room.can_hold(guest, there, share) or not meets_constraints(self.room, guest, there):
+            self.room.release(host, there, 1 - share)
+            self.room.allocate(host, there)
             return False
-        self.room.take(guest, there, share)
-        self.given[guest.name] = there
+        self.room.allocate(guest, there, share)
+        self.allocated[guest.name] = there
         self.shares |= {host.name: 1 - share, guest.name: share}
         return True
 
     def _stays(self, job: JobInfo, home: WorkersByNode, size: int) -> bool:
-        if not home or not self.room.holds(job, shrink_workers(home, size)):
+        if not home or not self.room.can_hold(job, shrink_workers(home, size)):
             return False
         found = resize_in_place(self.room, with_workers(job, home), size)
         if found:
-            self.seat(job, found)
+            self.assign(job, found)
         return bool(found)
 
     def _near(self, job: JobInfo, size: int) -> WorkersByNode | None:
         """On one node with jobs of its size, the least loaded; else on an empty one."""
         if job.demands:
             return None
-        found = list(self.room.tightest(job, size))
+        found = list(self.room.best_fit_nodes(job, size))
         alike = [name for name in found if self._sizes[name][size * job.devices]]
         if alike:
             return {max(alike, key=lambda name: self.room.devices[name]): size}

@@ -46,11 +46,11 @@ _TIMER_TOLERANCE_S = 1.0  # a round that ends so soon is over: timers are not ex
 
 @dataclass(frozen=True)
 class Memory:
-    at: float  # of the last decision
-    round_at: float
+    decided_at: float  # of the last decision
+    round_started_at: float
     running: Mapping[str, KindOrAny]  # that each job has now
-    received: Mapping[str, Mapping[KindOrAny, float]]  # seconds, by job and kind
-    known_s: Mapping[str, float]  # how long each job is there
+    received_s: Mapping[str, Mapping[KindOrAny, float]]  # seconds, by job and kind
+    age_s: Mapping[str, float]  # how long each job is there
 
 
 _EMPTY_MEMORY = Memory(0.0, float("-inf"), {}, {}, {})
@@ -73,13 +73,13 @@ class Gavel:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         past = _update_memory(snapshot, memory or _EMPTY_MEMORY)
-        queue = sort_by_submission(job.rigid() for job in snapshot.jobs)
-        is_new_round = snapshot.now >= past.round_at + self.round_s - _TIMER_TOLERANCE_S
+        queue = sort_by_submission(job.as_rigid() for job in snapshot.jobs)
+        is_new_round = snapshot.now >= past.round_started_at + self.round_s - _TIMER_TOLERANCE_S
         times = self._fractions(snapshot, queue)
         kinds = _choose_jobs(snapshot, queue, times, past, {} if is_new_round else past.running)
         given = _place_jobs(snapshot, queue, kinds)
         running = {job.name: kinds[job.name][0] if job.name in kinds else None for job in queue if given[job.name]}
-        round_at = snapshot.now if is_new_round else past.round_at
+        round_at = snapshot.now if is_new_round else past.round_started_at
         answers = {job.name: _allocation(job, given[job.name], times.get(job.name, {})) for job in queue}
         return Decision(AllocationPlan(answers), replace(past, round_at=round_at, running=running))
 
@@ -88,9 +88,9 @@ class Gavel:
         speeds = SpeedEstimates(snapshot)
         wholes = {job.name: _rates_by_kind(speeds, job) for job in queue}
         able = [job for job in queue if any(wholes[job.name].values())]
-        needs = TimeFractionProblem.of(
-            devices=[speeds.devices[kind] for kind in speeds.kinds],
-            scales=[job.wish * job.devices for job in able],
+        needs = TimeFractionProblem.from_lists(
+            devices=[speeds.devices_by_kind[kind] for kind in speeds.kinds],
+            scales=[job.rigid_size * job.devices for job in able],
             rates=[[wholes[job.name].get(kind, 0.0) for kind in speeds.kinds] for job in able],
         )
         if not able:
@@ -106,7 +106,7 @@ def _max_min(
 ) -> list[float]:
     equal = needs.rates @ needs.devices / max(needs.devices.sum(), 1.0)
     return [
-        max(job.weight, _MIN_FRACTION) * float(rate) / (job.wish * job.devices)
+        max(job.weight, _MIN_FRACTION) * float(rate) / (job.rigid_size * job.devices)
         for job, rate in zip(jobs, equal, strict=True)
     ]
 
@@ -114,13 +114,13 @@ def _max_min(
 def _makespan(
     snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], needs: TimeFractionProblem
 ) -> list[float]:
-    return [max(speeds.left(job), _MIN_FRACTION) for job in jobs]
+    return [max(speeds.work_left(job), _MIN_FRACTION) for job in jobs]
 
 
 def _fairness(
     snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], needs: TimeFractionProblem
 ) -> list[float]:
-    left = [max(speeds.left(job), _MIN_FRACTION) for job in jobs]
+    left = [max(speeds.work_left(job), _MIN_FRACTION) for job in jobs]
     elapsed = [max(snapshot.now - job.submitted_at, 0.0) for job in jobs]
     alone = [
         (job.work_done + work) / rate
@@ -140,24 +140,24 @@ def _rates_by_kind(speeds: SpeedEstimates, job: JobInfo) -> dict[str, float]:
     """Its rate with all workers, on each kind that has room for them."""
     if job.demands:
         return {}
-    fits = [kind for kind in speeds.kinds_of(job) if speeds.devices[kind] >= job.wish * job.devices]
-    return {kind: speeds.one(job, job.wish, kind) for kind in fits}
+    fits = [kind for kind in speeds.usable_kinds(job) if speeds.devices_by_kind[kind] >= job.rigid_size * job.devices]
+    return {kind: speeds.rate(job, job.rigid_size, kind) for kind in fits}
 
 
 def _update_memory(snapshot: Snapshot, past: Memory) -> Memory:
     """With the time since the last decision counted, and without jobs that are over."""
-    passed = max(snapshot.now - past.at, 0.0)
+    passed = max(snapshot.now - past.decided_at, 0.0)
     received: dict[str, Mapping[KindOrAny, float]] = {}
     known: dict[str, float] = {}
     for job in snapshot.jobs:
-        seconds = dict(past.received.get(job.name, {}))
+        seconds = dict(past.received_s.get(job.name, {}))
         if job.name in past.running:
             kind = past.running[job.name]
             seconds[kind] = seconds.get(kind, 0.0) + passed
         received[job.name] = seconds
-        known[job.name] = past.known_s[job.name] + passed if job.name in past.known_s else 0.0
+        known[job.name] = past.age_s[job.name] + passed if job.name in past.age_s else 0.0
     running = {name: kind for name, kind in past.running.items() if name in received}
-    return Memory(snapshot.now, past.round_at, running, received, known)
+    return Memory(snapshot.now, past.round_started_at, running, received, known)
 
 
 def _choose_jobs(
@@ -177,10 +177,10 @@ def _choose_jobs(
         workers = resize_in_place(
             room,
             _restrict_to_kind(job, kind) if job.name in running else replace(_restrict_to_kind(job, kind), workers={}),
-            job.wish,
+            job.rigid_size,
         )
         if workers is not None:
-            room.take(job, workers)
+            room.allocate(job, workers)
             found[job.name] = kind, workers
     return found
 
@@ -193,7 +193,7 @@ def _pairs_by_priority(
     for job in queue:
         parts: Iterable[tuple[KindOrAny, float]] = [(None, 1.0 / len(queue))]
         for kind, part in times[job.name].items() if job.name in times else parts:
-            had = past.received[job.name].get(kind, 0.0) / max(past.known_s[job.name], _TIMER_TOLERANCE_S)
+            had = past.received_s[job.name].get(kind, 0.0) / max(past.age_s[job.name], _TIMER_TOLERANCE_S)
             if part > _MIN_FRACTION:
                 pairs.append(
                     (-part / max(had, _MIN_FRACTION), -part, job.submitted_at, job.name, kind or "", kind, job)
@@ -209,7 +209,7 @@ def _place_jobs(
 ) -> dict[str, WorkersByNode]:
     """Lease renewal: who runs on, and on the same kind, stays where it is."""
     wanted = [
-        (_restrict_to_kind(job, kinds[job.name][0]), job.wish) if job.name in kinds else (job, 0) for job in queue
+        (_restrict_to_kind(job, kinds[job.name][0]), job.rigid_size) if job.name in kinds else (job, 0) for job in queue
     ]
     return assign_or_repack(snapshot.nodes, wanted, {name: workers for name, (_, workers) in kinds.items()})
 
@@ -224,8 +224,8 @@ def _allocation(job: JobInfo, workers: WorkersByNode, times: Mapping[str, float]
     ]
     due = " and ".join(parts) or "what others leave"
     if workers:
-        return Allocation(workers, f"all of its {job.wish} workers this round: {due} is its due")
-    return Allocation({}, f"waits this round for its {job.wish} workers: {due} is its due")
+        return Allocation(workers, f"all of its {job.rigid_size} workers this round: {due} is its due")
+    return Allocation({}, f"waits this round for its {job.rigid_size} workers: {due} is its due")
 
 
 POLICY = Gavel
@@ -244,7 +244,9 @@ class TimeFractionProblem:
     rates: Floats
 
     @staticmethod
-    def of(devices: Sequence[float], scales: Sequence[float], rates: Sequence[Sequence[float]]) -> TimeFractionProblem:
+    def from_lists(
+        devices: Sequence[float], scales: Sequence[float], rates: Sequence[Sequence[float]]
+    ) -> TimeFractionProblem:
         return TimeFractionProblem(np.array(devices, float), np.array(scales, float), np.array(rates, float))
 
 

@@ -39,7 +39,7 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, UtilityFunction
 @dataclass(frozen=True)
 class Memory:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)  # in which slot
+    rejected_in_slot: Mapping[str, int] = field(default_factory=dict)  # in which slot
     bounds: PriceBounds = field(default_factory=PriceBounds)
 
 
@@ -61,7 +61,9 @@ class Oasis:
         queue = sort_by_submission(snapshot.jobs)
         calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, self.horizon, self.slot_s)
         reserved = carry_over_reservations(past.reserved, snapshot, calendar)
-        refused = {name: at for name, at in past.refused.items() if at == slot and name in snapshot.by_name}
+        refused = {
+            name: at for name, at in past.rejected_in_slot.items() if at == slot and name in snapshot.jobs_by_name
+        }
         bounds = past.bounds
         for job in queue:
             if job.name in reserved or job.name in refused:
@@ -79,20 +81,20 @@ class Oasis:
         return Decision(plan, Memory(reserved, refused, bounds))
 
     def _work(self, calendar: ReservationCalendar, job: JobInfo) -> float:
-        speeds = calendar.table.speeds
-        most = speeds.one(job, max(job.maximum, 1)) * self.horizon * self.slot_s / 2
-        return max(min(speeds.left(job), most), 1e-9)
+        speeds = calendar.configurations.speeds
+        most = speeds.rate(job, max(job.maximum, 1)) * self.horizon * self.slot_s / 2
+        return max(min(speeds.work_left(job), most), 1e-9)
 
     def _soonest_s(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
-        return work / max(calendar.table.speeds.one(job, max(job.maximum, 1)), 1e-9)
+        return work / max(calendar.configurations.speeds.rate(job, max(job.maximum, 1)), 1e-9)
 
     def _seen(
         self, calendar: ReservationCalendar, job: JobInfo, work: float, worth: Any, bounds: PriceBounds
     ) -> PriceBounds:
-        soonest = calendar.first * self.slot_s + self._soonest_s(calendar, job, work)
+        soonest = calendar.first_slot * self.slot_s + self._soonest_s(calendar, job, work)
         least = max(job.minimum, 1)
-        slots = work / max(calendar.table.speeds.one(job, least), 1e-9) / self.slot_s * least
-        return bounds.seen(worth(soonest), worth(calendar.ends_at(self.horizon - 1)), job.devices, slots)
+        slots = work / max(calendar.configurations.speeds.rate(job, least), 1e-9) / self.slot_s * least
+        return bounds.widened_by(worth(soonest), worth(calendar.slot_ends_at(self.horizon - 1)), job.devices, slots)
 
 
 def utility_or_default(job: JobInfo, soonest_s: float) -> UtilityFunction:

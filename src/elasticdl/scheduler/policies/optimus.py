@@ -42,7 +42,7 @@ class Memory:
 
     nodes: frozenset[str]
     counts: Mapping[str, int]  # that were wanted
-    given: Mapping[str, WorkersByNode]
+    allocated: Mapping[str, WorkersByNode]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Optimus:
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         jobs = sort_by_submission(snapshot.jobs)
-        counts, nodes = self._counts(snapshot, jobs), frozenset(snapshot.node_of)
+        counts, nodes = self._counts(snapshot, jobs), frozenset(snapshot.nodes_by_name)
         has = {job.name: job.workers for job in jobs if job.workers}
         if memory == Memory(nodes, counts, has) and can_all_stay(snapshot.nodes, jobs):
             given: Mapping[str, WorkersByNode] = has
@@ -68,15 +68,15 @@ class Optimus:
         return Decision(plan, Memory(nodes, counts, {name: workers for name, workers in given.items() if workers}))
 
     def _counts(self, snapshot: Snapshot, jobs: list[JobInfo]) -> dict[str, int]:
-        free, speeds = snapshot.devices, SpeedEstimates(snapshot)
+        free, speeds = snapshot.total_devices, SpeedEstimates(snapshot)
         counts = {}
         curves: dict[str, Floats] = {}
         gains: list[tuple[float, int, int]] = []  # least first: of a step up, per device
         for place, job in enumerate(jobs):
-            counts[job.name] = job.least if job.least * job.devices <= free else 0
+            counts[job.name] = job.min_size if job.min_size * job.devices <= free else 0
             free -= counts[job.name] * job.devices
             if counts[job.name]:
-                curves[job.name] = _remaining_s(job, snapshot.devices, speeds)
+                curves[job.name] = _remaining_s(job, snapshot.total_devices, speeds)
                 self._offer(gains, place, job, counts[job.name], curves[job.name])
         while gains and free > 0:
             gain, place, size = heapq.heappop(gains)
@@ -99,8 +99,8 @@ class Optimus:
 
 def _remaining_s(job: JobInfo, devices: int, speeds: SpeedEstimates) -> Floats:
     """By its number of workers, from 0 up."""
-    rates = speeds.at(job, np.arange(min(job.maximum, devices // job.devices) + 1))
-    return np.where(rates > 0, speeds.left(job) / np.where(rates > 0, rates, 1.0), math.inf)
+    rates = speeds.rates(job, np.arange(min(job.maximum, devices // job.devices) + 1))
+    return np.where(rates > 0, speeds.work_left(job) / np.where(rates > 0, rates, 1.0), math.inf)
 
 
 def _place_all_on_emptiest(
@@ -109,19 +109,19 @@ def _place_all_on_emptiest(
     """Where any device will do, so that all fit: who keeps its count stays, the smallest of the others choose first."""
     given: dict[str, WorkersByNode] = {}
     for job in jobs:
-        if counts[job.name] == job.count and room.holds(job, job.workers):
+        if counts[job.name] == job.worker_count and room.can_hold(job, job.workers):
             given[job.name] = job.workers
-            room.take(job, job.workers)
+            room.allocate(job, job.workers)
     for job in sorted(jobs, key=lambda job: counts[job.name]):
         if job.name not in given:
             given[job.name] = place_on_emptiest(room, job, counts[job.name]) or {}
-            room.take(job, given[job.name])
+            room.allocate(job, given[job.name])
     return given
 
 
 def _allocation(job: JobInfo, workers: WorkersByNode) -> Allocation:
     if not workers:
-        return Allocation({}, f"waits: no room for its first {job.least} workers")
+        return Allocation({}, f"waits: no room for its first {job.min_size} workers")
     return Allocation(workers, f"{sum(workers.values())} workers: one more would shorten another job by more")
 
 

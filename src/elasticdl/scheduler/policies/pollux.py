@@ -33,11 +33,11 @@ class Memory:
     """Of the last decision."""
 
     round: int
-    now: float
+    decided_at: float
     jobs: tuple[str, ...]
     nodes: tuple[str, ...]
-    states: PlanMatrices
-    answer: Mapping[str, WorkersByNode] = field(default_factory=dict)
+    plans: PlanMatrices
+    allocated: Mapping[str, WorkersByNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,22 @@ class Pollux:
                 AllocationPlan({job.name: Allocation({}, "waits: there is no node") for job in jobs}), memory
             )
         turn = memory.round + 1 if memory else 0
-        if memory and memory.now == snapshot.now and all(memory.answer.get(j.name) == j.workers for j in jobs):
-            chosen, states = [job.workers for job in jobs], memory.states
+        if (
+            memory
+            and memory.decided_at == snapshot.now
+            and all(memory.allocated.get(j.name) == j.workers for j in jobs)
+        ):
+            chosen, states = [job.workers for job in jobs], memory.plans
             names = memory.jobs
         else:
-            problem = GeneticSearchProblem.of(snapshot, jobs, nodes, self.exponent, self.restart_s)
-            start = _carry_over_plans(memory, jobs, [node.name for node in nodes], problem.now)
+            problem = GeneticSearchProblem.from_snapshot(snapshot, jobs, nodes, self.exponent, self.restart_s)
+            start = _carry_over_plans(memory, jobs, [node.name for node in nodes], problem.current)
             random = np.random.default_rng([self.seed, turn])
             states = search_plans(problem, start, self.population, self.generations, random)
             best = states[int(np.argmax(problem.fitness(states)[0]))]
-            worth = problem.fitness(np.stack([best, problem.now]))[0]
+            worth = problem.fitness(np.stack([best, problem.current]))[0]
             if worth[0] <= worth[1] + 1e-12 and can_all_stay(snapshot.nodes, jobs):
-                best = problem.now
+                best = problem.current
             chosen = [{nodes[n].name: int(best[j, n]) for n in np.flatnonzero(best[j])} for j in range(len(jobs))]
             names = tuple(job.name for job in jobs)
         plan = _build_plan(snapshot, jobs, chosen)
@@ -85,7 +89,7 @@ def _carry_over_plans(memory: Memory | None, jobs: list[JobInfo], nodes: list[st
     """The last plans, for those jobs and nodes that are still there."""
     if memory is None:
         return now[None]
-    states = np.zeros((len(memory.states), len(jobs), len(nodes)), now.dtype)
+    states = np.zeros((len(memory.plans), len(jobs), len(nodes)), now.dtype)
     rows = {name: place for place, name in enumerate(memory.jobs)}
     columns = {name: place for place, name in enumerate(memory.nodes)}
     same_jobs = [(place, rows[job.name]) for place, job in enumerate(jobs) if job.name in rows]
@@ -93,7 +97,7 @@ def _carry_over_plans(memory: Memory | None, jobs: list[JobInfo], nodes: list[st
     if same_jobs and same_nodes:
         (to_job, from_job), (to_node, from_node) = zip(*same_jobs, strict=True), zip(*same_nodes, strict=True)
         every = range(len(states))
-        states[np.ix_(every, to_job, to_node)] = memory.states[np.ix_(every, from_job, from_node)]
+        states[np.ix_(every, to_job, to_node)] = memory.plans[np.ix_(every, from_job, from_node)]
     return states
 
 
@@ -102,14 +106,14 @@ def _build_plan(snapshot: Snapshot, jobs: list[JobInfo], chosen: list[WorkersByN
     room = FreeResources(snapshot.nodes)
     given: dict[str, WorkersByNode] = {}
     for job, workers in zip(jobs, chosen, strict=True):
-        if workers and not (room.holds(job, workers) and meets_constraints(room, job, workers)):
+        if workers and not (room.can_hold(job, workers) and meets_constraints(room, job, workers)):
             workers = place_at_most(room, job, sum(workers.values()))
-        room.take(job, workers)
+        room.allocate(job, workers)
         given[job.name] = workers
     for job in jobs:
-        if not given[job.name] and room.free:
-            given[job.name] = place_workers(room, job, job.least) or {}
-            room.take(job, given[job.name])
+        if not given[job.name] and room.free_devices:
+            given[job.name] = place_workers(room, job, job.min_size) or {}
+            room.allocate(job, given[job.name])
     return AllocationPlan({job.name: _allocation(job, given[job.name]) for job in jobs})
 
 
@@ -134,18 +138,18 @@ MAX_NODES_PER_JOB = 16  # of one job
 class GeneticSearchProblem:
     """What is searched for, as arrays."""
 
-    now: PlanMatrices  # jobs by nodes
+    current: PlanMatrices  # jobs by nodes
     speedup: Floats  # jobs by number of nodes by number of workers
     penalty: Floats  # of a job that changes
     scale: Floats  # of speedups: those of a whole node are 1
     allowed: NDArray[np.int16]  # jobs by number of workers: the greatest allowed number up to it
-    room: NDArray[np.int16]  # jobs by nodes: workers that fit
+    node_capacity: NDArray[np.int16]  # jobs by nodes: workers that fit
     devices: NDArray[np.int16]  # of nodes
-    each: NDArray[np.int16]  # devices of a worker, by job
+    devices_per_worker: NDArray[np.int16]  # devices of a worker, by job
     exponent: float
 
     @classmethod
-    def of(
+    def from_snapshot(
         cls, snapshot: Snapshot, jobs: list[JobInfo], nodes: list[NodeInfo], exponent: float, restart_s: float
     ) -> GeneticSearchProblem:
         columns = {node.name: place for place, node in enumerate(nodes)}
@@ -156,18 +160,20 @@ class GeneticSearchProblem:
                     now[row, columns[name]] = count
         each = np.array([job.devices for job in jobs], np.int16)
         devices = np.array([node.devices for node in nodes], np.int16)
-        runs = np.array([[job.runs_on(node) for node in nodes] for job in jobs])
+        runs = np.array([[job.can_run_on(node) for node in nodes] for job in jobs])
         room = np.where(runs, devices[None] // each[:, None], 0).astype(np.int16)
         # Jobs may have more than there is room for, where a node lost devices.
         most = int(max(room.sum(axis=1).max(initial=1), now.sum(axis=1).max(initial=1)))
         counts = np.arange(most + 1)
         limits = [min(job.maximum, max(2 * _max_measured_workers(job), job.minimum)) for job in jobs]
         sizes = counts.tolist()
-        allowed = np.array([[job.largest(min(n, top)) for n in sizes] for job, top in zip(jobs, limits, strict=True)])
+        allowed = np.array(
+            [[job.max_size_up_to(min(n, top)) for n in sizes] for job, top in zip(jobs, limits, strict=True)]
+        )
         age = np.array([snapshot.now - job.submitted_at for job in jobs])
         restarts = np.array([job.restarts for job in jobs])
         penalty = np.maximum(age - restarts * restart_s, 0.0) / (age + restart_s)
-        total = max(snapshot.devices, 1)
+        total = max(snapshot.total_devices, 1)
         speedup = np.stack(
             [_speedups(job, total, len(jobs), min(len(nodes), MAX_NODES_PER_JOB), counts) for job in jobs]
         )
@@ -180,25 +186,25 @@ class GeneticSearchProblem:
         rows = np.arange(states.shape[1])
         speedups = self.speedup[rows, nodes, workers]
         active = (states.any(axis=1) * self.devices).sum(axis=1)
-        utility = (speedups * self.each).sum(axis=1) / np.maximum(active, 1)
-        changed = (states != self.now).any(axis=2)
+        utility = (speedups * self.devices_per_worker).sum(axis=1) / np.maximum(active, 1)
+        changed = (states != self.current).any(axis=2)
         scaled = speedups * self.scale * np.where(changed, self.penalty, 1.0) + 1e-3
         return np.mean(scaled**self.exponent, axis=1) ** (1.0 / self.exponent), utility
 
-    def mended(self, states: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
+    def repair(self, states: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
         """The nearest plans that keep the rules; earlier jobs go first."""
         wide = np.count_nonzero(states, axis=2) > 1
         states = np.where(((states > 0) & wide[:, :, None]).cumsum(axis=1, dtype=np.int16) > 1, 0, states)
         order = np.argsort(random.random(states.shape, dtype=np.float32), axis=2)
         states = np.minimum(
-            np.take_along_axis(states, order, axis=2), np.take_along_axis(self.room[None], order, axis=2)
+            np.take_along_axis(states, order, axis=2), np.take_along_axis(self.node_capacity[None], order, axis=2)
         )
         states = self._capped(states)
         used = np.minimum((states > 0).cumsum(axis=2, dtype=np.int16), MAX_NODES_PER_JOB)
         states[np.diff(used, axis=2, prepend=np.int16(0)) == 0] = 0
         states = np.take_along_axis(states, np.argsort(order, axis=2), axis=2)
-        taken = np.minimum((states * self.each[:, None]).cumsum(axis=1, dtype=np.int16), self.devices)
-        return self._capped(np.diff(taken, axis=1, prepend=np.int16(0)) // self.each[:, None])
+        taken = np.minimum((states * self.devices_per_worker[:, None]).cumsum(axis=1, dtype=np.int16), self.devices)
+        return self._capped(np.diff(taken, axis=1, prepend=np.int16(0)) // self.devices_per_worker[:, None])
 
     def _capped(self, states: PlanMatrices) -> PlanMatrices:
         caps = self.allowed[np.arange(states.shape[1]), states.sum(axis=2)]
@@ -206,19 +212,19 @@ class GeneticSearchProblem:
         kept: PlanMatrices = np.diff(below, axis=2, prepend=np.int16(0))
         return kept
 
-    def mutated(self, states: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
+    def mutate(self, states: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
         """Some jobs as they are now; some lose a node; some get more where there is room."""
         back = random.random(states.shape[:2]) < 0.1
-        states = np.where(back[:, :, None], self.now, states)
+        states = np.where(back[:, :, None], self.current, states)
         chance = np.where(random.random(states.shape[:2], dtype=np.float32) < 0.1, 0.1, 0.0)
         states[random.random(states.shape, dtype=np.float32) < chance[:, :, None]] = 0
-        free = self.devices - (states * self.each[:, None]).sum(axis=1, dtype=np.int16)
-        fits = self.each[None, :, None] <= free[:, None, :]
+        free = self.devices - (states * self.devices_per_worker[:, None]).sum(axis=1, dtype=np.int16)
+        fits = self.devices_per_worker[None, :, None] <= free[:, None, :]
         here = (states > 0) & fits
         one = fits / np.maximum(fits.sum(axis=1, keepdims=True), 1)
         two = here / np.maximum(here.sum(axis=1, keepdims=True), 1)
         chosen = random.random(states.shape, dtype=np.float32) < one + two - one * two
-        top = np.broadcast_to(np.maximum(self.room, 0) + 1, states.shape)[chosen]
+        top = np.broadcast_to(np.maximum(self.node_capacity, 0) + 1, states.shape)[chosen]
         states[chosen] = random.integers(np.minimum(states[chosen], top - 1), top)
         return states
 
@@ -227,12 +233,12 @@ def search_plans(
     problem: GeneticSearchProblem, start: PlanMatrices, size: int, generations: int, random: np.random.Generator
 ) -> PlanMatrices:
     """The last population: no plan stands in it twice."""
-    states = _drop_duplicates(problem.mended(start.copy(), random))
+    states = _drop_duplicates(problem.repair(start.copy(), random))
     rank, crowding = rank_plans(np.stack(problem.fitness(states)))
     for _ in range(generations - 1):
         parents = _tournament(rank, crowding, size, random)
         children = _crossover(states, parents, random)
-        children = problem.mended(problem.mutated(children, random), random)
+        children = problem.repair(problem.mutate(children, random), random)
         states = _drop_duplicates(np.concatenate([states, children]))
         values = np.stack(problem.fitness(states))
         rank, crowding = rank_plans(values)
@@ -253,8 +259,11 @@ def _speedups(job: JobInfo, devices: int, jobs: int, most_nodes: int, counts: ND
     else:
         nodes, workers = np.meshgrid(np.arange(most_nodes + 1), counts, indexing="ij")
         # Two kinds of placement in the model: on one node, and on several.
-        near, far = job.rates.at(counts, np.ones_like(counts)), job.rates.at(counts, np.full_like(counts, 2))
-        share = float(job.rates.at(np.array([fair]), np.array([1]))[0])
+        near, far = (
+            job.rates.work_per_s(counts, np.ones_like(counts)),
+            job.rates.work_per_s(counts, np.full_like(counts, 2)),
+        )
+        share = float(job.rates.work_per_s(np.array([fair]), np.array([1]))[0])
         table = np.where(nodes > 1, far[workers], near[workers]) / (share or 1.0)
     table[0] = 0.0
     table[:, 0] = 0.0

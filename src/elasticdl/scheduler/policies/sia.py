@@ -42,9 +42,9 @@ _MIN_GOODPUT = 1e-4  # what a goodput of nothing counts for
 
 @dataclass(frozen=True)
 class Memory:
-    at: float  # when this round began
+    round_started_at: float  # when this round began
     nodes: Mapping[str, NodeInfo]
-    had: Mapping[str, int]  # workers of each job before it
+    workers_before_round: Mapping[str, int]  # workers of each job before it
     plan: AllocationPlan
 
 
@@ -62,19 +62,24 @@ class Sia:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         past: Memory | None = memory
-        is_new = past is None or snapshot.now >= past.at + self.interval_s - _TIMER_TOLERANCE_S
-        if past and not is_new and set(past.had) == set(snapshot.by_name) and past.nodes == snapshot.node_of:
+        is_new = past is None or snapshot.now >= past.round_started_at + self.interval_s - _TIMER_TOLERANCE_S
+        if (
+            past
+            and not is_new
+            and set(past.workers_before_round) == set(snapshot.jobs_by_name)
+            and past.nodes == snapshot.nodes_by_name
+        ):
             return Decision(past.plan, past)
         queue = sort_by_submission(snapshot.jobs)
-        old = past.had if past and not is_new else {}
-        had = {job.name: old.get(job.name, job.count) for job in queue}
+        old = past.workers_before_round if past and not is_new else {}
+        had = {job.name: old.get(job.name, job.worker_count) for job in queue}
         chosen = self._chosen(snapshot, queue, had)
         given = assign_whole_nodes(
-            snapshot.nodes, [_desired_size(job, chosen.get(job.name)) for job in queue], snapshot.by_name
+            snapshot.nodes, [_desired_size(job, chosen.get(job.name)) for job in queue], snapshot.jobs_by_name
         )
         plan = AllocationPlan({job.name: _allocation(snapshot, job, given[job.name]) for job in queue})
-        at = snapshot.now if past is None or is_new else past.at
-        return Decision(plan, Memory(at, snapshot.node_of, had, plan))
+        at = snapshot.now if past is None or is_new else past.round_started_at
+        return Decision(plan, Memory(at, snapshot.nodes_by_name, had, plan))
 
     def _chosen(
         self, snapshot: Snapshot, queue: list[JobInfo], had: Mapping[str, int]
@@ -83,9 +88,9 @@ class Sia:
         options: list[tuple[int, DeviceConfiguration]] = []
         costs: list[float] = []
         for row, job in enumerate(queue):
-            able = table.of(job)
+            able = table.configurations_of(job)
             worth = normalized_goodputs(job, able, table)
-            now = table.present(job, able)
+            now = table.current_configuration(job, able)
             factor = restart_factor(job, snapshot.now) if now is not None else 1.0
             most = _max_workers([config.workers for config in able], had[job.name])
             for config, value in zip(able, worth.tolist(), strict=True):
@@ -110,7 +115,7 @@ def normalized_goodputs(job: JobInfo, able: list[DeviceConfiguration], table: Co
     rates = np.zeros(len(able))
     for kind in {config.kind for config in able}:
         places = [place for place, config in enumerate(able) if config.kind == kind]
-        rates[places] = table.speeds.at(job, sizes[places], kind)
+        rates[places] = table.speeds.rates(job, sizes[places], kind)
     rates = np.maximum(rates, _MIN_GOODPUT)
     result: Floats = rates / rates.min(initial=np.inf) * sizes.min(initial=1 << 30)
     return result
@@ -141,7 +146,7 @@ def _allocation(snapshot: Snapshot, job: JobInfo, workers: WorkersByNode) -> All
     count = sum(workers.values())
     if not workers:
         return Allocation({}, "waits this round: the devices do more for other jobs")
-    kinds = sorted({snapshot.node_of[name].kind for name in workers})
+    kinds = sorted({snapshot.nodes_by_name[name].kind for name in workers})
     batch = job.rates.batch(count, len(workers), kinds[0]) if job.rates is not None and len(kinds) == 1 else None
     where = f" on {' and '.join(kinds)}" if any(kinds) else ""
     return Allocation(workers, f"{count} workers{where}: the best goodput for all this round", batch=batch)
@@ -174,7 +179,7 @@ def assign_whole_nodes(
         if job.name not in given:
             workers = place_at_most(room, job, count) if count else {}
             given[job.name] = workers or place_at_most(room, jobs[job.name], next_size(job, 0))
-            room.take(job, given[job.name])
+            room.allocate(job, given[job.name])
     return given
 
 
@@ -186,16 +191,16 @@ def _try_layout(
     given: dict[str, WorkersByNode] = {}
     rest = []
     for job, count in wanted:
-        is_as_wanted = 0 < count == job.count and len(job.workers) <= _min_nodes(room, job, count)
-        if is_as_wanted and may_stay(room, job) and room.holds(job, job.workers):
+        is_as_wanted = 0 < count == job.worker_count and len(job.workers) <= _min_nodes(room, job, count)
+        if is_as_wanted and may_stay(room, job) and room.can_hold(job, job.workers):
             given[job.name] = job.workers
-            room.take(job, job.workers)
+            room.allocate(job, job.workers)
         elif count:
             rest.append((job, count))
     for job, count in sorted(rest, key=lambda one: (-one[1] * one[0].devices, one[0].submitted_at, one[0].name)):
         if (workers := _find_nodes(room, job, count)) is not None:
             given[job.name] = workers
-            room.take(job, workers)
+            room.allocate(job, workers)
     return room, given
 
 
@@ -222,16 +227,18 @@ def _find_nodes(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode 
     if job.demands:
         return resize_in_place(room, job, count)
     own = sorted(job.workers, key=lambda name: (-job.workers[name], name))
-    own = [name for name in own if name in room.nodes and room.fits(job, name)]
-    one = next((name for name in own if room.fits(job, name) >= count), None) or next(room.tightest(job, count), None)
+    own = [name for name in own if name in room.nodes and room.workers_that_fit(job, name)]
+    one = next((name for name in own if room.workers_that_fit(job, name) >= count), None) or next(
+        room.best_fit_nodes(job, count), None
+    )
     if one is not None:
         return {one: count}
     if _min_nodes(room, job, count) == 1:
         return None
     chosen: dict[str, int] = {}
-    for name in dict.fromkeys([*own, *room.emptiest(job)]):
+    for name in dict.fromkeys([*own, *room.emptiest_nodes(job)]):
         if room.devices[name] == room.nodes[name].devices:
-            chosen[name] = min(room.fits(job, name), count - sum(chosen.values()))
+            chosen[name] = min(room.workers_that_fit(job, name), count - sum(chosen.values()))
         if sum(chosen.values()) == count:
             return chosen
     return None
@@ -239,7 +246,7 @@ def _find_nodes(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode 
 
 def _min_nodes(room: FreeResources, job: JobInfo, count: int) -> int:
     """That so many workers can be on, if nothing else were there."""
-    each = max((node.devices // job.devices for node in room.nodes.values() if job.runs_on(node)), default=1)
+    each = max((node.devices // job.devices for node in room.nodes.values() if job.can_run_on(node)), default=1)
     return math.ceil(count / max(each, 1))
 
 

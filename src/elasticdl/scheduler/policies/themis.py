@@ -35,8 +35,8 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class DeviceLease:
-    count: int
-    until: float
+    worker_count: int
+    expires_at: float
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,24 @@ class Themis:
         }
         book = _FinishTimeFairness(snapshot, self.lease_s)
         room, given = FreeResources(snapshot.nodes), {}
-        for job, count in sort_by_change((job, leases[job.name].count) for job in snapshot.jobs if job.name in leases):
+        for job, count in sort_by_change(
+            (job, leases[job.name].worker_count) for job in snapshot.jobs if job.name in leases
+        ):
             given[job.name] = place_at_most(room, job, count)
-            room.take(job, given[job.name])
-        free = [job for job in book.worst_first(leases) if not given.get(job.name)]
+            room.allocate(job, given[job.name])
+        free = [job for job in book.sort_worst_first(leases) if not given.get(job.name)]
         bidders = free[: math.ceil((1 - self.fairness) * len(free))]
-        won = run_auction([book.bid(job, room) for job in bidders], room.free)
+        won = run_auction([book.make_bid(job, room) for job in bidders], room.free_devices)
         for job, count in sort_by_change((job, won[job.name]) for job in bidders):
             given[job.name] = place_at_most(room, job, count) if count else {}
-            room.take(job, given[job.name])
+            room.allocate(job, given[job.name])
         names = {job.name for job in bidders}
-        order = book.worst_first(leases)
+        order = book.sort_worst_first(leases)
         grow_round_robin(room, [job for job in order if job.name not in names], given)
         grow_round_robin(room, [job for job in order if job.name in names], given)
         now = {
             name: DeviceLease(
-                sum(workers.values()), leases[name].until if name in leases else snapshot.now + self.lease_s
+                sum(workers.values()), leases[name].expires_at if name in leases else snapshot.now + self.lease_s
             )
             for name, workers in given.items()
             if workers
@@ -109,7 +111,7 @@ def run_auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
         absent = proportionally_fair_sizes([bids[other] for other in others], devices)
         logs = [math.log(bids[o].rho[c] / bids[o].rho[fair[o]]) for o, c in zip(others, absent, strict=True)]
         payment = math.exp(min(sum(logs), 0.0))
-        won[bid.job.name] = bid.job.largest(int(bid.sizes[fair[index]] * payment + 1e-6))
+        won[bid.job.name] = bid.job.max_size_up_to(int(bid.sizes[fair[index]] * payment + 1e-6))
     return won
 
 
@@ -142,36 +144,36 @@ class _FinishTimeFairness:
 
     def __post_init__(self) -> None:
         self.speeds = SpeedEstimates(self.snapshot)
-        self.share = 1.0 / max(len(self.snapshot.jobs), 1)
+        self.fair_share = 1.0 / max(len(self.snapshot.jobs), 1)
 
     def rho(self, job: JobInfo, sizes: Sequence[int]) -> Floats:
         """For these numbers of workers from now on; with none it waits a lease, then goes on with its least."""
         least = max(job.minimum, 1)
         counts = np.array([size or least for size in sizes])
-        rates = np.maximum(self.speeds.at(job, counts), _TINY)
+        rates = np.maximum(self.speeds.rates(job, counts), _TINY)
         waits = np.where(np.array(sizes) == 0, self.lease_s, 0.0)
-        ends = max(self.snapshot.now - job.submitted_at, 0.0) + waits + self.speeds.left(job) / rates
+        ends = max(self.snapshot.now - job.submitted_at, 0.0) + waits + self.speeds.work_left(job) / rates
         result: Floats = np.maximum(ends, _TINY) / self._alone_s(job)
         return result
 
-    def bid(self, job: JobInfo, room: FreeResources) -> Bid:
-        sizes = 0, *candidate_sizes(job, room.fits_in_all(job))
+    def make_bid(self, job: JobInfo, room: FreeResources) -> Bid:
+        sizes = 0, *candidate_sizes(job, room.total_workers_that_fit(job))
         # More workers may be slower, but nobody bids worse for more.
         return Bid(job, sizes, np.minimum.accumulate(self.rho(job, sizes)))
 
-    def worst_first(self, leases: Mapping[str, DeviceLease]) -> list[JobInfo]:
+    def sort_worst_first(self, leases: Mapping[str, DeviceLease]) -> list[JobInfo]:
         def key(job: JobInfo) -> tuple[float, float, str]:
             lease = leases.get(job.name)
-            return -float(self.rho(job, [lease.count if lease else 0])[0]), job.submitted_at, job.name
+            return -float(self.rho(job, [lease.worker_count if lease else 0])[0]), job.submitted_at, job.name
 
         return sorted(self.snapshot.jobs, key=key)
 
     def _alone_s(self, job: JobInfo) -> float:
         """How long it takes from its start on its part of the cluster alone."""
         if job.name not in self._alone:
-            most = max(job.largest(max(self.snapshot.devices // job.devices, 1)), job.minimum, 1)
-            whole = (job.work_done + self.speeds.left(job)) / max(self.speeds.one(job, most), _TINY)
-            self._alone[job.name] = max(whole / self.share, _TINY)
+            most = max(job.max_size_up_to(max(self.snapshot.total_devices // job.devices, 1)), job.minimum, 1)
+            whole = (job.work_done + self.speeds.work_left(job)) / max(self.speeds.rate(job, most), _TINY)
+            self._alone[job.name] = max(whole / self.fair_share, _TINY)
         return self._alone[job.name]
 
 
@@ -181,10 +183,10 @@ def _allocation(
     count = sum(workers.values())
     rho = float(book.rho(job, [count])[0])
     if not workers:
-        ends = min((lease.until for lease in leases.values()), default=None)
+        ends = min((lease.expires_at for lease in leases.values()), default=None)
         reason = f"waits at a finish-time fairness of {rho:.3g}: all is leased to others"
         return Allocation({}, reason, expected_wait_s=None if ends is None else max(ends - now, 0.0))
-    rest = leases[job.name].until - now
+    rest = leases[job.name].expires_at - now
     return Allocation(workers, f"{count} workers leased for {rest:.0f} s more, finish-time fairness {rho:.3g}")
 
 

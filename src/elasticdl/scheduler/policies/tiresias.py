@@ -37,12 +37,12 @@ MAX_GITTINS_SAMPLES = 1000  # of them
 class Memory:
     """Of one decision, for the next."""
 
-    at: float = 0.0
+    decided_at: float = 0.0
     queues: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     executed_s: Mapping[str, float] = field(default_factory=dict)  # since it was promoted last
     waited_s: Mapping[str, float] = field(default_factory=dict)  # since it ran last
-    total_s: Mapping[str, float] = field(default_factory=dict)  # device-seconds of a job, promoted or not
-    ended: tuple[float, ...] = ()  # device-seconds of the jobs that ended last
+    total_service_s: Mapping[str, float] = field(default_factory=dict)  # device-seconds of a job, promoted or not
+    ended_service_s: tuple[float, ...] = ()  # device-seconds of the jobs that ended last
 
 
 @dataclass(frozen=True)
@@ -59,75 +59,75 @@ class Tiresias:
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         kept = update_memory(snapshot, memory, self.threshold_s, self.promote)
-        line = self.line(snapshot.by_name, kept)
-        left = snapshot.devices
+        line = self.sort_jobs(snapshot.jobs_by_name, kept)
+        left = snapshot.total_devices
         chosen: list[JobInfo] = []
         for job in line:
-            if job.wish * job.devices <= left:
-                left -= job.wish * job.devices
+            if job.rigid_size * job.devices <= left:
+                left -= job.rigid_size * job.devices
                 chosen.append(job)
         given = place_in_order(FreeResources(snapshot.nodes), chosen, line)
-        free = snapshot.devices - sum(job.devices * job.wish for job in line if job.name in given)
-        answers = {job.name: self._answer(job, given.get(job.name, {}), kept, free) for job in line}
+        free = snapshot.total_devices - sum(job.devices * job.rigid_size for job in line if job.name in given)
+        answers = {job.name: self._allocation(job, given.get(job.name, {}), kept, free) for job in line}
         return Decision(AllocationPlan(answers), kept)
 
-    def line(self, jobs: Mapping[str, JobInfo], memory: Memory) -> list[JobInfo]:
+    def sort_jobs(self, jobs: Mapping[str, JobInfo], memory: Memory) -> list[JobInfo]:
         """Everybody, in the order they may run."""
         first, second = memory.queues
-        if self.is_gittins and len(memory.ended) >= MIN_GITTINS_SAMPLES:
-            samples = sorted(memory.ended)
+        if self.is_gittins and len(memory.ended_service_s) >= MIN_GITTINS_SAMPLES:
+            samples = sorted(memory.ended_service_s)
             index = {
                 name: gittins_index(samples, attained_service(jobs[name], memory), self.threshold_s) for name in first
             }
             first = tuple(sorted(first, key=lambda name: -index[name]))
         return [jobs[name] for name in (*first, *second)]
 
-    def _answer(self, job: JobInfo, workers: WorkersByNode, memory: Memory, free: int) -> Allocation:
+    def _allocation(self, job: JobInfo, workers: WorkersByNode, memory: Memory, free: int) -> Allocation:
         queue = 1 + (job.name in memory.queues[1])
         had = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
         if workers:
-            return Allocation(workers, f"all of the {job.wish} workers asked for: {had}")
-        why = f"needs {job.wish * job.devices} devices, those before it left {free}"
+            return Allocation(workers, f"all of the {job.rigid_size} workers asked for: {had}")
+        why = f"needs {job.rigid_size * job.devices} devices, those before it left {free}"
         return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; {why}")
 
 
 def attained_service(job: JobInfo, memory: Memory) -> float:
     """Device-seconds, since it was promoted last."""
-    return memory.executed_s[job.name] * job.wish * job.devices
+    return memory.executed_s[job.name] * job.rigid_size * job.devices
 
 
 def update_memory(snapshot: Snapshot, memory: Memory | None, threshold_s: float, promote: float) -> Memory:
     """What is known now: time went on for who ran and who waited, jobs came, ended and changed queues."""
     before = memory or Memory(snapshot.now)
-    passed_s = max(snapshot.now - before.at, 0.0)
+    passed_s = max(snapshot.now - before.decided_at, 0.0)
     executed, waited, total = {}, {}, {}
-    for name, job in snapshot.by_name.items():
+    for name, job in snapshot.jobs_by_name.items():
         ran_s = passed_s * bool(job.workers) if name in before.executed_s else job.executed_s
         executed[name] = before.executed_s.get(name, 0.0) + ran_s
         waited[name] = 0.0 if job.workers else before.waited_s.get(name, 0.0) + passed_s
-        total[name] = before.total_s.get(name, 0.0) + ran_s * job.wish * job.devices
+        total[name] = before.total_service_s.get(name, 0.0) + ran_s * job.rigid_size * job.devices
     first = [name for name in before.queues[0] if name in executed]
     second = [name for name in before.queues[1] if name in executed]
     known = {*first, *second}
     first += [job.name for job in sort_by_submission(snapshot.jobs) if job.name not in known]
     for name in tuple(first):
-        job = snapshot.by_name[name]
-        if executed[name] * job.wish * job.devices >= threshold_s:
+        job = snapshot.jobs_by_name[name]
+        if executed[name] * job.rigid_size * job.devices >= threshold_s:
             first.remove(name)
             second.append(name)
     for name in tuple(second) if promote else ():
-        if not snapshot.by_name[name].workers and waited[name] >= promote * executed[name]:
+        if not snapshot.jobs_by_name[name].workers and waited[name] >= promote * executed[name]:
             second.remove(name)
             first.append(name)
             executed[name] = waited[name] = 0.0
-    ended = [total for name, total in sorted(before.total_s.items()) if name not in executed]
+    ended = [total for name, total in sorted(before.total_service_s.items()) if name not in executed]
     return Memory(
         snapshot.now,
         (tuple(first), tuple(second)),
         executed,
         waited,
         total,
-        (*before.ended, *ended)[-MAX_GITTINS_SAMPLES:],
+        (*before.ended_service_s, *ended)[-MAX_GITTINS_SAMPLES:],
     )
 
 
@@ -151,14 +151,14 @@ def place_in_order(room: FreeResources, chosen: Sequence[JobInfo], line: Sequenc
     def give(job: JobInfo, workers: WorkersByNode | None) -> None:
         if workers:
             given[job.name] = workers
-            room.take(job, workers)
+            room.allocate(job, workers)
 
     for job in chosen:
-        if job.workers and job.count == job.wish and room.holds(job, job.workers):
+        if job.workers and job.worker_count == job.rigid_size and room.can_hold(job, job.workers):
             give(job, job.workers if meets_constraints(room, job, job.workers) else None)
     for job in (*chosen, *line):
-        if job.name not in given and room.free:
-            stays = job.name not in reached and job.count == job.wish and room.holds(job, job.workers)
+        if job.name not in given and room.free_devices:
+            stays = job.name not in reached and job.worker_count == job.rigid_size and room.can_hold(job, job.workers)
             give(job, job.workers if stays else place_gang_on_emptiest(room, job))
     return given
 
@@ -166,12 +166,12 @@ def place_in_order(room: FreeResources, chosen: Sequence[JobInfo], line: Sequenc
 def place_gang_on_emptiest(room: FreeResources, job: JobInfo) -> WorkersByNode | None:
     """The nodes with the most free devices first, the lowest name on a tie."""
     if job.demands:
-        return place_workers(room, job, job.wish)
+        return place_workers(room, job, job.rigid_size)
     order = {name: index for index, name in enumerate(room.nodes)}
-    found = sorted(room.emptiest(job), key=lambda name: (-room.devices[name], order[name]))
-    chosen, rest = {}, job.wish
+    found = sorted(room.emptiest_nodes(job), key=lambda name: (-room.devices[name], order[name]))
+    chosen, rest = {}, job.rigid_size
     for name in found:
-        chosen[name] = min(room.fits(job, name), rest)
+        chosen[name] = min(room.workers_that_fit(job, name), rest)
         rest -= chosen[name]
         if not rest:
             return chosen

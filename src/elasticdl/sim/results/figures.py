@@ -26,7 +26,7 @@ MAX_CURVE_POINTS = 240  # of a curve of utilisation
 def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
     """Devices in use over time, each point the mean of its stretch of time."""
     figure, axes = _new_figure(11, 4.2)
-    unit, seconds = _choose_time_unit(max((one.used[-1][0] for one in outcomes), default=0.0))
+    unit, seconds = _choose_time_unit(max((one.device_usage[-1][0] for one in outcomes), default=0.0))
     for index, one in enumerate(outcomes):
         times, shares = _mean_usage(one)
         axes.plot(times / seconds, shares * 100, color=_line_color(index), linestyle=_line_style(index), linewidth=1.6)
@@ -34,14 +34,14 @@ def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
     axes.set_xlim(left=0)
     axes.set_ylabel("devices in use, %", color=INK)
     axes.set_xlabel(unit, color=INK)
-    _label_lines(axes, outcomes, [f"{one.policy}  ({one.numbers.utilisation:.0%})" for one in outcomes])
+    _label_lines(axes, outcomes, [f"{one.policy}  ({one.metrics.utilisation:.0%})" for one in outcomes])
     return figures.to_png(figure, "Utilisation of the cluster")
 
 
 def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
     """Which share of the jobs took so long, or less."""
     figure, axes = _new_figure(11, 4.2)
-    times = [sorted(job.jct_s for job in one.ended if job.jct_s is not None) for one in outcomes]
+    times = [sorted(job.jct_s for job in one.finished_jobs if job.jct_s is not None) for one in outcomes]
     unit, seconds = _choose_time_unit(max((mine[-1] for mine in times if mine), default=0.0))
     for index, mine in enumerate(times):
         if mine:
@@ -61,19 +61,19 @@ def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
     axes.set_ylim(0, 101)
     axes.set_ylabel("jobs done within that time, %", color=INK)
     axes.set_xlabel(f"from submission to end, {unit}", color=INK)
-    _label_lines(axes, outcomes, [f"{one.policy}  (mean {_format_time(one.numbers.mean_jct_s)})" for one in outcomes])
+    _label_lines(axes, outcomes, [f"{one.policy}  (mean {_format_time(one.metrics.mean_jct_s)})" for one in outcomes])
     return figures.to_png(figure, "Completion times of jobs")
 
 
 def draw_gantt(outcome: SimulationOutcome) -> bytes:
     """A row a job in the order they came; grey while it waits, darker the more workers it has."""
-    jobs = sorted((*outcome.ended, *outcome.never), key=lambda job: (job.submitted_at, job.name))
+    jobs = sorted((*outcome.finished_jobs, *outcome.never_started_jobs), key=lambda job: (job.submitted_at, job.name))
     shown = jobs[:MAX_BARS]
     height = 0.24 if len(shown) <= 40 else 0.06
     figure, axes = _new_figure(11, max(2.6, 1.6 + height * len(shown)))
     most = max((span.workers for job in shown for span in job.spans), default=1)
     scale, map_ = LogNorm(1, max(most, 2)), colormaps["viridis_r"]
-    end = outcome.used[-1][0]
+    end = outcome.device_usage[-1][0]
     unit, seconds = _choose_time_unit(max([job.finished_at or 0.0 for job in shown] + [0.0]) or end)
     bars: list[Rectangle] = []
     colours: list[Any] = []
@@ -110,8 +110,8 @@ def draw_gantt(outcome: SimulationOutcome) -> bytes:
 
 def _mean_usage(outcome: SimulationOutcome) -> tuple[Any, Any]:
     """Of devices in use, by what they add up to from one point of time to the next."""
-    times = np.array([at for at, _ in outcome.used])
-    used = np.array([devices for _, devices in outcome.used]) / max(outcome.devices, 1)
+    times = np.array([at for at, _ in outcome.device_usage])
+    used = np.array([devices for _, devices in outcome.device_usage]) / max(outcome.devices, 1)
     if len(times) < 2:
         return times, used
     sums = np.concatenate([[0.0], np.cumsum(np.diff(times) * used[:-1])])

@@ -42,12 +42,12 @@ def results_document(outcomes: Sequence[SimulationOutcome], command: str, about:
                 "policy": one.policy,
                 "is_whole": one.stopped_at is None,
                 "unfinished": one.unfinished,
-                "numbers": {key: _finite_or_none(value) for key, value in asdict(one.numbers).items()},
-                "refused_answers": one.refused,
-                "trouble": one.trouble,
+                "numbers": {key: _finite_or_none(value) for key, value in asdict(one.metrics).items()},
+                "refused_answers": one.rejected_plans,
+                "trouble": one.policy_error,
                 "timing": asdict(one.timing),
-                "devices_in_use": [list(point) for point in one.used],
-                "jobs": [_job_row(record) for record in (*one.ended, *one.never)],
+                "devices_in_use": [list(point) for point in one.device_usage],
+                "jobs": [_job_row(record) for record in (*one.finished_jobs, *one.never_started_jobs)],
             }
             for one in outcomes
         ],
@@ -63,7 +63,11 @@ def write_parquet(path: Path, outcomes: Sequence[SimulationOutcome], command: st
     import pyarrow as pa
     from pyarrow import parquet
 
-    rows = [{"policy": one.policy, **_job_row(job)} for one in outcomes for job in (*one.ended, *one.never)]
+    rows = [
+        {"policy": one.policy, **_job_row(job)}
+        for one in outcomes
+        for job in (*one.finished_jobs, *one.never_started_jobs)
+    ]
     kinds = {"policy": pa.string(), "name": pa.string(), "application": pa.string(), "why": pa.string()}
     whole = {"requested", "priority", "restarts"}
     columns = [

@@ -45,7 +45,7 @@ a column in bold.</p>
 
 def _render_table(outcomes: Sequence[SimulationOutcome]) -> str:
     head = "".join(f"<th>{escape(column.title)}</th>" for column in COLUMNS)
-    best = [column.best([column.value(one) for one in outcomes]) for column in COLUMNS]
+    best = [column.best_of([column.value(one) for one in outcomes]) for column in COLUMNS]
     rows = []
     for one in outcomes:
         parts = []
@@ -62,14 +62,20 @@ def _render_notes(outcomes: Sequence[SimulationOutcome]) -> str:
         if one.stopped_at is not None:
             text = f"was stopped after {one.stopped_at:.0f} simulated seconds; {one.unfinished} jobs were not over"
             found.append(f"<p><b>{escape(one.policy)}</b> {text}.</p>")
-        if one.refused:
-            found.append(f"<p><b>{escape(one.policy)}</b>: {one.refused} answers refused: {escape(one.trouble)}</p>")
-        if one.never:
+        if one.rejected_plans:
+            found.append(
+                f"<p><b>{escape(one.policy)}</b>: {one.rejected_plans} answers refused: {escape(one.policy_error)}</p>"
+            )
+        if one.never_started_jobs:
             rows = "".join(
                 f"<tr><td>{escape(job.name)}</td><td class=left>{escape(job.why)}</td></tr>"
-                for job in one.never[:MAX_LISTED_JOBS]
+                for job in one.never_started_jobs[:MAX_LISTED_JOBS]
             )
-            more = f"<p>… and {len(one.never) - MAX_LISTED_JOBS} more</p>" if len(one.never) > MAX_LISTED_JOBS else ""
+            more = (
+                f"<p>… and {len(one.never_started_jobs) - MAX_LISTED_JOBS} more</p>"
+                if len(one.never_started_jobs) > MAX_LISTED_JOBS
+                else ""
+            )
             found.append(f"<h2>{escape(one.policy)}: jobs that never ran</h2><table>{rows}</table>{more}")
     return "\n".join(found)
 

@@ -48,24 +48,24 @@ class SimulationOutcome:
 
     policy: str
     devices: int
-    ended: JobRecords
-    never: JobRecords  # with their reason
+    finished_jobs: JobRecords
+    never_started_jobs: JobRecords  # with their reason
     unfinished: int  # when somebody stopped it
-    used: tuple[tuple[float, float], ...]  # devices in use, from when
+    device_usage: tuple[tuple[float, float], ...]  # devices in use, from when
     device_s: float
-    refused: int  # answers of the policy that broke a rule
-    trouble: str  # the last of these
+    rejected_plans: int  # answers of the policy that broke a rule
+    policy_error: str  # the last of these
     timing: SimulationTiming
     stopped_at: float | None = field(default=None)
 
     @cached_property
-    def numbers(self) -> OutcomeMetrics:
-        if not self.ended:
+    def metrics(self) -> OutcomeMetrics:
+        if not self.finished_jobs:
             return OutcomeMetrics(0, *[float("nan")] * (len(fields(OutcomeMetrics)) - 1))
-        submitted, finished = self.ended.column("submitted_at"), self.ended.column("finished_at")
-        first = float(min(submitted.min(), self.never.column("submitted_at").min(initial=np.inf)))
+        submitted, finished = self.finished_jobs.column("submitted_at"), self.finished_jobs.column("finished_at")
+        first = float(min(submitted.min(), self.never_started_jobs.column("submitted_at").min(initial=np.inf)))
         last = float(finished.max()) if self.stopped_at is None else self.stopped_at
-        times, fairness = finished - submitted, self.ended.column("fairness")
+        times, fairness = finished - submitted, self.finished_jobs.column("fairness")
         fairness = fairness[~np.isnan(fairness)]
         p50, p90, p99 = (float(one) for one in np.percentile(times, [50, 90, 99]))
         return OutcomeMetrics(
@@ -75,9 +75,9 @@ class SimulationOutcome:
             p90,
             p99,
             last - first,
-            float(self.ended.column("waited_s").mean()),
+            float(self.finished_jobs.column("waited_s").mean()),
             self.device_s / max(self.devices * (last - first), 1e-9),
-            float(self.ended.column("restarts").mean()),
+            float(self.finished_jobs.column("restarts").mean()),
             float(fairness.max()),
             float(fairness.mean()),
         )

@@ -32,30 +32,30 @@ class PolicyColumn:
 
     title: str
     value: Callable[[SimulationOutcome], float]
-    text: Callable[[float], str]
-    is_better: Callable[[list[float]], float] | None = min
+    format: Callable[[float], str]
+    choose_best: Callable[[list[float]], float] | None = min
 
-    def best(self, values: Sequence[float]) -> float | None:
+    def best_of(self, values: Sequence[float]) -> float | None:
         finite = [value for value in values if math.isfinite(value)]
-        return self.is_better(finite) if self.is_better and finite else None
+        return self.choose_best(finite) if self.choose_best and finite else None
 
 
 COLUMNS = (
-    PolicyColumn("jobs", lambda one: one.numbers.jobs, lambda value: f"{value:.0f}", None),
-    PolicyColumn("mean JCT", lambda one: one.numbers.mean_jct_s, format_duration),
-    PolicyColumn("p50", lambda one: one.numbers.p50_jct_s, format_duration),
-    PolicyColumn("p90", lambda one: one.numbers.p90_jct_s, format_duration),
-    PolicyColumn("p99", lambda one: one.numbers.p99_jct_s, format_duration),
-    PolicyColumn("makespan", lambda one: one.numbers.makespan_s, format_duration),
-    PolicyColumn("queueing", lambda one: one.numbers.queueing_s, format_duration),
-    PolicyColumn("in use", lambda one: one.numbers.utilisation, lambda value: f"{value:.1%}", None),
-    PolicyColumn("restarts", lambda one: one.numbers.restarts, _format_number),
-    PolicyColumn("worst fairness", lambda one: one.numbers.worst_fairness, _format_number),
-    PolicyColumn("mean fairness", lambda one: one.numbers.mean_fairness, _format_number),
+    PolicyColumn("jobs", lambda one: one.metrics.jobs, lambda value: f"{value:.0f}", None),
+    PolicyColumn("mean JCT", lambda one: one.metrics.mean_jct_s, format_duration),
+    PolicyColumn("p50", lambda one: one.metrics.p50_jct_s, format_duration),
+    PolicyColumn("p90", lambda one: one.metrics.p90_jct_s, format_duration),
+    PolicyColumn("p99", lambda one: one.metrics.p99_jct_s, format_duration),
+    PolicyColumn("makespan", lambda one: one.metrics.makespan_s, format_duration),
+    PolicyColumn("queueing", lambda one: one.metrics.queueing_s, format_duration),
+    PolicyColumn("in use", lambda one: one.metrics.utilisation, lambda value: f"{value:.1%}", None),
+    PolicyColumn("restarts", lambda one: one.metrics.restarts, _format_number),
+    PolicyColumn("worst fairness", lambda one: one.metrics.worst_fairness, _format_number),
+    PolicyColumn("mean fairness", lambda one: one.metrics.mean_fairness, _format_number),
     PolicyColumn("policy time", lambda one: one.timing.policy_s, format_short_duration, None),
     PolicyColumn("slowest", lambda one: one.timing.slowest_s, format_short_duration, None),
 )
 
 
 def format_row(outcome: SimulationOutcome) -> list[str]:
-    return [column.text(column.value(outcome)) for column in COLUMNS]
+    return [column.format(column.value(outcome)) for column in COLUMNS]

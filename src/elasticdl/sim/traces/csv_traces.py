@@ -28,7 +28,7 @@ class CsvRow:
 
     def text(self, column: str) -> str:
         if not (value := self.values[column].strip()):
-            raise self.wrong(column, "something", value)
+            raise self.error(column, "something", value)
         return value
 
     def count(self, column: str) -> int:
@@ -38,7 +38,7 @@ class CsvRow:
         except ValueError:
             number = 0
         if not 1 <= number <= MAX_COUNT:
-            raise self.wrong(column, f"a whole number from 1 to {MAX_COUNT:,}", self.values[column])
+            raise self.error(column, f"a whole number from 1 to {MAX_COUNT:,}", self.values[column])
         return number
 
     def number(self, column: str, *, least: float = 0.0, is_open: bool = False) -> float:
@@ -49,10 +49,10 @@ class CsvRow:
             number = math.nan
         if not math.isfinite(number) or number < least or (is_open and number == least):
             expected = f"a number {'above' if is_open else 'of at least'} {least:g}"
-            raise self.wrong(column, expected, self.values[column])
+            raise self.error(column, expected, self.values[column])
         return number
 
-    def wrong(self, column: str, expected: str, received: str) -> DataError:
+    def error(self, column: str, expected: str, received: str) -> DataError:
         return DataError(f"{self.path}:{self.line}: {column}: expected {expected}, received {received!r}")
 
 
@@ -93,7 +93,7 @@ def _parse_elastic_jobs(path: Path, scaling: ScalingAssumption) -> Iterator[tupl
         least, most, size = row.count("minimum"), row.count("maximum"), row.count("workers")
         if not least <= size <= most:
             values = f"minimum {least}, workers {size}, maximum {most}"
-            raise row.wrong("workers", "minimum ≤ workers ≤ maximum", values)
+            raise row.error("workers", "minimum ≤ workers ≤ maximum", values)
         stretch = ScalingAssumption(scaling.efficiency, most / size)
         yield (
             row.line,
@@ -148,7 +148,7 @@ def _parse_philly_time(row: CsvRow) -> float:
     try:
         return datetime.fromisoformat(row.values["timestamp"]).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        raise row.wrong("timestamp", "YYYY-MM-DD HH:MM:SS", row.values["timestamp"]) from None
+        raise row.error("timestamp", "YYYY-MM-DD HH:MM:SS", row.values["timestamp"]) from None
 
 
 TIRESIAS_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")

@@ -102,12 +102,12 @@ class GavelRateModel:
     table: GavelThroughputs
     job_type: str
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts, spread = np.broadcast_arrays(np.asarray(workers), np.asarray(nodes))
-        found = [self.one(int(n), int(on), kind) for n, on in zip(counts.ravel(), spread.ravel(), strict=True)]
+        found = [self.rate(int(n), int(on), kind) for n, on in zip(counts.ravel(), spread.ravel(), strict=True)]
         return np.array(found, float).reshape(counts.shape)
 
-    def one(self, workers: int, nodes: int, kind: str) -> float:
+    def rate(self, workers: int, nodes: int, kind: str) -> float:
         """Sizes between those measured: as the next smaller one."""
         kind = kind or self.table.kinds[0]
         sizes = [size for size in self.table.sizes(self.job_type, kind) if size <= workers]
@@ -130,14 +130,14 @@ class GavelWorkload(ConstantRateWorkload):
         return self._rates.job_type
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
-        self._rate = self._rates.one(sum(placement), len(placement), kind or self._home)
+        self._rate = self._rates.rate(sum(placement), len(placement), kind or self._home)
 
-    def known(self) -> JobReport:
+    def report(self) -> JobReport:
         return JobReport(rates=self._rates, work_left=self._left, work_done=self._whole - self._left)
 
-    def alone_s(self, workers: float) -> float:
+    def isolated_duration_s(self, workers: float) -> float:
         """On the fastest kind; less than one worker: in turns."""
-        rate = self._rates.one(max(int(workers), 1), 1, self._home) * min(workers, 1.0)
+        rate = self._rates.rate(max(int(workers), 1), 1, self._home) * min(workers, 1.0)
         return self._whole / rate
 
 
@@ -150,11 +150,19 @@ def synthesize_gavel_jobs(table: GavelThroughputs, arrivals: PoissonArrivals) ->
     for one in sample_jobs(arrivals):
         if not (types := by_size.get(one.size)):
             raise DataError(f"no job type was measured with {one.size} devices of {fastest}")
-        job_type = types[int(one.choice * len(types))]
+        job_type = types[int(one.random_choice * len(types))]
         body = GavelWorkload(table, job_type, one.duration_s * table.rate(job_type, one.size, 1, fastest), fastest)
         sizes = table.sizes(job_type, fastest)
         able = [kind for kind in table.kinds if set(sizes) <= set(table.sizes(job_type, kind))]
         kinds = () if able == table.kinds else ("", *able)  # nodes of no kind are of the fastest
         yield TraceJob(
-            f"job-{one.number:04}", one.at_s, body, one.size, min(sizes), max(sizes), sizes, kinds=kinds, may_share=True
+            f"job-{one.number:04}",
+            one.submitted_s,
+            body,
+            one.size,
+            min(sizes),
+            max(sizes),
+            sizes,
+            kinds=kinds,
+            may_share=True,
         )

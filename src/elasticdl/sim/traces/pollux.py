@@ -49,7 +49,7 @@ class MeasuredApplication:
     _noise: dict[tuple[int, int], GradientNoise] = field(default_factory=dict)
     _alone: dict[tuple[int | None, int], float] = field(default_factory=dict)
 
-    def step_s(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
+    def step_times_s(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
         """(whole step, waiting for others) with so many records a worker."""
         if (placement, local) not in self._steps:
             self._steps[placement, local] = self._interpolated(placement, local)
@@ -74,13 +74,13 @@ class MeasuredApplication:
         sizes = list(self.validation)
         return float(np.interp(batch, sizes, [self.validation[size][epoch, 3] for size in sizes]))
 
-    def alone_s(self, batch: int | None, workers: float) -> float:
+    def isolated_duration_s(self, batch: int | None, workers: float) -> float:
         """Of a whole run with so many workers; None: the best batch in each epoch. Less than one worker: in turns."""
         if workers < 1:
-            return self.alone_s(batch, 1) / workers
+            return self.isolated_duration_s(batch, 1) / workers
         low, rest = int(workers), workers - int(workers)
         if rest > 1e-9:
-            slower, faster = 1.0 / self.alone_s(batch, low), 1.0 / self.alone_s(batch, low + 1)
+            slower, faster = 1.0 / self.isolated_duration_s(batch, low), 1.0 / self.isolated_duration_s(batch, low + 1)
             return 1.0 / (slower * (1 - rest) + faster * rest)
         if (batch, low) not in self._alone:
             self._alone[batch, low] = self._whole_run_s(batch, low)
@@ -96,7 +96,7 @@ class MeasuredApplication:
             local, passes = (int(one) for one in split_batch(total, workers, limits))
             if local < limits.local_minimum:
                 continue
-            step, sync = self.step_s(pack_on_nodes(workers), local)
+            step, sync = self.step_times_s(pack_on_nodes(workers), local)
             real = local * passes * workers
             gains = [float(gain_ratio(self.noise(real, epoch), real / limits.initial)) for epoch in range(len(work))]
             best = np.maximum(best, np.array(gains) / (step + (step - sync) * (passes - 1)))
@@ -189,7 +189,7 @@ class ProfiledWorkload:
     def rate(self) -> float:
         return self._rate
 
-    def to_mark(self) -> float:
+    def work_to_next_change(self) -> float:
         return float(self.application.progress[self._epoch]) - self._progress
 
     def advance(self, work: float) -> bool:
@@ -197,7 +197,7 @@ class ProfiledWorkload:
             return False
         before = self._rate
         self._measure()
-        if work >= self.to_mark() - 1e-9:
+        if work >= self.work_to_next_change() - 1e-9:
             self._progress = float(self.application.progress[self._epoch])
             self._epoch += 1
         else:
@@ -207,7 +207,7 @@ class ProfiledWorkload:
             self._choose()
         return self._rate != before
 
-    def known(self) -> JobReport:
+    def report(self) -> JobReport:
         if self._known is None:
             left = float(self.application.progress[-1]) - self._progress
             rates = self._rates()
@@ -216,8 +216,8 @@ class ProfiledWorkload:
             self._known = JobReport(tuple(self._samples.values()), self._noise, (), rates, left, self._progress)
         return self._known
 
-    def alone_s(self, workers: float) -> float:
-        return self.application.alone_s(self._batch, workers)
+    def isolated_duration_s(self, workers: float) -> float:
+        return self.application.isolated_duration_s(self._batch, workers)
 
     def _rates(self) -> RateModel | None:
         limits = self.application.limits
@@ -238,12 +238,12 @@ class ProfiledWorkload:
         limits, workers = self.application.limits, sum(self._placement)
         rates = self._rates() if self._batch is None else None
         if rates is not None and (best := rates.batch(workers, len(self._placement))) is not None:
-            self._local, self._passes = best.local, best.passes
+            self._local, self._passes = best.local_batch, best.passes
         else:
             total = self._batch or max(limits.initial, limits.local_minimum * workers)
             local, passes = split_batch(total, workers, limits)
             self._local, self._passes = int(local), int(passes)
-        step, sync = self.application.step_s(self._placement, self._local)
+        step, sync = self.application.step_times_s(self._placement, self._local)
         scale = self._local * self._passes * workers / limits.initial
         noise = self.application.noise(self._local * self._passes * workers, self._epoch)
         self._rate = float(gain_ratio(noise, scale)) / (step + (step - sync) * (self._passes - 1))
@@ -253,7 +253,7 @@ class ProfiledWorkload:
         self._noise = self.application.noise(self._local * self._passes * workers, self._epoch)
         at = (nodes, workers, self._local)
         if at not in self._samples:
-            step, sync = self.application.step_s(self._placement, self._local)
+            step, sync = self.application.step_times_s(self._placement, self._local)
             self._samples[at] = SpeedSample(*at, step, step - sync)
             self._fitted = None
 
@@ -263,29 +263,33 @@ class OracleRateModel:
     """The truth about a job with a fixed batch: Optimus+Oracle of Pollux's evaluation."""
 
     application: MeasuredApplication
-    total: int
+    total_batch: int
     epoch: int
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts = np.asarray(workers)
         found = [self._rate(int(count)) for count in counts.ravel()]
         return np.array(found).reshape(counts.shape)
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
-        local, passes = split_batch(self.total, workers, self.application.limits)
+        local, passes = split_batch(self.total_batch, workers, self.application.limits)
         return BatchConfig(int(local), int(passes))
 
     def steps_left(self) -> float:
         """Until its end, as they were recorded for this batch."""
         app = self.application
         last = app.epochs - 1
-        return app.iterations(self.total, last) - app.iterations(self.total, self.epoch) if self.epoch < last else 1.0
+        return (
+            app.iterations(self.total_batch, last) - app.iterations(self.total_batch, self.epoch)
+            if self.epoch < last
+            else 1.0
+        )
 
     def step_s(self, workers: int) -> float:
-        local, passes = (int(one) for one in split_batch(self.total, workers, self.application.limits))
+        local, passes = (int(one) for one in split_batch(self.total_batch, workers, self.application.limits))
         if workers == 1 and passes < 2:  # as the authors predict it
-            local, passes = math.ceil(self.total / 2), 2
-        step, sync = self.application.step_s(pack_on_nodes(workers), local)
+            local, passes = math.ceil(self.total_batch / 2), 2
+        step, sync = self.application.step_times_s(pack_on_nodes(workers), local)
         return step + (step - sync) * (passes - 1)
 
     def _rate(self, workers: int) -> float:
@@ -323,7 +327,7 @@ def _parse_pollux_jobs(
         name, at, kind = row.text("name"), row.number("time"), row.text("application")
         workers, batch = row.count("num_replicas"), row.count("batch_size")
         if kind not in known:
-            raise row.wrong("application", f"one that was measured ({', '.join(known)})", kind)
+            raise row.error("application", f"one that was measured ({', '.join(known)})", kind)
         pinned = PINNED_BATCHES.get(kind)
         fixed = pinned if adapts_batch else batch
         app = known[kind]

@@ -28,7 +28,7 @@ class ConstantRateWorkload:
     def rate(self) -> float:
         return self._rate
 
-    def to_mark(self) -> float:
+    def work_to_next_change(self) -> float:
         return self._left
 
     def advance(self, work: float) -> bool:
@@ -49,7 +49,7 @@ class ScalingAssumption:
         if not 1 <= self.stretch < math.inf:
             raise SpecError(f"stretch: expected 1 or more, received {self.stretch}")
 
-    def most(self, size: int) -> int:
+    def max_size(self, size: int) -> int:
         return int(size * self.stretch)
 
 
@@ -60,14 +60,14 @@ class AssumedScalingModel:
     size: int
     efficiency: float
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts = np.asarray(workers, float)
         found: Floats = (
             np.minimum(counts, self.size) + self.efficiency * np.maximum(counts - self.size, 0)
         ) / self.size
         return found
 
-    def one(self, workers: float) -> float:
+    def rate(self, workers: float) -> float:
         return (min(workers, self.size) + self.efficiency * max(workers - self.size, 0)) / self.size
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
@@ -83,24 +83,24 @@ class RecordedWorkload(ConstantRateWorkload):
         super().__init__(duration_s)
         self._name = name
         self._curve = AssumedScalingModel(size, scaling.efficiency)
-        self._most = scaling.most(size)
+        self._most = scaling.max_size(size)
 
     @property
     def name(self) -> str:
         return self._name
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
-        self._rate = self._curve.one(sum(placement))
+        self._rate = self._curve.rate(sum(placement))
 
-    def known(self) -> JobReport:
+    def report(self) -> JobReport:
         return JobReport(rates=self._curve, work_left=self._left, work_done=self._whole - self._left)
 
-    def alone_s(self, workers: float) -> float:
-        return self._whole / self._curve.one(min(workers, self._most))
+    def isolated_duration_s(self, workers: float) -> float:
+        return self._whole / self._curve.rate(min(workers, self._most))
 
 
 def recorded_job(
     name: str, at: float, family: str, size: int, duration_s: float, scaling: ScalingAssumption
 ) -> TraceJob:
     """One worker at least, `stretch` times its size at most."""
-    return TraceJob(name, at, RecordedWorkload(family, size, duration_s, scaling), size, 1, scaling.most(size))
+    return TraceJob(name, at, RecordedWorkload(family, size, duration_s, scaling), size, 1, scaling.max_size(size))

@@ -36,7 +36,7 @@ _PARAMETERS = {
 class TraceSource:
     """A trace that can be read any number of times: once for each policy, in whatever process."""
 
-    form: str  # pollux, philly, tiresias, elastic, gavel, synthetic
+    format: str  # pollux, philly, tiresias, elastic, gavel, synthetic
     path: Path = field(default_factory=Path)
     profiles: Path = field(default_factory=Path)  # where the applications of a workload are measured
     scaling: ScalingAssumption = field(default_factory=ScalingAssumption)
@@ -48,23 +48,23 @@ class TraceSource:
         found = self._all(adapts_batch, needs_oracle)
         return islice(found, self.limit) if self.limit else found
 
-    def kinds(self) -> list[str]:
+    def device_kinds(self) -> list[str]:
         """Kinds of devices its jobs were measured on; []: they run on any."""
         from elasticdl.sim.traces import gavel
 
-        return gavel.load_throughputs(self.path).kinds if self.form == "gavel" else []
+        return gavel.load_throughputs(self.path).kinds if self.format == "gavel" else []
 
     def _all(self, adapts_batch: bool, needs_oracle: bool) -> Iterator[TraceJob]:
-        if self.form == "pollux":
+        if self.format == "pollux":
             known = pollux.load_applications(self.profiles)
             return pollux.read_pollux_trace(self.path, known, adapts_batch=adapts_batch, needs_oracle=needs_oracle)
-        if self.form == "philly":
+        if self.format == "philly":
             return csv_traces.read_philly_trace(self.path, self.scaling, self.cluster)
-        if self.form == "tiresias":
+        if self.format == "tiresias":
             return csv_traces.read_tiresias_trace(self.path, self.scaling)
-        if self.form == "elastic":
+        if self.format == "elastic":
             return csv_traces.read_elastic_trace(self.path, self.scaling)
-        if self.form == "gavel":
+        if self.format == "gavel":
             from elasticdl.sim.traces import gavel
 
             return gavel.synthesize_gavel_jobs(gavel.load_throughputs(self.path), self.arrivals)

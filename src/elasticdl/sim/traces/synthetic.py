@@ -41,10 +41,10 @@ class SampledJob:
     """One job, before anybody said what it trains."""
 
     number: int
-    at_s: float
+    submitted_s: float
     size: int
     duration_s: float
-    choice: float  # 0 to 1, for who chooses more of it
+    random_choice: float  # 0 to 1, for who chooses more of it
 
 
 def sample_jobs(arrivals: PoissonArrivals) -> Iterator[SampledJob]:
@@ -62,5 +62,5 @@ def sample_jobs(arrivals: PoissonArrivals) -> Iterator[SampledJob]:
 def synthesize_jobs(arrivals: PoissonArrivals, scaling: ScalingAssumption) -> Iterator[TraceJob]:
     for one in sample_jobs(arrivals):
         yield recorded.recorded_job(
-            f"job-{one.number:04}", one.at_s, f"{one.size}-gpu", one.size, one.duration_s, scaling
+            f"job-{one.number:04}", one.submitted_s, f"{one.size}-gpu", one.size, one.duration_s, scaling
         )

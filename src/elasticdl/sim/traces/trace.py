@@ -17,7 +17,7 @@ class TraceJob:
 
     name: str
     submitted_at: float
-    body: Workload  # what it does when it has workers
+    workload: Workload  # what it does when it has workers
     requested: int = 1
     minimum: int = 1
     maximum: int = 1

@@ -44,39 +44,41 @@ _log = logging.getLogger(__name__)
 class TableStore(Protocol):
     """Where tables lie."""
 
-    def open(self) -> TableClient:
+    def open_client(self) -> TableClient:
         """A client for one thread."""
 
-    def begin_cut(self, step: int, directory: AnyPath) -> WriteExtraFiles:
+    def begin_snapshot(self, step: int, directory: AnyPath) -> WriteExtraFiles:
         """As `NoTables.begin_cut`."""
 
-    def rows(self, table: str) -> tuple[Ids, Floats]:
+    def read_rows(self, table: str) -> tuple[Ids, Floats]:
         """All ids and rows of a table, for an export."""
 
-    def shards(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
+    def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
         """As `NoTables.shards`."""
 
 
 class IdLookahead(Protocol):
     """Knows from features what a batch will ask for."""
 
-    def begin(self, features: Any) -> None: ...
-    def ids(self, features: Any) -> dict[str, list[Ids]]: ...
+    def begin_batch(self, features: Any) -> None: ...
+    def predict_ids(self, features: Any) -> dict[str, list[Ids]]: ...
 
 
 class EmbeddingLayers(Protocol):
     """The layers of a model that have tables, in whichever framework."""
 
     @property
-    def specs(self) -> list[TableSpec]: ...
+    def table_specs(self) -> list[TableSpec]: ...
     @property
-    def rule(self) -> Optimizer: ...
-    def foresight(self) -> IdLookahead: ...
-    def like(self, model: nn.Module) -> EmbeddingLayers: ...
-    def attach(self, source: RowSource) -> None: ...
-    def put(self, tables: TableClient) -> None: ...
-    def forget(self) -> None: ...
-    def whole(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> AbstractContextManager[None]: ...
+    def optimizer_rule(self) -> Optimizer: ...
+    def lookahead(self) -> IdLookahead: ...
+    def for_model(self, model: nn.Module) -> EmbeddingLayers: ...
+    def attach_source(self, source: RowSource) -> None: ...
+    def put_initial_rows(self, tables: TableClient) -> None: ...
+    def drop_initial_rows(self) -> None: ...
+    def full_model(
+        self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]
+    ) -> AbstractContextManager[None]: ...
 
 
 class HybridEmbeddingTables(EmbeddingTables):
@@ -89,78 +91,78 @@ class HybridEmbeddingTables(EmbeddingTables):
 
     def __init__(
         self,
-        attached: EmbeddingLayers,
+        layers: EmbeddingLayers,
         ps: TableStore,
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
     ) -> None:
         """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment."""
-        self.attached = attached
+        self.attached = layers
         self._ps = ps
-        self.client = client = ps.open()
+        self.client = client = ps.open_client()
         self.lookups = EmbeddingLookups(client, depth)
         self.looks_ahead = depth > 0
         self._is_cut = is_cut
         self._source = TrainingRows(self.lookups)
-        self._foresight = attached.foresight()
-        client.declare(attached.specs)
-        attached.attach(self._source)
+        self._foresight = layers.lookahead()
+        client.declare(layers.table_specs)
+        layers.attach_source(self._source)
 
-    def first_values(self) -> None:
-        self.attached.put(self.client)
+    def put_initial_rows(self) -> None:
+        self.attached.put_initial_rows(self.client)
 
-    def begin(self, features: Any) -> None:
+    def begin_batch(self, features: Any) -> None:
         if not self._source.creates:  # whoever trains has a state: nobody will ask for the first values any more
             self._source.creates = True
-            self.attached.forget()
-        self.lookups.begin()
-        self._foresight.begin(features)
+            self.attached.drop_initial_rows()
+        self.lookups.begin_batch()
+        self._foresight.begin_batch(features)
 
-    def ahead(self, features: Any) -> None:
-        self.lookups.ahead(self._foresight.ids(features))
+    def look_ahead(self, features: Any) -> None:
+        self.lookups.prefetch(self._foresight.predict_ids(features))
 
-    def push(self, logical_rank: int, step: int, rate: float, loss: torch.Tensor) -> None:
+    def push_gradients(self, logical_rank: int, step: int, rate: float, loss: torch.Tensor) -> None:
         if math.isfinite(float(loss.detach())):  # else all workers will know after the reduction, and end
-            self.lookups.push(sender=logical_rank, number=step + 1, rate=rate, step=step + 1)
+            self.lookups.push_gradients(sender=logical_rank, number=step + 1, rate=rate, step=step + 1)
 
     def before_reduce(self, step: int) -> None:
         """Until the pushes of this worker are in the rows: once others have done the step nobody computes its ranks
         again, and what it had not delivered when it was killed would be lost."""
-        self.lookups.settle()
+        self.lookups.wait_for_pushes()
 
     def after_reduce(self, step: int) -> bool:
         # Pushes were held back for the cut after the step before, which has been made by now. This depends on the step
         # alone: whoever has just joined holds nothing, but must meet the others all the same.
         is_late = self._is_cut(step)
         if is_late:
-            self.settle()
+            self.flush()
         if self._is_cut(step + 1):
-            self.lookups.hold()
+            self.lookups.hold_pushes()
         return is_late
 
-    def abandon(self) -> None:
-        self.lookups.abandon()
+    def discard_step(self) -> None:
+        self.lookups.discard_unsent()
 
-    def settle(self) -> None:
-        self.lookups.release()
-        self.lookups.settle()
+    def flush(self) -> None:
+        self.lookups.release_pushes()
+        self.lookups.wait_for_pushes()
 
-    def attach(self, model: nn.Module) -> None:
-        other = self.attached.like(model)
-        client = self._ps.open()
-        client.declare(self.attached.specs)
-        other.attach(ReadOnlyRows(client))
+    def attach_model(self, model: nn.Module) -> None:
+        other = self.attached.for_model(model)
+        client = self._ps.open_client()
+        client.declare(self.attached.table_specs)
+        other.attach_source(ReadOnlyRows(client))
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        with self.attached.whole(self.client, self._ps.rows):
+    def full_model(self) -> Iterator[None]:
+        with self.attached.full_model(self.client, self._ps.read_rows):
             yield
 
-    def begin_cut(self, step: int, directory: AnyPath) -> WriteExtraFiles:
-        return self._ps.begin_cut(step, directory)
+    def begin_snapshot(self, step: int, directory: AnyPath) -> WriteExtraFiles:
+        return self._ps.begin_snapshot(step, directory)
 
-    def shards(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
-        return self._ps.shards(checkpoint)
+    def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
+        return self._ps.export_writer(checkpoint)
 
 
 class PsTableStore:
@@ -172,24 +174,24 @@ class PsTableStore:
         self._lock = threading.Lock()
         self._clients: list[PsClient] = []
         self._cutters: list[SnapshotCoordinator] = []  # under way
-        link.on_fleet = self._told
+        link.on_fleet = self._on_fleet
 
-    def open(self) -> PsClient:
+    def open_client(self) -> PsClient:
         """One that knows the newest fleet, as soon as there is one."""
         spec, link = self._spec, self._link
-        link.wait_fleet(spec.timing.orphan_s)
+        link.wait_for_fleet(spec.timing.orphan_s)
         with self._lock:
-            fleet = link.wait_fleet(0.0)
+            fleet = link.wait_for_fleet(0.0)
             keys = find_keys(link.directory.root)
             client = PsClient(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport, keys=keys)
             self._clients.append(client)
             return client
 
-    def begin_cut(self, step: int, directory: AnyPath) -> WriteExtraFiles:
+    def begin_snapshot(self, step: int, directory: AnyPath) -> WriteExtraFiles:
         # Each cut has lines of its own: the next may begin in this thread while another writes this one.
         spec, link = self._spec, self._link
         keys = find_keys(link.directory.root)
-        cutter = SnapshotCoordinator(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s, keys)
+        cutter = SnapshotCoordinator(lambda: link.wait_for_fleet(0.0), link.token, spec.timing.reply_s, keys)
         with self._lock:
             is_another_under_way = bool(self._cutters)
             self._cutters.append(cutter)
@@ -197,7 +199,7 @@ class PsTableStore:
             base = choose_base(directory, spec.checkpoint.keep, is_another_under_way=is_another_under_way)
             begun = cutter.begin(step, base)
         except BaseException:
-            self._done_with(cutter)
+            self._close_cutter(cutter)
             raise
 
         def finish(place: Path) -> dict[str, FileEntry]:
@@ -206,27 +208,27 @@ class PsTableStore:
                     begun, place, find_base(directory, begun), directory / manifest.checkpoint_name(step)
                 )
             finally:
-                self._done_with(cutter)
+                self._close_cutter(cutter)
 
         return finish
 
-    def rows(self, table: str) -> tuple[Ids, Floats]:
+    def read_rows(self, table: str) -> tuple[Ids, Floats]:
         """All rows of a table, in the checkpoint that was written at the end, or as the ps have them."""
-        if self._spec.keeps_checkpoints:
-            return read_table_rows(self._last(), table)
-        with self._gathering() as gathering:
-            return gathering.rows(table)
+        if self._spec.has_durable_checkpoints:
+            return read_table_rows(self._fetch_newest_checkpoint(), table)
+        with self._open_gathering() as gathering:
+            return gathering.read_table(table)
 
     @contextmanager
-    def _gathering(self) -> Iterator[TableReader]:
-        fleet, keys = self._link.wait_fleet(0.0), find_keys(self._link.directory.root)
+    def _open_gathering(self) -> Iterator[TableReader]:
+        fleet, keys = self._link.wait_for_fleet(0.0), find_keys(self._link.directory.root)
         with closing(TableReader(fleet, self._link.token, self._spec.timing.reply_s, keys)) as gathering:
             yield gathering
 
-    def shards(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
-        if not self._spec.keeps_checkpoints:
+    def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
+        if not self._spec.has_durable_checkpoints:
             return None
-        last = snapshot_files.fetch_snapshot(checkpoint) if checkpoint is not None else self._last()
+        last = snapshot_files.fetch_snapshot(checkpoint) if checkpoint is not None else self._fetch_newest_checkpoint()
         size = sum(rows * 4 * table.columns for table, rows in snapshot_files.count_rows_by_table(last).items())
         if size <= MAX_MODEL_BYTES:
             return None
@@ -237,22 +239,22 @@ class PsTableStore:
             tuple(exported_tables.export_tables(last, place, self._spec.plan.seed)), why
         )
 
-    def _last(self) -> Path:
+    def _fetch_newest_checkpoint(self) -> Path:
         newest = _find_newest_checkpoint(self._link.directory.checkpoints(self._spec))
         assert newest is not None, "an export follows a checkpoint"
         return snapshot_files.fetch_snapshot(newest)
 
-    def _done_with(self, cutter: SnapshotCoordinator) -> None:
+    def _close_cutter(self, cutter: SnapshotCoordinator) -> None:
         with self._lock:
             self._cutters.remove(cutter)
             cutter.close()
 
-    def _told(self, fleet: FleetView) -> None:
+    def _on_fleet(self, fleet: FleetView) -> None:
         with self._lock:
             for client in self._clients:
-                client.use(fleet)
+                client.update_fleet(fleet)
             for cutter in self._cutters:
-                cutter.use(fleet)
+                cutter.update_fleet(fleet)
 
 
 class LocalTableStore:
@@ -260,15 +262,15 @@ class LocalTableStore:
 
     def __init__(self, tables: LocalTables) -> None:
         self._tables = tables
-        self.rows = tables.rows
+        self.read_rows = tables.read_table
 
-    def open(self) -> LocalTables:
+    def open_client(self) -> LocalTables:
         return self._tables
 
-    def begin_cut(self, step: int, directory: AnyPath) -> WriteExtraFiles:
+    def begin_snapshot(self, step: int, directory: AnyPath) -> WriteExtraFiles:
         return lambda place: {}
 
-    def shards(self, checkpoint: AnyPath | None = None) -> None:
+    def export_writer(self, checkpoint: AnyPath | None = None) -> None:
         return None
 
 
@@ -284,13 +286,13 @@ def open_hybrid_tables(
     is_cut: Callable[[int], bool],
 ) -> EmbeddingTables:
     attached = attach_layers(spec, model, optimizer)
-    if not attached.specs:
+    if not attached.table_specs:
         _log.warning(
             "no layer of the model is on the ps, which have nothing to do: use the Embedding of elasticdl.torch "
             "or elasticdl.keras, --embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
         )
         return EmbeddingTables()
-    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
+    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.table_specs))
     return HybridEmbeddingTables(attached, PsTableStore(spec, link), spec.ps.depth, is_cut)
 
 
@@ -303,11 +305,11 @@ def attach_layers(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimi
     attached = TorchEmbeddingLayers(model, spec.ps.embeddings, spec.ps.embedding_bytes)
     for note in attached.notes:
         _log.info("%s", note)
-    attached.leave(optimizer)
+    attached.use_optimizer(optimizer)
     return attached
 
 
 def open_hybrid_tables_locally(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> EmbeddingTables:
     attached = TorchEmbeddingLayers(model, "none", 0)
-    attached.leave(optimizer)
+    attached.use_optimizer(optimizer)
     return HybridEmbeddingTables(attached, LocalTableStore(LocalTables(seed)), 0)

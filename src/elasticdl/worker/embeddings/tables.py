@@ -27,16 +27,16 @@ class EmbeddingTables:
     has_rows = False
     looks_ahead = False
 
-    def first_values(self) -> None:
+    def put_initial_rows(self) -> None:
         """The state of the job is a new one: rows, too, are what the model was built with."""
 
-    def begin(self, features: Any) -> None:
+    def begin_batch(self, features: Any) -> None:
         """A batch begins."""
 
-    def ahead(self, features: Any) -> None:
+    def look_ahead(self, features: Any) -> None:
         """Find what the next batch will ask for, meanwhile."""
 
-    def push(self, logical_rank: int, step: int, rate: float, loss: torch.Tensor) -> None:
+    def push_gradients(self, logical_rank: int, step: int, rate: float, loss: torch.Tensor) -> None:
         """A batch is computed."""
 
     def before_reduce(self, step: int) -> None:
@@ -46,25 +46,25 @@ class EmbeddingTables:
         """All workers have left `before_reduce`. True: they must all have left here before the step counts."""
         return False
 
-    def abandon(self) -> None:
+    def discard_step(self) -> None:
         """The step breaks off, and will be computed again."""
 
-    def begin_cut(self, step: int, directory: AnyPath) -> WriteExtraFiles:
+    def begin_snapshot(self, step: int, directory: AnyPath) -> WriteExtraFiles:
         """Copy the rows as they are now; what is returned writes them into a checkpoint of `directory`."""
         return lambda place: {}
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Until everything pushed is in the rows."""
 
-    def attach(self, model: nn.Module) -> None:
+    def attach_model(self, model: nn.Module) -> None:
         """Let a second model, for evaluation, look rows up as they are."""
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def full_model(self) -> Iterator[None]:
         """The model with all its rows in it, for an export."""
         yield
 
-    def shards(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
+    def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
         """Writes the tables into an export, where they are too large for the model to hold; else None.
 
         They are those of this checkpoint, by default the newest.

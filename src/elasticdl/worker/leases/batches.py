@@ -17,7 +17,7 @@ class LeaseBatch(NamedTuple):
     """One batch of a lease. Its sender and number name it at the ps, whoever computes it and however often."""
 
     lease: pb.Lease
-    place: int  # of the batch in its shard
+    index: int  # of the batch in its shard
     start: int  # position in the plan
     stop: int
 
@@ -27,7 +27,7 @@ class LeaseBatch(NamedTuple):
 
     @property
     def number(self) -> int:
-        return self.lease.number + self.place
+        return self.lease.number + self.index
 
     @property
     def is_last(self) -> bool:
@@ -45,13 +45,13 @@ class LeaseFeed:
         self._records.__enter__()
         self._left: list[LeaseBatch] = []
         self._indices = lru_cache(maxsize=4 * _PREFETCH_BATCHES)(
-            plan.positions
+            plan.records_at
         )  # asked for ahead, and again when it is its turn
 
     def close(self) -> None:
         self._records.close()
 
-    def open(self, lease: pb.Lease) -> None:
+    def open_lease(self, lease: pb.Lease) -> None:
         """Begin with the first batch nobody has done."""
         self._left = [
             LeaseBatch(lease, place, start, min(start + self._minibatch, lease.stop))
@@ -59,24 +59,24 @@ class LeaseFeed:
             if start >= lease.start + lease.done
         ]
 
-    def next(self) -> LeaseBatch | None:
+    def next_batch(self) -> LeaseBatch | None:
         """The next batch of the lease; None at its end."""
         if not self._left:
             return None
         if self._dataset.source.can_read_ahead:
             upcoming = self._left[:_PREFETCH_BATCHES]
-            self._records.expect([((one.lease.id, one.place), self._indices(one.start, one.stop)) for one in upcoming])
+            self._records.expect([((one.lease.id, one.index), self._indices(one.start, one.stop)) for one in upcoming])
         return self._left.pop(0)
 
-    def batch(self, work: LeaseBatch) -> Batch | None:
+    def read_batch(self, work: LeaseBatch) -> Batch | None:
         """Its records; None where a filter left none of them."""
         indices = self._indices(work.start, work.stop)
-        key = (work.lease.id, work.place)
-        return self._dataset.good_batch(indices, lambda: self._records.take(key, indices))
+        key = (work.lease.id, work.index)
+        return self._dataset.read_valid_batch(indices, lambda: self._records.take(key, indices))
 
-    def sample(self) -> Batch | None:
+    def read_sample(self) -> Batch | None:
         """The first batch of all, for an export."""
-        return self._dataset.good_batch(self.plan.positions(0, min(self._minibatch, self.plan.total_records)))
+        return self._dataset.read_valid_batch(self.plan.records_at(0, min(self._minibatch, self.plan.total_records)))
 
 
 class LeaseProgress:
@@ -88,19 +88,19 @@ class LeaseProgress:
         self._done: dict[int, int] = {}  # by lease: the first batch that is not done
         self._beyond: dict[int, dict[int, LeaseBatch]] = {}  # by lease: done, but not those before
 
-    def begun(self, work: LeaseBatch) -> None:
+    def add_pushed(self, work: LeaseBatch) -> None:
         self._works[work.sender, work.number] = work
 
-    def work(self, sender: int, number: int) -> LeaseBatch:
+    def pop_pushed(self, sender: int, number: int) -> LeaseBatch:
         """What was pushed under this name and is not in the rows."""
         return self._works.pop((sender, number))
 
-    def done(self, work: LeaseBatch) -> tuple[pb.Lease, int, list[LeaseBatch]] | None:
+    def record_done(self, work: LeaseBatch) -> tuple[pb.Lease, int, list[LeaseBatch]] | None:
         """Take note of a batch; the lease, its records that are done now, and the batches by which that has changed."""
         lease = work.lease
         first = self._done.setdefault(lease.id, lease.done // self._minibatch)
         beyond = self._beyond.setdefault(lease.id, {})
-        beyond[work.place] = work
+        beyond[work.index] = work
         added = []
         while first in beyond:
             added.append(beyond.pop(first))

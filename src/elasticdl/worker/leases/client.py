@@ -41,15 +41,15 @@ class LeaseClient:
         self._thread = VitalThread(self._run, name="elasticdl-leases")
         self._thread.start()
 
-    def ask(self) -> None:
+    def request_lease(self) -> None:
         """A lease will be needed soon."""
         with self._changed:
             self._wants = self._wants or not self._leases
             self._changed.notify_all()
 
-    def take(self, timeout_s: float) -> pb.Lease | None:
+    def wait_for_lease(self, timeout_s: float) -> pb.Lease | None:
         """The next lease; None: none came in time or before `wake`, or `is_drained`. Raises what went wrong."""
-        self.ask()
+        self.request_lease()
         with self._changed:
             self._changed.wait_for(
                 lambda: self._leases or self.is_drained or self._is_woken or self._failure, timeout=timeout_s

@@ -42,24 +42,24 @@ def run_inference(line: WorkerContext) -> str:
     model = make_eager(contract.build_model())
     image = restore_rows(model, *find_weights(parse_path(spec.checkpoint.initial, spec.timing.store_s)))
     images.restore_state(image, model.to(device), None)
-    line.link.planned(image.step, len(dataset.source), 0, 0)
-    line.link.ready()
+    line.master.report_plan(image.step, len(dataset.source), 0, 0)
+    line.master.report_ready()
     run = (
         _make_evaluation(line, contract, model, dataset, device)
         if evaluates
         else _make_prediction(line, contract, model, dataset, device)
     )
-    with MasterClient.connect(line.link.directory, spec.timing.rpc_s, line.env.run, line.link.worker) as master:
-        LeaseRunner(master, line.link.worker, count(1)).work(run, (), _make_wait(line))
-    while not line.link.is_released and not line.link.is_leaving:
-        line.link.wait_end(spec.timing.heartbeat_s)
+    with MasterClient.connect(line.master.directory, spec.timing.rpc_s, line.env.run, line.master.worker) as master:
+        LeaseRunner(master, line.master.worker, count(1)).run_leases(run, (), _make_wait(line))
+    while not line.master.is_released and not line.master.is_leaving:
+        line.master.wait_for_message(spec.timing.heartbeat_s)
     return "no shards are left"
 
 
 def _make_wait(line: WorkerContext) -> Callable[[], bool]:
     def wait() -> bool:
-        line.link.wait_end(line.spec.timing.heartbeat_s)
-        return not (line.link.is_released or line.link.is_leaving)
+        line.master.wait_for_message(line.spec.timing.heartbeat_s)
+        return not (line.master.is_released or line.master.is_leaving)
 
     return wait
 
@@ -67,7 +67,7 @@ def _make_wait(line: WorkerContext) -> Callable[[], bool]:
 def _make_evaluation(
     line: WorkerContext, contract: Contract, model: torch.nn.Module, dataset: Dataset, device: torch.device
 ) -> RunLease:
-    metrics = contract.metrics()
+    metrics = contract.make_metrics()
     minibatch = line.spec.plan.minibatch_size
 
     def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, MetricPart]]]:
@@ -79,7 +79,7 @@ def _make_evaluation(
 def _make_prediction(
     line: WorkerContext, contract: Contract, model: torch.nn.Module, dataset: Dataset, device: torch.device
 ) -> RunLease:
-    processor = contract.processor()
+    processor = contract.make_processor()
     asked = line.spec.prediction
     marks, tolerates = asked.bad_rows is BadRows.MARK, asked.bad_rows is not BadRows.ERROR
     if processor is not None and (marks or asked.id_column):
@@ -91,7 +91,7 @@ def _make_prediction(
         check_id_column(asked.id_column, dataset.source.columns)
     minibatch = line.spec.plan.minibatch_size
     spec = line.spec
-    output = parse_path(spec.output, spec.timing.store_s) if spec.output else line.link.directory.root / "predictions"
+    output = parse_path(spec.output, spec.timing.store_s) if spec.output else line.master.directory.root / "predictions"
 
     def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, MetricPart]]]:
         # A shard's file appears whole or not at all; whoever takes the shard again writes the same.
@@ -102,14 +102,14 @@ def _make_prediction(
         ):
             if predicted.predictions is not None:
                 if processor is not None:
-                    processor.process(predicted.predictions, line.link.worker)
+                    processor.process(predicted.predictions, line.master.worker)
                 else:
-                    file.add(predicted.records, predicted.predictions)
+                    file.add_predictions(predicted.records, predicted.predictions)
             for record, why in predicted.bad.items():
                 _log.warning("record %d is bad, %s: %s", record, "marked" if marks else "skipped", why)
             bad += len(predicted.bad)
             if marks:
-                file.add_bad(predicted.bad)
+                file.add_bad_rows(predicted.bad)
             if predicted.past < lease.stop:
                 yield lease.start, {}
         if processor is None:

@@ -30,7 +30,7 @@ class PredictionFile:
         self._marks_bad_rows = marks_bad_rows
         self._tables: list[Any] = []
 
-    def add(self, records: Indices, predictions: Any) -> None:
+    def add_predictions(self, records: Indices, predictions: Any) -> None:
         """The predictions of these records."""
         import pyarrow as pa  # a fifth of a second that only prediction jobs should wait for
 
@@ -45,7 +45,7 @@ class PredictionFile:
             columns["error"] = pa.nulls(len(records), pa.string())
         self._tables.append(pa.table(columns))
 
-    def add_bad(self, bad: Mapping[int, str]) -> None:
+    def add_bad_rows(self, bad: Mapping[int, str]) -> None:
         """Records that cannot be predicted, and why."""
         import pyarrow as pa
 

@@ -26,20 +26,20 @@ class LeaseRunner:
         self._worker = worker
         self._requests = requests
 
-    def work(self, run: RunLease, steps: Sequence[int], wait: Callable[[], bool]) -> None:
+    def run_leases(self, run: RunLease, steps: Sequence[int], wait: Callable[[], bool]) -> None:
         """Until no more leases will come. `wait` pauses while others hold the last ones; False ends it."""
         reports: list[pb.LeaseReport] = []
         while True:
             reply = self._exchange(reports, steps, want=1)
             reports = []
             for lease in reply.leases:
-                reports.append(self._run(run, lease))
+                reports.append(self._run_lease(run, lease))
             if reports:
                 continue
             if reply.drained or not wait():
                 return
 
-    def _run(self, run: RunLease, lease: pb.Lease) -> pb.LeaseReport:
+    def _run_lease(self, run: RunLease, lease: pb.Lease) -> pb.LeaseReport:
         """The last report of a lease; the ones before are sent as the batches are done."""
         done = lease.done  # what the master has heard of: a batch whose report it may not have is done again
         try:

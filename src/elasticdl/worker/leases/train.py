@@ -53,41 +53,41 @@ def train_by_leases(line: WorkerContext) -> str:
     model = contract.build_model().to(device)
     check_compiles_parts(model)
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
-    callbacks = contract.callbacks(plan.steps_per_epoch)
+    callbacks = contract.make_callbacks(plan.steps_per_epoch)
     attached = attach_layers(spec, model, optimizer)
-    clients = PsTableStore(spec, line.link)
-    lookups = EmbeddingLookups(clients.open(), 0 if spec.ps.mode is PsMode.SYNC else spec.ps.depth)
+    clients = PsTableStore(spec, line.master)
+    lookups = EmbeddingLookups(clients.open_client(), 0 if spec.ps.mode is PsMode.SYNC else spec.ps.depth)
     state = LeaseTrainingState(model, callbacks)
-    trainee = contract.trainee(model, optimizer, lambda: _call_on_gradients(model, callbacks, lookups.clock))
-    layout = DenseLayout.of(trainee.variables())
-    lookups.declare([*attached.specs, layout.table(attached.rule)])
-    first = load_initial_image(spec, line.link.directory.checkpoints(spec), checkpoint_run_id(line))
+    trainee = contract.make_trainable(model, optimizer, lambda: _call_on_gradients(model, callbacks, lookups.clock))
+    layout = DenseLayout.from_variables(trainee.variables())
+    lookups.declare([*attached.table_specs, layout.table_spec(attached.optimizer_rule)])
+    first = load_initial_image(spec, line.master.directory.checkpoints(spec), checkpoint_run_id(line))
     if first is not None:
         images.restore_state(first, model, None)
     layers = LeaseTables(attached, lookups, clients)
     evaluation = LeaseEvaluation(line, contract, state, attached, clients, device)
-    with MasterClient.connect(line.link.directory, spec.timing.rpc_s, line.env.run, line.link.worker) as master:
-        leases = LeaseClient(master, line.link.worker, spec.timing.heartbeat_s)
+    with MasterClient.connect(line.master.directory, spec.timing.rpc_s, line.env.run, line.master.worker) as master:
+        leases = LeaseClient(master, line.master.worker, spec.timing.heartbeat_s)
         deeds = WorkerTasks(
             prepare=lambda: _prepare_state(
                 line, plan, attached, lookups, layout, trainee, first, evaluation.records, callbacks
             ),
-            evaluate=evaluation.run,
+            evaluate=evaluation.evaluate_lease,
             save=_make_save(line, plan, state, clients, contract.model_files()),
             export=lambda path: model_export.export_model(
                 parse_path(path, spec.timing.store_s),
                 line,
                 contract,
                 model_export.ModelToExport(model, layers, state.step, plan.total_records, callbacks),
-                feed.sample(),
+                feed.read_sample(),
                 device,
             ),
             stop=lambda why: _stop_job(master, why),
-            end=master.end,
+            end=master.finish_training,
         )
         training = LeaseTraining(
-            spec, line.link, leases, feed, trainee, layers, lookups, layout, deeds, callbacks,
-            lambda step: contract.rate(optimizer, step), lambda batch: tensors.move_batch(batch, device),
+            spec, line.master, leases, feed, trainee, layers, lookups, layout, deeds, callbacks,
+            lambda step: contract.rate_after(optimizer, step), lambda batch: tensors.move_batch(batch, device),
             Faults.parse(line.env.faults, line.env.worker),
         )  # fmt: skip
         model.train()
@@ -118,7 +118,7 @@ class LeaseTrainingState:
 
     def capture(self) -> CapturedState:
         image = images.capture_state(self.model, None, self.step, 0)
-        image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
+        image.meta["callbacks"] = [callback.state_dict() for callback in self.callbacks]
         image.meta["progress"] = self.progress.decode()
         return image
 
@@ -130,22 +130,22 @@ class LeaseTables:
         self._attached = attached
         self._lookups = lookups
         self._clients = clients
-        self._foresight = attached.foresight()
+        self._foresight = attached.lookahead()
         source = TrainingRows(lookups)
         source.creates = True
-        attached.attach(source)
+        attached.attach_source(source)
 
-    def begin(self, features: Any) -> None:
-        self._foresight.begin(features)
+    def begin_batch(self, features: Any) -> None:
+        self._foresight.begin_batch(features)
 
-    def foresee(self, features: Any) -> Mapping[str, list[Ids]]:
-        return self._foresight.ids(features)
+    def predict_ids(self, features: Any) -> Mapping[str, list[Ids]]:
+        return self._foresight.predict_ids(features)
 
-    def shards(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
-        return self._clients.shards(checkpoint)
+    def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
+        return self._clients.export_writer(checkpoint)
 
-    def whole(self) -> AbstractContextManager[None]:
-        return self._attached.whole(self._lookups.client, self._clients.rows)
+    def full_model(self) -> AbstractContextManager[None]:
+        return self._attached.full_model(self._lookups.client, self._clients.read_rows)
 
 
 def _prepare_state(
@@ -153,13 +153,13 @@ def _prepare_state(
     first: CapturedState | None, validation_records: int, callbacks: Sequence[Callback],
 ) -> None:  # fmt: skip
     """Rows came back with the ps where there is a checkpoint; what is not among them begins as the model was built."""
-    attached.put(lookups.client)
-    lookups.client.put(dense.DENSE_TABLE, layout.ids, layout.pack(trainee.variables()))
+    attached.put_initial_rows(lookups.client)
+    lookups.client.insert_rows(dense.DENSE_TABLE, layout.block_ids, layout.pack(trainee.variables()))
     progress = (
         str(first.meta.get("progress", "")).encode() if first is not None and line.spec.checkpoint.resume else b""
     )
     watching = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
-    line.link.planned(
+    line.master.report_plan(
         plan.total_steps, plan.total_records, plan.records_per_epoch, plan.steps_per_epoch, validation_records,
         watching.metric if watching else "", best_is_least=watching is not None and watching.mode == "min",
         progress=progress,
@@ -174,16 +174,16 @@ def _make_save(
     files: Mapping[str, bytes],
 ) -> Callable[[int, bytes, bool], None]:
     spec = line.spec
-    directory = line.link.directory.checkpoints(spec)
+    directory = line.master.directory.checkpoints(spec)
     extra = checkpoint_metadata(spec, plan, checkpoint_run_id(line))
     saver = CheckpointSaver(
-        state, clients.begin_cut, line.link, directory, spec.checkpoint.keep, extra,
-        one_at_a_time=True, retry_s=spec.checkpoint.retry_s, is_on=spec.keeps_checkpoints, files=files,
+        state, clients.begin_snapshot, line.master, directory, spec.checkpoint.keep, extra,
+        one_at_a_time=True, retry_s=spec.checkpoint.retry_s, is_on=spec.has_durable_checkpoints, files=files,
     )  # fmt: skip
 
     def save(step: int, progress: bytes, wait: bool) -> None:
         state.step, state.progress = step, progress
-        (saver.finish if wait else saver.save)()
+        (saver.save_and_wait if wait else saver.save)()
 
     return save
 
@@ -216,13 +216,13 @@ class LeaseEvaluation:
             return
         self._dataset = open_dataset(line, contract, line.spec.data.validation, "validation", Mode.EVALUATION)
         self.records = len(self._dataset.source)
-        self._metrics = contract.metrics()
+        self._metrics = contract.make_metrics()
         self._model = make_eager(contract.build_model()).to(device)
-        client = clients.open()
-        client.declare(attached.specs)
-        attached.like(self._model).attach(ReadOnlyRows(client))
+        client = clients.open_client()
+        client.declare(attached.table_specs)
+        attached.for_model(self._model).attach_source(ReadOnlyRows(client))
 
-    def run(self, lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, MetricPart]]]:
+    def evaluate_lease(self, lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, MetricPart]]]:
         self._model.load_state_dict(self._trained.model.state_dict())
         first = lease.start + lease.done
         yield from evaluate_batches(

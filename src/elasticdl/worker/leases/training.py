@@ -38,10 +38,10 @@ _SMOOTHING = 0.1  # share of the newest step in the time of a step
 class BatchTables(Protocol):
     """The embedding layers of the model."""
 
-    def begin(self, features: Any) -> None:
+    def begin_batch(self, features: Any) -> None:
         """A batch with these features is about to be computed."""
 
-    def foresee(self, features: Any) -> Mapping[str, list[Ids]]:
+    def predict_ids(self, features: Any) -> Mapping[str, list[Ids]]:
         """By table, the ids that a batch with these features will ask for, as far as can be told."""
 
 
@@ -89,7 +89,7 @@ class LeaseTraining:
         self._ready = ready
         self._faults = faults
         self._layout = layout
-        self._ids = layout.ids
+        self._ids = layout.block_ids
         self._dense: LookupResult | None = None
         self._progress = LeaseProgress(spec.plan.minibatch_size)
         self._again: deque[LeaseBatch] = deque()
@@ -101,82 +101,82 @@ class LeaseTraining:
         self._epochs = 0
         self._losses: dict[tuple[int, int], tuple[float, int]] = {}  # by batch, until it is reported: weighted, records
         self._step_s = 0.0
-        lookups.on_pushed = self._pushed
-        link.on_told = leases.wake
+        lookups.on_pushed = self._on_pushed
+        link.on_message = leases.wake
 
     def run(self) -> str:
         """Until there is nothing left, or this worker is to stop or to leave; why."""
-        self._link.ready()
+        self._link.report_ready()
         try:
             self._train_all()
         except DataUnavailable as exc:  # all of the model is on ps: it can be kept without the data
-            self._lookups.abandon()
+            self._lookups.discard_unsent()
             self._deeds.stop(str(exc))
-            while not self._is_to_end():
-                self._link.wait_end(self._spec.timing.heartbeat_s)
+            while not self._must_end():
+                self._link.wait_for_message(self._spec.timing.heartbeat_s)
         except (SpecError, PermanentError) as exc:  # the master lets all stop, and one of us keeps what is on the ps
             if isinstance(exc, SpecError) and not is_job_error(exc):
                 raise  # another worker may do better
-            self._lookups.abandon()
-            self._link.failure(str(exc), wrong_job=isinstance(exc, SpecError), permanent=True)
-            while not self._is_to_end():
-                self._link.wait_end(self._spec.timing.heartbeat_s)
-        self._lookups.settle()
+            self._lookups.discard_unsent()
+            self._link.report_failure(str(exc), wrong_job=isinstance(exc, SpecError), permanent=True)
+            while not self._must_end():
+                self._link.wait_for_message(self._spec.timing.heartbeat_s)
+        self._lookups.wait_for_pushes()
         self._leases.flush(self._spec.timing.rpc_s)
-        return self._farewell()
+        return self._finish()
 
     def _train_all(self) -> None:
-        work = self._next(wait=True)
+        work = self._next_batch(wait=True)
         while work is not None:
             started = time.monotonic()
-            following = self._train(work)
+            following = self._train_batch(work)
             took_s = time.monotonic() - started
             self._step_s = took_s if not self._step_s else self._step_s + _SMOOTHING * (took_s - self._step_s)
-            work = following or self._next(wait=True)
+            work = following or self._next_batch(wait=True)
 
     # ---- what is next
 
-    def _next(self, *, wait: bool) -> LeaseBatch | None:
+    def _next_batch(self, *, wait: bool) -> LeaseBatch | None:
         """The next batch to train. None: no more, or, without waiting, none that is known by now."""
-        while not self._is_to_end():
+        while not self._must_end():
             if self._again:
                 return self._again.popleft()
-            if (work := self._feed.next()) is not None:
+            if (work := self._feed.next_batch()) is not None:
                 if work.is_last:
-                    self._leases.ask()
+                    self._leases.request_lease()
                 return work
             if wait:
-                self._do_what_is_asked()
+                self._handle_requests()
             lease, self._aside = self._aside, None
-            lease = lease or self._leases.take(self._spec.timing.heartbeat_s if wait else 0.0)
+            lease = lease or self._leases.wait_for_lease(self._spec.timing.heartbeat_s if wait else 0.0)
             if lease is not None and lease.source != "training":
                 if not wait:
                     self._aside = lease
                     return None
                 self._evaluate(lease)
             elif lease is not None:
-                self._feed.open(lease)
+                self._feed.open_lease(lease)
             elif not wait:
                 return None
             else:
-                self._lookups.settle()  # others may wait for what we have not reported
+                self._lookups.wait_for_pushes()  # others may wait for what we have not reported
                 if self._leases.is_drained and not self._again:
                     return None
         return None
 
-    def _is_to_end(self) -> bool:
+    def _must_end(self) -> bool:
         link = self._link
         return bool(link.stop_reason) or link.is_leaving or link.is_released or link.is_orphaned
 
-    def _do_what_is_asked(self) -> None:
-        if self._link.is_preparer:
-            self._link.is_preparer = False
+    def _handle_requests(self) -> None:
+        if self._link.must_prepare_state:
+            self._link.must_prepare_state = False
             self._deeds.prepare()
         while (asked := self._link.next_save()) is not None:
-            self._refresh()
+            self._refresh_dense()
             self._deeds.save(asked.step, asked.progress, False)
-        while self._link.evaluations:
-            step, metrics = self._link.evaluations.popleft()
+        while self._link.evaluation_results:
+            step, metrics = self._link.evaluation_results.popleft()
             for callback in self._callbacks:
                 callback.on_evaluation(step, metrics)
         if not self._is_stopped and (why := next((c.stop_reason for c in self._callbacks if c.stop_reason), "")):
@@ -185,101 +185,101 @@ class LeaseTraining:
 
     # ---- one batch
 
-    def _train(self, work: LeaseBatch) -> LeaseBatch | None:
+    def _train_batch(self, work: LeaseBatch) -> LeaseBatch | None:
         """Compute and push it; returns the next one where that is known already."""
-        batch = self._batch(work)
+        batch = self._read_batch(work)
         if batch is None:
-            self._done(work)
+            self._report_done(work)
             return None
         is_again = work in self._stale
         if is_again:  # now with the newest values, and nothing of ours under way that would age them
             self._stale.remove(work)
-            self._lookups.abandon()
-            self._lookups.settle()
-        self._faults.strike(self._steps, "begin")
-        self._lookups.begin()
-        self._tables.begin(batch.features)
+            self._lookups.discard_unsent()
+            self._lookups.wait_for_pushes()
+        self._faults.inject(self._steps, "begin")
+        self._lookups.begin_batch()
+        self._tables.begin_batch(batch.features)
         if self._dense is None or self._steps % self._spec.ps.pull_every == 0:
             self._pull_dense()
         following = self._look_ahead() if self._spec.ps.depth and not is_again else None
         loss, gradients = self._trainee.compute(batch.features, batch.labels)
-        self._faults.strike(self._steps, "computed")
+        self._faults.inject(self._steps, "computed")
         if not math.isfinite(loss):
             raise LossNotFinite(f"the loss became {loss} in batch {work.start}:{work.stop} of the plan's records")
-        self._losses[work.lease.id, work.place] = (loss * batch.size, batch.size)
-        rate = self._push(work, gradients)
-        self._faults.strike(self._steps, "pushed")
+        self._losses[work.lease.id, work.index] = (loss * batch.size, batch.size)
+        rate = self._push_gradients(work, gradients)
+        self._faults.inject(self._steps, "pushed")
         self._steps += 1
         self._records += batch.size
-        self._link.trained(self._lookups.clock, self._records, loss, self._step_s, rate)
-        self._tell_callbacks(work, loss)
-        self._do_what_is_asked()
+        self._link.record_lease_progress(self._lookups.clock, self._records, loss, self._step_s, rate)
+        self._call_callbacks(work, loss)
+        self._handle_requests()
         return following
 
     def _look_ahead(self) -> LeaseBatch | None:
-        following = self._next(wait=False)
+        following = self._next_batch(wait=False)
         if following is None:
             return None
-        batch = self._batch(following)
+        batch = self._read_batch(following)
         self._early = (following, batch)
-        wanted: dict[str, Any] = dict(self._tables.foresee(batch.features)) if batch is not None else {}
+        wanted: dict[str, Any] = dict(self._tables.predict_ids(batch.features)) if batch is not None else {}
         if (self._steps + 1) % self._spec.ps.pull_every == 0:
             wanted[dense.DENSE_TABLE] = self._ids
-        self._lookups.ahead(wanted)
+        self._lookups.prefetch(wanted)
         return following
 
-    def _batch(self, work: LeaseBatch) -> Batch | None:
+    def _read_batch(self, work: LeaseBatch) -> Batch | None:
         if self._early is not None and self._early[0] is work:
             (_, batch), self._early = self._early, None
             return batch
-        batch = self._feed.batch(work)
+        batch = self._feed.read_batch(work)
         return self._ready(batch) if batch is not None else None
 
     def _pull_dense(self) -> None:
-        self._dense = self._lookups.find(dense.DENSE_TABLE, self._ids)
+        self._dense = self._lookups.lookup(dense.DENSE_TABLE, self._ids)
         self._set_dense(self._dense)
 
-    def _refresh(self) -> None:
+    def _refresh_dense(self) -> None:
         """The newest dense values, for others than the next batch."""
-        self._set_dense(self._lookups.newest(dense.DENSE_TABLE, self._ids))
+        self._set_dense(self._lookups.lookup_latest(dense.DENSE_TABLE, self._ids))
 
     def _set_dense(self, found: LookupResult) -> None:
         self._trainee.set_variables(self._layout.unpack(found.rows[found.plan.inverse]))
 
-    def _push(self, work: LeaseBatch, gradients: Mapping[str, Any]) -> float:
+    def _push_gradients(self, work: LeaseBatch, gradients: Mapping[str, Any]) -> float:
         """Send them; the learning rate they are sent with."""
         assert self._dense is not None
         blocks = self._layout.pack(gradients)
         sums = np.empty_like(blocks)
         sums[self._dense.plan.inverse] = blocks
-        self._lookups.give(dense.DENSE_TABLE, self._dense, sums)
+        self._lookups.add_gradients(dense.DENSE_TABLE, self._dense, sums)
         step = self._lookups.clock
         rate = self._rate(step) * math.prod(callback.rate_factor for callback in self._callbacks)
-        self._progress.begun(work)
-        self._lookups.push(sender=work.sender, number=work.number, rate=rate, step=step + 1)
+        self._progress.add_pushed(work)
+        self._lookups.push_gradients(sender=work.sender, number=work.number, rate=rate, step=step + 1)
         if self._spec.ps.mode is PsMode.LOCAL:
             self._trainee.update(gradients, rate)
         return rate
 
-    def _pushed(self, sender: int, number: int, is_stale: bool) -> None:
-        work = self._progress.work(sender, number)
+    def _on_pushed(self, sender: int, number: int, is_stale: bool) -> None:
+        work = self._progress.pop_pushed(sender, number)
         if is_stale:
             self._again.append(work)
             self._stale.append(work)
         else:
-            self._done(work)
+            self._report_done(work)
 
-    def _done(self, work: LeaseBatch) -> None:
-        if (known := self._progress.done(work)) is None:
+    def _report_done(self, work: LeaseBatch) -> None:
+        if (known := self._progress.record_done(work)) is None:
             return
         lease, done, works = known
-        losses = [self._losses.pop((lease.id, one.place), (0.0, 0)) for one in works]
+        losses = [self._losses.pop((lease.id, one.index), (0.0, 0)) for one in works]
         total, records = sum(loss for loss, _ in losses), sum(count for _, count in losses)
         self._leases.report(lease, done, {LOSS_KEY: ([total], float(records))})
 
     # ---- besides
 
-    def _tell_callbacks(self, work: LeaseBatch, loss: float) -> None:
+    def _call_callbacks(self, work: LeaseBatch, loss: float) -> None:
         """Steps and epochs as this worker sees them: others are elsewhere in the data."""
         epochs = work.stop // self._feed.plan.records_per_epoch
         for callback in self._callbacks:
@@ -289,12 +289,12 @@ class LeaseTraining:
         self._epochs = max(self._epochs, epochs)
 
     def _evaluate(self, lease: pb.Lease) -> None:
-        self._lookups.settle()
-        self._refresh()
+        self._lookups.wait_for_pushes()
+        self._refresh_dense()
         for position, parts in self._deeds.evaluate(lease):
             self._leases.report(lease, position - lease.start, parts)
 
-    def _farewell(self) -> str:
+    def _finish(self) -> str:
         """Whoever the master asks writes the last checkpoint and the model; all wait until that is done."""
         link = self._link
         if link.is_leaving or link.is_released:
@@ -302,15 +302,15 @@ class LeaseTraining:
         if link.is_orphaned:
             return "the master is away for good"  # and may come back: the records are not all trained
         why = link.stop_reason
-        link.finished(0, 0, why)  # what is trained is known from the leases
+        link.report_finished(0, 0, why)  # what is trained is known from the leases
         while not link.is_released and not link.is_orphaned:
             asked = link.next_export()
             if asked is None:
-                link.wait_end(self._spec.timing.heartbeat_s)
+                link.wait_for_message(self._spec.timing.heartbeat_s)
                 continue
-            self._refresh()
+            self._refresh_dense()
             self._deeds.save(asked.step, asked.progress, True)
             if asked.path:
                 self._deeds.export(asked.path)
-            link.exported(asked.path)
+            link.report_exported(asked.path)
         return why or "all records are trained"

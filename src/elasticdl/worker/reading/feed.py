@@ -23,13 +23,13 @@ class Feed(Protocol):
     @property
     def plan(self) -> TrainingPlan: ...
 
-    def expect(self, step: int, share: RankRange, passes: int = 1) -> None:
+    def prefetch(self, step: int, share: RankRange, passes: int = 1) -> None:
         """Steps from `step` on will be asked for with this share, `passes` of them at a time, rank by rank."""
 
-    def early(self, step: int, logical_rank: int) -> Batch | None:
+    def read_early(self, step: int, logical_rank: int) -> Batch | None:
         """As `batch`, which will be asked for next."""
 
-    def batch(self, step: int, logical_rank: int) -> Batch | None:
+    def read_batch(self, step: int, logical_rank: int) -> Batch | None:
         """The slice of one logical rank; None where no record is left in it.
 
         What is drawn afterwards is a function of (seed, step, logical rank), wherever the slice was read.
@@ -59,22 +59,22 @@ class RecordFeed:
     def close(self) -> None:
         self._records.close()
 
-    def expect(self, step: int, share: RankRange, passes: int = 1) -> None:
+    def prefetch(self, step: int, share: RankRange, passes: int = 1) -> None:
         if not self._dataset.source.can_read_ahead:
             return
         self._expected = {}
         for first in range(step, step + _PREFETCH_STEPS * passes, passes):
             steps = range(first, min(first + passes, self.plan.total_steps))
-            slices = {ahead: self.plan.ranks(ahead, share.first, share.count) for ahead in steps}
+            slices = {ahead: self.plan.rank_slices(ahead, share.first, share.count) for ahead in steps}
             for rank in range(share.count):
                 self._expected |= {(ahead, share.first + rank): slices[ahead][rank] for ahead in steps}
         self._records.expect([(key, indices) for key, indices in self._expected.items() if key not in self._early])
 
-    def early(self, step: int, logical_rank: int) -> Batch | None:
-        self._early = {(step, logical_rank): self.batch(step, logical_rank)}
+    def read_early(self, step: int, logical_rank: int) -> Batch | None:
+        self._early = {(step, logical_rank): self.read_batch(step, logical_rank)}
         return self._early[step, logical_rank]
 
-    def batch(self, step: int, logical_rank: int) -> Batch | None:
+    def read_batch(self, step: int, logical_rank: int) -> Batch | None:
         def seed() -> None:
             seed_everything(self.plan.seed, step, logical_rank)  # the user's functions run here, and may draw
 
@@ -83,9 +83,9 @@ class RecordFeed:
             return self._early.pop((step, logical_rank))
         indices = self._expected.get((step, logical_rank))
         if indices is None:
-            indices = self.plan.slice_of(step, logical_rank)
+            indices = self.plan.rank_slice(step, logical_rank)
         if not len(indices):
             return None
         key = (step, logical_rank)
-        batch = self._dataset.good_batch(indices, lambda: self._records.take(key, indices), seed)
+        batch = self._dataset.read_valid_batch(indices, lambda: self._records.take(key, indices), seed)
         return tensors.move_batch(batch, self._device) if batch is not None else None

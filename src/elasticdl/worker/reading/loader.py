@@ -56,16 +56,16 @@ class LoaderRequests(Protocol):
     def fetcher(self) -> Any:
         """Turns a request into a Delivery, in a loader process. Its state may be bound to that process."""
 
-    def lanes(self, num_workers: int) -> int:
+    def count_lanes(self, num_workers: int) -> int:
         """Into how many independent orders of reading the logical ranks fall: rank r belongs to lane r % lanes."""
 
-    def request(self, step: int, rank: int) -> Any | None:
+    def make_request(self, step: int, rank: int) -> Any | None:
         """None where the slice is empty."""
 
-    def take(self, delivery: LoadedBatch) -> None:
+    def on_loaded(self, delivery: LoadedBatch) -> None:
         """The delivery reached the training loop."""
 
-    def waiting(self) -> AbstractContextManager[None]:
+    def while_waiting(self) -> AbstractContextManager[None]:
         """While the training loop waits for a delivery: what the watchdog of progress makes of it."""
 
 
@@ -78,21 +78,21 @@ class ItemRequests:
     order: Callable[[int], Indices] | None  # of an epoch, where the user's sampler draws it
     bad_records: BadRecords = field(default_factory=BadRecords)
 
-    def lanes(self, num_workers: int) -> int:
+    def count_lanes(self, num_workers: int) -> int:
         return 1  # any process reads any item
 
-    def request(self, step: int, rank: int) -> ItemRequest | None:
-        indices = self.plan.slice_of(step, rank)
+    def make_request(self, step: int, rank: int) -> ItemRequest | None:
+        indices = self.plan.rank_slice(step, rank)
         if not len(indices):
             return None
         return ItemRequest(step, rank, indices if self.order is None else self.order(self.plan.epoch_of(step))[indices])
 
-    def take(self, delivery: LoadedBatch) -> None:
+    def on_loaded(self, delivery: LoadedBatch) -> None:
         """Nothing is remembered but what was skipped: items have numbers."""
         for number, why in delivery.bad:
             self.bad_records.add("the dataset of join", number, why)
 
-    def waiting(self) -> AbstractContextManager[None]:
+    def while_waiting(self) -> AbstractContextManager[None]:
         return watchdog.reading_records()
 
 
@@ -111,7 +111,7 @@ class LoaderFeed:
         self._early: dict[StepAndRank, Batch | None] = {}
 
     def start(self) -> LoaderFeed:
-        lanes = self.requests.lanes(self._options.num_workers)
+        lanes = self.requests.count_lanes(self._options.num_workers)
         processes = min(self._options.num_workers, 1) if lanes > 1 else self._options.num_workers
         self._lanes = [_LoaderLane(self.requests, self._options, processes) for _ in range(lanes)]
         for lane in self._lanes:
@@ -123,32 +123,32 @@ class LoaderFeed:
             lane.close()
         self._lanes = []
 
-    def expect(self, step: int, share: RankRange, passes: int = 1) -> None:
+    def prefetch(self, step: int, share: RankRange, passes: int = 1) -> None:
         if (step, share, passes) != self._expected:
             for number, lane in enumerate(self._lanes):
-                keys = self._keys(step, share, passes, number)
+                keys = self._iterate_keys(step, share, passes, number)
                 lane.restart(keys, lambda key: key[0] >= step and key[1] in share and key not in self._early)
         self._expected = (step + passes, share, passes)
 
-    def early(self, step: int, logical_rank: int) -> Batch | None:
-        self._early = {(step, logical_rank): self.batch(step, logical_rank)}
+    def read_early(self, step: int, logical_rank: int) -> Batch | None:
+        self._early = {(step, logical_rank): self.read_batch(step, logical_rank)}
         return self._early[step, logical_rank]
 
-    def batch(self, step: int, logical_rank: int) -> Batch | None:
+    def read_batch(self, step: int, logical_rank: int) -> Batch | None:
         key = (step, logical_rank)
         if key in self._early:
             seed_everything(self.plan.seed, *key)
             return self._early.pop(key)
-        delivery = self._lanes[logical_rank % len(self._lanes)].take(key)
+        delivery = self._lanes[logical_rank % len(self._lanes)].wait_for(key)
         seed_everything(self.plan.seed, *key)  # reading in this process may have drawn from other random numbers
         if delivery is None:
             return None
-        self.requests.take(delivery)
+        self.requests.on_loaded(delivery)
         return self._to_batch(delivery)
 
-    def sample(self, step: int = 0, rank: int = 0) -> CollatedBatch | None:
+    def read_sample(self, step: int = 0, rank: int = 0) -> CollatedBatch | None:
         """A batch of the plan, read in this process and not counted: to warm a model up. None where it is empty."""
-        request = self.requests.request(step, rank)
+        request = self.requests.make_request(step, rank)
         if request is None:
             return None
         with preserve_random_state():
@@ -162,7 +162,7 @@ class LoaderFeed:
             return CollatedBatch(collated[0], collated[1], delivery.size, collated)
         return CollatedBatch(collated, None, delivery.size, collated)
 
-    def _keys(self, step: int, share: RankRange, passes: int, lane: int) -> Iterator[StepAndRank]:
+    def _iterate_keys(self, step: int, share: RankRange, passes: int, lane: int) -> Iterator[StepAndRank]:
         """What this share computes from `step` on of a lane's logical ranks, in the order it is asked for."""
         ranks = [rank for rank in range(share.first, share.stop) if rank % len(self._lanes) == lane]
         for first in range(step, self.plan.total_steps, passes):
@@ -216,12 +216,12 @@ class _LoaderLane:
         self._ready = {key: delivery for key, delivery in self._ready.items() if is_wanted(key)}
         self._refill()
 
-    def take(self, key: StepAndRank) -> LoadedBatch | None:
+    def wait_for(self, key: StepAndRank) -> LoadedBatch | None:
         """The delivery of `key`, which is among the keys; None where its slice is empty."""
         while key not in self._ready:
             self._refill()
             try:
-                with self._requests.waiting():
+                with self._requests.while_waiting():
                     delivery = next(self._iterator)
             except StopIteration:
                 # The last keys had empty slices: nothing was read for them.
@@ -246,7 +246,7 @@ class _LoaderLane:
         for key in self._keys:
             if key in self._reading or key in self._ready:
                 continue
-            request = self._requests.request(*key)
+            request = self._requests.make_request(*key)
             if request is None:
                 self._ready[key] = None
                 continue

@@ -95,11 +95,11 @@ class TensorFetcher:
     """Reads rows of tensors that lie in memory, all rows of a request at once."""
 
     tensors: tuple[torch.Tensor, ...]
-    form: Callable[[list[torch.Tensor]], Any]  # what the collate function makes of the columns
+    collate_columns: Callable[[list[torch.Tensor]], Any]  # what the collate function makes of the columns
 
     def __getitems__(self, request: ItemRequest) -> LoadedBatch:
         rows = torch.tensor(request.indices)
-        batch = self.form([tensor.index_select(0, rows) for tensor in self.tensors])
+        batch = self.collate_columns([tensor.index_select(0, rows) for tensor in self.tensors])
         return LoadedBatch(request.step, request.rank, batch, len(rows))
 
 

@@ -44,8 +44,8 @@ class StreamFetcher:
         self._reported: set[int] = set()
 
     def __getitems__(self, request: StreamRequest) -> LoadedBatch:
-        stream = self._stream_at(request)
-        items = stream.take(request.size)
+        stream = self._open_at(request)
+        items = stream.read(request.size)
         batch, where = None, f"the IterableDataset of join, stream {request.rank}, step {request.step}"
         if items:
             batch = collate_items(self._collate, items, where)
@@ -53,15 +53,15 @@ class StreamFetcher:
         self._check_end(stream, request, len(items))
         return LoadedBatch(request.step, request.rank, batch, 0 if batch is None else len(items), state)
 
-    def _stream_at(self, request: StreamRequest) -> Stream:
+    def _open_at(self, request: StreamRequest) -> Stream:
         streams, epoch = self._streams, request.step // self._streams.epoch_steps
         stream = self._open.get(request.rank)
         is_behind = stream is not None and request.known is not None and stream.step < request.known.step
         if stream is None or stream.epoch != epoch or stream.step > request.step or is_behind:
-            stream = self._open[request.rank] = streams.open(request.rank, epoch, request.known)
+            stream = self._open[request.rank] = streams.open_stream(request.rank, epoch, request.known)
         began, skipped = time.monotonic(), stream.records
         while stream.step < request.step:
-            stream.take(streams.step_records)
+            stream.read(streams.step_records)
         seconds = time.monotonic() - began
         if seconds > _SLOW_SKIP_S:
             _log.warning(
@@ -76,7 +76,7 @@ class StreamFetcher:
         if (request.step + 1) % streams.epoch_steps or rank in self._reported:
             return
         planned = streams.lengths[rank] if streams.lengths else records
-        if received == request.size and stream.take(1):
+        if received == request.size and stream.read(1):
             self._reported.add(rank)
             _log.warning(
                 "stream %d of %d goes on after the %d records it has in epoch %d, and the rest is left out: give "
@@ -100,20 +100,20 @@ class StreamRequests:
         self.positions = StreamPositions(plan.steps_per_epoch)
         self._plan = plan
 
-    def lanes(self, num_workers: int) -> int:
+    def count_lanes(self, num_workers: int) -> int:
         """A stream is open in one process, so each process has its own logical ranks."""
         return max(1, min(num_workers, self._plan.logical_ranks))
 
-    def request(self, step: int, rank: int) -> StreamRequest | None:
-        size = len(self._plan.slice_of(step, rank))
-        return StreamRequest(step, rank, size, self.positions.known(rank, step)) if size else None
+    def make_request(self, step: int, rank: int) -> StreamRequest | None:
+        size = len(self._plan.rank_slice(step, rank))
+        return StreamRequest(step, rank, size, self.positions.find_newest(rank, step)) if size else None
 
-    def take(self, delivery: LoadedBatch) -> None:
+    def on_loaded(self, delivery: LoadedBatch) -> None:
         # The state at the end of an epoch leads to no record of the next.
         if delivery.state is not None and (delivery.step + 1) % self._plan.steps_per_epoch:
             self.positions.add(delivery.rank, StreamPosition(delivery.step + 1, delivery.state))
 
-    def waiting(self) -> AbstractContextManager[None]:
+    def while_waiting(self) -> AbstractContextManager[None]:
         return watchdog.pause_watchdog("waits for records of a stream")  # which may come when they like
 
 
@@ -129,7 +129,7 @@ class StreamPositions:
         # Two are kept: a step whose round broke is computed again, from before its records.
         self._positions[rank] = [*self._positions.get(rank, [])[-1:], position]
 
-    def known(self, rank: int, step: int) -> StreamPosition | None:
+    def find_newest(self, rank: int, step: int) -> StreamPosition | None:
         """The newest position in the epoch of `step` that is not behind it."""
         epoch = step // self._epoch_steps
         reachable = [

@@ -48,7 +48,7 @@ class StreamLayout:
     step_records: int  # of one stream
     lengths: tuple[int, ...] = ()  # of the streams, where they were counted
 
-    def open(self, rank: int, epoch: int, known: StreamPosition | None = None) -> Stream:
+    def open_stream(self, rank: int, epoch: int, known: StreamPosition | None = None) -> Stream:
         """Stream `rank` of `epoch`, at its beginning or where it is known."""
         try:
             dataset = copy.deepcopy(self.dataset)
@@ -65,7 +65,7 @@ class StreamLayout:
         return stream
 
     @contextmanager
-    def identity(self, rank: int, dataset: Any) -> Iterator[None]:
+    def as_worker(self, rank: int, dataset: Any) -> Iterator[None]:
         """With `get_worker_info()` as the worker that reads stream `rank`."""
         number, count = (rank, self.count) if self.is_sharded else (0, 1)
         before = torch_loading.worker._worker_info
@@ -92,7 +92,7 @@ class Stream:
 
     def begin(self, state: Any) -> None:
         streams = self._streams
-        with streams.identity(self.rank, self._dataset):
+        with streams.as_worker(self.rank, self._dataset):
             seed_everything(streams.seed, self.epoch, self.rank, _OPENING_KEY)
             if state is not None and _has_state(self._dataset):
                 self._dataset.load_state_dict(state)
@@ -101,12 +101,12 @@ class Stream:
                 self._iterator.load_state_dict(state)  # type: ignore[attr-defined]
         self.records = (self.step - self.epoch * streams.epoch_steps) * streams.step_records
 
-    def take(self, size: int) -> list[Any]:
+    def read(self, size: int) -> list[Any]:
         """The records of the next step: `size` of them, or fewer at the end of the stream."""
-        with self._streams.identity(self.rank, self._dataset):
+        with self._streams.as_worker(self.rank, self._dataset):
             seed_everything(self._streams.seed, self.step, self.rank, READING_KEY)
             try:
-                items = list(islice(self._iterator if self._streams.is_sharded else self._every_nth(), size))
+                items = list(islice(self._iterator if self._streams.is_sharded else self._iterate_own_records(), size))
             except ElasticDLError:
                 raise
             except Exception as exc:
@@ -122,11 +122,11 @@ class Stream:
         """The dataset's own state, with which the rest of the stream can be read; None where it has none."""
         if not has_exact_state(self._dataset):
             return None
-        with self._streams.identity(self.rank, self._dataset):
+        with self._streams.as_worker(self.rank, self._dataset):
             stateful: Any = self._dataset if _has_state(self._dataset) else self._iterator
             return stateful.state_dict() if _has_state(stateful) else None
 
-    def _every_nth(self) -> Iterator[Any]:
+    def _iterate_own_records(self) -> Iterator[Any]:
         """The records of this stream among all that the dataset gives."""
         # The record read last was our own, so that of the others count - 1 come before the next.
         others = self.rank if self.records == 0 else self._streams.count - 1
@@ -159,7 +159,7 @@ def open_streams(
     if count == 1:
         return streams
     with preserve_random_state():
-        first, second = (streams.open(rank, 0).take(2) for rank in (0, 1))
+        first, second = (streams.open_stream(rank, 0).read(2) for rank in (0, 1))
     if not first and not second:
         raise DataError("the IterableDataset of join: its first two streams have no records; expected at least one")
     if not _is_equal(first, second):
@@ -178,8 +178,8 @@ def count_records(dataset: Any, streams: int, seed: int = 0) -> list[int]:
     lengths = []
     with preserve_random_state():
         for rank in range(streams):
-            stream = opened.open(rank, 0)
-            while stream.take(1024):
+            stream = opened.open_stream(rank, 0)
+            while stream.read(1024):
                 pass
             lengths.append(stream.records)
     return lengths

@@ -38,7 +38,7 @@ class StateDonor:
         self._closing: list[StateSender] = []  # the newcomer still takes what it was given
         self._wanted: frozenset[str] = frozenset()  # newcomers to the round planned last
 
-    def open(self, worker: str, connection: socket.socket) -> None:
+    def start_transfer(self, worker: str, connection: socket.socket) -> None:
         """Begin a hand-over to `worker` over a connection that it has shown to be its own; replaces an older one."""
         donation = StateSender(worker, connection, stall_s=self._stall_s)
         with self._lock:
@@ -46,26 +46,26 @@ class StateDonor:
                 older.abort()
             self._donations.append(donation)
 
-    def want(self, newcomers: Sequence[str]) -> None:
+    def set_newcomers(self, newcomers: Sequence[str]) -> None:
         """These are the newcomers that get the state from this worker; all other hand-overs that began end."""
         wanted = frozenset(newcomers)
-        for donation in self._living():
+        for donation in self._open_senders():
             if donation.has_begun and donation.worker not in wanted:
                 _log.info("hand-over to %s ended: it is in no planned round any more", donation.worker)
                 donation.abort()
         self._wanted = wanted
 
-    def is_ready(self, newcomers: Sequence[str], step: int, step_s: float) -> bool:
+    def are_caught_up(self, newcomers: Sequence[str], step: int, step_s: float) -> bool:
         """Whether each of these newcomers is at most one step behind, or so little that nobody would notice."""
         behind = 1 + int(_NEGLIGIBLE_S / step_s) if step_s else 1
-        close = {donation.worker for donation in self._fed() if donation.is_close(step, behind)}
+        close = {donation.worker for donation in self._wanted_senders() if donation.is_caught_up(step, behind)}
         return close.issuperset(newcomers)
 
-    def wants_gradients(self) -> bool:
+    def has_followers(self) -> bool:
         """Whether a newcomer follows by updates."""
-        return any(donation.is_following for donation in self._fed())
+        return any(donation.is_following for donation in self._wanted_senders())
 
-    def after_update(
+    def send_update(
         self,
         training: TrainingState,
         update: Update,
@@ -81,11 +81,11 @@ class StateDonor:
         """
         image = None
         are_kept = all(call.gradient is not None for call in calls)
-        for donation in self._fed():
-            if donation.is_following and (not are_kept or donation.position != training.opened_at):
-                donation.start_over()  # it misses an update, or this worker has taken the state of another
+        for donation in self._wanted_senders():
+            if donation.is_following and (not are_kept or donation.position != training.update_start_position):
+                donation.restart()  # it misses an update, or this worker has taken the state of another
             if donation.is_following:
-                self._give_calls(donation, training, update, calls, buffers, enter, ends_step=ends_step)
+                self._send_optimizer_steps(donation, training, update, calls, buffers, enter, ends_step=ends_step)
                 if enter:
                     donation.close()
                     self._closing.append(donation)
@@ -93,11 +93,11 @@ class StateDonor:
                 donation.abort()  # the others wait for it in the round: it must not wait for an image
             elif donation.needs_image and ends_step:
                 image = image or training.capture()
-                donation.give_image(image, training.position)
+                donation.send_image(image, training.position)
         if enter:
             self._wanted = frozenset()
 
-    def _give_calls(
+    def _send_optimizer_steps(
         self,
         donation: StateSender,
         training: TrainingState,
@@ -111,7 +111,7 @@ class StateDonor:
         for number, call in enumerate(calls or [SKIPPED_STEP]):
             is_last = number >= len(calls) - 1
             header: dict[str, Any] = {
-                "update": update.header(), **call.header(), "from": training.opened_at,
+                "update": update.to_header(), **call.to_header(), "from": training.update_start_position,
                 "is_first": number == 0, "is_last": is_last, "ends_step": ends_step,
                 "is_explicit": training.is_explicit,
             }  # fmt: skip
@@ -124,8 +124,8 @@ class StateDonor:
                 header["user_state"] = training.user_state.capture(tensors)
                 # After the script has stepped its schedulers; those of the call are from before.
                 header["hyperparameters"] = [get_hyperparameters(optimizer) for optimizer in training.optimizers]
-            position = training.position if is_last else training.opened_at
-            donation.give_update(
+            position = training.position if is_last else training.update_start_position
+            donation.send_update(
                 training.step, header, tensors, enter if is_last else 0, position, is_needed=bool(enter)
             )
             if not donation.is_following:
@@ -133,15 +133,15 @@ class StateDonor:
 
     def close(self, timeout_s: float) -> None:
         """End all hand-overs; those that were completed are delivered first."""
-        for donation in self._living():
+        for donation in self._open_senders():
             donation.abort()
         for donation in self._closing:
             donation.wait(timeout_s)
 
-    def _fed(self) -> list[StateSender]:
-        return [donation for donation in self._living() if donation.worker in self._wanted]
+    def _wanted_senders(self) -> list[StateSender]:
+        return [donation for donation in self._open_senders() if donation.worker in self._wanted]
 
-    def _living(self) -> list[StateSender]:
+    def _open_senders(self) -> list[StateSender]:
         now = time.monotonic()
         with self._lock:
             for donation in self._donations:

@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 class _ReducedUpdate(NamedTuple):
     """What the members said of an update whose gradients are whole."""
 
-    seat: EnteredRound
-    heard: StepReport
+    round: EnteredRound
+    report: StepReport
     update: Update
     buffers: dict[str, torch.Tensor]
     is_scaled: bool  # the batch changes with it
@@ -91,29 +91,29 @@ class ElasticEngine:
         self._has_stepped = False  # in this process
         self._handovers = 0  # that this worker has asked for
         self._current: Step | None = None
-        self.pace = StepTimer()
-        self.stop_requested = ""  # by the script
+        self.timer = StepTimer()
+        self.requested_stop_reason = ""  # by the script
         self.has_left_loop = False
         self._has_left_update = False  # the script left its loop while an update was open
         self._retried = -1  # the step that was begun again after an exception
         self.failure: PermanentError | None = None
-        self.stopped = ""  # why training ended before the plan did
+        self.stop_reason = ""  # why training ended before the plan did
         self.has_left = False
         self.is_orphaned = False  # all members have stopped, since one took the master to be away for good
-        training.keeps_gradients = donor.wants_gradients
+        training.keeps_gradients = donor.has_followers
 
     @property
     def is_done(self) -> bool:
-        return bool(self.stopped) or self.training.step >= self.plan.total_steps
+        return bool(self.stop_reason) or self.training.step >= self.plan.total_steps
 
     def join(self) -> None:
         """Into the first round of this worker; does nothing where it is in one already."""
         if not self._has_joined:
             self._has_joined = True
-            self._join()
+            self._join_next_round()
 
     @property
-    def has_begun(self) -> bool:
+    def has_joined(self) -> bool:
         return self._has_joined
 
     def steps(self) -> Iterator[Step]:
@@ -126,16 +126,16 @@ class ElasticEngine:
             try:
                 yield step
             except GeneratorExit:
-                self._loop_left(step)
+                self._handle_loop_exit(step)
                 raise
             if not step.is_reduced and not step.is_void:
                 raise ElasticDLError(
                     f"step {step.number}: iterate over all its batches, `for features, labels in step`"
                 )
             self.training.layout.check_trained(step.number, step.trained)
-            self._close(step, is_last=True)
-            self._enter_agreed()
-        self._tables.settle()
+            self._close_update(step, is_last=True)
+            self._enter_agreed_round()
+        self._tables.flush()
         self._link.activity.begin(pb.WAITING)  # no step is expected of what the script does next
 
     @property
@@ -143,9 +143,9 @@ class ElasticEngine:
         """Whether an exception in the user's code has left the state as it was after the last update."""
         step = self._current
         is_open = self._has_left_update or (step is not None and step.is_reduced)
-        return self.training.holds_state and not is_open and not self.has_left
+        return self.training.has_state and not is_open and not self.has_left
 
-    def retry(self, step: Step, exc: Exception) -> None:
+    def retry_step(self, step: Step, exc: Exception) -> None:
         """Let `step` be computed again after `exc` of the user's code; raises it where that was tried before.
 
         Others may wait for what this worker has not computed: then the round is formed anew, and all begin the step
@@ -156,16 +156,16 @@ class ElasticEngine:
         self._retried = step.number
         why = f"step {step.number}: {type(exc).__name__}: {exc}"
         _log.warning("%s; the step is computed again\n%s", why, "".join(traceback.format_exception(exc)))
-        self._link.notice("step-retried", f"{why}; it is computed again")
-        seat = self._rounds.seat
+        self._link.report_notice("step-retried", f"{why}; it is computed again")
+        seat = self._rounds.current
         if seat is None:
             raise exc
         if seat.group.size > 1:
-            self._broken(seat.round, RoundBroken(why))
-            self._join()
+            self._drop_broken_round(seat.id, RoundBroken(why))
+            self._join_next_round()
         else:
-            self.training.gradients.abandon()
-            self._tables.abandon()
+            self.training.gradients.discard()
+            self._tables.discard_step()
 
     def _new_step(self) -> Step:
         passes = self.training.batch.passes(self.training.step, self.plan)
@@ -173,19 +173,19 @@ class ElasticEngine:
 
     # ---- the end of the loop before the end of the plan
 
-    def _loop_left(self, step: Step) -> None:
+    def _handle_loop_exit(self, step: Step) -> None:
         """The script breaks out of its loop, or fails. What is whole is applied; nobody is waited for here."""
         self.has_left_loop = True
         self._link.activity.begin(pb.WAITING)
         self._has_left_update = step.is_reduced
         if step.is_reduced or step.is_void:
-            self._close(step, is_last=True, is_left=True)
+            self._close_update(step, is_last=True, is_left=True)
 
-    def leave_loop(self) -> None:
+    def finish_loop_exit(self) -> None:
         """After the script has left its loop early: let all members stop with the same step."""
         if not self.has_left_loop:
             return
-        self._enter_agreed()
+        self._enter_agreed_round()
         while not self.is_done and not self.has_left:
             step = self._current
             if step is None or not step.is_started or step.is_reduced or step.number != self.training.step:
@@ -193,64 +193,64 @@ class ElasticEngine:
                 self.begin_update(step)
             step.skip_rest()
             if self.reduce(step):
-                self._close(step, is_last=True)
-        self._tables.settle()
+                self._close_update(step, is_last=True)
+        self._tables.flush()
 
     # ---- one update
 
     def begin_update(self, step: Step) -> None:
         if step.is_reduced or step.is_void:
-            self._close(step, is_last=False)
-        self.training.layout.check(step.number, step.trained)
-        self._start(step)
+            self._close_update(step, is_last=False)
+        self.training.layout.check_unchanged(step.number, step.trained)
+        self._start_update(step)
 
-    def _start(self, step: Step) -> None:
-        training, seat, exchange = self.training, self._rounds.seat, self._exchange
+    def _start_update(self, step: Step) -> None:
+        training, seat, exchange = self.training, self._rounds.current, self._exchange
         step.is_void = False
         if seat is None or exchange is None or self.has_left:
             step.start(RankRange(0, 0))
-            self._make_void(step)
+            self._void_update(step)
             return
-        self.pace.begin()
+        self.timer.begin_step()
         self._link.activity.begin(pb.COMPUTING if self._has_stepped else pb.FIRST_STEP)
         if training.step != step.number or step.updates < training.phase:
             # Applied before this worker came: computed for the sake of the script's variables alone.
-            training.gradients.start(seat.share)
+            training.gradients.start_update(seat.share)
             step.start(seat.share)
             step.is_void = True
             return
-        self._meter.begin(step.number, training.batch)
-        exchange.start()
+        self._meter.begin_update(step.number, training.batch)
+        exchange.start_step()
         step.start(seat.share)
-        self._faults.strike(step.number, "begin")
+        self._faults.inject(step.number, "begin")
 
     def reduce(self, step: Step) -> bool:
         """Make the gradients whole. False: the round broke, and the batches of another share are to be computed."""
-        seat = self._rounds.seat
+        seat = self._rounds.current
         if step.is_void or seat is None:
-            self._make_void(step)
+            self._void_update(step)
             return True
-        self._faults.strike(step.number, "computed")
-        self.pace.computed(seat.share.count, step.passes)
+        self._faults.inject(step.number, "computed")
+        self.timer.record_computed(seat.share.count, step.passes)
         position = self.training.position
         self._link.activity.begin(pb.EXCHANGING)
         try:
-            self._reduce(step, seat)
+            self._reduce_update(step, seat)
             self._link.activity.begin(pb.COMPUTING)
             return True
         except RoundBroken as exc:
-            self._broken(seat.round, exc)
-            self._join()
+            self._drop_broken_round(seat.id, exc)
+            self._join_next_round()
         except PermanentError as exc:
             self.failure = exc  # a script may swallow it, and still has not trained what it says
             raise
         if self.has_left or self.training.position != position:
-            self._make_void(step)
+            self._void_update(step)
             return True
-        self._start(step)
+        self._start_update(step)
         return False
 
-    def _reduce(self, step: Step, seat: EnteredRound) -> None:
+    def _reduce_update(self, step: Step, seat: EnteredRound) -> None:
         training, exchange = self.training, self._exchange
         assert exchange is not None
         tail = StepReportLayout(self.plan.logical_ranks, len(training.gradients.parameters))
@@ -258,15 +258,17 @@ class ElasticEngine:
         measured = step.measurements.encode()
         orphaned = self._link.is_orphaned
         tail.write(
-            training.gradients.tail(training.gradients.sums()[0]),
+            training.gradients.tail(training.gradients.node_sums()[0]),
             step.losses,
             step.records,
             seat.rank,
             LEFT_LOOP if self.has_left_loop else self._vote(seat),
-            stop=bool(self._stop_reason()) or orphaned,
+            stop=bool(self._find_stop_reason()) or orphaned,
             squares=self._squares,
-            batch=self._link.batch_at(step.number + step.passes, (training.batch.change, training.batch.scale)),
-            rate_factor=training.wanted_factor,
+            batch=self._link.find_batch_change(
+                step.number + step.passes, (training.batch.change, training.batch.scale)
+            ),
+            rate_factor=training.wanted_rate_factor,
             digest=self._guard.digest(training, is_whole=is_whole),
             touched=bytes(training.gradients.touched),
             measured_bytes=len(measured),
@@ -275,24 +277,26 @@ class ElasticEngine:
         self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
         buffers = self._shared_buffers(step, seat)
-        self._faults.strike(step.number, "reduced")
+        self._faults.inject(step.number, "reduced")
         heard = tail.read(training.gradients.tail(reduced))
         step.averages = gather_measurements(measured, heard.measured_bytes, seat.group).averages()
         self._share_streams(step, seat, heard)
         if not heard.leavers:  # they may have left between two updates of a step
-            self._guard.compare(heard.digests[: seat.group.size], seat.workers, seat.group, training, is_whole=is_whole)
+            self._guard.check_equal(
+                heard.digests[: seat.group.size], seat.workers, seat.group, training, is_whole=is_whole
+            )
         if self._tables.after_reduce(step.number):
-            self._meet(seat)
+            self._wait_at_barrier(seat)
         if heard.leavers:
             who = " and ".join(seat.workers[rank] for rank in heard.leavers)
-            self.stopped = self._stop_reason() or f"the script of {who} left its training loop"
+            self.stop_reason = self._find_stop_reason() or f"the script of {who} left its training loop"
             training.end_step()
-            self._make_void(step)
+            self._void_update(step)
             return
-        training.weigh(reduced, heard.losses, heard.records, step.planned)
-        update = self._update(step, reduced, heard)
+        training.normalize_gradients(reduced, heard.losses, heard.records, step.planned_records)
+        update = self._make_update(step, reduced, heard)
         is_scaled = update.change != training.batch.change
-        training.open(reduced, update, buffers, heard.touched)
+        training.open_update(reduced, update, buffers, heard.touched)
         step.is_reduced = True
         self._reduction = _ReducedUpdate(seat, heard, update, buffers, is_scaled)
 
@@ -301,22 +305,22 @@ class ElasticEngine:
         streams = self.training.user_state.streams
         if streams is None:
             return
-        is_saved = heard.stop or self._is_saved(step.number + step.passes, step.number)
-        if is_saved or heard.agreed(seat.group.size) or step.number % SHARE_EVERY_STEPS == 0:
+        is_saved = heard.must_stop or self._is_saved(step.number + step.passes, step.number)
+        if is_saved or heard.agreed_round(seat.group.size) or step.number % SHARE_EVERY_STEPS == 0:
             share_stream_positions(streams, seat.share, seat.group)
 
-    def _make_void(self, step: Step) -> None:
+    def _void_update(self, step: Step) -> None:
         """This worker takes no part in the update, and the script must not change the state that is here."""
         step.is_void, step.is_reduced = True, False
-        self._kept = None if self.has_left or not self.training.holds_state else self.training.capture()
-        self.training.open_void(self.training.gradients.buffer())
+        self._kept = None if self.has_left or not self.training.has_state else self.training.capture()
+        self.training.open_void_update(self.training.gradients.acquire())
 
-    def _close(self, step: Step, *, is_last: bool, is_left: bool = False) -> None:
+    def _close_update(self, step: Step, *, is_last: bool, is_left: bool = False) -> None:
         """Apply what the script has not applied, and tell whoever must know."""
         training = self.training
         step.is_started = False
         if step.is_void:
-            training.close_void()
+            training.close_void_update()
             if self._kept is not None:
                 training.load(self._kept)
             self._kept, step.is_void = None, False
@@ -325,58 +329,58 @@ class ElasticEngine:
         step.is_reduced = False
         reduction, self._reduction = self._reduction, None
         assert reduction is not None
-        seat, heard, update = reduction.seat, reduction.heard, reduction.update
-        enter = heard.agreed(seat.group.size) if is_last and not heard.stop and not self._stops else 0
-        calls = training.close(is_last=is_last, is_left=is_left)
+        seat, heard, update = reduction.round, reduction.report, reduction.update
+        enter = heard.agreed_round(seat.group.size) if is_last and not heard.must_stop and not self._stops else 0
+        calls = training.close_update(is_last=is_last, is_left=is_left)
         step.updates += 1
-        self._donor.after_update(training, update, calls, reduction.buffers, enter, ends_step=is_last)
-        self._faults.strike(step.number, "applied")
+        self._donor.send_update(training, update, calls, reduction.buffers, enter, ends_step=is_last)
+        self._faults.inject(step.number, "applied")
         if reduction.is_scaled:
-            self._link.batch_scaled(update.change, training.step, update.batch_scale)
-        self._stops = self._stops or heard.stop
+            self._link.report_batch_scaled(update.change, training.step, update.batch_scale)
+        self._stops = self._stops or heard.must_stop
         self.is_orphaned = self.is_orphaned or heard.is_orphaned
         if not is_last:
             return
-        self._completed(seat)
+        self._complete_step(seat)
         if self.is_orphaned:
             self.has_left = True  # the job is not at its end: should its master come back, others go on with it
         elif self._stops:
-            self.stopped = self._stop_reason() or "stopped"
+            self.stop_reason = self._find_stop_reason() or "stopped"
         self._agreed = enter
 
-    def _enter_agreed(self) -> None:
+    def _enter_agreed_round(self) -> None:
         """Between two steps: into the round that all have voted for."""
         agreed, self._agreed = self._agreed, 0
         if agreed:
-            self._enter(agreed)
+            self._enter_round(agreed)
         elif self._link.is_overdue:
             self.has_left = True  # nobody took over within the grace
 
-    def _update(self, step: Step, reduced: torch.Tensor, heard: StepReport) -> Update:
+    def _make_update(self, step: Step, reduced: torch.Tensor, heard: StepReport) -> Update:
         """What all members know of the update, the same in each of them."""
         batch = self.training.batch
-        scale = step.planned / batch.global_batch
-        flat, kept = self.training.gradients.flat(reduced), heard.records / step.planned
-        estimate = self._meter.estimate(flat, heard.squares, heard.parts, scale, kept)
+        scale = step.planned_records / batch.global_batch
+        flat, kept = self.training.gradients.flat(reduced), heard.records / step.planned_records
+        estimate = self._meter.estimate(flat, heard.squares, heard.noise_parts, scale, kept)
         if self.training.user_state.scalers:
             estimate = None  # the gradients are scaled, and may be infinite
-        change, factor = (heard.change, heard.batch_scale), heard.rate_factor
+        change, factor = (heard.batch_change, heard.batch_scale), heard.rate_factor
         loss = self.training.loss
         return Update(
             heard.records, step.passes, scale, estimate, MEASURE_EVERY_UPDATES, *change, rate_factor=factor, loss=loss
         )
 
-    def _meet(self, seat: EnteredRound) -> None:
+    def _wait_at_barrier(self, seat: EnteredRound) -> None:
         """Until all members are here."""
         seat.group.allgather(torch.empty(seat.group.size, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
 
-    def _completed(self, seat: EnteredRound) -> None:
+    def _complete_step(self, seat: EnteredRound) -> None:
         self._has_stepped = True
-        gap_s = self.pace.applied()
+        gap_s = self.timer.record_applied()
         if gap_s is not None:
-            self._link.entered(seat.round, self.training.step, gap_s)
-        self._link.progress(self)
-        self.training.completed(self.plan)
+            self._link.report_entered(seat.id, self.training.step, gap_s)
+        self._link.record_progress(self)
+        self.training.notify_step_end(self.plan)
         self._after_step(seat)
 
     @property
@@ -386,13 +390,13 @@ class ElasticEngine:
         return (
             link.is_released
             or link.is_orphaned
-            or link.is_keeper
-            or (link.is_leaving and not self.training.holds_state)
+            or link.must_save_state
+            or (link.is_leaving and not self.training.has_state)
         )
 
-    def _stop_reason(self) -> str:
+    def _find_stop_reason(self) -> str:
         said = next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
-        return self._link.stop_reason or self.stop_requested or said
+        return self._link.stop_reason or self.requested_stop_reason or said
 
     def _shared_buffers(self, step: Step, seat: EnteredRound) -> dict[str, torch.Tensor]:
         """The buffers of logical rank 0, which the first member computed."""
@@ -403,64 +407,64 @@ class ElasticEngine:
     # ---- rounds
 
     def _vote(self, seat: EnteredRound) -> int:
-        message = self._rounds.planned()
+        message = self._rounds.planned_round()
         if message is None:
             return 0
-        newcomers = self._rounds.newcomers_to(message)
-        self._donor.want(newcomers)
-        prepared = self._rounds.prepared()
-        is_ready = self._donor.is_ready(newcomers, self.training.step, self.pace.step_s)
+        newcomers = self._rounds.list_newcomers(message)
+        self._donor.set_newcomers(newcomers)
+        prepared = self._rounds.prepared_round_id()
+        is_ready = self._donor.are_caught_up(newcomers, self.training.step, self.timer.step_s)
         return prepared if is_ready and message.id == prepared else 0
 
-    def _enter(self, round_id: int) -> None:
+    def _enter_round(self, round_id: int) -> None:
         self._link.activity.begin(pb.ENTERING)
         try:
             seat = self._rounds.enter(round_id)
         except RoundBroken as exc:
-            self._broken(round_id, exc)
-            self._join()
+            self._drop_broken_round(round_id, exc)
+            self._join_next_round()
             return
         if seat is None:
             self.has_left = True
         else:
-            self._seated(seat)
+            self._use_round(seat)
 
-    def _seated(self, seat: EnteredRound) -> None:
+    def _use_round(self, seat: EnteredRound) -> None:
         self._exchange = GradientExchange(
             seat.group, self.training.gradients, self._tree, seat.shares, ordered=self._ordered
         )
-        self.pace.entered()
-        self._link.seated(seat.round)
-        _log.info("round %d: rank %d of %d, logical ranks %d..%d", seat.round, seat.rank, seat.group.size,
+        self.timer.begin_round()
+        self._link.set_round(seat.id)
+        _log.info("round %d: rank %d of %d, logical ranks %d..%d", seat.id, seat.rank, seat.group.size,
                   seat.share.first, seat.share.stop - 1)  # fmt: skip
 
-    def _broken(self, round_id: int, exc: RoundBroken) -> None:
+    def _drop_broken_round(self, round_id: int, exc: RoundBroken) -> None:
         self._rounds.drop(round_id)
-        self.training.gradients.abandon()
-        self._tables.abandon()
+        self.training.gradients.discard()
+        self._tables.discard_step()
         if self._link.is_expelled:
             return
         _log.info("round %d broke: %s", round_id, exc)
-        self._link.broken(round_id, str(exc), exc.donor if isinstance(exc, HandoverFailed) else "")
+        self._link.report_broken(round_id, str(exc), exc.donor if isinstance(exc, HandoverFailed) else "")
 
-    def _strike_handover(self, moment: Moment) -> None:
-        self._faults.strike(self._handovers, moment)
+    def _inject_transfer_fault(self, moment: Moment) -> None:
+        self._faults.inject(self._handovers, moment)
 
-    def _join(self) -> None:
+    def _join_next_round(self) -> None:
         """Into the next round, however often that breaks: a forced one, or by hand-over where there is no state."""
         while not self.has_left:
             self._rounds.resume()  # before looking why it was interrupted: a later one interrupts again
             if self._link.is_expelled:
-                self.training.forget()
-                self._link.begin_anew()
+                self.training.discard()
+                self._link.rejoin()
             elif self._is_dismissed:
                 self.has_left = True
                 return
             round_id = 0
             self._link.activity.begin(pb.WAITING)
             try:
-                message = self._rounds.wait(
-                    holds_state=self.training.holds_state, is_dismissed=lambda: self._is_dismissed
+                message = self._rounds.wait_for_round(
+                    holds_state=self.training.has_state, is_dismissed=lambda: self._is_dismissed
                 )
                 round_id = message.id
                 self._link.activity.begin(pb.ENTERING if message.forced else pb.WAITING)
@@ -470,7 +474,7 @@ class ElasticEngine:
                     recover_state(seat.group, self.training, self._first_state)
                 else:
                     self._handovers += 1
-                    round_id = catch_up(message, self._rounds, self._link, self.training, self._strike_handover)
+                    round_id = catch_up(message, self._rounds, self._link, self.training, self._inject_transfer_fault)
                     self._link.activity.begin(pb.ENTERING)
                     seat = self._rounds.enter(round_id)
                     assert seat is not None
@@ -478,11 +482,11 @@ class ElasticEngine:
                 if self._rounds.has_other_donor(exc.donor):
                     self._rounds.drop(round_id)  # the master has planned anew already
                 else:
-                    self._broken(round_id, exc)
+                    self._drop_broken_round(round_id, exc)
                 continue
             except RoundBroken as exc:
                 if round_id:
-                    self._broken(round_id, exc)
+                    self._drop_broken_round(round_id, exc)
                 continue
-            self._seated(seat)
+            self._use_round(seat)
             return

@@ -28,7 +28,7 @@ BuildGroup = Callable[[int, int, Sequence[RoundMember]], Group]  # round, own ra
 class EnteredRound(NamedTuple):
     """A worker's place in an entered round."""
 
-    round: int
+    id: int
     group: Group
     workers: tuple[str, ...]  # in rank order
     shares: tuple[RankRange, ...]
@@ -65,14 +65,14 @@ class RoundMembership:
         self._interrupted = ""
         self._followed = ""  # the donor whose updates this worker applies, as a newcomer
         self._end_following: Callable[[], None] = _do_nothing
-        self.seat: EnteredRound | None = None
+        self.current: EnteredRound | None = None
 
     # ---- from the session's thread
 
-    def receive(self, message: pb.Round) -> None:
+    def add_planned(self, message: pb.Round) -> None:
         """The master planned a round."""
         with self._changed:
-            current = self.seat.round if self.seat else 0
+            current = self.current.id if self.current else 0
             if message.id <= max(current, self._newest.id if self._newest else 0):
                 return  # told again after a reconnect
             self._newest = message
@@ -80,12 +80,12 @@ class RoundMembership:
             self._preparations[message.id] = preparation
             if message.forced:
                 self._abort_older(message.id)
-            elif self.donor_of(message)[1] != self._followed:
+            elif self.find_donor(message)[1] != self._followed:
                 self._end_following()
             self._changed.notify_all()
         if _find_rank(message, self._worker) is not None:
             name = f"build-round-{message.id}"
-            VitalThread(self._prepare, args=(preparation,), name=name).start()
+            VitalThread(self._build_group, args=(preparation,), name=name).start()
 
     def interrupt(self, reason: str) -> None:
         """Wake the training thread wherever it waits: the worker is to end, or was expelled."""
@@ -107,19 +107,19 @@ class RoundMembership:
 
     # ---- from the training thread
 
-    def planned(self) -> pb.Round | None:
+    def planned_round(self) -> pb.Round | None:
         """The newest round to be entered by vote, if it waits to be."""
-        newest, current = self._newest, self.seat
-        if newest is None or newest.forced or (current and newest.id <= current.round):
+        newest, current = self._newest, self.current
+        if newest is None or newest.forced or (current and newest.id <= current.id):
             return None
         return newest
 
-    def prepared(self) -> int:
+    def prepared_round_id(self) -> int:
         """The round this worker can vote for: the newest planned one, once its group stands; 0 for none.
 
         Raises RoundBroken where its group could not be built and no other round was planned instead.
         """
-        message = self.planned()
+        message = self.planned_round()
         if message is None:
             return 0
         if _find_rank(message, self._worker) is None:
@@ -135,22 +135,22 @@ class RoundMembership:
             while True:
                 preparation = self._preparations[round_id]
                 if _find_rank(preparation.message, self._worker) is None:
-                    self._leave_seat()
+                    self._leave_current()
                     return None
                 if self._newest is not None and self._newest.forced and self._newest.id > round_id:
                     raise RoundBroken(f"round {round_id} was given up for round {self._newest.id}")
                 if preparation.failure or self._interrupted:
                     raise RoundBroken(preparation.failure or self._interrupted)
                 if preparation.group is not None:
-                    return self._take(preparation, preparation.group)
+                    return self._use_group(preparation, preparation.group)
                 self._changed.wait()
 
-    def wait(self, *, holds_state: bool, is_dismissed: Callable[[], bool]) -> pb.Round:
+    def wait_for_round(self, *, holds_state: bool, is_dismissed: Callable[[], bool]) -> pb.Round:
         """The round to enter next, after `drop` or at the start: a forced one, or one that brings the state.
 
         Raises RoundBroken if interrupted, or when there is none to wait for any more.
         """
-        assert self.seat is None
+        assert self.current is None
         with self._changed:
             while True:
                 if self._interrupted:
@@ -159,7 +159,11 @@ class RoundMembership:
                 is_mine = (
                     newest is not None and newest.id > self._dropped and _find_rank(newest, self._worker) is not None
                 )
-                if newest is not None and is_mine and (newest.forced or (not holds_state and self.donor_of(newest)[0])):
+                if (
+                    newest is not None
+                    and is_mine
+                    and (newest.forced or (not holds_state and self.find_donor(newest)[0]))
+                ):
                     return newest
                 if is_dismissed():
                     raise RoundBroken("dismissed")
@@ -169,23 +173,23 @@ class RoundMembership:
         """A round broke, or could not be entered."""
         with self._changed:
             self._dropped = max(self._dropped, round_id)
-            self._leave_seat()
-            self._discard(round_id)
+            self._leave_current()
+            self._discard_builds(round_id)
 
     def close(self) -> None:
         with self._changed:
-            self._leave_seat()
-            self._discard(1 << 62)
+            self._leave_current()
+            self._discard_builds(1 << 62)
 
-    def donor_of(self, message: pb.Round) -> tuple[str, str]:
+    def find_donor(self, message: pb.Round) -> tuple[str, str]:
         """Who hands the state over to this worker, as a newcomer, and its address; "" where it is none."""
         return next(((m.donor, m.donor_address) for m in message.members if m.worker == self._worker), ("", ""))
 
-    def follow(self, donor: str, end: Callable[[], None] | None) -> None:
+    def follow_donor(self, donor: str, end: Callable[[], None] | None) -> None:
         """A hand-over from the address `donor` begins; `end` ends it from another thread. None: it is over."""
         with self._changed:
             self._followed, self._end_following = donor, end or _do_nothing
-            is_planned_anew = self._newest is not None and self.donor_of(self._newest)[1] not in ("", donor)
+            is_planned_anew = self._newest is not None and self.find_donor(self._newest)[1] not in ("", donor)
             if self._interrupted or is_planned_anew:
                 self._end_following()  # while it was connected
 
@@ -193,16 +197,16 @@ class RoundMembership:
         """Whether a round planned since gives this worker another donor than `donor`."""
         with self._changed:
             newest = self._newest
-            return newest is not None and not newest.forced and self.donor_of(newest)[0] not in ("", donor)
+            return newest is not None and not newest.forced and self.find_donor(newest)[0] not in ("", donor)
 
-    def newcomers_to(self, message: pb.Round) -> list[str]:
+    def list_newcomers(self, message: pb.Round) -> list[str]:
         """The newcomers that get the state from this worker."""
-        known = self.seat.workers if self.seat else ()
+        known = self.current.workers if self.current else ()
         return [m.worker for m in message.members if m.donor == self._worker and m.worker not in known]
 
     # ---- inside
 
-    def _prepare(self, preparation: _RoundBuild) -> None:
+    def _build_group(self, preparation: _RoundBuild) -> None:
         message = preparation.message
         rank = _find_rank(message, self._worker)
         assert rank is not None
@@ -223,21 +227,21 @@ class RoundMembership:
         if not is_wanted:
             group.close()
 
-    def _take(self, preparation: _RoundBuild, group: Group) -> EnteredRound:
-        self._leave_seat()
+    def _use_group(self, preparation: _RoundBuild, group: Group) -> EnteredRound:
+        self._leave_current()
         message = preparation.message
         del self._preparations[message.id]
-        self._discard(message.id)
+        self._discard_builds(message.id)
         shares = tuple(RankRange(m.first_logical_rank, m.logical_ranks) for m in message.members)
-        self.seat = EnteredRound(message.id, group, tuple(m.worker for m in message.members), shares)
-        return self.seat
+        self.current = EnteredRound(message.id, group, tuple(m.worker for m in message.members), shares)
+        return self.current
 
-    def _leave_seat(self) -> None:
-        if self.seat is not None:
-            self.seat.group.close()
-            self.seat = None
+    def _leave_current(self) -> None:
+        if self.current is not None:
+            self.current.group.close()
+            self.current = None
 
-    def _discard(self, up_to: int) -> None:
+    def _discard_builds(self, up_to: int) -> None:
         for round_id in [known for known in self._preparations if known <= up_to]:
             group = self._preparations.pop(round_id).group
             if group is not None:
@@ -245,8 +249,8 @@ class RoundMembership:
 
     def _abort_older(self, round_id: int) -> None:
         self._end_following()
-        if self.seat is not None and self.seat.round < round_id:
-            self.seat.group.abort()
+        if self.current is not None and self.current.id < round_id:
+            self.current.group.abort()
         for known, preparation in self._preparations.items():
             if known < round_id and preparation.group is not None:
                 preparation.group.abort()

@@ -78,12 +78,12 @@ def catch_up(
     strike: Callable[[Moment], None],
 ) -> int:
     """The round to enter, with the state of the step before it. Raises HandoverFailed where the donor gives none."""
-    donor, address = rounds.donor_of(message)
+    donor, address = rounds.find_donor(message)
     try:
         reception = StateReceiver.connect(address, link.credentials, link.timing.build_s, link.timing.handover_s)
     except RoundBroken as exc:
         raise HandoverFailed(donor, str(exc)) from exc
-    rounds.follow(address, reception.abort)
+    rounds.follow_donor(address, reception.abort)
 
     def load(image: CapturedState) -> None:
         link.activity.begin(pb.RECEIVING)
@@ -101,10 +101,10 @@ def catch_up(
         strike("asked")
         return reception.follow(load, apply)
     except RoundBroken as exc:
-        training.forget()  # it may be behind: only a whole hand-over counts
+        training.discard()  # it may be behind: only a whole hand-over counts
         raise HandoverFailed(donor, str(exc)) from exc
     finally:
-        rounds.follow("", None)
+        rounds.follow_donor("", None)
         reception.close()
 
 
@@ -113,7 +113,7 @@ def apply_update(training: TrainingState, frame: Frame) -> None:
     header, gradients = frame.header, training.gradients
     if header["is_first"] and training.position != header["from"]:
         raise RoundBroken(f"an update of position {header['from']} for a state of position {training.position}")
-    buffer = gradients.buffer()
+    buffer = gradients.acquire()
     if "gradient" in frame.tensors:
         gradients.flat(buffer).copy_(frame.tensors["gradient"])
     buffers: dict[str, torch.Tensor] = {
@@ -121,7 +121,7 @@ def apply_update(training: TrainingState, frame: Frame) -> None:
         for name, tensor in frame.tensors.items()
         if name.startswith(BUFFER_PREFIX)
     }
-    training.replay(buffer, Update.of(header["update"]), buffers, header)
+    training.replay_update(buffer, Update.from_header(header["update"]), buffers, header)
     gradients.release([buffer])
     if "user_state" in header:
         training.load_user_state(header["user_state"], frame.tensors)

@@ -18,12 +18,12 @@ class StepReport:
     """What the members said in this step."""
 
     records: int
-    stop: bool
+    must_stop: bool
     losses: tuple[float, ...]  # of each logical rank, weighted by its share of the batch
     votes: tuple[int, ...]  # of each rank: the round it has prepared, 0 for none, LEFT where its script left the loop
     squares: tuple[float, ...]  # of each logical rank: |g|², weighted as the losses are
-    parts: int  # gradients that were measured for it
-    change: int  # the first member's word: the newest change of the batch that holds from the next update on …
+    noise_parts: int  # gradients that were measured for it
+    batch_change: int  # the first member's word: the newest change of the batch that holds from the next update on …
     batch_scale: int  # … and its scale
     rate_factor: float  # the first member's word, too: of the learning rate from the next update on
     digests: tuple[int, ...] = ()  # of each rank: its training state
@@ -31,7 +31,7 @@ class StepReport:
     measured_bytes: int = 0  # of all members: what they have measured of their batches
     is_orphaned: bool = False  # one of those that stop does so since its master is away for good
 
-    def agreed(self, size: int) -> int:
+    def agreed_round(self, size: int) -> int:
         """The round all members voted for, 0 where they did not."""
         votes = set(self.votes[:size])
         return max(0, votes.pop()) if len(votes) == 1 else 0

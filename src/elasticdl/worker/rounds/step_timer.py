@@ -17,7 +17,7 @@ class StepTimer:
         self.compute_s = 0.0  # smoothed time of one pass of one logical rank
         # Since the round was entered, its first update left out:
         self.timed_steps = 0  # updates
-        self.single_s = 0.0  # smoothed time of an update as if it had one pass only
+        self.one_pass_step_s = 0.0  # smoothed time of an update as if it had one pass only
         self.pass_s = 0.0  # of it, smoothed time of computing one pass
         self.slow_step_s = 0.0  # what nearly all recent steps took less than; 0: not known yet
         self._recent: deque[float] = deque(maxlen=_RECENT_STEPS)
@@ -28,19 +28,19 @@ class StepTimer:
         self._applied_at: float | None = None
         self._is_first = True
 
-    def begin(self) -> None:
+    def begin_step(self) -> None:
         self._began_at = time.monotonic()
 
-    def computed(self, logical_ranks: int, passes: int = 1) -> None:
+    def record_computed(self, logical_ranks: int, passes: int = 1) -> None:
         self._passes, self._pass_s = passes, (time.monotonic() - self._began_at) / passes
         self.compute_s = _smooth(self.compute_s, self._pass_s / logical_ranks)
 
-    def entered(self) -> None:
+    def begin_round(self) -> None:
         """The next step is the first of a round."""
         self._is_first = True
-        self.timed_steps, self.single_s, self.pass_s = 0, 0.0, 0.0
+        self.timed_steps, self.one_pass_step_s, self.pass_s = 0, 0.0, 0.0
 
-    def applied(self) -> float | None:
+    def record_applied(self) -> float | None:
         """A step is done. After the first of a round: seconds without a step beyond an ordinary one."""
         now = time.monotonic()
         since_s = now - self._applied_at if self._applied_at is not None else self.step_s
@@ -49,13 +49,13 @@ class StepTimer:
             self._is_first = False
             return max(0.0, since_s - self.step_s)
         self.step_s = _smooth(self.step_s, since_s)
-        self._remember(since_s)
+        self._record_recent(since_s)
         self.timed_steps += 1
-        self.single_s = _smooth(self.single_s, since_s - (self._passes - 1) * self._pass_s)
+        self.one_pass_step_s = _smooth(self.one_pass_step_s, since_s - (self._passes - 1) * self._pass_s)
         self.pass_s = _smooth(self.pass_s, self._pass_s)
         return None
 
-    def _remember(self, step_s: float) -> None:
+    def _record_recent(self, step_s: float) -> None:
         self._recent.append(step_s)
         self._seen += 1
         if self._seen <= _SORT_EVERY_STEPS or self._seen % _SORT_EVERY_STEPS == 0:

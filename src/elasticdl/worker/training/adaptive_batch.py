@@ -51,7 +51,7 @@ class SmoothedNoise:
     _weight: float = 0.0  # of all estimates so far: without it the zeros at the beginning would count
     _is_difference: bool = False
 
-    def knows(self, *, is_difference: bool) -> bool:
+    def has_estimate(self, *, is_difference: bool) -> bool:
         """Whether there is an estimate of this way of making them."""
         return self._weight > 0 and self._is_difference == is_difference
 
@@ -63,7 +63,7 @@ class SmoothedNoise:
     def variance(self) -> float:
         return max(self._variance / self._weight, 0.0) if self._weight else 0.0
 
-    def take(self, found: NoiseEstimate, scale: float) -> None:
+    def add(self, found: NoiseEstimate, scale: float) -> None:
         """An estimate that stands for `scale` global batches."""
         if found.is_difference != self._is_difference:
             self._square = self._variance = self._weight = 0.0
@@ -80,7 +80,7 @@ class SmoothedNoise:
             return 1.0
         return (variance + square) / (variance / scale + square)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "square": self._square,
             "variance": self._variance,
@@ -89,7 +89,7 @@ class SmoothedNoise:
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> SmoothedNoise:
+    def from_state_dict(cls, state: Mapping[str, Any]) -> SmoothedNoise:
         return cls(
             float(state.get("square", 0.0)),
             float(state.get("variance", 0.0)),
@@ -112,11 +112,11 @@ class Update:
     rate_factor: float = 1.0  # what callbacks multiply the learning rate with, from here on
     loss: float = 0.0  # the mean over its records
 
-    def header(self) -> dict[str, Any]:
+    def to_header(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def of(cls, header: Mapping[str, Any]) -> Update:
+    def from_header(cls, header: Mapping[str, Any]) -> Update:
         found = header["estimate"]
         return cls(**{**header, "estimate": NoiseEstimate(*found) if found else None})
 
@@ -163,17 +163,17 @@ class AdaptiveBatch:
         in_epoch = plan.steps_per_epoch - step % plan.steps_per_epoch
         return max(1, min(self.scale, in_epoch, plan.total_steps - step))
 
-    def take(self, update: Update) -> float:
+    def record_update(self, update: Update) -> float:
         """Take note of an update that is about to be applied; returns what its learning rate is multiplied by."""
         if update.estimate is not None:
-            self.noise.take(update.estimate, update.scale * update.stands_for)
+            self.noise.add(update.estimate, update.scale * update.stands_for)
         gain = self.noise.gain(update.scale) if update.passes > 1 else 1.0
         self.progress += gain
-        self.rate_scale = self._rate_scale(update, gain)
+        self.rate_scale = self._compute_rate_scale(update, gain)
         self.change, self.scale = update.change, update.batch_scale
         return self.rate_scale
 
-    def _rate_scale(self, update: Update, gain: float) -> float:
+    def _compute_rate_scale(self, update: Update, gain: float) -> float:
         # A single batch is never scaled, not even a short one: with a batch that stays as it is nothing is different.
         if update.passes == 1:
             return 1.0
@@ -187,21 +187,21 @@ class AdaptiveBatch:
             case BatchRule.NONE:
                 return 1.0
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "scale": self.scale,
             "change": self.change,
             "run": self._run,
             "progress": self.progress,
-            "noise": self.noise.state(),
+            "noise": self.noise.state_dict(),
         }
 
-    def load(self, state: Mapping[str, Any], step: int) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], step: int) -> None:
         """Go on from `state`; one that says nothing is of a job whose batch stayed as it was."""
         self.scale = int(state.get("scale", 1)) if self._rule is not BatchRule.NONE else 1
         self.change = int(state.get("change", 0)) if state.get("run", "") == self._run else 0
         self.progress = float(state.get("progress", step))
-        self.noise = SmoothedNoise.of(state.get("noise", {}))
+        self.noise = SmoothedNoise.from_state_dict(state.get("noise", {}))
 
 
 MEASURE_EVERY_UPDATES = 8  # updates
@@ -218,10 +218,10 @@ class NoiseMeter:
         self._is_difference = False
         self._before: tuple[torch.Tensor, float] | None = None  # the gradient of the update before, and its scale
 
-    def begin(self, step: int, batch: AdaptiveBatch) -> None:
+    def begin_update(self, step: int, batch: AdaptiveBatch) -> None:
         """An update begins."""
         self._is_difference = self._logical_ranks * batch.scale == 1
-        is_new = not batch.noise.knows(is_difference=self._is_difference)
+        is_new = not batch.noise.has_estimate(is_difference=self._is_difference)
         number = step // batch.scale
         self._is_wanted = is_new or number % MEASURE_EVERY_UPDATES == 0
         self._is_next = is_new or (number + 1) % MEASURE_EVERY_UPDATES == 0
@@ -235,7 +235,7 @@ class NoiseMeter:
         `squares` by logical rank, weighted by planned records, of which filters have left the share `kept`.
         """
         if self._is_difference:
-            return self._difference(flat, scale)
+            return self._estimate_from_difference(flat, scale)
         self._before = None
         return (
             estimate_from_parts(sum(squares) / kept, squared_norm(flat), parts, scale)
@@ -243,7 +243,7 @@ class NoiseMeter:
             else None
         )
 
-    def _difference(self, flat: torch.Tensor, scale: float) -> NoiseEstimate | None:
+    def _estimate_from_difference(self, flat: torch.Tensor, scale: float) -> NoiseEstimate | None:
         found = None
         if self._is_wanted and self._before is not None:
             before, its_scale = self._before

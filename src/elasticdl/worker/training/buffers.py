@@ -20,22 +20,22 @@ class ModelBuffers:
         self._places: list[tuple[str, dict[str, torch.Tensor | None], str]] = []
 
     def capture(self) -> dict[str, torch.Tensor]:
-        return {name: buffer.detach().clone() for name, buffer in self._named()}
+        return {name: buffer.detach().clone() for name, buffer in self._list_named()}
 
     def restore(self, values: Mapping[str, torch.Tensor]) -> None:
         """Set the buffers to `values`; one that was registered since, by a first forward pass perhaps, stays."""
         with torch.no_grad():
-            for name, buffer in self._named():
+            for name, buffer in self._list_named():
                 if name in values:
                     buffer.copy_(values[name])
 
-    def _named(self) -> list[tuple[str, torch.Tensor]]:
+    def _list_named(self) -> list[tuple[str, torch.Tensor]]:
         """As `named_buffers`, tensors that modules share only once."""
         if sum(map(len, self._registries)) != self._count:
-            self._walk()
+            self._walk_modules()
         return [(name, buffer) for name, registry, key in self._places if (buffer := registry[key]) is not None]
 
-    def _walk(self) -> None:
+    def _walk_modules(self) -> None:
         modules = dict(self._model.named_modules())
         self._registries = [module._buffers for module in modules.values()]
         self._count = sum(map(len, self._registries))

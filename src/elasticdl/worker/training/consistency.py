@@ -60,7 +60,7 @@ class ConsistencyGuard:
             self._rates, self._rates_digest = numbers, _text_digest(repr(numbers))
         return (self._rates_digest + training.position) & ((1 << _DIGEST_BITS) - 1)
 
-    def compare(
+    def check_equal(
         self, digests: Sequence[int], workers: Sequence[str], group: Group, training: TrainingState, *, is_whole: bool
     ) -> None:
         """Raise ReplicasDiffer where `digests`, by rank, are not all the same. Called by all members or by none."""

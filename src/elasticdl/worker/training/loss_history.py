@@ -32,7 +32,7 @@ class EpochMeanLoss(NamedTuple):
     loss: float
     records: int
 
-    def message(self) -> pb.EpochLoss:
+    def to_message(self) -> pb.EpochLoss:
         return pb.EpochLoss(epoch=self.epoch, step=self.step, loss=self.loss, records=self.records)
 
 
@@ -61,9 +61,9 @@ class LossHistory:
         number = -(-newest.step // self._steps_per_epoch)
         return EpochMeanLoss(number, newest.step, self._sum / max(self._records, 1), self._records)
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """No step is done yet."""
-        self.load({}, {})
+        self.load_state({}, {})
 
     def add(self, began: int, point: UpdateLoss, records: int) -> None:
         """Take note of an update that took the steps `began` … `point.step` - 1 and trained so many `records`."""
@@ -78,7 +78,7 @@ class LossHistory:
             if point.step % self._steps_per_epoch == 0 and self.epoch is not None:
                 self._epochs.append(self.epoch)
 
-    def unsent(self) -> pb.LossesApplied | None:
+    def take_unsent(self) -> pb.LossesApplied | None:
         """The oldest points that are neither sent nor known to the master, as a message; they count as sent."""
         with self._lock:
             if self.newest is None:
@@ -99,7 +99,7 @@ class LossHistory:
             loss=[point.loss for point in sent],
             learning_rate=[point.learning_rate for point in sent],
             records=[point.records for point in sent],
-            epochs=[epoch.message() for epoch in epochs],
+            epochs=[epoch.to_message() for epoch in epochs],
         )
 
     def forget_until(self, step: int) -> None:
@@ -108,16 +108,16 @@ class LossHistory:
             self._known = max(self._known, step)
             self._trim()
 
-    def sums(self) -> dict[str, Any]:
+    def epoch_sums(self) -> dict[str, Any]:
         """What of the training state this is: the same in every worker."""
         return {"sum": self._sum, "records": self._records}
 
-    def unreported(self) -> dict[str, Any]:
+    def unreported_points(self) -> dict[str, Any]:
         """What the master may not have, for whoever takes over the state."""
         with self._lock:
             return {"newest": self.newest, "points": list(self._points), "epochs": list(self._epochs)}
 
-    def load(self, sums: Mapping[str, Any], unreported: Mapping[str, Any]) -> None:
+    def load_state(self, sums: Mapping[str, Any], unreported: Mapping[str, Any]) -> None:
         """Go on from another worker's state, or from a checkpoint, which has nothing unreported."""
         with self._lock:
             self._sum, self._records = float(sums.get("sum", 0.0)), int(sums.get("records", 0))

@@ -45,7 +45,7 @@ class OptimizerStep:
     untouched: list[int]  # parameters without a gradient
     gradient: torch.Tensor | None  # before callbacks changed it, in host memory; None where nobody follows
 
-    def header(self) -> dict[str, Any]:
+    def to_header(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer, "groups": self.groups, "untouched": self.untouched}
 
 
@@ -89,8 +89,8 @@ class TrainingState:
         self._seed = seed
         self.step = NO_STATE
         self.phase = 0  # updates of `step` that are applied already, where a step has several
-        self.began = NO_STATE  # the step that the newest update began with
-        self.opened_at = NO_STATE  # the position that the newest update was opened at
+        self.update_start_step = NO_STATE  # the step that the newest update began with
+        self.update_start_position = NO_STATE  # the position that the newest update was opened at
         self.records = 0
         self.loss = float("nan")
         self.keeps_gradients: Callable[[], bool] = lambda: False  # whether newcomers want them
@@ -119,18 +119,18 @@ class TrainingState:
     @property
     def position(self) -> int:
         """How far the training is: grows with every update; NO_STATE where there is no state."""
-        return self.step * _MAX_PHASES + self.phase if self.holds_state else NO_STATE
+        return self.step * _MAX_PHASES + self.phase if self.has_state else NO_STATE
 
     @property
-    def holds_state(self) -> bool:
+    def has_state(self) -> bool:
         return self.step != NO_STATE
 
     @property
     def learning_rate(self) -> float:
-        return self._base * self._factor
+        return self._base_rate * self._factor
 
     @property
-    def wanted_factor(self) -> float:
+    def wanted_rate_factor(self) -> float:
         """What the callbacks of this worker want the rate multiplied with, as exact as it travels."""
         factors = [callback.rate_factor for callback in self.callbacks]
         return torch.tensor(factors).prod().item() if factors else 1.0
@@ -139,35 +139,35 @@ class TrainingState:
     def next_rate(self) -> float:
         """The learning rate of the step that is computed now."""
         rate = self._learning_rate(self.step)
-        return (self._base if rate is None else rate) * self._factor
+        return (self._base_rate if rate is None else rate) * self._factor
 
     @property
-    def _base(self) -> float:
+    def _base_rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def begin(self) -> None:
         """The state is what was built: no step done yet."""
         self.step, self.phase, self.records, self._factor = 0, 0, 0, 1.0
         self.batch.begin()
-        self.user_state.remember()
-        self.losses.begin()
+        self.user_state.remember_schedulers()
+        self.losses.reset()
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         self.step, self.phase, self._open = NO_STATE, 0, None
 
     def capture(self) -> CapturedState:
         image = images.capture_state(self.model, self.optimizer, self.step, self.records, self.optimizers[1:])
-        image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
+        image.meta["callbacks"] = [callback.state_dict() for callback in self.callbacks]
         image.meta["evaluated"] = self._evaluated
         image.meta["rate_factor"] = self._factor
-        image.meta["batch"] = self.batch.state()
+        image.meta["batch"] = self.batch.state_dict()
         image.meta["phase"] = self.phase
         image.meta["taken"] = list(self._taken)
         image.meta["loss"] = self.loss if math.isfinite(self.loss) else None
         image.meta["is_explicit"] = self.is_explicit
         image.meta["user_state"] = self.user_state.capture(image.tensors)
-        image.meta["losses"] = self.losses.sums()
-        image.meta[UNREPORTED_KEY] = self.losses.unreported()
+        image.meta["losses"] = self.losses.epoch_sums()
+        image.meta[UNREPORTED_KEY] = self.losses.unreported_points()
         return image
 
     def capture_weights(self) -> CapturedState:
@@ -176,7 +176,7 @@ class TrainingState:
     def load(self, image: CapturedState) -> None:
         images.restore_state(image, self.model, self.optimizer, self.optimizers[1:])
         for callback, state in zip(self.callbacks, image.meta.get("callbacks", []), strict=False):
-            callback.load_state(state)
+            callback.load_state_dict(state)
         self._evaluated = int(image.meta.get("evaluated", -1))
         self._factor = float(image.meta.get("rate_factor", 1.0))
         self.step, self.records = image.step, image.records
@@ -186,8 +186,8 @@ class TrainingState:
         self._taken = (int(passes), int(records), float(update_loss), float(rate))
         loss = image.meta.get("loss")
         self.loss = float("nan") if loss is None else float(loss)
-        self.batch.load(image.meta.get("batch", {}), self.step)
-        self.losses.load(image.meta.get("losses", {}), image.meta.get(UNREPORTED_KEY, {}))
+        self.batch.load_state_dict(image.meta.get("batch", {}), self.step)
+        self.losses.load_state(image.meta.get("losses", {}), image.meta.get(UNREPORTED_KEY, {}))
         self.load_user_state(image.meta.get("user_state", {}), image.tensors)
 
     def load_user_state(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -197,7 +197,7 @@ class TrainingState:
 
     # ---- an update
 
-    def open(
+    def open_update(
         self,
         reduced: torch.Tensor,
         update: Update,
@@ -209,7 +209,7 @@ class TrainingState:
         `touched` says which parameters have a gradient; None: all.
         """
         has_gradients = touched is None or any(touched)
-        self.opened_at = self.position
+        self.update_start_position = self.position
         self._open, self._is_void = OpenUpdate(reduced, update, has_gradients, touched), False
         self.gradients.install(reduced, touched)
         if buffers:
@@ -220,17 +220,17 @@ class TrainingState:
         if self._open is not None:
             self.gradients.install(self._open.reduced, self._open.touched)
 
-    def open_void(self, zeros: torch.Tensor) -> None:
+    def open_void_update(self, zeros: torch.Tensor) -> None:
         """The update was applied by others, or will never be: the script sees zeros, and optimizers do nothing."""
         self._open, self._is_void = None, True
         zeros.zero_()
         self.gradients.install(zeros)
 
-    def close_void(self) -> None:
+    def close_void_update(self) -> None:
         self._is_void = False
         self.gradients.uninstall()
 
-    def close(self, *, is_last: bool = True, is_left: bool = False) -> list[OptimizerStep]:
+    def close_update(self, *, is_last: bool = True, is_left: bool = False) -> list[OptimizerStep]:
         """Apply the open update if the script has not, and count it; returns the optimizers' steps.
 
         `is_last`: no other update of the same step follows. `is_left`: the script has left its loop; an update that
@@ -253,9 +253,9 @@ class TrainingState:
             self.user_state.check_schedulers(self.step)
             if self.user_state.has_after_update:
                 seed_everything(self._seed, self.step, _AFTER_UPDATE_KEY, self.phase)
-            self.user_state.updated([self.optimizers[call.optimizer] for call in opened.calls])
+            self.user_state.after_optimizer_steps([self.optimizers[call.optimizer] for call in opened.calls])
         elif self.phase == 0:
-            self.batch.take(opened.update)  # a skipped update counts as a step, too
+            self.batch.record_update(opened.update)  # a skipped update counts as a step, too
         self._factor = opened.update.rate_factor
         self.gradients.uninstall()
         self.phase += 1
@@ -279,9 +279,9 @@ class TrainingState:
         """No other update of the same step follows those that are applied; nothing where there is none."""
         if self.phase:
             passes, records, loss, rate = self._taken
-            self.began, self.step, self.phase = self.step, self.step + passes, 0
+            self.update_start_step, self.step, self.phase = self.step, self.step + passes, 0
             self.records += records
-            self.losses.add(self.began, UpdateLoss(self.step, loss, rate, self.records), records)
+            self.losses.add(self.update_start_step, UpdateLoss(self.step, loss, rate, self.records), records)
 
     def _call_implicitly(self, number: int) -> None:
         self._is_implicit_call = True
@@ -304,12 +304,12 @@ class TrainingState:
             )
         return ""
 
-    def apply(self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor]) -> None:
+    def apply_update(self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor]) -> None:
         """One whole update with the reduced gradient in `reduced`."""
-        self.open(reduced, update, buffers)
-        self.close()
+        self.open_update(reduced, update, buffers)
+        self.close_update()
 
-    def replay(
+    def replay_update(
         self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor], header: Mapping[str, Any]
     ) -> None:
         """Repeat what another worker did: one optimizer's step, or none where it skipped the update.
@@ -319,7 +319,7 @@ class TrainingState:
         untouched = set(header["untouched"])
         touched = [index not in untouched for index in range(len(self.gradients.parameters))]
         if header["is_first"]:
-            self.open(reduced, update, buffers, touched)
+            self.open_update(reduced, update, buffers, touched)
         else:
             assert self._open is not None
             self._open.reduced = reduced
@@ -330,7 +330,7 @@ class TrainingState:
             self._call_implicitly(number)
         if header["is_last"]:
             explicit, self.is_explicit = self.is_explicit, True  # what was not stepped was skipped
-            self.close(is_last=header["ends_step"])
+            self.close_update(is_last=header["ends_step"])
             self.is_explicit = explicit or bool(header.get("is_explicit"))
             self._uncalled = 0  # that was another worker's script
 
@@ -341,7 +341,7 @@ class TrainingState:
                 self.gradients.uninstall()  # so that the optimizer finds nothing to do
                 return
             if opened is None:
-                if self.holds_state:
+                if self.has_state:
                     raise ElasticDLError(
                         f"step {self.step}: optimizer.step() was called where gradients are not whole; call it after "
                         "`for batch in step`, once, or leave it to the job"
@@ -379,7 +379,7 @@ class TrainingState:
             for callback in self.callbacks:
                 callback.on_gradients(self.model, self.step)
             if self.phase == 0:
-                self.batch.take(opened.update)
+                self.batch.record_update(opened.update)
             opened.rate_scale = self.batch.rate_scale * self._factor
         rate = self._learning_rate(self.step)
         if rate is not None and index == 0:
@@ -400,7 +400,7 @@ class TrainingState:
 
         return after
 
-    def weigh(self, reduced: torch.Tensor, losses: Sequence[float], records: int, planned: int) -> None:
+    def normalize_gradients(self, reduced: torch.Tensor, losses: Sequence[float], records: int, planned: int) -> None:
         """Take the losses of a step by logical rank, and let `reduced` be the mean over the records filters have left.
 
         Raises LossNotFinite.
@@ -415,7 +415,7 @@ class TrainingState:
             self.gradients.flat(reduced).mul_(planned / records)
         self.loss = sum(losses) * planned / max(records, 1)
 
-    def completed(self, plan: TrainingPlan) -> None:
+    def notify_step_end(self, plan: TrainingPlan) -> None:
         """Tell the callbacks of the step just applied."""
         number = self.step - 1
         for callback in self.callbacks:
@@ -423,7 +423,7 @@ class TrainingState:
             if self.step % plan.steps_per_epoch == 0:
                 callback.on_epoch_end(plan.epoch_of(number))
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+    def notify_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Tell the callbacks the result of an evaluation, once, in the order of the steps."""
         if step > self._evaluated:
             self._evaluated = step
@@ -468,7 +468,7 @@ class OptimizerLayout:
         self._optimizers = list(optimizers)
         self._first = self._describe()
 
-    def check(self, step: int, trained: set[int]) -> None:
+    def check_unchanged(self, step: int, trained: set[int]) -> None:
         """Raise ElasticDLError where parameters were added or unfrozen since.
 
         Adds to `trained` the ids of parameters that require a gradient now, see `check_trained`.

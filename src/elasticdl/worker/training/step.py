@@ -57,7 +57,7 @@ class Step:
         self._feed = feed
         self._tables = tables
         self._updates = updates
-        self._planned = sum(feed.plan.batch_records(number + place) for place in range(passes))
+        self._planned = sum(feed.plan.batch_size(number + place) for place in range(passes))
         self._loss: float | None = None
         self.averages: dict[str, float] = {}  # of what was measured, over the whole global batch
         self.is_void = False  # others have applied it already, or nobody will
@@ -78,7 +78,7 @@ class Step:
         return (self.number + self.passes) % self._feed.plan.steps_per_epoch == 0
 
     @property
-    def planned(self) -> int:
+    def planned_records(self) -> int:
         """Records the plan has for the whole update."""
         return self._planned
 
@@ -94,7 +94,7 @@ class Step:
         self.averages = {}
         is_whole = False
         while not is_whole:
-            yield from self._batches()
+            yield from self._iterate_batches()
             is_whole = self._updates.reduce(self)
         self._loss = self._training.loss
         # What the script draws from here on is the same in all workers, whatever they computed.
@@ -109,7 +109,7 @@ class Step:
         self.records = 0
         self.buffers: dict[str, torch.Tensor] = {}
         self._next = (share.first, 0)  # rank and pass
-        self._expect(share)
+        self._prefetch(share)
         self.is_started, self.is_reduced = True, False
 
     @property
@@ -129,22 +129,22 @@ class Step:
                 self._training.gradients.skip(rank, is_first=rest == 0, is_last=rest == self.passes - 1)
             rank, place = rank + 1, 0
 
-    def _batches(self) -> Iterator[Any]:
+    def _iterate_batches(self) -> Iterator[Any]:
         before = self._training.buffers.capture()
         try:
-            yield from self._ranks(before)
+            yield from self._iterate_ranks(before)
         finally:  # also where the script leaves the loop
             if before:
                 self._training.buffers.restore(before)
 
-    def _ranks(self, before: dict[str, torch.Tensor]) -> Iterator[Any]:
+    def _iterate_ranks(self, before: dict[str, torch.Tensor]) -> Iterator[Any]:
         for rank in range(self._share.first, self._share.stop):
             if before and rank != self._share.first:
                 self._training.buffers.restore(before)
             # All passes of a rank, then the next: so one buffer is enough for their sum.
             for place in range(self.passes):
                 self._next = (rank, place)
-                batch = self._batch(self.number + place, rank)
+                batch = self._begin_batch(self.number + place, rank)
                 self._next = (rank, place + 1)
                 if batch is None:
                     self._training.gradients.skip(rank, is_first=place == 0, is_last=place == self.passes - 1)
@@ -160,33 +160,33 @@ class Step:
             if rank == 0:
                 self.buffers = self._training.buffers.capture()
 
-    def _expect(self, share: RankRange) -> None:
+    def _prefetch(self, share: RankRange) -> None:
         """Let the batches of `share` be read, unless an earlier loop over this step has read them."""
         steps = range(self.number, self.number + self.passes)
         ranks = range(share.first, share.stop)
         if any((number, rank) not in self._kept for number in steps for rank in ranks):
-            self._feed.expect(self.number, share, self.passes)
+            self._feed.prefetch(self.number, share, self.passes)
 
-    def _read(self, number: int, rank: int) -> Batch | None:
+    def _read_batch(self, number: int, rank: int) -> Batch | None:
         if len(self._training.optimizers) == 1:
-            return self._feed.batch(number, rank)
+            return self._feed.read_batch(number, rank)
         if (number, rank) not in self._kept:
-            self._kept[number, rank] = self._feed.batch(number, rank)
+            self._kept[number, rank] = self._feed.read_batch(number, rank)
         seed_everything(self._feed.plan.seed, number, rank, _KEPT_BATCH_KEY)  # as if nothing had been read just now
         return self._kept[number, rank]
 
-    def _batch(self, number: int, rank: int) -> Batch | None:
-        batch = self._read(number, rank)
+    def _begin_batch(self, number: int, rank: int) -> Batch | None:
+        batch = self._read_batch(number, rank)
         if batch is not None:
-            self._tables.begin(batch.features)
+            self._tables.begin_batch(batch.features)
         if self._tables.looks_ahead:
             # The next batch is made before this one computes, so that its rows are on their way meanwhile.
             assert self.passes == 1, "rows are pushed batch by batch"
             following = (number, rank + 1) if rank + 1 < self._share.stop else (number + 1, self._share.first)
             if following[0] < self._feed.plan.total_steps:
-                early = self._feed.early(*following)
+                early = self._feed.read_early(*following)
                 if early is not None:
-                    self._tables.ahead(early.features)
+                    self._tables.look_ahead(early.features)
             # Nor does this one then depend on whether it was made early.
             seed_everything(self._feed.plan.seed, number, rank, 1)
         return batch
@@ -216,7 +216,7 @@ class Step:
         scaled = loss if scaler is None else scaler.scale(loss)
         is_last = place == self.passes - 1 and not left
         self._training.gradients.backward(scaled, rank, weight, is_first=is_first, is_last=is_last)
-        self._tables.push(rank, self.number, self._training.next_rate, loss)
+        self._tables.push_gradients(rank, self.number, self._training.next_rate, loss)
         earlier = self.losses.get(rank)
         self.losses[rank] = loss.detach() * weight if earlier is None else earlier + loss.detach() * weight
         self.records += count

@@ -50,7 +50,7 @@ class UserState:
     def has_after_update(self) -> bool:
         return self._after_update is not None
 
-    def check(self) -> None:
+    def check_objects(self) -> None:
         """Raise SpecError where an object cannot be kept, before anything depends on it."""
         if self._clashes:
             raise SpecError(
@@ -84,10 +84,10 @@ class UserState:
         for scaler in self.scalers:
             scaler.scale(torch.zeros((), device=device))
 
-    def has(self, item: object) -> bool:
+    def contains(self, item: object) -> bool:
         return any(known is item for known in self.objects.values())
 
-    def updated(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    def after_optimizer_steps(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """These optimizers were stepped: step their schedulers, run the user's own function."""
         for scheduler in self.schedulers:
             owner = getattr(scheduler, "optimizer", None)
@@ -95,9 +95,9 @@ class UserState:
                 scheduler.step()
         if self._after_update is not None:
             self._after_update()
-        self.remember()
+        self.remember_schedulers()
 
-    def remember(self) -> None:
+    def remember_schedulers(self) -> None:
         """The schedulers are where they should be."""
         self._positions = [_scheduler_position(scheduler) for scheduler in self.schedulers]
 
@@ -126,7 +126,7 @@ class UserState:
                 item.load_state_dict(values.unpack_value(captured[name], tensors))
         if self.streams is not None and _STREAMS_KEY in captured:
             self.streams.load_state_dict(values.unpack_value(captured[_STREAMS_KEY], tensors))
-        self.remember()
+        self.remember_schedulers()
         return [name for name in self.objects if name not in captured]
 
 

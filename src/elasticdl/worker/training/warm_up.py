@@ -42,6 +42,6 @@ def find_batch_sizes(plan: TrainingPlan) -> dict[int, tuple[int, int]]:
     places = [(step, rank) for step in (0, last) for rank in range(plan.logical_ranks)]
     sizes: dict[int, tuple[int, int]] = {}
     for step, rank in places:
-        sizes.setdefault(len(plan.slice_of(step, rank)), (step, rank))
+        sizes.setdefault(len(plan.rank_slice(step, rank)), (step, rank))
     sizes.pop(0, None)
     return sizes

@@ -53,7 +53,7 @@ def write_data(training: Path, test: Path, directory: Path) -> tuple[Path, Path,
             writer.writerow(COLUMNS)
             writer.writerows(read_rows(source))
     statistics = directory / "statistics.json"
-    analyze(AnalysisSource(str(paths[0])), AnalysisOptions(least_count=1)).save(statistics)
+    analyze(AnalysisSource(str(paths[0])), AnalysisOptions(min_count=1)).save(statistics)
     return *paths, statistics
 
 

@@ -71,7 +71,7 @@ class ClickRecords:
         content = self._found[indices].tobytes()
         return [content[at : at + RECORD.itemsize] for at in range(0, len(content), RECORD.itemsize)]
 
-    def place(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         return f"{self.name}, record {index}"
 
     def close(self) -> None:

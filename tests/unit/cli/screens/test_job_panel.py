@@ -117,7 +117,7 @@ def test_without_a_terminal_an_event_is_one_line_with_reason_and_cost(status: pb
 def test_each_event_is_told_once_and_progress_now_and_then(status: pb.JobStatus) -> None:
     lines = plain_lines.LineSchedule(every_s=2.0)
 
-    first, second, third = (list(lines.due(status, now)) for now in (10.0, 11.9, 12.0))
+    first, second, third = (list(lines.due_lines(status, now)) for now in (10.0, 11.9, 12.0))
 
     assert len(first) == 3
     assert second == []
@@ -126,10 +126,10 @@ def test_each_event_is_told_once_and_progress_now_and_then(status: pb.JobStatus)
 
 def test_the_end_is_told_at_once(status: pb.JobStatus) -> None:
     lines = plain_lines.LineSchedule(every_s=1000.0)
-    list(lines.due(status, 10.0))
+    list(lines.due_lines(status, 10.0))
     status.phase = "succeeded"
 
-    assert len(list(lines.due(status, 10.1))) == 1
+    assert len(list(lines.due_lines(status, 10.1))) == 1
 
 
 @pytest.mark.parametrize(

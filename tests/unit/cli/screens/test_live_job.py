@@ -37,6 +37,6 @@ def test_where_nobody_types_the_job_is_shown_all_the_same(monkeypatch: pytest.Mo
     shown = io.StringIO()
 
     with JobScreen.open(Console(file=shown, force_terminal=True, width=80)) as screen:
-        screen.say_away(False, "its master waits: Unschedulable")
+        screen.show_master_away(False, "its master waits: Unschedulable")
 
     assert "master starting… (its master waits: Unschedulable)" in shown.getvalue()

@@ -35,7 +35,7 @@ def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: p
 
     assert said.exit_code == 0, said.output
     assert Path("two-jobs-real.png").exists()
-    assert course.utilisation == pytest.approx(80 / 88)
+    assert course.utilization == pytest.approx(80 / 88)
     assert "1.0 s" in said.output, "until it had its slots"
     assert "3.5 s" in said.output, "until its workers ran"
 

@@ -56,10 +56,10 @@ def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, 
     spec = load.resolve_job(
         {"name": "there", "model": {"definition": "m.f"}, "workers": {"wish": 3, "min": 3, "threads": 1}}
     )
-    queue.put(JobSubmission.of(spec, 10.0, {}, priority=0, queue=""))
+    queue.submit(JobSubmission.from_spec(spec, 10.0, {}, priority=0, queue=""))
     account = JobAccount(started_at=10.0, attained_s=300.0, executed_s=100.0, step=100, total_steps=1000)
     standing = ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 3}, 3, "all it wants", account=account)
-    SchedulerReport(20.0, "fifo-gang", {"here": 4}, "", {"there": standing}).save(queue.plan)
+    SchedulerReport(20.0, "fifo-gang", {"here": 4}, "", {"there": standing}).save(queue.report_path)
 
     said = elasticdl("simulate", "--what-if", job, "--write-snapshot", tmp_path / "s.json")
 
@@ -140,17 +140,17 @@ def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: F
     found = snapshot_file.read_snapshot(tmp_path / "s.json")
     nodes = {node.name: (node.devices, node.rack) for node in found.snapshot.nodes}
     assert nodes == {"n0": (3, "zone-a"), "n1": (2, "")}
-    there, awaited = found.snapshot.by_name["there"], found.snapshot.by_name["awaited"]
-    assert (there.minimum, there.wish, there.maximum, there.priority) == (3, 3, 4, 3)
+    there, awaited = found.snapshot.jobs_by_name["there"], found.snapshot.jobs_by_name["awaited"]
+    assert (there.minimum, there.rigid_size, there.maximum, there.priority) == (3, 3, 4, 3)
     assert (dict(there.workers), there.devices, there.request) == ({"n0": 3}, 1, {"memory": 2.0**31})
     assert there.started_at == there.submitted_at and there.executed_s > 0
-    assert (awaited.wish, awaited.count) == (2, 0)
+    assert (awaited.rigid_size, awaited.worker_count) == (2, 0)
 
 
 def put_job(api: FakeApi, name: str, workers: dict[str, int], suspend: bool = False, **metadata: Any) -> None:
     spec = {"model": {"definition": "m.f"}, "workers": workers, "cluster": {"image": "i"}, "suspend": suspend}
     named = {"name": name, "namespace": "default", **metadata}
-    api.create({"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "metadata": named, "spec": spec})
+    api.create({"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "metadata": named, "spec": spec})
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ pytest.importorskip("optuna")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")
 
 SPACE: Space = {"learning_rate": RangeDimension(1e-4, 1e-2, is_log=True), "hidden": ChoiceDimension(([8], [16, 8]))}
-MANNER = SearchOptions("median", startup=1, seed=0, most_reports=6)
+MANNER = SearchOptions("median", startup_trials=1, seed=0, max_reports=6)
 
 
 class Told:
@@ -59,7 +59,7 @@ def opened(path: Path, of: dict[str, str] | None = None, space: Space = SPACE) -
 
 def run(search: Search, turns: int = 50) -> None:
     for _ in range(turns):
-        if not search.turn():
+        if not search.step():
             return
     raise AssertionError("it does not end")
 
@@ -70,8 +70,8 @@ def test_the_best_is_the_least_logloss_of_a_trial_that_ran_to_its_end(tmp_path: 
     run(Search(study, jobs, trials=2, parallel=1, name="ctr"))
 
     assert [one.state for one in study.trials] == [TrialStatus.COMPLETE, TrialStatus.COMPLETE]
-    assert study.best is not None and (study.best.number, study.best.value, study.best.best_at) == (1, 0.38, 2)
-    assert (study.trials[0].value, study.trials[0].best_at) == (0.4, 1)
+    assert study.best is not None and (study.best.number, study.best.value, study.best.best_evaluation) == (1, 0.38, 2)
+    assert (study.trials[0].value, study.trials[0].best_evaluation) == (0.4, 1)
     assert jobs.started == [("ctr-trial-000", True), ("ctr-trial-001", True)]
     assert jobs.cleared == ["ctr-trial-000", "ctr-trial-001"]
     assert set(study.best.values) == set(SPACE) and study.best.values["hidden"] in ([8], [16, 8])
@@ -92,7 +92,7 @@ def test_so_many_at_a_time_and_no_more(tmp_path: Path) -> None:
     study, jobs = opened(tmp_path), Told({number: [0.5, 0.4] for number in range(5)})
     search = Search(study, jobs, trials=5, parallel=2, name="ctr")
 
-    search.turn()
+    search.step()
     assert len(jobs.started) == 2
     run(search)
     assert len(jobs.started) == 5
@@ -101,8 +101,8 @@ def test_so_many_at_a_time_and_no_more(tmp_path: Path) -> None:
 def test_one_that_is_interrupted_goes_on_and_what_was_reported_is_kept(tmp_path: Path) -> None:
     jobs = Told({0: [0.6, 0.5, 0.4], 1: [0.6, 0.5, 0.3]})
     search = Search(opened(tmp_path), jobs, trials=2, parallel=1, name="ctr")
-    search.turn()
-    search.turn()
+    search.step()
+    search.step()
     search.stop()
     assert jobs.stopped == ["ctr-trial-000"]
 

@@ -95,7 +95,7 @@ def test_a_trial_is_an_ordinary_job_with_the_values_in_it(tmp_path: Path, elasti
         {**LEAST, "params": {"hidden": [4]}, "job": {"checkpoint": {"directory": "x"}}}, "ctr.yaml"
     )
     jobs = TrialJobs(config, BuildResult(tmp_path, None, 100_000), tmp_path / "ctr.yaml", 1)  # type: ignore[arg-type]
-    spec = jobs.spec(TRIALS[2], is_resumed=False, is_queued=True)
+    spec = jobs.trial_spec(TRIALS[2], is_resumed=False, is_queued=True)
     jobs.close()
 
     assert spec.name == "ctr-trial-002" and spec.model is not None and spec.model.zoo == str(tmp_path)

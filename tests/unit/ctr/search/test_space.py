@@ -14,7 +14,7 @@ from elasticdl.ctr.search.space import ChoiceDimension, RangeDimension
 from elasticdl.errors import SpecError
 
 LEAST = {"data": "clicks.csv", "label": "clicked", "model": "deepfm"}
-PARAMS = catalog.MODELS_BY_NAME["deepfm"].declared
+PARAMS = catalog.MODELS_BY_NAME["deepfm"].declared_params
 
 
 def parsed(**more: Any) -> config.CtrConfig:
@@ -51,8 +51,8 @@ def test_commas_that_yaml_takes_for_its_own_are_given_back() -> None:
 def test_lists_of_lists_are_stored_as_text_and_come_back_as_they_were() -> None:
     choice = ChoiceDimension(([128, 64], [256], 7))
 
-    assert choice.stored == ["[128, 64]", "[256]", 7]
-    assert [choice.meant(one) for one in choice.stored] == [[128, 64], [256], 7]
+    assert choice.stored_values == ["[128, 64]", "[256]", 7]
+    assert [choice.from_stored(one) for one in choice.stored_values] == [[128, 64], [256], 7]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_cannot_be_chosen_is_told(given: dict[str, Any], complaint: str) ->
 
 @pytest.mark.parametrize("name", catalog.MODELS_BY_NAME)
 def test_every_model_has_a_space_where_nothing_is_said(name: str) -> None:
-    params = catalog.MODELS_BY_NAME[name].declared
+    params = catalog.MODELS_BY_NAME[name].declared_params
     of = parsed(model=name)
     found = space.default_space(of, params)
 

@@ -35,7 +35,7 @@ def test_a_packed_file_is_unpacked_once_beside_the_index_and_read_by_number(tmp_
     source = open_source(str(path), spec, index, lambda *seen: heard.append(seen))
 
     assert source.read(np.array([2, 0])) == [{"n": "3", "s": ""}, {"n": "1", "s": "a"}]
-    assert source.place(1) == f"{path}, line 2"
+    assert source.locate(1) == f"{path}, line 2"
     assert heard[-1] == (path.stat().st_size,) * 2
     (unpacked,) = index.glob("*.unpacked")
     before = unpacked.stat().st_mtime_ns

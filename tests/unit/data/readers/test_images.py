@@ -42,7 +42,7 @@ def test_a_data_path_of_pictures_gives_records(root: str) -> None:
     source = open_source(root, DataSpec(format="images"))
     (record,) = source.read(np.array([5]))
     assert (record["label"], record["class"], record["image"].shape) == (1, "dog", (4, 6, 3))
-    assert record["image"].dtype == np.uint8 and source.place(5).endswith("dog/2.png")
+    assert record["image"].dtype == np.uint8 and source.locate(5).endswith("dog/2.png")
 
 
 def test_what_is_no_picture_is_named(root: str, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_several_sources_read_ahead_only_if_all_can() -> None:
 
     assert len(both) == 10
     assert both.read(np.array([9, 1])) == [16, 1]
-    assert both.place(6) == "b, item 1"
+    assert both.locate(6) == "b, item 1"
     assert not both.can_read_ahead
 
 

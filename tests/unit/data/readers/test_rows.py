@@ -28,7 +28,7 @@ def test_a_part_is_read_by_numbers_of_its_own(tmp_path: Path) -> None:
 
     assert [record["x"] for record in part.read(np.arange(len(part)))] == ["8"]
     assert rest.read(np.array([0])) == [{"x": "9"}]
-    assert part.place(0).endswith("line 10")
+    assert part.locate(0).endswith("line 10")
     assert part.read_columns(np.array([0]), {}).to_pydict() == {"x": ["8"]}  # type: ignore[attr-defined]
 
 
@@ -39,7 +39,7 @@ def test_parts_that_follow_each_other_are_the_whole(records: int, cuts: list[int
     for first, last in zip([0, *cuts], [*cuts, 100], strict=True):
         _, asked = composite.split_row_range(f"x#rows={first}%:{last}%")
         assert asked is not None
-        if asked.start.of(records) < asked.stop.of(records):
+        if asked.start.resolve(records) < asked.stop.resolve(records):
             part = composite.RowRangeSource(whole, asked, "part")
             found += part.read(np.arange(len(part)))
 

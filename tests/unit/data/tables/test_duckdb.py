@@ -64,7 +64,7 @@ def test_a_model_sees_columns_of_the_types_it_asks_for(path: Path) -> None:
         lambda b: (b["x"].fill_null(0).to_numpy(), b["id"].to_numpy()), {"x": "float32"}
     )
 
-    batch = dataset.batch(np.array([4, 3, 2]))
+    batch = dataset.read_batch(np.array([4, 3, 2]))
 
     assert batch is not None and batch.features.dtype == np.float32 and batch.features.tolist() == [2, 0, 1]
     with pytest.raises(DataError, match=r"table=clicks, row 4, column 'id': expected date32.*, got 4"):

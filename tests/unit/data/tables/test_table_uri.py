@@ -72,7 +72,7 @@ def test_the_name_of_a_table_has_no_user() -> None:
 
     assert str(table) == "postgresql://db:5433/shop?table=raw.clicks"
     assert isinstance(table, PostgresTable)
-    assert table.connection() == {"host": "db", "port": "5433", "user": "ann", "dbname": "shop"}
+    assert table.connection_params() == {"host": "db", "port": "5433", "user": "ann", "dbname": "shop"}
 
 
 @given(st.text(min_size=1), st.text(min_size=1))

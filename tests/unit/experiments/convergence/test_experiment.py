@@ -33,11 +33,11 @@ FIXED = [ran("fixed 4", 0, [0.6, 0.7, 0.75]), ran("fixed 8", 0, [0.58, 0.72, 0.7
 
 
 def test_nine_runs_seed_by_seed() -> None:
-    assert [(one.group, one.low, one.high, one.seed) for one in plan_runs(FULL_SETTINGS)][:4] == [
+    assert [(one.group, one.min_workers, one.max_workers, one.seed) for one in plan_runs(FULL_SETTINGS)][:4] == [
         ("fixed 4", 4, 4, 0), ("fixed 8", 8, 8, 0), ("elastic 4-8", 4, 8, 0), ("fixed 4", 4, 4, 1),
     ]  # fmt: skip
     assert len(plan_runs(FULL_SETTINGS)) == 9 and [one.is_elastic for one in plan_runs(FULL_SETTINGS)].count(True) == 3
-    assert (choose_settings("3,5", 1, quick=True).low, choose_settings("3,5", 1, quick=True).seeds) == (3, 1)
+    assert (choose_settings("3,5", 1, quick=True).min_workers, choose_settings("3,5", 1, quick=True).seeds) == (3, 1)
 
 
 @pytest.mark.parametrize("workers", ["4", "8,4", "4,4", "0,2", "a,b", "4,8,16"])
@@ -102,7 +102,7 @@ def test_curves_with_other_steps_are_compared_where_all_have_points() -> None:
     around = fixed_band([FIXED[0], ran("fixed 8", 1, [0.5, 0.9], every=12)])
 
     assert (around.steps[0], around.steps[-1]) == (12, 24)
-    assert around.most[0] == pytest.approx(0.62) and around.least[0] == 0.5
+    assert around.maximum[0] == pytest.approx(0.62) and around.minimum[0] == 0.5
 
 
 def test_the_spread_of_each_group_is_told() -> None:
@@ -112,13 +112,17 @@ def test_the_spread_of_each_group_is_told() -> None:
 
 
 def test_workers_change_by_updates_once_those_wished_for_are_there_and_one_is_killed() -> None:
-    changes = WorkerChanges(4, 8, dwell=10)
+    changes = WorkerChanges(4, 8, updates_between=10)
     asked = [changes.decide(step, members) for step, members in [(0, 0), (3, 4), (10, 4), (11, 4), (30, 6), (40, 8)]]
     assert asked == [None, None, 8, None, None, "kill"]
     assert [changes.decide(step, members) for step, members in [(41, 7), (60, 7), (61, 8), (70, 8)]] == [
         None, None, None, 4,
     ]  # fmt: skip
-    assert [what for _, what in changes.done] == ["8 workers wished for", "kill -9 of a worker", "4 workers wished for"]
+    assert [what for _, what in changes.applied] == [
+        "8 workers wished for",
+        "kill -9 of a worker",
+        "4 workers wished for",
+    ]
 
 
 def test_a_run_is_told_from_its_log() -> None:
@@ -135,8 +139,8 @@ def test_a_run_is_told_from_its_log() -> None:
         RunPlan("elastic 1-2", 1, 2, 5), events, {"step": 21}, 9.0, [(12, "kill -9 of a worker")]
     )
 
-    assert (found.best, found.last, found.updates, found.seed) == (0.7, 0.69, 21, 5)
-    assert (found.most_workers, found.joined, found.lost) == (2, 2, 1)
+    assert (found.best_auc, found.last_auc, found.updates, found.seed) == (0.7, 0.69, 21, 5)
+    assert (found.max_workers, found.joined, found.lost) == (2, 2, 1)
     with pytest.raises(PermanentError, match="never evaluated"):
         training_run.summarize_run(RunPlan("fixed 1", 1, 1, 0), events[:4], {}, 9.0, [])
 

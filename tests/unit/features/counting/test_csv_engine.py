@@ -77,7 +77,7 @@ def texts(draw: st.DrawFn) -> tuple[str, str, list[list[str | None]]]:
 def test_the_counter_agrees_with_duckdb(
     made: tuple[str, str, list[list[str | None]]], least_count: int, most_values: int
 ) -> None:
-    question = AnalysisOptions(least_count=least_count, steps=20, most_values=most_values)
+    question = AnalysisOptions(min_count=least_count, quantile_steps=20, max_values=most_values)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"clicks{made[1]}"
         path.write_bytes(made[0].encode())
@@ -93,7 +93,7 @@ def test_rubbish_is_told_as_duckdb_tells_it(text: str, columns: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "clicks.csv"
         path.write_bytes((",".join("abc"[:columns]) + "\n" + text).encode())
-        agree(*both(path, AnalysisOptions(least_count=1)))
+        agree(*both(path, AnalysisOptions(min_count=1)))
 
 
 VALUES = [
@@ -118,7 +118,7 @@ def without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_odd_values_mean_the_same(tmp_path: Path, value: str) -> None:
     (tmp_path / "clicks.csv").write_text(f"a,b\n{value},1\n{value},1\n{value},2\n")
 
-    ours, theirs = both(tmp_path / "clicks.csv", AnalysisOptions(least_count=1))
+    ours, theirs = both(tmp_path / "clicks.csv", AnalysisOptions(min_count=1))
 
     assert not isinstance(ours, str)
     agree(ours, theirs)
@@ -140,7 +140,7 @@ def test_many_rows_over_threads_blocks_and_runs_on_disk(
     monkeypatch.setattr(csv_engine, "_BLOCK_BYTES", 200_000)
     (tmp_path / "clicks.csv").write_text(plain_lines(40_000))
 
-    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(most_values=50), memory))
+    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(max_values=50), memory))
     assert [entry.name for entry in tmp_path.iterdir()] == ["clicks.csv"]
 
 
@@ -162,7 +162,7 @@ def test_many_rows_over_threads_blocks_and_runs_on_disk(
 def test_lines_that_are_not_plain_are_left_to_duckdb(tmp_path: Path, text: str) -> None:
     (tmp_path / "clicks.csv").write_text(text, newline="")
 
-    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(least_count=1)))
+    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(min_count=1)))
 
 
 def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
 def test_the_first_rows_are_those_that_duckdb_takes(tmp_path: Path, rows: int) -> None:
     (tmp_path / "clicks.csv").write_text(plain_lines(1000))
 
-    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(most_rows=rows)))
+    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(max_rows=rows)))
 
 
 @pytest.mark.parametrize("columns", [("x",), ("word", "label")])

@@ -63,8 +63,8 @@ def front(text: str = EVERYTHING) -> Preprocessor:
     rows = [{"n": 7.0, "t": "a"}, {"n": 0.0, "t": "ä"}, {"n": 7.0}]
     folds = TargetFolds(made.rates)
     if made.rates:
-        folds.count(batch(rows), made.ids(batch(rows)), np.array([1, 0, 1], np.float32))
-    return made.model_copy(update={"rates": folds.encoders(0.6)})
+        folds.add_batch(batch(rows), made.encode_ids(batch(rows)), np.array([1, 0, 1], np.float32))
+    return made.model_copy(update={"rates": folds.fitted_encoders(0.6)})
 
 
 def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -81,7 +81,7 @@ def values(front: Preprocessor, rows: list[dict[str, Any]]) -> dict[str, list[in
     """Ids without their fields, by the name of the field."""
     ids = front.encode(batch(rows))["ids"]
     assert (ids >> FIELD_BITS == np.arange(ids.shape[1])).all()
-    return {name: (ids[:, at] & ((1 << FIELD_BITS) - 1)).tolist() for at, name in enumerate(front.layout.names)}
+    return {name: (ids[:, at] & ((1 << FIELD_BITS) - 1)).tolist() for at, name in enumerate(front.layout.field_names)}
 
 
 def test_ids_are_missing_unknown_or_the_treatments_own() -> None:
@@ -108,7 +108,7 @@ def test_numbers_are_around_zero_and_zero_where_they_are_missing() -> None:
 def test_a_sequence_has_the_ids_of_the_field_it_is_like() -> None:
     made = front()
     found = made.encode(batch([{"s": "a,ä,,a,ä", "t": "a"}, {"s": ""}, {"s": "a", "t": "ä"}]))
-    field = made.layout.names.index("t.lookup")
+    field = made.layout.field_names.index("t.lookup")
     a, umlaut = found["ids"][0, field], found["ids"][2, field]
 
     assert found["s.sequence"].tolist() == [[umlaut, a, umlaut], [-1, -1, -1], [a, -1, -1]]
@@ -137,7 +137,7 @@ ROWS = st.lists(st.fixed_dictionaries({"n": NUMBERS, "t": TEXTS, "d": DATES, "s"
 def test_rows_served_without_elasticdl_are_the_same_to_the_last_bit(rows: list[dict[str, Any]]) -> None:
     made = front()
     alone = standalone.Preprocessor.__new__(standalone.Preprocessor)
-    alone.take(json.loads(made.model_dump_json()))
+    alone.load_spec(json.loads(made.model_dump_json()))
 
     inside, outside = made.encode(batch(rows)), alone.encode(rows)
 
@@ -167,10 +167,10 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 def test_labels_are_0_or_1() -> None:
     made = front()
 
-    assert made.labels(pa.RecordBatch.from_pydict({"y": ["1", "0"]})).tolist() == [1.0, 0.0]
+    assert made.read_labels(pa.RecordBatch.from_pydict({"y": ["1", "0"]})).tolist() == [1.0, 0.0]
     for wrong, complaint in (("2", "received 2"), ("", "received nothing"), ("yes", "expected numbers")):
         with pytest.raises(DataError, match=complaint):
-            made.labels(pa.RecordBatch.from_pydict({"y": ["1", wrong]}))
+            made.read_labels(pa.RecordBatch.from_pydict({"y": ["1", wrong]}))
 
 
 def test_a_column_that_is_not_there_is_named() -> None:

@@ -45,8 +45,8 @@ def batch(rows: list[tuple[str | None, float]]) -> pa.RecordBatch:
 
 def counted(rows: list[tuple[str | None, float]], labels: list[int]) -> tuple[Preprocessor, TargetFolds]:
     folds = TargetFolds(FRONT.rates)
-    folds.count(batch(rows), FRONT.ids(batch(rows)), np.array(labels, np.float32))
-    return FRONT.model_copy(update={"rates": folds.encoders(0.3)}), folds
+    folds.add_batch(batch(rows), FRONT.encode_ids(batch(rows)), np.array(labels, np.float32))
+    return FRONT.model_copy(update={"rates": folds.fitted_encoders(0.3)}), folds
 
 
 @given(ROWS, st.data())
@@ -79,7 +79,7 @@ def test_folds_are_about_as_large_and_a_row_has_always_the_same() -> None:
     folds = assign_folds(ids)
 
     assert np.bincount(folds, minlength=FOLD_COUNT).min() > 0.8 * len(ids) / FOLD_COUNT
-    assert (assign_folds(FRONT.ids(batch(rows))) == assign_folds(FRONT.ids(batch(rows)))).all()
+    assert (assign_folds(FRONT.encode_ids(batch(rows))) == assign_folds(FRONT.encode_ids(batch(rows)))).all()
     assert (assign_folds(ids[::-1]) == folds[::-1]).all()
 
 

@@ -158,7 +158,7 @@ def test_a_suspended_job_has_no_workers_though_its_master_wrote_down_some(
 
 def elastic_job(cluster: FakeApi, name: str, **status: str) -> None:
     """As somebody applied it, and as an operator looked at it, if one did."""
-    document = {"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "metadata": {"name": name}}
+    document = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "metadata": {"name": name}}
     cluster.create(document | {"spec": {"workers": {"wish": 2}}} | ({"status": status} if status else {}))
 
 
@@ -187,7 +187,7 @@ def test_the_elastic_job_wishes_what_its_master_was_asked_for(
     elasticdl: Run, cluster: FakeApi, master: ServedMaster
 ) -> None:
     elastic_job(cluster, "digits", phase="Running")
-    owner = {"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
+    owner = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
     of_master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
     of_master["metadata"]["ownerReferences"] = [owner]
 
@@ -208,7 +208,7 @@ def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
         elastic_job(cluster, name, phase="Suspended", reason="spec.suspend is true")
         metadata = cluster.objects[ELASTIC_JOB, "default", name]["metadata"]
         metadata["annotations"] = {"elasticdl.org/scheduling": "others were first"}
-    owner = {"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
+    owner = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
     of_master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
     of_master["metadata"]["ownerReferences"] = [owner]
     status.wished_workers, status.max_workers = 2, 4
@@ -306,8 +306,8 @@ def test_the_log_of_one_pod_is_read_as_it_grows(cluster: FakeApi) -> None:
     cluster.run_replica("digits", "worker-1", ["three"])
     log = PodLog(cast(Api, cluster), "default", "digits", "worker-0")
 
-    assert list(log.lines(is_last=True)) == ["one", "two"]
-    assert list(log.lines(is_last=True)) == []
+    assert list(log.read_new_lines(is_last=True)) == ["one", "two"]
+    assert list(log.read_new_lines(is_last=True)) == []
 
 
 @pytest.mark.parametrize("word", ["--now", "--delete"])
@@ -416,7 +416,7 @@ def test_no_secret_stays_on_this_machine(
 
 def keep_journal(cluster: FakeApi, damaged: bool = False) -> None:
     encoder = FrameEncoder(JournalWriterInfo(run=1763164800))
-    stream = encoder.begin() + encoder.encode([codec.encode_event(ev.MasterStarted(1), 1000.0)])
+    stream = encoder.begin_stream() + encoder.encode_records([codec.encode_event(ev.MasterStarted(1), 1000.0)])
     if damaged:
         stream = stream[:-3] + b"!" + stream[-2:]
     head = JournalSegment(0, "head", "m", journal_segments.JournalHead(((1, "m-1"),)).to_bytes())

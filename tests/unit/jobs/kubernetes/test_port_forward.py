@@ -123,7 +123,7 @@ def test_a_master_that_does_not_run_is_said_to_be_away(job: FakeApi) -> None:
 
 def test_secrets_on_the_way_are_readable_by_their_owner_alone_and_go(job: FakeApi) -> None:
     with port_forward.reach_master(job, "default", "digits") as directory:  # type: ignore[arg-type]
-        identity = directory.identity(directory.load_spec(), "client")
+        identity = directory.tls_credentials(directory.load_spec(), "client")
         assert identity is not None
         private = [directory.token, identity.certificate, identity.key, identity.authority]
         assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}

@@ -92,7 +92,7 @@ def test_callbacks_of_keras_are_told_of_every_update(tmp_path: Path) -> None:
     contract = contract_of(tmp_path, source, RECORDS)
     module = contract.build_model()
     optimizer = contract.build_optimizer(module)
-    own, theirs = contract.callbacks(steps_per_epoch=3)
+    own, theirs = contract.make_callbacks(steps_per_epoch=3)
     assert isinstance(own, BestMetric) and isinstance(theirs, KerasCallbackAdapter)
 
     theirs.on_train_begin(module)
@@ -123,7 +123,7 @@ from elasticdl.python.elasticdl.layers.embedding import Embedding
     contract = contract_of(tmp_path, source, RECORDS)
     module = contract.build_model()
     contract.build_optimizer(module)
-    (scheduler,) = contract.callbacks(1)
+    (scheduler,) = contract.make_callbacks(1)
 
     scheduler.on_gradients(module, 4)
 
@@ -135,4 +135,4 @@ def test_a_schedule_counts_the_updates_of_all_workers(tmp_path: Path) -> None:
     contract = contract_of(tmp_path, DENSE.replace("keras.optimizers.Adam(lr)", decay), RECORDS)
     optimizer = contract.build_optimizer(contract.build_model())
 
-    assert [contract.rate(optimizer, step) for step in (0, 3)] == pytest.approx([0.1, 0.0125])
+    assert [contract.rate_after(optimizer, step) for step in (0, 3)] == pytest.approx([0.1, 0.0125])

@@ -30,7 +30,7 @@ def labelled(record: Any) -> tuple[Any, Any]:
 
 
 def test_the_batch_holds_the_records_asked_for_in_their_order() -> None:
-    batch = made(lambda dataset: dataset.map(labelled)).batch(np.array([7, 3, 11]))
+    batch = made(lambda dataset: dataset.map(labelled)).read_batch(np.array([7, 3, 11]))
 
     assert batch is not None
     assert (batch.labels.numpy().tolist(), batch.size) == ([7.0, 3.0, 11.0], 3)
@@ -46,14 +46,14 @@ def test_dataset_fn_runs_once_for_all_batches() -> None:
 
     dataset = made(function)
     for size in (4, 2, 4):
-        dataset.batch(np.arange(size))
+        dataset.read_batch(np.arange(size))
 
     assert len(calls) == 1
 
 
 def test_shuffle_asks_the_plan_and_loses_no_record() -> None:
     dataset = made(lambda dataset: dataset.map(labelled).shuffle(512))
-    batch = dataset.batch(np.arange(10))
+    batch = dataset.read_batch(np.arange(10))
 
     assert (dataset.is_shuffled, dataset.window_records) == (True, 512)
     assert batch is not None
@@ -64,7 +64,7 @@ def test_a_batch_inside_and_a_prefetch_change_no_record() -> None:
     def function(dataset: Any) -> Any:
         return dataset.map(labelled).batch(3).map(lambda x, y: (x + 1, y)).prefetch(2)
 
-    batch = made(function).batch(np.arange(7))
+    batch = made(function).read_batch(np.arange(7))
 
     assert batch is not None
     assert batch.features.numpy().tolist() == [2.0 * n + 1 for n in range(7)]
@@ -73,15 +73,15 @@ def test_a_batch_inside_and_a_prefetch_change_no_record() -> None:
 
 def test_filter_leaves_fewer_or_none() -> None:
     dataset = made(lambda dataset: dataset.map(labelled).filter(lambda _, label: label > 4))
-    some = dataset.batch(np.arange(8))
+    some = dataset.read_batch(np.arange(8))
 
     assert some is not None
     assert (some.size, some.labels.numpy().tolist()) == (3, [5.0, 6.0, 7.0])
-    assert dataset.batch(np.arange(4)) is None
+    assert dataset.read_batch(np.arange(4)) is None
 
 
 def test_lists_of_different_lengths_are_ragged_and_text_is_text() -> None:
-    batch = made(lambda dataset: dataset.map(lambda r: ({"ids": r["ids"], "word": r["word"]}, r["x"]))).batch(
+    batch = made(lambda dataset: dataset.map(lambda r: ({"ids": r["ids"], "word": r["word"]}, r["x"]))).read_batch(
         np.arange(3)
     )
 
@@ -99,7 +99,7 @@ def test_sparse_features_of_examples_stay_sparse() -> None:
     def parse(record: Any) -> tuple[Any, Any]:
         return tf.io.parse_single_example(record, {"ids": tf.io.VarLenFeature(tf.int64)})["ids"], 1
 
-    batch = made(lambda dataset: dataset.map(parse), [example(n) for n in range(4)]).batch(np.array([3, 0, 1]))
+    batch = made(lambda dataset: dataset.map(parse), [example(n) for n in range(4)]).read_batch(np.array([3, 0, 1]))
 
     assert batch is not None
     assert tf.sparse.to_dense(batch.features).numpy().tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 0]]
@@ -107,7 +107,7 @@ def test_sparse_features_of_examples_stay_sparse() -> None:
 
 
 def test_prediction_has_no_labels() -> None:
-    batch = made(lambda dataset: dataset.map(lambda r: r["x"]), mode=Mode.PREDICTION).batch(np.arange(2))
+    batch = made(lambda dataset: dataset.map(lambda r: r["x"]), mode=Mode.PREDICTION).read_batch(np.arange(2))
 
     assert batch is not None and batch.labels is None
 
@@ -141,14 +141,14 @@ def test_a_record_that_cannot_be_parsed_is_named() -> None:
     dataset = made(lambda dataset: dataset.map(parse), ["1.5", "not a number"])
 
     with pytest.raises(DataError, match="made up, item 0 … made up, item 1: dataset_fn failed"):
-        dataset.batch(np.arange(2))
+        dataset.read_batch(np.arange(2))
 
 
 def test_a_record_of_another_type_than_the_first_is_named() -> None:
     dataset = made(lambda dataset: dataset.map(lambda r: (r["a"], 1)), [{"a": 1}, {"a": "x"}])
 
     with pytest.raises(DataError, match="item 1 and those after it"):
-        dataset.batch(np.array([1]))
+        dataset.read_batch(np.array([1]))
 
 
 class TornSource(MappedSource):

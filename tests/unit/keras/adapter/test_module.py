@@ -91,7 +91,8 @@ def test_statistics_are_buffers_that_a_batch_changes(tmp_path: Path) -> None:
     for name, buffer in module.named_buffers():
         buffer.copy_(before[name])
     np.testing.assert_array_equal(
-        module.settle().get_layer(index=2).moving_mean.numpy(), before["batch_normalization/moving_mean"].numpy()
+        module.write_statistics().get_layer(index=2).moving_mean.numpy(),
+        before["batch_normalization/moving_mean"].numpy(),
     )
 
 
@@ -189,7 +190,7 @@ def test_models_that_are_built_by_their_first_batch_train_too(tmp_path: Path, ki
     source = DENSE.replace('({"x": x}, y)', "(x, y)") + (sequential if kind == "Sequential" else subclass)
     contract = contract_of(tmp_path, source, RECORDS)
     module = built(contract)
-    dataset = contract.dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING)
+    dataset = contract.make_dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING)
     plan = TrainingPlan(records=24, global_batch=8, logical_ranks=2, epochs=4, seed=0, shuffle=True)
     alone = LocalTraining(
         module, [contract.build_optimizer(module)], dataset, plan, [], contract.learning_rate, CPU, EmbeddingTables()

@@ -18,7 +18,7 @@ def test_values_and_gradients_have_the_same_names_and_shapes_and_an_update_uses_
     seed_everything(1)
     module = contract.build_model()
     told: list[str] = []
-    trainee = contract.trainee(module, contract.build_optimizer(module), lambda: told.append("gradients"))
+    trainee = contract.make_trainable(module, contract.build_optimizer(module), lambda: told.append("gradients"))
     before = trainee.variables()
     features = {"x": tf.constant(np.array([record[0] for record in RECORDS]))}
 

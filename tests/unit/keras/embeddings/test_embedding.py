@@ -30,7 +30,7 @@ from elasticdl.ps.client.local_tables import LocalTables
 from elasticdl.ps.wire.connections import PsUnreachable
 from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore
 
-ON_PS = EmbeddingPlacement(on_ps=True, which="all", least_bytes=0)
+ON_PS = EmbeddingPlacement(on_ps=True, move_policy="all", min_bytes=0)
 
 HEAD = """
 import keras
@@ -80,7 +80,7 @@ def trained(
     seed_everything(3)
     module = contract.build_model()
     optimizer = contract.build_optimizer(module)
-    dataset = contract.dataset(MappedSource(records, "made up"), Mode.TRAINING)
+    dataset = contract.make_dataset(MappedSource(records, "made up"), Mode.TRAINING)
     plan = TrainingPlan(records=30, global_batch=10, logical_ranks=1, epochs=3, seed=0, shuffle=True)
     tables = None
     if module.has_table:
@@ -111,7 +111,7 @@ def test_ids_that_are_features_as_they_are_are_asked_for_ahead(tmp_path: Path) -
 
     assert tables is not None
     # All but those of the first two batches: the first shows what is asked, and the second was made before.
-    assert tables.lookups.pulled_ahead == 2 * len(losses) - 4
+    assert tables.lookups.prefetched == 2 * len(losses) - 4
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
@@ -127,11 +127,11 @@ def test_the_export_of_a_model_with_tables_is_plain_keras(tmp_path: Path) -> Non
     contract = contract_of(tmp_path, HEAD + PLAIN, TWO, ON_PS)
     module, _, tables = trained(contract, TWO)
     assert tables is not None
-    dataset = contract.dataset(MappedSource(TWO, "made up"), Mode.TRAINING)
-    batch = dataset.batch(np.arange(30))
+    dataset = contract.make_dataset(MappedSource(TWO, "made up"), Mode.TRAINING)
+    batch = dataset.read_batch(np.arange(30))
     assert batch is not None
 
-    with tables.whole():
+    with tables.full_model():
         contract.export(module, batch.features, tmp_path / "out", {"step": 9})
     program = tf.saved_model.load(str(tmp_path / "out"))
     loaded = keras.saving.load_model(tmp_path / "out" / "model.keras")
@@ -151,7 +151,7 @@ def test_an_export_of_a_layer_of_any_ids_holds_those_it_has_seen(tmp_path: Path)
     module.eval()
     expected = module(ids).numpy()
 
-    with tables.whole():
+    with tables.full_model():
         contract.export(module, ids, tmp_path / "out", {"step": 9})
     program = tf.saved_model.load(str(tmp_path / "out"))
 
@@ -209,18 +209,18 @@ def test_layers_that_a_ps_could_not_serve_stay_with_a_note(tmp_path: Path, caplo
 
     module = contract_of(tmp_path, HEAD + frozen, TWO, ON_PS).build_model()
 
-    assert list(module.on_ps) == ["embedding"]
+    assert list(module.ps_layers) == ["embedding"]
     assert "narrow stays in the workers: it is frozen" in caplog.text
 
 
 def test_whether_a_layer_moves_changes_the_name_of_no_other(tmp_path: Path) -> None:
     source = HEAD + PLAIN.replace(', name="narrow"', "")
     whole = contract_of(tmp_path, source, TWO).build_model()
-    large = EmbeddingPlacement(on_ps=True, which="auto", least_bytes=50 * 3 * 4)
+    large = EmbeddingPlacement(on_ps=True, move_policy="auto", min_bytes=50 * 3 * 4)
 
     module = contract_of(tmp_path, source, TWO, large).build_model()
 
-    assert list(module.on_ps) == ["embedding"]
+    assert list(module.ps_layers) == ["embedding"]
     assert set(whole.state_dict()) - set(module.state_dict()) == {"embedding/embeddings"}
     assert whole.state_dict()["embedding_1/embeddings"].shape == module.state_dict()["embedding_1/embeddings"].shape
 
@@ -256,15 +256,15 @@ def test_what_a_pull_raises_is_raised_as_it_was(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match="table words: no ps to pull it from yet"):
         module(ids)
-    module.computation.use(Broken())
+    module.computation.use_source(Broken())
     with pytest.raises(PsUnreachable, match="words: nobody answers"):
         module.batch_loss(ids, tf.constant([1.0]))
 
 
 def test_only_large_layers_move_by_themselves(tmp_path: Path) -> None:
-    large = EmbeddingPlacement(on_ps=True, which="auto", least_bytes=50 * 3 * 4)
+    large = EmbeddingPlacement(on_ps=True, move_policy="auto", min_bytes=50 * 3 * 4)
 
     module = contract_of(tmp_path, HEAD + PLAIN, TWO, large).build_model()
 
-    assert list(module.on_ps) == ["embedding"]
+    assert list(module.ps_layers) == ["embedding"]
     assert "narrow/embeddings" in dict(module.named_parameters())

@@ -28,7 +28,7 @@ def identity(secrets: JobSecrets, folder: Path, role: Role) -> TlsCredentials:
     """As pods of a role find it: they have no other files than these."""
     folder.mkdir(exist_ok=True)
     for name in job_secrets.secret_files(job(SMALL), role):
-        write_private_file(folder / name, secrets.files()[name])
+        write_private_file(folder / name, secrets.to_files()[name])
     own = folder / job_secrets.certificate_file(role)
     return TlsCredentials(folder / job_secrets.AUTHORITY_FILE, own, own, "digits")
 
@@ -104,15 +104,15 @@ def test_the_authority_is_read_from_the_secret_and_nobody_else_is_one() -> None:
         certificate = x509.load_pem_x509_certificate(pem.encode())
         certificate.verify_directly_issued_by(authority)
         assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert CertificateAuthority.read(secrets.authority_pem, secrets.files()["authority.key"]).job == "digits"
+    assert CertificateAuthority.from_pem(secrets.authority_pem, secrets.to_files()["authority.key"]).job == "digits"
     assert set(secrets.certificates) == {Role.WORKER, Role.PS, Role.CLIENT}
 
 
 def test_every_job_has_secrets_of_its_own_and_none_of_them_shows() -> None:
     first, second = job_secrets.create_secrets(job(SMALL)), job_secrets.create_secrets(job(SMALL))
 
-    for name, text in first.files().items():
-        assert text != second.files()[name]
+    for name, text in first.to_files().items():
+        assert text != second.to_files()[name]
     told = f"{first} {first!r} {[first]}"
     assert first.token not in told
     assert "PRIVATE" not in told
@@ -120,14 +120,16 @@ def test_every_job_has_secrets_of_its_own_and_none_of_them_shows() -> None:
 
 
 def test_what_is_shown_has_the_same_files() -> None:
-    assert set(JobSecrets.hidden("…", tls=True).files()) == set(job_secrets.create_secrets(job(SMALL)).files())
+    assert set(JobSecrets.placeholder("…", tls=True).to_files()) == set(
+        job_secrets.create_secrets(job(SMALL)).to_files()
+    )
 
 
 def test_a_job_without_tls_has_a_token_alone() -> None:
     assert (
-        set(job_secrets.create_secrets(job(SMALL, tls=False)).files())
+        set(job_secrets.create_secrets(job(SMALL, tls=False)).to_files())
         == {"token"}
-        == set(JobSecrets.hidden("…", tls=False).files())
+        == set(JobSecrets.placeholder("…", tls=False).to_files())
     )
 
 

@@ -216,7 +216,7 @@ def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> 
 
 
 def test_secrets_are_in_the_secret_alone() -> None:
-    secrets = JobSecrets.hidden("aaa-", tls=True)
+    secrets = JobSecrets.placeholder("aaa-", tls=True)
 
     holders = [one["kind"] for one in manifest.job_objects(job(ALL), secrets, MASTER_SET) if "aaa-" in json.dumps(one)]
 

@@ -101,7 +101,7 @@ def test_a_master_issues_its_own_certificate_and_so_does_the_next_one(tmp_path: 
     for _ in range(2):
         directory = pod.prepare_job_directory("master", env, places)
         pod.start_certificate_renewal("master", env, directory)
-        identity = directory.identity(directory.load_spec(), "master")
+        identity = directory.tls_credentials(directory.load_spec(), "master")
         assert identity is not None
         assert identity.server_context()
         shown.append(identity.certificate.read_text())

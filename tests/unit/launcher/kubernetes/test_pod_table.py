@@ -29,8 +29,8 @@ def events(news: list[Document]) -> list[str]:
 def test_however_old_what_is_heard_a_replica_only_ever_goes_on(heard: list[Document]) -> None:
     book = PodTable("owner")
 
-    told = [one for pod in heard for one in events(book.change(None, ours(pod), LATER))]
-    told += events(book.change(ours(heard[-1]) if heard else ours(of.running()), None, LATER))
+    told = [one for pod in heard for one in events(book.apply_change(None, ours(pod), LATER))]
+    told += events(book.apply_change(ours(heard[-1]) if heard else ours(of.running()), None, LATER))
 
     assert told == sorted(told, key=["waiting", "started", "exited"].index)
     assert told.count("started") <= 1 and told.count("exited") == 1
@@ -39,30 +39,30 @@ def test_however_old_what_is_heard_a_replica_only_ever_goes_on(heard: list[Docum
 def test_neither_the_master_nor_pods_of_another_owner_are_replicas() -> None:
     book = PodTable("owner")
 
-    assert book.change(None, ours(of.running(), "master", "master"), LATER) == []
-    assert book.change(None, ours(of.running(), uid="another"), LATER) == []
-    assert book.change(None, of.running(), LATER) == []
-    assert book.replicas() == {"event": "replicas", "running": [], "exited": []}
+    assert book.apply_change(None, ours(of.running(), "master", "master"), LATER) == []
+    assert book.apply_change(None, ours(of.running(), uid="another"), LATER) == []
+    assert book.apply_change(None, of.running(), LATER) == []
+    assert book.replicas_event() == {"event": "replicas", "running": [], "exited": []}
 
 
 def test_a_replica_without_a_pod_waits_but_is_not_listed_as_running() -> None:
     book = PodTable("owner")
 
     told = {"event": "waiting", "replica": "worker-0", "why": "a quota", "trouble": True}
-    assert book.wait("worker-0", "a quota") == [told]
-    assert book.wait("worker-0", "a quota") == []
-    assert book.replicas()["running"] == [] and events(book.waiting()) == ["waiting"]
-    assert events(book.never_was("worker-0", 15, LATER)) == ["exited"]
-    assert book.waiting() == []
+    assert book.mark_waiting("worker-0", "a quota") == [told]
+    assert book.mark_waiting("worker-0", "a quota") == []
+    assert book.replicas_event()["running"] == [] and events(book.waiting_events()) == ["waiting"]
+    assert events(book.mark_never_created("worker-0", 15, LATER)) == ["exited"]
+    assert book.waiting_events() == []
 
 
 def test_an_end_is_reported_with_the_time_the_container_ended() -> None:
     book = PodTable("owner")
-    book.change(None, ours(of.ended(1)), LATER)
-    book.change(None, ours(of.running(), "worker-4"), LATER)
-    book.change(ours(of.running(), "worker-4"), None, LATER)
+    book.apply_change(None, ours(of.ended(1)), LATER)
+    book.apply_change(None, ours(of.running(), "worker-4"), LATER)
+    book.apply_change(ours(of.running(), "worker-4"), None, LATER)
 
-    ends = {one["replica"]: one["at"] for one in book.replicas()["exited"]}
+    ends = {one["replica"]: one["at"] for one in book.replicas_event()["exited"]}
 
     assert ends == {"worker-3": 1772359742.0, "worker-4": LATER}
 
@@ -70,19 +70,19 @@ def test_an_end_is_reported_with_the_time_the_container_ended() -> None:
 def test_the_oldest_of_those_that_ended_are_too_many() -> None:
     book = PodTable("owner")
     for second in (3, 1, 2):
-        book.change(None, ours(of.ended(1, at=f"2026-03-01T10:00:0{second}Z"), f"worker-{second}"), LATER)
-    book.change(None, ours(of.running(), "worker-9"), LATER)
+        book.apply_change(None, ours(of.ended(1, at=f"2026-03-01T10:00:0{second}Z"), f"worker-{second}"), LATER)
+    book.apply_change(None, ours(of.running(), "worker-9"), LATER)
 
-    surplus = [pod["metadata"]["labels"][REPLICA_LABEL] for pod in book.surplus(1)]
+    surplus = [pod["metadata"]["labels"][REPLICA_LABEL] for pod in book.surplus_pods(1)]
 
     assert surplus == ["worker-1", "worker-2"]
-    assert book.surplus(3) == []
+    assert book.surplus_pods(3) == []
 
 
 def test_where_a_replica_ran_is_known_though_its_pod_is_gone() -> None:
     book = PodTable("owner")
-    book.change(None, ours(of.unscheduled(), "worker-4"), LATER)
-    book.change(None, ours(of.running()), LATER)
-    book.change(ours(of.running()), None, LATER)
+    book.apply_change(None, ours(of.unscheduled(), "worker-4"), LATER)
+    book.apply_change(None, ours(of.running()), LATER)
+    book.apply_change(ours(of.running()), None, LATER)
 
-    assert book.nodes(["worker-3", "worker-4", "worker-5"]) == ["node-2"]
+    assert book.nodes_of(["worker-3", "worker-4", "worker-5"]) == ["node-2"]

@@ -50,10 +50,10 @@ def test_a_kill_that_the_cgroup_counted_since_explains_one_end(roots: KernelPath
     assert read_kill_count(counter) == 3
     witness = OomDetector(roots)
     witness.watch(7)
-    assert not witness.has_killed(7), "those before its start were others"
+    assert not witness.was_killed(7), "those before its start were others"
     place(roots, 4)
-    assert witness.has_killed(7)
-    assert not witness.has_killed(7), "one kill, one end"
+    assert witness.was_killed(7)
+    assert not witness.was_killed(7), "one kill, one end"
 
 
 def test_a_process_that_moved_to_a_new_cgroup_is_looked_for_there(roots: KernelPaths) -> None:
@@ -62,18 +62,18 @@ def test_a_process_that_moved_to_a_new_cgroup_is_looked_for_there(roots: KernelP
     witness.watch(7)
     put(roots.proc / "7" / "cgroup", "0::/jobs/b\n")
     put(roots.cgroup / "jobs" / "b" / "memory.events", "oom_kill 1\n")
-    assert witness.has_killed(7)
+    assert witness.was_killed(7)
 
 
 def test_where_nothing_can_be_read_nobody_is_accused(roots: KernelPaths) -> None:
     witness = OomDetector(roots)
     witness.watch(7)
-    assert not witness.has_killed(7)
+    assert not witness.was_killed(7)
     put(roots.proc / "7" / "cgroup", "0::/jobs/a\n")  # no such directory: another mount, or another namespace
     assert find_kill_counter(7, roots) is None
-    assert not witness.has_killed(7)
+    assert not witness.was_killed(7)
     put(roots.cgroup / "jobs" / "a" / "memory.events", "oom 1\n")  # an old kernel
-    assert not witness.has_killed(7)
+    assert not witness.was_killed(7)
 
 
 def test_the_kernel_log_names_the_process(roots: KernelPaths) -> None:
@@ -83,17 +83,17 @@ def test_the_kernel_log_names_the_process(roots: KernelPaths) -> None:
     put(roots.log, before)
     witness = OomDetector(roots)
     witness.watch(7)
-    assert not witness.has_killed(7), "what the log said before we came was of another process"
+    assert not witness.was_killed(7), "what the log said before we came was of another process"
     with roots.log.open("a") as log:
         log.write("6,2,2,-;oom_reaper: reaped process 8\n")
         log.write("3,3,3,-;Memory cgroup out of memory: Killed process 7 (python) total-vm:9kB, anon-rss:8kB\n")
-    assert not witness.has_killed(8)
-    assert witness.has_killed(7)
+    assert not witness.was_killed(8)
+    assert witness.was_killed(7)
     witness.close()
 
 
 def test_this_machine_answers_for_this_process() -> None:
     witness = OomDetector()
     witness.watch(os.getpid())
-    assert not witness.has_killed(os.getpid())
+    assert not witness.was_killed(os.getpid())
     witness.close()

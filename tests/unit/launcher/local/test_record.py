@@ -19,7 +19,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = LauncherRecord(
         RunningProcess("launcher", 10, 1.0, 100),
         master=RunningProcess("master", 11, 1.2, 200),
-        detached=True,
+        is_detached=True,
         replicas={"worker-0": worker},
         exited=[ExitedProcess("worker-1", 13, None, 9, 2.0)],
     )

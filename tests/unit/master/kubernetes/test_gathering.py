@@ -21,7 +21,7 @@ class World:
 
     def hear(self, *events: ev.Event) -> list[ev.Event]:
         for event in events:
-            self.gathered.hear(event)
+            self.gathered.add(event)
         return self.told
 
 

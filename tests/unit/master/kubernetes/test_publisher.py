@@ -125,7 +125,7 @@ def test_a_job_of_many_workers_speaks_less_often_and_a_small_one_every_second() 
         publisher = StatusPublisher(cast(Api, api), spec, HOME)
         loop = cast(MasterLoop, SimpleNamespace(state=made.state, clock=SimpleNamespace(now=lambda: START)))
         asyncio.run(publisher.publish(loop))
-        paces.append(publisher.pause_s)
+        paces.append(publisher.interval_s)
 
     assert paces[0] == MIN_INTERVAL_S
     assert 2 * MIN_INTERVAL_S < paces[1] < 20 * MIN_INTERVAL_S
@@ -136,7 +136,7 @@ def test_a_master_that_came_back_does_not_tell_again() -> None:
     publishing(made, api)()
     assert api.events
     api.events.clear()
-    made.state.job.note(START + 1, "master-restarted")
+    made.state.state.add_log_entry(START + 1, "master-restarted")
     publishing(made, api)()
     assert api.events == ["MasterRestarted: master-restarted"]
 
@@ -147,7 +147,7 @@ def test_evaluations_are_one_event_that_counts_them() -> None:
     publish()
     api.events.clear()
     for accuracy in ("0.7", "0.8", "0.9"):
-        made.state.job.note(START, "evaluation", reason=f"accuracy {accuracy}")
+        made.state.state.add_log_entry(START, "evaluation", reason=f"accuracy {accuracy}")
         publish()
 
     assert api.events == ["accuracy 0.9"]

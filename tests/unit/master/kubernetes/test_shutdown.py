@@ -43,27 +43,27 @@ def test_a_master_that_will_be_replaced_tells_nobody() -> None:
 
     asyncio.run(shutdown.release_replicas(loop, lambda: False))
 
-    assert list(loop.links) == ["a"] and loop.performer.launcher is LAUNCHER
+    assert list(loop.streams) == ["a"] and loop.executor.launcher is LAUNCHER
 
 
 def test_who_belongs_to_a_deleted_job_is_released_and_nobody_is_launched_any_more() -> None:
     loop = loop_of(a=False, b=False)
-    told = list(loop.links.values())
+    told = list(loop.streams.values())
 
     asyncio.run(shutdown.release_replicas(loop, lambda: True))
 
     assert [[one.WhichOneof("message") for one in each.messages] for each in cast(Any, told)] == [["release"]] * 2
-    assert not loop.links and loop.performer.launcher is None
+    assert not loop.streams and loop.executor.launcher is None
 
 
 def test_ps_are_released_when_the_workers_are_gone() -> None:
     """A worker that waits for an answer of its ps hears nothing else."""
     loop = loop_of(**{"worker-0": True, "ps-0": False})
-    ps = cast(Any, loop.links["ps-0"])  # type: ignore[index]
+    ps = cast(Any, loop.streams["ps-0"])  # type: ignore[index]
 
     asyncio.run(shutdown.release_replicas(loop, lambda: True, going_s=0.1))
 
-    assert list(loop.links) == ["worker-0", "ps-0"] and not ps.messages
+    assert list(loop.streams) == ["worker-0", "ps-0"] and not ps.messages
 
 
 def test_nobody_is_waited_for_beyond_measure() -> None:
@@ -71,7 +71,7 @@ def test_nobody_is_waited_for_beyond_measure() -> None:
 
     asyncio.run(shutdown.release_replicas(loop, lambda: True, going_s=0.1))
 
-    assert list(loop.links) == ["a"]
+    assert list(loop.streams) == ["a"]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_nobody_follows_when_the_set_or_the_rights_are_gone_or_it_shall_have_no_
     api: FakeApi,
 ) -> None:
     found = api.objects[STATEFUL_SET, "default", "digits-master"]
-    owner = Owner.of(found)
+    owner = Owner.from_object(found)
 
     def is_last() -> bool:
         return shutdown.is_last_master(cast(Any, api), owner, "default")

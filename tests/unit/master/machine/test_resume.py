@@ -52,22 +52,22 @@ def test_nothing_is_read_of_a_new_job_or_where_earlier_runs_are_known(tmp_path: 
 def test_it_is_shown_until_workers_are_beyond_it_and_kept_by_the_next_master() -> None:
     driver = Driver(SPEC)
     driver.do(CHECKPOINT)
-    shown = job_status(driver.state.job, driver.now)
+    shown = job_status(driver.state.state, driver.now)
 
     assert (shown.phase, shown.step, shown.records, shown.total_records) == ("pending", 30, 300, 800)
     assert (shown.epoch, shown.epochs, shown.checkpoint_step) == (1, 4, 30)
     assert shown.checkpoint_path == CHECKPOINT.path
     (event,) = [event for event in shown.events if event.kind == "resumed"]
     assert (event.step, event.reason) == (30, "from step 30 of job first, 300 of 800 records, epoch 2 of 4")
-    assert job_status(driver.replayed().job, driver.now) == shown
+    assert job_status(driver.replayed().state, driver.now) == shown
     again = Driver(SPEC)
-    again.state.load(driver.state.dump())
-    assert again.state.job.ledger.resumed == CHECKPOINT
+    again.state.load_ledger(driver.state.dump_ledger())
+    assert again.state.state.ledger.resumed_from == CHECKPOINT
 
     driver.join("worker-0", "worker-1")
     driver.enter(step=31)
     driver.beat("worker-0", step=31)
-    assert job_status(driver.state.job, driver.now).step == 31
+    assert job_status(driver.state.state, driver.now).step == 31
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_only_what_is_known_is_said(spec: JobSpec, sentence: str) -> None:
 
     driver.do(CHECKPOINT)
 
-    assert [event.reason for event in job_status(driver.state.job, driver.now).events][-1] == sentence
+    assert [event.reason for event in job_status(driver.state.state, driver.now).events][-1] == sentence

@@ -40,7 +40,7 @@ def listen(fleet: World, seconds: float, *heard: str) -> list[Action]:
 
 
 def shares(fleet: World) -> dict[str, int]:
-    return {ps.id: len(fleet.fleet.slots_of(ps.id)) for ps in fleet.fleet.here()}
+    return {ps.id: len(fleet.fleet.slots_of(ps.id)) for ps in fleet.fleet.present_ps()}
 
 
 def test_a_job_without_ps_launches_none_and_tells_nobody_of_them() -> None:
@@ -48,7 +48,7 @@ def test_a_job_without_ps_launches_none_and_tells_nobody_of_them() -> None:
 
     actions = driver.join("worker-0")
 
-    assert driver.state.job.ledger.fleet.is_ready
+    assert driver.state.state.ledger.fleet.is_ready
     assert not sent(actions, "worker-0", "fleet")
     assert driver.newest.workers == ("worker-0",)
 
@@ -84,7 +84,7 @@ def test_workers_begin_when_the_fleet_serves_and_hear_of_it_first() -> None:
     actions = fleet.greet("ps-0")
 
     (told,) = sent(actions, "worker-0", "fleet")
-    assert Told.of(told.fleet).addresses == {"ps-0": "ps-0:1"}
+    assert Told.from_proto(told.fleet).addresses == {"ps-0": "ps-0:1"}
     (planned,) = sent(actions, "worker-0", "round")
     assert actions.index(next(a for a in actions if getattr(a, "message", None) == told)) < actions.index(
         next(a for a in actions if getattr(a, "message", None) == planned)
@@ -97,7 +97,7 @@ def test_a_worker_that_greets_hears_of_the_fleet() -> None:
     actions = fleet.driver.greet("worker-0")
 
     (told,) = sent(actions, "worker-0", "fleet")
-    assert Told.of(told.fleet) == fleet.fleet.told()
+    assert Told.from_proto(told.fleet) == fleet.fleet.to_wire()
 
 
 def test_a_job_that_goes_on_restores_all_rows_before_anybody_trains() -> None:
@@ -173,7 +173,7 @@ def test_a_preempted_ps_whose_grace_ends_too_early_is_lost_without_blame() -> No
 
     assert fleet.ps("ps-0").state is PsReplicaState.LOST
     assert "ended before all its slots had moved" in fleet.ps("ps-0").reason
-    assert fleet.driver.state.job.ledger.budget.spent == 0
+    assert fleet.driver.state.state.ledger.failure_budget.spent == 0
     assert "ps-lost" in noted(actions)
 
 
@@ -256,10 +256,10 @@ def test_with_copies_a_lost_ps_lives_on_in_the_next_one() -> None:
     fleet = world(3, replicas=2)
     for name in ("ps-0", "ps-1", "ps-2"):
         fleet.work(name)
-    assert fleet.fleet.replicas == {"ps-0": "ps-1", "ps-1": "ps-2", "ps-2": "ps-0"}
+    assert fleet.fleet.mirrors == {"ps-0": "ps-1", "ps-1": "ps-2", "ps-2": "ps-0"}
 
     fleet.kill("ps-1")
-    assert fleet.told is not None and fleet.told.lost == {"ps-1"} and fleet.told.replicas["ps-1"] == "ps-2"
+    assert fleet.told is not None and fleet.told.lost == {"ps-1"} and fleet.told.backups["ps-1"] == "ps-2"
     (task,) = fleet.living[PsId("ps-2")].tasks
     assert task.promote == "ps-1"
     fleet.work("ps-2")
@@ -267,7 +267,7 @@ def test_with_copies_a_lost_ps_lives_on_in_the_next_one() -> None:
     assert shares(fleet)["ps-2"] > SLOTS // 2
     assert "restored" not in fleet.notes
     fleet.settle()
-    assert fleet.fleet.replicas == {"ps-0": "ps-2", "ps-2": "ps-3", "ps-3": "ps-0"}
+    assert fleet.fleet.mirrors == {"ps-0": "ps-2", "ps-2": "ps-3", "ps-3": "ps-0"}
 
 
 def test_copies_that_are_broken_are_made_anew() -> None:
@@ -320,9 +320,9 @@ def test_a_crash_counts_against_the_budget_and_a_preemption_does_not() -> None:
     fleet = world(2, budget=1)
 
     fleet.kill("ps-0")
-    assert fleet.driver.state.job.ledger.budget.spent == 0
+    assert fleet.driver.state.state.ledger.failure_budget.spent == 0
     fleet.crash("ps-1")
-    assert fleet.driver.state.job.ledger.budget.spent == 1
+    assert fleet.driver.state.state.ledger.failure_budget.spent == 1
     fleet.see(fleet.driver.wait(5.0))
     fleet.greet("ps-2")
     actions = fleet.crash("ps-2")
@@ -364,7 +364,7 @@ def test_a_silent_ps_whose_rows_nobody_else_has_gets_more_time() -> None:
 def test_a_ps_and_the_one_that_has_its_copies_are_not_lost_together_for_a_short_silence() -> None:
     fleet = world(3, replicas=2)
     fleet.settle()
-    pair = {"ps-0", fleet.fleet.replicas[PsId("ps-0")]}
+    pair = {"ps-0", fleet.fleet.mirrors[PsId("ps-0")]}
     (other,) = {"ps-0", "ps-1", "ps-2"} - pair
 
     listen(fleet, 9.0, other)
@@ -376,7 +376,7 @@ def test_a_ps_and_the_one_that_has_its_copies_are_not_lost_together_for_a_short_
 def test_a_ps_that_alone_has_the_rows_of_a_lost_one_gets_more_time() -> None:
     fleet = world(3, replicas=2)
     fleet.settle()
-    holder = fleet.fleet.replicas[PsId("ps-0")]
+    holder = fleet.fleet.mirrors[PsId("ps-0")]
     (other,) = {"ps-0", "ps-1", "ps-2"} - {"ps-0", holder}
 
     fleet.kill("ps-0")
@@ -449,10 +449,10 @@ def test_scaling_workers_leaves_ps_alone_and_the_other_way_round() -> None:
     fleet = world(2)
 
     actions = fleet.scale(3)
-    assert launched(actions) == [] and fleet.driver.state.job.ledger.wish == 1
+    assert launched(actions) == [] and fleet.driver.state.state.ledger.desired_workers == 1
     actions = fleet.driver.do(ev.ScaleRequested(2))
 
-    assert launched(actions) == ["worker-1"] and fleet.fleet.wish == 3
+    assert launched(actions) == ["worker-1"] and fleet.fleet.desired == 3
 
 
 def busy(fleet: World, ps: str, busy_s: float) -> list[Action]:
@@ -472,8 +472,8 @@ def test_a_ps_that_answers_heartbeats_but_no_requests_is_told_of_then_replaced()
     assert "answers no requests: has been at one request for 24 s" in fleet.ps("ps-1").reason
     assert fleet.ps("ps-1").state is PsReplicaState.LOST
     assert fleet.ps("ps-0").state is PsReplicaState.SERVING
-    assert fleet.driver.state.job.ledger.budget.spent == 1
-    assert fleet.driver.replayed().dump() == fleet.driver.state.dump()
+    assert fleet.driver.state.state.ledger.failure_budget.spent == 1
+    assert fleet.driver.replayed().dump_ledger() == fleet.driver.state.dump_ledger()
 
 
 def test_while_slots_move_a_request_may_take_long() -> None:

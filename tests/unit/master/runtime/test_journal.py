@@ -125,7 +125,7 @@ def replayed(path: Path, run: int = 1) -> bytes:
             pass
     finally:
         journal.close()
-    return state.dump()
+    return state.dump_ledger()
 
 
 @given(bit=st.integers(0), size=st.integers(0))
@@ -147,7 +147,7 @@ def test_a_damaged_journal_never_leads_to_another_state(
 
     path.write_bytes(content[: size % (len(content) + 1)])
     try:
-        assert replayed(path) in [StateMachine(job_spec()).dump(), *states]
+        assert replayed(path) in [StateMachine(job_spec()).dump_ledger(), *states]
     except JournalDamaged:
         assert size % (len(content) + 1) < 100, "the beginning alone is refused"
     damaged = bytearray(content)
@@ -168,7 +168,9 @@ def test_a_damaged_journal_never_leads_to_another_state(
 def test_what_a_newer_version_wrote_names_it(tmp_path: Path, record: bytes, what: str) -> None:
     path = tmp_path / "journal"
     encoder = FrameEncoder(JournalWriterInfo(run=1, version="99.1"))
-    path.write_bytes(encoder.begin() + encoder.encode([codec.encode_event(ev.MasterStarted(7), 1.0), record]))
+    path.write_bytes(
+        encoder.begin_stream() + encoder.encode_records([codec.encode_event(ev.MasterStarted(7), 1.0), record])
+    )
 
     expected = rf"journal was written by ElasticDL 99\.1, and this is {__version__}, which cannot read {what}"
     with pytest.raises(JournalUnreadable, match=expected):
@@ -178,7 +180,7 @@ def test_what_a_newer_version_wrote_names_it(tmp_path: Path, record: bytes, what
 def test_whoever_goes_on_says_which_version_it_is(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     encoder = FrameEncoder(JournalWriterInfo(run=1, version="0.0.1"))
-    path.write_bytes(encoder.begin() + encoder.encode([b"[1]"]))
+    path.write_bytes(encoder.begin_stream() + encoder.encode_records([b"[1]"]))
     written(path, b"[2]")
 
     journal = FileJournal(path, run=1)

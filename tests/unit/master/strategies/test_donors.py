@@ -15,41 +15,41 @@ A, B, C, D, E = (WorkerId(name) for name in "abcde")
 def test_newcomers_get_the_donor_that_has_least_to_do_and_keep_it() -> None:
     donors = DonorAssignment(chosen={D: B})
 
-    assert donors.deal([C, D, E], [A, B]) == {C: A, D: B, E: A}
+    assert donors.assign([C, D, E], [A, B]) == {C: A, D: B, E: A}
 
 
 def test_a_donor_that_failed_anyone_is_asked_last() -> None:
     donors = DonorAssignment()
-    donors.fail(A, D)
+    donors.record_failure(A, D)
 
-    assert donors.deal([D, E], [A, B]) == {D: B, E: B}
-    assert donors.deal([D], [A]) == {D: A}, "there is no other"
+    assert donors.assign([D, E], [A, B]) == {D: B, E: B}
+    assert donors.assign([D], [A]) == {D: A}, "there is no other"
 
 
 def test_the_donor_of_before_is_kept_only_as_long_as_it_is_there() -> None:
     donors = DonorAssignment(chosen={D: B})
 
-    assert donors.deal([D], [A, C]) == {D: A}
+    assert donors.assign([D], [A, C]) == {D: A}
 
 
 def test_pauses_begin_when_all_have_failed_and_grow() -> None:
     donors = DonorAssignment()
     pauses = []
     for donor in (A, B, A, B, A, B, A, B):
-        donors.fail(donor, D)
-        pauses.append(donors.pause_s(D, [A, B]))
+        donors.record_failure(donor, D)
+        pauses.append(donors.retry_delay_s(D, [A, B]))
 
     assert pauses == [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0]
     donors.failures[A][D] = donors.failures[B][D] = 5000
-    assert donors.pause_s(D, [A, B]) == MAX_TRANSFER_DELAY_S
+    assert donors.retry_delay_s(D, [A, B]) == MAX_TRANSFER_DELAY_S
 
 
 def test_a_hand_over_that_worked_makes_up_for_those_that_did_not() -> None:
     donors = DonorAssignment()
     for donor, newcomer in ((A, E), (B, D), (B, E), (C, E)):
-        donors.fail(donor, newcomer)
+        donors.record_failure(donor, newcomer)
     donors.chosen = {D: A, E: B}
-    donors.settle([A, B, D])
+    donors.record_entered([A, B, D])
 
     assert donors == DonorAssignment(chosen={E: B}, failures={B: {E: 1}})
 
@@ -63,11 +63,11 @@ def test_everybody_gets_a_donor_that_is_there_and_never_one_that_failed_it_more_
 ) -> None:
     donors = DonorAssignment()
     for donor, newcomer in failures:
-        donors.fail(donor, newcomer)
-    for newcomer, donor in donors.deal([D, E], holders).items():
+        donors.record_failure(donor, newcomer)
+    for newcomer, donor in donors.assign([D, E], holders).items():
         counts = {holder: donors.failures.get(holder, {}).get(newcomer, 0) for holder in holders}
         assert counts[donor] == min(counts.values())
-        assert (donors.pause_s(newcomer, holders) == 0.0) == (counts[donor] == 0)
+        assert (donors.retry_delay_s(newcomer, holders) == 0.0) == (counts[donor] == 0)
 
 
 # ---- in a whole job
@@ -79,7 +79,7 @@ def fail(driver: Driver, newcomer: str, donor: str, why: str = "connection refus
 
 
 def donor_of(driver: Driver, newcomer: str) -> str:
-    return next(seat.donor for seat in driver.newest.seats if seat.worker == newcomer)
+    return next(seat.donor for seat in driver.newest.members if seat.worker == newcomer)
 
 
 def reasons(actions: list[Action]) -> list[str]:
@@ -94,14 +94,14 @@ def test_a_newcomer_whose_donor_does_not_answer_is_given_another_at_once_while_t
     actions = fail(driver, "worker-2", "worker-0")
     assert reasons(actions) == ["got no state from worker-0: connection refused; worker-1 is asked instead"]
     assert sent(actions, "worker-2", "expelled")
-    assert driver.newest.workers == ("worker-0", "worker-1") and not driver.newest.forced, "nobody waits for it"
+    assert driver.newest.workers == ("worker-0", "worker-1") and not driver.newest.is_forced, "nobody waits for it"
     driver.ready("worker-2")
 
     assert donor_of(driver, "worker-2") == "worker-1"
     driver.enter(step=5)
     assert driver.life("worker-2") == "member"
-    assert driver.state.job.ledger.rounds.donors == DonorAssignment()
-    assert driver.replayed().dump() == driver.state.dump()
+    assert driver.state.state.ledger.rounds.donors == DonorAssignment()
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
 
 
 def test_other_newcomers_do_not_try_the_donor_whose_port_is_dead_either() -> None:
@@ -147,7 +147,7 @@ def test_the_only_holder_goes_before_it_could_hand_over_and_nobody_has_entered_i
     driver.wait(2.0)
 
     assert "worker-joined" not in noted(actions)
-    assert driver.newest.forced and driver.newest.workers == ("worker-1",), "from the newest checkpoint"
+    assert driver.newest.is_forced and driver.newest.workers == ("worker-1",), "from the newest checkpoint"
 
 
 def test_so_it_is_where_the_newcomer_tells_it_after_the_goodbye() -> None:
@@ -160,7 +160,7 @@ def test_so_it_is_where_the_newcomer_tells_it_after_the_goodbye() -> None:
     fail(driver, "worker-1", "worker-0", "connection refused")
     driver.wait(2.0)
 
-    assert driver.newest.forced and driver.newest.workers == ("worker-1",)
+    assert driver.newest.is_forced and driver.newest.workers == ("worker-1",)
 
 
 def test_a_report_about_a_donor_that_was_replaced_meanwhile_blames_nobody() -> None:
@@ -169,7 +169,7 @@ def test_a_report_about_a_donor_that_was_replaced_meanwhile_blames_nobody() -> N
     actions = fail(driver, "worker-2", "worker-1")
 
     assert noted(actions)[:1] == ["worker-returned"]
-    assert driver.state.job.ledger.rounds.donors.failures == {}
+    assert driver.state.state.ledger.rounds.donors.failures == {}
 
 
 def test_a_hand_over_goes_on_with_its_donor_after_a_forced_round() -> None:
@@ -177,7 +177,7 @@ def test_a_hand_over_goes_on_with_its_donor_after_a_forced_round() -> None:
     driver.join("worker-3", "worker-4")
     assert donor_of(driver, "worker-4") == "worker-1"
     driver.exit("worker-0", signal=9)
-    assert driver.newest.forced
+    assert driver.newest.is_forced
     driver.enter(step=6)
 
     assert donor_of(driver, "worker-4") == "worker-1"
@@ -195,7 +195,7 @@ def test_a_newcomer_that_freezes_as_it_enters_is_missed_and_the_others_go_on() -
         driver.do(seated)
 
     assert driver.life("worker-1") == "lost"
-    assert driver.newest.forced and driver.newest.workers == (WorkerId("worker-0"),)
+    assert driver.newest.is_forced and driver.newest.workers == (WorkerId("worker-0"),)
 
 
 def test_a_round_that_was_replaced_as_all_entered_it_counts_as_entered() -> None:
@@ -203,10 +203,10 @@ def test_a_round_that_was_replaced_as_all_entered_it_counts_as_entered() -> None
     driver.join("worker-1")
     entered = driver.newest.id
     driver.join("worker-2")
-    assert driver.newest.id == entered + 1 and not driver.newest.forced
+    assert driver.newest.id == entered + 1 and not driver.newest.is_forced
     driver.do(driver.heartbeat("worker-0", step=5, in_round=1)._replace(seat=entered))
-    assert driver.state.job.ledger.rounds.holders == ["worker-0", "worker-1"]
+    assert driver.state.state.ledger.rounds.holders == ["worker-0", "worker-1"]
     driver.exit("worker-1", signal=9)
 
-    assert driver.newest.forced and driver.newest.workers == (WorkerId("worker-0"),)
-    assert driver.replayed().dump() == driver.state.dump()
+    assert driver.newest.is_forced and driver.newest.workers == (WorkerId("worker-0"),)
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()

@@ -50,7 +50,7 @@ def train_all(driver: Driver, worker: str, request: int = 1) -> int:
         answer = driver.exchange(worker, request, *reports)
         request += 1
         if not answer.leases:
-            assert answer.drained
+            assert answer.is_drained
             return request
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
 
@@ -79,13 +79,13 @@ def test_a_job_that_fails_stops_all_and_one_writes_what_is_on_the_ps() -> None:
     driver.export("worker-0")
 
     assert driver.phase == "failed" and "bad record" in driver.reason
-    assert getattr(driver.state.job.ledger.phase, "exit_code", None) == 2
+    assert getattr(driver.state.state.ledger.phase, "exit_code", None) == 2
 
 
 def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
     driver = training(output="/out")
     train_all(driver, "worker-1")
-    assert driver.state.job.ledger.records == RECORDS
+    assert driver.state.state.ledger.records == RECORDS
 
     driver.finish("worker-1", step=16)
     (export,) = sent(driver.finish("worker-0", step=16), "worker-0", "export")
@@ -93,7 +93,7 @@ def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
     driver.export("worker-0", "/out")
 
     assert driver.phase == "succeeded"
-    assert driver.replayed().dump() == driver.state.dump()
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
 
 
 def test_what_a_dead_worker_left_keeps_its_lane_and_goes_on_where_it_was() -> None:
@@ -120,14 +120,14 @@ def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
     driver = training(workers=1, records=512, epoch=256, validation=10)
     leases: list[tuple[str, int]] = []
     request, reports = 1, list[ev.LeaseReport]()
-    while not (answer := driver.exchange("worker-0", request, *reports)).drained:
+    while not (answer := driver.exchange("worker-0", request, *reports)).is_drained:
         leases += [(source, at) for source, at, _ in answer.leases]
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
         request += 1
 
     assert [at for source, at in leases if source == "validation"] == [4, 8]
-    assert list(driver.state.job.ledger.evaluations.results) == [4, 8]
-    assert driver.state.job.ledger.records == 512
+    assert list(driver.state.state.ledger.evaluations.results) == [4, 8]
+    assert driver.state.state.ledger.records == 512
 
 
 def test_a_checkpoint_is_asked_for_every_n_batches() -> None:
@@ -136,7 +136,7 @@ def test_a_checkpoint_is_asked_for_every_n_batches() -> None:
     for request in range(1, 6):
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), request, tuple(reports), 1, ()))
         asked += [message.save.step for message in sent(actions, "worker-0", "save")]
-        answer = driver.worker("worker-1").answer
+        answer = driver.worker("worker-1").last_reply
         assert answer is not None
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
     assert asked == [4, 8]
@@ -158,7 +158,7 @@ def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
     driver.export("worker-0")
 
     assert (export.export.path, driver.phase) == ("", "stopped")
-    fresh = TrainingQueue.of(driver.spec, RECORDS, 5.0)
+    fresh = TrainingQueue.create(driver.spec, RECORDS, 5.0)
     assert training_progress.restore_queue(export.export.progress.decode(), fresh).shards.done_records == MINIBATCH
 
 
@@ -172,7 +172,7 @@ def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_
     report = (step(first, MINIBATCH),)
     actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), 2, report, 1, ()))
     assert [message.save.step for message in sent(actions, "worker-0", "save")] == [2]
-    assert not (answer := driver.worker("worker-0").answer) or not answer.leases
+    assert not (answer := driver.worker("worker-0").last_reply) or not answer.leases
     ((source, at, lease),) = driver.exchange("worker-1", 3).leases
     assert (source, at) == ("validation", 2)
     assert not driver.exchange("worker-0", 3).leases
@@ -180,7 +180,7 @@ def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_
     driver.exchange("worker-1", 4, step(lease, 10), want=0)
     ((source, _, lease),) = driver.exchange("worker-0", 4).leases
     assert (source, lease.start) == ("training", 2 * MINIBATCH)
-    assert driver.replayed().dump() == driver.state.dump()
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
 
 
 def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
@@ -193,7 +193,7 @@ def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request, tuple(halves), 0, ()))
         actions += driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request + 1, tuple(reports), 1, ()))
         asked += [message.save.step for message in sent(actions, "worker-0", "save")]
-        answer = driver.worker("worker-0").answer
+        answer = driver.worker("worker-0").last_reply
         assert answer is not None
         evaluated += [at for source, at, _ in answer.leases if source == "validation"]
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
@@ -202,7 +202,7 @@ def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
 
 
 def _held(driver: Driver) -> list[ShardLease]:
-    queue = driver.state.job.ledger.training
+    queue = driver.state.state.ledger.training
     return list(queue.shards.leases.values()) if queue is not None else []
 
 
@@ -230,14 +230,14 @@ def test_a_worker_that_is_heard_again_is_given_leases_again() -> None:
     assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "expelled")
     ((_, _, again),) = driver.exchange("worker-0", 1, step(lease, MINIBATCH)).leases
     assert again.shard == lease.shard, "what it does of the lease that went back to the others is not counted"
-    assert driver.replayed().dump() == driver.state.dump()
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
 
 
 def test_the_only_worker_was_silent_while_it_exported_and_the_job_ends_all_the_same() -> None:
     driver = training(output="/out")
     driver.exit("worker-1", code=0)
-    driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_end=True))
-    assert driver.exchange("worker-0", 1).drained
+    driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_training_done=True))
+    assert driver.exchange("worker-0", 1).is_drained
     assert sent(driver.finish("worker-0"), "worker-0", "export")
 
     driver.wait(4.0)
@@ -252,11 +252,11 @@ def test_the_only_worker_was_silent_while_it_exported_and_the_job_ends_all_the_s
 def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
     driver = training(output="/out")
     ((_, _, lease),) = driver.exchange("worker-0", 1).leases
-    driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_end=True))
+    driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_training_done=True))
     waiting = driver.exchange("worker-1", 1)
-    assert not waiting.leases and not waiting.drained  # worker-0 ends what it has begun
-    assert driver.exchange("worker-0", 2, step(lease, 2 * MINIBATCH)).drained
-    assert driver.exchange("worker-1", 2).drained
+    assert not waiting.leases and not waiting.is_drained  # worker-0 ends what it has begun
+    assert driver.exchange("worker-0", 2, step(lease, 2 * MINIBATCH)).is_drained
+    assert driver.exchange("worker-1", 2).is_drained
 
     driver.finish("worker-1")
     (export,) = sent(driver.finish("worker-0"), "worker-0", "export")
@@ -264,15 +264,15 @@ def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
 
     assert export.export.path == "/out"
     assert driver.phase == "succeeded"
-    assert driver.state.job.ledger.recent[-1].reason == "no better for 3 evaluations"
-    assert driver.replayed().dump() == driver.state.dump()
+    assert driver.state.state.ledger.recent_entries[-1].reason == "no better for 3 evaluations"
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
 
 
 def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:
     first = training()
     ((_, _, lease),) = first.exchange("worker-0", 1).leases
     first.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
-    kept = training_progress.dump_progress(first.state.job).decode()
+    kept = training_progress.dump_progress(first.state.state).decode()
 
     resumed = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH)))
     resumed.join("worker-0")
@@ -291,11 +291,11 @@ def test_a_plan_that_has_changed_leaves_out_as_much_as_was_done(old: int, done: 
     for number in range(done // (2 * MINIBATCH)):
         for _, _, lease in driver.exchange("worker-0", 2 * number + 1).leases:
             driver.exchange("worker-0", 2 * number + 2, step(lease, lease.stop - lease.start), want=0)
-    before = driver.state.job.ledger.records
-    fresh = TrainingQueue.of(driver.spec, new, 5.0)
+    before = driver.state.state.ledger.records
+    fresh = TrainingQueue.create(driver.spec, new, 5.0)
     fresh.minibatch = minibatch
 
-    loaded = training_progress.restore_queue(training_progress.dump_progress(driver.state.job).decode(), fresh)
+    loaded = training_progress.restore_queue(training_progress.dump_progress(driver.state.state).decode(), fresh)
 
     loaded.validate()
     assert loaded.shards.done_records <= max(before, 0)
@@ -307,7 +307,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = TrainingQueue.of(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH), 1999, 7.0)
+        self.queue = TrainingQueue.create(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH), 1999, 7.0)
         self.held: dict[int, ShardLease] = {}
         self.next = 1
         self.names: dict[tuple[int, int], int] = {}  # (lane, number): position of the batch
@@ -341,9 +341,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def go_on_from_a_checkpoint(self) -> None:
         driver = Driver(job_spec(ps=1, mode=PsMode.ASYNC))
-        driver.state.job.ledger.training = self.queue
+        driver.state.state.ledger.training = self.queue
         self.queue = training_progress.restore_queue(
-            training_progress.dump_progress(driver.state.job).decode(), self.queue
+            training_progress.dump_progress(driver.state.state).decode(), self.queue
         )
         self.held = {}
 
@@ -375,8 +375,8 @@ def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() ->
         actions = driver.do(ev.ExchangeReceived(WorkerId(worker), next(requests), reports, want, ()))
         draws.extend(action for action in actions if isinstance(action, RecordLosses))
         (reply,) = [action for action in actions if isinstance(action, ReplyToExchange)]
-        assert reply.answer is not None
-        return reply.answer.leases
+        assert reply.reply is not None
+        return reply.reply.leases
 
     for number in range(40):
         worker, other = f"worker-{number % 2}", f"worker-{1 - number % 2}"
@@ -395,5 +395,5 @@ def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() ->
     assert [point.step for point in points] == list(range(1, 81))
     assert [(epoch.epoch, epoch.step, epoch.records) for epoch in epochs] == [(1, 40, 2560), (2, 80, 2560)]
     assert sum(epoch.loss * epoch.records for epoch in epochs) == weighted
-    assert driver.state.job.loss == (80, 120.0)
-    assert driver.replayed().dump() == driver.state.dump()
+    assert driver.state.state.loss == (80, 120.0)
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()

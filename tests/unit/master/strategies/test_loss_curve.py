@@ -63,22 +63,22 @@ def test_a_point_that_two_workers_report_is_drawn_once() -> None:
     first, second = LossHistory(STEPS_PER_EPOCH), LossHistory(STEPS_PER_EPOCH)
     for losses in (first, second):
         apply(losses, 1, 2, 3)
-    message = first.unsent()
-    assert message is not None and first.unsent() is None, "sent once"
+    message = first.take_unsent()
+    assert message is not None and first.take_unsent() is None, "sent once"
     actions = report(driver, "worker-0", message)
     assert [one.step for one in drawn(actions)[0].points] == [1, 2, 3]
     for worker in ("worker-0", "worker-1"):
         assert [known.losses_known.step for known in sent(actions, worker, "losses_known")] == [3]
 
     apply(second, 4)
-    again = second.unsent()
+    again = second.take_unsent()
     assert again is not None and list(again.step) == [1, 2, 3, 4], "it does not know yet"
     assert [one.step for one in drawn(report(driver, "worker-1", again))[0].points] == [4]
 
     apply(first, 4)
     first.forget_until(4)
-    assert first.unsent() is None
-    assert driver.replayed().dump() == driver.state.dump()
+    assert first.take_unsent() is None
+    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
 
 
 def test_every_epoch_is_an_entry_with_the_mean_of_its_losses() -> None:
@@ -86,7 +86,7 @@ def test_every_epoch_is_an_entry_with_the_mean_of_its_losses() -> None:
     plan(driver)
     losses = LossHistory(STEPS_PER_EPOCH, every=100)
     apply(losses, *range(1, 16))
-    message = losses.unsent()
+    message = losses.take_unsent()
     assert message is not None and not message.step, "no step is a hundredth"
 
     (draw,) = drawn(report(driver, "worker-0", message))
@@ -95,7 +95,7 @@ def test_every_epoch_is_an_entry_with_the_mean_of_its_losses() -> None:
     assert [(epoch.epoch, epoch.step, epoch.loss, epoch.records) for epoch in draw.epochs] == [
         (1, 7, mean(1, 7), 70), (2, 14, mean(8, 14), 70),
     ]  # fmt: skip
-    reasons = [entry.reason for entry in driver.state.job.ledger.recent if entry.kind == "epoch-ended"]
+    reasons = [entry.reason for entry in driver.state.state.ledger.recent_entries if entry.kind == "epoch-ended"]
     assert reasons[0] == f"epoch 1 of 100: mean loss {mean(1, 7):.6g} over 70 records"
 
 
@@ -103,7 +103,7 @@ def test_the_loss_of_a_job_is_that_of_its_last_step() -> None:
     driver = running(1)
     plan(driver, total_steps=10)
     driver.beat("worker-0", step=4)
-    assert (job_status(driver.state.job, driver.now).loss, job_status(driver.state.job, driver.now).loss_step) == (
+    assert (job_status(driver.state.state, driver.now).loss, job_status(driver.state.state, driver.now).loss_step) == (
         0.5,
         4,
     )
@@ -111,24 +111,24 @@ def test_the_loss_of_a_job_is_that_of_its_last_step() -> None:
     apply(losses, *range(1, 11))
     last, epoch = losses.newest, losses.epoch
     assert last is not None and epoch is not None
-    finished = pb.Finished(step=10, records=100, loss=last.loss, epoch=epoch.message())
+    finished = pb.Finished(step=10, records=100, loss=last.loss, epoch=epoch.to_message())
     event = codec.event_from_worker(
         WorkerId("worker-0"), pb.WorkerMessage(sequence=driver.sequence("worker-0"), finished=finished)
     )
     assert event is not None
     driver.do(event)
 
-    shown = job_status(driver.state.job, driver.now)
+    shown = job_status(driver.state.state, driver.now)
     assert (shown.loss, shown.loss_step) == (0.1, 10)
     assert (shown.epoch_loss.epoch, shown.epoch_loss.loss, shown.epoch_loss.records) == (2, mean(8, 10), 30)
-    assert job_status(driver.replayed().job, driver.now).loss == 0.1, "a restarted master knows it, too"
+    assert job_status(driver.replayed().state, driver.now).loss == 0.1, "a restarted master knows it, too"
 
 
 def test_the_numbers_of_epochs_are_those_of_the_plan_that_was_found() -> None:
     driver = running(1)
-    assert job_status(driver.state.job, driver.now).records_per_epoch == 0
+    assert job_status(driver.state.state, driver.now).records_per_epoch == 0
     plan(driver, total_steps=10)
-    shown = job_status(driver.state.job, driver.now)
+    shown = job_status(driver.state.state, driver.now)
     assert (shown.records_per_epoch, shown.epochs, shown.total_records) == (70, 2, 100)
 
 
@@ -136,7 +136,7 @@ def test_a_message_is_bounded_however_many_points_wait() -> None:
     losses = LossHistory(STEPS_PER_EPOCH)
     apply(losses, *range(1, 2 * MAX_POINTS_PER_MESSAGE + 10))
     messages = []
-    while (message := losses.unsent()) is not None:
+    while (message := losses.take_unsent()) is not None:
         messages.append(message)
 
     assert [len(message.step) for message in messages] == [MAX_POINTS_PER_MESSAGE, MAX_POINTS_PER_MESSAGE, 9]
@@ -153,7 +153,7 @@ def test_an_update_of_several_steps_is_one_point() -> None:
     losses = LossHistory(steps_per_epoch=12, every=4)
     for began, step in ((0, 3), (3, 6), (6, 12), (12, 13), (13, 16)):
         losses.add(began, point(step), BATCH)
-    message = losses.unsent()
+    message = losses.take_unsent()
 
     assert message is not None
     assert list(message.step) == [6, 12, 16], "the update that reaches the fourth, eighth, … step"
@@ -186,7 +186,7 @@ class Workers:
             apply(curve, self.step)
 
     def send(self, worker: str) -> None:
-        while (message := self.curves[worker].unsent()) is not None:
+        while (message := self.curves[worker].take_unsent()) is not None:
             self.under_way.append((worker, message))
 
     def deliver(self) -> None:
@@ -197,7 +197,7 @@ class Workers:
         actions = report(self.driver, worker, message)
         self.drawn += drawn(actions)
         for curve in self.curves.values():
-            curve.forget_until(self.driver.state.job.ledger.losses.known)
+            curve.forget_until(self.driver.state.state.ledger.loss_curve.complete_until)
 
     def kill_rank_0(self) -> None:
         """With all it has not delivered."""
@@ -209,16 +209,16 @@ class Workers:
 
     def join(self) -> None:
         donor, newcomer = self.curves[self.rank_0], self.new()
-        newcomer.load(donor.sums(), donor.unreported())
+        newcomer.load_state(donor.epoch_sums(), donor.unreported_points())
         worker = f"worker-{self.born}"
         self.born += 1
         self.driver.greet(worker)
         self.curves[worker] = newcomer
 
     def restart_master(self) -> None:
-        before = self.driver.state.dump()
+        before = self.driver.state.dump_ledger()
         state = self.driver.replayed()
-        assert state.dump() == before
+        assert state.dump_ledger() == before
         self.driver.state = state
 
 

@@ -56,7 +56,7 @@ def test_progress_renews_a_lease() -> None:
 
     shards.advance(1, A, done=1, now=50.0)
 
-    assert [lease.id for lease in shards.overdue(60.0, lease_s=60.0)] == [2]
+    assert [lease.id for lease in shards.overdue_leases(60.0, lease_s=60.0)] == [2]
 
 
 def test_a_shard_that_fails_everywhere_names_itself() -> None:
@@ -113,5 +113,5 @@ def test_no_shard_is_ever_lost_or_doubled(records: int, operations: list[tuple[s
         assert shards.finish(lease.id, A)
         next_id += 1
     assert shards.is_drained
-    assert finished == set(range(shards.shards))
+    assert finished == set(range(shards.shard_count))
     assert shards.finished_records == records

@@ -28,14 +28,14 @@ def steps(directory: Path, tag: str) -> list[int]:
 
 def test_a_new_master_draws_only_what_the_one_before_has_not_drawn(tmp_path: Path) -> None:
     first = TensorBoardCurves(tmp_path, 0, STARTED_AT)
-    first.losses(points(1, 5), [EpochLoss(1, 4, 0.25, 40)])
-    first.metrics(4, {"accuracy": 0.5})
+    first.write_losses(points(1, 5), [EpochLoss(1, 4, 0.25, 40)])
+    first.write_metrics(4, {"accuracy": 0.5})
     first.close()
 
     second = TensorBoardCurves(tmp_path, 5, STARTED_AT)
-    second.losses(points(1, 8), [EpochLoss(1, 4, 0.25, 40), EpochLoss(2, 8, 0.125, 40)])
-    second.metrics(4, {"accuracy": 0.5})
-    second.metrics(8, {"accuracy": 0.75})
+    second.write_losses(points(1, 8), [EpochLoss(1, 4, 0.25, 40), EpochLoss(2, 8, 0.125, 40)])
+    second.write_metrics(4, {"accuracy": 0.5})
+    second.write_metrics(8, {"accuracy": 0.75})
     second.close()
 
     assert steps(tmp_path, "loss") == steps(tmp_path, "learning_rate") == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -44,13 +44,13 @@ def test_a_new_master_draws_only_what_the_one_before_has_not_drawn(tmp_path: Pat
 
 def test_a_point_that_was_cut_off_in_the_file_is_drawn_again(tmp_path: Path) -> None:
     first = TensorBoardCurves(tmp_path, 0, STARTED_AT)
-    first.losses(points(1, 5), [])
+    first.write_losses(points(1, 5), [])
     first.close()
     (path,) = tmp_path.glob("*tfevents*")
     path.write_bytes(path.read_bytes()[:-3])
 
     second = TensorBoardCurves(tmp_path, 5, STARTED_AT)
-    second.losses(points(1, 6), [])
+    second.write_losses(points(1, 6), [])
     second.close()
 
     assert steps(tmp_path, "loss") == [1, 2, 3, 4, 5, 6]
@@ -58,11 +58,11 @@ def test_a_point_that_was_cut_off_in_the_file_is_drawn_again(tmp_path: Path) -> 
 
 def test_a_resumed_job_replaces_what_its_earlier_run_has_drawn_beyond_the_checkpoint(tmp_path: Path) -> None:
     earlier = TensorBoardCurves(tmp_path, 0, STARTED_AT)
-    earlier.losses(points(1, 6), [])
+    earlier.write_losses(points(1, 6), [])
     earlier.close()
 
     resumed = TensorBoardCurves(tmp_path, 0, STARTED_AT + 100)
-    resumed.losses([LossPoint(step, 7.0, 0.1, STARTED_AT + 100 + step) for step in (4, 5)], [])
+    resumed.write_losses([LossPoint(step, 7.0, 0.1, STARTED_AT + 100 + step) for step in (4, 5)], [])
     resumed.close()
 
     shown = EventAccumulator(str(tmp_path))
@@ -74,11 +74,11 @@ def test_what_a_disk_refuses_is_drawn_when_it_takes_it_again(tmp_path: Path) -> 
     place = tmp_path / "curves"
     place.write_text("no directory can be here")
     curves = TensorBoardCurves(place, 0, STARTED_AT)
-    curves.losses(points(1, 5), [])
+    curves.write_losses(points(1, 5), [])
     curves.flush()
 
     place.unlink()
-    curves.losses(points(6, 7), [])
+    curves.write_losses(points(6, 7), [])
     curves.close()
 
     assert steps(place, "loss") == [1, 2, 3, 4, 5, 6, 7]
@@ -86,20 +86,20 @@ def test_what_a_disk_refuses_is_drawn_when_it_takes_it_again(tmp_path: Path) -> 
 
 def test_an_error_in_the_middle_of_a_file_loses_no_point(tmp_path: Path) -> None:
     curves = TensorBoardCurves(tmp_path, 0, STARTED_AT)
-    curves.losses(points(1, 3), [])
+    curves.write_losses(points(1, 3), [])
     curves.flush()
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     (path,) = tmp_path.glob("*tfevents*")
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limit[1]))
     try:
-        curves.losses(points(4, 6), [])
+        curves.write_losses(points(4, 6), [])
         curves.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, before)
 
-    curves.losses(points(7, 8), [])
+    curves.write_losses(points(7, 8), [])
     curves.close()
 
     assert sorted(set(steps(tmp_path, "loss"))) == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -38,7 +38,7 @@ def test_ids_are_found_where_they_are_the_features_themselves(ids: Tensor, expec
 
     assert found == expected
     if found is not None:
-        read = found.ids(FEATURES)
+        read = found.read_ids(FEATURES)
         assert read is not None and read.tolist() == ids.reshape(-1).tolist()
 
 
@@ -57,13 +57,13 @@ def test_what_layers_take_in_one_batch_is_known_of_the_next() -> None:
     model = Model()
     foresight = TorchIdLookahead([model.user, model.item])
     features = [{"ids": torch.arange(6).reshape(2, 3) + start} for start in (0, 10, 20)]
-    assert foresight.ids(features[0]) == {}
+    assert foresight.predict_ids(features[0]) == {}
 
     for one in features[:2]:
-        foresight.begin(one)
+        foresight.begin_batch(one)
         model(one)
 
-    known = {table: [ids.tolist() for ids in arrays] for table, arrays in foresight.ids(features[2]).items()}
+    known = {table: [ids.tolist() for ids in arrays] for table, arrays in foresight.predict_ids(features[2]).items()}
     assert known == {"user": [[20, 23]], "item": [[21, 24], [22, 25]]}
 
 
@@ -71,7 +71,7 @@ def test_features_of_another_shape_foretell_nothing() -> None:
     model = Model()
     foresight = TorchIdLookahead([model.user, model.item])
     first = {"ids": torch.zeros(2, 3, dtype=torch.int64)}
-    foresight.begin(first)
+    foresight.begin_batch(first)
     model(first)
 
-    assert foresight.ids({"other": torch.zeros(2)}) == {}
+    assert foresight.predict_ids({"other": torch.zeros(2)}) == {}

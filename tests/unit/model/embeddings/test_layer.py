@@ -25,18 +25,18 @@ def attached(layer: TableLayer, weight: Tensor, rule: str = "sgd") -> EmbeddingL
     """Let a layer train rows that begin as `weight`."""
     layer.table = "words"
     tables = LocalTables(seed=1)
-    tables.declare([layer.spec(Optimizer(rule=rule))])  # type: ignore[arg-type]
-    tables.put("words", np.arange(len(weight)), weight.detach().numpy())
+    tables.declare([layer.table_spec(Optimizer(rule=rule))])  # type: ignore[arg-type]
+    tables.insert_rows("words", np.arange(len(weight)), weight.detach().numpy())
     lookups = EmbeddingLookups(tables, depth=0)
     source = TrainingRows(lookups)
     source.creates = True
-    layer.attach(source)
+    layer.attach_source(source)
     return lookups
 
 
 def rows_of(lookups: EmbeddingLookups) -> Tensor:
     assert isinstance(lookups.client, LocalTables)
-    ids, rows = lookups.client.rows("words")
+    ids, rows = lookups.client.read_table("words")
     return torch.from_numpy(rows[np.argsort(ids)])
 
 
@@ -58,9 +58,9 @@ def test_training_is_that_of_a_plain_embedding(rule: str, kind: Any) -> None:
         optimizer.zero_grad()
         (plain(ids) - target).square().mean().backward()
         optimizer.step()
-        lookups.begin()
+        lookups.begin_batch()
         (layer(ids) - target).square().mean().backward()
-        lookups.push(sender=0, number=step + 1, rate=0.1, step=step + 1)
+        lookups.push_gradients(sender=0, number=step + 1, rate=0.1, step=step + 1)
 
     assert close(rows_of(lookups), plain.weight)
 
@@ -77,10 +77,10 @@ def test_bags_are_those_of_a_plain_bag(mode: Any, padding: int | None) -> None:
 
     plain(values, offsets).square().sum().backward()
     optimizer.step()
-    lookups.begin()
+    lookups.begin_batch()
     found = layer((values, offsets))
     found.square().sum().backward()
-    lookups.push(sender=0, number=1, rate=1.0, step=1)
+    lookups.push_gradients(sender=0, number=1, rate=1.0, step=1)
 
     assert found.shape == (4, COLUMNS) and not found[1].any(), "a bag without ids is zeros"
     assert close(rows_of(lookups), plain.weight)
@@ -114,11 +114,11 @@ def test_weighted_bags_are_divided_by_their_weights(combiner: Any) -> None:
 def test_padding_is_zeros_and_is_not_trained() -> None:
     layer = Embedding(COLUMNS, padding_idx=0)
     lookups = attached(layer, torch.ones(2, COLUMNS))
-    lookups.begin()
+    lookups.begin_batch()
 
     found = layer(torch.tensor([0, 1]))
     found.sum().backward()
-    lookups.push(sender=0, number=1, rate=1.0, step=1)
+    lookups.push_gradients(sender=0, number=1, rate=1.0, step=1)
 
     assert not found[0].any() and found[1].all()
     assert close(rows_of(lookups), torch.tensor([[1.0] * COLUMNS, [0.0] * COLUMNS]))
@@ -173,7 +173,7 @@ def test_rows_are_no_parameters_and_training_them_outside_of_a_job_is_refused() 
 
 def test_a_layer_with_its_rows_in_it_needs_nobody_and_can_be_exported() -> None:
     layer = EmbeddingBag(COLUMNS, combiner="mean", padding_idx=0)
-    layer.store(np.array([7, -3]), np.array([[1.0] * COLUMNS, [2.0] * COLUMNS], np.float32))
+    layer.store_rows(np.array([7, -3]), np.array([[1.0] * COLUMNS, [2.0] * COLUMNS], np.float32))
     ids = torch.tensor([[7, -3, 0], [5, 0, 0], [7, 7, 0]])
 
     program = torch.export.export(layer, (ids,), dynamic_shapes=({0: torch.export.Dim.AUTO},))

@@ -21,11 +21,11 @@ SHAPES = st.lists(st.lists(st.integers(0, 40), max_size=3).map(tuple), min_size=
 def test_what_is_packed_is_unpacked(shapes: list[tuple[int, ...]], seed: int) -> None:
     random = np.random.default_rng(seed)
     variables = {f"v{n}": random.normal(size=shape).astype(np.float32) for n, shape in enumerate(shapes)}
-    layout = DenseLayout.of(variables)
+    layout = DenseLayout.from_variables(variables)
 
     rows = layout.pack(variables)
 
-    assert rows.shape == (layout.blocks, BLOCK_ELEMENTS) and len(layout.ids) == layout.blocks
+    assert rows.shape == (layout.block_count, BLOCK_ELEMENTS) and len(layout.block_ids) == layout.block_count
     found = layout.unpack(rows)
     assert list(found) == list(variables)
     for name, value in variables.items():
@@ -43,7 +43,7 @@ def test_ids_are_distinct_and_in_the_slots_they_should_be_in(blocks: int) -> Non
 @pytest.mark.parametrize("blocks", [2, 7, 140, 3000])
 @pytest.mark.parametrize("ps", [1, 2, 3, 5])
 def test_blocks_are_dealt_evenly_over_the_ps(blocks: int, ps: int) -> None:
-    owner = SlotMap.first([PsId(f"ps-{n}") for n in range(ps)]).owner
+    owner = SlotMap.initial([PsId(f"ps-{n}") for n in range(ps)]).owner
     held = Counter(owner[slot] for slot in _native.slots(make_block_ids(blocks)))
 
     assert max(held.values()) - min((held[PsId(f"ps-{n}")] for n in range(ps)), default=0) <= -(-blocks // SLOTS)

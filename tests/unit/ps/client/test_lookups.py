@@ -52,27 +52,27 @@ def rows(found: LookupResult) -> Floats:
 
 
 def give_ones(lookups: EmbeddingLookups, table: str, ids: list[int]) -> None:
-    found = lookups.find(table, np.array(ids))
-    lookups.give(table, found, found.plan.gradients(np.ones((len(ids), 2), np.float32)))
+    found = lookups.lookup(table, np.array(ids))
+    lookups.add_gradients(table, found, found.plan.sum_gradients(np.ones((len(ids), 2), np.float32)))
 
 
 def push(lookups: EmbeddingLookups, number: int) -> None:
-    lookups.push(sender=3, number=number, rate=1.0, step=number)
+    lookups.push_gradients(sender=3, number=number, rate=1.0, step=number)
 
 
 def values(tables: LocalTables, table: str) -> dict[int, float]:
-    ids, found = tables.rows(table)
+    ids, found = tables.read_table(table)
     return dict(zip(ids.tolist(), found[:, 0].tolist(), strict=True))
 
 
 def test_a_batch_has_its_rows_in_the_order_it_asked_for_them() -> None:
     lookups = EmbeddingLookups(Slow(), depth=0)
-    lookups.begin()
+    lookups.begin_batch()
     give_ones(lookups, "users", [7])
     push(lookups, 1)
-    lookups.begin()
+    lookups.begin_batch()
 
-    found = lookups.find("users", np.array([[7, 5], [5, 7]], np.int32))
+    found = lookups.lookup("users", np.array([[7, 5], [5, 7]], np.int32))
 
     assert rows(found)[:, 0].tolist() == [0.0, 1.0, 1.0, 0.0]
     assert len(found.rows) == 2, "each id once"
@@ -81,7 +81,7 @@ def test_a_batch_has_its_rows_in_the_order_it_asked_for_them() -> None:
 def test_two_layers_that_share_a_table_update_a_row_once_with_the_sum() -> None:
     tables = Slow()
     lookups = EmbeddingLookups(tables, depth=0)
-    lookups.begin()
+    lookups.begin_batch()
 
     give_ones(lookups, "users", [1, 2, 2])
     give_ones(lookups, "users", [2, 3])
@@ -97,37 +97,37 @@ def test_what_is_pulled_ahead_is_what_is_found(ahead: bool) -> None:
     lookups = EmbeddingLookups(tables, depth=1)
     first, second = np.array([1, 2, 2]), np.array([2, 3])
     if ahead:
-        lookups.ahead({"users": [first, second], "items": np.array([9])})
+        lookups.prefetch({"users": [first, second], "items": np.array([9])})
         assert tables.pulls == [["items", "users"]], "one request for all tables"
-    lookups.begin()
+    lookups.begin_batch()
 
     for ids in (first, second):
-        found = lookups.find("users", ids)
-        lookups.give("users", found, found.plan.gradients(np.ones((len(ids), 2), np.float32)))
-    lookups.find("items", np.array([9]))
+        found = lookups.lookup("users", ids)
+        lookups.add_gradients("users", found, found.plan.sum_gradients(np.ones((len(ids), 2), np.float32)))
+    lookups.lookup("items", np.array([9]))
     push(lookups, 1)
-    lookups.settle()
+    lookups.wait_for_pushes()
 
-    assert lookups.pulled_ahead == (3 if ahead else 0)
+    assert lookups.prefetched == (3 if ahead else 0)
     assert len(tables.pulls) == (1 if ahead else 3)
     assert values(tables, "users") == {1: 0.0, 2: -2.0, 3: 0.0}
 
 
 def test_ids_that_were_not_foreseen_are_pulled_when_they_are_asked_for() -> None:
     lookups = EmbeddingLookups(Slow(), depth=1)
-    lookups.ahead({"users": np.array([1, 2])})
-    lookups.begin()
+    lookups.prefetch({"users": np.array([1, 2])})
+    lookups.begin_batch()
 
-    assert rows(lookups.find("users", np.array([4]))).tolist() == [[1.0, 1.0]]
-    assert lookups.pulled_ahead == 0
+    assert rows(lookups.lookup("users", np.array([4]))).tolist() == [[1.0, 1.0]]
+    assert lookups.prefetched == 0
 
 
 def test_a_second_pass_over_a_batch_finds_the_same_rows() -> None:
     tables = Slow()
     lookups = EmbeddingLookups(tables, depth=0)
-    lookups.begin()
+    lookups.begin_batch()
 
-    once, again = (lookups.find("users", np.array([1, 2])) for _ in range(2))
+    once, again = (lookups.lookup("users", np.array([1, 2])) for _ in range(2))
 
     assert once is again and len(tables.pulls) == 1
 
@@ -137,12 +137,12 @@ def test_no_more_pushes_are_under_way_than_the_depth_allows(depth: int) -> None:
     tables = Slow()
     lookups = EmbeddingLookups(tables, depth)
     for number in range(1, 7):
-        lookups.begin()
+        lookups.begin_batch()
         give_ones(lookups, "users", [number])
         push(lookups, number)
         assert len(tables.waiting) == min(depth, number)
 
-    lookups.settle()
+    lookups.wait_for_pushes()
 
     assert tables.waiting == [] and len(values(tables, "users")) == 6
 
@@ -152,7 +152,7 @@ def test_no_more_is_pulled_ahead_than_the_depth_allows() -> None:
     lookups = EmbeddingLookups(tables, depth=2)
 
     for number in range(5):
-        lookups.ahead({"users": np.array([number])})
+        lookups.prefetch({"users": np.array([number])})
 
     assert len(tables.pulls) == 2
 
@@ -160,13 +160,13 @@ def test_no_more_is_pulled_ahead_than_the_depth_allows() -> None:
 def test_pushes_that_are_held_go_out_when_they_are_released_and_never_when_they_are_abandoned() -> None:
     tables = Slow()
     lookups = EmbeddingLookups(tables, depth=0)
-    for number, end in ((1, lookups.release), (2, lookups.abandon)):
-        lookups.hold()
-        lookups.begin()
+    for number, end in ((1, lookups.release_pushes), (2, lookups.discard_unsent)):
+        lookups.hold_pushes()
+        lookups.begin_batch()
         give_ones(lookups, "users", [number])
         push(lookups, number)
         end()
-    lookups.release()
+    lookups.release_pushes()
 
     assert tables.pushes == [(3, 1)]
 
@@ -174,7 +174,7 @@ def test_pushes_that_are_held_go_out_when_they_are_released_and_never_when_they_
 def test_a_batch_that_gave_nothing_pushes_nothing() -> None:
     tables = Slow()
     lookups = EmbeddingLookups(tables, depth=0)
-    lookups.begin()
+    lookups.begin_batch()
 
     push(lookups, 1)
 
@@ -182,25 +182,25 @@ def test_a_batch_that_gave_nothing_pushes_nothing() -> None:
 
 
 def test_no_ids_have_no_rows() -> None:
-    found = EmbeddingLookups(Slow(), depth=0).find("users", np.empty(0, np.int64))
+    found = EmbeddingLookups(Slow(), depth=0).lookup("users", np.empty(0, np.int64))
 
     assert found.rows.shape == (0, 2)
 
 
 def test_what_is_no_id_is_refused_by_the_name_of_the_table() -> None:
     with pytest.raises(ModelError, match=r"table users: expected integers as ids. Received: float64 of shape \(2,\)"):
-        EmbeddingLookups(Slow(), depth=0).find("users", np.array([1.0, 2.0]))
+        EmbeddingLookups(Slow(), depth=0).lookup("users", np.array([1.0, 2.0]))
 
 
 def test_the_newest_rows_are_those_after_all_pushes_though_others_were_pulled_ahead() -> None:
     client = Slow()
     lookups = EmbeddingLookups(client, depth=2)
-    lookups.begin()
-    lookups.ahead({"users": np.array([7])})
+    lookups.begin_batch()
+    lookups.prefetch({"users": np.array([7])})
     give_ones(lookups, "users", [7])
     push(lookups, 1)
-    lookups.begin()
-    lookups.settle()
+    lookups.begin_batch()
+    lookups.wait_for_pushes()
 
-    assert rows(lookups.find("users", np.array([7])))[0, 0] == 1.0  # as it was pulled ahead
-    assert rows(lookups.newest("users", np.array([7])))[0, 0] < 1.0
+    assert rows(lookups.lookup("users", np.array([7])))[0, 0] == 1.0  # as it was pulled ahead
+    assert rows(lookups.lookup_latest("users", np.array([7])))[0, 0] < 1.0

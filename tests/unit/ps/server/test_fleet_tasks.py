@@ -33,22 +33,22 @@ class Pair:
         self.here, self.there = PsState(HERE, seed=1), PsState(THERE, seed=1)
         self.map = SlotMap(1, (HERE,) * SLOTS)
         for holdings in (self.here, self.there):
-            holdings.set_map(self.map)
+            holdings.set_slot_map(self.map)
         self.here.declare(b'[{"name": "users", "columns": 2}]')
-        self.here.answer(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, IDS, NO_ROWS),)))
+        self.here.reply_to(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, IDS, NO_ROWS),)))
         self.servers = {h.name: PsServer(h, "token", "127.0.0.1", threads=1) for h in (self.here, self.there)}
         self.counters = counters
 
     def task(self, owner: PsId = HERE, **fields: object) -> pb.FleetTask:
         addresses = {name: server.address for name, server in self.servers.items()}
         fleet = FleetView(SlotMap(2, (owner,) * SLOTS), addresses, {})
-        return pb.FleetTask(fleet=fleet.message(), **fields)  # type: ignore[arg-type]
+        return pb.FleetTask(fleet=fleet.to_proto(), **fields)  # type: ignore[arg-type]
 
     def perform(
         self, holdings: PsState, task: pb.FleetTask, faults: str = "", timeout_s: float = 30.0
     ) -> pb.SlotsMoved:
         performer = FleetTaskExecutor(holdings, "token", timeout_s, self.counters, Faults.parse(faults, holdings.name))
-        return performer.perform(task)
+        return performer.execute(task)
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_slots_that_are_moved_are_there_with_their_rows_and_no_longer_here(pair:
     done = pair.perform(pair.here, pair.task(THERE, target=THERE, slots=range(SLOTS)))
 
     assert (done.version, done.failure, done.rows) == (2, "", len(IDS))
-    assert pair.here.map.version == pair.there.map.version == 2
-    assert (pair.here.beat()["rows"], pair.there.beat()["rows"]) == (0, len(IDS))
+    assert pair.here.slot_map.version == pair.there.slot_map.version == 2
+    assert (pair.here.heartbeat()["rows"], pair.there.heartbeat()["rows"]) == (0, len(IDS))
 
 
 def test_a_move_to_a_ps_that_is_gone_says_why_and_changes_nothing(pair: Pair) -> None:
@@ -74,19 +74,19 @@ def test_a_move_to_a_ps_that_is_gone_says_why_and_changes_nothing(pair: Pair) ->
     done = pair.perform(pair.here, task, timeout_s=0.2)
 
     assert done.version == 2 and "ps-1: no answer within 0.2 s" in done.failure
-    assert pair.here.map.version == 1 and pair.here.beat()["rows"] == len(IDS)
+    assert pair.here.slot_map.version == 1 and pair.here.heartbeat()["rows"] == len(IDS)
 
 
 def test_copies_are_promoted_with_all_rows(pair: Pair) -> None:
     mirrored = pair.perform(pair.here, pair.task(target=THERE, mirror=True))
-    assert (mirrored.failure, mirrored.rows, pair.here.map.version) == ("", len(IDS), 2)
+    assert (mirrored.failure, mirrored.rows, pair.here.slot_map.version) == ("", len(IDS), 2)
 
     promotion = pair.task(THERE, promote=HERE)
     promotion.fleet.version = 3
     done = pair.perform(pair.there, promotion)
 
     assert (done.version, done.rows, done.failure) == (3, len(IDS), "")
-    assert pair.there.map.members == [THERE]
+    assert pair.there.slot_map.members == [THERE]
 
 
 def test_nobody_waits_for_copies_that_the_fleet_does_not_know_of(pair: Pair) -> None:
@@ -94,9 +94,9 @@ def test_nobody_waits_for_copies_that_the_fleet_does_not_know_of(pair: Pair) -> 
     copies = BackupCleaner(pair.here)
     addresses = {name: server.address for name, server in pair.servers.items()}
 
-    copies.use(FleetView(pair.here.map, addresses, {HERE: THERE}))
+    copies.update_fleet(FleetView(pair.here.slot_map, addresses, {HERE: THERE}))
     assert pair.here.mirror is not None
-    copies.use(FleetView(pair.here.map, addresses, {}, frozenset({THERE})))
+    copies.update_fleet(FleetView(pair.here.slot_map, addresses, {}, frozenset({THERE})))
 
     assert pair.here.mirror is None
 
@@ -106,20 +106,20 @@ def test_copies_that_another_one_holds_now_are_dropped(pair: Pair) -> None:
     copies = BackupCleaner(pair.there)
     addresses = {name: server.address for name, server in pair.servers.items()}
 
-    copies.use(FleetView(pair.here.map, addresses, {HERE: THERE}))
+    copies.update_fleet(FleetView(pair.here.slot_map, addresses, {HERE: THERE}))
     assert pair.there.status()["copies"] == {HERE: len(IDS)}
-    copies.use(FleetView(pair.here.map, addresses, {HERE: PsId("ps-2")}))
+    copies.update_fleet(FleetView(pair.here.slot_map, addresses, {HERE: PsId("ps-2")}))
 
     assert pair.there.status()["copies"] == {}
 
 
 def test_slots_that_begin_anew_tell_how_many_updates_are_rolled_back(pair: Pair) -> None:
-    PushCountFile(pair.counters / HERE).set(12, 12)
+    PushCountFile(pair.counters / HERE).write(12, 12)
 
     done = pair.perform(pair.there, pair.task(THERE, slots=range(SLOTS)))
 
     assert (done.version, done.rows, done.rolled_back, done.failure) == (2, 0, 12, "")
-    assert pair.there.map.members == [THERE]
+    assert pair.there.slot_map.members == [THERE]
 
 
 def test_without_its_counter_nobody_knows_what_a_ps_had_acknowledged(pair: Pair) -> None:
@@ -130,7 +130,7 @@ def test_without_its_counter_nobody_knows_what_a_ps_had_acknowledged(pair: Pair)
 
 def test_a_fault_strikes_before_a_task_or_after_it(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     struck: list[tuple[int, int]] = []
-    monkeypatch.setattr("os.kill", lambda pid, number: struck.append((number, pair.here.map.version)))
+    monkeypatch.setattr("os.kill", lambda pid, number: struck.append((number, pair.here.slot_map.version)))
 
     pair.perform(
         pair.here,
@@ -149,7 +149,7 @@ def test_a_task_that_is_given_again_is_done_once() -> None:
     tasks.start()
 
     for version in (2, 2, 3, 2):
-        tasks.give(pb.FleetTask(fleet=pb.Fleet(version=version)))
+        tasks.put(pb.FleetTask(fleet=pb.Fleet(version=version)))
 
     assert [answers.get(timeout=30), answers.get(timeout=30)] == [2, 3]
     assert answers.empty()
@@ -163,6 +163,6 @@ def test_an_error_of_ours_ends_the_ps() -> None:
 
     tasks = FleetTaskQueue(fail, pytest.fail, crashes.put)
     tasks.start()
-    tasks.give(pb.FleetTask(fleet=pb.Fleet(version=2)))
+    tasks.put(pb.FleetTask(fleet=pb.Fleet(version=2)))
 
     assert isinstance(crashes.get(timeout=30), KeyError)

@@ -16,21 +16,21 @@ def pass_time(pulse: BusyTimer, clock: Hands, seconds: float) -> float:
     sample = 0.0
     for _ in range(round(seconds / 0.25)):
         clock.now += 0.25
-        sample = pulse.sample()
+        sample = pulse.sample_busy_s()
     return sample
 
 
 def test_a_request_that_does_not_end_grows_old_whatever_the_other_threads_do() -> None:
     clock = Hands()
     pulse = BusyTimer(2, clock)
-    with pulse.serving(0):
+    with pulse.track_request(0):
         assert pass_time(pulse, clock, 0.25) == 0.0
         for _ in range(10):
-            with pulse.serving(1):
+            with pulse.track_request(1):
                 pass
             age_s = pass_time(pulse, clock, 1.0)
         assert age_s == 10.0
-    assert pulse.sample() == 0.0
+    assert pulse.sample_busy_s() == 0.0
 
 
 def test_idle_threads_and_many_short_requests_have_no_age() -> None:
@@ -38,14 +38,14 @@ def test_idle_threads_and_many_short_requests_have_no_age() -> None:
     pulse = BusyTimer(1, clock)
     assert pass_time(pulse, clock, 100.0) == 0.0
     for _ in range(10):
-        with pulse.serving(0):
+        with pulse.track_request(0):
             assert pass_time(pulse, clock, 0.25) == 0.0
 
 
 def test_a_process_that_was_stopped_has_not_aged() -> None:
     clock = Hands()
     pulse = BusyTimer(1, clock)
-    with pulse.serving(0):
-        pulse.sample()
+    with pulse.track_request(0):
+        pulse.sample_busy_s()
         clock.now += 3600.0
-        assert pulse.sample() == 1.0
+        assert pulse.sample_busy_s() == 1.0

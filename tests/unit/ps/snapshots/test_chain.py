@@ -56,10 +56,10 @@ def test_every_slot_is_written_whole_once_in_so_many_cuts_and_never_many_at_once
 
 
 def test_files_of_an_owner_before_count_no_more_for_the_slots_that_left() -> None:
-    first = SnapshotChain.grown(None, "a", 10, (file("ps-0", 1, ALL, ALL),))
-    moved = SnapshotChain.grown(first, "b", 20, (file("ps-0", 2, EVEN, NONE), file("ps-1", 2, ODD, ODD)))
+    first = SnapshotChain.extend(None, "a", 10, (file("ps-0", 1, ALL, ALL),))
+    moved = SnapshotChain.extend(first, "b", 20, (file("ps-0", 2, EVEN, NONE), file("ps-1", 2, ODD, ODD)))
 
-    assert [(one.name, pack_slots(slots)) for one, slots in moved.counting()] == [
+    assert [(one.name, pack_slots(slots)) for one, slots in moved.effective_files()] == [
         ("ps-0-1", pack_slots(EVEN)),
         ("ps-0-2", pack_slots(EVEN)),
         ("ps-1-2", pack_slots(ODD)),
@@ -68,16 +68,16 @@ def test_files_of_an_owner_before_count_no_more_for_the_slots_that_left() -> Non
 
 
 def test_a_file_of_which_nothing_counts_is_left_out() -> None:
-    first = SnapshotChain.grown(None, "a", 10, (file("ps-0", 1, EVEN, EVEN), file("ps-1", 1, ODD, ODD)))
-    second = SnapshotChain.grown(first, "b", 20, (file("ps-0", 2, EVEN, EVEN), file("ps-1", 2, ODD, NONE)))
+    first = SnapshotChain.extend(None, "a", 10, (file("ps-0", 1, EVEN, EVEN), file("ps-1", 1, ODD, ODD)))
+    second = SnapshotChain.extend(first, "b", 20, (file("ps-0", 2, EVEN, EVEN), file("ps-1", 2, ODD, NONE)))
 
     assert [one.name for one in second.files] == ["ps-1-1", "ps-0-2", "ps-1-2"]
 
 
 def test_a_chain_is_never_longer_than_so_many_cuts() -> None:
-    chain = SnapshotChain.grown(None, "1", 10, (file("ps-0", 1, ALL, ALL),))
+    chain = SnapshotChain.extend(None, "1", 10, (file("ps-0", 1, ALL, ALL),))
     for number in range(2, 40):
-        chain = SnapshotChain.grown(
+        chain = SnapshotChain.extend(
             chain, str(number), 10 * number, (file("ps-0", number, ALL, choose_full_slots(ALL, ALL, number)),)
         )
         assert len(chain.files) <= MAX_CHAIN
@@ -88,7 +88,7 @@ def test_a_slot_without_rows_is_named() -> None:
     chain = SnapshotChain(cut="a", number=1, step=10, files=(file("ps-0", 1, ALL, EVEN),))
 
     with pytest.raises(CheckpointCorrupt, match="cut of step 10: no file has the rows of slot 1"):
-        chain.counting()
+        chain.effective_files()
 
 
 def test_a_slot_that_is_whole_in_a_file_of_one_who_did_not_own_it_has_no_rows() -> None:
@@ -96,7 +96,7 @@ def test_a_slot_that_is_whole_in_a_file_of_one_who_did_not_own_it_has_no_rows() 
     chain = SnapshotChain(cut="a", number=1, step=5, files=(file("ps-0", 1, everything & ~one & 1, everything),))
 
     with pytest.raises(CheckpointCorrupt, match="no file has the rows of slot 3"):
-        chain.counting()
+        chain.effective_files()
 
 
 def test_text_that_is_no_index_is_refused() -> None:

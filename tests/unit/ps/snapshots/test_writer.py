@@ -37,7 +37,7 @@ class Single:
 
     def __init__(self, directory: Path, slot_map: SlotMap | None = None, name: PsId = HERE) -> None:
         self.holdings = PsState(name, seed=1)
-        self.holdings.set_map(slot_map or SlotMap.first([name]))
+        self.holdings.set_slot_map(slot_map or SlotMap.initial([name]))
         self.declare(SPEC)
         self.keeper = SnapshotWriter(self.holdings)
         self.directory = directory
@@ -50,17 +50,24 @@ class Single:
     def push(self, ids: list[int], table: int = 0, columns: int = 2, number: int = 0) -> None:
         part = TablePart(table, np.array(ids, np.int64), np.ones((len(ids), columns), np.float32))
         message = PsMessage(
-            MessageKind.PUSH, 1, self.holdings.map.version, sender=1, batch=number, rate=1.0, step=1, parts=(part,)
+            MessageKind.PUSH,
+            1,
+            self.holdings.slot_map.version,
+            sender=1,
+            push_number=number,
+            learning_rate=1.0,
+            step=1,
+            parts=(part,),
         )
-        assert self.holdings.answer(message).status is ReplyStatus.OK
+        assert self.holdings.reply_to(message).status is ReplyStatus.OK
 
     def cut(self, cut: str, base: str = "") -> SnapshotReply:
         number = self.chain.number + 1 if self.chain else 1
         text = SnapshotRequest(cut=cut, base=base, number=number).model_dump_json().encode()
-        return SnapshotReply.model_validate_json(self._answer(PsMessage(MessageKind.CUT, 1, text=text)).text)
+        return SnapshotReply.model_validate_json(self._answer(PsMessage(MessageKind.SNAPSHOT, 1, text=text)).text)
 
     def _answer(self, message: PsMessage) -> PsMessage:
-        while (reply := self.keeper.answers[message.kind](message)) is None:
+        while (reply := self.keeper.handlers[message.kind](message)) is None:
             pass
         return reply
 
@@ -71,7 +78,7 @@ class Single:
         return kept
 
     def _kept(self, text: bytes) -> WriteReply:
-        return WriteReply.model_validate_json(self._answer(PsMessage(MessageKind.KEPT, 1, text=text)).text)
+        return WriteReply.model_validate_json(self._answer(PsMessage(MessageKind.WRITE_SNAPSHOT, 1, text=text)).text)
 
     def written(self, cut: str, base: str = "") -> SnapshotReply:
         """A cut with all that makes it a checkpoint."""
@@ -83,7 +90,7 @@ class Single:
         entry = SnapshotFile(
             name=f"rows-{number}", ps=HERE, number=number, step=number, **taken.model_dump(exclude={"pause_s"})
         )
-        self.chain = SnapshotChain.grown(self.chain, cut, number, (entry,))
+        self.chain = SnapshotChain.extend(self.chain, cut, number, (entry,))
         self.entries["ps/index.json"] = self._write_index(self.chain)
         document = Manifest("checkpoint", number, 0, self.entries, {}, {})
         (self.directory / manifest.MANIFEST_FILE).write_text(document.render())
@@ -98,7 +105,7 @@ class Single:
 def rows(holdings: PsState, table: str = "users") -> dict[int, list[float]]:
     return {
         int(one): row.tolist()
-        for spec, (values, _) in holdings.changed(slot_mask(ALL), 0)
+        for spec, (values, _) in holdings.changed_rows(slot_mask(ALL), 0)
         for one, row in zip(values.ids, values.rows, strict=True)
         if spec.name == table
     }
@@ -106,7 +113,7 @@ def rows(holdings: PsState, table: str = "users") -> dict[int, list[float]]:
 
 def fresh(memory_limit: int = 0) -> PsState:
     made = PsState(PsId("ps-7"), 1, memory_limit)
-    made.set_map(SlotMap.first([PsId("ps-7")]))
+    made.set_slot_map(SlotMap.initial([PsId("ps-7")]))
     return made
 
 
@@ -142,7 +149,7 @@ def test_where_most_rows_change_the_next_cut_is_whole_and_older_files_are_free(t
 def test_a_table_declared_after_a_cut_is_in_the_next_one(tmp_path: Path) -> None:
     single = Single(tmp_path)
     for _ in range(5):
-        single.holdings.turn()
+        single.holdings.begin_generation()
     single.push(list(range(100)))
     single.written("a")
     single.declare(ADAM)
@@ -190,7 +197,7 @@ def test_a_ps_that_was_restored_builds_upon_what_it_was_restored_from(tmp_path: 
     before.written("a")
     after = Single(tmp_path)
     after.chain, after.entries = before.chain, before.entries
-    after.keeper.resume(snapshot_files.restore_rows(after.holdings, tmp_path, ALL).cut, ALL)
+    after.keeper.set_restored(snapshot_files.restore_rows(after.holdings, tmp_path, ALL).cut, ALL)
     after.push([1, 5000])
 
     assert after.written("b", base="a").rows < 400
@@ -201,15 +208,15 @@ def test_a_ps_that_was_restored_builds_upon_what_it_was_restored_from(tmp_path: 
 
 
 def test_slots_that_arrive_while_a_cut_is_made_are_whole_in_the_next(tmp_path: Path) -> None:
-    halves = SlotMap.first([HERE, THERE])
-    source, target = Single(tmp_path / "source", halves), Single(tmp_path, SlotMap.first([HERE, THERE]), THERE)
+    halves = SlotMap.initial([HERE, THERE])
+    source, target = Single(tmp_path / "source", halves), Single(tmp_path, SlotMap.initial([HERE, THERE]), THERE)
     ids = [one for one in range(300)]
     mine = [one for one, row in zip(ids, slots_of(ids), strict=True) if halves.owner[row] == HERE]
     source.push(mine)
-    for _, pieces in source.holdings.changed(slot_mask(ALL), 0):
-        target.holdings.load(pieces)
+    for _, pieces in source.holdings.changed_rows(slot_mask(ALL), 0):
+        target.holdings.load_rows(pieces)
     target.cut("a")
-    target.holdings.set_map(SlotMap(2, (THERE,) * SLOTS))
+    target.holdings.set_slot_map(SlotMap(2, (THERE,) * SLOTS))
 
     taken = target.cut("b", base="a")
 
@@ -224,7 +231,7 @@ def test_rows_that_were_dropped_do_not_come_back_from_before_the_slot_was_whole(
     single = Single(tmp_path)
     single.push(list(range(1000)))
     single.written("a")
-    single.holdings.forget(slot_mask(ALL))
+    single.holdings.drop_slots(slot_mask(ALL))
     for number in range(2, 10):
         single.written(str(number), base="a" if number == 2 else str(number - 1))
 
@@ -243,9 +250,9 @@ def test_only_the_rows_of_the_slots_are_restored_and_their_marks(tmp_path: Path)
     snapshot_files.restore_rows(found, tmp_path, range(0, SLOTS, 2))
 
     assert set(rows(found)) == {one for one, slot in enumerate(slots_of(list(range(500)))) if slot % 2 == 0}
-    assert not found.marks(slot_mask(range(1, SLOTS, 2)))[1 + SLOTS // 2 :].any()
+    assert not found.pack_applied_pushes(slot_mask(range(1, SLOTS, 2)))[1 + SLOTS // 2 :].any()
     even = slot_mask(range(0, SLOTS, 2))
-    assert (found.marks(even) == single.holdings.marks(even)).all()
+    assert (found.pack_applied_pushes(even) == single.holdings.pack_applied_pushes(even)).all()
 
 
 def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
@@ -306,9 +313,9 @@ def test_what_cannot_be_written_is_told_with_the_place_and_the_room(tmp_path: Pa
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"cut": "a", "directory": "/tmp", "name": "../x"}'])
 def test_a_wrong_request_is_refused(tmp_path: Path, text: bytes) -> None:
-    answers = Single(tmp_path).keeper.answers
+    answers = Single(tmp_path).keeper.handlers
 
-    for kind in (MessageKind.CUT, MessageKind.KEPT):
+    for kind in (MessageKind.SNAPSHOT, MessageKind.WRITE_SNAPSHOT):
         with pytest.raises(RequestRefused, match=kind.name):
             answers[kind](PsMessage(kind, 1, text=text))
 

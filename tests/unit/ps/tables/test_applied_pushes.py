@@ -43,7 +43,7 @@ class Sets:
 
 
 def having(marks: AppliedPushes, sender: int, number: int, slots: set[int] | list[int]) -> list[int]:
-    found = marks.having(sender, number, flags(slots))
+    found = marks.find_applied(sender, number, flags(slots))
     return [] if found is None else [int(slot) for slot in np.flatnonzero(found)]
 
 
@@ -51,7 +51,7 @@ def made(calls: list[tuple[int, int, set[int]]]) -> tuple[AppliedPushes, Sets]:
     marks, sets = AppliedPushes(), Sets()
     for sender, number, slots in calls:
         assert having(marks, sender, number, slots) == sets.having(sender, number, slots)
-        marks.mark(sender, number, flags(slots))
+        marks.record(sender, number, flags(slots))
         sets.mark(sender, number, slots)
     return marks, sets
 
@@ -73,7 +73,7 @@ def test_marks_that_travel_join_what_is_there(
     ours: list[tuple[int, int, set[int]]], theirs: list[tuple[int, int, set[int]]], moving: set[int]
 ) -> None:
     (marks, sets), (other, other_sets) = made(ours), made(theirs)
-    marks.load(other.dump(flags(moving)))
+    marks.merge_packed(other.pack(flags(moving)))
     for (sender, slot), came in other_sets.came.items():
         if slot in moving:
             sets.came.setdefault((sender, slot), set()).update(came)
@@ -96,4 +96,4 @@ def test_slots_that_are_forgotten_have_nothing(calls: list[tuple[int, int, set[i
 )
 def test_what_is_no_document_is_refused(broken: list[int]) -> None:
     with pytest.raises(ValueError, match="marks: expected"):
-        AppliedPushes().load(np.array(broken, np.int64))
+        AppliedPushes().merge_packed(np.array(broken, np.int64))

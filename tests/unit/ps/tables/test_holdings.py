@@ -18,28 +18,28 @@ ZEROS = b'[{"name": "users", "columns": 1, "initializer": {"kind": "zeros"}}]'
 
 def holdings() -> PsState:
     made = PsState(PsId("ps-0"), seed=1)
-    made.set_map(SlotMap.first([PsId("ps-0")]))
+    made.set_slot_map(SlotMap.initial([PsId("ps-0")]))
     made.declare(ZEROS)
     return made
 
 
 def push(batch: int = 0, sender: int = 9, rate: float = 1.0) -> PsMessage:
     part = TablePart(0, np.array([3], np.int64), np.ones((1, 1), np.float32))
-    return PsMessage(MessageKind.PUSH, 1, 1, sender=sender, batch=batch, rate=rate, parts=(part,))
+    return PsMessage(MessageKind.PUSH, 1, 1, sender=sender, push_number=batch, learning_rate=rate, parts=(part,))
 
 
 def looked_up(held: PsState) -> list[list[float]]:
-    look = PsMessage(MessageKind.LOOK, 1, 1, parts=(push().parts[0]._replace(rows=NO_ROWS),))
-    found: list[list[float]] = held.answer(look).parts[0].rows.tolist()
+    look = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(push().parts[0]._replace(rows=NO_ROWS),))
+    found: list[list[float]] = held.reply_to(look).parts[0].rows.tolist()
     return found
 
 
 @given(MESSAGES)
 def test_whatever_is_asked_is_answered(message: PsMessage) -> None:
     held = holdings()
-    held.answer(PsMessage(MessageKind.DECLARE, 0, copy_of=1, text=ZEROS))
+    held.reply_to(PsMessage(MessageKind.DECLARE, 0, backup_of=1, text=ZEROS))
 
-    reply = held.answer(message)
+    reply = held.reply_to(message)
 
     assert (reply.kind, reply.request) == (MessageKind.REPLY, message.request)
 
@@ -47,57 +47,62 @@ def test_whatever_is_asked_is_answered(message: PsMessage) -> None:
 def test_a_batch_that_is_pushed_again_counts_once() -> None:
     held = holdings()
 
-    assert [held.answer(push(batch=4)).status for _ in range(3)] == [ReplyStatus.OK] * 3
-    assert held.answer(push(batch=4, sender=10)).status is ReplyStatus.OK
+    assert [held.reply_to(push(batch=4)).status for _ in range(3)] == [ReplyStatus.OK] * 3
+    assert held.reply_to(push(batch=4, sender=10)).status is ReplyStatus.OK
     assert looked_up(held) == [[-2.0]]
-    assert (held.applied, held.beat()["repeated"]) == (2, 2)
+    assert (held.push_count, held.heartbeat()["repeated"]) == (2, 2)
 
 
 def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went() -> None:
     before, after = holdings(), PsState(PsId("ps-1"), seed=1)
     after.declare(ZEROS)
-    before.answer(push(batch=1))
+    before.reply_to(push(batch=1))
     everything = np.ones(1024, np.uint8)
-    for _, parts in before.changed(everything, 0):
-        assert after.answer(PsMessage(MessageKind.LOAD, 0, parts=parts)).status is ReplyStatus.OK
-    moved = SlotMap.first([PsId("ps-0")])._replace(version=2, owner=(PsId("ps-1"),) * 1024)
-    text, marks = json.dumps(moved.document()).encode(), TablePart(0, before.marks(everything), NO_ROWS)
-    assert after.answer(PsMessage(MessageKind.TAKE, 0, text=text, parts=(marks,))).status is ReplyStatus.OK
-    before.set_map(moved)
+    for _, parts in before.changed_rows(everything, 0):
+        assert after.reply_to(PsMessage(MessageKind.LOAD, 0, parts=parts)).status is ReplyStatus.OK
+    moved = SlotMap.initial([PsId("ps-0")])._replace(version=2, owner=(PsId("ps-1"),) * 1024)
+    text, marks = (
+        json.dumps(moved.to_document()).encode(),
+        TablePart(0, before.pack_applied_pushes(everything), NO_ROWS),
+    )
+    assert after.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=text, parts=(marks,))).status is ReplyStatus.OK
+    before.set_slot_map(moved)
 
-    assert after.answer(push(batch=1)._replace(version=2)).status is ReplyStatus.OK  # it is in the rows already
+    assert after.reply_to(push(batch=1)._replace(version=2)).status is ReplyStatus.OK  # it is in the rows already
     assert looked_up(after) == [[-1.0]]
-    assert after.answer(push(batch=2)._replace(version=2)).status is ReplyStatus.OK
+    assert after.reply_to(push(batch=2)._replace(version=2)).status is ReplyStatus.OK
     assert looked_up(after) == [[-2.0]]
-    assert before.answer(push(batch=1)).status is ReplyStatus.MOVED
+    assert before.reply_to(push(batch=1)).status is ReplyStatus.MOVED
 
 
 def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
     held = holdings()
     everything = tuple(PsId("ps-1") for _ in range(1024))
-    held.set_map(SlotMap(5, everything))
+    held.set_slot_map(SlotMap(5, everything))
 
-    reply = held.answer(push())
+    reply = held.reply_to(push())
 
     assert reply.status is ReplyStatus.MOVED
-    assert SlotMap.load(json.loads(reply.text)).version == 5
-    assert (held.applied, held.status()["tables"]["users"]["rows"]) == (0, 0)
+    assert SlotMap.from_document(json.loads(reply.text)).version == 5
+    assert (held.push_count, held.status()["tables"]["users"]["rows"]) == (0, 0)
 
 
 def test_what_is_wrong_is_refused_by_name() -> None:
     held = holdings()
     told = {
-        held.answer(push(rate=float("nan"))).text: b"learning rate: expected a finite number of 32 bits. Received: nan",
-        held.answer(push(rate=1e39)).text: b"learning rate: expected a finite number of 32 bits. Received: 1e+39",
-        held.answer(
+        held.reply_to(
+            push(rate=float("nan"))
+        ).text: b"learning rate: expected a finite number of 32 bits. Received: nan",
+        held.reply_to(push(rate=1e39)).text: b"learning rate: expected a finite number of 32 bits. Received: 1e+39",
+        held.reply_to(
             push()._replace(parts=(TablePart(7, NO_IDS, NO_ROWS),))
         ).text: b"expected a table below 1, in the order of DECLARE. Received: 7",
-        held.answer(PsMessage(MessageKind.DECLARE, 0, text=b"{")).text[:7]: b"tables:",
-        held.answer(PsMessage(MessageKind.TAKE, 0, text=b"[]")).text[:5]: b"TAKE:",
-        held.answer(PsMessage(MessageKind.TAKE, 0, text=b"[]", parts=(TablePart(0, NO_IDS, NO_ROWS),))).text[
+        held.reply_to(PsMessage(MessageKind.DECLARE, 0, text=b"{")).text[:7]: b"tables:",
+        held.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]")).text[:5]: b"TAKE:",
+        held.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]", parts=(TablePart(0, NO_IDS, NO_ROWS),))).text[
             :20
         ]: b"TAKE: expected a map",
-        held.answer(push()._replace(kind=MessageKind.FORGET)).text: b"FORGET: expected slots that are not mine",
+        held.reply_to(push()._replace(kind=MessageKind.DROP)).text: b"FORGET: expected slots that are not mine",
     }
     assert all(found == expected for found, expected in told.items()), told
 
@@ -105,15 +110,15 @@ def test_what_is_wrong_is_refused_by_name() -> None:
 def test_rows_that_nobody_uses_expire_where_their_table_says_so() -> None:
     now = [100.0]
     held = PsState(PsId("ps-0"), seed=1, clock=lambda: now[0])
-    held.set_map(SlotMap.first([PsId("ps-0")]))
+    held.set_slot_map(SlotMap.initial([PsId("ps-0")]))
     held.declare(b'[{"name": "kept", "columns": 1}, {"name": "short", "columns": 1, "ttl_s": 10}]')
     for number in range(2):
-        held.answer(PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(number, np.arange(5), NO_ROWS),)))
+        held.reply_to(PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(number, np.arange(5), NO_ROWS),)))
     now[0] = 109.0
-    held.answer(PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(1, np.arange(2), NO_ROWS),)))
-    assert held.expire() == 0
+    held.reply_to(PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(1, np.arange(2), NO_ROWS),)))
+    assert held.expire_rows() == 0
 
     now[0] = 115.0
-    assert held.expire() == 3
+    assert held.expire_rows() == 3
     tables = held.status()["tables"]
     assert (tables["kept"]["rows"], tables["short"]["rows"]) == (5, 2)

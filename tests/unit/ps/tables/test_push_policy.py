@@ -25,24 +25,26 @@ ADAGRAD = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}, "opti
 
 def holdings(terms: PushPolicy, tables: bytes = ZEROS) -> PsState:
     made = PsState(PsId("ps-0"), seed=1, terms=terms)
-    made.set_map(SlotMap.first([PsId("ps-0")]))
+    made.set_slot_map(SlotMap.initial([PsId("ps-0")]))
     made.declare(tables)
     return made
 
 
 def push(ids: list[int], gradient: float, *, clock: int = 0, number: int = 0, sender: int = 1) -> PsMessage:
     part = TablePart(0, np.array(ids, np.int64), np.full((len(ids), 1), gradient, np.float32))
-    return PsMessage(MessageKind.PUSH, 1, 1, sender=sender, batch=number, clock=clock, step=1, rate=1.0, parts=(part,))
+    return PsMessage(
+        MessageKind.PUSH, 1, 1, sender=sender, push_number=number, clock=clock, step=1, learning_rate=1.0, parts=(part,)
+    )
 
 
 def rows(held: PsState, ids: list[int]) -> list[float]:
-    look = PsMessage(MessageKind.LOOK, 1, 1, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
-    found: list[float] = held.answer(look).parts[0].rows[:, 0].tolist()
+    look = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
+    found: list[float] = held.reply_to(look).parts[0].rows[:, 0].tolist()
     return found
 
 
 def clock(held: PsState) -> int:
-    return held.answer(PsMessage(MessageKind.PULL, 1, 1)).clock
+    return held.reply_to(PsMessage(MessageKind.PULL, 1, 1)).clock
 
 
 def test_staleness_is_counted_in_updates_and_shown_in_powers_of_two() -> None:
@@ -55,7 +57,7 @@ def test_the_clock_moves_with_every_update_and_a_pull_tells_it() -> None:
     held = holdings(PushPolicy())
     seen = [clock(held)]
     for number in (1, 2, 2, 3):
-        held.answer(push([1], 1.0, number=number))
+        held.reply_to(push([1], 1.0, number=number))
         seen.append(clock(held))
     assert seen == [1, 2, 3, 3, 4]
 
@@ -63,60 +65,60 @@ def test_the_clock_moves_with_every_update_and_a_pull_tells_it() -> None:
 def test_a_push_that_is_too_old_is_neither_applied_nor_marked() -> None:
     held = holdings(PushPolicy(max_staleness=2))
     for number in range(1, 5):
-        assert held.answer(push([1], 1.0, clock=clock(held), number=number)).status is ReplyStatus.OK
+        assert held.reply_to(push([1], 1.0, clock=clock(held), number=number)).status is ReplyStatus.OK
     old = push([1], 1.0, clock=2, number=9)
-    assert held.answer(old).status is ReplyStatus.STALE
-    assert held.answer(old._replace(clock=3)).status is ReplyStatus.OK
-    assert held.answer(old).status is ReplyStatus.OK, "it is in the rows by now"
-    assert held.answer(push([1], 1.0, clock=0, number=10)).status is ReplyStatus.OK, "nobody knows how old it is"
+    assert held.reply_to(old).status is ReplyStatus.STALE
+    assert held.reply_to(old._replace(clock=3)).status is ReplyStatus.OK
+    assert held.reply_to(old).status is ReplyStatus.OK, "it is in the rows by now"
+    assert held.reply_to(push([1], 1.0, clock=0, number=10)).status is ReplyStatus.OK, "nobody knows how old it is"
 
     assert rows(held, [1]) == [-6.0]
-    assert held.beat()["staleness"][:3] == [5, 0, 1]
+    assert held.heartbeat()["staleness"][:3] == [5, 0, 1]
 
 
 def test_the_rate_is_divided_by_the_staleness() -> None:
     held = holdings(PushPolicy(modulate_rate=True))
     for number in range(1, 5):
-        held.answer(push([2], 0.0, number=number))
-    held.answer(push([1], 1.0, clock=1, number=5))  # four updates old
-    held.answer(push([1], 1.0, clock=5, number=6))  # one
-    held.answer(push([1], 1.0, clock=7, number=7))
+        held.reply_to(push([2], 0.0, number=number))
+    held.reply_to(push([1], 1.0, clock=1, number=5))  # four updates old
+    held.reply_to(push([1], 1.0, clock=5, number=6))  # one
+    held.reply_to(push([1], 1.0, clock=7, number=7))
     assert rows(held, [1]) == [-0.25 - 1.0 - 1.0]
 
 
 def test_so_many_pushes_make_one_update_with_their_mean() -> None:
     held = holdings(PushPolicy(grads_to_wait=3), ADAGRAD)
     at = clock(held)
-    assert held.answer(push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK
-    assert held.answer(push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK, "again: it counts once"
-    assert held.answer(push([2, 3], 3.0, clock=at, number=2)).status is ReplyStatus.OK
+    assert held.reply_to(push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK
+    assert held.reply_to(push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK, "again: it counts once"
+    assert held.reply_to(push([2, 3], 3.0, clock=at, number=2)).status is ReplyStatus.OK
     assert (rows(held, [1, 2, 3]), clock(held)) == ([0.0, 0.0, 0.0], at)
-    assert held.answer(push([3], 9.0, clock=at, number=3)).status is ReplyStatus.OK
+    assert held.reply_to(push([3], 9.0, clock=at, number=3)).status is ReplyStatus.OK
 
     assert rows(held, [1, 2, 3]) == pytest.approx([-1.0, -1.0, -1.0]), "Adagrad's first step has the size of the rate"
     assert clock(held) == at + 1
     alone = holdings(PushPolicy(), ADAGRAD)
-    alone.answer(push([2], 3.0, number=1))
+    alone.reply_to(push([2], 3.0, number=1))
     assert rows(alone, [2]) == rows(held, [2])
-    assert held.answer(push([1], 1.0, clock=at, number=4)).status is ReplyStatus.STALE, "it has not seen the update"
-    assert held.answer(push([1], 1.0, clock=at + 1, number=4)).status is ReplyStatus.OK
+    assert held.reply_to(push([1], 1.0, clock=at, number=4)).status is ReplyStatus.STALE, "it has not seen the update"
+    assert held.reply_to(push([1], 1.0, clock=at + 1, number=4)).status is ReplyStatus.OK
 
 
 def test_what_waits_is_applied_before_slots_move_or_are_saved() -> None:
     held = holdings(PushPolicy(grads_to_wait=4))
     at = clock(held)
-    held.answer(push([1], 1.0, clock=at, number=1))
-    held.answer(push([1], 2.0, clock=at, number=2))
-    with held.closed():
+    held.reply_to(push([1], 1.0, clock=at, number=1))
+    held.reply_to(push([1], 2.0, clock=at, number=2))
+    with held.exclusive():
         assert rows_of(held) == {1: -1.5}
     assert clock(held) == at + 1
-    with held.closed():
+    with held.exclusive():
         pass
     assert clock(held) == at + 1, "nothing waited"
 
 
 def rows_of(held: PsState) -> dict[int, float]:
-    found = held.changed(np.ones(1024, np.uint8), 0)
+    found = held.changed_rows(np.ones(1024, np.uint8), 0)
     return {int(one): float(row[0]) for _, (part, _) in found for one, row in zip(part.ids, part.rows, strict=True)}
 
 
@@ -125,24 +127,24 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
         holdings(PushPolicy(grads_to_wait=2)),
         PsState(PsId("ps-1"), seed=1, terms=PushPolicy(grads_to_wait=2)),
     )
-    marks = TablePart(0, owner.marks(owner.held), NO_ROWS)
+    marks = TablePart(0, owner.pack_applied_pushes(owner.owned_slots), NO_ROWS)
     for message in (
-        PsMessage(MessageKind.DECLARE, 0, text=owner.declared()),
-        PsMessage(MessageKind.TAKE, 0, parts=(marks,)),
+        PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
+        PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        assert other.answer(message._replace(copy_of=1)).status is ReplyStatus.OK
-    owner.set_mirror(BackupHolder(PsId("ps-1"), ""))
+        assert other.reply_to(message._replace(copy_of=1)).status is ReplyStatus.OK
+    owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     sent = []
     for number in range(1, 6):
         answer = owner.serve(push([1], float(number), clock=clock(owner), number=number))
         assert answer and answer.forward
         sent.append(answer.forward)
-        owner.done()
+        owner.finish_forward()
     for message in (sent[2], sent[0], sent[4], sent[3], sent[1], sent[0]):  # two threads may send in any order
-        assert other.answer(message).status is ReplyStatus.OK
-    with owner.closed():
+        assert other.reply_to(message).status is ReplyStatus.OK
+    with owner.exclusive():
         pass
-    other.promote(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
+    other.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
 
     assert rows_of(other) == rows_of(owner) == {1: -1.5 - 3.5 - 5.0}
 
@@ -150,20 +152,20 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
 def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
     seldom = json.dumps([{**json.loads(ZEROS)[0], "admit_after": 2}]).encode()
     owner, other = holdings(PushPolicy(), seldom), PsState(PsId("ps-1"), seed=1)
-    marks = TablePart(0, owner.marks(owner.held), NO_ROWS)
+    marks = TablePart(0, owner.pack_applied_pushes(owner.owned_slots), NO_ROWS)
     for message in (
-        PsMessage(MessageKind.DECLARE, 0, text=owner.declared()),
-        PsMessage(MessageKind.TAKE, 0, parts=(marks,)),
+        PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
+        PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        other.answer(message._replace(copy_of=1))
-    owner.set_mirror(BackupHolder(PsId("ps-1"), ""))
+        other.reply_to(message._replace(copy_of=1))
+    owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     for _ in range(2):
-        owner.answer(push([7], 0.0)._replace(kind=MessageKind.PULL))
+        owner.reply_to(push([7], 0.0)._replace(kind=MessageKind.PULL))
     answer = owner.serve(push([7, 8], 1.0, number=1))
     assert answer and answer.forward
-    other.answer(answer.forward)
-    owner.done()
-    other.promote(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
+    other.reply_to(answer.forward)
+    owner.finish_forward()
+    other.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
 
     assert rows_of(other) == rows_of(owner) == {7: -1.0}
 
@@ -197,10 +199,10 @@ sys.stdin.read()
 
 def test_a_beat_has_what_the_master_wants_to_know() -> None:
     held = holdings(PushPolicy())
-    held.answer(push([1, 2], 1.0, number=1))
-    held.answer(push([1, 2], 1.0, number=1))
-    held.answer(push([1, 2], float("nan"), number=2))
-    beat = held.beat()
+    held.reply_to(push([1, 2], 1.0, number=1))
+    held.reply_to(push([1, 2], 1.0, number=1))
+    held.reply_to(push([1, 2], float("nan"), number=2))
+    beat = held.heartbeat()
     assert beat.pop("bytes") > 0
     assert beat.pop("lock_wait_s") == 0.0
     assert beat.pop("staleness")[0] == 1

@@ -14,7 +14,7 @@ from elasticdl.spec.job import JobSpec, ModelSpec, SecuritySpec
 
 
 def test_keys_come_back_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
-    made, path = CurveKeys.make(), tmp_path / "keys.json"
+    made, path = CurveKeys.generate(), tmp_path / "keys.json"
 
     made.write(path)
 
@@ -24,7 +24,7 @@ def test_keys_come_back_from_a_file_that_only_its_owner_reads(tmp_path: Path) ->
 
 def test_keys_that_others_may_read_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    CurveKeys.make().write(path)
+    CurveKeys.generate().write(path)
     path.chmod(0o640)
 
     with pytest.raises(SpecError, match=r"expected mode 0600\. Received: others may read it \(040\)"):
@@ -48,7 +48,7 @@ def test_missing_keys_are_named(tmp_path: Path) -> None:
 
 def test_keys_that_cannot_be_read_for_want_of_descriptors_make_no_wrong_job(tmp_path: Path) -> None:
     path, limits = tmp_path / "keys.json", resource.getrlimit(resource.RLIMIT_NOFILE)
-    CurveKeys.make().write(path)
+    CurveKeys.generate().write(path)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         with pytest.raises(SpecError) as caught:
@@ -77,6 +77,6 @@ def test_a_job_without_security_has_no_keys(tmp_path: Path) -> None:
 
 
 def test_secrets_do_not_show() -> None:
-    made = CurveKeys.make()
+    made = CurveKeys.generate()
 
     assert made.server_secret not in f"{made} {made!r}" and made.client_secret not in f"{made} {made!r}"

@@ -64,13 +64,13 @@ def test_frames_of_others_are_malformed(broken: list[bytes]) -> None:
 @pytest.mark.parametrize(("transport", "error"), [(WireDtype.FLOAT16, 2**-11), (WireDtype.BFLOAT16, 2**-8)])
 def test_rows_that_travel_with_16_bits_are_off_by_half_a_last_bit_at_most(transport: WireDtype, error: float) -> None:
     rows = np.random.default_rng(3).standard_normal((500, 7)).astype(np.float32)
-    message = PsMessage(MessageKind.PUSH, 1, parts=(TablePart(0, np.arange(500), rows),), transport=transport)
+    message = PsMessage(MessageKind.PUSH, 1, parts=(TablePart(0, np.arange(500), rows),), dtype=transport)
 
     sent = frames(message)
     found = messages.decode_message(sent)
 
     assert len(sent[-1]) == rows.size * 2
-    assert found.transport is transport
+    assert found.dtype is transport
     least = 2**-14  # below it float16 has fewer bits
     assert 0 < np.max(np.abs(found.parts[0].rows - rows) / np.maximum(np.abs(rows), least)) <= error
     again = messages.decode_message(frames(found)).parts[0].rows
@@ -128,7 +128,7 @@ def test_no_frames_make_the_receiver_use_more_memory_than_a_few_times_their_size
 @pytest.mark.parametrize("transport", WireDtype)
 def test_a_large_array_travels_in_several_frames(transport: WireDtype) -> None:
     rows = np.arange(3 * messages.FRAME_BYTES // 4 + 6, dtype=np.float32).reshape(-1, 3) % 128
-    message = PsMessage(MessageKind.PUSH, 1, parts=(TablePart(0, np.arange(len(rows)), rows),), transport=transport)
+    message = PsMessage(MessageKind.PUSH, 1, parts=(TablePart(0, np.arange(len(rows)), rows),), dtype=transport)
 
     sent = frames(message)
     found = messages.decode_message(sent).parts[0]

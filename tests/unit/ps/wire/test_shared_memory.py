@@ -40,7 +40,7 @@ LEAST = MIN_BUFFER_BYTES // (8 + 4 * COLUMNS) + 1
 
 def room(memory: SharedMemory, count: int = LEAST, value: float | None = None) -> SharedBuffer:
     rows = NO_ROWS if value is None else np.full((count, COLUMNS), value, np.float32)
-    found = memory.room(np.arange(count), rows, COLUMNS)
+    found = memory.allocate(np.arange(count), rows, COLUMNS)
     assert found is not None
     return found
 
@@ -51,7 +51,7 @@ def test_what_lies_in_a_room_stays_until_nobody_looks_at_it(steps: list[tuple[bo
     kept: list[tuple[float, np.ndarray]] = []
     for number, (is_new, count, which) in enumerate(steps):
         if is_new or not kept:
-            found = memory.room(np.arange(count), np.full((count, COLUMNS), number, np.float32), COLUMNS)
+            found = memory.allocate(np.arange(count), np.full((count, COLUMNS), number, np.float32), COLUMNS)
             if found is not None:
                 assert found.ids.tolist() == list(range(count))
                 kept.append((number, found.rows[1:]))  # a view of the rows keeps all of the room
@@ -64,22 +64,22 @@ def test_what_lies_in_a_room_stays_until_nobody_looks_at_it(steps: list[tuple[bo
 def test_rooms_are_used_again_and_end() -> None:
     memory = SharedMemory(1 << 20)
     first = room(memory)
-    at = first.at
+    at = first.offset
     del first
-    assert room(memory).at == at, "nobody looks at the first one any more"
-    kept = [memory.room(np.arange(LEAST), NO_ROWS, COLUMNS) for _ in range(100)]
+    assert room(memory).offset == at, "nobody looks at the first one any more"
+    kept = [memory.allocate(np.arange(LEAST), NO_ROWS, COLUMNS) for _ in range(100)]
     assert kept[0] is not None and kept[-1] is None, "then arrays are sent"
-    assert memory.room(np.arange(3), NO_ROWS, COLUMNS) is None, "three rows are not worth it"
+    assert memory.allocate(np.arange(3), NO_ROWS, COLUMNS) is None, "three rows are not worth it"
     memory.close()
 
 
 def test_both_sides_see_the_same_arrays_and_only_a_place_is_sent() -> None:
     memory = SharedMemory()
     views = SharedMemoryViews()
-    views.open(memory.offer)
+    views.open(memory.handle)
     there = room(memory, value=2.5)
     message = PsMessage(
-        MessageKind.PUSH, 7, parts=(TablePart(3, there.ids, there.rows, there.at),), memory=memory.offer.name
+        MessageKind.PUSH, 7, parts=(TablePart(3, there.ids, there.rows, there.offset),), memory=memory.handle.name
     )
     frames = messages.encode_message(message)
     assert len(frames) == 3
@@ -93,7 +93,7 @@ def test_both_sides_see_the_same_arrays_and_only_a_place_is_sent() -> None:
 
 
 def test_a_ps_that_does_not_see_the_memory_says_so_by_the_number_of_the_request() -> None:
-    part = TablePart(0, np.arange(3), NO_ROWS, at=64)
+    part = TablePart(0, np.arange(3), NO_ROWS, offset=64)
     with pytest.raises(SharedMemoryNotFound) as raised:
         messages.decode_message(
             messages.encode_message(PsMessage(MessageKind.PULL, 17, parts=(part,), memory=1)), SharedMemoryViews().find
@@ -104,9 +104,9 @@ def test_a_ps_that_does_not_see_the_memory_says_so_by_the_number_of_the_request(
 @pytest.mark.parametrize(("at", "count"), [(1 << 20, 8), ((1 << 20) - 64, 9), (1, 1), (2**63, 1), (64, 2**31)])
 def test_a_place_outside_of_the_memory_is_malformed(at: int, count: int) -> None:
     memory, views = SharedMemory(1 << 20), SharedMemoryViews()
-    views.open(memory.offer)
+    views.open(memory.handle)
     header = messages.encode_message(
-        PsMessage(MessageKind.PULL, 1, memory=memory.offer.name, parts=(TablePart(0, np.arange(1), NO_ROWS, 64),))
+        PsMessage(MessageKind.PULL, 1, memory=memory.handle.name, parts=(TablePart(0, np.arange(1), NO_ROWS, 64),))
     )
     frames = [*header[:2], messages._PART.pack(0, 0, count, 0, 0, at)]
     with pytest.raises(MalformedMessage, match="shared memory"):
@@ -116,7 +116,7 @@ def test_a_place_outside_of_the_memory_is_malformed(at: int, count: int) -> None
 
 def test_a_ps_opens_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = SharedMemory(1 << 20)
-    name, pid, fd = memory.offer
+    name, pid, fd = memory.handle
     with tempfile.TemporaryFile() as other:
         offers = [
             SharedMemoryHandle(name, pid, other.fileno()),
@@ -140,25 +140,25 @@ def test_a_ps_opens_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"[1, 2]", b"[1, -2, 3]", b'[1, 2, "3"]', b"[1, 2, true]", b"null"])
 def test_an_offer_that_is_none_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
-        SharedMemoryHandle.load(text)
+        SharedMemoryHandle.decode(text)
 
 
 def test_a_ps_that_was_lost_may_write_where_it_was_told_to_and_nobody_looks_there_any_more() -> None:
     ps, sharing = PsId("ps-0"), SharedBuffers(is_on=True)
     share = RequestPart("table", np.arange(LEAST), NO_ROWS, 0, slice(0, LEAST))
     request = PsRequest(ps, PsMessage(MessageKind.PULL, 1), (share,))
-    offer = sharing.offer(ps)
-    assert offer is not None and sharing.rooms(request, lambda _: COLUMNS) == (None,), "it has not found it yet"
-    sharing.seen(ps)
-    (asked,) = sharing.rooms(request, lambda _: COLUMNS)
+    offer = sharing.offer_memory(ps)
+    assert offer is not None and sharing.allocate(request, lambda _: COLUMNS) == (None,), "it has not found it yet"
+    sharing.confirm(ps)
+    (asked,) = sharing.allocate(request, lambda _: COLUMNS)
     assert asked is not None
-    _, late = SharedMemoryView(SharedMemoryHandle.load(offer.text)).arrays(asked.at, LEAST, LEAST, COLUMNS)
+    _, late = SharedMemoryView(SharedMemoryHandle.decode(offer.text)).arrays(asked.offset, LEAST, LEAST, COLUMNS)
 
     sharing.forget(ps)
     del asked
-    assert sharing.offer(ps) is not None
-    sharing.seen(ps)
-    (answered,) = sharing.rooms(request, lambda _: COLUMNS)
+    assert sharing.offer_memory(ps) is not None
+    sharing.confirm(ps)
+    (answered,) = sharing.allocate(request, lambda _: COLUMNS)
     assert answered is not None
     answered.rows[:] = 1.0
     late[:] = 2.0
@@ -176,7 +176,7 @@ def test_memory_of_a_worker_that_is_gone_is_let_go_and_its_rooms_stay_whole_unti
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         text, at = worker.stdout.readline().rsplit(b" ", 1)
-        offer, views = SharedMemoryHandle.load(text), SharedMemoryViews()
+        offer, views = SharedMemoryHandle.decode(text), SharedMemoryViews()
         views.open(offer)
         _, rows = views.find(offer.name).arrays(int(at), 2000, 2000, 4)
         assert views.sweep() == 1

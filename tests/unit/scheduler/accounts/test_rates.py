@@ -40,8 +40,8 @@ def test_a_status_is_taken_note_of() -> None:
     found = progress.parse_progress(status)
 
     assert found.speeds == (SpeedSample(1, 2, 32, 0.2, 0.1),)
-    assert (found.noise, found.work) == (GradientNoise(1.0, 3.0), 20.0)
-    assert (found.global_batch, found.batch_scale, found.most_scale) == (64, 2, 8)
+    assert (found.noise, found.work_done) == (GradientNoise(1.0, 3.0), 20.0)
+    assert (found.global_batch, found.batch_scale, found.max_batch_scale) == (64, 2, 8)
 
 
 def test_a_batch_that_waits_for_its_update_counts_as_there() -> None:
@@ -58,7 +58,7 @@ def test_work_that_is_left_ends_with_the_steps_of_a_job() -> None:
     # Two batches an update are worth 4 / (3 / 2 + 1) = 1.6 steps.
     scaled = JobProgress(step=30, total_steps=100, noise=GradientNoise(1.0, 3.0), batch_scale=2)
     assert scaled.work_left == pytest.approx(70 * 0.8)
-    assert JobProgress(step=100, total_steps=100, batch_scale=4, work=50.0).work_left == 0.0
+    assert JobProgress(step=100, total_steps=100, batch_scale=4, work_done=50.0).work_left == 0.0
 
 
 def test_an_adaptive_job_has_the_choice_of_batches_once_its_noise_is_known() -> None:
@@ -66,7 +66,7 @@ def test_an_adaptive_job_has_the_choice_of_batches_once_its_noise_is_known() -> 
 
     assert found is not None
     assert (found.global_batch, found.logical_ranks, found.scales) == (64, 4, (1, 2, 3, 4, 6, 8))
-    assert found.at([1, 2], [1, 1])[0] > 0
+    assert found.work_per_s([1, 2], [1, 1])[0] > 0
     unknown = of(noise=None)
     assert unknown is not None and unknown.scales == (1,)
 

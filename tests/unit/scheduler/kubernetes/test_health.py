@@ -15,7 +15,7 @@ def made(clock: ManualClock) -> SchedulerHealth:
 
 def beat(pulse: SchedulerHealth) -> None:
     async def once() -> None:
-        task = asyncio.create_task(pulse.heart.run())
+        task = asyncio.create_task(pulse.heartbeat.run())
         await asyncio.sleep(0)
         task.cancel()
 
@@ -25,77 +25,77 @@ def beat(pulse: SchedulerHealth) -> None:
 def test_it_is_alive_and_not_ready_while_it_starts() -> None:
     pulse = made(ManualClock())
 
-    assert (pulse.silence, pulse.trouble) == ("", "it starts")
+    assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "it starts")
 
 
 def test_one_that_waits_for_the_lease_is_ready_or_no_rollout_would_end() -> None:
     clock = ManualClock()
     pulse = made(clock)
-    pulse.waits(str)
+    pulse.set_standby(str)
     clock.advance(1000.0)
     beat(pulse)
 
-    assert (pulse.silence, pulse.trouble) == ("", "")
+    assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "")
 
 
 def test_one_that_waits_and_cannot_reach_the_lease_is_not_ready() -> None:
     pulse = made(ManualClock())
-    pulse.waits(lambda: "the Lease cannot be reached")
+    pulse.set_standby(lambda: "the Lease cannot be reached")
 
-    assert (pulse.silence, pulse.trouble) == ("", "the Lease cannot be reached")
+    assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "the Lease cannot be reached")
 
 
 def test_an_event_loop_that_hangs_is_dead() -> None:
     clock = ManualClock()
     pulse = made(clock)
-    pulse.waits(str)
+    pulse.set_standby(str)
     clock.advance(11.0)
 
-    assert pulse.silence == pulse.trouble == "the event loop has been silent for 11 s"
+    assert pulse.unhealthy_reason == pulse.not_ready_reason == "the event loop has been silent for 11 s"
 
 
 def test_a_turn_that_never_ends_is_dead() -> None:
     clock = ManualClock()
     pulse = made(clock)
-    pulse.begins_turn()
+    pulse.begin_turn()
     clock.advance(10.5)
     beat(pulse)
 
-    assert pulse.silence.startswith("a turn goes on, and the next turn is ")
-    pulse.ends_turn(None)
-    assert pulse.silence == ""
+    assert pulse.unhealthy_reason.startswith("a turn goes on, and the next turn is ")
+    pulse.end_turn(None)
+    assert pulse.unhealthy_reason == ""
 
 
 def test_a_turn_may_be_some_intervals_late_and_no_more() -> None:
     clock = ManualClock()
     pulse = made(clock)
-    pulse.ends_turn(20.0)
+    pulse.end_turn(20.0)
     clock.advance(MAX_MISSED_INTERVALS * 20.0 - 1.0)
     beat(pulse)
-    assert pulse.silence == ""
+    assert pulse.unhealthy_reason == ""
 
     clock.advance(2.0)
     beat(pulse)
-    assert pulse.silence == "it leads, and the next turn is 1 s overdue"
+    assert pulse.unhealthy_reason == "it leads, and the next turn is 1 s overdue"
 
 
 def test_turns_that_come_with_news_only_are_never_late() -> None:
     clock = ManualClock()
     pulse = made(clock)
-    pulse.ends_turn(None)
+    pulse.end_turn(None)
     clock.advance(1e6)
     beat(pulse)
 
-    assert (pulse.silence, pulse.trouble) == ("", "")
+    assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "")
 
 
 def test_a_turn_that_failed_makes_it_unready_and_not_dead() -> None:
     pulse = made(ManualClock())
-    pulse.ends_turn(2.0, "the API server is away")
+    pulse.end_turn(2.0, "the API server is away")
 
-    assert (pulse.silence, pulse.trouble) == ("", "the API server is away")
-    pulse.ends_turn(2.0)
-    assert pulse.trouble == ""
+    assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "the API server is away")
+    pulse.end_turn(2.0)
+    assert pulse.not_ready_reason == ""
 
 
 def test_the_deployment_asks_where_the_scheduler_answers() -> None:

@@ -104,7 +104,7 @@ def test_its_rights_are_the_calls_it_makes_no_fewer_and_no_more() -> None:
     pulse = SchedulerHealth()
 
     def make() -> NamespaceSchedulerServer:
-        cluster = NamespaceCluster(memory, "here", SLOT, lambda: election.leads)  # type: ignore[arg-type]
+        cluster = NamespaceCluster(memory, "here", SLOT, lambda: election.is_leader)  # type: ignore[arg-type]
         return NamespaceSchedulerServer(GoodputPolicy(), cluster, 0.0, pulse)
 
     async def served() -> None:

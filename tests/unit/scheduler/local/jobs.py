@@ -28,7 +28,7 @@ class InOrder:
     passes: int = 0  # of a global batch, for jobs whose model and noise are known; 0: as they like
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        free = snapshot.devices
+        free = snapshot.total_devices
         queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
         counts = dict.fromkeys((job.name for job in queue), 0)
         for job in queue:
@@ -78,4 +78,4 @@ def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = 
 
 
 def given(made: LocalScheduler) -> dict[str, int]:
-    return {name: entry.count for name, entry in made.book.entries.items()}
+    return {name: entry.worker_count for name, entry in made.book.entries.items()}

@@ -202,9 +202,9 @@ class MachineUnderScheduler(RuleBasedStateMachine):
             self.step()
         entries = self.turns.book.entries
         assert {name: one.wish for name, one in self.world.items()} == {
-            name: entry.count for name, entry in entries.items() if entry.given
+            name: entry.worker_count for name, entry in entries.items() if entry.allocated
         }
-        assert not any(entry.is_unwanted for entry in entries.values())
+        assert not any(entry.is_stop_requested for entry in entries.values())
 
 
 TestMachineUnderScheduler = MachineUnderScheduler.TestCase

@@ -55,13 +55,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 @pytest.fixture
 def queue(tmp_path: Path, started: Started) -> SubmissionQueue:
     made = SubmissionQueue(tmp_path)
-    made.put(JobSubmission.of(SPEC, 1.0, {"MINE": "yes"}, priority=0, queue=""))
+    made.submit(JobSubmission.from_spec(SPEC, 1.0, {"MINE": "yes"}, priority=0, queue=""))
     return made
 
 
 def carried_out(queue: SubmissionQueue, action: JobAction, events: int) -> list[JobEvent]:
     news: SimpleQueue[JobEvent] = SimpleQueue()
-    ActionExecutor(queue, news.put).carry_out(action)
+    ActionExecutor(queue, news.put).execute(action)
     return [news.get(timeout=10.0) for _ in range(events)]
 
 
@@ -72,7 +72,7 @@ def kinds(events: list[JobEvent]) -> list[type]:
 def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_its_owner(
     queue: SubmissionQueue, started: Started
 ) -> None:
-    directory = queue.directory_of("a")
+    directory = queue.job_directory("a")
     directory.create(SPEC)
 
     assert kinds(carried_out(queue, StartJob("a", 3, resumes=False), 1)) == [ActionSucceeded]
@@ -84,7 +84,7 @@ def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_it
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_job_that_left_something_goes_on_from_there(queue: SubmissionQueue, started: Started, knows: bool) -> None:
-    directory = queue.directory_of("a")
+    directory = queue.job_directory("a")
     directory.create(SPEC)
     directory.result.write_text(json.dumps({"phase": "stopped"}))
 
@@ -96,7 +96,7 @@ def test_a_job_that_left_something_goes_on_from_there(queue: SubmissionQueue, st
 
 
 def test_a_job_whose_directory_was_moved_away_half_is_made_again(queue: SubmissionQueue, started: Started) -> None:
-    directory = queue.directory_of("a")
+    directory = queue.job_directory("a")
     directory.create(SPEC)
     directory.spec.unlink()
 
@@ -108,30 +108,30 @@ def test_a_start_that_fails_is_a_loss(queue: SubmissionQueue) -> None:
 
     lost, failed = carried_out(queue, StartJob("a", 1, resumes=False), 2)
 
-    assert isinstance(lost, JobLost) and lost.why.startswith("cannot be started: ")
+    assert isinstance(lost, JobLost) and lost.reason.startswith("cannot be started: ")
     assert isinstance(failed, ActionFailed)
 
 
 def test_a_description_that_is_no_longer_one_is_a_loss_too(queue: SubmissionQueue) -> None:
-    queue.put(JobSubmission("a", 1.0, 1, 4, 2, spec={"name": "no name!"}))
+    queue.submit(JobSubmission("a", 1.0, 1, 4, 2, spec={"name": "no name!"}))
 
     assert kinds(carried_out(queue, StartJob("a", 1, resumes=False), 2)) == [JobLost, ActionFailed]
 
 
 @pytest.mark.parametrize("action", [ResizeJob("a", 2), SuspendJob("a", "others")])
 def test_what_a_master_does_not_hear_has_failed(queue: SubmissionQueue, action: JobAction) -> None:
-    queue.directory_of("a").create(SPEC)
+    queue.job_directory("a").create(SPEC)
 
     assert kinds(carried_out(queue, action, 1)) == [ActionFailed]
 
 
 def test_a_job_that_is_closed_has_a_result_and_has_ended(queue: SubmissionQueue) -> None:
-    queue.directory_of("a").create(SPEC)
+    queue.job_directory("a").create(SPEC)
 
     ended, done = carried_out(queue, CloseJob("a", "failed", "too wide"), 2)
 
     assert (ended, type(done)) == (JobExited("a", "failed"), ActionSucceeded)
-    result = read_json(queue.directory_of("a").result)
+    result = read_json(queue.job_directory("a").result)
     assert result is not None
     assert (result["phase"], result["reason"], result["exit_code"]) == ("failed", "too wide", 2)
 
@@ -143,7 +143,7 @@ def followed(directory: JobDirectory) -> Any:
 
 
 def test_a_job_without_processes_has_ended_if_it_left_a_result(queue: SubmissionQueue) -> None:
-    directory = queue.directory_of("a")
+    directory = queue.job_directory("a")
     directory.create(SPEC)
     directory.result.write_text(json.dumps({"phase": "succeeded"}))
 
@@ -152,6 +152,6 @@ def test_a_job_without_processes_has_ended_if_it_left_a_result(queue: Submission
 
 def test_a_job_whose_launcher_never_came_is_lost(queue: SubmissionQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "LAUNCH_TIMEOUT_S", 0.1)
-    queue.directory_of("a").create(SPEC)
+    queue.job_directory("a").create(SPEC)
 
-    assert followed(queue.directory_of("a")) == JobLost("a")
+    assert followed(queue.job_directory("a")) == JobLost("a")

@@ -29,20 +29,20 @@ def queue(tmp_path: Path) -> SubmissionQueue:
 
 
 def test_a_submission_comes_back_as_it_was(queue: SubmissionQueue) -> None:
-    put = JobSubmission.of(SPEC, 5.0, {"PATH": "/bin"}, priority=3, queue="team")
+    put = JobSubmission.from_spec(SPEC, 5.0, {"PATH": "/bin"}, priority=3, queue="team")
 
-    queue.put(put)
+    queue.submit(put)
 
     assert queue.find("a") == put
     assert (put.minimum, put.maximum, put.requested, put.devices) == (1, 4, 2, 3)
-    assert queue.names() == ["a"]
+    assert queue.job_names() == ["a"]
     assert os.stat(queue.root / "queue" / "a.json").st_mode & 0o077 == 0, "its owner's environment is in it"
 
 
 def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
-    put = JobSubmission.of(SPEC, 5.0, {}, priority=0, queue="")
+    put = JobSubmission.from_spec(SPEC, 5.0, {}, priority=0, queue="")
 
-    launched = put.job_spec(4, resumes=True)
+    launched = put.to_launch_spec(4, resumes=True)
 
     assert launched.workers.wish == 4
     assert launched.checkpoint.resume
@@ -50,7 +50,7 @@ def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
 
 
 def test_what_is_no_submission_is_told_by_its_path(queue: SubmissionQueue) -> None:
-    queue.put(submission("a"))
+    queue.submit(submission("a"))
     wrong = json.dumps(submission("a").to_document() | {"submitted_at": "yesterday"})
     for text in ("{", "[]", '{"name": "a"}', wrong):
         (queue.root / "queue" / "a.json").write_text(text)
@@ -59,21 +59,21 @@ def test_what_is_no_submission_is_told_by_its_path(queue: SubmissionQueue) -> No
 
 
 def test_removing_a_job_takes_the_wish_to_stop_it_along(queue: SubmissionQueue) -> None:
-    queue.put(submission("a"))
-    queue.ask_to_stop("a")
-    assert queue.asked_to_stop() == {"a"}
+    queue.submit(submission("a"))
+    queue.request_stop("a")
+    assert queue.stop_requests() == {"a"}
 
     queue.remove("a")
 
-    assert (queue.names(), queue.asked_to_stop()) == ([], set())
+    assert (queue.job_names(), queue.stop_requests()) == ([], set())
 
 
 def test_only_one_serves_a_queue(queue: SubmissionQueue) -> None:
     assert not queue.is_served()
-    with queue.serving() as is_ours:
+    with queue.acquire_lock() as is_ours:
         assert is_ours
         assert queue.is_served()
-        with queue.serving() as is_ours_too:
+        with queue.acquire_lock() as is_ours_too:
             assert not is_ours_too
     assert not queue.is_served()
 
@@ -96,36 +96,36 @@ def test_a_report_comes_back_as_it_was(queue: SubmissionQueue) -> None:
     report = SchedulerReport(10.0, "goodput", {"here": 8}, "", {"a": standing})
     queue.root.mkdir(parents=True)
 
-    report.save(queue.plan)
+    report.save(queue.report_path)
 
-    assert queue.report() == report
+    assert queue.load_report() == report
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"jobs": {}}', '{"jobs": {"a": {"state": "dreaming"}}}'])
 def test_a_report_that_nobody_understands_is_none(queue: SubmissionQueue, text: str) -> None:
     queue.root.mkdir(parents=True)
-    queue.plan.write_text(text)
+    queue.report_path.write_text(text)
 
-    assert queue.report() is None
+    assert queue.load_report() is None
 
 
 def test_a_report_counts_what_is_used() -> None:
     running = ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 3}, 4, "all", devices=2)
 
-    assert SchedulerReport(10.0, "goodput", {"here": 8, "there": 8}, "", {"a": running}).used == 6
+    assert SchedulerReport(10.0, "goodput", {"here": 8, "there": 8}, "", {"a": running}).used_devices == 6
 
 
 def write(queue: SubmissionQueue, name: str, state: ScheduledJobState, launches: int, phase: str = "") -> None:
     """As a scheduler that died may leave a job."""
-    queue.put(submission(name))
-    known = queue.report()
+    queue.submit(submission(name))
+    known = queue.load_report()
     jobs = dict(known.jobs) if known else {}
     jobs[name] = ScheduledJobStatus(
         state, {"here": 1} if state is ScheduledJobState.RUNNING else {}, 4, "so", account=JobAccount(launches=launches)
     )
-    SchedulerReport(1.0, "in-order", {"here": 4}, "", jobs).save(queue.plan)
+    SchedulerReport(1.0, "in-order", {"here": 4}, "", jobs).save(queue.report_path)
     if phase:
-        directory = queue.directory_of(name)
+        directory = queue.job_directory(name)
         directory.root.mkdir(parents=True)
         directory.result.write_text(json.dumps({"phase": phase}))
 
@@ -134,12 +134,12 @@ def test_the_next_scheduler_finds_every_job_as_it_was(queue: SubmissionQueue) ->
     write(queue, "running", ScheduledJobState.RUNNING, 1)
     write(queue, "suspended", ScheduledJobState.WAITING, 1, "stopped")
     write(queue, "stopping", ScheduledJobState.SUSPENDING, 1, "stopped")
-    queue.put(submission("new"))
+    queue.submit(submission("new"))
 
     found = recover_jobs(queue, lambda line: pytest.fail(line))
 
     assert [one for one in found if isinstance(one, JobSubmitted)] == [JobSubmitted(submission("new"))]
-    states = {one.submission.name: (one.state, one.given) for one in found if isinstance(one, JobRecovered)}
+    states = {one.submission.name: (one.state, one.allocated) for one in found if isinstance(one, JobRecovered)}
     assert states == {
         "running": (ScheduledJobState.RUNNING, {"here": 1}),
         "suspended": (ScheduledJobState.WAITING, {}),
@@ -152,11 +152,11 @@ def test_a_job_that_was_closed_by_a_scheduler_that_died_leaves_the_queue(queue: 
     write(queue, "lost", ScheduledJobState.WAITING, 3, "failed")
 
     assert recover_jobs(queue, lambda line: pytest.fail(line)) == []
-    assert queue.names() == []
+    assert queue.job_names() == []
 
 
 def test_a_file_that_nobody_can_read_is_left_alone_and_said(queue: SubmissionQueue) -> None:
-    queue.put(submission("good"))
+    queue.submit(submission("good"))
     (queue.root / "queue" / "bad.json").write_text("{")
     said: list[str] = []
 
@@ -167,7 +167,7 @@ def test_a_file_that_nobody_can_read_is_left_alone_and_said(queue: SubmissionQue
 
 
 def test_closing_leaves_a_result_and_keeps_that_of_a_suspended_job(queue: SubmissionQueue) -> None:
-    directory = queue.directory_of("a")
+    directory = queue.job_directory("a")
     directory.root.mkdir(parents=True)
 
     close_job(directory, "stopped", "taken out")

@@ -51,7 +51,7 @@ def test_a_policy_that_raises_keeps_the_last_plan_and_is_asked_again() -> None:
     assert made.step([ActionSucceeded("a", 1.1), submitted("b", at=2.0)], 2.0) == []
     report = made.report(2.0)
     assert report.trouble == "ZeroDivisionError: no mood"
-    assert (report.jobs["a"].workers, report.jobs["b"].workers) == (2, 0)
+    assert (report.jobs["a"].worker_count, report.jobs["b"].worker_count) == (2, 0)
     assert "the policy failed" in report.jobs["b"].reason
 
     assert made.step([], 2.0 + POLICY_RETRY_S - 0.1) == []
@@ -88,7 +88,7 @@ class Plain:
         before = set(self.jobs)
         for event in events:
             if isinstance(event, JobSubmitted):
-                self.jobs[event.submission.name] = event.submission.job(change_cost_s=0.5)
+                self.jobs[event.submission.name] = event.submission.to_job_info(change_cost_s=0.5)
             elif isinstance(event, JobExited):
                 self.jobs.pop(event.name, None)  # unless it was rejected
         return set(self.jobs) != before
@@ -96,7 +96,7 @@ class Plain:
     def snapshot(self, now: float) -> Snapshot:
         for name, job in self.jobs.items():
             seconds = now - self.at if job.workers else 0.0
-            attained_s, executed_s = job.attained_s + job.count * job.devices * seconds, job.executed_s + seconds
+            attained_s, executed_s = job.attained_s + job.worker_count * job.devices * seconds, job.executed_s + seconds
             self.jobs[name] = replace(job, attained_s=attained_s, executed_s=executed_s)
         self.at = now
         return Snapshot(now, self.nodes, tuple(self.jobs.values()))
@@ -114,7 +114,7 @@ class Plain:
                     started_at=now if is_first else job.started_at,
                     changed_at=now,
                     restarts=job.restarts + (not is_first),
-                    most_workers=max(job.most_workers, allocation.count),
+                    most_workers=max(job.most_workers, allocation.worker_count),
                 )
 
 
@@ -178,14 +178,14 @@ def decide_alike(coming: Coming, devices: int, policy: Policy) -> None:
     for now, events in _history(coming, policy.interval_s):
         is_tick = bool(policy.interval_s) and now % policy.interval_s == 0
         has_news = plain.happen(events, now)
-        simulated = loop.turn(now) if plain.jobs and (is_tick or (has_news and policy.asks_at_events)) else None
+        simulated = loop.run_once(now) if plain.jobs and (is_tick or (has_news and policy.asks_at_events)) else None
         actions = made.step(events, now)
         decided = made.loop.plan
         for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again
             actions = made.step(machine.answer(actions, now + moment * 0.001), now + moment * 0.001)
         if simulated is not None:
             assert decided == simulated
-        assert (made.loop.decisions, made.loop.trouble) == (loop.decisions, loop.trouble)
+        assert (made.loop.decisions, made.loop.policy_error) == (loop.decisions, loop.policy_error)
 
 
 def _history(coming: Coming, interval_s: float) -> list[tuple[float, list[JobEvent]]]:

@@ -26,18 +26,18 @@ class Broken:
 
 
 def test_a_job_nobody_measured_does_a_unit_a_second_with_each_worker() -> None:
-    assert SPEEDS.at(JobInfo("a", 0.0), [0, 1, 7]).tolist() == [0.0, 1.0, 7.0]
+    assert SPEEDS.rates(JobInfo("a", 0.0), [0, 1, 7]).tolist() == [0.0, 1.0, 7.0]
 
 
 def test_rates_are_those_of_the_fewest_nodes_of_the_kind() -> None:
     job = JobInfo("a", 0.0, rates=Concave(1.0, apart=0.5), devices=2)
 
-    assert SPEEDS.at(job, [2, 4], "b").tolist() == [2.0, 2.0]
-    assert SPEEDS.at(job, [2, 4], "a").tolist() == [2.0, 4.0]
+    assert SPEEDS.rates(job, [2, 4], "b").tolist() == [2.0, 2.0]
+    assert SPEEDS.rates(job, [2, 4], "a").tolist() == [2.0, 4.0]
 
 
 def test_rates_that_are_no_numbers_are_nothing() -> None:
-    assert SPEEDS.at(JobInfo("a", 0.0, rates=Broken()), [1, 2, 3]).tolist() == [0.0, 0.0, 0.0]
+    assert SPEEDS.rates(JobInfo("a", 0.0, rates=Broken()), [1, 2, 3]).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_the_main_kind_is_the_largest_that_it_can_run_on() -> None:
@@ -55,7 +55,7 @@ def test_the_main_kind_is_the_largest_that_it_can_run_on() -> None:
     ],
 )
 def test_unknown_work_left_is_what_was_done_or_ten_minutes(job: JobInfo, left: float) -> None:
-    assert SPEEDS.left(job) == left
+    assert SPEEDS.work_left(job) == left
 
 
 def test_few_sizes_are_the_least_the_greatest_and_powers_of_two() -> None:

@@ -87,7 +87,7 @@ def test_the_best_batch_is_nearly_the_best_of_all(workers: int, nodes: int) -> N
     """Fifty sizes are tried of thousands."""
     best = best_by_trying_all(workers, nodes)
 
-    found = float(AdaptiveBatchModel(MODEL, NOISE, LIMITS).at(workers, nodes))
+    found = float(AdaptiveBatchModel(MODEL, NOISE, LIMITS).work_per_s(workers, nodes))
 
     assert 0.97 * best <= found <= 1.03 * best
 
@@ -98,12 +98,14 @@ def test_the_batch_has_the_rate_that_is_told_and_keeps_all_limits(workers: int, 
     batch = model.batch(workers, nodes)
 
     assert batch is not None
-    assert LIMITS.local_minimum <= batch.local <= LIMITS.local_maximum
-    assert LIMITS.initial <= batch.total(workers) <= LIMITS.maximum
-    assert rate_of(workers, nodes, batch.local, batch.passes) == pytest.approx(
-        float(model.at(workers, nodes)), rel=0.03
+    assert LIMITS.local_minimum <= batch.local_batch <= LIMITS.local_maximum
+    assert LIMITS.initial <= batch.total_records(workers) <= LIMITS.maximum
+    assert rate_of(workers, nodes, batch.local_batch, batch.passes) == pytest.approx(
+        float(model.work_per_s(workers, nodes)), rel=0.03
     )
-    assert batch.learning_rate_scale == pytest.approx(float(gain_ratio(NOISE, batch.total(workers) / LIMITS.initial)))
+    assert batch.learning_rate_scale == pytest.approx(
+        float(gain_ratio(NOISE, batch.total_records(workers) / LIMITS.initial))
+    )
 
 
 def test_more_noise_means_larger_batches() -> None:
@@ -111,7 +113,7 @@ def test_more_noise_means_larger_batches() -> None:
         AdaptiveBatchModel(MODEL, GradientNoise(0.01, variance), LIMITS).batch(8, 2)
         for variance in (0.0, 0.01, 0.1, 10.0)
     ]
-    totals = [batch.total(8) for batch in batches if batch is not None]
+    totals = [batch.total_records(8) for batch in batches if batch is not None]
 
     assert totals == sorted(totals) and totals[0] < totals[-1]
     assert totals[0] == LIMITS.initial
@@ -120,19 +122,19 @@ def test_more_noise_means_larger_batches() -> None:
 def test_nobody_does_nothing_and_too_many_for_the_least_batch_do_nothing() -> None:
     model = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
 
-    assert model.at(0, 0) == 0.0
-    assert model.at(2048 // 8, 64) > 0.0
-    assert model.at(2048 // 8 + 100, 64) == 0.0
+    assert model.work_per_s(0, 0) == 0.0
+    assert model.work_per_s(2048 // 8, 64) > 0.0
+    assert model.work_per_s(2048 // 8 + 100, 64) == 0.0
 
 
 def test_arrays_have_the_shape_and_the_answers_of_their_elements() -> None:
     model = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
     workers, nodes = np.array([[0, 1, 2], [4, 8, 16]]), np.array([[0, 1, 1], [1, 2, 4]])
 
-    together = model.at(workers, nodes)
+    together = model.work_per_s(workers, nodes)
 
     assert together.shape == (2, 3)
-    each = [float(model.at(*one)) for one in zip(workers.ravel(), nodes.ravel(), strict=True)]
+    each = [float(model.work_per_s(*one)) for one in zip(workers.ravel(), nodes.ravel(), strict=True)]
     assert together.ravel() == pytest.approx(each)
 
 
@@ -148,7 +150,7 @@ def test_many_jobs_at_once_have_the_answers_of_each() -> None:
 
     assert len(found) == 300
     for job, count, many, (rates, local, passes) in zip(jobs, workers, nodes, found, strict=True):
-        assert rates == pytest.approx(job.at(count, many), rel=0.01)  # fewer batches are tried
+        assert rates == pytest.approx(job.work_per_s(count, many), rel=0.01)  # fewer batches are tried
         totals = local * passes * count
         assert (totals >= job.limits.initial).all() and (totals <= job.limits.maximum).all()
     assert goodput_tables([], [], []) == []
@@ -156,11 +158,13 @@ def test_many_jobs_at_once_have_the_answers_of_each() -> None:
 
 @pytest.mark.parametrize(("workers", "nodes"), PLACES)
 def test_a_fixed_batch_stays_whatever_the_workers(workers: int, nodes: int) -> None:
-    model = FixedBatchModel(MODEL, NOISE, LIMITS, total=512)
+    model = FixedBatchModel(MODEL, NOISE, LIMITS, total_batch=512)
     batch = model.batch(workers, nodes)
 
-    assert batch is not None and batch.total(workers) == 512
-    assert float(model.at(workers, nodes)) == pytest.approx(rate_of(workers, nodes, batch.local, batch.passes))
+    assert batch is not None and batch.total_records(workers) == 512
+    assert float(model.work_per_s(workers, nodes)) == pytest.approx(
+        rate_of(workers, nodes, batch.local_batch, batch.passes)
+    )
 
 
 def test_the_best_batch_is_no_worse_than_any_fixed_one() -> None:
@@ -169,10 +173,10 @@ def test_the_best_batch_is_no_worse_than_any_fixed_one() -> None:
         fixed = FixedBatchModel(MODEL, NOISE, LIMITS, total)
         for workers, nodes in PLACES[1:-1]:
             if total >= LIMITS.local_minimum * workers:
-                assert float(fixed.at(workers, nodes)) <= 1.03 * float(best.at(workers, nodes))
+                assert float(fixed.work_per_s(workers, nodes)) <= 1.03 * float(best.work_per_s(workers, nodes))
 
 
 def test_a_fixed_batch_does_nothing_without_workers() -> None:
-    rates = FixedBatchModel(MODEL, NOISE, LIMITS, 512).at(np.array([0, 1]), np.array([0, 1]))
+    rates = FixedBatchModel(MODEL, NOISE, LIMITS, 512).work_per_s(np.array([0, 1]), np.array([0, 1]))
 
     assert rates[0] == 0.0 and rates[1] > 0.0

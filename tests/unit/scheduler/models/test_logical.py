@@ -18,14 +18,14 @@ def model(scales: tuple[int, ...] = (1, 2, 4, 8), noise: GradientNoise | None = 
 
 
 def test_a_step_takes_as_long_as_the_worker_with_most_logical_ranks() -> None:
-    rates = model((1,)).at([0, 1, 2, 3, 4], [0, 1, 1, 1, 1])
+    rates = model((1,)).work_per_s([0, 1, 2, 3, 4], [0, 1, 1, 1, 1])
 
     assert rates == pytest.approx([0.0, 1 / 0.064, 1 / 0.082, 1 / 0.082, 1 / 0.066], rel=1e-3)
 
 
 def test_more_passes_are_worth_it_where_noise_prevails_and_exchanging_costs() -> None:
     assert model().batch(4, 1) == BatchConfig(16, 8, pytest.approx(8.0, rel=1e-3))
-    assert model().at([4], [1]) == pytest.approx([8 / (8 * 0.016 + 0.05)], rel=1e-3)
+    assert model().work_per_s([4], [1]) == pytest.approx([8 / (8 * 0.016 + 0.05)], rel=1e-3)
 
 
 def test_and_not_where_a_larger_batch_is_worth_nothing() -> None:
@@ -34,12 +34,12 @@ def test_and_not_where_a_larger_batch_is_worth_nothing() -> None:
 
 def test_a_job_with_one_scale_has_the_batch_of_its_owner() -> None:
     assert model((1,), None).batch(4, 1) is None
-    assert model((3,), None).at([1], [1]) == pytest.approx([1 / 0.064], rel=1e-3)
+    assert model((3,), None).work_per_s([1], [1]) == pytest.approx([1 / 0.064], rel=1e-3)
 
 
 def test_rates_have_the_shape_of_what_was_asked() -> None:
-    assert model().at(np.ones((2, 3), int), np.ones((2, 3), int)).shape == (2, 3)
-    assert model().at(2, 1).shape == ()
+    assert model().work_per_s(np.ones((2, 3), int), np.ones((2, 3), int)).shape == (2, 3)
+    assert model().work_per_s(2, 1).shape == ()
 
 
 @pytest.mark.parametrize(

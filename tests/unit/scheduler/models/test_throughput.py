@@ -157,7 +157,7 @@ def test_what_is_no_time_never_reaches_a_policy(bad: float) -> None:
 
         def apply(self, plan: AllocationPlan, now: float) -> None: ...
 
-    SchedulingLoop(Watcher(), Cluster()).turn(0.0)
+    SchedulingLoop(Watcher(), Cluster()).run_once(0.0)
 
     assert [one.speeds for one in seen] == [(good,)]
     assert np.all(np.isfinite(astuple(fit_throughput(seen[0].speeds))))

@@ -53,7 +53,7 @@ def test_four_in_one_rack_on_kind_a_and_two_on_kind_b() -> None:
 
 def test_a_demand_for_one_rack_is_not_met_by_two() -> None:
     room = FreeResources(RACKS)
-    room.take(job("other"), {"a0": 1, "a2": 1})
+    room.allocate(job("other"), {"a0": 1, "a2": 1})
 
     assert place_workers(room, job("j", 4, demands=(PlacementConstraint(4, "a", one_rack=True),)), 4) is None
 
@@ -96,7 +96,7 @@ def test_shrinking_workers_leave_the_nodes_with_the_fewest() -> None:
 
 def test_who_cannot_stay_is_placed_anew() -> None:
     room = FreeResources(nodes(4, 4))
-    room.take(job("other"), {"n0": 3})
+    room.allocate(job("other"), {"n0": 3})
 
     assert resize_in_place(room, running("a", {"n0": 2}), 2) == {"n1": 2}
     assert resize_in_place(room, running("a", {"gone": 2}), 2) == {"n1": 2}
@@ -127,5 +127,5 @@ def test_a_placement_has_all_workers_fits_and_uses_the_fewest_nodes(sizes: list[
     if workers is None:
         assert sum(fits) < count
     else:
-        assert sum(workers.values()) == count and room.holds(wanting, workers)
+        assert sum(workers.values()) == count and room.can_hold(wanting, workers)
         assert sum(fits[: len(workers) - 1]) < count

@@ -33,7 +33,7 @@ def test_a_free_device_costs_the_least_and_the_last_one_nearly_the_most() -> Non
     made.add(taken(2, 1))
     made.add(taken(4, 2))
 
-    assert made.costs(one, 1.0, 16.0).tolist() == [1.0, 4.0, np.inf, 1.0]
+    assert made.slot_costs(one, 1.0, 16.0).tolist() == [1.0, 4.0, np.inf, 1.0]
 
 
 def test_the_cheapest_way_is_that_of_trying_all() -> None:

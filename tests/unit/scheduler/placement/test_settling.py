@@ -68,10 +68,10 @@ def test_as_many_as_fit_where_they_are() -> None:
 
 def test_enlarging_takes_room_beside_and_changes_nothing_without() -> None:
     room, one = FreeResources(nodes(2, 4)), job("a", 1, 8)
-    room.take(one, {"n0": 1})
+    room.allocate(one, {"n0": 1})
 
-    assert grow_workers(room, one, {"n0": 1}, 7) is None and room.free == 5
-    assert grow_workers(room, one, {"n0": 1}, 3) == {"n0": 2, "n1": 1} and room.free == 3
+    assert grow_workers(room, one, {"n0": 1}, 7) is None and room.free_devices == 5
+    assert grow_workers(room, one, {"n0": 1}, 3) == {"n0": 2, "n1": 1} and room.free_devices == 3
 
 
 def test_those_stay_whose_nodes_are_still_there() -> None:

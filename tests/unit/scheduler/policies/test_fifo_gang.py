@@ -15,7 +15,7 @@ def test_who_does_not_fit_is_skipped() -> None:
     decision = decided(BEST_EFFORT, nodes(6), *JOBS)
 
     assert counts(decision) == {"runs": 3, "large": 0, "small": 1}
-    assert not decision.is_closed
+    assert not decision.blocks_lower_priorities
     assert decision.plan.allocations["large"].reason == (
         "waits until 4 workers of 1 device are free together; 2 devices are"
     )
@@ -25,7 +25,7 @@ def test_strictly_nobody_passes_the_head_of_the_line() -> None:
     decision = decided(STRICT, nodes(6), *JOBS)
 
     assert counts(decision) == {"runs": 3, "large": 0, "small": 0}
-    assert decision.is_closed
+    assert decision.blocks_lower_priorities
     assert "behind large" in decision.plan.allocations["small"].reason
 
 

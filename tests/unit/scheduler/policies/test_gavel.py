@@ -72,7 +72,7 @@ def test_within_a_round_nobody_is_preempted_and_free_devices_are_used() -> None:
     seen = Snapshot(0.0, cluster(1, 2), (job("a", 1.0), job("b", 1.0)))
     first = Gavel().decide(seen, None)
     later = applied(seen, first.plan, 100.0)
-    one_left = replace(later, jobs=(later.by_name["a"], job("c", 1.0, weight=100.0), job("d", 1.0)))
+    one_left = replace(later, jobs=(later.jobs_by_name["a"], job("c", 1.0, weight=100.0), job("d", 1.0)))
 
     assert counts(Gavel().decide(one_left, first.memory).plan) == {"a": 1, "c": 1, "d": 0}
 

@@ -18,7 +18,9 @@ def speeds_of(workers: int) -> dict[str, object]:
 
 
 def problem_of(cluster: tuple[NodeInfo, ...], jobs: list[JobInfo], exponent: float = -1.0) -> GeneticSearchProblem:
-    return GeneticSearchProblem.of(Snapshot(1000.0, cluster, tuple(jobs)), jobs, list(cluster), exponent, 30.0)
+    return GeneticSearchProblem.from_snapshot(
+        Snapshot(1000.0, cluster, tuple(jobs)), jobs, list(cluster), exponent, 30.0
+    )
 
 
 def fronts_by_hand(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
@@ -69,13 +71,13 @@ def test_mended_plans_keep_all_rules(seed: int) -> None:
         for index in range(6)
     ]
     problem = problem_of(cluster, jobs)
-    states = problem.mended(random.integers(0, 9, (50, 6, 5)).astype(np.int16), random)
+    states = problem.repair(random.integers(0, 9, (50, 6, 5)).astype(np.int16), random)
 
     assert (states >= 0).all() and states.any()
-    assert ((states * problem.each[:, None]).sum(axis=1) <= problem.devices).all()
+    assert ((states * problem.devices_per_worker[:, None]).sum(axis=1) <= problem.devices).all()
     for row, one in enumerate(jobs):
         counts = states[:, row].sum(axis=1)
-        assert all(count == 0 or one.allows(int(count)) for count in counts)
+        assert all(count == 0 or one.allows_size(int(count)) for count in counts)
         assert counts.max() <= max(2 * one.speeds[0].workers, one.minimum)  # at most double what was measured
     wide = (states > 0) & (np.count_nonzero(states, axis=2) > 1)[:, :, None]
     assert (wide.sum(axis=1) <= 1).all()  # one job on several nodes a node
@@ -86,7 +88,7 @@ def test_a_plan_that_keeps_the_rules_is_not_mended() -> None:
     problem = problem_of(nodes(4, 4), jobs)
     plan = np.array([[[4, 1], [0, 3]]], np.int16)
 
-    assert (problem.mended(plan.copy(), np.random.default_rng(0)) == plan).all()
+    assert (problem.repair(plan.copy(), np.random.default_rng(0)) == plan).all()
 
 
 def test_fitness_is_the_power_mean_of_speedups_over_a_fair_share() -> None:
@@ -123,9 +125,9 @@ def test_the_search_finds_the_best_plan_there_is() -> None:
     problem = problem_of(nodes(2, 2), jobs)
     every = np.stack(np.meshgrid(*[np.arange(3)] * 4, indexing="ij"), axis=-1).reshape(-1, 2, 2).astype(np.int16)
     random = np.random.default_rng(3)
-    allowed = every[(problem.mended(every.copy(), random) == every).all(axis=(1, 2))]
+    allowed = every[(problem.repair(every.copy(), random) == every).all(axis=(1, 2))]
 
-    found = search_plans(problem, problem.now[None], 40, 40, random)
+    found = search_plans(problem, problem.current[None], 40, 40, random)
 
     assert problem.fitness(found)[0].max() == pytest.approx(problem.fitness(allowed)[0].max())
 

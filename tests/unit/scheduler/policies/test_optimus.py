@@ -113,7 +113,7 @@ def test_who_did_not_fit_moves_nobody_while_nothing_changes() -> None:
     first = decided(Optimus(), cluster, *jobs)
 
     after = [
-        running(one.name, first.plan.workers(one.name), 1, 6, kinds=("t4",), work_done=one.work_done) for one in jobs
+        running(one.name, first.plan.workers_of(one.name), 1, 6, kinds=("t4",), work_done=one.work_done) for one in jobs
     ]
     again = decided(Optimus(), cluster, *after, memory=first.memory)
 

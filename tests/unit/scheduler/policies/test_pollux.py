@@ -54,7 +54,7 @@ def test_plans_are_carried_on_until_no_device_is_idle() -> None:
     for _ in range(5):
         decision = QUICK.decide(snapshot, decision.memory)
         snapshot = applied(snapshot, decision.plan, later_s=60.0)
-        sums.append(sum(one.count for one in snapshot.jobs))
+        sums.append(sum(one.worker_count for one in snapshot.jobs))
 
     assert all(after >= before - 1 for before, after in pairwise(sums))
     assert sums[-1] == 12

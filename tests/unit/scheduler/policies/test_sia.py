@@ -28,7 +28,7 @@ def after(snapshot: Snapshot, rounds: int) -> Snapshot:
 
 
 def sizes(snapshot: Snapshot) -> dict[str, int]:
-    return {job.name: job.count for job in snapshot.jobs}
+    return {job.name: job.worker_count for job in snapshot.jobs}
 
 
 def test_jobs_start_with_one_worker_and_double_each_round() -> None:

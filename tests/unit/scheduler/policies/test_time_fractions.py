@@ -12,8 +12,8 @@ from elasticdl.scheduler.policies.gavel import (
     solve_time_fractions,
 )
 
-ONE = TimeFractionProblem.of([1], [1, 1], [[1.0], [1.0]])
-TWO = TimeFractionProblem.of([1, 1], [1, 1], [[4.0, 1.0], [1.0, 1.0]])
+ONE = TimeFractionProblem.from_lists([1], [1, 1], [[1.0], [1.0]])
+TWO = TimeFractionProblem.from_lists([1, 1], [1, 1], [[4.0, 1.0], [1.0, 1.0]])
 
 
 def test_two_alike_have_half_the_time_each() -> None:
@@ -32,7 +32,7 @@ def test_time_that_no_need_asks_for_goes_to_the_greatest_rates() -> None:
 
 
 def test_a_job_of_two_devices_can_have_half_of_the_time_that_one_has() -> None:
-    z, _ = solve_max_min(TimeFractionProblem.of([1], [1, 2], [[1.0], [1.0]]), [1.0, 1.0])
+    z, _ = solve_max_min(TimeFractionProblem.from_lists([1], [1, 2], [[1.0], [1.0]]), [1.0, 1.0])
 
     assert z == pytest.approx(1 / 3)
 

@@ -37,27 +37,27 @@ def test_workers_are_spread_on_few_nodes(workers: int, placement: tuple[int, ...
 def test_a_measured_placement_is_interpolated_by_its_batch() -> None:
     app = application()
 
-    assert app.step_s((1,), 10) == pytest.approx((0.2, 0.0))
-    assert app.step_s((2,), 15) == pytest.approx((0.35, 0.1))
-    assert app.step_s((1, 2), 30) == pytest.approx((0.8, 0.4))
+    assert app.step_times_s((1,), 10) == pytest.approx((0.2, 0.0))
+    assert app.step_times_s((2,), 15) == pytest.approx((0.35, 0.1))
+    assert app.step_times_s((1, 2), 30) == pytest.approx((0.8, 0.4))
 
 
 def test_beyond_the_batches_that_were_measured_the_nearest_counts() -> None:
     app = application()
 
-    assert app.step_s((1,), 1) == app.step_s((1,), 5)
-    assert app.step_s((1,), 400) == app.step_s((1,), 40)
+    assert app.step_times_s((1,), 1) == app.step_times_s((1,), 5)
+    assert app.step_times_s((1,), 400) == app.step_times_s((1,), 40)
 
 
 def test_a_placement_is_the_same_however_it_is_turned() -> None:
     app = application()
 
-    assert app.step_s((2, 1), 10) == app.step_s((1, 2), 10)
+    assert app.step_times_s((2, 1), 10) == app.step_times_s((1, 2), 10)
 
 
 def test_what_was_not_measured_lies_between_what_was() -> None:
     """Five workers on three nodes: between those of three on two, and of eight on four."""
-    step, sync = application().step_s((2, 2, 1), 10)
+    step, sync = application().step_times_s((2, 2, 1), 10)
 
     assert 0.6 < step < 1.2
     assert 0.4 < sync < 1.0
@@ -66,7 +66,7 @@ def test_what_was_not_measured_lies_between_what_was() -> None:
 def test_far_outside_the_nearest_measurement_counts() -> None:
     app = application()
 
-    assert app.step_s((4,) * 20, 10) == pytest.approx((1.2, 1.0))
+    assert app.step_times_s((4,) * 20, 10) == pytest.approx((1.2, 1.0))
 
 
 def test_noise_is_interpolated_by_the_total_batch_of_an_epoch() -> None:
@@ -87,20 +87,22 @@ def test_a_whole_run_alone_by_hand() -> None:
     """One worker with the initial batch: 300 steps of 0.2 s. Two: 300 of 0.25 s with 5 records each."""
     app = application()
 
-    assert app.alone_s(10, 1) == pytest.approx(60.0)
-    assert app.alone_s(10, 2) == pytest.approx(300 * 0.25)
-    assert app.alone_s(10, 16) == app.alone_s(10, 2)  # no more can share ten records, five each at least
-    assert app.alone_s(10, 0.5) == pytest.approx(120.0)
-    assert app.alone_s(10, 1.5) == pytest.approx(2 / (1 / 60.0 + 1 / 75.0))
+    assert app.isolated_duration_s(10, 1) == pytest.approx(60.0)
+    assert app.isolated_duration_s(10, 2) == pytest.approx(300 * 0.25)
+    assert app.isolated_duration_s(10, 16) == app.isolated_duration_s(
+        10, 2
+    )  # no more can share ten records, five each at least
+    assert app.isolated_duration_s(10, 0.5) == pytest.approx(120.0)
+    assert app.isolated_duration_s(10, 1.5) == pytest.approx(2 / (1 / 60.0 + 1 / 75.0))
 
 
 def test_the_best_batch_alone_is_no_slower_than_any() -> None:
     app = application()
-    best = app.alone_s(None, 2)
+    best = app.isolated_duration_s(None, 2)
 
-    step, _ = app.step_s((2,), 20)
-    assert best <= app.alone_s(40, 2) * 1.01
-    assert app.alone_s(40, 2) == pytest.approx(300 * step / float(gain_ratio(app.noise(40, 0), 4.0)))
+    step, _ = app.step_times_s((2,), 20)
+    assert best <= app.isolated_duration_s(40, 2) * 1.01
+    assert app.isolated_duration_s(40, 2) == pytest.approx(300 * step / float(gain_ratio(app.noise(40, 0), 4.0)))
 
 
 def test_files_are_read_and_placements_of_one_size_are_averaged(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_files_are_read_and_placements_of_one_size_are_averaged(tmp_path: Path) 
     assert (app.limits.initial, app.limits.maximum) == (16, 64)
     assert (app.limits.local_minimum, app.limits.local_maximum) == (8, 16)
     assert app.epochs == 2 and app.progress.tolist() == [5.0, 8.0]
-    assert app.step_s((1,), 12) == pytest.approx((1.5, 0.0))
+    assert app.step_times_s((1,), 12) == pytest.approx((1.5, 0.0))
     assert app.points.tolist() == [[1, 1, 8, 1, 0], [1, 1, 16, 2, 0], [2, 3, 8, 3, 1], [4, 8, 8, 3, 1]]
     assert load_application(tmp_path, epochs=1, local_maximum=12).limits.local_maximum == 12
 
@@ -145,5 +147,5 @@ def test_published_measurements_have_a_time_for_every_placement(name: str) -> No
 
     for workers in (1, 2, 3, 5, 8, 13, 16, 31, 64):
         for local in np.geomspace(app.limits.local_minimum, app.limits.local_maximum, 4).astype(int):
-            step, sync = app.step_s(pack_on_nodes(workers), int(local))
+            step, sync = app.step_times_s(pack_on_nodes(workers), int(local))
             assert 0 <= sync < step < 60

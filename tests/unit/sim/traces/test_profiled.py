@@ -34,14 +34,14 @@ def test_epochs_end_one_after_the_other() -> None:
     job.place((1,), "", None)
 
     for epoch in range(3):
-        assert job.to_mark() == pytest.approx(100.0)
+        assert job.work_to_next_change() == pytest.approx(100.0)
         job.advance(60.0)
-        assert job.to_mark() == pytest.approx(40.0)
-        assert job.known().work_left == pytest.approx(300.0 - 100.0 * epoch - 60.0)
+        assert job.work_to_next_change() == pytest.approx(40.0)
+        assert job.report().work_left == pytest.approx(300.0 - 100.0 * epoch - 60.0)
         assert not job.is_done
         job.advance(40.0)
     assert job.is_done
-    assert job.known().work_left == 0.0
+    assert job.report().work_left == 0.0
 
 
 def test_a_job_that_is_done_may_be_placed_anew_and_does_nothing() -> None:
@@ -49,7 +49,7 @@ def test_a_job_that_is_done_may_be_placed_anew_and_does_nothing() -> None:
     job = ProfiledWorkload(application(), batch=None)
     job.place((1,), "", None)
     for _ in range(3):
-        job.advance(job.to_mark())
+        job.advance(job.work_to_next_change())
     job.place((2,), "", None)
 
     assert job.is_done and job.rate() == 0.0
@@ -62,16 +62,16 @@ def test_without_workers_nothing_is_done() -> None:
 
     assert job.rate() == 0.0
     assert not job.advance(5.0)
-    assert job.known().work_done == 0.0
+    assert job.report().work_done == 0.0
 
 
 def test_a_job_is_known_from_its_first_steps_on() -> None:
     job = ProfiledWorkload(application(), batch=None)
     job.place((1,), "", None)
-    assert job.known().rates is None and job.known().speeds == ()
+    assert job.report().rates is None and job.report().speeds == ()
 
     job.advance(1.0)
-    known = job.known()
+    known = job.report()
 
     assert isinstance(known.rates, AdaptiveBatchModel)
     assert [(one.nodes, one.workers, one.local_batch) for one in known.speeds] == [(1, 1, 10)]
@@ -87,13 +87,13 @@ def test_a_job_that_adapts_begins_with_the_initial_batch_and_takes_the_best_it_k
 
     job.advance(1.0)
 
-    rates = job.known().rates
+    rates = job.report().rates
     assert rates is not None
     batch = rates.batch(2, 1)
-    assert batch is not None and LIMITS.initial <= batch.total(2) <= LIMITS.maximum
-    step, sync = application().step_s((2,), batch.local)
+    assert batch is not None and LIMITS.initial <= batch.total_records(2) <= LIMITS.maximum
+    step, sync = application().step_times_s((2,), batch.local_batch)
     seconds = step + (step - sync) * (batch.passes - 1)
-    worth = float(gain_ratio(application().noise(batch.total(2), 0), batch.total(2) / 10))
+    worth = float(gain_ratio(application().noise(batch.total_records(2), 0), batch.total_records(2) / 10))
     assert job.rate() == pytest.approx(worth / seconds)
     assert job.rate() > first
 
@@ -109,25 +109,25 @@ def test_the_batch_of_an_owner_stays() -> None:
     job = ProfiledWorkload(application(), batch=40)
     job.place((2,), "", None)
     job.advance(1.0)
-    rates = job.known().rates
+    rates = job.report().rates
 
     assert isinstance(rates, FixedBatchModel)
-    assert [one.local_batch for one in job.known().speeds] == [20]
+    assert [one.local_batch for one in job.report().speeds] == [20]
     batch = rates.batch(2, 1)
-    assert batch is not None and batch.total(2) == 40
+    assert batch is not None and batch.total_records(2) == 40
 
 
 def test_an_oracle_knows_true_times_and_steps() -> None:
     job = ProfiledWorkload(application(), batch=40, is_oracle=True)
     job.place((2,), "", None)
-    known = job.known()
+    known = job.report()
 
     assert isinstance(known.rates, OracleRateModel)
-    assert known.rates.at([0, 2], [0, 1]) == pytest.approx([0.0, 1 / 0.4])
+    assert known.rates.work_per_s([0, 2], [0, 1]) == pytest.approx([0.0, 1 / 0.4])
     assert known.rates.batch(2, 1) is not None
     # Recorded steps with a batch of 40, between those of 10 and of 80: from the end of the first epoch to the last.
     assert known.work_left == pytest.approx(application().iterations(40, 2) - application().iterations(40, 0))
 
 
 def test_the_time_alone_is_the_applications() -> None:
-    assert ProfiledWorkload(application(), batch=10).alone_s(1) == application().alone_s(10, 1)
+    assert ProfiledWorkload(application(), batch=10).isolated_duration_s(1) == application().isolated_duration_s(10, 1)

@@ -68,7 +68,7 @@ def trained(
     tables = EmbeddingTables()
     if ps is not None:
         attached = TorchEmbeddingLayers(model, "all", 0)
-        attached.leave(optimizer)
+        attached.use_optimizer(optimizer)
         tables = HybridEmbeddingTables(attached, ps, depth)
     plan = TrainingPlan(
         records=RECORDS,
@@ -89,12 +89,12 @@ def trained(
             with torch.autocast("cpu", precision, enabled=precision is not None):
                 loss = (model(features) - labels).square().mean()
             step.backward(loss)
-    tables.settle()
+    tables.flush()
     return model, tables
 
 
 def assert_same(plain: Model, moved: Model, tables: EmbeddingTables) -> None:
-    with tables.whole():
+    with tables.full_model():
         expected, found = plain.state_dict(), moved.state_dict()
         assert set(found) == set(expected)
         for name in expected:
@@ -123,7 +123,7 @@ def test_rows_are_on_their_way_before_they_are_asked_for() -> None:
 
     assert isinstance(tables, HybridEmbeddingTables)
     batches = 2 * 2 * RECORDS // 24
-    assert tables.lookups.pulled_ahead == 2 * (batches - 2), "both layers, once the first batch has been seen"
+    assert tables.lookups.prefetched == 2 * (batches - 2), "both layers, once the first batch has been seen"
 
 
 class Growing(nn.Module):
@@ -153,7 +153,7 @@ def test_a_model_with_tables_is_trained_alone_exported_and_predicts_without_us(t
     sample = tensors.to_tensors(features)
     expected = model(sample)
 
-    with job.whole():
+    with job.full_model():
         export_model(model, sample, tmp_path / "trained", {})
     program = torch.export.load(tmp_path / "trained" / "model.pt2").module()
     again = Growing()

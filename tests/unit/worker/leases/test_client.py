@@ -38,7 +38,7 @@ class Master:
 def test_every_lease_is_taken_once_and_the_end_is_known() -> None:
     master = Master(3)
     line, taken = LeaseClient(master, "worker-0", retry_s=0.01), list[int]()
-    while (lease := line.take(SOON_S)) is not None:
+    while (lease := line.wait_for_lease(SOON_S)) is not None:
         taken.append(lease.id)
         line.report(lease, 5)
         line.report(lease, 10)
@@ -52,7 +52,7 @@ def test_every_lease_is_taken_once_and_the_end_is_known() -> None:
 def test_reports_made_while_the_master_is_slow_go_together_with_their_sums() -> None:
     master = Master(1)
     line = LeaseClient(master, "worker-0", retry_s=0.01, pace_s=0.0)
-    lease = line.take(SOON_S)
+    lease = line.wait_for_lease(SOON_S)
     assert lease is not None
     master.may_answer.clear()
     line.report(lease, 2, {"loss": ([1.0], 2.0)})
@@ -77,7 +77,7 @@ def test_what_goes_wrong_is_raised_where_it_is_asked_for() -> None:
     line = LeaseClient(master, "worker-0", retry_s=0.01)
 
     with pytest.raises(MasterUnreachable):
-        line.take(SOON_S)
+        line.wait_for_lease(SOON_S)
     with pytest.raises(MasterUnreachable):
         line.flush(SOON_S)
 
@@ -86,26 +86,26 @@ def test_nothing_comes_while_others_hold_the_rest() -> None:
     master = Master(1)
     master.open = {99}
     line = LeaseClient(master, "worker-0", retry_s=0.01)
-    lease = line.take(SOON_S)
+    lease = line.wait_for_lease(SOON_S)
     assert lease is not None
     line.report(lease, 10)
 
-    assert line.take(0.05) is None and not line.is_drained
+    assert line.wait_for_lease(0.05) is None and not line.is_drained
     master.open = set()
-    assert line.take(SOON_S) is None and line.is_drained
+    assert line.wait_for_lease(SOON_S) is None and line.is_drained
     line.close()
 
 
 def test_progress_waits_for_company_and_the_end_of_a_lease_does_not() -> None:
     master = Master(1)
     line = LeaseClient(master, "worker-0", retry_s=0.01, pace_s=SOON_S)
-    lease = line.take(SOON_S)
+    lease = line.wait_for_lease(SOON_S)
     assert lease is not None
     before = len(master.heard)
     for done in (2, 4, 6):
         line.report(lease, done)
     line.report(lease, 10)
-    assert line.take(SOON_S) is None and line.is_drained
+    assert line.wait_for_lease(SOON_S) is None and line.is_drained
     line.close()
 
     assert [report.done for request in master.heard[before:] for report in request.reports] == [10]
@@ -115,9 +115,9 @@ def test_what_is_reported_is_waited_for_and_not_a_lease_that_never_comes() -> No
     master = Master(1)
     master.open = {99}
     line = LeaseClient(master, "worker-0", retry_s=SOON_S)
-    lease = line.take(SOON_S)
+    lease = line.wait_for_lease(SOON_S)
     assert lease is not None
-    assert line.take(0.0) is None  # wanted, and others hold the rest
+    assert line.wait_for_lease(0.0) is None  # wanted, and others hold the rest
     line.report(lease, 10)
     line.flush(SOON_S)
     line.close()
@@ -131,5 +131,5 @@ def test_whoever_waits_for_a_lease_can_be_woken() -> None:
     line = LeaseClient(master, "worker-0", retry_s=SOON_S)
     threading.Timer(0.05, line.wake).start()
 
-    assert line.take(SOON_S) is None and not line.is_drained
+    assert line.wait_for_lease(SOON_S) is None and not line.is_drained
     line.close()

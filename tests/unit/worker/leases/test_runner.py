@@ -55,6 +55,6 @@ def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, MetricPart]]]:
 def test_a_batch_whose_report_is_lost_is_computed_again_and_counts_once(fails_at: int, error: Exception) -> None:
     master = OneLease(fails_at, error)
 
-    LeaseRunner(master, "worker-0", count(1)).work(run, (), lambda: False)  # type: ignore[arg-type]
+    LeaseRunner(master, "worker-0", count(1)).run_leases(run, (), lambda: False)  # type: ignore[arg-type]
 
     assert master.counted == SIZE

@@ -42,7 +42,7 @@ def feed_of(dataset: Any, plan: TrainingPlan, collate: Any = list) -> LoaderFeed
 
 
 def value(feed: LoaderFeed, step: int, rank: int) -> Any:
-    batch = feed.batch(step, rank)
+    batch = feed.read_batch(step, rank)
     return None if batch is None else batch.value
 
 
@@ -50,30 +50,30 @@ def test_every_slice_of_the_plan_is_delivered_to_its_logical_rank() -> None:
     plan = TrainingPlan(records=23, global_batch=8, logical_ranks=3, epochs=2, seed=4)
     feed = feed_of(Numbers(23), plan)
     for step in range(plan.total_steps):
-        feed.expect(step, RankRange(0, 3))
+        feed.prefetch(step, RankRange(0, 3))
         for rank in range(3):
-            assert value(feed, step, rank) == plan.slice_of(step, rank).tolist()
+            assert value(feed, step, rank) == plan.rank_slice(step, rank).tolist()
 
 
 def test_an_empty_slice_is_no_batch() -> None:
     plan = TrainingPlan(records=9, global_batch=4, logical_ranks=4, epochs=2, shuffle=False)
     feed = feed_of(Numbers(9), plan)
-    feed.expect(2, RankRange(0, 4))
+    feed.prefetch(2, RankRange(0, 4))
     assert [value(feed, 2, rank) for rank in range(4)] == [[8], None, None, None]
-    feed.expect(3, RankRange(0, 4))
+    feed.prefetch(3, RankRange(0, 4))
     assert value(feed, 3, 0) == [0]
-    feed.expect(5, RankRange(1, 3))
+    feed.prefetch(5, RankRange(1, 3))
     assert [value(feed, 5, rank) for rank in range(1, 4)] == [None, None, None]
 
 
 def test_a_new_share_is_served_from_its_first_step_on() -> None:
     plan = TrainingPlan(records=40, global_batch=8, logical_ranks=4, shuffle=False)
     feed = feed_of(Numbers(40), plan)
-    feed.expect(0, RankRange(0, 4))
+    feed.prefetch(0, RankRange(0, 4))
     assert [value(feed, 0, rank) for rank in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    feed.expect(1, RankRange(2, 1))
+    feed.prefetch(1, RankRange(2, 1))
     assert value(feed, 1, 2) == [12, 13]
-    feed.expect(2, RankRange(1, 2))
+    feed.prefetch(2, RankRange(1, 2))
     assert [value(feed, 2, rank) for rank in (1, 2)] == [[18, 19], [20, 21]]
 
 
@@ -81,7 +81,7 @@ def test_a_step_whose_round_broke_is_read_again() -> None:
     plan = TrainingPlan(records=16, global_batch=8, logical_ranks=2, shuffle=False)
     feed = feed_of(Numbers(16), plan)
     for _ in range(2):
-        feed.expect(0, RankRange(0, 2))
+        feed.prefetch(0, RankRange(0, 2))
         assert [value(feed, 0, rank) for rank in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
@@ -89,7 +89,7 @@ def test_several_passes_are_asked_for_rank_by_rank() -> None:
     plan = TrainingPlan(records=24, global_batch=4, logical_ranks=2, shuffle=False)
     dataset = Numbers(24)
     feed = feed_of(dataset, plan)
-    feed.expect(0, RankRange(0, 2), passes=2)
+    feed.prefetch(0, RankRange(0, 2), passes=2)
     batches = [value(feed, step, rank) for rank in range(2) for step in range(2)]
     assert batches == [[0, 1], [4, 5], [2, 3], [6, 7]]
     assert dataset.reads == [0, 1, 4, 5, 2, 3, 6, 7]
@@ -99,13 +99,13 @@ def test_an_early_batch_is_read_once() -> None:
     plan = TrainingPlan(records=16, global_batch=4, logical_ranks=2, shuffle=False)
     dataset = Numbers(16)
     feed = feed_of(dataset, plan)
-    feed.expect(0, RankRange(0, 2))
+    feed.prefetch(0, RankRange(0, 2))
     assert value(feed, 0, 0) == [0, 1]
-    early = feed.early(0, 1)
+    early = feed.read_early(0, 1)
     assert early is not None and early.value == [2, 3]
     assert value(feed, 0, 1) == [2, 3]
-    assert feed.early(1, 0) is not None
-    feed.expect(1, RankRange(0, 1))  # the share changed, the early batch is of it
+    assert feed.read_early(1, 0) is not None
+    feed.prefetch(1, RankRange(0, 1))  # the share changed, the early batch is of it
     assert value(feed, 1, 0) == [4, 5]
     assert dataset.reads == list(range(6))
 
@@ -118,9 +118,9 @@ class Noisy(Numbers):
 def test_random_numbers_of_items_are_those_of_step_and_logical_rank() -> None:
     plan = TrainingPlan(records=32, global_batch=8, logical_ranks=4)
     whole, part = feed_of(Noisy(32), plan), feed_of(Noisy(32), plan)
-    whole.expect(0, RankRange(0, 4))
+    whole.prefetch(0, RankRange(0, 4))
     batches = [value(whole, 0, rank) for rank in range(4)]
-    part.expect(0, RankRange(2, 1))
+    part.prefetch(0, RankRange(2, 1))
     torch.manual_seed(99)
     assert value(part, 0, 2) == batches[2]
     assert batches[0] != batches[1]
@@ -131,8 +131,8 @@ def test_the_models_random_numbers_do_not_depend_on_what_the_dataset_drew() -> N
     draws = []
     for dataset in (Noisy(8), Numbers(8)):
         feed = feed_of(dataset, plan)
-        feed.expect(0, RankRange(0, 1))
-        feed.batch(0, 0)
+        feed.prefetch(0, RankRange(0, 1))
+        feed.read_batch(0, 0)
         draws.append((random.random(), float(np.random.rand()), float(torch.rand(()))))
     assert draws[0] == draws[1]
 
@@ -146,8 +146,8 @@ def test_batches_keep_the_structure_that_collate_fn_gives() -> None:
 
     def first(collate: Any) -> Any:
         feed = feed_of(Numbers(4), plan, collate)
-        feed.expect(0, RankRange(0, 1))
-        return feed.batch(0, 0)
+        feed.prefetch(0, RankRange(0, 1))
+        return feed.read_batch(0, 0)
 
     pair = first(lambda items: Pair(torch.tensor(items), torch.zeros(4)))
     assert isinstance(pair.value, Pair) and pair.features is pair.value.image and pair.labels is pair.value.target
@@ -164,9 +164,9 @@ def test_a_collate_fn_that_fails_names_the_items() -> None:
         raise ValueError("no batch of these")
 
     feed = feed_of(Numbers(4), plan, stumble)
-    feed.expect(1, RankRange(0, 1))
+    feed.prefetch(1, RankRange(0, 1))
     with pytest.raises(DataError, match=r"numbers, items \[2, 3\]: .*stumble failed to collate them: ValueError: no"):
-        feed.batch(1, 0)
+        feed.read_batch(1, 0)
 
 
 def test_random_state_is_preserved() -> None:
@@ -208,7 +208,7 @@ class Flawed(Numbers):
 def test_an_item_that_fails_once_is_read_again() -> None:
     plan = TrainingPlan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
     feed = feed_of(Flawed(8, {2: 1}), plan)
-    feed.expect(0, RankRange(0, 2))
+    feed.prefetch(0, RankRange(0, 2))
 
     assert [value(feed, 0, rank) for rank in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
@@ -219,9 +219,9 @@ def test_items_that_fail_again_are_skipped_and_named_where_the_job_allows_it() -
     fetcher = ItemFetcher(as_source(Flawed(8, {2: 99, 5: 99}), "numbers"), list, plan.seed, skips_bad=True)
     bad = BadRecords(2, lambda source, record, why: told.append((record, why)))
     feed = LoaderFeed(ItemRequests(fetcher, plan, None, bad), plan, LoaderOptions(), CPU).start()
-    feed.expect(0, RankRange(0, 2))
+    feed.prefetch(0, RankRange(0, 2))
 
-    batches = [feed.batch(0, rank) for rank in range(2)]
+    batches = [feed.read_batch(0, rank) for rank in range(2)]
 
     assert [batch.value for batch in batches if batch] == [[0, 1, 3], [4, 6, 7]]
     assert [batch.size for batch in batches if batch] == [3, 3]
@@ -233,7 +233,7 @@ def test_items_that_fail_again_are_skipped_and_named_where_the_job_allows_it() -
 def test_an_item_that_fails_again_is_an_error_with_the_option_where_it_does_not() -> None:
     plan = TrainingPlan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
     feed = feed_of(Flawed(8, {2: 99}), plan)
-    feed.expect(0, RankRange(0, 2))
+    feed.prefetch(0, RankRange(0, 2))
 
     with pytest.raises(DataError, match=r"numbers, item 2: ValueError: item 2 is broken \(--bad_records=N skips"):
-        feed.batch(0, 0)
+        feed.read_batch(0, 0)

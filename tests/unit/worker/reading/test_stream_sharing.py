@@ -60,7 +60,7 @@ def test_all_members_know_where_all_streams_stand() -> None:
 
     for positions in members:
         for rank in range(3):
-            known = positions.known(rank, 9)
+            known = positions.find_newest(rank, 9)
             assert known is not None and known.step == known.state["place"] == 7 + rank
             assert torch.equal(known.state["more"][0], torch.tensor([7 + rank]))
 
@@ -70,10 +70,10 @@ def test_what_is_told_later_counts_and_what_is_newer_stays() -> None:
 
     positions.load_state_dict({"0": [[3, "three"], [9, "nine"]], "1": [[4, "four"]]})
 
-    own = positions.known(0, 8)
+    own = positions.find_newest(0, 8)
     assert own is not None and own.step == own.state["place"] == 7
-    assert positions.known(0, 9) == StreamPosition(9, "nine")
-    assert positions.known(1, 3) is None and positions.known(1, 5) == StreamPosition(4, "four")
+    assert positions.find_newest(0, 9) == StreamPosition(9, "nine")
+    assert positions.find_newest(1, 3) is None and positions.find_newest(1, 5) == StreamPosition(4, "four")
 
 
 def test_a_state_that_cannot_be_kept_stays_with_its_worker(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,8 +83,8 @@ def test_a_state_that_cannot_be_kept_stays_with_its_worker(caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         share(members)
 
-    assert odd.known(0, 3) is not None and members[1].known(0, 3) is None
-    assert odd.known(1, 3) is not None
+    assert odd.find_newest(0, 3) is not None and members[1].find_newest(0, 3) is None
+    assert odd.find_newest(1, 3) is not None
     assert len(caplog.records) == 1 and "cannot keep a object" in caplog.text
 
 
@@ -96,5 +96,5 @@ def test_positions_are_kept_with_the_scripts_state_and_not_compared() -> None:
     missing = theirs.restore(ours.capture(tensors), tensors)
 
     assert not missing and not theirs.objects
-    assert theirs.streams.known(0, 3) is not None
+    assert theirs.streams.find_newest(0, 3) is not None
     assert UserState().restore(ours.capture(tensors), tensors) == []

@@ -30,7 +30,7 @@ class Newcomer:
         self.images = 0
         self._reception = StateReceiver(own, stall_s=PATIENCE_S)
         self._pool = ThreadPoolExecutor(1)
-        donor.open(worker, given)
+        donor.start_transfer(worker, given)
         self.entered: Future[int] = self._pool.submit(self._follow)
 
     def _follow(self) -> int:
@@ -64,10 +64,10 @@ def newcomer(donor: StateDonor) -> Iterator[Newcomer]:
 
 def step(training: TrainingState, donor: StateDonor, enter: int = 0) -> bool:
     """One more update; always False, for `until`."""
-    training.keeps_gradients = donor.wants_gradients
-    training.open(reduced_gradient(training, training.step), Update(8), {})
-    calls = training.close()
-    donor.after_update(training, Update(8), calls, {}, enter, ends_step=True)
+    training.keeps_gradients = donor.has_followers
+    training.open_update(reduced_gradient(training, training.step), Update(8), {})
+    calls = training.close_update()
+    donor.send_update(training, Update(8), calls, {}, enter, ends_step=True)
     return False
 
 
@@ -77,17 +77,17 @@ def same(one: TrainingState, other: TrainingState) -> bool:
 
 
 def wait_ready(donor: StateDonor, training: TrainingState) -> None:
-    until("the newcomer is close", lambda: donor.is_ready(["worker-1"], training.step, 1.0))
+    until("the newcomer is close", lambda: donor.are_caught_up(["worker-1"], training.step, 1.0))
 
 
 def test_a_newcomer_is_fed_once_it_is_wanted_and_ends_with_the_same_bits(donor: StateDonor, newcomer: Newcomer) -> None:
     training = new_training()
     training.begin()
     step(training, donor)
-    assert not donor.wants_gradients(), "nobody has planned a round with it"
-    donor.want(["worker-1"])
+    assert not donor.has_followers(), "nobody has planned a round with it"
+    donor.set_newcomers(["worker-1"])
     step(training, donor)
-    assert donor.wants_gradients()
+    assert donor.has_followers()
     step(training, donor)
     wait_ready(donor, training)
     step(training, donor, enter=7)
@@ -100,12 +100,12 @@ def test_a_donor_that_took_the_state_of_another_sends_an_image_again(donor: Stat
     training, ahead = new_training(), new_training()
     training.begin()
     train_steps(ahead, 3)
-    donor.want(["worker-1"])
+    donor.set_newcomers(["worker-1"])
     step(training, donor)
     step(training, donor)
     training.load(ahead.capture())  # a survivor of a lost round that was one step behind
     step(training, donor)
-    until("it is close again", lambda: step(training, donor) or donor.is_ready(["worker-1"], training.step, 1.0))
+    until("it is close again", lambda: step(training, donor) or donor.are_caught_up(["worker-1"], training.step, 1.0))
     step(training, donor, enter=8)
 
     assert newcomer.entered.result(PATIENCE_S) == 8
@@ -115,21 +115,21 @@ def test_a_donor_that_took_the_state_of_another_sends_an_image_again(donor: Stat
 def test_a_newcomer_that_a_later_round_leaves_out_is_hung_up_on(donor: StateDonor, newcomer: Newcomer) -> None:
     training = new_training()
     training.begin()
-    donor.want(["worker-1"])
+    donor.set_newcomers(["worker-1"])
     step(training, donor)
-    donor.want([])
+    donor.set_newcomers([])
 
     with pytest.raises(RoundBroken, match=r"from the donor|the donor is gone"):
         newcomer.entered.result(PATIENCE_S)
-    assert not donor.wants_gradients()
+    assert not donor.has_followers()
 
 
 def test_a_newcomer_that_asks_before_its_round_is_known_is_kept(donor: StateDonor, newcomer: Newcomer) -> None:
     training = new_training()
     training.begin()
-    donor.want(["worker-9"])
+    donor.set_newcomers(["worker-9"])
     step(training, donor)
-    donor.want(["worker-1"])
+    donor.set_newcomers(["worker-1"])
     step(training, donor)
     wait_ready(donor, training)
     assert not newcomer.entered.done()
@@ -139,7 +139,7 @@ def test_a_worker_that_asks_again_replaces_its_older_hand_over(donor: StateDonor
     again = Newcomer(donor, "worker-1")
     training = new_training()
     training.begin()
-    donor.want(["worker-1"])
+    donor.set_newcomers(["worker-1"])
     step(training, donor)
     wait_ready(donor, training)
     step(training, donor, enter=3)
@@ -155,7 +155,7 @@ def test_one_that_cannot_be_told_to_enter_is_hung_up_on_rather_than_left_waiting
 ) -> None:
     training = new_training()
     training.begin()
-    donor.want(["worker-1"])
+    donor.set_newcomers(["worker-1"])
     step(training, donor, enter=3)
 
     with pytest.raises(RoundBroken):
@@ -165,7 +165,7 @@ def test_one_that_cannot_be_told_to_enter_is_hung_up_on_rather_than_left_waiting
 def test_an_update_that_does_not_lead_on_is_refused_by_the_newcomer(donor: StateDonor, newcomer: Newcomer) -> None:
     training = new_training()
     training.begin()
-    donor.want(["worker-1"])
+    donor.set_newcomers(["worker-1"])
     step(training, donor)
     wait_ready(donor, training)
     newcomer.training.step += 1  # as if one were missing

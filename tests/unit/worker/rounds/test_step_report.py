@@ -50,13 +50,13 @@ def test_every_slot_arrives_as_it_was_written(members: list[tuple[float, int]]) 
     assert heard.losses == tuple(loss for loss, _ in members)
     assert heard.votes == tuple(vote for _, vote in members)
     assert heard.records == 3 * len(members)
-    assert not heard.stop
+    assert not heard.must_stop
 
 
 def test_one_member_that_stops_is_heard_by_all() -> None:
     tail = StepReportLayout(3)
 
-    assert tail.read(sum_of(tail, [written(tail, {}, 1, 0, 0), written(tail, {}, 1, 1, 0, stop=True)])).stop
+    assert tail.read(sum_of(tail, [written(tail, {}, 1, 0, 0), written(tail, {}, 1, 1, 0, stop=True)])).must_stop
 
 
 def test_all_hear_whether_one_stops_because_its_master_is_away_for_good() -> None:
@@ -71,15 +71,15 @@ def test_a_round_is_agreed_when_all_members_vote_for_it() -> None:
     tail = StepReportLayout(4)
     votes = [written(tail, {}, 1, rank, 7) for rank in range(2)]
 
-    assert tail.read(sum_of(tail, votes)).agreed(2) == 7
-    assert tail.read(sum_of(tail, votes)).agreed(3) == 0, "the third has not voted"
+    assert tail.read(sum_of(tail, votes)).agreed_round(2) == 7
+    assert tail.read(sum_of(tail, votes)).agreed_round(3) == 0, "the third has not voted"
 
 
 @pytest.mark.parametrize("other", [0, 6, 8])
 def test_a_round_is_not_agreed_while_one_votes_otherwise(other: int) -> None:
     tail = StepReportLayout(2)
 
-    assert tail.read(sum_of(tail, [written(tail, {}, 1, 0, 7), written(tail, {}, 1, 1, other)])).agreed(2) == 0
+    assert tail.read(sum_of(tail, [written(tail, {}, 1, 0, 7), written(tail, {}, 1, 1, other)])).agreed_round(2) == 0
 
 
 def test_a_loss_that_is_not_finite_stays_in_its_slot() -> None:
@@ -98,14 +98,14 @@ def test_squares_arrive_by_logical_rank_also_where_one_has_no_records() -> None:
     heard = tail.read(sum_of(tail, members))
 
     assert heard.squares == (0.5, 0.0, pytest.approx(1e-30), 7.25)
-    assert heard.parts == 3
+    assert heard.noise_parts == 3
 
 
 def test_the_first_member_says_how_many_batches_make_an_update() -> None:
     tail = StepReportLayout(3)
     heard = tail.read(sum_of(tail, [written(tail, {}, 1, rank, 0, batch=(rank + 4, rank + 2)) for rank in range(3)]))
 
-    assert (heard.change, heard.batch_scale) == (4, 2)
+    assert (heard.batch_change, heard.batch_scale) == (4, 2)
 
 
 def test_the_first_member_says_what_the_learning_rate_is_multiplied_with() -> None:
@@ -134,5 +134,5 @@ def test_who_left_its_loop_is_heard_and_no_round_is_agreed() -> None:
     heard = tail.read(sum_of(tail, [written(tail, {}, 2, 0, 7), written(tail, {}, 2, 1, LEFT_LOOP)]))
 
     assert heard.leavers == [1]
-    assert heard.agreed(2) == 0
-    assert tail.read(written(tail, {}, 2, 0, LEFT_LOOP)).agreed(1) == 0
+    assert heard.agreed_round(2) == 0
+    assert tail.read(written(tail, {}, 2, 0, LEFT_LOOP)).agreed_round(1) == 0

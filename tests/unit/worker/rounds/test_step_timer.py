@@ -22,10 +22,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def step(pace: StepTimer, clock: Clock, seconds: float, ranks: int = 1) -> float | None:
-    pace.begin()
+    pace.begin_step()
     clock.now += seconds
-    pace.computed(ranks)
-    return pace.applied()
+    pace.record_computed(ranks)
+    return pace.record_applied()
 
 
 def test_the_first_step_of_all_costs_nothing(clock: Clock) -> None:
@@ -45,7 +45,7 @@ def test_a_new_round_costs_what_it_took_beyond_an_ordinary_step(clock: Clock) ->
     for _ in range(3):
         step(pace, clock, 0.1)
     clock.now += 0.7
-    pace.entered()
+    pace.begin_round()
 
     assert step(pace, clock, 0.1) == pytest.approx(0.7)
     assert pace.step_s == pytest.approx(0.1), "a change of round is no ordinary step"
@@ -56,7 +56,7 @@ def test_a_round_that_made_a_step_faster_cost_nothing(clock: Clock) -> None:
     pace = StepTimer()
     for _ in range(3):
         step(pace, clock, 0.1)
-    pace.entered()
+    pace.begin_round()
 
     assert step(pace, clock, 0.05) == 0.0
 
@@ -77,11 +77,11 @@ def test_one_slow_step_does_not_set_the_pace(clock: Clock) -> None:
 
 
 def update(pace: StepTimer, clock: Clock, compute_s: float, wait_s: float, passes: int) -> None:
-    pace.begin()
+    pace.begin_step()
     clock.now += compute_s
-    pace.computed(2, passes)
+    pace.record_computed(2, passes)
     clock.now += wait_s
-    pace.applied()
+    pace.record_applied()
 
 
 def test_an_update_of_several_passes_tells_what_one_of_a_single_pass_would_take(clock: Clock) -> None:
@@ -91,7 +91,7 @@ def test_an_update_of_several_passes_tells_what_one_of_a_single_pass_would_take(
 
     assert pace.timed_steps == 2, "the first of a round is left out"
     assert pace.pass_s == pytest.approx(0.1)
-    assert pace.single_s == pytest.approx(0.15)
+    assert pace.one_pass_step_s == pytest.approx(0.15)
     assert pace.step_s == pytest.approx(0.45)
     assert pace.compute_s == pytest.approx(0.05)
 
@@ -100,8 +100,8 @@ def test_the_times_of_a_round_say_nothing_of_the_one_before(clock: Clock) -> Non
     pace = StepTimer()
     for _ in range(3):
         update(pace, clock, compute_s=0.4, wait_s=0.1, passes=1)
-    pace.entered()
+    pace.begin_round()
     for _ in range(2):
         update(pace, clock, compute_s=0.2, wait_s=0.1, passes=1)
 
-    assert (pace.timed_steps, pace.single_s, pace.pass_s) == (1, pytest.approx(0.3), pytest.approx(0.2))
+    assert (pace.timed_steps, pace.one_pass_step_s, pace.pass_s) == (1, pytest.approx(0.3), pytest.approx(0.2))

@@ -37,30 +37,30 @@ def batch(rule: BatchRule, scale: int = 1) -> AdaptiveBatch:
     [(BatchRule.ADASCALE, 8 / (6 / 4 + 2)), (BatchRule.SQRT, 2.0), (BatchRule.LINEAR, 4.0), (BatchRule.NONE, 1.0)],
 )
 def test_each_rule_scales_the_learning_rate_of_four_batches(rule: BatchRule, expected: float) -> None:
-    assert batch(rule, 4).take(Update(128, 4, 4.0, KNOWN)) == pytest.approx(expected)
+    assert batch(rule, 4).record_update(Update(128, 4, 4.0, KNOWN)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("rule", list(BatchRule))
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 def test_a_single_batch_is_never_scaled_not_even_a_short_one(rule: BatchRule, scale: float) -> None:
-    assert batch(rule).take(Update(32, 1, scale, KNOWN)) == 1.0
+    assert batch(rule).record_update(Update(32, 1, scale, KNOWN)) == 1.0
 
 
 def test_an_update_cut_short_by_the_epoch_is_scaled_by_what_it_has() -> None:
-    assert batch(BatchRule.LINEAR, 4).take(Update(80, 3, 2.5, KNOWN)) == 2.5
+    assert batch(BatchRule.LINEAR, 4).record_update(Update(80, 3, 2.5, KNOWN)) == 2.5
 
 
 def test_progress_counts_what_updates_are_worth() -> None:
     counted = batch(BatchRule.LINEAR, 4)
-    counted.take(Update(32, 1, 1.0, KNOWN))
-    counted.take(Update(128, 4, 4.0))
+    counted.record_update(Update(32, 1, 1.0, KNOWN))
+    counted.record_update(Update(128, 4, 4.0))
 
     assert counted.progress == pytest.approx(1 + 8 / (6 / 4 + 2))
 
 
 def test_a_change_holds_from_the_next_update_on() -> None:
     changed = batch(BatchRule.LINEAR)
-    assert changed.take(Update(32, 1, 1.0, change=1, batch_scale=4)) == 1.0
+    assert changed.record_update(Update(32, 1, 1.0, change=1, batch_scale=4)) == 1.0
 
     assert (changed.change, changed.scale) == (1, 4)
 
@@ -83,29 +83,29 @@ def test_updates_take_every_step_once_and_cross_no_end_of_an_epoch(
 
 def test_the_state_and_an_update_survive_json_to_the_bit() -> None:
     before = batch(BatchRule.ADASCALE, 3)
-    before.take(Update(96, 3, 3.0, NoiseEstimate(1 / 3, 1 / 7), 8, 5, 2))
+    before.record_update(Update(96, 3, 3.0, NoiseEstimate(1 / 3, 1 / 7), 8, 5, 2))
     update = Update(31, 2, 31 / 32, NoiseEstimate(1 / 3, 1 / 7), 8, 2, 5)
 
     after = batch(BatchRule.ADASCALE)
-    after.load(json.loads(json.dumps(before.state())), 9)
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())), 9)
 
-    assert after.state() == before.state()
-    assert Update.of(json.loads(json.dumps(update.header()))) == update
-    assert Update.of(json.loads(json.dumps(Update(3).header()))) == Update(3)
+    assert after.state_dict() == before.state_dict()
+    assert Update.from_header(json.loads(json.dumps(update.to_header()))) == update
+    assert Update.from_header(json.loads(json.dumps(Update(3).to_header()))) == Update(3)
 
 
 def test_a_checkpoint_of_another_run_keeps_the_scale_but_not_the_number_of_its_change() -> None:
     earlier = AdaptiveBatch(BatchRule.SQRT, 32, run="a")
     earlier.scale, earlier.change = 4, 7
     later = AdaptiveBatch(BatchRule.SQRT, 32, run="b")
-    later.load(earlier.state(), 12)
+    later.load_state_dict(earlier.state_dict(), 12)
 
     assert (later.scale, later.change) == (4, 0)
 
 
 def test_a_checkpoint_that_says_nothing_is_of_a_batch_that_stayed_as_it_was() -> None:
     loaded = batch(BatchRule.SQRT, 4)
-    loaded.load({}, 12)
+    loaded.load_state_dict({}, 12)
 
     assert (loaded.scale, loaded.change, loaded.progress) == (1, 0, 12.0)
 
@@ -146,7 +146,7 @@ def test_rates_are_scaled_for_one_update_and_are_what_they_were() -> None:
     training = TrainingState(nn.ParameterList(parameters), [optimizer], gradients, (), lambda step: None, batch)
     training.begin()
 
-    training.apply(torch.ones(gradients.length), Update(4, passes=4, scale=4.0), {})
+    training.apply_update(torch.ones(gradients.length), Update(4, passes=4, scale=4.0), {})
 
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.3]
     torch.testing.assert_close(parameters[0].detach(), torch.full((2,), -0.2))

@@ -49,20 +49,20 @@ def step(counts: list[int], *, measures: bool) -> tuple[torch.Tensor, NoiseEstim
         )
         meters.append(NoiseMeter(RANKS, squares))
         meters[-1].begin(0, batch)
-        gradients.start(share)
+        gradients.start_update(share)
         for rank in range(share.first, share.stop):
             for one in range(PASSES):
                 gradients.backward(
                     loss(net, rank, one), rank, SIZES[rank, one] / PLANNED, is_first=one == 0, is_last=one == PASSES - 1
                 )
-        sums = gradients.sums()
+        sums = gradients.node_sums()
         tail.write(gradients.tail(sums[0]), {}, 1, member, 0, stop=False, squares=squares)
         rows += [buffer.clone() for buffer in sums]
-        nodes += gradients.nodes(share)
-    for into, row in tree.finish(nodes):
+        nodes += gradients.share_nodes(share)
+    for into, row in tree.plan_additions(nodes):
         rows[into] += rows[row]
     heard, flat = tail.read(gradients.tail(rows[0])), gradients.flat(rows[0])
-    found = [meter.estimate(flat, heard.squares, heard.parts, PLANNED / GLOBAL_BATCH, 1.0) for meter in meters]
+    found = [meter.estimate(flat, heard.squares, heard.noise_parts, PLANNED / GLOBAL_BATCH, 1.0) for meter in meters]
     assert len(set(found)) == 1, "all members come to the same numbers"
     return flat.clone(), found[0]
 
@@ -101,10 +101,10 @@ def measured(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, ste
     """The steps whose updates are measured."""
     found = []
     for number in steps:
-        meter.begin(number, batch)
+        meter.begin_update(number, batch)
         if squares.is_on:
             found.append(number)
-            batch.take(Update(8, estimate=NoiseEstimate(1.0, 1.0), batch_scale=batch.scale))
+            batch.record_update(Update(8, estimate=NoiseEstimate(1.0, 1.0), batch_scale=batch.scale))
     return found
 
 
@@ -119,10 +119,10 @@ def test_where_an_update_has_one_part_two_in_a_row_are_compared() -> None:
     meter, found = NoiseMeter(1, squares), []
     gradients = list(torch.randn(2 * MEASURE_EVERY_UPDATES + 1, 16, generator=torch.Generator().manual_seed(3)))
     for number, flat in enumerate(gradients):
-        meter.begin(number, batch)
+        meter.begin_update(number, batch)
         assert not squares.is_on, "there is nothing to compare within the update"
         estimate = meter.estimate(flat, (), 1, 1.0, 1.0)
-        batch.take(Update(8, estimate=estimate))
+        batch.record_update(Update(8, estimate=estimate))
         if estimate is not None:
             expected = (flat - gradients[number - 1]).square().sum() / 2
             assert estimate.variance == pytest.approx(float(expected), rel=1e-5)

@@ -88,7 +88,7 @@ def test_estimates_are_smoothed_as_if_the_beginning_had_no_zeros() -> None:
     estimates = [NoiseEstimate(float(n + 1), float(10 * n)) for n in range(4)]
     square = variance = weight = 0.0
     for found, scale in zip(estimates, scales, strict=True):
-        noise.take(found, scale)
+        noise.add(found, scale)
         kept = 0.999**scale
         square, variance = kept * square + (1 - kept) * found[0], kept * variance + (1 - kept) * found[1]
         weight = kept * weight + 1 - kept
@@ -99,16 +99,16 @@ def test_estimates_are_smoothed_as_if_the_beginning_had_no_zeros() -> None:
 
 def test_another_way_of_estimating_begins_anew() -> None:
     noise = SmoothedNoise()
-    noise.take(NoiseEstimate(100.0, 100.0, is_difference=True), 1.0)
-    noise.take(NoiseEstimate(2.0, 3.0), 1.0)
+    noise.add(NoiseEstimate(100.0, 100.0, is_difference=True), 1.0)
+    noise.add(NoiseEstimate(2.0, 3.0), 1.0)
 
     assert (noise.square, noise.variance) == pytest.approx((2.0, 3.0))
-    assert noise.knows(is_difference=False) and not noise.knows(is_difference=True)
+    assert noise.has_estimate(is_difference=False) and not noise.has_estimate(is_difference=True)
 
 
 def test_what_is_negative_by_chance_is_taken_for_nothing() -> None:
     noise = SmoothedNoise()
-    noise.take(NoiseEstimate(-1.0, 4.0), 1.0)
+    noise.add(NoiseEstimate(-1.0, 4.0), 1.0)
 
     assert (noise.square, noise.variance) == (0.0, 4.0)
     assert noise.gain(8.0) == pytest.approx(8.0), "all noise: every record counts"
@@ -116,7 +116,7 @@ def test_what_is_negative_by_chance_is_taken_for_nothing() -> None:
 
 def test_the_gain_lies_between_one_and_the_scale_and_is_one_for_a_single_batch() -> None:
     noise = SmoothedNoise()
-    noise.take(NoiseEstimate(2.0, 6.0), 1.0)
+    noise.add(NoiseEstimate(2.0, 6.0), 1.0)
 
     assert noise.gain(1.0) == pytest.approx(1.0)
     assert noise.gain(4.0) == pytest.approx(8 / (6 / 4 + 2))
@@ -126,8 +126,8 @@ def test_the_gain_lies_between_one_and_the_scale_and_is_one_for_a_single_batch()
 def test_the_state_survives_json_to_the_bit() -> None:
     noise = SmoothedNoise()
     for n in range(5):
-        noise.take(NoiseEstimate(1 / (n + 3), 1 / 7), 8.0)
+        noise.add(NoiseEstimate(1 / (n + 3), 1 / 7), 8.0)
 
-    again = SmoothedNoise.of(json.loads(json.dumps(noise.state())))
+    again = SmoothedNoise.from_state_dict(json.loads(json.dumps(noise.state_dict())))
 
     assert again == noise

@@ -54,7 +54,7 @@ def test_a_scheduler_is_stepped_only_with_its_own_optimizer() -> None:
     for optimizer in optimizers:
         stepped(optimizer)
 
-    state.updated(optimizers[1:])
+    state.after_optimizer_steps(optimizers[1:])
 
     assert [scheduler.last_epoch for scheduler in schedulers] == [0, 1]
 
@@ -71,9 +71,9 @@ def test_a_scheduler_that_somebody_else_stepped_is_noticed(kind: str) -> None:
     optimizer = sgd()
     scheduler = composed(kind, optimizer)
     state = UserState([scheduler])
-    state.check()
+    state.check_objects()
     stepped(optimizer)
-    state.updated([optimizer])
+    state.after_optimizer_steps([optimizer])
     state.check_schedulers(1)
 
     scheduler.step()
@@ -90,7 +90,7 @@ def test_scalers_that_are_disabled_are_not_in_use() -> None:
 
 def test_an_object_without_a_step_is_no_scheduler() -> None:
     with pytest.raises(SpecError, match=r"expected objects with step\(\)"):
-        UserState([nn.Linear(1, 1)]).check()
+        UserState([nn.Linear(1, 1)]).check_objects()
 
 
 def test_a_worker_without_a_record_in_its_first_step_may_unscale() -> None:

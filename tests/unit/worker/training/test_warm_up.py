@@ -19,12 +19,12 @@ def test_every_size_of_a_slice_is_warmed_once() -> None:
         for ranks in (1, 3, 4, 10):
             found = plan(records, ranks, epochs=2)
             steps = range(found.total_steps)
-            sizes = {len(found.slice_of(step, rank)) for step in steps for rank in range(ranks)} - {0}
+            sizes = {len(found.rank_slice(step, rank)) for step in steps for rank in range(ranks)} - {0}
 
             places = find_batch_sizes(found)
 
             assert set(places) == sizes
-            assert all(len(found.slice_of(*place)) == size for size, place in places.items())
+            assert all(len(found.rank_slice(*place)) == size for size, place in places.items())
 
 
 def test_steps_that_are_never_trained_are_not_warmed() -> None:
@@ -39,7 +39,7 @@ def test_nothing_is_left_of_a_warm_up() -> None:
     state = torch.get_rng_state()
 
     def sample(step: int, rank: int) -> Batch | None:
-        size = len(plan(33, 4).slice_of(step, rank))
+        size = len(plan(33, 4).rank_slice(step, rank))
         return Batch(torch.randn(size, 2), None, size) if size > 1 else None  # all was filtered
 
     def losses(batch: Batch) -> list[torch.Tensor]:

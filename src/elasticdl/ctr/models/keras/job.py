@@ -28,16 +28,16 @@ class ScoredModel(keras.Model):
     def served(self) -> tuple[Any, dict[str, Any]]:
         """The same of raw columns, and their specs."""
         raw = RawColumnsModel(self, self._front)
-        return raw, raw.front.specs
+        return raw, raw.front.input_specs
 
 
 class RawColumnsModel(keras.Model):
     """Raw columns to scores. Numbers stay float64 until the front has rounded them."""
 
-    def __init__(self, scored: ScoredModel, front: Preprocessor) -> None:
+    def __init__(self, scored: ScoredModel, preprocessor: Preprocessor) -> None:
         super().__init__(name="of_raw", autocast=False)
         self._convert_input_args = False
-        self.front = PreprocessorLayer(front, name="front")
+        self.front = PreprocessorLayer(preprocessor, name="front")
         self.scored = scored
 
     def call(self, columns: dict[str, Any], training: bool = False) -> dict[str, Any]:
@@ -50,7 +50,8 @@ class CtrJob(job.CtrJob):
 
     def forward(self, **params: Any) -> Any:
         return ScoredModel(
-            catalog.build_model(self.settings.model, self.layout, **{**self.settings.params, **params}), self.front
+            catalog.build_model(self.settings.model, self.layout, **{**self.settings.params, **params}),
+            self.preprocessor,
         )
 
     def loss(self, labels: dict[str, Any], predictions: dict[str, Any]) -> Any:
@@ -66,7 +67,7 @@ class CtrJob(job.CtrJob):
     def metrics(self) -> dict[str, Metric]:
         return {name: _TorchMetricAdapter(metric) for name, metric in super().metrics().items()}
 
-    def of_array(self, array: Any) -> Any:
+    def to_tensor(self, array: Any) -> Any:
         return array
 
 

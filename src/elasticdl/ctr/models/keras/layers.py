@@ -36,7 +36,7 @@ class FirstOrderTerm(keras.layers.Layer):
 
     def __init__(self, layout: FeatureLayout, **options: Any) -> None:
         super().__init__(**options)
-        self.weights_of = FieldEmbeddings(layout, 1, "zeros", name="weights_of")
+        self.id_weights = FieldEmbeddings(layout, 1, "zeros", name="weights_of")
         self.count = len(layout.numbers)
 
     def build(self, input_shape: Any = None) -> None:
@@ -45,7 +45,7 @@ class FirstOrderTerm(keras.layers.Layer):
         self.built = True
 
     def call(self, features: Features) -> Any:
-        of_ids = tf.reduce_sum(self.weights_of(features), [1, 2])
+        of_ids = tf.reduce_sum(self.id_weights(features), [1, 2])
         return ordered_sum(of_ids, tf.linalg.matvec(features["numbers"], self.numbers)) + self.bias
 
 

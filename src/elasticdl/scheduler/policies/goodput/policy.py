@@ -42,8 +42,8 @@ MAX_EXACT_DEVICES = 512
 class Memory:
     """The last answer, and when it was given."""
 
-    now: float
-    answer: Mapping[str, WorkersByNode]
+    decided_at: float
+    allocated: Mapping[str, WorkersByNode]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class GoodputPolicy:
             return Decision(AllocationPlan({job.name: Allocation({}, "waits: there is no node") for job in jobs}))
         found = list_size_options(snapshot, jobs)
         now = {job.name: job.workers for job in jobs}
-        if memory and memory.now == snapshot.now and memory.answer == now:
+        if memory and memory.decided_at == snapshot.now and memory.allocated == now:
             given: Mapping[str, WorkersByNode] = now  # asked again while nothing has happened
         else:
             values = self._values(snapshot.now, jobs, found)
@@ -126,7 +126,7 @@ class GoodputPolicy:
         exponent = self.preference * min(1.0, max(len(jobs) - 1, 0) / self.crowd)
         weights = []
         for job, some in zip(jobs, found, strict=True):
-            alone_s = max((_work_left(job) / one.one for one in some), default=0.0)
+            alone_s = max((_work_left(job) / one.rate_per_worker for one in some), default=0.0)
             weight = job.weight * (alone_s / self.floor_s + 1.0) ** -exponent
             if not job.is_running:
                 since = job.changed_at if job.changed_at is not None else job.submitted_at
@@ -138,9 +138,9 @@ class GoodputPolicy:
         """Of each size: at least about 1, for any that does what one worker does."""
         left_s = _remaining_s(job, offer) + job.change_cost_s
         expected_s = np.minimum(left_s, self._calm_s(now, job))
-        is_kept = (offer.sizes == job.count) & offer.is_here
+        is_kept = (offer.sizes == job.worker_count) & offer.is_current_kind
         kept = np.where(is_kept, 1.0, np.maximum(1.0 - job.change_cost_s / np.maximum(expected_s, 1e-9), 0.01))
-        speedups = np.maximum(offer.rates / offer.one * kept, 1e-6)
+        speedups = np.maximum(offer.rates / offer.rate_per_worker * kept, 1e-6)
         worth: Floats = np.maximum((speedups**self.power - 1.0) / self.power + 2.0, 1e-6)
         return worth * np.where(is_kept, 1.0 + 1e-9, 1.0)
 
@@ -158,19 +158,23 @@ class GoodputPolicy:
         given: dict[str, WorkersByNode] = {}
         rest = []
         for job, (count, kind) in zip(jobs, counts, strict=True):
-            stays = count == job.count and job.is_running and _is_on_kind(snapshot, job.workers, kind)
-            if stays and room.holds(job, job.workers) and meets_constraints(room, job, job.workers):
+            stays = count == job.worker_count and job.is_running and _is_on_kind(snapshot, job.workers, kind)
+            if stays and room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers):
                 given[job.name] = job.workers
-                room.take(job, job.workers)
+                room.allocate(job, job.workers)
             else:
                 rest.append((job, count, kind))
         for job, count, kind in sorted(rest, key=lambda one: -one[1] * one[0].devices):
             given[job.name] = _place_on_fewest_nodes(room, job, count, kind)
-            room.take(job, given[job.name])
+            room.allocate(job, given[job.name])
         for job in jobs:
-            if not given[job.name] and room.free >= job.devices and (few := resize_in_place(room, job, job.least)):
+            if (
+                not given[job.name]
+                and room.free_devices >= job.devices
+                and (few := resize_in_place(room, job, job.min_size))
+            ):
                 given[job.name] = few
-                room.take(job, few)
+                room.allocate(job, few)
         return given
 
 
@@ -191,7 +195,7 @@ def _total_value(
 
 def _place_on_fewest_nodes(room: FreeResources, job: JobInfo, count: int, kind: str) -> WorkersByNode:
     """On the fewest nodes; where it is already, if that is as few. Fewer workers where so many do not fit."""
-    for size in reversed(job.allowed(min(count, room.fits_in_all(job)))):
+    for size in reversed(job.sizes_up_to(min(count, room.total_workers_that_fit(job)))):
         found = [
             some for some in (resize_in_place(room, job, size), place_workers(room, job, size)) if some is not None
         ]
@@ -201,7 +205,7 @@ def _place_on_fewest_nodes(room: FreeResources, job: JobInfo, count: int, kind: 
 
 
 def _is_on_kind(snapshot: Snapshot, workers: WorkersByNode, kind: str) -> bool:
-    return all(name in snapshot.node_of and snapshot.node_of[name].kind == kind for name in workers)
+    return all(name in snapshot.nodes_by_name and snapshot.nodes_by_name[name].kind == kind for name in workers)
 
 
 def _work_left(job: JobInfo) -> float:
@@ -218,9 +222,11 @@ def _remaining_s(job: JobInfo, offer: SizeOptions) -> Floats:
 def _allocation(job: JobInfo, workers: WorkersByNode, snapshot: Snapshot, found: Sequence[SizeOptions]) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, f"waits for {job.least} workers: jobs that end sooner or came earlier have the devices")
-    kind = snapshot.node_of[next(iter(workers))].kind
-    batch = next((offer.batch(job, count) for offer in found if offer.kind == kind), None)
+        return Allocation(
+            {}, f"waits for {job.min_size} workers: jobs that end sooner or came earlier have the devices"
+        )
+    kind = snapshot.nodes_by_name[next(iter(workers))].kind
+    batch = next((offer.batch_config(job, count) for offer in found if offer.kind == kind), None)
     if batch is None and job.rates is not None:
         batch = job.rates.batch(count, len(workers), kind)
     if count >= job.maximum:

@@ -25,22 +25,22 @@ class SizeOptions:
     kind: str
     sizes: NDArray[np.int64]  # workers, the least first; at least one
     rates: Floats  # work a second
-    is_here: bool  # whether its workers are on this kind now
+    is_current_kind: bool  # whether its workers are on this kind now
     batches: Floats | None = None  # rows (records of a worker in a pass, passes) for each size, where a model says
 
     @property
-    def one(self) -> float:
+    def rate_per_worker(self) -> float:
         """Work a second of one worker, about: of the least size, by its workers."""
         return max(float(self.rates[0] / self.sizes[0]), 1e-12)
 
-    def batch(self, job: JobInfo, count: int) -> BatchConfig | None:
+    def batch_config(self, job: JobInfo, count: int) -> BatchConfig | None:
         """Of so many workers, if that is one of the sizes."""
         place = int(np.searchsorted(self.sizes, count))
         is_known = place < len(self.sizes) and self.sizes[place] == count
         if not is_known or self.batches is None or not isinstance(job.rates, AdaptiveBatchModel):
             return None
         local, passes = self.batches[:, place].tolist()
-        return job.rates.batch_of(int(local), int(passes), count)
+        return job.rates.batch_config(int(local), int(passes), count)
 
 
 def list_size_options(snapshot: Snapshot, jobs: Sequence[JobInfo]) -> list[list[SizeOptions]]:
@@ -61,7 +61,7 @@ def list_size_options(snapshot: Snapshot, jobs: Sequence[JobInfo]) -> list[list[
                 continue
             nodes = -(-sizes // each)
             if job.is_running and len(job.workers) > 1:
-                nodes = np.where(sizes == job.count, np.maximum(nodes, len(job.workers)), nodes)
+                nodes = np.where(sizes == job.worker_count, np.maximum(nodes, len(job.workers)), nodes)
             asked.append((row, job, kind, sizes, nodes))
     rates = _compute_rates(asked)
     found: list[list[SizeOptions]] = [[] for _ in jobs]
@@ -70,20 +70,20 @@ def list_size_options(snapshot: Snapshot, jobs: Sequence[JobInfo]) -> list[list[
         is_here = all(here.get(name) == kind for name in job.workers)
         batches = table[1:] if len(table) > 1 else None
         found[row].append(SizeOptions(kind, sizes, np.maximum(table[0], 0.0), is_here, batches))
-    return [some or [SizeOptions(next(iter(kinds), ""), np.array([job.least]), np.array([1.0]), False)] for job, some in
+    return [some or [SizeOptions(next(iter(kinds), ""), np.array([job.min_size]), np.array([1.0]), False)] for job, some in
             zip(jobs, found, strict=True)]  # fmt: skip
 
 
 def _candidate_sizes(job: JobInfo, now: float, per_node: int, most: int) -> NDArray[np.int64]:
-    most = min(job.maximum, most, max(_max_tried_workers(job, now), INITIAL_WORKERS, job.least))
+    most = min(job.maximum, most, max(_max_tried_workers(job, now), INITIAL_WORKERS, job.min_size))
     if job.sizes:
-        return np.array([size for size in job.allowed(most)], np.int64)
-    wanted = {job.least, *range(1, min(per_node, DENSE_UP_TO) + 1), *range(per_node, most + 1, per_node)}
+        return np.array([size for size in job.sizes_up_to(most)], np.int64)
+    wanted = {job.min_size, *range(1, min(per_node, DENSE_UP_TO) + 1), *range(per_node, most + 1, per_node)}
     size = DENSE_UP_TO
     while size < min(per_node, most):
         size += max(1, size // 8)
         wanted.add(min(size, per_node))
-    wanted |= {most, job.count} if most < per_node else {job.count}
+    wanted |= {most, job.worker_count} if most < per_node else {job.worker_count}
     return np.array(sorted(one for one in wanted if job.minimum <= one <= most), np.int64)
 
 
@@ -103,7 +103,7 @@ def _compute_rates(asked: Sequence[tuple[int, JobInfo, str, NDArray[np.int64], N
         if isinstance(job.rates, AdaptiveBatchModel):
             fitted.append((place, job.rates))
         else:
-            rates[place] = (job.rates.at(sizes, nodes, kind) if job.rates else sizes.astype(float))[None]
+            rates[place] = (job.rates.work_per_s(sizes, nodes, kind) if job.rates else sizes.astype(float))[None]
     tables = goodput.goodput_tables(
         [model for _, model in fitted],
         [asked[place][3] for place, _ in fitted],

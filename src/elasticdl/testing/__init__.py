@@ -1,1 +1,0 @@
-"""Fault injection and fakes for tests, ours and yours."""
