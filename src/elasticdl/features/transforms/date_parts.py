@@ -33,16 +33,16 @@ class DateParts(ElementwiseTransform):
     """Extracts parts of a date, int64 with a last axis of one number per part: -1 where there is no date.
 
     Dates come as text, as dates of NumPy or Arrow, or as seconds since 1970. Time zones are not converted. Text is
-    ISO 8601 (2014-10-21, 2014-10-21 07:30, 2014-10-21T07:30:00.5Z), or as `form` says, with the directives %Y %y %m
-    %d %H %M %S; whole numbers are read by `form` too if it has digits only. Text that is not a date is an error. The
-    empty text, a null, NaN and a whole number that does not match `form` are no date.
+    ISO 8601 (2014-10-21, 2014-10-21 07:30, 2014-10-21T07:30:00.5Z), or as `format` says, with the directives %Y %y %m
+    %d %H %M %S; whole numbers are read by `format` too if it has digits only. Text that is not a date is an error. The
+    empty text, a null, NaN and a whole number that does not match `format` are no date.
 
     Parts are year, month and day from 1, yearday from 0, weekday from 0 for Monday, hour, minute and second.
 
     >>> DateParts(["hour", "weekday"])(["2014-10-21 07:30:00", ""])
     array([[ 7,  1],
            [-1, -1]])
-    >>> DateParts(["month", "hour"], form="%y%m%d%H")([14102123])
+    >>> DateParts(["month", "hour"], format="%y%m%d%H")([14102123])
     array([[10, 23]])
     """
 
@@ -88,7 +88,7 @@ class DateParts(ElementwiseTransform):
 
     @property
     def is_digits(self) -> bool:
-        """Whether `form` has digits only, so that whole numbers can be read by it."""
+        """Whether `format` has digits only, so that whole numbers can be read by it."""
         return self.format is not None and sum(piece.width for piece in self.directive_spans) == len(self.template)
 
     @property
