@@ -271,6 +271,15 @@ def test_the_readme_is_short() -> None:
     assert len(re.findall(r"\w+", (ROOT / "README.md").read_text())) <= 1000
 
 
+def test_the_results_of_the_readme_are_those_of_benchmarks() -> None:
+    results = (ROOT / "README.md").read_text().partition("## Results")[2].partition("\n## ")[0]
+    rows = [line for line in results.splitlines() if line.startswith("| [")]
+    measured = (ROOT / "benchmarks" / "README.md").read_text()
+
+    assert len(rows) == 3
+    assert [number for row in rows for number in re.findall(r"\d+\.\d{3,}", row) if f" {number} " not in measured] == []
+
+
 def test_every_place_that_states_the_version_states_the_same() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text())
