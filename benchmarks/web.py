@@ -34,7 +34,7 @@ http {{
   client_body_temp_path /tmp/a; proxy_temp_path /tmp/b; fastcgi_temp_path /tmp/c; uwsgi_temp_path /tmp/d; scgi_temp_path /tmp/e;
   server {{ listen {PORT}; root /web; add_header Pod $hostname; }}
 }}
-"""
+"""  # noqa: E501
 
 
 def ensure_nginx() -> str:

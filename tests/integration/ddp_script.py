@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: N817
 
 directory, epochs = Path(sys.argv[1]), int(sys.argv[2])
 snapshot = directory / "snapshot.pt"

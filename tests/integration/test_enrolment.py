@@ -70,7 +70,7 @@ def running(tmp_path: Path) -> Iterator[Job]:
         yield Job(secrets, driver, address, clock, tmp_path)
 
 
-class serving:  # a context
+class serving:  # a context  # noqa: N801
     """The server of a master in a thread of its own."""
 
     def __init__(self, directory: JobDirectory, driver: Driver, clock: ManualClock) -> None:

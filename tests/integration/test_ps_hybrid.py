@@ -18,10 +18,10 @@ from tests.integration.job import EPOCHS, Job, Jobs
 
 native.require()
 
-from elasticdl import descriptors
-from elasticdl.checkpoint import manifest
-from elasticdl.launcher.local import processes
-from elasticdl.model.embeddings.restore import read_table_rows
+from elasticdl import descriptors  # noqa: E402
+from elasticdl.checkpoint import manifest  # noqa: E402
+from elasticdl.launcher.local import processes  # noqa: E402
+from elasticdl.model.embeddings.restore import read_table_rows  # noqa: E402
 
 BATCH = 20
 STEPS = EPOCHS * RECORDS // BATCH

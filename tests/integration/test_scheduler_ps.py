@@ -8,7 +8,7 @@ from tests.integration.scheduling import Scheduler
 
 native.require()
 
-from tests.integration.test_ps_hybrid import assert_each_record_counts_once, start
+from tests.integration.test_ps_hybrid import assert_each_record_counts_once, start  # noqa: E402
 
 
 def test_a_suspended_job_with_ps_counts_each_record_once(jobs: Jobs) -> None:

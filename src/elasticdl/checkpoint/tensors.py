@@ -60,7 +60,7 @@ def read_torch_tensors(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a file that was verified before."""
     try:
         with safetensors.safe_open(path, framework="pt") as opened:
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
             split = json.loads((opened.metadata() or {}).get(_COMPLEX128, "[]"))
     except (OSError, safetensors.SafetensorError) as exc:
         raise CheckpointCorrupt(f"{path} is not a safetensors file: {exc}") from exc

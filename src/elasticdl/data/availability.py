@@ -19,7 +19,7 @@ _TOLD_AFTER_S = 0.5  # what is over sooner is in the log only
 T = TypeVar("T")
 
 WaitListener = Callable[[bool, str], None]
-_listener: WaitListener = lambda is_waiting, reason: None
+_listener: WaitListener = lambda is_waiting, reason: None  # noqa: E731
 
 
 def set_wait_listener(listener: WaitListener) -> None:

@@ -13,15 +13,15 @@ from tests import native
 
 native.require()
 
-import elasticdl.torch as elastic
-from elasticdl.checkpoint import captured_state as images
-from elasticdl.checkpoint.export import export_with_program, find_weights
-from elasticdl.checkpoint.manifest import read_manifest
-from elasticdl.spec import JobSpec, ModelSpec
-from elasticdl.worker.embeddings import hybrid
-from elasticdl.worker.embeddings.hybrid import PsTableStore
-from elasticdl.worker.embeddings.tables import restore_rows
-from tests.integration.ps.fleet import Ship
+import elasticdl.torch as elastic  # noqa: E402
+from elasticdl.checkpoint import captured_state as images  # noqa: E402
+from elasticdl.checkpoint.export import export_with_program, find_weights  # noqa: E402
+from elasticdl.checkpoint.manifest import read_manifest  # noqa: E402
+from elasticdl.spec import JobSpec, ModelSpec  # noqa: E402
+from elasticdl.worker.embeddings import hybrid  # noqa: E402
+from elasticdl.worker.embeddings.hybrid import PsTableStore  # noqa: E402
+from elasticdl.worker.embeddings.tables import restore_rows  # noqa: E402
+from tests.integration.ps.fleet import Ship  # noqa: E402
 
 IDS = torch.tensor([5, -7, 3, 2**40])
 TIMES = torch.tensor([2.0, 1.0, 1.0, 0.0])

@@ -11,9 +11,9 @@ from tests import native
 
 native.require()
 
-from elasticdl.ps.client.lookups import EmbeddingLookups
-from elasticdl.spec import PsId
-from tests.integration.ps.cluster import TABLES, Cluster
+from elasticdl.ps.client.lookups import EmbeddingLookups  # noqa: E402
+from elasticdl.spec import PsId  # noqa: E402
+from tests.integration.ps.cluster import TABLES, Cluster  # noqa: E402
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests import native
 
 native.require(COUNTER)
 
-from elasticdl.features.sql import _counter
+from elasticdl.features.sql import _counter  # noqa: E402
 
 TEXTS = st.lists(st.one_of(st.text(max_size=20), st.sampled_from(["", "a", "ab", "a\0", "12345678", "123456789"])))
 

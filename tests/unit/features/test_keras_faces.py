@@ -38,7 +38,7 @@ from tests.unit.features.faces import Column, same, texts
 
 pytest.importorskip("tensorflow")
 layers = pytest.importorskip("elasticdl.features.keras")
-from elasticdl.keras.runtime import keras, tf
+from elasticdl.keras.runtime import keras, tf  # noqa: E402
 
 # Keras asks its variables for an array in an old way.
 OLD = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")

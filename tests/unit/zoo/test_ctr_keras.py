@@ -26,15 +26,15 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("duckdb")
 native.require()
 
-from elasticdl.ctr.models.keras import dcn as keras_dcn
-from elasticdl.ctr.models.keras import xdeepfm as keras_xdeepfm
-from elasticdl.keras.adapter import contract as contracts
-from elasticdl.keras.embeddings.placement import IN_MODEL, EmbeddingPlacement
-from elasticdl.keras.runtime import tf
-from elasticdl.ps.client.local_tables import LocalTables
-from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore
-from elasticdl.worker.local import LocalTraining
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.ctr.models.keras import dcn as keras_dcn  # noqa: E402
+from elasticdl.ctr.models.keras import xdeepfm as keras_xdeepfm  # noqa: E402
+from elasticdl.keras.adapter import contract as contracts  # noqa: E402
+from elasticdl.keras.embeddings.placement import IN_MODEL, EmbeddingPlacement  # noqa: E402
+from elasticdl.keras.runtime import tf  # noqa: E402
+from elasticdl.ps.client.local_tables import LocalTables  # noqa: E402
+from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore  # noqa: E402
+from elasticdl.worker.local import LocalTraining  # noqa: E402
+from elasticdl.worker.training.state import seed_everything  # noqa: E402
 
 NAMES = ["keras/wide_deep", "keras/deepfm", "keras/xdeepfm", "keras/dcn"]
 FEATURES = {

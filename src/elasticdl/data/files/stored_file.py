@@ -229,7 +229,7 @@ class StoredFile:
         return DataError(f"{self.path}: cannot be read any more: {exc}")
 
     def _open_local(self) -> IO[bytes]:
-        file: IO[bytes] = open(self.storage_path, "rb", buffering=0)
+        file: IO[bytes] = open(self.storage_path, "rb", buffering=0)  # noqa: SIM115
         try:
             stat = os.fstat(file.fileno())
             self._refuse_change(stat.st_size, str(stat.st_mtime_ns), file.fileno())

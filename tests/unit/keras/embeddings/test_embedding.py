@@ -26,9 +26,9 @@ from tests.unit.keras.models import contract_of
 
 native.require()
 
-from elasticdl.ps.client.local_tables import LocalTables
-from elasticdl.ps.wire.connections import PsUnreachable
-from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore
+from elasticdl.ps.client.local_tables import LocalTables  # noqa: E402
+from elasticdl.ps.wire.connections import PsUnreachable  # noqa: E402
+from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore  # noqa: E402
 
 ON_PS = EmbeddingPlacement(on_ps=True, move_policy="all", min_bytes=0)
 

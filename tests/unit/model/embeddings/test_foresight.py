@@ -10,8 +10,8 @@ from tests import native
 
 native.require()
 
-from elasticdl.model.embeddings.attach import IdOrigin, TorchIdLookahead, locate_ids
-from elasticdl.model.embeddings.layers import Embedding
+from elasticdl.model.embeddings.attach import IdOrigin, TorchIdLookahead, locate_ids  # noqa: E402
+from elasticdl.model.embeddings.layers import Embedding  # noqa: E402
 
 TABLE = torch.arange(12).reshape(4, 3)
 FEATURES = {"user": torch.tensor([1, 2, 3, 4]), "many": (TABLE, torch.zeros(4, 2))}

@@ -12,11 +12,11 @@ from tests import native
 
 native.require()
 
-from elasticdl.model.embeddings.layers import Embedding, EmbeddingBag, TableLayer
-from elasticdl.model.embeddings.row_sources import TrainingRows
-from elasticdl.ps.client.local_tables import LocalTables
-from elasticdl.ps.client.lookups import EmbeddingLookups
-from elasticdl.ps.tables.optimizer import Optimizer
+from elasticdl.model.embeddings.layers import Embedding, EmbeddingBag, TableLayer  # noqa: E402
+from elasticdl.model.embeddings.row_sources import TrainingRows  # noqa: E402
+from elasticdl.ps.client.local_tables import LocalTables  # noqa: E402
+from elasticdl.ps.client.lookups import EmbeddingLookups  # noqa: E402
+from elasticdl.ps.tables.optimizer import Optimizer  # noqa: E402
 
 ROWS, COLUMNS = 12, 3
 

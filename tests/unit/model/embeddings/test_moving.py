@@ -11,8 +11,8 @@ from tests import native
 
 native.require()
 
-from elasticdl.model.embeddings import moving
-from elasticdl.model.embeddings.layers import Embedding, EmbeddingBag
+from elasticdl.model.embeddings import moving  # noqa: E402
+from elasticdl.model.embeddings.layers import Embedding, EmbeddingBag  # noqa: E402
 
 
 class Model(nn.Module):

@@ -11,7 +11,7 @@ from tests import native
 
 native.require()
 
-from elasticdl.model.embeddings import optimizer_rules
+from elasticdl.model.embeddings import optimizer_rules  # noqa: E402
 
 
 def build(kind: Any, **options: Any) -> torch.optim.Optimizer:

@@ -11,12 +11,12 @@ from tests import native
 
 native.require()
 
-from elasticdl.ps.client.local_tables import LocalPull, LocalTables
-from elasticdl.ps.client.lookup_plan import LookupPlan
-from elasticdl.ps.client.lookups import EmbeddingLookups, LookupResult
-from elasticdl.ps.tables.initializer import Initializer
-from elasticdl.ps.tables.table import TableSpec
-from elasticdl.ps.wire.messages import Floats
+from elasticdl.ps.client.local_tables import LocalPull, LocalTables  # noqa: E402
+from elasticdl.ps.client.lookup_plan import LookupPlan  # noqa: E402
+from elasticdl.ps.client.lookups import EmbeddingLookups, LookupResult  # noqa: E402
+from elasticdl.ps.tables.initializer import Initializer  # noqa: E402
+from elasticdl.ps.tables.table import TableSpec  # noqa: E402
+from elasticdl.ps.wire.messages import Floats  # noqa: E402
 
 ONES = Initializer(kind="constant", value=1.0)
 

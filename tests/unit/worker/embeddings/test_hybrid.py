@@ -14,18 +14,18 @@ from tests import native
 
 native.require()
 
-import elasticdl.torch as elastic
-from elasticdl.checkpoint import captured_state as images
-from elasticdl.checkpoint.export import export_model, find_weights
-from elasticdl.data.dataset import Dataset
-from elasticdl.data.plan import TrainingPlan
-from elasticdl.data.readers import mapped
-from elasticdl.model import tensors
-from elasticdl.model.embeddings.attach import TorchEmbeddingLayers
-from elasticdl.ps.client.local_tables import LocalTables
-from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore, TableStore
-from elasticdl.worker.embeddings.tables import EmbeddingTables, restore_rows
-from elasticdl.worker.local import LocalTraining
+import elasticdl.torch as elastic  # noqa: E402
+from elasticdl.checkpoint import captured_state as images  # noqa: E402
+from elasticdl.checkpoint.export import export_model, find_weights  # noqa: E402
+from elasticdl.data.dataset import Dataset  # noqa: E402
+from elasticdl.data.plan import TrainingPlan  # noqa: E402
+from elasticdl.data.readers import mapped  # noqa: E402
+from elasticdl.model import tensors  # noqa: E402
+from elasticdl.model.embeddings.attach import TorchEmbeddingLayers  # noqa: E402
+from elasticdl.ps.client.local_tables import LocalTables  # noqa: E402
+from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore, TableStore  # noqa: E402
+from elasticdl.worker.embeddings.tables import EmbeddingTables, restore_rows  # noqa: E402
+from elasticdl.worker.local import LocalTraining  # noqa: E402
 
 WORDS, ITEMS, RECORDS = 50, 20, 240
 
