@@ -1,1 +1,1 @@
-"""Click-through-rate models from a config alone: ctr.yaml to a directory with features and a model file, and an ordinary job."""
+"""Click-through-rate models from a config alone: ctr.yaml becomes a directory with a model file, and a job."""

@@ -1,4 +1,4 @@
-"""Builds the directory of a config: statistics of its training rows, features.yaml, the preprocessor and a model file."""
+"""Builds the directory of a config: statistics of the training rows, features.yaml, preprocessor and model file."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ from pathlib import Path
 
 {imports}
 
-_JOB = Job(Path(__file__).parent)
+_JOB = CtrJob(Path(__file__).parent)
 
 
 def forward(**params):
@@ -81,11 +81,11 @@ def callbacks():
 def model_files():
     return _JOB.model_files()
 '''
-_TORCH = {"imports": "from elasticdl.ctr.models.job import Job", "optimizer": "parameters, lr", "decorator": ""}
+_TORCH = {"imports": "from elasticdl.ctr.models.job import CtrJob", "optimizer": "parameters, lr", "decorator": ""}
 _KERAS = {
-    "imports": "from elasticdl.keras import of_arrays\nfrom elasticdl.ctr.models.keras.job import Job",
+    "imports": "from elasticdl.keras import numpy_dataset\nfrom elasticdl.ctr.models.keras.job import CtrJob",
     "optimizer": "lr",
-    "decorator": "@of_arrays\n",
+    "decorator": "@numpy_dataset\n",
 }
 
 

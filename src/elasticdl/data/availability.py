@@ -19,7 +19,13 @@ _TOLD_AFTER_S = 0.5  # what is over sooner is in the log only
 T = TypeVar("T")
 
 WaitListener = Callable[[bool, str], None]
-_listener: WaitListener = lambda is_waiting, reason: None  # noqa: E731
+
+
+def _ignore_wait(is_waiting: bool, reason: str) -> None:
+    """The listener until one is set."""
+
+
+_listener: WaitListener = _ignore_wait
 
 
 def set_wait_listener(listener: WaitListener) -> None:

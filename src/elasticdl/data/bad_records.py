@@ -1,4 +1,4 @@
-"""Skips records that cannot be read or for which the user's function raises, up to a limit, and reports each of them."""
+"""Skips records that cannot be read or for which the user's function raises, up to a limit, and reports them."""
 
 from __future__ import annotations
 

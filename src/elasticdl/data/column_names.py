@@ -25,12 +25,14 @@ def resolve_columns(
         return tuple(first), given, 1
     if any(name in first and not _is_number(name) for name in given):
         raise DataError(
-            f"{path}, line 1: no column {format_names(missing)} in the header {format_names(first)}; correct data.columns"
+            f"{path}, line 1: no column {format_names(missing)} in the header {format_names(first)}; "
+            f"correct data.columns"
         )
     if len(given) != len(first):
         raise DataError(
-            f"{path}, line 1: data.columns gives {len(given)} names ({format_names(given)}) and the line, which has none of "
-            f"them, has {len(first)} fields ({format_names(first)}); name every field, or columns that the header has"
+            f"{path}, line 1: data.columns gives {len(given)} names ({format_names(given)}) and the line has "
+            f"{len(first)} fields ({format_names(first)}), none of them so named; name every field, or columns that "
+            f"the header has"
         )
     return given, given, 0
 

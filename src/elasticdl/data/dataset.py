@@ -1,4 +1,4 @@
-"""The dataset that a user's `dataset_fn(dataset, mode, metadata)` builds upon: records, and the functions applied to them."""
+"""The dataset that a user's `dataset_fn(dataset, mode, metadata)` builds upon: records and the functions for them."""
 
 from __future__ import annotations
 
@@ -232,7 +232,8 @@ class Dataset:
             except Exception as exc:
                 where = f"{self.source.locate(int(indices[0]))} and {len(indices) - 1} more records"
                 raise BadRecord(
-                    f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}{_missing_column_hint(exc, batch)}"
+                    f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}"
+                    f"{_missing_column_hint(exc, batch)}"
                 ) from exc
         return batch
 

@@ -95,7 +95,8 @@ def _distribution_drift(
         middle = len(now.quantiles) // 2
         yield (
             f"another distribution: half are up to {now.quantiles[middle]:g}, before "
-            f"{before.quantiles[len(before.quantiles) // 2]:g} (stability index {index:.2f}, limit {limits.stability_index:g})"
+            f"{before.quantiles[len(before.quantiles) // 2]:g} "
+            f"(stability index {index:.2f}, limit {limits.stability_index:g})"
         )
     low, high = before.quantiles[0], before.quantiles[-1]
     points = sorted(now.quantiles)

@@ -1,4 +1,4 @@
-"""features.yaml, which names the transforms of every column: parsed, checked, and rendered with the reason beside each column."""
+"""features.yaml, which names the transforms of each column: parsed, checked, and rendered with reasons as comments."""
 
 from __future__ import annotations
 

@@ -142,8 +142,9 @@ class CrossSpec(TransformSpec):
 TRANSFORM_SPECS: dict[str, type[TransformSpec]] = {
     one.name: one
     for one in (
-        NormalizerSpec, NumberSpec, ClipSpec, MissingIndicatorSpec, DiscretizationSpec, LogSquareSpec, LogRoundSpec, RoundIdentitySpec,
-        IndexLookupSpec, HashingSpec, SequenceSpec, DatePartsSpec, TargetEncodingSpec, DropSpec, CrossSpec,
+        NormalizerSpec, NumberSpec, ClipSpec, MissingIndicatorSpec, DiscretizationSpec, LogSquareSpec, LogRoundSpec,
+        RoundIdentitySpec, IndexLookupSpec, HashingSpec, SequenceSpec, DatePartsSpec, TargetEncodingSpec, DropSpec,
+        CrossSpec,
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Vocabularies in little memory: all letters in one buffer, all counts in another, a fifth of what Python objects need."""
+"""Vocabularies in little memory: one buffer for all letters, one for all counts; a fifth of what objects would take."""
 
 from __future__ import annotations
 

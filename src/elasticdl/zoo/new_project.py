@@ -1,4 +1,7 @@
-"""Creates the project of `elasticdl zoo init DIRECTORY`: a model file, a little data, and a job that trains at once. Imports no torch."""
+"""Creates the project of `elasticdl zoo init DIRECTORY`: a model file, a little data, and a job that trains at once.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_functions_of_whole_batches_are_asked_for_one_record_at_a_time(tmp_path:
     told: list[tuple[int, str]] = []
     dataset = getattr(allowing(1, told, open_source(str(path), DataSpec())), late)(parse)
 
-    found = dataset.good_batch(NUMBERS)
+    found = dataset.read_valid_batch(NUMBERS)
 
     assert found is not None and found.labels.tolist() == [0, 1, 3, 4, 5]
     assert [record for record, _ in told] == [2]

@@ -62,7 +62,7 @@ def check(transformation: Transform, column: Column) -> None:
 @cache
 def traced(transformation: Transform, dtype: Any) -> Any:
     """As a graph, which is optimized."""
-    layer = layers.LAYERS[type(transformation)].of(transformation)
+    layer = layers.LAYERS[type(transformation)].from_definition(transformation)
     return tf.function(layer, input_signature=[tf.TensorSpec([None, 2], dtype)])
 
 
@@ -188,7 +188,7 @@ def test_text_is_split_alike(column: Column) -> None:
         same(found.row_splits, expected.splits)
     found, expected = ToSparse()(tensor(column.square)), ToSparse()(column.square)
     assert texts(found.values) == texts(expected.values)
-    same(found.indices, expected.places)
+    same(found.indices, expected.indices)
 
 
 @settings(max_examples=15)
@@ -199,7 +199,7 @@ def test_ragged_and_sparse_of_dense_numbers(column: Column) -> None:
     same(found.row_splits, expected.splits)
     found, expected = ToSparse(7)(tensor(column.square)), ToSparse(7)(column.square)
     same(found.values, expected.values)
-    same(found.indices, expected.places)
+    same(found.indices, expected.indices)
 
 
 @settings(max_examples=10)
@@ -216,7 +216,7 @@ def test_concatenation(column: Column) -> None:
     found = joined([tf.SparseTensor(sparse.indices, tensor(sparse.values), sparse.shape)] * 2)
     expected = joined([sparse] * 2)
     same(found.values, expected.values)
-    same(found.indices, expected.places)
+    same(found.indices, expected.indices)
 
 
 CONFIGURED = [
@@ -231,7 +231,7 @@ CONFIGURED = [
 
 @pytest.mark.parametrize("transformation", CONFIGURED, ids=str)
 def test_a_layer_is_made_again_from_its_config(transformation: Transform) -> None:
-    layer = layers.LAYERS[type(transformation)].of(transformation)
+    layer = layers.LAYERS[type(transformation)].from_definition(transformation)
 
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
 
@@ -241,7 +241,7 @@ def test_a_layer_is_made_again_from_its_config(transformation: Transform) -> Non
 
 def test_every_transformation_has_a_layer() -> None:
     assert set(layers.LAYERS) == set(ALL_TRANSFORMS)
-    assert all(getattr(layers, kind.__name__).defined is kind for kind in ALL_TRANSFORMS)
+    assert all(getattr(layers, kind.__name__).definition_class is kind for kind in ALL_TRANSFORMS)
 
 
 @OLD

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.features.preprocessing.raw_columns import format_number
-from tests.unit.features.test_front import EVERYTHING, ROWS, batch, front
+from tests.unit.features.preprocessing.test_preprocessor import EVERYTHING, ROWS, batch, front
 
 pytest.importorskip("tensorflow")
 

@@ -46,7 +46,7 @@ def check(transformation: Transform, column: Column) -> None:
     sparse = column.sparse
     coo = torch.sparse_coo_tensor(tensor(sparse.indices.T), tensor(sparse.values), sparse.shape, check_invariants=True)
     same(transformation(coo).coalesce().values(), transformation(sparse).values)
-    module = modules.MODULES[type(transformation)].of(transformation)
+    module = modules.MODULES[type(transformation)].from_definition(transformation)
     same(module(column.square), transformation(column.square))
 
 
@@ -70,7 +70,7 @@ def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
 @settings(max_examples=10)
 @given(column=faces.TEXT_COLUMNS)
 def test_of_text_which_is_taken_as_arrays(transformation: Transform, column: Column) -> None:
-    module = modules.MODULES[type(transformation)].of(transformation)
+    module = modules.MODULES[type(transformation)].from_definition(transformation)
 
     same(module(column.square), transformation(column.square))
     found = module(column.ragged)
@@ -98,7 +98,7 @@ def test_ragged_and_sparse_of_dense_ones(column: Column) -> None:
         same(found.splits, expected.splits)
     found, expected = ToSparse()(tensor(column.square)), ToSparse()(column.square)
     same(found.values(), expected.values)
-    same(found.indices().T, expected.places)
+    same(found.indices().T, expected.indices)
 
 
 @settings(max_examples=12)
@@ -120,7 +120,7 @@ def test_sparse_columns_are_concatenated() -> None:
 
     expected = ConcatenateWithOffset([0, 10])([ToSparse()(column) for column in columns])
     same(found.values(), expected.values)
-    same(found.indices().T, expected.places)
+    same(found.indices().T, expected.indices)
 
 
 def test_text_goes_through_eagerly() -> None:
@@ -145,7 +145,7 @@ EXPORTED = [
 
 @pytest.mark.parametrize(("transformation", "values"), EXPORTED)
 def test_numeric_modules_can_be_exported(transformation: Transform, values: Any) -> None:
-    module = modules.MODULES[type(transformation)].of(transformation)
+    module = modules.MODULES[type(transformation)].from_definition(transformation)
 
     program = torch.export.export(module, (values,), dynamic_shapes=({0: torch.export.Dim.AUTO},)).module()
 
@@ -218,6 +218,6 @@ def test_every_transformation_has_a_module() -> None:
     from elasticdl.features.transforms import ALL_TRANSFORMS
 
     assert set(modules.MODULES) == set(ALL_TRANSFORMS)
-    assert all(getattr(modules, kind.__name__).defined is kind for kind in ALL_TRANSFORMS)
+    assert all(getattr(modules, kind.__name__).definition_class is kind for kind in ALL_TRANSFORMS)
     assert isinstance(ToSparse()([[1]]), Sparse) and ToNumber(torch.float32, 0) == ToNumber("float32", 0)
     assert DateParts("day")(torch.tensor([0])).tolist() == [[1]]

@@ -200,9 +200,9 @@ def test_splitting_and_cutting() -> None:
 def test_dense_columns_to_sparse_ones() -> None:
     found = ToSparse()([["a", ""], ["", "b"]])
 
-    assert found.values.to_pylist() == ["a", "b"] and found.places.tolist() == [[0, 0], [1, 1]]
+    assert found.values.to_pylist() == ["a", "b"] and found.indices.tolist() == [[0, 0], [1, 1]]
     assert ToSparse()(found) is found
-    assert ToSparse()([[0.0, 2.0]]).places.tolist() == [[0, 1]]
+    assert ToSparse()([[0.0, 2.0]]).indices.tolist() == [[0, 1]]
 
 
 def test_concatenation_of_all_kinds() -> None:

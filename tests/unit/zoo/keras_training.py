@@ -25,7 +25,7 @@ from elasticdl.zoo.catalog import MODELS_BY_NAME, ZOO_DIRECTORY
 def load(name: str, **params: Any) -> KerasContract:
     """The contract of a model of the catalog."""
     model = MODELS_BY_NAME[name]
-    definition = f"{model.file.removesuffix('.py').replace('/', '.')}.{model.function}"
+    definition = f"{model.file.removeprefix('zoo/').removesuffix('.py').replace('/', '.')}.{model.function}"
     spec = ModelSpec(zoo=str(ZOO_DIRECTORY), definition=definition, params=params)
     assert check_contract(JobSpec(name="job", model=spec)) == []
     return contracts.load_keras_contract(spec, JobKind.TRAINING, IN_MODEL)

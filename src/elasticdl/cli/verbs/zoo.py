@@ -21,7 +21,9 @@ elasticdl zoo show digits --json
 
 
 @click.command("list", cls=Command, examples=LIST_EXAMPLES)
-@click.option("--json", "as_json", is_flag=True, help="For scripts: a list with name, group, framework, words, paper.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="For scripts: a list with name, group, framework, description, paper."
+)
 def list_command(as_json: bool) -> None:
     """List all models that come with ElasticDL."""
     from elasticdl.zoo import catalog

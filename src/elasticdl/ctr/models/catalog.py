@@ -1,4 +1,7 @@
-"""All CTR models by name: a description, the paper, and how to build each from a layout. Imports no framework to list them."""
+"""All CTR models by name: a description, the paper, and how to build each from a layout.
+
+No framework is imported to list them.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ from elasticdl.errors import ModelError
 from elasticdl.features.layout import FeatureLayout
 from elasticdl.model.functions import suggest_nearest
 
+MODELS_DIRECTORY = Path(__file__).parent
 KERAS_PREFIX = "keras/"
 
 
 @dataclass(frozen=True, slots=True)
 class CtrModelInfo:
-    """A model of the zoo. Called with a layout and the model's own parameters, it builds one."""
+    """A CTR model. Called with a layout and the model's own parameters, it builds the model."""
 
-    name: str  # its file has it, too; keras/NAME is written in Keras
-    class_name: str  # its class
+    name: str  # also of its file; keras/NAME is written in Keras
+    class_name: str
     description: str
     paper: str
 
@@ -31,8 +35,8 @@ class CtrModelInfo:
 
     @property
     def file(self) -> str:
-        """Within the zoo."""
-        return f"ctr_keras/{self.name.removeprefix(KERAS_PREFIX)}.py" if self.is_keras else f"ctr/{self.name}.py"
+        """The path of its file below `MODELS_DIRECTORY`."""
+        return f"{self.name}.py"
 
     def __call__(self, layout: FeatureLayout, **params: Any) -> Any:
         self._check(params)
@@ -40,30 +44,30 @@ class CtrModelInfo:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The names of what it takes, with their defaults."""
-        found = inspect.signature(self._class).parameters.values()
-        return {one.name: one.default for one in found if one.kind is one.KEYWORD_ONLY}
+        """The names of the model's parameters, with their defaults."""
+        parameters = inspect.signature(self._class).parameters.values()
+        return {
+            parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+        }
 
     @property
     def declared_params(self) -> tuple[str, ...]:
-        """The names of what it takes, read in its source: for those who do not want torch."""
-        tree = ast.parse((Path(__file__).parents[1] / self.file).read_text(encoding="utf-8"))
-        (made,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == self.class_name)
-        (init,) = (node for node in made.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
-        return tuple(one.arg for one in init.args.kwonlyargs)
+        """The names of the model's parameters, read from its source, so that torch is not imported."""
+        tree = ast.parse((MODELS_DIRECTORY / self.file).read_text(encoding="utf-8"))
+        (model_class,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == self.class_name)
+        (init,) = (node for node in model_class.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+        return tuple(argument.arg for argument in init.args.kwonlyargs)
 
     @property
     def _class(self) -> Any:
-        return getattr(
-            import_module(f"elasticdl.zoo.{self.file.removesuffix('.py').replace('/', '.')}"), self.class_name
-        )
+        return getattr(import_module(f"elasticdl.ctr.models.{self.name.replace('/', '.')}"), self.class_name)
 
     def _check(self, params: dict[str, Any]) -> None:
-        known = self.params
+        known_params = self.params
         for key in params:
-            if key not in known:
-                takes = f"it takes {', '.join(known)}" if known else "it takes none"
-                raise ModelError(f"{self.name}: no parameter {key!r}; {takes}{suggest_nearest(key, known)}")
+            if key not in known_params:
+                takes = f"it takes {', '.join(known_params)}" if known_params else "it takes none"
+                raise ModelError(f"{self.name}: no parameter {key!r}; {takes}{suggest_nearest(key, known_params)}")
 
 
 _TORCH = (
@@ -85,20 +89,20 @@ _TORCH = (
     CtrModelInfo(
         "finalmlp", "FinalMLP", "two gated nets and a bilinear form", "Mao et al., AAAI 2023, arXiv:2304.00902"
     ),
-    CtrModelInfo("din", "DIN", "attention over what a person did before", "Zhou et al., KDD 2018, arXiv:1706.06978"),
+    CtrModelInfo("din", "DIN", "attention over what the user did before", "Zhou et al., KDD 2018, arXiv:1706.06978"),
 )
 
 _KERAS = tuple(
-    CtrModelInfo(f"{KERAS_PREFIX}{one.name}", one.class_name, one.description, one.paper)
-    for one in _TORCH
-    if one.name in ("wide_deep", "deepfm", "xdeepfm", "dcn")
+    CtrModelInfo(f"{KERAS_PREFIX}{model.name}", model.class_name, model.description, model.paper)
+    for model in _TORCH
+    if model.name in ("wide_deep", "deepfm", "xdeepfm", "dcn")
 )
 ALL_MODELS = (*_TORCH, *_KERAS)
-MODELS_BY_NAME: dict[str, CtrModelInfo] = {one.name: one for one in ALL_MODELS}
+MODELS_BY_NAME: dict[str, CtrModelInfo] = {model.name: model for model in ALL_MODELS}
 
 
 def build_model(name: str, layout: FeatureLayout, **params: Any) -> Any:
-    """The model of this name, an nn.Module or a keras.Model. ModelError, with the nearest, for one not known."""
+    """Builds the model called `name`, an nn.Module or a keras.Model. Raises ModelError if there is none."""
     if name not in MODELS_BY_NAME:
         raise ModelError(
             f"model: the zoo has no {name!r}; it has {', '.join(MODELS_BY_NAME)}{suggest_nearest(name, MODELS_BY_NAME)}"

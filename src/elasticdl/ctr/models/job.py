@@ -1,4 +1,4 @@
-"""The functions of a model file made from ctr.yaml: a model bound to its preprocessor, its loss, dataset and metrics."""
+"""The functions of a model file made from ctr.yaml: the model and its preprocessor, loss, dataset and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Measures a trained model in a process of its own, which may import torch: `python -m elasticdl.ctr.report.measure`, with a MeasurementRequest as JSON on its input."""
+"""Measures a trained model in a process of its own, which may import torch.
+
+Run as `python -m elasticdl.ctr.report.measure`, with a MeasurementRequest as JSON on standard input.
+"""
 
 from __future__ import annotations
 

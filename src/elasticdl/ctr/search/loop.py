@@ -1,4 +1,7 @@
-"""The loop of a search: runs a few trials at a time, each as a job, prunes and finishes them. Jobs are behind a protocol, so it can be stepped by hand."""
+"""The loop of a search: runs a few trials at a time, each as a job, prunes and finishes them.
+
+Jobs are behind a protocol, so the loop can be stepped by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of a search: its trials, what they reported, and what is tried next. The only module that imports Optuna."""
+"""The study of a search: its trials, their reports, and what is tried next. The only module that imports Optuna."""
 
 from __future__ import annotations
 

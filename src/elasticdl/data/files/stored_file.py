@@ -1,4 +1,4 @@
-"""One stored file, local or in an object store, read by position; a change of its content while it is used is an error."""
+"""One stored file, local or in an object store, read by position. It must not change while it is used."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class StoredFile:
         return DataError(f"{self.path}: cannot be read any more: {exc}")
 
     def _open_local(self) -> IO[bytes]:
-        file: IO[bytes] = open(self.storage_path, "rb", buffering=0)  # noqa: SIM115
+        file: IO[bytes] = open(self.storage_path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
         try:
             stat = os.fstat(file.fileno())
             self._refuse_change(stat.st_size, str(stat.st_mtime_ns), file.fileno())

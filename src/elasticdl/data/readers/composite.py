@@ -1,4 +1,4 @@
-"""Sources made of other sources: several one after the other, or a range of the rows of one (`clicks.csv#rows=80%:90%`)."""
+"""Sources made of other sources: several in a row, or a range of the rows of one (`clicks.csv#rows=80%:90%`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads images from folders named by class, `root/class/image.jpg`; the sorted folder names are the labels 0, 1, 2, …"""
+"""Reads images from folders named by class, `root/class/image.jpg`; the sorted folder names are labels 0, 1, 2, …"""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def find_images(uri: str) -> tuple[str, ...]:
     pictures = tuple(path for path in every if PurePosixPath(path).suffix.lower() in IMAGE_EXTENSIONS)
     if not pictures:
         raise DataError(
-            f"{uri}: no pictures ({', '.join(IMAGE_EXTENSIONS)}) among its {len(every)} files; expected folders of them, "
-            f"named by their classes: {uri.rstrip('/')}/cat/1.jpg"
+            f"{uri}: no images ({', '.join(IMAGE_EXTENSIONS)}) among its {len(every)} files; expected folders of "
+            f"them, named by their classes: {uri.rstrip('/')}/cat/1.jpg"
         )
     return pictures
 

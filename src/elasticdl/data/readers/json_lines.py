@@ -61,7 +61,8 @@ class JsonLinesSource:
             return record
         if not isinstance(record, dict):
             raise BadRecord(
-                f"{self.locate(index)}: data.columns are keys of JSON objects, and the record is {type(record).__name__}"
+                f"{self.locate(index)}: data.columns are keys of JSON objects, and the record is "
+                f"{type(record).__name__}"
             )
         return {column: record.get(column) for column in self.columns}
 

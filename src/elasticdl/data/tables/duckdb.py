@@ -1,4 +1,4 @@
-"""Reads rows of a DuckDB table in the order of its row ids. The file is opened read-only, by any number of processes."""
+"""Reads rows of a DuckDB table in the order of its row ids. Any number of processes open the file, read-only."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from elasticdl.keras.features.layers import (
     TransformLayer,
 )
 
-LAYERS: dict[type[Transform], type[TransformLayer]] = {kind.defined: kind for kind in TransformLayer.__subclasses__()}
+LAYERS: dict[type[Transform], type[TransformLayer]] = {kind.definition_class: kind for kind in TransformLayer.__subclasses__()}
 
 
 def apply(definition: Transform, values: Any) -> Any:

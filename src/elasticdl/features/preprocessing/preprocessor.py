@@ -1,4 +1,7 @@
-"""All transforms of a data set, bound to its statistics: raw columns in, a model's inputs out. Saved as one JSON file beside checkpoints and exports."""
+"""All transforms of a data set, bound to its statistics: raw columns in, a model's inputs out.
+
+Saved as one JSON file beside checkpoints and exports.
+"""
 
 from __future__ import annotations
 

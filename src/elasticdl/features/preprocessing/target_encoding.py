@@ -1,4 +1,7 @@
-"""Target encoding: how often the label is 1 for a value, counted out of fold so that no training row sees its own label."""
+"""Target encoding: how often the label is 1 for a value, counted out of fold.
+
+No training row sees its own label.
+"""
 
 from __future__ import annotations
 

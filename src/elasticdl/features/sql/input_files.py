@@ -1,4 +1,4 @@
-"""The input files of an analysis: which files a path means, their columns and their delimiter, as the training readers see them."""
+"""The input files of an analysis: which files a path means, their columns and delimiter, as training reads them."""
 
 from __future__ import annotations
 

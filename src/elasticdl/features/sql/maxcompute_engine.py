@@ -86,7 +86,7 @@ class MaxComputeEngine:
         return self._client.execute_sql(statement, hints=_HINTS)
 
 
-class _translate_errors:  # noqa: N801  (reads like the built-in context managers)
+class _translate_errors:  # noqa: N801 - used like a function
     """Errors of PyODPS stop here."""
 
     def __init__(self, name: str) -> None:

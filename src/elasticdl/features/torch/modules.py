@@ -1,4 +1,4 @@
-"""A torch module of the same name for each transform, with the same result to the bit, and an embedding of their ids."""
+"""A torch module for each transform, of the same name and with the same result to the bit, and an embedding of ids."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TransformModule(nn.Module):
 
     def forward(self, values: Any) -> Any:
         if not isinstance(values, torch.Tensor) and not tensor_columns.is_ragged_pair(values):
-            return tensor_columns.tensors_from_arrays(self.definition.on_arrays(values))
+            return tensor_columns.tensors_from_arrays(self.definition.transform_arrays(values))
         return self.transform_tensors(values)
 
     def transform_tensors(self, values: Any) -> Any:
@@ -148,8 +148,8 @@ class ConcatenateWithOffset(TransformModule):
 
     def forward(self, values: Any) -> Any:
         if not isinstance(values, list | tuple) or not _is_tensors(values[0]):
-            return tensor_columns.tensors_from_arrays(self.definition.on_arrays(values))
-        return tensor_columns.concatenate_columns(list(values), self.definition.offsets_of(len(values)))
+            return tensor_columns.tensors_from_arrays(self.definition.transform_arrays(values))
+        return tensor_columns.concatenate_columns(list(values), self.definition.resolve_offsets(len(values)))
 
 
 class Cross(TransformModule):
@@ -160,7 +160,7 @@ class Cross(TransformModule):
     def forward(self, values: Any) -> Any:
         check_columns(values)
         if not all(_is_tensors(column) for column in values):
-            return tensor_columns.tensors_from_arrays(self.definition.on_arrays(values))
+            return tensor_columns.tensors_from_arrays(self.definition.transform_arrays(values))
         ragged = [tensor_columns.is_ragged_pair(column) for column in values]
         flat = [column[0] if is_ragged else column for column, is_ragged in zip(values, ragged, strict=True)]
         is_alike = all(column.shape == flat[0].shape for column in flat) and len(set(ragged)) == 1

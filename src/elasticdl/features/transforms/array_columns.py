@@ -1,4 +1,4 @@
-"""Dense, ragged and sparse columns of NumPy and Arrow: flattened for a transform, rebuilt, split, filtered and truncated."""
+"""Dense, ragged and sparse columns of NumPy and Arrow: flattened for a transform, rebuilt, split and truncated."""
 
 from __future__ import annotations
 

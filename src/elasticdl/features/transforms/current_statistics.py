@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CURRENT: ContextVar[Statistics | None] = ContextVar("elasticdl_statistics", default=None)
 
 
-class use_statistics:  # noqa: N801  reads as a verb: with use_statistics(statistics)
+class use_statistics:  # noqa: N801 - used like a function
     """Make `statistics`, or those in a file, the current ones: from now on, or for a `with` block."""
 
     def __init__(self, statistics: Statistics | str | Path) -> None:

@@ -1,4 +1,7 @@
-"""The operations that transforms are written in: those that NumPy, TensorFlow and torch all have, with the same result to the bit."""
+"""The operations that transforms are written in.
+
+NumPy, TensorFlow and torch all have them, with the same result to the bit.
+"""
 
 from __future__ import annotations
 

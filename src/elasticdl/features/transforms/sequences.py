@@ -51,7 +51,7 @@ class ToSparse(Transform):
     With `ignore_value` None the empty text, -1 of whole numbers, and 0.0 of floats are left out.
 
     >>> ToSparse()([[1, -1], [-1, 4]])
-    Sparse(values=array([1, 4]), places=array([[0, 0],
+    Sparse(values=array([1, 4]), indices=array([[0, 0],
            [1, 1]]), shape=(2, 2))
     """
 

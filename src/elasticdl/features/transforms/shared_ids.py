@@ -112,7 +112,7 @@ def _concatenate_ragged(ragged: list[Any]) -> Ragged:
 
 def _concatenate_sparse(sparse: list[Any]) -> Sparse:
     widths = np.cumsum([0, *(column.shape[-1] for column in sparse)])
-    places = [column.places + np.array([0, width]) for column, width in zip(sparse, widths, strict=False)]
+    places = [column.indices + np.array([0, width]) for column, width in zip(sparse, widths, strict=False)]
     joined, values = np.concatenate(places), np.concatenate([column.values for column in sparse])
     order = np.lexsort(joined.T[::-1])
     return Sparse(values[order], joined[order].astype(np.int64), (*sparse[0].shape[:-1], int(widths[-1])))

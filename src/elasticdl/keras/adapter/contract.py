@@ -174,7 +174,7 @@ class KerasContract(Contract):
 def load_keras_contract(model: ModelSpec, kind: JobKind, wanted: EmbeddingPlacement) -> KerasContract:
     """Import the Keras model file of a job and check all its functions; one ModelError tells all problems."""
     install_legacy_modules()
-    return replace(contracts.load_contract_as(KerasContract, model, kind), placing=wanted)
+    return replace(contracts.load_contract_as(KerasContract, model, kind), placement=wanted)
 
 
 class KerasTrainable(TorchTrainable):

@@ -127,9 +127,9 @@ class IndexLookup(TransformLayer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        if places := self.definition.places:
+        if positions := self.definition.positions:
             with tf.init_scope():  # the table belongs to the layer, not to a function that happens to make it
-                keys, values = tf.constant(list(places)), tf.constant(list(places.values()), tf.int64)
+                keys, values = tf.constant(list(positions)), tf.constant(list(positions.values()), tf.int64)
                 self.vocabulary = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1)
 
     def num_bins(self) -> int:
@@ -243,11 +243,11 @@ class ConcatenateWithOffset(TransformLayer):
     def call(self, values: Any) -> Any:
         if not isinstance(values, list | tuple) or not values:
             raise DataError(f"ConcatenateWithOffset: expected a list of columns. Received: {type(values).__name__}")
-        offsets = self.definition.offsets_of(len(values))
+        offsets = self.definition.resolve_offsets(len(values))
         return tensor_columns.concatenate_columns([tensor_columns.to_tensors(column) for column in values], offsets)
 
     def compute_output_spec(self, values: Any) -> Any:
-        self.definition.offsets_of(len(values))
+        self.definition.resolve_offsets(len(values))
         widths = [column.shape[-1] if len(column.shape) > 1 else 1 for column in values]
         width = None if None in widths else sum(widths)
         return output_spec(values[0], (*(values[0].shape[:-1] or values[0].shape), width), self.output_dtype)

@@ -24,7 +24,7 @@ def test_a_model_is_shown_with_its_parameters_and_the_way_to_train_it(elasticdl:
 
     assert "Lian et al." in result.stdout
     assert "  maps       (16, 16)\n" in result.stdout
-    assert str(catalog.ZOO_DIRECTORY / "ctr" / "xdeepfm.py") in result.stdout
+    assert str(catalog.ZOO_DIRECTORY.parent / "ctr" / "models" / "xdeepfm.py") in result.stdout
     assert "elasticdl ctr init clicks.csv --label clicked --model xdeepfm\n" in result.stdout
 
 

@@ -1,4 +1,4 @@
-"""Every click model of the zoo takes a front's output and gives a score for each row."""
+"""Every CTR model takes a preprocessor's output and gives a score for each row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAT = FeatureLayout(
     fields=tuple(IdField(name=f"f{n}", size=10) for n in range(FIELDS)), numbers=tuple(f"n{n}" for n in range(NUMBERS))
 )
 BEFORE = FLAT.model_copy(update={"sequences": {"seen": "f1", "words": ""}})
-IN_TORCH = [name for name, one in MODELS_BY_NAME.items() if not one.is_keras]
+IN_TORCH = [name for name, model in MODELS_BY_NAME.items() if not model.is_keras]
 
 
 def features(layout: FeatureLayout, rows: int = ROWS) -> dict[str, Tensor]:
@@ -87,6 +87,6 @@ def test_defaults_can_be_shown() -> None:
 
 
 def test_the_list_of_models_needs_no_torch() -> None:
-    program = "import sys; from elasticdl.ctr.models.catalog import KNOWN; sys.exit('torch' in sys.modules)"
+    program = "import sys; from elasticdl.ctr.models.catalog import MODELS_BY_NAME; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

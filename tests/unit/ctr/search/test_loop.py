@@ -38,7 +38,7 @@ class Told:
         self.started.append((trial.job, is_new))
         self.running.add(trial.job)
 
-    def look(self, trial: Trial) -> TrialProgress:
+    def poll(self, trial: Trial) -> TrialProgress:
         if trial.number in self.ends:
             return self.ends[trial.number]
         count = self.looks[trial.number] = self.looks.get(trial.number, 0) + 1
@@ -49,7 +49,7 @@ class Told:
         self.stopped.append(trial.job)
         self.running.discard(trial.job)
 
-    def clear(self, trial: Trial) -> None:
+    def clean_up(self, trial: Trial) -> None:
         self.cleared.append(trial.job)
 
 

@@ -52,7 +52,7 @@ def test_what_is_no_picture_is_named(root: str, tmp_path: Path) -> None:
     empty = tmp_path / "texts"
     empty.mkdir()
     (empty / "a.txt").write_text("a")
-    with pytest.raises(DataError, match="no pictures"):
+    with pytest.raises(DataError, match="no images"):
         ImageFolder(str(empty))
 
 

@@ -1,4 +1,4 @@
-"""Layers that CTR models in Keras share: embeddings of all fields from one table, first-order weights, deep networks."""
+"""Layers that CTR models in Keras share: embeddings of all fields from one table, first-order weights, deep nets."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Models of clicks in Keras, as the original had them. Each file has one."""
