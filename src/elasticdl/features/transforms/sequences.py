@@ -83,11 +83,11 @@ class Sequence(Transform):
     """Splits text at `sep` into at most `longest` pieces per row: a ragged column of text.
 
     Empty pieces are left out. Of a longer row the last pieces are kept, which are the latest if the order is that
-    of time, or the first with `keep="first"`. `padded(longest)` turns ids made from it into a dense array.
+    of time, or the first with `keep="first"`. `to_padded(longest)` turns ids made from it into a dense array.
 
     >>> Sequence(sep="|", longest=2)(["a|b|c", "", "d"]).to_list()
     [['b', 'c'], [], ['d']]
-    >>> Hashing(100)(Sequence(sep="|", longest=2)(["a|b|c", "", "d"])).padded(2)
+    >>> Hashing(100)(Sequence(sep="|", longest=2)(["a|b|c", "", "d"])).to_padded(2)
     array([[22, 72],
            [-1, -1],
            [65, -1]])
