@@ -14,7 +14,7 @@ _COLUMNS = 100
 _HEAD = """# Transforms
 
 A transform is a pure function of the values of a column. Each has one definition in NumPy and Arrow
-(`from elasticdl.features import Normalizer`), a Keras layer (`elasticdl.features.keras`) and a
+(`from elasticdl.features import Normalizer`), a Keras layer (`elasticdl.keras.features`) and a
 torch module (`elasticdl.features.torch`) of the same name, which give the same results to the bit.
 A definition that is called with a tensor of a framework acts as its layer or module.
 
@@ -35,8 +35,8 @@ is NaN, without a promise about its bits. Torch has no tensors of text: its modu
 lists, NumPy or Arrow columns, outside of exports.
 
 `SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) exists only in
-`elasticdl.features.keras` and `elasticdl.features.torch`, because it has weights. The feature
-columns of the original ElasticDL are in `elasticdl.features.keras`:
+`elasticdl.keras.features` and `elasticdl.features.torch`, because it has weights. The feature
+columns of the original ElasticDL are in `elasticdl.keras.features`:
 `categorical_column(key, transformation)`, `concatenated_categorical_column(columns)` and
 `embedding_column(column, dimension, combiner, initializer)`.
 

@@ -76,7 +76,8 @@ def _find_missing(
     for term in (functions.model_function(function, framework), *functions.FUNCTIONS[framework]):
         if kind in term.needed_by and term.name not in bound:
             free = set(bound) - {known.name for known in functions.FUNCTIONS[framework]}
-            yield f"{term.name}: expected {term.expected}; found no such function{functions.suggest_nearest(term.name, free)}"
+            suggestion = functions.suggest_nearest(term.name, free)
+            yield f"{term.name}: expected {term.expected}; found no such function{suggestion}"
     if kind is JobKind.EVALUATION and not {functions.LOSS.name, functions.METRICS.name} & set(bound):
         yield f"nothing to evaluate: expected {functions.METRICS.expected} or {functions.LOSS.expected}; found neither"
 

@@ -32,7 +32,7 @@ from elasticdl.spec import JobKind, ModelSpec
 from elasticdl.storage.paths import AnyPath
 
 LOSS_METRIC = "loss"
-AnyContract = TypeVar("Kind", bound="Contract")
+AnyContract = TypeVar("AnyContract", bound="Contract")
 
 
 @dataclass(frozen=True)

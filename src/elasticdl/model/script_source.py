@@ -1,4 +1,7 @@
-"""What a training script's source says before it runs: whether it joins, what it uses of torch.distributed, and which lines to change."""
+"""Reads a training script before it runs.
+
+Finds whether the script joins, what it uses of torch.distributed, and which of its lines to change.
+"""
 
 from __future__ import annotations
 

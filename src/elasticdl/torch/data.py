@@ -1,4 +1,7 @@
-"""What `join` is given to read, as a feed: a map-style dataset, a DataLoader or an IterableDataset, in the order its sampler draws."""
+"""Makes a feed of the data that `join` is given: a map-style dataset, a DataLoader or an IterableDataset.
+
+A DataLoader is read in the order its sampler draws.
+"""
 
 from __future__ import annotations
 
@@ -149,9 +152,14 @@ def open_data(
         name = "global_batch_size" if global_batch_size else "the DataLoader's batch_size"
         raise SpecError(f"join: {name}={batch} is smaller than the {logical_ranks} logical ranks")
     planned = partial(
-        TrainingPlan, global_batch=batch, logical_ranks=logical_ranks, epochs=epochs, seed=seed, drop_last=reading.drop_last,
+        TrainingPlan,
+        global_batch=batch,
+        logical_ranks=logical_ranks,
+        epochs=epochs,
+        seed=seed,
+        drop_last=reading.drop_last,
         max_steps=max_steps,
-    )  # fmt: skip
+    )
     options = replace(reading.options, ignores_terminate=in_job, step_slices=-(-logical_ranks // max_workers))
     if reading.is_stream:
         each, lengths = _stream_records(batch, logical_ranks), _stream_lengths(records_per_epoch, logical_ranks)

@@ -133,10 +133,18 @@ def assemble_training(
     feed = open_feed(dataset, plan, device)
     directory = line.master.directory.checkpoints(spec)
     saver = CheckpointSaver(
-        training, tables.begin_snapshot, line.master, directory, spec.checkpoint.keep, checkpoint_metadata(spec, plan, run),
-        one_at_a_time=tables.has_rows, retry_s=spec.checkpoint.retry_s, rescue=rescue_directories(line),
-        is_on=spec.has_durable_checkpoints, files=files,
-    )  # fmt: skip
+        training,
+        tables.begin_snapshot,
+        line.master,
+        directory,
+        spec.checkpoint.keep,
+        checkpoint_metadata(spec, plan, run),
+        one_at_a_time=tables.has_rows,
+        retry_s=spec.checkpoint.retry_s,
+        rescue=rescue_directories(line),
+        is_on=spec.has_durable_checkpoints,
+        files=files,
+    )
 
     def after_step(seat: EnteredRound) -> None:
         if (

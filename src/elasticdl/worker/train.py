@@ -72,12 +72,19 @@ def train_model_file(line: WorkerContext) -> str:
         lambda batch: (micro.loss for micro in loop.micro_batches(batch.features, batch.labels)),
     )
     assembly = assemble_training(
-        line, model, [optimizer], dataset, plan, user_state=loop.user_state,
-        callbacks=contract.make_callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
+        line,
+        model,
+        [optimizer],
+        dataset,
+        plan,
+        user_state=loop.user_state,
+        callbacks=contract.make_callbacks(plan.steps_per_epoch),
+        learning_rate=contract.learning_rate,
+        evaluator=evaluator,
         tables=tables,
         device=device,
         files=contract.model_files(),
-    )  # fmt: skip
+    )
     engine = assembly.engine
     line.master.report_ready()
     try:

@@ -125,7 +125,9 @@ def test_rates_are_counted_once_and_again_after_a_front_without_them(
 ) -> None:
     clicks(tmp_path / "clicks.csv")
     counted = Said()
-    monkeypatch.setattr(building.target_encoding.TargetFolds, "save", _noting(building.target_encoding.TargetFolds.save, counted))
+    monkeypatch.setattr(
+        building.target_encoding.TargetFolds, "save", _noting(building.target_encoding.TargetFolds.save, counted)
+    )
 
     first = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})
     again = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})

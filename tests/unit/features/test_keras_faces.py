@@ -37,7 +37,7 @@ from tests.unit.features import faces
 from tests.unit.features.faces import Column, same, texts
 
 pytest.importorskip("tensorflow")
-layers = pytest.importorskip("elasticdl.features.keras")
+layers = pytest.importorskip("elasticdl.keras.features")
 from elasticdl.keras.runtime import keras, tf  # noqa: E402
 
 # Keras asks its variables for an array in an old way.

@@ -12,7 +12,10 @@ from tests.unit.sim.bodies import Work
 
 
 def sim_job(
-    work: float = 100.0, cost: ChangeCost = ChangeCost(10.0, 5.0, 0.0), at: float = 0.0, devices: int = 1  # noqa: B008
+    work: float = 100.0,
+    cost: ChangeCost = ChangeCost(10.0, 5.0, 0.0),
+    at: float = 0.0,
+    devices: int = 1,  # noqa: B008
 ) -> SimulatedJob:
     return SimulatedJob(TraceJob("a", at, Work(work), 1, 1, 8, devices=devices), cost, 0.0)
 

@@ -30,6 +30,6 @@ def test_an_update_of_several_steps_is_evaluated_where_it_passes_a_multiple() ->
     when = EvaluationSpec(steps=4)
     ends = [3, 6, 9, 12, 15, 18, 20]  # of updates of three steps
 
-    assert [end for before, end in zip([0, *ends], ends, strict=False) if is_evaluation_due(end, plan, when, before)] == [
-        6, 9, 12, 18, 20
-    ]  # fmt: skip
+    spans = zip([0, *ends], ends, strict=False)
+
+    assert [end for before, end in spans if is_evaluation_due(end, plan, when, before)] == [6, 9, 12, 18, 20]

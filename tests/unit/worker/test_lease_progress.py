@@ -44,17 +44,17 @@ def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
     ended: set[int] = set(range(done // minibatch))
     for work in order:
         told = progress.record_done(progress.pop_pushed(work.sender, work.number))
-        ended.add(work.index)
+        ended.add(work.batch_index)
         first_open = next(place for place in range(len(ended) + 1) if place not in ended)
         expected = min(first_open * minibatch, size)
         if told is not None:
             assert told[0] is lease
             known = told[1]
-            reported += [work.index for work in told[2]]
+            reported += [work.batch_index for work in told[2]]
         assert known == expected
 
     assert known == size
-    assert reported == [work.index for work in works], "each batch once, with the report that counts it"
+    assert reported == [work.batch_index for work in works], "each batch once, with the report that counts it"
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 3))

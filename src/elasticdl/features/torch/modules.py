@@ -186,7 +186,7 @@ class SparseEmbedding(nn.Module):
     """One vector for all ids of a row: their sum, mean, or sum over the root of their number.
 
     Ids below zero are left out, and 0 among dense ones; a row without ids has zeros. As TensorFlow's
-    `safe_embedding_lookup_sparse`, and as `elasticdl.features.keras.SparseEmbedding`. Ids are dense [rows, ids],
+    `safe_embedding_lookup_sparse`, and as `elasticdl.keras.features.SparseEmbedding`. Ids are dense [rows, ids],
     jagged, sparse (COO), or a pair (values, splits). For rows on ps use `elasticdl.torch.EmbeddingBag`.
     """
 

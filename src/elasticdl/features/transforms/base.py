@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from elasticdl.features.transforms.ops import Array, Ops
 
 MAX_BINS = 2**62
+FRAMEWORK_MODULES = {"torch": "elasticdl.features.torch", "keras": "elasticdl.keras.features"}
 
 
 class Transform(ABC):
@@ -25,9 +26,9 @@ class Transform(ABC):
 
     def __call__(self, values: Any) -> Any:
         """The column transformed, in the framework it came in; ragged and sparse columns stay so."""
-        # By name: who has no tensor of a framework never loads it.
+        # Imported by name: a process that has no tensor of a framework never loads it.
         if framework := detect_framework(values):
-            return import_module(f"elasticdl.features.{framework}").apply(self, values)
+            return import_module(FRAMEWORK_MODULES[framework]).apply(self, values)
         return self.transform_arrays(values)
 
     @abstractmethod

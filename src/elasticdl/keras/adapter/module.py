@@ -1,4 +1,7 @@
-"""A Keras model and its optimizer as the engine sees them: a torch module and a torch optimizer; the values stay in TensorFlow."""
+"""A Keras model and its optimizer as the engine sees them: a torch module and a torch optimizer.
+
+The values stay in TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class KerasModule(nn.Module):
         """The layers whose rows lie on ps, by the names of their tables."""
         return {name: layer for name, layer in self.embeddings.items() if layer_names.is_on_ps(layer)}
 
-    def attached(self, optimizer: Any) -> attached.KerasAttached:
+    def attached(self, optimizer: Any) -> attach.KerasEmbeddingLayers:
         """Its layers on ps, with tables that this optimizer updates."""
         return attach.KerasEmbeddingLayers(self, optimizer.keras)
 

@@ -1,4 +1,7 @@
-"""`elasticdl.keras.Embedding` and `SparseEmbedding`: layers whose rows may be on ps, for dense, ragged and sparse ids."""
+"""`elasticdl.keras.Embedding` and `SparseEmbedding`: layers whose rows may be on ps.
+
+They take dense, ragged and sparse ids.
+"""
 
 from __future__ import annotations
 

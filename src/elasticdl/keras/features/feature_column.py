@@ -45,7 +45,7 @@ class CategoricalColumn:
 
 def categorical_column(key: str, transformation: Transform | TransformLayer) -> CategoricalColumn:
     """The feature `key`, whose ids `transformation` makes: Hashing, IndexLookup, Discretization and their like."""
-    from elasticdl.features.keras import LAYERS
+    from elasticdl.keras.features import LAYERS
 
     if isinstance(transformation, Transform):
         transformation = LAYERS[type(transformation)].from_definition(transformation)

@@ -1,4 +1,7 @@
-"""`elasticdl.torch.Embedding` and `EmbeddingBag`: layers over tables that grow as ids are seen, and their rows in an export."""
+"""`elasticdl.torch.Embedding` and `EmbeddingBag`: layers over tables that grow as ids are seen.
+
+Their rows become part of an export.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class LeaseBatch(NamedTuple):
     """One batch of a lease. Its sender and number name it at the ps, whoever computes it and however often."""
 
     lease: pb.Lease
-    index: int  # of the batch in its shard
+    batch_index: int  # of the batch in its shard
     start: int  # position in the plan
     stop: int
 
@@ -27,7 +27,7 @@ class LeaseBatch(NamedTuple):
 
     @property
     def number(self) -> int:
-        return self.lease.number + self.index
+        return self.lease.number + self.batch_index
 
     @property
     def is_last(self) -> bool:
@@ -65,13 +65,15 @@ class LeaseFeed:
             return None
         if self._dataset.source.can_read_ahead:
             upcoming = self._left[:_PREFETCH_BATCHES]
-            self._records.expect([((one.lease.id, one.index), self._indices(one.start, one.stop)) for one in upcoming])
+            self._records.expect(
+                [((one.lease.id, one.batch_index), self._indices(one.start, one.stop)) for one in upcoming]
+            )
         return self._left.pop(0)
 
     def read_batch(self, work: LeaseBatch) -> Batch | None:
         """Its records; None where a filter left none of them."""
         indices = self._indices(work.start, work.stop)
-        key = (work.lease.id, work.index)
+        key = (work.lease.id, work.batch_index)
         return self._dataset.read_valid_batch(indices, lambda: self._records.take(key, indices))
 
     def read_sample(self) -> Batch | None:
@@ -100,7 +102,7 @@ class LeaseProgress:
         lease = work.lease
         first = self._done.setdefault(lease.id, lease.done // self._minibatch)
         beyond = self._beyond.setdefault(lease.id, {})
-        beyond[work.index] = work
+        beyond[work.batch_index] = work
         added = []
         while first in beyond:
             added.append(beyond.pop(first))

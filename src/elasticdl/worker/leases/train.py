@@ -149,9 +149,16 @@ class LeaseTables:
 
 
 def _prepare_state(
-    line: WorkerContext, plan: TrainingPlan, attached: EmbeddingLayers, lookups: EmbeddingLookups, layout: DenseLayout, trainee: TrainableModel,
-    first: CapturedState | None, validation_records: int, callbacks: Sequence[Callback],
-) -> None:  # fmt: skip
+    line: WorkerContext,
+    plan: TrainingPlan,
+    attached: EmbeddingLayers,
+    lookups: EmbeddingLookups,
+    layout: DenseLayout,
+    trainee: TrainableModel,
+    first: CapturedState | None,
+    validation_records: int,
+    callbacks: Sequence[Callback],
+) -> None:
     """Rows came back with the ps where there is a checkpoint; what is not among them begins as the model was built."""
     attached.put_initial_rows(lookups.client)
     lookups.client.insert_rows(dense.DENSE_TABLE, layout.block_ids, layout.pack(trainee.variables()))
@@ -205,9 +212,14 @@ class LeaseEvaluation:
     """A second model, which looks rows up and makes none; it takes dense values and statistics from the first."""
 
     def __init__(
-        self, line: WorkerContext, contract: Contract, trained: HasModel, attached: EmbeddingLayers, clients: PsTableStore,
+        self,
+        line: WorkerContext,
+        contract: Contract,
+        trained: HasModel,
+        attached: EmbeddingLayers,
+        clients: PsTableStore,
         device: torch.device,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._minibatch = line.spec.plan.minibatch_size
         self._trained = trained
         self._device = device

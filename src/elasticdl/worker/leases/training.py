@@ -206,7 +206,7 @@ class LeaseTraining:
         self._faults.inject(self._steps, "computed")
         if not math.isfinite(loss):
             raise LossNotFinite(f"the loss became {loss} in batch {work.start}:{work.stop} of the plan's records")
-        self._losses[work.lease.id, work.index] = (loss * batch.size, batch.size)
+        self._losses[work.lease.id, work.batch_index] = (loss * batch.size, batch.size)
         rate = self._push_gradients(work, gradients)
         self._faults.inject(self._steps, "pushed")
         self._steps += 1
@@ -273,7 +273,7 @@ class LeaseTraining:
         if (known := self._progress.record_done(work)) is None:
             return
         lease, done, works = known
-        losses = [self._losses.pop((lease.id, one.index), (0.0, 0)) for one in works]
+        losses = [self._losses.pop((lease.id, one.batch_index), (0.0, 0)) for one in works]
         total, records = sum(loss for loss, _ in losses), sum(count for _, count in losses)
         self._leases.report(lease, done, {LOSS_KEY: ([total], float(records))})
 

@@ -1,4 +1,7 @@
-"""What logical ranks read of their streams step by step, where streams can be resumed, and how workers share these positions."""
+"""Plans what each logical rank reads of its streams step by step, and where streams can be resumed.
+
+Workers share these positions.
+"""
 
 from __future__ import annotations
 

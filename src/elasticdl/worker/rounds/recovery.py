@@ -1,4 +1,7 @@
-"""How a worker gets the state of the others: by agreement in a forced round, or by state transfer while they train on."""
+"""How a worker gets the state of the others.
+
+Either by agreement in a forced round, or by state transfer while the others train on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How many global batches make an update, what that does to the learning rate, and the gradient noise it is decided by."""
+"""How many global batches make an update, and what that does to the learning rate.
+
+The number is decided by the gradient noise, which is measured here.
+"""
 
 from __future__ import annotations
 

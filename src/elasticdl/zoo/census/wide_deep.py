@@ -16,7 +16,8 @@ import keras
 import tensorflow as tf
 
 from elasticdl.data.dataset import Metadata
-from elasticdl.features.keras import (
+from elasticdl.keras import Embedding
+from elasticdl.keras.features import (
     ConcatenateWithOffset,
     Cross,
     Discretization,
@@ -25,7 +26,6 @@ from elasticdl.features.keras import (
     Normalizer,
     ToNumber,
 )
-from elasticdl.keras import Embedding
 from elasticdl.model.mode import Mode
 from elasticdl.zoo.census.data import NUMBERS
 
