@@ -91,7 +91,7 @@ class serving:  # a context  # noqa: N801
 
     async def _server_of(self, directory: JobDirectory, driver: Driver, clock: ManualClock) -> MasterServer:
         spec = directory.load_spec()
-        service = MasterServicer(cast(Any, SimpleNamespace(state=driver.state)), read_authority(directory), clock)
+        service = MasterServicer(cast(Any, SimpleNamespace(machine=driver.machine)), read_authority(directory), clock)
         local = spec.model_copy(update={"workers": spec.workers.model_copy(update={"address": "127.0.0.1"})})
         return MasterServer(service, local, directory.load_token(), RUN, directory.tls_credentials(spec, "master"))
 
@@ -257,7 +257,7 @@ def test_a_pod_waits_for_a_master_that_is_away(running: Job) -> None:
 
 
 def test_a_master_without_an_authority_says_who_has_it() -> None:
-    service = MasterServicer(cast(Any, SimpleNamespace(state=Driver(job_spec()).state)))
+    service = MasterServicer(cast(Any, SimpleNamespace(machine=Driver(job_spec()).machine)))
 
     with pytest.raises(SpecError, match="from its launcher"):
         asyncio.run(service.enroll(pb.EnrollRequest(replica="worker-0")))

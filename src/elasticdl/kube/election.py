@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Election:
-    """`won` waits for the Lease, `kept` renews it until it is lost, `leave` gives it to whoever waits."""
+    """A Lease of the cluster: wait until it is ours, renew it until it is lost, release it to whoever waits."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Election:
         lease_s: float = LEASE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._name, self._namespace, self.me = api, name, namespace, identity
+        self._api, self._name, self._namespace, self.identity = api, name, namespace, identity
         self._lease_s = lease_s
         self._clock = clock
         # Of its own: looks at many jobs may keep all other threads busy for longer than a Lease lasts.
@@ -56,23 +56,23 @@ class Election:
 
     async def wait_until_leader(self) -> None:
         """Returns when this one leads."""
-        logger.info("%s waits for the Lease %s in namespace %s", self.me, self._name, self._namespace)
+        logger.info("%s waits for the Lease %s in namespace %s", self.identity, self._name, self._namespace)
         holder = ""
         while not await self._try_acquire_in_thread():
             if self._seen[0] != holder:
                 holder = self._seen[0]
                 logger.info("%s leads; it is followed when it ends, or is silent for %g s", holder, self._lease_s)
             await asyncio.sleep(self._pause_s)
-        logger.info("%s leads", self.me)
+        logger.info("%s leads", self.identity)
 
     async def wait_until_lost(self) -> None:
         """Returns when this one leads no longer."""
         while self.is_leader:
             await asyncio.sleep(self._pause_s)
-            if not await self._try_acquire_in_thread() and self._seen[0] not in ("", self.me):
+            if not await self._try_acquire_in_thread() and self._seen[0] not in ("", self.identity):
                 break
         self._led_until = -math.inf
-        logger.warning("%s leads no longer: the Lease %s was not renewed in time", self.me, self._name)
+        logger.warning("%s leads no longer: the Lease %s was not renewed in time", self.identity, self._name)
 
     async def release(self) -> None:
         self._led_until = -math.inf
@@ -114,7 +114,7 @@ class Election:
         seen = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
-        is_foreign = seen[0] not in ("", self.me)
+        is_foreign = seen[0] not in ("", self.identity)
         if is_foreign and self._clock() - self._seen_at < float(spec.get("leaseDurationSeconds") or self._lease_s):
             return False
         return self._write(self._api.replace, found)
@@ -122,8 +122,8 @@ class Election:
     def _write(self, write: Callable[[dict[str, Any]], dict[str, Any]], lease: dict[str, Any]) -> bool:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         was = lease.get("spec") or {}
-        mine = {"holderIdentity": self.me, "leaseDurationSeconds": max(1, int(self._lease_s)), "renewTime": now}
-        if was.get("holderIdentity") != self.me:
+        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, int(self._lease_s)), "renewTime": now}
+        if was.get("holderIdentity") != self.identity:
             mine |= {"acquireTime": now, "leaseTransitions": int(was.get("leaseTransitions") or 0) + 1}
         kind = kinds.LEASE
         try:
@@ -132,10 +132,10 @@ class Election:
             )
         except (AlreadyExists, Conflict):
             return False
-        self._seen, self._seen_at = (self.me, now), self._clock()
+        self._seen, self._seen_at = (self.identity, now), self._clock()
         return True
 
     def _release_lease(self) -> None:
         found = self._api.get(kinds.LEASE, self._name, self._namespace)
-        if found and found["spec"].get("holderIdentity") == self.me:
+        if found and found["spec"].get("holderIdentity") == self.identity:
             self._api.replace(found | {"spec": found["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}})

@@ -20,9 +20,9 @@ from elasticdl import descriptors, log, signals, stacks, tls, vital
 from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, StateDamaged, is_job_error, is_machine_error
 from elasticdl.launcher.certificate_manager import read_authority
 from elasticdl.master.machine import events as ev
-from elasticdl.master.machine import resume
 from elasticdl.master.machine.phase import FinalPhase
 from elasticdl.master.machine.state import Ledger
+from elasticdl.master.runtime import initial_checkpoint
 from elasticdl.master.runtime.journal import archive_earlier_run
 from elasticdl.master.runtime.launcher_link import LauncherConnection
 from elasticdl.master.runtime.loop import MasterLoop, SteadyClock
@@ -92,14 +92,14 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
         archive_earlier_run(directory, run)
     loop = MasterLoop(directory, spec, SteadyClock(), run, cluster.journal() if cluster else None)
     loop.recover()
-    is_first = not loop.state.state.ledger.entry_count
+    is_first = not loop.machine.state.ledger.entry_count
     if cluster is not None and is_first:
         cluster.check_output_places()  # once: later, what a worker has half written may lie there
     identity = directory.tls_credentials(spec, tls.Role.MASTER)
     authority = read_authority(directory) if cluster is not None and spec.security.tls else None
     server = MasterServer(MasterServicer(loop, authority), spec, directory.load_token(), run, identity)
     loop.submit(ev.MasterStarted(os.getpid()))
-    if is_first and (checkpoint := resume.find_resumed_checkpoint(spec, directory)) is not None:
+    if is_first and (checkpoint := initial_checkpoint.find_resumed_checkpoint(spec, directory)) is not None:
         loop.submit(checkpoint)
     address = await server.start(arguments.port or _earlier_port(directory))
     _announce(directory, address, 0, loop.clock.now())
@@ -173,7 +173,7 @@ async def _wait_for_replicas(loop: MasterLoop) -> None:
     """Stay until released workers and ps have gone, so that their last words are heard."""
     with loop.watch_changes() as changed, contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE_TIMEOUT_S):
-            while _has_replicas(loop.state.state.ledger):
+            while _has_replicas(loop.machine.state.ledger):
                 changed.clear()
                 await changed.wait()
 
@@ -193,7 +193,7 @@ async def _wait_curves(loop: MasterLoop) -> None:
 
 
 async def _tell_launcher(loop: MasterLoop) -> None:
-    phase = loop.state.state.ledger.phase
+    phase = loop.machine.state.ledger.phase
     assert isinstance(phase, FinalPhase)
     if loop.executor.launcher is not None:
         loop.executor.launcher.command(command="over", exit_code=phase.exit_code)
@@ -214,7 +214,7 @@ async def _run_views(directory: JobDirectory, loop: MasterLoop, address: str) ->
 async def _update_views(directory: JobDirectory, loop: MasterLoop, address: str) -> None:
     """Metrics and curves: imported late, looked at twice a second. The loss is drawn as it is reported."""
     metrics, curves = await asyncio.to_thread(_open_views, directory, loop)
-    spec = loop.state.state.spec
+    spec = loop.machine.state.spec
     # On a cluster a NetworkPolicy says who may scrape.
     is_open = spec.cluster is None and not is_loopback(spec.workers.address)
     server = metrics.start_server(spec.workers.address, spec.metrics_port, directory.load_token() if is_open else "")
@@ -222,11 +222,11 @@ async def _update_views(directory: JobDirectory, loop: MasterLoop, address: str)
     loop.executor.attach_curves(curves)
     try:
         while True:
-            metrics.observe(loop.state.state, loop.clock.now())
-            curves.write_progress(loop.state.state)
+            metrics.observe(loop.machine.state, loop.clock.now())
+            curves.write_progress(loop.machine.state)
             await asyncio.sleep(VIEWS_INTERVAL_S)
     finally:
-        curves.write_progress(loop.state.state)
+        curves.write_progress(loop.machine.state)
         curves.close()
         server.close()
 
@@ -235,8 +235,8 @@ def _open_views(directory: JobDirectory, loop: MasterLoop) -> tuple[PrometheusMe
     from elasticdl.master.runtime.metrics import PrometheusMetrics
     from elasticdl.master.views.tensorboard import TensorBoardCurves
 
-    ledger = loop.state.state.ledger
-    return PrometheusMetrics(loop.state.state.spec.name), TensorBoardCurves(
+    ledger = loop.machine.state.ledger
+    return PrometheusMetrics(loop.machine.state.spec.name), TensorBoardCurves(
         directory.tensorboard, ledger.step, ledger.started_at
     )
 

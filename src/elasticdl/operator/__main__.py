@@ -56,7 +56,7 @@ async def serve(api: Api, election: Election, namespaces: Sequence[str] = ()) ->
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
-        identity=cast(Any, election.me),  # kopf would look for the user's name, which users of pods need not have
+        identity=cast(Any, election.identity),  # kopf would look for the user's name, which users of pods need not have
         stop_flag=is_over,
     )
     for number in STOP_SIGNALS:  # in the place of kopf's own, after which it would wait for our flag

@@ -76,9 +76,8 @@ def server_credentials(identity: tls.TlsCredentials | None) -> grpc.ServerCreden
         shown[:] = version
         return configuration
 
-    return grpc.dynamic_ssl_server_credentials(
-        _certificate_configuration(identity), fetch, require_client_authentication=True
-    )  # type: ignore[arg-type]  # the stubs forget None
+    first = _certificate_configuration(identity)
+    return grpc.dynamic_ssl_server_credentials(first, fetch, True)  # type: ignore[arg-type]  # the stubs forget None
 
 
 def _certificate_configuration(identity: tls.TlsCredentials) -> grpc.ServerCertificateConfiguration:

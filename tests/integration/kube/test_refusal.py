@@ -16,7 +16,7 @@ from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from tests.integration.kube.apiserver import ApiServer
 from tests.unit.launcher.jobs import SMALL, job
-from tests.unit.launcher.test_pod import mount
+from tests.unit.launcher.kubernetes.test_pod import mount
 
 SOURCE = str(Path(pod.__file__).parents[2])
 

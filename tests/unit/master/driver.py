@@ -1,4 +1,4 @@
-"""Steps a JobState by hand, as the loop does: handle, decide, journal. Time moves only when told."""
+"""Steps a StateMachine by hand, as the loop does: handle, decide, journal. Time moves only when told."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def job_spec(
 class Driver:
     def __init__(self, spec: JobSpec, first_cut: str = "") -> None:
         self.spec = spec
-        self.state = StateMachine(spec, first_cut=first_cut)
+        self.machine = StateMachine(spec, first_cut=first_cut)
         self.now = START
         self.journal: list[bytes] = []
         self.sequences: dict[str, int] = {}
@@ -82,15 +82,15 @@ class Driver:
         actions: list[Action] = []
         for event in events:
             actions += self._handle(event)
-        while (decision := self.state.due(self.now)) is not None:
+        while (decision := self.machine.due(self.now)) is not None:
             actions += self._handle(decision)
-        self.state.validate()
+        self.machine.validate()
         return actions
 
     def _handle(self, event: ev.Event) -> list[Action]:
         if not isinstance(event, ev.HeartbeatReceived | PsHeartbeatReceived):
             self.journal.append(codec.encode_event(event, self.now))
-        return self.state.handle(event, self.now)
+        return self.machine.handle(event, self.now)
 
     def wait(self, seconds: float) -> list[Action]:
         self.now += seconds
@@ -140,7 +140,7 @@ class Driver:
     def heartbeat(
         self, worker: str, *, step: int = 0, compute_s: float = 0.0, in_round: int | None = None
     ) -> ev.HeartbeatReceived:
-        entered = self.state.state.ledger.rounds.current
+        entered = self.machine.state.ledger.rounds.current
         number = in_round if in_round is not None else entered.id if entered else 0
         return ev.HeartbeatReceived(WorkerId(worker), number, step, step * 8, 0.5, 0.02, compute_s, 0.1)
 
@@ -180,20 +180,20 @@ class Driver:
 
     @property
     def newest(self) -> Round:
-        newest = self.state.state.ledger.rounds.newest
+        newest = self.machine.state.ledger.rounds.newest
         assert newest is not None
         return newest
 
     @property
     def phase(self) -> str:
-        return self.state.state.ledger.phase.name
+        return self.machine.state.ledger.phase.name
 
     @property
     def reason(self) -> str:
-        return self.state.state.ledger.phase.reason
+        return self.machine.state.ledger.phase.reason
 
     def worker(self, worker: str) -> Worker:
-        return self.state.state.ledger.membership.workers[WorkerId(worker)]
+        return self.machine.state.ledger.membership.workers[WorkerId(worker)]
 
     def life(self, worker: str) -> WorkerState:
         return self.worker(worker).state

@@ -47,7 +47,7 @@ class World:
 
     @property
     def fleet(self) -> PsFleet:
-        return self.driver.state.state.ledger.fleet
+        return self.driver.machine.state.ledger.fleet
 
     def ps(self, name: str) -> PsReplica:
         return self.fleet.ps[PsId(name)]
@@ -189,7 +189,7 @@ class World:
         return self.see(self.driver.do(ev.ScaleRequested(0, ps)))
 
     def restart_master(self) -> None:
-        self.driver.state = self.driver.replayed()
+        self.driver.machine = self.driver.replayed()
         alive = tuple((name, 100) for name in self.living)
         dead = tuple(ev.ReplicaExit(name, 100, None, signal.SIGKILL) for name in self.unreported)
         self.unreported.clear()
@@ -218,7 +218,7 @@ class World:
             self.see(self.driver.wait(0.6))
             self.beat_all()
             is_quiet = before == (self.fleet.version, len(self.living), self.fleet.task, len(self.notes))
-            if is_quiet and self.driver.now > self.driver.state.state.ledger.failure_budget.relaunch_at + 2:
+            if is_quiet and self.driver.now > self.driver.machine.state.ledger.failure_budget.relaunch_at + 2:
                 if self.driver.now > self.fleet.retry_at + 2:
                     return
                 self.driver.now = self.fleet.retry_at

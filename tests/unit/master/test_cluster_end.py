@@ -56,7 +56,7 @@ def stopped(spec: JobSpec) -> MasterLoop:
     driver = Driver(spec)
     driver.do(ev.StopRequested(at_once=True, reason="enough"))
     assert driver.phase == "stopped"
-    return cast(MasterLoop, SimpleNamespace(state=driver.state, clock=Clock()))
+    return cast(MasterLoop, SimpleNamespace(machine=driver.machine, clock=Clock()))
 
 
 def held(api: FakeApi, spec: JobSpec) -> dict[str, Any]:

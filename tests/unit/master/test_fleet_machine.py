@@ -103,10 +103,10 @@ class FleetMachine(RuleBasedStateMachine):
     def replay_equals_live(self) -> None:
         if hasattr(self, "world"):
             driver = self.world.driver
-            assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+            assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
             saved = StateMachine(driver.spec)
-            saved.load_ledger(driver.state.dump_ledger())
-            assert saved.dump_ledger() == driver.state.dump_ledger()
+            saved.load_ledger(driver.machine.dump_ledger())
+            assert saved.dump_ledger() == driver.machine.dump_ledger()
 
     @invariant()
     def whoever_owns_slots_has_their_rows(self) -> None:

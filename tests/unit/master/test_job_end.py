@@ -53,7 +53,7 @@ def test_one_that_was_silent_while_it_exported_has_finished_all_the_same() -> No
         driver.now += 0.75
         driver.beat("worker-1")
     assert driver.worker("worker-0").state is WorkerState.LOST
-    assert driver.state.state.ledger.export == ("worker-1", "/models/one")
+    assert driver.machine.state.ledger.export == ("worker-1", "/models/one")
 
     driver.now += 0.1
     actions = driver.beat("worker-0")
@@ -62,7 +62,7 @@ def test_one_that_was_silent_while_it_exported_has_finished_all_the_same() -> No
 
     assert driver.phase == "succeeded"
     assert sent(actions, "worker-0", "release")
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_one_that_had_finished_drops_its_state_where_others_went_on_without_it() -> None:
@@ -89,7 +89,7 @@ def test_a_job_without_output_is_done_once_its_last_checkpoint_is_written() -> N
     driver.export("worker-0")
 
     assert driver.phase == "succeeded"
-    assert driver.state.state.ledger.records == 800
+    assert driver.machine.state.ledger.records == 800
 
 
 def test_a_member_that_lost_the_last_step_is_not_waited_for() -> None:
@@ -108,7 +108,7 @@ def test_nobody_is_launched_once_a_worker_has_finished() -> None:
 
     driver.exit("worker-2", signal=signal.SIGKILL)
 
-    assert "worker-3" not in driver.state.state.ledger.membership.workers
+    assert "worker-3" not in driver.machine.state.ledger.membership.workers
 
 
 def test_the_end_waits_for_the_last_evaluation() -> None:
@@ -146,7 +146,7 @@ def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
     driver.export("worker-0")
 
     assert (driver.phase, driver.reason) == ("stopped", "Ctrl-C")
-    assert getattr(driver.state.state.ledger.phase, "exit_code", None) == 130
+    assert getattr(driver.machine.state.ledger.phase, "exit_code", None) == 130
 
 
 def test_survivors_of_a_loss_while_stopping_are_told_to_stop_again() -> None:
@@ -207,5 +207,5 @@ def test_exits_after_the_end_count_against_nothing() -> None:
     driver.exit("worker-1", code=0)
 
     assert driver.phase == "succeeded"
-    assert driver.state.state.ledger.failure_budget.spent == 0
+    assert driver.machine.state.ledger.failure_budget.spent == 0
     assert driver.life("worker-1") is WorkerState.LEFT

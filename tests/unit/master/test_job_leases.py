@@ -45,7 +45,7 @@ def test_a_prediction_job_succeeds_when_it_is_drained() -> None:
     driver.exchange("worker-1", 2, done(second.leases[0][2].id, 5), want=0)
 
     assert driver.phase == "succeeded"
-    assert driver.state.state.ledger.records == 25
+    assert driver.machine.state.ledger.records == 25
 
 
 def test_the_first_plan_wins() -> None:
@@ -53,7 +53,7 @@ def test_the_first_plan_wins() -> None:
 
     driver.plan("worker-1", records=99)
 
-    assert driver.state.state.ledger.evaluations.open[0].queue.records == 25
+    assert driver.machine.state.ledger.evaluations.open[0].queue.records == 25
 
 
 def test_an_evaluation_job_tells_the_step_of_the_weights_it_evaluates() -> None:
@@ -61,7 +61,7 @@ def test_an_evaluation_job_tells_the_step_of_the_weights_it_evaluates() -> None:
     driver.join("worker-0")
     driver.plan("worker-0", records=25, steps=160)
 
-    assert list(driver.state.state.ledger.evaluations.open) == [160]
+    assert list(driver.machine.state.ledger.evaluations.open) == [160]
 
 
 def test_data_without_records_is_a_wrong_job() -> None:
@@ -84,7 +84,7 @@ def test_a_repeated_request_gets_the_same_leases_again() -> None:
     driver = predicting()
 
     assert driver.exchange("worker-0", 1) == driver.exchange("worker-0", 1)
-    assert driver.state.state.ledger.evaluations.open[0].queue.next_shard == 1
+    assert driver.machine.state.ledger.evaluations.open[0].queue.next_shard == 1
 
 
 def test_an_older_request_gets_nothing() -> None:
@@ -108,7 +108,7 @@ def test_a_lost_workers_leases_are_given_to_the_next() -> None:
 def test_a_lease_does_not_expire_because_its_master_was_away() -> None:
     driver = evaluating()
     driver.exchange("worker-0", 1)
-    away_s, lease_s = 1000.0, driver.state.state.spec.timing.lease_s
+    away_s, lease_s = 1000.0, driver.machine.state.spec.timing.lease_s
 
     driver.now += away_s
     restarted = driver.do(ev.MasterStarted(9))
@@ -130,8 +130,8 @@ def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
     assert sent(actions, "worker-0", "dump_stacks")
     assert signalled(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next one for ever, too"
     assert driver.exchange("worker-1", 1).leases[0][2].attempt == 2
-    assert driver.state.state.ledger.failure_budget.spent == 1
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.machine.state.ledger.failure_budget.spent == 1
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_a_worker_whose_evaluation_hangs_while_it_trains_is_replaced_after_the_limit() -> None:
@@ -176,7 +176,7 @@ def test_metrics_do_not_depend_on_who_computed_what_in_which_order() -> None:
         for request, shard in enumerate(order, start=2):
             report = done(leases[shard].id, sums=(("accuracy", (parts[shard],), 10.0),))
             driver.exchange("worker-0", request, report, want=0)
-        found.add(driver.state.state.ledger.evaluations.results[50]["accuracy"])
+        found.add(driver.machine.state.ledger.evaluations.results[50]["accuracy"])
 
     assert found == {math.fsum(parts.values()) / 40}
 
@@ -210,7 +210,7 @@ def test_an_evaluation_nobody_holds_any_more_is_abandoned_with_a_word() -> None:
     actions = driver.exit("worker-0", signal=signal.SIGKILL)
 
     assert "evaluation" in noted(actions)
-    assert not driver.state.state.ledger.evaluations.open
+    assert not driver.machine.state.ledger.evaluations.open
 
 
 def test_a_step_evaluated_before_is_answered_from_memory() -> None:
@@ -221,7 +221,7 @@ def test_a_step_evaluated_before_is_answered_from_memory() -> None:
     actions = driver.snapshot("worker-1", 50)
 
     assert sent(actions, "worker-1", "evaluation")
-    assert not driver.state.state.ledger.evaluations.open
+    assert not driver.machine.state.ledger.evaluations.open
 
 
 def test_a_result_is_told_once_and_to_whoever_was_away() -> None:

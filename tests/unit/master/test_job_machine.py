@@ -27,11 +27,11 @@ class JobMachine(RuleBasedStateMachine):
         self.rounds: list[int] = []
         self.finished: list[int] = []
         self.requests: dict[str, int] = {}
-        self.entries = self.driver.state.state.ledger.entry_count
+        self.entries = self.driver.machine.state.ledger.entry_count
         self.step = 0
 
     def pick(self, number: int, *states: WorkerState) -> str | None:
-        workers = self.driver.state.state.ledger.membership.workers.values()
+        workers = self.driver.machine.state.ledger.membership.workers.values()
         able = [w.id for w in workers if w.state in states and not w.has_said_goodbye and not w.has_exited]
         return able[number % len(able)] if able else None
 
@@ -48,7 +48,7 @@ class JobMachine(RuleBasedStateMachine):
     def greets(self, number: int, ready: bool) -> None:
         worker = self.pick(number, *WorkerState)
         if worker is not None:
-            current = self.driver.state.state.ledger.rounds.current
+            current = self.driver.machine.state.ledger.rounds.current
             entered = current.id if current and worker in current.workers else 0
             self.see(self.driver.greet(worker, entered=entered, ready=ready))
 
@@ -82,14 +82,14 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule()
     def the_newest_round_is_entered(self) -> None:
-        if self.driver.state.state.ledger.rounds.newest is not None:
+        if self.driver.machine.state.ledger.rounds.newest is not None:
             self.step += 1
             self.see(self.driver.enter(self.step, gap_s=0.1))
 
     @rule(number=NUMBERS, back=st.integers(0, 2), is_of_donor=st.booleans())
     def drops_its_round(self, number: int, back: int, is_of_donor: bool) -> None:
         worker = self.pick(number, WorkerState.MEMBER, WorkerState.JOINING, WorkerState.LEAVING)
-        newest = self.driver.state.state.ledger.rounds.newest
+        newest = self.driver.machine.state.ledger.rounds.newest
         if worker is not None and newest is not None:
             broken = max(1, newest.id - back)
             donors = [seat.donor for seat in newest.members if is_of_donor and seat.worker == worker]
@@ -124,7 +124,7 @@ class JobMachine(RuleBasedStateMachine):
             return
         held = [
             (evaluation.step, lease)
-            for evaluation in self.driver.state.state.ledger.evaluations.open.values()
+            for evaluation in self.driver.machine.state.ledger.evaluations.open.values()
             for lease in evaluation.queue.leases.values()
             if lease.worker == worker
         ][:1]
@@ -162,7 +162,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def finishes(self, number: int) -> None:
         worker = self.pick(number, WorkerState.MEMBER)
-        if worker is not None and self.driver.state.state.has_rounds:
+        if worker is not None and self.driver.machine.state.has_rounds:
             self.see(self.driver.finish(worker, step=self.step))
 
     @rule(number=NUMBERS)
@@ -178,8 +178,8 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule()
     def the_master_dies_and_comes_back(self) -> None:
-        self.driver.state = self.driver.replayed()
-        workers = self.driver.state.state.ledger.membership.workers.values()
+        self.driver.machine = self.driver.replayed()
+        workers = self.driver.machine.state.ledger.membership.workers.values()
         alive = tuple((w.id, w.pid) for w in workers if not w.has_exited and not w.is_external)
         self.see(self.driver.do(ev.MasterStarted(2)))
         self.see(self.driver.do(ev.ReplicasListed(alive, ())))
@@ -187,20 +187,20 @@ class JobMachine(RuleBasedStateMachine):
     @invariant()
     def replay_equals_live(self) -> None:
         if hasattr(self, "driver"):
-            assert self.driver.replayed().dump_ledger() == self.driver.state.dump_ledger()
+            assert self.driver.replayed().dump_ledger() == self.driver.machine.dump_ledger()
 
     @invariant()
     def a_saved_state_is_the_state(self) -> None:
         if hasattr(self, "driver"):
             saved = StateMachine(self.driver.spec)
-            saved.load_ledger(self.driver.state.dump_ledger())
-            assert saved.dump_ledger() == self.driver.state.dump_ledger()
+            saved.load_ledger(self.driver.machine.dump_ledger())
+            assert saved.dump_ledger() == self.driver.machine.dump_ledger()
 
     @invariant()
     def rounds_only_grow_and_donors_hold_the_state(self) -> None:
         if not hasattr(self, "driver"):
             return
-        newest = self.driver.state.state.ledger.rounds.newest
+        newest = self.driver.machine.state.ledger.rounds.newest
         if newest is None or (self.rounds and newest.id == self.rounds[-1]):
             return
         assert not self.rounds or newest.id > self.rounds[-1]
@@ -209,13 +209,13 @@ class JobMachine(RuleBasedStateMachine):
             assert not any(seat.donor for seat in newest.members)
         assert all(seat.donor != seat.worker for seat in newest.members)
         for seat in newest.members:
-            assert not seat.donor or seat.donor in self.driver.state.state.ledger.rounds.holders
+            assert not seat.donor or seat.donor in self.driver.machine.state.ledger.rounds.holders
 
     @invariant()
     def every_alive_member_is_known(self) -> None:
         if not hasattr(self, "driver"):
             return
-        ledger = self.driver.state.state.ledger
+        ledger = self.driver.machine.state.ledger
         newest = ledger.rounds.newest
         for worker in ledger.membership.workers.values():
             if worker.state is WorkerState.JOINING:

@@ -75,7 +75,7 @@ def test_goodbye_of_one_that_left_says_that_the_round_was_entered() -> None:
     driver.exit("worker-1", code=0)
 
     assert driver.newest.id == planned, "no forced round for one that left in peace"
-    assert driver.state.state.ledger.rounds.is_entered
+    assert driver.machine.state.ledger.rounds.is_entered
 
 
 def test_a_killed_member_forces_a_round_at_once() -> None:
@@ -279,7 +279,7 @@ def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job
 
     assert driver.phase == "failed"
     assert "broke before a step ended" in driver.reason and "lengths differ" in driver.reason
-    kinds = [entry.kind for entry in driver.state.state.ledger.recent_entries]
+    kinds = [entry.kind for entry in driver.machine.state.ledger.recent_entries]
     assert kinds.count("round-broken") == 1
 
 
@@ -298,7 +298,7 @@ def test_the_cost_of_a_round_is_the_longest_gap_of_its_members() -> None:
     driver.exit("worker-1", signal=signal.SIGKILL)
     driver.do(ev.RoundEntered(WorkerId("worker-0"), driver.sequence("worker-0"), driver.newest.id, 5, 0.125))
 
-    (entry,) = [e for e in driver.state.state.ledger.recent_entries if e.kind == "round-entered"][1:]
+    (entry,) = [e for e in driver.machine.state.ledger.recent_entries if e.kind == "round-entered"][1:]
 
     assert entry.cost_s == 0.125
     assert entry.reason == "without worker-1"

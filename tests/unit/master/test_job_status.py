@@ -25,7 +25,7 @@ def trained() -> Driver:
 def test_a_status_tells_progress_speed_and_workers() -> None:
     driver = trained()
 
-    shown = job_status(driver.state.state, driver.now)
+    shown = job_status(driver.machine.state, driver.now)
 
     assert (shown.phase, shown.step, shown.total_steps, shown.records) == ("running", 20, 200, 160)
     assert shown.records_per_s == 80.0
@@ -40,9 +40,9 @@ def test_a_lost_worker_is_told_of_after_any_number_of_routine_events(kind: str) 
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)
     for step in range(150):
-        driver.state.state.add_log_entry(driver.now + step, kind, step=step)
+        driver.machine.state.add_log_entry(driver.now + step, kind, step=step)
 
-    shown = job_status(driver.state.state, driver.now)
+    shown = job_status(driver.machine.state, driver.now)
 
     kinds = [event.kind for event in shown.events]
     assert kinds.count("worker-lost") == 1 and kinds.count("started") == 1
@@ -54,7 +54,7 @@ def test_a_status_tells_who_was_lost_and_why() -> None:
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)
 
-    shown = job_status(driver.state.state, driver.now)
+    shown = job_status(driver.machine.state, driver.now)
 
     lost = next(w for w in shown.workers if w.id == "worker-1")
     assert (lost.state, lost.rank) == ("lost", -1)
@@ -65,7 +65,7 @@ def test_a_status_tells_who_was_lost_and_why() -> None:
 def test_a_speed_of_the_past_is_not_shown() -> None:
     driver = trained()
 
-    assert job_status(driver.state.state, driver.now + 10).records_per_s == 0.0
+    assert job_status(driver.machine.state, driver.now + 10).records_per_s == 0.0
 
 
 def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
@@ -74,10 +74,10 @@ def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
     driver.do(written)
     driver.finish("worker-0", "worker-1", step=200)
     driver.export("worker-0")
-    phase = driver.state.state.ledger.phase
+    phase = driver.machine.state.ledger.phase
     assert isinstance(phase, FinalPhase)
 
-    document = job_result(driver.state.state, phase)
+    document = job_result(driver.machine.state, phase)
 
     assert (document["phase"], document["exit_code"], document["step"]) == ("succeeded", 0, 200)
     assert (document["records"], document["workers_joined"]) == (1600, 2)
@@ -88,7 +88,7 @@ def test_prometheus_sees_workers_by_state() -> None:
     driver = trained()
     metrics = PrometheusMetrics("job")
 
-    metrics.observe(driver.state.state, driver.now)
+    metrics.observe(driver.machine.state, driver.now)
 
     assert metrics.registry.get_sample_value("elasticdl_workers", {"job": "job", "state": "member"}) == 2.0
     assert metrics.registry.get_sample_value("elasticdl_step", {"job": "job"}) == 20.0

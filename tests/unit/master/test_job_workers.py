@@ -15,7 +15,7 @@ from tests.unit.master.driver import START, Driver, job_spec, launched, noted, r
 def test_the_wished_number_of_workers_is_launched_with_fresh_ids() -> None:
     driver = Driver(job_spec(wish=3))
 
-    assert [worker.id for worker in driver.state.state.ledger.membership.active_workers()] == [
+    assert [worker.id for worker in driver.machine.state.ledger.membership.active_workers()] == [
         "worker-0",
         "worker-1",
         "worker-2",
@@ -24,7 +24,7 @@ def test_the_wished_number_of_workers_is_launched_with_fresh_ids() -> None:
 
 def test_nothing_is_launched_before_the_launcher_said_what_runs() -> None:
     driver = Driver(job_spec())
-    driver.state.state.observed.has_launcher = False
+    driver.machine.state.observed.has_launcher = False
 
     assert launched(driver.exit("worker-0", signal=signal.SIGKILL)) == []
 
@@ -58,7 +58,7 @@ def test_a_preempted_worker_is_replaced_as_soon_as_the_others_go_on_and_counts_a
     assert driver.life("worker-1") is WorkerState.LOST
     assert driver.worker("worker-1").reason.startswith("preempted")
     assert launched(driver.enter(step=5)) == ["worker-2"]
-    assert driver.state.state.ledger.failure_budget.spent == 0
+    assert driver.machine.state.ledger.failure_budget.spent == 0
 
 
 def test_a_replacement_does_not_wait_long_for_others_that_do_not_go_on() -> None:
@@ -81,7 +81,7 @@ def test_a_crashed_worker_is_replaced_after_a_pause_that_doubles() -> None:
     for number in range(3):
         driver.exit(f"worker-{number}", code=1)
         crashed_at = driver.now
-        while f"worker-{number + 1}" not in driver.state.state.ledger.membership.workers:
+        while f"worker-{number + 1}" not in driver.machine.state.ledger.membership.workers:
             driver.wait(0.25)
         at.append(driver.now - crashed_at)
 
@@ -122,7 +122,7 @@ def test_a_permanent_failure_ends_the_job_once_its_state_is_kept(wrong_job: bool
 
     assert driver.phase == "failed"
     assert "bad" in driver.reason
-    assert getattr(driver.state.state.ledger.phase, "exit_code", None) == exit_code
+    assert getattr(driver.machine.state.ledger.phase, "exit_code", None) == exit_code
     assert sent(actions, "worker-1", "release")
 
 
@@ -132,7 +132,7 @@ def test_an_exit_without_goodbye_is_a_crash_even_with_code_0() -> None:
     driver.exit("worker-1", code=0)
 
     assert driver.life("worker-1") is WorkerState.LOST
-    assert driver.state.state.ledger.failure_budget.spent == 1
+    assert driver.machine.state.ledger.failure_budget.spent == 1
 
 
 def test_a_worker_that_left_after_goodbye_has_left() -> None:
@@ -144,7 +144,7 @@ def test_a_worker_that_left_after_goodbye_has_left() -> None:
     driver.exit("worker-1", code=0)
 
     assert driver.life("worker-1") is WorkerState.LEFT
-    assert driver.state.state.ledger.failure_budget.spent == 0
+    assert driver.machine.state.ledger.failure_budget.spent == 0
 
 
 def test_a_message_sent_again_takes_effect_once_and_is_acknowledged_again() -> None:
@@ -205,7 +205,7 @@ def test_an_external_worker_is_welcome_and_its_id_is_not_given_away() -> None:
 
     assert driver.life("worker-1") is WorkerState.MEMBER
     assert driver.worker("worker-1").is_external
-    assert "worker-2" in driver.state.state.ledger.membership.workers
+    assert "worker-2" in driver.machine.state.ledger.membership.workers
 
 
 def test_an_external_worker_whose_connection_broke_is_lost_after_a_short_time() -> None:
@@ -280,6 +280,6 @@ def test_a_worker_with_another_instruction_set_is_told_of() -> None:
     for name, capability in (("worker-0", "AVX512"), ("worker-1", "AVX2")):
         driver.do(ev.WorkerConnected(WorkerId(name), 7, "host", "a", "b", 0, -1, False, False, capability))
 
-    (entry,) = [e for e in driver.state.state.ledger.recent_entries if e.kind == "worker-differs"]
+    (entry,) = [e for e in driver.machine.state.ledger.recent_entries if e.kind == "worker-differs"]
     assert entry.worker == "worker-1"
     assert "--cpu_capability" in entry.reason

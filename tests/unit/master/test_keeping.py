@@ -31,7 +31,7 @@ def test_a_healthy_worker_leaves_its_round_and_writes_the_state_and_the_end_says
     assert driver.phase == "failed"
     assert "bad record of worker-0" in driver.reason
     assert "the state of step 7 is in /checkpoints/checkpoint-000000007: go on from it with --resume" in driver.reason
-    assert getattr(driver.state.state.ledger.phase, "exit_code", None) == 2
+    assert getattr(driver.machine.state.ledger.phase, "exit_code", None) == 2
     assert all(sent(actions, f"worker-{number}", "release") for number in range(3))
 
 
@@ -114,7 +114,7 @@ def test_a_master_that_comes_back_asks_again() -> None:
     driver = running(2)
     fail(driver, "worker-0")
 
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
     assert sent(driver.greet("worker-1", ready=True), "worker-1", "keep")
 
 

@@ -14,19 +14,19 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.unit.master.driver import Driver, job_spec
 
 
-class Settling:
+class ImmediateLoop:
     """A loop that takes events at once."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.state = driver.state
+        self.machine = driver.machine
 
-    async def settle(self, event: ev.Event) -> None:
+    async def submit_and_wait(self, event: ev.Event) -> None:
         self.driver.do(event)
 
 
 def scale(driver: Driver, workers: int = 0, ps: int = 0) -> str:
-    service = MasterServicer(cast(Any, Settling(driver)))
+    service = MasterServicer(cast(Any, ImmediateLoop(driver)))
     return asyncio.run(service.scale(pb.ScaleRequest(workers=workers, ps=ps))).message
 
 
@@ -42,7 +42,7 @@ def test_either_or_both_may_be_wished_for(workers: int, ps: int, told: str) -> N
     driver = Driver(job_spec(ps=2))
 
     assert scale(driver, workers, ps) == told
-    assert (driver.state.state.ledger.desired_workers, driver.state.state.ledger.fleet.desired) == (
+    assert (driver.machine.state.ledger.desired_workers, driver.machine.state.ledger.fleet.desired) == (
         workers or 2,
         ps or 2,
     )
@@ -61,12 +61,12 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     spec: dict[str, Any], wish: dict[str, int], expected: str
 ) -> None:
     driver = Driver(job_spec(**spec))
-    before = driver.state.dump_ledger()
+    before = driver.machine.dump_ledger()
 
     with pytest.raises(SpecError, match=expected):
         scale(driver, **wish)
 
-    assert driver.state.dump_ledger() == before
+    assert driver.machine.dump_ledger() == before
 
 
 def test_a_job_that_is_over_cannot_be_scaled() -> None:

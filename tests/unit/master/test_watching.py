@@ -17,12 +17,12 @@ SELDOM_HZ = 0.01
 SHORT_S = 0.05
 
 
-class Stepped:
+class SteppedLoop:
     """A master's loop whose turns are made by hand."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.state = driver.state
+        self.machine = driver.machine
         self.over = asyncio.Event()
         self.clock = self
         self._changed = asyncio.Event()
@@ -31,7 +31,7 @@ class Stepped:
         return self.driver.now
 
     @contextmanager
-    def changes(self) -> Iterator[asyncio.Event]:
+    def watch_changes(self) -> Iterator[asyncio.Event]:
         yield self._changed
 
     def beat(self) -> None:
@@ -57,7 +57,7 @@ async def heard(news: AsyncIterator[pb.JobStatus]) -> pb.JobStatus:
 
 def test_a_worker_that_is_gone_is_told_at_once() -> None:
     async def hear() -> None:
-        loop = Stepped(running(3))
+        loop = SteppedLoop(running(3))
         news = watch(loop)
         assert len(living(await heard(news))) == 3
 
@@ -72,7 +72,7 @@ def test_a_worker_that_is_gone_is_told_at_once() -> None:
 
 def test_a_worker_that_goes_while_a_status_is_on_its_way_is_told_at_once() -> None:
     async def hear() -> None:
-        loop = Stepped(running(3))
+        loop = SteppedLoop(running(3))
         news = watch(loop)
         await heard(news)
         loop.leave("worker-2")
@@ -84,7 +84,7 @@ def test_a_worker_that_goes_while_a_status_is_on_its_way_is_told_at_once() -> No
 
 def test_anything_else_may_wait() -> None:
     async def hear() -> None:
-        loop = Stepped(running(3))
+        loop = SteppedLoop(running(3))
         news = watch(loop)
         await heard(news)
         loop.beat()

@@ -26,7 +26,7 @@ def test_an_operator_needs_no_user_with_a_name(monkeypatch: pytest.MonkeyPatch) 
 
     async def serve() -> None:
         election = Election(cast(Api, None), "lease", "team", "me", lease_s=1000.0)
-        monkeypatch.setattr(election, "leave", lambda: asyncio.sleep(0))
+        monkeypatch.setattr(election, "release", lambda: asyncio.sleep(0))
         await operator.serve(cast(Api, None), election)
 
     monkeypatch.setattr(getpass, "getuser", nobody)

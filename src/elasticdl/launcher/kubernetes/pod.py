@@ -35,7 +35,10 @@ def enrolling_manager(directory: JobDirectory, spec: JobSpec, run: int) -> Certi
 
 
 def enroll_replica(directory: JobDirectory, spec: JobSpec, run: int, replica: str, now: float) -> str:
-    """A new key and its certificate, in one text.
+    """Make a key, which never leaves the pod, ask the master for its certificate, and return both in one text.
+
+    The replica shows the certificate that it has; where it has none yet, or one that has expired, that of its role,
+    with which a master grants nothing else.
 
     Without a valid certificate it waits for a master that is away as long as a worker does that has lost it: without
     one nothing can begin. A replica that has one tries no longer than a call takes; there is time to try again.

@@ -53,7 +53,7 @@ class LauncherRecord:
             launcher=RunningProcess(**document["launcher"]),
             master=_optional_process(document["master"]),
             attached=_optional_process(document["attached"]),
-            detached=document["detached"],
+            is_detached=document["detached"],
             replicas={one["replica"]: RunningProcess(**one) for one in document["replicas"]},
             exited=[ExitedProcess(**one) for one in document["exited"]],
         )

@@ -131,7 +131,7 @@ class KubernetesBackend:
         only = f"metadata.name={self._home.resource.name}"  # a person's object: it need not have our labels
         for changes in follow_changes(self._api, ELASTIC_JOB, self._home.namespace, "", self._stopped, fields=only):
             for before, after in changes:
-                ledger = loop.state.state.ledger
+                ledger = loop.machine.state.ledger
                 has = ev.ScaleRequested(ledger.desired_workers, ledger.fleet.desired)
                 if (asked := find_scale_request(before, after, self._spec.workers, has)) is not None:
                     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
@@ -206,7 +206,12 @@ CallLater = Callable[[float, Callable[[], None]], object]  # as `call_later` of 
 
 
 class EventBatcher:
-    """`submit` hears what `hear` was told, at most `calm_s` later."""
+    """Submits events of pods that need no hurry together: each turn of the master is a write of its journal.
+
+    A job of fifty workers hears a hundred times in a few seconds that a pod waits, and then that it runs. Nothing
+    depends on that: a worker that runs connects by itself. The end of a pod, or trouble, is submitted at once, and all
+    that came before it first, so the order stays.
+    """
 
     def __init__(self, submit: Callable[[ev.Event], None], later: CallLater, calm_s: float = BATCH_DELAY_S) -> None:
         self._submit = submit

@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from google.protobuf.json_format import MessageToJson
@@ -22,7 +21,7 @@ from elasticdl.launcher.kubernetes.manifest import Owner
 from elasticdl.master.machine.actions import ROUTINE_KINDS, EventLogEntry
 from elasticdl.master.machine.phase import FinalPhase
 from elasticdl.master.runtime.loop import MasterLoop
-from elasticdl.master.views import status
+from elasticdl.master.views import elastic_job, status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec
 
@@ -30,7 +29,6 @@ MIN_INTERVAL_S = 1.0  # at most
 # And no more than this of a job, however many workers it has: the cluster's store keeps all versions for minutes.
 MAX_BYTES_PER_S = 16 << 10
 MAX_EVENTS = 200
-_WARNING_KINDS = ("worker-lost", "ps-lost", "failed", "worker-waits", "ps-waits", "memory-raised")
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +78,7 @@ class StatusPublisher:
             await self._publish(loop)
 
     async def _publish(self, loop: MasterLoop) -> None:
-        job, now = loop.state.state, loop.clock.now()
+        job, now = loop.machine.state, loop.clock.now()
         seen = status.job_status(job, now)
         phase = job.ledger.phase
         result = status.job_result(job, phase) if isinstance(phase, FinalPhase) else None
@@ -108,7 +106,7 @@ class StatusPublisher:
             status_map.write_status(self._api, self._spec.name, self._home.namespace, self._home.master, data)
             self._data = data
         self.has_result = result is not None
-        if self._home.resource is not None and (shown := elastic_job_status(seen, result)) != self._shown:
+        if self._home.resource is not None and (shown := elastic_job.elastic_job_status(seen, result)) != self._shown:
             change = {"status": shown}
             self._api.patch(ELASTIC_JOB, self._home.resource.name, change, self._home.namespace, "status")
             self._shown = shown
@@ -117,72 +115,13 @@ class StatusPublisher:
                 self._create_event(number, entry)
 
     def _create_event(self, number: int, entry: EventLogEntry) -> None:
-        shown = self._home.event_target
-        at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        said = " ".join(word for word in (entry.worker, entry.reason) if word) or entry.kind
-        which = entry.kind if entry.kind in ROUTINE_KINDS else number
-        name, namespace = f"{shown.name}.{shown.uid[:8]}.{which}", self._home.namespace
+        """Create an Event for this entry, or count a routine one once more."""
         self._repeats[entry.kind] += 1
-        news = {"message": said, "lastTimestamp": at, "count": self._repeats[entry.kind]}
-        if entry.kind in ROUTINE_KINDS and self._repeats[entry.kind] > 1:
+        repeats = self._repeats[entry.kind] if entry.kind in ROUTINE_KINDS else 1
+        event = elastic_job.event_document(self._home.event_target, self._home.namespace, number, entry, repeats)
+        if repeats > 1:
+            news = {key: event[key] for key in ("message", "lastTimestamp", "count")}
             with suppress(NotFound):  # the cluster forgets events after an hour
-                self._api.patch(EVENT, name, news, namespace)
+                self._api.patch(EVENT, event["metadata"]["name"], news, self._home.namespace)
                 return
-        self._api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"name": name, "namespace": namespace},
-                "involvedObject": {
-                    "apiVersion": shown.api_version,
-                    "kind": shown.kind,
-                    "name": shown.name,
-                    "namespace": namespace,
-                    "uid": shown.uid,
-                },
-                "reason": "".join(part.capitalize() for part in entry.kind.split("-")),
-                "type": "Warning" if entry.kind in _WARNING_KINDS else "Normal",
-                "source": {"component": "elasticdl-master"},
-                "firstTimestamp": at,
-                **(news if entry.kind in ROUTINE_KINDS else news | {"count": 1}),
-            }
-        )
-
-
-def elastic_job_status(seen: pb.JobStatus, result: dict[str, Any] | None) -> dict[str, Any]:
-    """The status of an ElasticJob, as `kubectl get` and `describe` show it."""
-    ready = sum(worker.state in ("member", "finished") for worker in seen.workers)
-    done, total = (seen.records, seen.total_records) if seen.total_records else (seen.step, seen.total_steps)
-    document: dict[str, Any] = {
-        "phase": seen.phase.capitalize(),
-        "reason": seen.reason,
-        "workers": {
-            "ready": ready,
-            "wanted": seen.wished_workers,
-            "min": seen.min_workers,
-            "max": seen.max_workers,
-        },
-        "workersText": f"{ready}/{seen.wished_workers} ({seen.min_workers}-{seen.max_workers})",
-        "ps": {"ready": sum(one.state == "serving" for one in seen.ps), "wanted": seen.wished_ps},
-        "step": seen.step,
-        "total_steps": seen.total_steps,
-        "records": seen.records,
-        "total_records": seen.total_records,
-        "progress": f"{100 * done // total} %" if total else "",
-        "metric": _headline_metric(seen),
-        "startedAt": _timestamp(seen.started_at),
-        "selector": f"elasticdl.org/job={seen.name},elasticdl.org/role=worker",
-    }
-    if result is not None:
-        document["finishedAt"] = _timestamp(result["ended_at"])
-    return document
-
-
-def _headline_metric(seen: pb.JobStatus) -> str:
-    """One, and always the same: what the model measures itself by, else the loss."""
-    names = sorted(seen.metrics, key=lambda name: (name == "loss", name))
-    return f"{names[0]} {seen.metrics[names[0]]:.4g}" if names else ""
-
-
-def _timestamp(at: float) -> str | None:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
+        self._api.create(event)

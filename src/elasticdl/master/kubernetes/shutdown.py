@@ -52,7 +52,7 @@ async def release_replicas(
         loop.executor.launcher = None  # nobody is launched any more
         async with asyncio.timeout(going_s):
             # Workers first: one that waits for an answer of a ps hears nothing else meanwhile.
-            fleet = loop.state.state.ledger.fleet.ps
+            fleet = loop.machine.state.ledger.fleet.ps
             for is_ps in (False, True):
                 going = [name for name in loop.streams if (PsId(name) in fleet) is is_ps]
                 for name in going:

@@ -10,7 +10,13 @@ FREE_INCIDENTS = 2
 
 @dataclass(slots=True)
 class LossStreak:
-    """Incidents since the job got further."""
+    """Losses of workers since the job made progress: preemptions at first, failures when they go on.
+
+    Whoever takes machines away takes them whether or not a job makes progress. A worker that is killed at the same
+    place again and again, as by the kernel's OOM killer, is no such case, whoever sent the signal. What counts is
+    incidents: all workers that existed when the first of them was lost belong to one, so losing ten at once is one
+    loss. The next incident is the loss of a worker that was launched since, while the job made no progress.
+    """
 
     progress: int = -1  # how far the job was at the newest
     incidents: int = 0
@@ -40,7 +46,7 @@ _MAX_DELAY_S = 60.0
 
 @dataclass(slots=True)
 class FailureBudget:
-    """Crashes count; preemptions do not, as long as the job gets on between them (setbacks.py)."""
+    """Crashes count; preemptions do not, as long as the job makes progress between them (see LossStreak)."""
 
     limit: int
     spent: int = 0

@@ -1,46 +1,12 @@
-"""What a job that goes on from a checkpoint had, shown until its workers have loaded it.
-
-The first master reads it from the manifest of the newest checkpoint: what the job was before may be deleted, or may
-have had another name. A job of this machine that is resumed by its name has its earlier runs beside it, which tell
-more (see jobs/history.py).
-"""
+"""The checkpoint that a job resumes from, shown in its status until its workers have loaded it. Pure."""
 
 from __future__ import annotations
 
-import logging
-
-from elasticdl.checkpoint import manifest
-from elasticdl.errors import CheckpointCorrupt, ElasticDLError
 from elasticdl.master.machine.actions import Action
 from elasticdl.master.machine.events import JobResumed
 from elasticdl.master.machine.state import MasterState
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec
-from elasticdl.spec.directory import JobDirectory
-
-_log = logging.getLogger(__name__)
-
-
-def find_resumed_checkpoint(spec: JobSpec, directory: JobDirectory) -> JobResumed | None:
-    """The newest checkpoint that the job goes on from; None where there is none, or where more is known.
-
-    Only its manifest is read. Should its other files be damaged, the workers go on from the one before it, and say so.
-    """
-    if not spec.checkpoint.resume or directory.previous_runs():
-        return None
-    try:
-        for checkpoint in manifest.list_checkpoints(directory.checkpoints(spec)):
-            try:
-                document = manifest.read_manifest(checkpoint / manifest.MANIFEST_FILE)
-            except CheckpointCorrupt as exc:
-                _log.warning("%s; looking at the checkpoint before it", exc)
-                continue
-            records_per_epoch = int(document.extra.get("records_per_epoch") or 0)
-            job = str(document.extra.get("job") or "")
-            return JobResumed(document.step, document.records, records_per_epoch, str(checkpoint), job)
-    except ElasticDLError as exc:  # the workers will say it
-        _log.warning("what the job had is not known: %s", exc)
-    return None
 
 
 def on_job_resumed(job: MasterState, event: JobResumed, now: float) -> list[Action]:

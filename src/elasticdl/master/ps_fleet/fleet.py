@@ -132,7 +132,7 @@ class PsFleet:
     def to_wire_after(self, task: TaskAssigned) -> wire.FleetView:
         """As all hear it once the task is done."""
         owner, replicas = self._owners_after(task)
-        return self.to_wire()._replace(map=SlotMap(task.version, owner), replicas=replicas)
+        return self.to_wire()._replace(slot_map=SlotMap(task.version, owner), backups=replicas)
 
     def finish_task(self, task: TaskAssigned) -> None:
         self.slot_owners, self.mirrors = self._owners_after(task)

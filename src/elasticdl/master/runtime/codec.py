@@ -30,8 +30,9 @@ def decode_event(payload: bytes) -> tuple[ev.Event, float]:
     """The event and when it was; fields that are newer than the journal have their defaults. UnknownEvent."""
     try:
         now, name, fields = json.loads(payload)
-        make = _NESTED_DECODERS.get(name) or (lambda fields: _EVENT_KINDS[name](*fields))
-        return make(fields), float(now)
+        kind = _EVENT_KINDS[name]
+        event = _NESTED_DECODERS[kind](fields) if kind in _NESTED_DECODERS else kind(*fields)
+        return event, float(now)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
         raise UnknownEvent(f"the event {payload[:200].decode(errors='replace')} ({exc!r})") from exc
 
@@ -92,16 +93,16 @@ def _decode_text(received: bytes) -> str:
         raise SpecError(f"planned.progress: expected JSON, received {received!r:.80}") from exc
 
 
-_NESTED_DECODERS: dict[str, Callable[[list[Any]], ev.Event]] = {
-    "Exchanged": _decode_exchange,
-    "LossesReported": _decode_losses,
-    "WorkerFinished": _decode_worker_finished,
-    "ReplicasListed": _decode_replicas_listed,
-    "ReplicaExited": lambda fields: ev.ReplicaExited(ev.ReplicaExit(*fields[0])),
-    "RoundPlanned": _decode_round_planned,
-    "RoundStalled": lambda fields: ev.RoundStalled(fields[0], tuple(fields[1]), fields[2]),
-    "SlotsDealt": lambda fields: ps_events.SlotsAssigned(tuple(fields[0]), tuple(fields[1])),
-    "TaskGiven": _decode_task,
+_NESTED_DECODERS: dict[type, Callable[[list[Any]], ev.Event]] = {
+    ev.ExchangeReceived: _decode_exchange,
+    ev.LossesReported: _decode_losses,
+    ev.WorkerFinished: _decode_worker_finished,
+    ev.ReplicasListed: _decode_replicas_listed,
+    ev.ReplicaExited: lambda fields: ev.ReplicaExited(ev.ReplicaExit(*fields[0])),
+    ev.RoundPlanned: _decode_round_planned,
+    ev.RoundStalled: lambda fields: ev.RoundStalled(fields[0], tuple(fields[1]), fields[2]),
+    ps_events.SlotsAssigned: lambda fields: ps_events.SlotsAssigned(tuple(fields[0]), tuple(fields[1])),
+    ps_events.TaskAssigned: _decode_task,
 }
 
 

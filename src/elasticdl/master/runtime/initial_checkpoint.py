@@ -1,4 +1,4 @@
-"""Which checkpoint a job begins from; read once, when the master starts."""
+"""The checkpoint that a job begins from, read once, when its first master starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterator
 
 from elasticdl.checkpoint import manifest
-from elasticdl.errors import CheckpointCorrupt
+from elasticdl.errors import CheckpointCorrupt, ElasticDLError
+from elasticdl.master.machine.events import JobResumed
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.storage.paths import AnyPath, parse_path
@@ -41,3 +42,27 @@ def _has_ps_snapshot(checkpoint: AnyPath) -> bool:
         _log.warning("%s; looking for rows in the checkpoint before it", exc)
         return False
     return SNAPSHOT_INDEX in document.files
+
+
+def find_resumed_checkpoint(spec: JobSpec, directory: JobDirectory) -> JobResumed | None:
+    """The newest checkpoint that the job resumes from; None where there is none, or where more is known.
+
+    Only its manifest is read: the earlier job may be deleted, or may have had another name. If its other files are
+    damaged, the workers resume from the checkpoint before it, and report that. A job of this machine that is resumed by
+    its name has its earlier runs beside it, which tell more (see jobs/history.py).
+    """
+    if not spec.checkpoint.resume or directory.previous_runs():
+        return None
+    try:
+        for checkpoint in manifest.list_checkpoints(directory.checkpoints(spec)):
+            try:
+                document = manifest.read_manifest(checkpoint / manifest.MANIFEST_FILE)
+            except CheckpointCorrupt as exc:
+                _log.warning("%s; looking at the checkpoint before it", exc)
+                continue
+            records_per_epoch = int(document.extra.get("records_per_epoch") or 0)
+            job = str(document.extra.get("job") or "")
+            return JobResumed(document.step, document.records, records_per_epoch, str(checkpoint), job)
+    except ElasticDLError as exc:  # the workers will say it
+        _log.warning("what the job had is not known: %s", exc)
+    return None

@@ -57,7 +57,9 @@ class MasterLoop:
         """`run`: the number of this run of the job. `journal`: another one than the file in the job directory."""
         self.run = run
         self.clock = clock
-        self.state = StateMachine(spec, str(directory.logs), initial_checkpoint.find_initial_snapshot(spec, directory))
+        self.machine = StateMachine(
+            spec, str(directory.logs), initial_checkpoint.find_initial_snapshot(spec, directory)
+        )
         self.streams: dict[WorkerId, ReplicaStream] = {}
         self.over = asyncio.Event()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,7 +81,7 @@ class MasterLoop:
         """Replay what earlier masters of this job knew, and complete their event log. Time goes on from the latest."""
         self._log.open()
         latest = 0.0
-        for at, actions in replay_journal(self._journal, self.state):
+        for at, actions in replay_journal(self._journal, self.machine):
             latest = max(latest, at)
             for action in actions:
                 if type(action) is act.WriteLogEntry and action.number > self._log.written:
@@ -90,7 +92,7 @@ class MasterLoop:
             # The wall went back. Deadlines that were decided would be as far away as it went, a day perhaps.
             self.clock = OffsetClock(self.clock, behind_s)
         self._now = self.clock.now()
-        known, events = self.state.state.ledger.entry_count, self._directory.events
+        known, events = self.machine.state.ledger.entry_count, self._directory.events
         if self._log.written > known:  # which was written after the journal was synced
             why = f"its end is missing, or all of it: {events} has {self._log.written} entries, and it leads to {known}"
             raise JournalDamaged(0, why, self._journal.location)
@@ -165,11 +167,11 @@ class MasterLoop:
         now = self.clock.now()
         if now - self._now > self._spec.timing.silence_s / 2:
             # The master itself was held up: what its workers said meanwhile may not be read yet.
-            self.state.state.observed.forgive_silence(now)
+            self.machine.state.observed.forgive_silence(now)
         self._now = now
         inbox, self._inbox = self._inbox, []
         settling, self._settling = self._settling, []
-        machine, journaled, todo = self.state, list[bytes](), list[act.Action]()
+        machine, journaled, todo = self.machine, list[bytes](), list[act.Action]()
         for event in inbox:
             todo += machine.handle(event, now)
             if type(event) not in _HEARTBEATS:
@@ -207,8 +209,8 @@ class MasterLoop:
             self._log.write(entries)
 
     def _write_result(self) -> None:
-        phase = self.state.state.ledger.phase
+        phase = self.machine.state.ledger.phase
         if isinstance(phase, FinalPhase) and not self.over.is_set():
-            document: dict[str, Any] = status.job_result(self.state.state, phase)
+            document: dict[str, Any] = status.job_result(self.machine.state, phase)
             write_json(self._directory.result, document)
             self.over.set()

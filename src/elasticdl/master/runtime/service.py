@@ -39,7 +39,7 @@ class MasterServicer:
         """Whoever asks may have this name: the door has seen to that."""
         if self._authority is None:
             raise SpecError("this master issues no certificates: those of a local job come from its launcher")
-        job, replica = self._loop.state.state, request.replica
+        job, replica = self._loop.machine.state, request.replica
         check_launched(job.ledger, replica)
         now, lifetime_s = to_datetime(self._clock.now()), job.spec.security.lifetime_s
         return pb.EnrollReply(
@@ -72,7 +72,7 @@ class MasterServicer:
 
     async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.JobStatus]:
         pause_s = 1.0 / max(request.max_hz, 0.01) if request.max_hz else 1.0
-        job = self._loop.state.state
+        job = self._loop.machine.state
         with self._loop.watch_changes() as changed:
             while True:
                 changed.clear()
@@ -88,7 +88,7 @@ class MasterServicer:
         The end is told at once, and so is that fewer live than the `living` of whom was told: somebody may wait for
         their devices.
         """
-        members, has_changed = self._loop.state.state.ledger.membership, False
+        members, has_changed = self._loop.machine.state.ledger.membership, False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 while members.running_count >= living and not self._loop.over.is_set():
@@ -99,7 +99,7 @@ class MasterServicer:
             await changed.wait()
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
-        job = self._loop.state.state
+        job = self._loop.machine.state
         _check_scale_request(job, request)
         changes = [
             f"from {before} to {after} {what}"
@@ -114,7 +114,7 @@ class MasterServicer:
         return pb.Accepted(message=f"scaling {' and '.join(changes)}")
 
     async def stop(self, request: pb.StopRequest) -> pb.Accepted:
-        job = self._loop.state.state
+        job = self._loop.machine.state
         if job.is_over:
             return pb.Accepted(message=f"the job is already over: {job.ledger.phase.name}")
         await self._loop.submit_and_wait(

@@ -15,6 +15,12 @@ MIN_TRANSFER_DELAY_S, MAX_TRANSFER_DELAY_S = 1.0, 30.0
 
 @dataclass(slots=True)
 class DonorAssignment:
+    """Which worker transfers the state to which newcomer, and what follows when a transfer fails.
+
+    A newcomer keeps its donor from round to round, so that a transfer goes on while rounds are planned anew. One that
+    got no state asks another worker. Only when all have failed is it tried again, with growing delays.
+    """
+
     chosen: dict[WorkerId, WorkerId] = field(default_factory=dict)  # of each newcomer to a round not yet entered
     failures: dict[WorkerId, dict[WorkerId, int]] = field(default_factory=dict)  # of each donor, by newcomer
 

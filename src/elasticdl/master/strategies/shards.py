@@ -147,7 +147,12 @@ _LANE_BITS = 20
 
 @dataclass(slots=True)
 class LanePool:
-    """Which numbers each shard pushes under."""
+    """Which sender and numbers each shard pushes under.
+
+    A ps takes each push once by its sender and number. The sender is the lane of a shard, the number counts its
+    batches; both stay with the shard until it is finished, whoever holds it, so a batch that is computed again counts
+    once. Lanes are used again: there are about as many as shards are leased at a time.
+    """
 
     first: int  # lanes of one run begin here: those of another are never mistaken for ours
     count: int = 0

@@ -140,7 +140,11 @@ _file_numbers = itertools.count()
 
 
 class EventFileWriter:
-    """Never raises for what a disk does. After an error a new file is begun: the old one may end in half a record."""
+    """Writes TensorBoard's event files in the caller's thread; events that cannot be written now are written later.
+
+    TensorBoard's own writer has a thread that dies with the first error, and waits for it for ever afterwards. This one
+    never raises for an error of a disk. After one it begins a new file: the old one may end in half a record.
+    """
 
     def __init__(self, directory: Path, flush_s: float, max_kept: int = MAX_BUFFERED_EVENTS) -> None:
         self._directory = directory

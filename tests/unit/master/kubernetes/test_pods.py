@@ -42,8 +42,8 @@ def test_what_the_cluster_takes_away_is_replaced_and_costs_no_failure(cause: str
 
     assert notes(actions, "worker-lost") == [f"{cause}: to make room for web-7"]
     assert [one.worker for one in launches(actions)] == ["worker-2"]
-    assert made.state.state.ledger.failure_budget.spent == 0
-    assert made.replayed().dump_ledger() == made.state.dump_ledger()
+    assert made.machine.state.ledger.failure_budget.spent == 0
+    assert made.replayed().dump_ledger() == made.machine.dump_ledger()
 
 
 def test_a_pod_that_waits_says_why_once_for_each_reason() -> None:
@@ -54,7 +54,7 @@ def test_a_pod_that_waits_says_why_once_for_each_reason() -> None:
     assert not notes(made.do(ev.ReplicaDelayed("worker-0", words)), "worker-waits")
     assert not notes(made.do(ev.ReplicaDelayed("worker-0", "is being started", False)), "worker-waits"), "no trouble"
     assert notes(made.do(ev.ReplicaDelayed("worker-0", "ErrImagePull")), "worker-waits") == ["ErrImagePull"]
-    assert made.state.state.ledger.membership.workers[WorkerId("worker-0")].is_active, "it stays asked for"
+    assert made.machine.state.ledger.membership.workers[WorkerId("worker-0")].is_active, "it stays asked for"
 
 
 def test_a_worker_out_of_memory_comes_back_with_half_as_much_again_until_that_is_all() -> None:
@@ -64,7 +64,7 @@ def test_a_worker_out_of_memory_comes_back_with_half_as_much_again_until_that_is
     actions += made.wait(2.0)
     assert notes(actions, "memory-raised") == ["worker pods get 1536Mi from now on, 1Gi was not enough"]
     assert [(one.worker, one.memory_raises) for one in launches(actions)] == [("worker-2", 1)]
-    assert made.state.state.ledger.failure_budget.spent == 0
+    assert made.machine.state.ledger.failure_budget.spent == 0
 
     actions = exit_(made, "worker-0", "oom", code=137) + made.wait(2.0)
     assert not notes(actions, "memory-raised"), "it had as little as the first"
@@ -74,8 +74,8 @@ def test_a_worker_out_of_memory_comes_back_with_half_as_much_again_until_that_is
     assert notes(actions, "memory-raised") == ["worker pods get 2048Mi from now on, 1536Mi was not enough"]
     actions = exit_(made, "worker-4", "oom", code=137) + made.wait(2.0)
     assert "the most allowed" in notes(actions, "worker-lost")[0]
-    assert made.state.state.ledger.failure_budget.spent == 1
-    assert made.replayed().dump_ledger() == made.state.dump_ledger()
+    assert made.machine.state.ledger.failure_budget.spent == 1
+    assert made.replayed().dump_ledger() == made.machine.dump_ledger()
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyExists, ApiUnavailable, NotFound
 from elasticdl.kube.kinds import EVENT, ResourceKind
 from elasticdl.launcher.kubernetes.manifest import Owner
-from elasticdl.master.kubernetes.publisher import MIN_INTERVAL_S, JobOwners, StatusPublisher, elastic_job_status
+from elasticdl.master.kubernetes.publisher import MIN_INTERVAL_S, JobOwners, StatusPublisher
 from elasticdl.master.machine import events as ev
 from elasticdl.master.runtime.loop import MasterLoop
+from elasticdl.master.views.elastic_job import elastic_job_status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.unit.master.driver import START, Driver, job_spec
 
@@ -60,7 +61,7 @@ HOME = JobOwners("team", MASTER, Owner("v1", "ConfigMap", "test-spec", "98765432
 
 def publishing(made: Driver, api: Written, home: JobOwners = HOME) -> Callable[[], None]:
     publisher = StatusPublisher(cast(Api, api), job_spec(), home)
-    loop = cast(MasterLoop, SimpleNamespace(state=made.state, clock=SimpleNamespace(now=lambda: START)))
+    loop = cast(MasterLoop, SimpleNamespace(machine=made.machine, clock=SimpleNamespace(now=lambda: START)))
     return lambda: asyncio.run(publisher.publish(loop))
 
 
@@ -123,7 +124,7 @@ def test_a_job_of_many_workers_speaks_less_often_and_a_small_one_every_second() 
         spec = job_spec(wish=workers, most=workers, ranks=workers)
         made, api = Driver(spec), Written()
         publisher = StatusPublisher(cast(Api, api), spec, HOME)
-        loop = cast(MasterLoop, SimpleNamespace(state=made.state, clock=SimpleNamespace(now=lambda: START)))
+        loop = cast(MasterLoop, SimpleNamespace(machine=made.machine, clock=SimpleNamespace(now=lambda: START)))
         asyncio.run(publisher.publish(loop))
         paces.append(publisher.interval_s)
 
@@ -136,7 +137,7 @@ def test_a_master_that_came_back_does_not_tell_again() -> None:
     publishing(made, api)()
     assert api.events
     api.events.clear()
-    made.state.state.add_log_entry(START + 1, "master-restarted")
+    made.machine.state.add_log_entry(START + 1, "master-restarted")
     publishing(made, api)()
     assert api.events == ["MasterRestarted: master-restarted"]
 
@@ -147,7 +148,7 @@ def test_evaluations_are_one_event_that_counts_them() -> None:
     publish()
     api.events.clear()
     for accuracy in ("0.7", "0.8", "0.9"):
-        made.state.state.add_log_entry(START, "evaluation", reason=f"accuracy {accuracy}")
+        made.machine.state.add_log_entry(START, "evaluation", reason=f"accuracy {accuracy}")
         publish()
 
     assert api.events == ["accuracy 0.9"]

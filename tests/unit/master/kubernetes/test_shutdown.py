@@ -34,8 +34,10 @@ def loop_of(**deaf: bool) -> MasterLoop:
     links: dict[str, Any] = {}
     links.update({name: Told(links, name, deaf=is_deaf) for name, is_deaf in deaf.items()})
     ledger = SimpleNamespace(fleet=SimpleNamespace(ps={"ps-0": None}))
-    state = SimpleNamespace(job=SimpleNamespace(ledger=ledger))
-    return cast(MasterLoop, SimpleNamespace(links=links, performer=SimpleNamespace(launcher=LAUNCHER), state=state))
+    machine = SimpleNamespace(state=SimpleNamespace(ledger=ledger))
+    return cast(
+        MasterLoop, SimpleNamespace(streams=links, executor=SimpleNamespace(launcher=LAUNCHER), machine=machine)
+    )
 
 
 def test_a_master_that_will_be_replaced_tells_nobody() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.checkpoint.manifest import Manifest, checkpoint_name
-from elasticdl.master.machine import resume
 from elasticdl.master.machine.events import JobResumed
+from elasticdl.master.runtime import initial_checkpoint
 from elasticdl.master.views.status import job_status
 from elasticdl.spec import CheckpointSpec, JobKind, JobSpec, ModelSpec, PlanSpec, ScriptSpec
 from elasticdl.spec.directory import JobDirectory
@@ -36,23 +36,25 @@ def test_what_the_job_had_is_read_from_its_newest_whole_manifest(tmp_path: Path)
     path = write_checkpoint(place, 30, job="first", records_per_epoch=200)
     (write_checkpoint(place, 40) / "manifest.json").write_text("torn")
 
-    assert resume.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) == CHECKPOINT._replace(path=str(path))
+    assert initial_checkpoint.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) == CHECKPOINT._replace(
+        path=str(path)
+    )
 
 
 def test_nothing_is_read_of_a_new_job_or_where_earlier_runs_are_known(tmp_path: Path) -> None:
-    assert resume.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is None, "there is no checkpoint"
+    assert initial_checkpoint.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is None, "there is no checkpoint"
     write_checkpoint(tmp_path / "checkpoints", 20)
     new = SPEC.model_copy(update={"checkpoint": CheckpointSpec()})
-    assert resume.find_resumed_checkpoint(new, JobDirectory(tmp_path)) is None
-    assert resume.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is not None
+    assert initial_checkpoint.find_resumed_checkpoint(new, JobDirectory(tmp_path)) is None
+    assert initial_checkpoint.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is not None
     (tmp_path / "previous-1").mkdir()
-    assert resume.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is None
+    assert initial_checkpoint.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is None
 
 
 def test_it_is_shown_until_workers_are_beyond_it_and_kept_by_the_next_master() -> None:
     driver = Driver(SPEC)
     driver.do(CHECKPOINT)
-    shown = job_status(driver.state.state, driver.now)
+    shown = job_status(driver.machine.state, driver.now)
 
     assert (shown.phase, shown.step, shown.records, shown.total_records) == ("pending", 30, 300, 800)
     assert (shown.epoch, shown.epochs, shown.checkpoint_step) == (1, 4, 30)
@@ -61,13 +63,13 @@ def test_it_is_shown_until_workers_are_beyond_it_and_kept_by_the_next_master() -
     assert (event.step, event.reason) == (30, "from step 30 of job first, 300 of 800 records, epoch 2 of 4")
     assert job_status(driver.replayed().state, driver.now) == shown
     again = Driver(SPEC)
-    again.state.load_ledger(driver.state.dump_ledger())
-    assert again.state.state.ledger.resumed_from == CHECKPOINT
+    again.machine.load_ledger(driver.machine.dump_ledger())
+    assert again.machine.state.ledger.resumed_from == CHECKPOINT
 
     driver.join("worker-0", "worker-1")
     driver.enter(step=31)
     driver.beat("worker-0", step=31)
-    assert job_status(driver.state.state, driver.now).step == 31
+    assert job_status(driver.machine.state, driver.now).step == 31
 
 
 @pytest.mark.parametrize(
@@ -86,4 +88,4 @@ def test_only_what_is_known_is_said(spec: JobSpec, sentence: str) -> None:
 
     driver.do(CHECKPOINT)
 
-    assert [event.reason for event in job_status(driver.state.state, driver.now).events][-1] == sentence
+    assert [event.reason for event in job_status(driver.machine.state, driver.now).events][-1] == sentence

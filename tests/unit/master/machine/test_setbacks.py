@@ -46,7 +46,7 @@ def test_a_worker_that_is_killed_at_the_same_step_again_and_again_uses_up_the_bu
     assert "for lack of memory, use a smaller --minibatch_size" in driver.reason
     assert "workers failed 4 times, 3 are allowed" in driver.reason
     assert "peaked at 300 MiB" in driver.reason
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_with_a_step_in_between_it_stays_a_preemption() -> None:
@@ -57,20 +57,20 @@ def test_with_a_step_in_between_it_stays_a_preemption() -> None:
         driver.enter(step=1 + number)
         kill(driver, worker)
     assert driver.phase == "running"
-    assert driver.state.state.ledger.failure_budget.spent == 0
+    assert driver.machine.state.ledger.failure_budget.spent == 0
 
 
 def test_to_lose_all_workers_at_once_is_one_loss() -> None:
     driver = running(4, budget=0)
     for number in range(4):
         kill(driver, f"worker-{number}")
-    assert driver.state.state.ledger.loss_streak.incidents == 1
-    assert driver.state.state.ledger.failure_budget.spent == 0
+    assert driver.machine.state.ledger.loss_streak.incidents == 1
+    assert driver.machine.state.ledger.failure_budget.spent == 0
     driver.wait(10.0)
     driver.join("worker-4", "worker-5", "worker-6", "worker-7")
     for number in range(4, 8):
         kill(driver, f"worker-{number}")
-    assert driver.state.state.ledger.loss_streak.incidents == 2
+    assert driver.machine.state.ledger.loss_streak.incidents == 2
     assert driver.phase == "running"
 
 
@@ -81,11 +81,11 @@ def test_replacements_are_launched_ever_later() -> None:
     for number in range(1, 9):
         worker = replace(driver, number)
         kill(driver, worker)
-        pauses.append(driver.state.state.ledger.failure_budget.relaunch_at - driver.now)
+        pauses.append(driver.machine.state.ledger.failure_budget.relaunch_at - driver.now)
     assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
     replace(driver, 9)
     driver.enter(step=7)
-    assert driver.state.state.ledger.failure_budget.relaunch_at == 0.0, "the job got on"
+    assert driver.machine.state.ledger.failure_budget.relaunch_at == 0.0, "the job got on"
 
 
 def test_what_the_kernel_ended_for_lack_of_memory_is_a_failure_at_once_and_says_so() -> None:
@@ -100,7 +100,7 @@ def test_all_that_run_out_of_memory_at_once_are_one_failure() -> None:
     driver = running(4, budget=1)
     for number in range(4):
         kill(driver, f"worker-{number}", "oom")
-    assert driver.state.state.ledger.failure_budget.spent == 1
+    assert driver.machine.state.ledger.failure_budget.spent == 1
     assert driver.phase == "running"
 
 

@@ -77,7 +77,7 @@ def test_the_one_that_did_not_arrive_is_told_of_then_replaced_and_the_others_go_
     assert reason == "has stood still for 31 s in step 1; 60 s are allowed; its stacks are in logs/worker-1.log"
     assert sent(actions, "worker-1", "dump_stacks")
     assert not signalled(actions)
-    assert driver.state.state.ledger.membership.workers[WorkerId("worker-1")].stall_reason
+    assert driver.machine.state.ledger.membership.workers[WorkerId("worker-1")].stall_reason
 
     for number in (0, 2):
         assert not signalled(beat(driver, f"worker-{number}", pb.EXCHANGING, 61.0, 61.0))
@@ -86,14 +86,14 @@ def test_the_one_that_did_not_arrive_is_told_of_then_replaced_and_the_others_go_
     assert "made no progress: has stood still for 60 s" in reasons(actions, "worker-lost")[0]
     assert driver.newest.workers == ("worker-0", "worker-2"), "the others do not wait for its exit"
     assert driver.newest.is_forced
-    assert driver.state.state.ledger.failure_budget.spent == 1
+    assert driver.machine.state.ledger.failure_budget.spent == 1
 
     driver.beat("worker-1", step=1)  # before the signal reaches it
     assert driver.life("worker-1") is WorkerState.LOST
     driver.exit("worker-1", signal=9)
     assert launched(driver.enter(step=2)) == ["worker-3"]
-    assert driver.state.state.ledger.failure_budget.spent == 1, "its exit is not another failure"
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.machine.state.ledger.failure_budget.spent == 1, "its exit is not another failure"
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_one_that_goes_on_is_left_alone() -> None:
@@ -102,7 +102,7 @@ def test_one_that_goes_on_is_left_alone() -> None:
     actions = beat(driver, "worker-0", pb.EXCHANGING, 0.1)
     assert noted(actions) == ["worker-went-on"]
     assert not driver.worker("worker-0").stall_reason
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_what_takes_long_and_says_so_is_waited_for() -> None:
@@ -164,7 +164,7 @@ def test_one_that_stands_still_while_it_starts_is_replaced_for_nobody_else_may_b
     assert signalled(actions) == [("worker-1", signal.SIGKILL)]
     driver.exit("worker-1", signal=9)
     assert launched(driver.wait(5.0)) == ["worker-2"]
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() -> None:
@@ -177,9 +177,9 @@ def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() 
 
 def test_nobody_is_blamed_while_rows_are_restored() -> None:
     driver = training(2)
-    driver.state.state.ledger.fleet.task = ev.PsEvent.__args__[-2]("restore", 2, "ps-0", "ps-0", (), "")
+    driver.machine.state.ledger.fleet.task = ev.PsEvent.__args__[-2]("restore", 2, "ps-0", "ps-0", (), "")
     driver._handle(driver.heartbeat("worker-0", step=1)._replace(activity=pb.COMPUTING, since_s=1e6, still_s=1e6))
-    assert stalls.next_decision(driver.state.state, driver.now) is None
+    assert stalls.next_decision(driver.machine.state, driver.now) is None
 
 
 def test_the_only_worker_that_sends_no_heartbeats_is_told_of_then_replaced() -> None:
@@ -193,7 +193,7 @@ def test_the_only_worker_that_sends_no_heartbeats_is_told_of_then_replaced() -> 
     assert not signalled(driver.wait(170.0))
     assert signalled(driver.wait(10.0)) == [("worker-0", signal.SIGKILL)]
     assert "made no progress: has sent no heartbeat for 364 s" in driver.worker("worker-0").reason
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_the_only_worker_that_is_heard_again_goes_on() -> None:
@@ -208,7 +208,7 @@ def test_a_master_that_was_away_or_held_up_counts_no_silence() -> None:
     driver = training(1)
     beat(driver, "worker-0", pb.COMPUTING, 1.0)
     driver.now += 1e6
-    driver.state.state.observed.forgive_silence(driver.now)
+    driver.machine.state.observed.forgive_silence(driver.now)
     assert not noted(driver.do())
 
 
@@ -223,7 +223,7 @@ def test_all_that_stand_still_are_replaced_as_one_failure_and_begin_from_the_che
     for number in range(4):
         killed += signalled(beat(driver, f"worker-{number}", pb.COMPUTING, 61.0, 61.0))
     assert [worker for worker, _ in killed] == [f"worker-{number}" for number in range(4)]
-    assert driver.state.state.ledger.failure_budget.spent == 1
+    assert driver.machine.state.ledger.failure_budget.spent == 1
     assert driver.phase == "running"
     driver.wait(5.0)
     driver.join("worker-4", "worker-5", "worker-6", "worker-7")
@@ -299,7 +299,7 @@ def test_a_forced_round_goes_on_without_who_does_not_get_ready() -> None:
     assert driver.life("worker-1") is WorkerState.STARTING, "it joins again when it can"
     assert sent(actions, "worker-1", "expelled")
     assert driver.phase == "running"
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_a_round_whose_group_does_not_come_to_stand_is_planned_anew_with_all() -> None:
@@ -380,7 +380,7 @@ def test_only_those_that_used_up_their_time_are_ever_killed(said: list[tuple[int
         found = beat(driver, worker, pb.Activity.ValueType(activity), since_s, still_s, pause=pause)
         killed |= {name for name, _ in signalled(found)}
     assert killed == guilty
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_a_running_job_without_such_heartbeats_is_left_alone() -> None:

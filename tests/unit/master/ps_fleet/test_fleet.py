@@ -48,7 +48,7 @@ def test_a_job_without_ps_launches_none_and_tells_nobody_of_them() -> None:
 
     actions = driver.join("worker-0")
 
-    assert driver.state.state.ledger.fleet.is_ready
+    assert driver.machine.state.ledger.fleet.is_ready
     assert not sent(actions, "worker-0", "fleet")
     assert driver.newest.workers == ("worker-0",)
 
@@ -173,7 +173,7 @@ def test_a_preempted_ps_whose_grace_ends_too_early_is_lost_without_blame() -> No
 
     assert fleet.ps("ps-0").state is PsReplicaState.LOST
     assert "ended before all its slots had moved" in fleet.ps("ps-0").reason
-    assert fleet.driver.state.state.ledger.failure_budget.spent == 0
+    assert fleet.driver.machine.state.ledger.failure_budget.spent == 0
     assert "ps-lost" in noted(actions)
 
 
@@ -320,9 +320,9 @@ def test_a_crash_counts_against_the_budget_and_a_preemption_does_not() -> None:
     fleet = world(2, budget=1)
 
     fleet.kill("ps-0")
-    assert fleet.driver.state.state.ledger.failure_budget.spent == 0
+    assert fleet.driver.machine.state.ledger.failure_budget.spent == 0
     fleet.crash("ps-1")
-    assert fleet.driver.state.state.ledger.failure_budget.spent == 1
+    assert fleet.driver.machine.state.ledger.failure_budget.spent == 1
     fleet.see(fleet.driver.wait(5.0))
     fleet.greet("ps-2")
     actions = fleet.crash("ps-2")
@@ -449,7 +449,7 @@ def test_scaling_workers_leaves_ps_alone_and_the_other_way_round() -> None:
     fleet = world(2)
 
     actions = fleet.scale(3)
-    assert launched(actions) == [] and fleet.driver.state.state.ledger.desired_workers == 1
+    assert launched(actions) == [] and fleet.driver.machine.state.ledger.desired_workers == 1
     actions = fleet.driver.do(ev.ScaleRequested(2))
 
     assert launched(actions) == ["worker-1"] and fleet.fleet.desired == 3
@@ -472,8 +472,8 @@ def test_a_ps_that_answers_heartbeats_but_no_requests_is_told_of_then_replaced()
     assert "answers no requests: has been at one request for 24 s" in fleet.ps("ps-1").reason
     assert fleet.ps("ps-1").state is PsReplicaState.LOST
     assert fleet.ps("ps-0").state is PsReplicaState.SERVING
-    assert fleet.driver.state.state.ledger.failure_budget.spent == 1
-    assert fleet.driver.replayed().dump_ledger() == fleet.driver.state.dump_ledger()
+    assert fleet.driver.machine.state.ledger.failure_budget.spent == 1
+    assert fleet.driver.replayed().dump_ledger() == fleet.driver.machine.dump_ledger()
 
 
 def test_while_slots_move_a_request_may_take_long() -> None:

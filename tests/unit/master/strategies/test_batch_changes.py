@@ -16,7 +16,7 @@ from elasticdl.master.views.status import job_status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import BatchRule, JobSpec, PlanSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, sent
-from tests.unit.master.test_scale import Settling
+from tests.unit.master.test_scale import ImmediateLoop
 
 
 def spec(rule: BatchRule = BatchRule.ADASCALE, **plan: Any) -> JobSpec:
@@ -42,7 +42,7 @@ def took_effect(driver: Driver, worker: str, change: int, step: int, scale: int)
 
 
 def scale(driver: Driver, batch_scale: int) -> str:
-    service = MasterServicer(cast(Any, Settling(driver)))
+    service = MasterServicer(cast(Any, ImmediateLoop(driver)))
     return asyncio.run(service.scale(pb.ScaleRequest(batch_scale=batch_scale))).message
 
 
@@ -56,7 +56,7 @@ def test_all_workers_are_told_and_the_step_where_it_took_effect_is_remembered() 
     assert told(done, "worker-0") == [(1, 37, 4)]
     assert noted(done) == ["batch-scaled"]
     assert noted(echo) == []
-    assert [(c.step, c.scale) for c in job_status(driver.state.state, driver.now).batch_scales] == [(37, 4)]
+    assert [(c.step, c.scale) for c in job_status(driver.machine.state, driver.now).batch_scales] == [(37, 4)]
 
 
 def test_a_worker_that_comes_later_is_told_of_all_changes() -> None:
@@ -82,7 +82,7 @@ def test_a_planned_change_is_told_of_when_it_took_effect_once_and_changes_nothin
 
     assert (noted(done), noted(echo)) == (["batch-scaled"], [])
     assert sent(done, "worker-0", "batches") == []
-    assert [(c.step, c.scale) for c in job_status(driver.state.state, driver.now).batch_scales] == [(50, 8)]
+    assert [(c.step, c.scale) for c in job_status(driver.machine.state, driver.now).batch_scales] == [(50, 8)]
 
 
 def test_a_change_that_was_passed_over_for_a_newer_one_takes_no_effect_later() -> None:
@@ -91,7 +91,7 @@ def test_a_change_that_was_passed_over_for_a_newer_one_takes_no_effect_later() -
     driver.do(ev.ScaleRequested(0, batch_scale=2))
     took_effect(driver, "worker-0", 2, 37, 2)
 
-    assert [(c.step, c.scale) for c in job_status(driver.state.state, driver.now).batch_scales] == [(37, 4), (37, 2)]
+    assert [(c.step, c.scale) for c in job_status(driver.machine.state, driver.now).batch_scales] == [(37, 4), (37, 2)]
     assert noted(took_effect(driver, "worker-1", 1, 40, 4)) == []
 
 
@@ -108,7 +108,7 @@ def test_a_new_master_knows_the_changes_of_the_one_before() -> None:
     driver.do(ev.ScaleRequested(0, batch_scale=4))
     took_effect(driver, "worker-0", 2, 37, 4)
 
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_nobody_is_told_anything_where_the_batch_stays_as_it_is() -> None:
@@ -135,15 +135,15 @@ def test_the_answer_says_from_what_to_what() -> None:
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(plan: dict[str, Any], wish: int, expected: str) -> None:
     driver = Driver(spec(**plan))
-    before = driver.state.dump_ledger()
+    before = driver.machine.dump_ledger()
 
     with pytest.raises(SpecError, match=expected):
         scale(driver, wish)
 
-    assert driver.state.dump_ledger() == before
+    assert driver.machine.dump_ledger() == before
 
 
 def test_a_journal_of_an_older_master_can_be_read() -> None:
-    event, _ = codec.decode_event(b'[1.0,"ScaleAsked",[3,0]]')
+    event, _ = codec.decode_event(b'[1.0,"ScaleRequested",[3,0]]')
 
     assert event == ev.ScaleRequested(3, 0, 0)

@@ -100,8 +100,8 @@ def test_a_newcomer_whose_donor_does_not_answer_is_given_another_at_once_while_t
     assert donor_of(driver, "worker-2") == "worker-1"
     driver.enter(step=5)
     assert driver.life("worker-2") == "member"
-    assert driver.state.state.ledger.rounds.donors == DonorAssignment()
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.machine.state.ledger.rounds.donors == DonorAssignment()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_other_newcomers_do_not_try_the_donor_whose_port_is_dead_either() -> None:
@@ -169,7 +169,7 @@ def test_a_report_about_a_donor_that_was_replaced_meanwhile_blames_nobody() -> N
     actions = fail(driver, "worker-2", "worker-1")
 
     assert noted(actions)[:1] == ["worker-returned"]
-    assert driver.state.state.ledger.rounds.donors.failures == {}
+    assert driver.machine.state.ledger.rounds.donors.failures == {}
 
 
 def test_a_hand_over_goes_on_with_its_donor_after_a_forced_round() -> None:
@@ -205,8 +205,8 @@ def test_a_round_that_was_replaced_as_all_entered_it_counts_as_entered() -> None
     driver.join("worker-2")
     assert driver.newest.id == entered + 1 and not driver.newest.is_forced
     driver.do(driver.heartbeat("worker-0", step=5, in_round=1)._replace(seat=entered))
-    assert driver.state.state.ledger.rounds.holders == ["worker-0", "worker-1"]
+    assert driver.machine.state.ledger.rounds.holders == ["worker-0", "worker-1"]
     driver.exit("worker-1", signal=9)
 
     assert driver.newest.is_forced and driver.newest.workers == (WorkerId("worker-0"),)
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()

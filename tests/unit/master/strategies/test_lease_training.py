@@ -79,13 +79,13 @@ def test_a_job_that_fails_stops_all_and_one_writes_what_is_on_the_ps() -> None:
     driver.export("worker-0")
 
     assert driver.phase == "failed" and "bad record" in driver.reason
-    assert getattr(driver.state.state.ledger.phase, "exit_code", None) == 2
+    assert getattr(driver.machine.state.ledger.phase, "exit_code", None) == 2
 
 
 def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
     driver = training(output="/out")
     train_all(driver, "worker-1")
-    assert driver.state.state.ledger.records == RECORDS
+    assert driver.machine.state.ledger.records == RECORDS
 
     driver.finish("worker-1", step=16)
     (export,) = sent(driver.finish("worker-0", step=16), "worker-0", "export")
@@ -93,7 +93,7 @@ def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
     driver.export("worker-0", "/out")
 
     assert driver.phase == "succeeded"
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_what_a_dead_worker_left_keeps_its_lane_and_goes_on_where_it_was() -> None:
@@ -126,8 +126,8 @@ def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
         request += 1
 
     assert [at for source, at in leases if source == "validation"] == [4, 8]
-    assert list(driver.state.state.ledger.evaluations.results) == [4, 8]
-    assert driver.state.state.ledger.records == 512
+    assert list(driver.machine.state.ledger.evaluations.results) == [4, 8]
+    assert driver.machine.state.ledger.records == 512
 
 
 def test_a_checkpoint_is_asked_for_every_n_batches() -> None:
@@ -180,7 +180,7 @@ def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_
     driver.exchange("worker-1", 4, step(lease, 10), want=0)
     ((source, _, lease),) = driver.exchange("worker-0", 4).leases
     assert (source, lease.start) == ("training", 2 * MINIBATCH)
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
@@ -202,7 +202,7 @@ def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
 
 
 def _held(driver: Driver) -> list[ShardLease]:
-    queue = driver.state.state.ledger.training
+    queue = driver.machine.state.ledger.training
     return list(queue.shards.leases.values()) if queue is not None else []
 
 
@@ -230,7 +230,7 @@ def test_a_worker_that_is_heard_again_is_given_leases_again() -> None:
     assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "expelled")
     ((_, _, again),) = driver.exchange("worker-0", 1, step(lease, MINIBATCH)).leases
     assert again.shard == lease.shard, "what it does of the lease that went back to the others is not counted"
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_the_only_worker_was_silent_while_it_exported_and_the_job_ends_all_the_same() -> None:
@@ -264,15 +264,15 @@ def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
 
     assert export.export.path == "/out"
     assert driver.phase == "succeeded"
-    assert driver.state.state.ledger.recent_entries[-1].reason == "no better for 3 evaluations"
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.machine.state.ledger.recent_entries[-1].reason == "no better for 3 evaluations"
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:
     first = training()
     ((_, _, lease),) = first.exchange("worker-0", 1).leases
     first.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
-    kept = training_progress.dump_progress(first.state.state).decode()
+    kept = training_progress.dump_progress(first.machine.state).decode()
 
     resumed = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH)))
     resumed.join("worker-0")
@@ -291,11 +291,11 @@ def test_a_plan_that_has_changed_leaves_out_as_much_as_was_done(old: int, done: 
     for number in range(done // (2 * MINIBATCH)):
         for _, _, lease in driver.exchange("worker-0", 2 * number + 1).leases:
             driver.exchange("worker-0", 2 * number + 2, step(lease, lease.stop - lease.start), want=0)
-    before = driver.state.state.ledger.records
+    before = driver.machine.state.ledger.records
     fresh = TrainingQueue.create(driver.spec, new, 5.0)
     fresh.minibatch = minibatch
 
-    loaded = training_progress.restore_queue(training_progress.dump_progress(driver.state.state).decode(), fresh)
+    loaded = training_progress.restore_queue(training_progress.dump_progress(driver.machine.state).decode(), fresh)
 
     loaded.validate()
     assert loaded.shards.done_records <= max(before, 0)
@@ -341,9 +341,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def go_on_from_a_checkpoint(self) -> None:
         driver = Driver(job_spec(ps=1, mode=PsMode.ASYNC))
-        driver.state.state.ledger.training = self.queue
+        driver.machine.state.ledger.training = self.queue
         self.queue = training_progress.restore_queue(
-            training_progress.dump_progress(driver.state.state).decode(), self.queue
+            training_progress.dump_progress(driver.machine.state).decode(), self.queue
         )
         self.held = {}
 
@@ -395,5 +395,5 @@ def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() ->
     assert [point.step for point in points] == list(range(1, 81))
     assert [(epoch.epoch, epoch.step, epoch.records) for epoch in epochs] == [(1, 40, 2560), (2, 80, 2560)]
     assert sum(epoch.loss * epoch.records for epoch in epochs) == weighted
-    assert driver.state.state.loss == (80, 120.0)
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.machine.state.loss == (80, 120.0)
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()

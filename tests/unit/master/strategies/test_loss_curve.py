@@ -78,7 +78,7 @@ def test_a_point_that_two_workers_report_is_drawn_once() -> None:
     apply(first, 4)
     first.forget_until(4)
     assert first.take_unsent() is None
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
 def test_every_epoch_is_an_entry_with_the_mean_of_its_losses() -> None:
@@ -95,7 +95,7 @@ def test_every_epoch_is_an_entry_with_the_mean_of_its_losses() -> None:
     assert [(epoch.epoch, epoch.step, epoch.loss, epoch.records) for epoch in draw.epochs] == [
         (1, 7, mean(1, 7), 70), (2, 14, mean(8, 14), 70),
     ]  # fmt: skip
-    reasons = [entry.reason for entry in driver.state.state.ledger.recent_entries if entry.kind == "epoch-ended"]
+    reasons = [entry.reason for entry in driver.machine.state.ledger.recent_entries if entry.kind == "epoch-ended"]
     assert reasons[0] == f"epoch 1 of 100: mean loss {mean(1, 7):.6g} over 70 records"
 
 
@@ -103,7 +103,10 @@ def test_the_loss_of_a_job_is_that_of_its_last_step() -> None:
     driver = running(1)
     plan(driver, total_steps=10)
     driver.beat("worker-0", step=4)
-    assert (job_status(driver.state.state, driver.now).loss, job_status(driver.state.state, driver.now).loss_step) == (
+    assert (
+        job_status(driver.machine.state, driver.now).loss,
+        job_status(driver.machine.state, driver.now).loss_step,
+    ) == (
         0.5,
         4,
     )
@@ -118,7 +121,7 @@ def test_the_loss_of_a_job_is_that_of_its_last_step() -> None:
     assert event is not None
     driver.do(event)
 
-    shown = job_status(driver.state.state, driver.now)
+    shown = job_status(driver.machine.state, driver.now)
     assert (shown.loss, shown.loss_step) == (0.1, 10)
     assert (shown.epoch_loss.epoch, shown.epoch_loss.loss, shown.epoch_loss.records) == (2, mean(8, 10), 30)
     assert job_status(driver.replayed().state, driver.now).loss == 0.1, "a restarted master knows it, too"
@@ -126,9 +129,9 @@ def test_the_loss_of_a_job_is_that_of_its_last_step() -> None:
 
 def test_the_numbers_of_epochs_are_those_of_the_plan_that_was_found() -> None:
     driver = running(1)
-    assert job_status(driver.state.state, driver.now).records_per_epoch == 0
+    assert job_status(driver.machine.state, driver.now).records_per_epoch == 0
     plan(driver, total_steps=10)
-    shown = job_status(driver.state.state, driver.now)
+    shown = job_status(driver.machine.state, driver.now)
     assert (shown.records_per_epoch, shown.epochs, shown.total_records) == (70, 2, 100)
 
 
@@ -197,7 +200,7 @@ class Workers:
         actions = report(self.driver, worker, message)
         self.drawn += drawn(actions)
         for curve in self.curves.values():
-            curve.forget_until(self.driver.state.state.ledger.loss_curve.complete_until)
+            curve.forget_until(self.driver.machine.state.ledger.loss_curve.complete_until)
 
     def kill_rank_0(self) -> None:
         """With all it has not delivered."""
@@ -216,10 +219,10 @@ class Workers:
         self.curves[worker] = newcomer
 
     def restart_master(self) -> None:
-        before = self.driver.state.dump_ledger()
+        before = self.driver.machine.dump_ledger()
         state = self.driver.replayed()
         assert state.dump_ledger() == before
-        self.driver.state = state
+        self.driver.machine = state
 
 
 @settings(deadline=None)

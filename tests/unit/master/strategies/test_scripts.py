@@ -92,7 +92,7 @@ def test_a_killed_worker_restarts_the_others_and_costs_no_budget() -> None:
     halting = driver.exit("worker-1", signal=signal.SIGKILL)
 
     assert sent(halting, "worker-0", "expelled")
-    assert driver.state.state.ledger.failure_budget.spent == 0
+    assert driver.machine.state.ledger.failure_budget.spent == 0
     driver.join("worker-2")
     say_ready(driver, "worker-0")
     assert driver.newest.workers == ("worker-0", "worker-2")
@@ -106,7 +106,7 @@ def test_a_script_that_fails_by_itself_costs_budget_once_for_all_that_fail_with_
     halting = beat_and_wait(driver, SETTLE_S, "worker-0", "worker-1")
 
     assert noted(halting) == ["scripts-ended"]
-    assert driver.state.state.ledger.failure_budget.spent == 1
+    assert driver.machine.state.ledger.failure_budget.spent == 1
     say_ready(driver, "worker-0", "worker-1")
     assert driver.newest.id == 1, "the pause after a failure"
     driver.wait(1.0)
@@ -147,7 +147,7 @@ def test_the_loss_of_a_worker_whose_script_had_ended_well_changes_nothing() -> N
     driver = running(2)
     driver.finish("worker-1", step=0)
     driver.exit("worker-1", signal=signal.SIGKILL)
-    assert driver.newest.id == 1 and driver.state.state.ledger.rounds.halted_at is None
+    assert driver.newest.id == 1 and driver.machine.state.ledger.rounds.halted_at is None
 
     driver.finish("worker-0", step=0)
 
@@ -231,7 +231,7 @@ HAPPENINGS = st.sampled_from(["kill", "fail", "ready", "finish", "leave", "join"
 def test_replay_equals_live_and_no_round_starts_while_a_script_may_run(steps: list[tuple[str, int]]) -> None:
     driver = running(3, budget=20)
     for what, number in steps:
-        here = [w.id for w in driver.state.state.ledger.membership.present_workers()]
+        here = [w.id for w in driver.machine.state.ledger.membership.present_workers()]
         if driver.phase != "running" or not here:
             break
         worker, before = here[number % len(here)], driver.newest.id
@@ -251,8 +251,8 @@ def test_replay_equals_live_and_no_round_starts_while_a_script_may_run(steps: li
             case "wait":
                 beat_and_wait(driver, 1.1, *here)
         if driver.newest.id > before and driver.phase == "running":
-            ledger = driver.state.state.ledger
+            ledger = driver.machine.state.ledger
             assert not [
                 w.id for w in ledger.membership.present_workers() if w.must_reset and w.id in driver.newest.workers
             ]
-    assert driver.replayed().dump_ledger() == driver.state.dump_ledger()
+    assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()

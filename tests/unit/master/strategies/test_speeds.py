@@ -28,7 +28,7 @@ def beat(driver: Driver, worker: str, step: int, step_s: float, compute_s: float
 
 
 def shown(driver: Driver) -> list[pb.SpeedStatus]:
-    return list(job_status(driver.state.state, driver.now).speeds)
+    return list(job_status(driver.machine.state, driver.now).speeds)
 
 
 def test_the_speed_of_a_round_is_that_of_all_its_members() -> None:
@@ -104,16 +104,16 @@ def test_a_new_master_knows_the_speeds_of_the_one_before() -> None:
     beat(driver, "worker-0", 20, 0.2, 0.1)
     again = driver.replayed()
 
-    assert again.dump_ledger() == driver.state.dump_ledger()
+    assert again.dump_ledger() == driver.machine.dump_ledger()
     assert json.loads(again.dump_ledger())["speeds"] == [[1, 1, GLOBAL_BATCH, 0.2, 0.1]]
     speeds = again.state.ledger.speeds
-    again.load_ledger(driver.state.dump_ledger())
+    again.load_ledger(driver.machine.dump_ledger())
     assert again.state.ledger.speeds == speeds
 
 
 def test_the_noise_of_the_newest_step_is_told() -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, 0.2, 0.1)
-    told = job_status(driver.state.state, driver.now)
+    told = job_status(driver.machine.state, driver.now)
 
     assert (told.gradient_square, told.gradient_variance, told.global_batch) == (0.5, 4.0, GLOBAL_BATCH)

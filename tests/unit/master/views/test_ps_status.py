@@ -32,7 +32,7 @@ def served() -> World:
 def test_a_status_tells_of_each_ps() -> None:
     world = served()
 
-    shown = job_status(world.driver.state.state, world.driver.now)
+    shown = job_status(world.driver.machine.state, world.driver.now)
 
     assert (shown.wished_ps, shown.strategy, shown.ps_mode) == (2, "ParameterServerStrategy", "hybrid")
     first, second = shown.ps
@@ -47,7 +47,7 @@ def test_a_ps_that_is_gone_is_told_of_without_figures() -> None:
     world = served()
     world.kill("ps-0")
 
-    lost = job_status(world.driver.state.state, world.driver.now).ps[0]
+    lost = job_status(world.driver.machine.state, world.driver.now).ps[0]
 
     assert (lost.state, lost.beat, lost.requests_per_s) == ("lost", pb.PsBeat(), 0.0)
     assert "SIGKILL" in lost.reason
@@ -56,21 +56,21 @@ def test_a_ps_that_is_gone_is_told_of_without_figures() -> None:
 def test_a_rate_is_forgotten_when_nothing_is_heard() -> None:
     world = served()
 
-    assert status.ps_statuses(world.driver.state.state, world.driver.now + 6.0)[0].requests_per_s == 0.0
+    assert status.ps_statuses(world.driver.machine.state, world.driver.now + 6.0)[0].requests_per_s == 0.0
 
 
 def test_gauges_tell_of_each_ps_and_forget_those_that_are_gone() -> None:
     world = served()
     metrics = PrometheusMetrics("job")
 
-    metrics.observe(world.driver.state.state, world.driver.now)
+    metrics.observe(world.driver.machine.state, world.driver.now)
     labels = {"job": "job", "ps": "ps-0"}
     assert metrics.registry.get_sample_value("elasticdl_ps_rows", labels) == 500
     assert metrics.registry.get_sample_value("elasticdl_ps_slots", labels) == 512
     assert metrics.registry.get_sample_value("elasticdl_ps_staleness", labels) == pytest.approx(110 / 400)
     assert metrics.registry.get_sample_value("elasticdl_ps", {"job": "job", "state": "serving"}) == 2
     world.kill("ps-0")
-    metrics.observe(world.driver.state.state, world.driver.now)
+    metrics.observe(world.driver.machine.state, world.driver.now)
 
     assert metrics.registry.get_sample_value("elasticdl_ps_rows", labels) is None
     assert metrics.registry.get_sample_value("elasticdl_ps", {"job": "job", "state": "lost"}) == 1
@@ -80,7 +80,7 @@ def test_a_job_without_ps_has_no_gauges_of_any() -> None:
     metrics = PrometheusMetrics("job")
 
     driver = running(1)
-    metrics.observe(driver.state.state, driver.now)
+    metrics.observe(driver.machine.state, driver.now)
 
     assert metrics.registry.get_sample_value("elasticdl_ps", {"job": "job", "state": "serving"}) is None
-    assert job_status(driver.state.state, driver.now).ps_mode == ""
+    assert job_status(driver.machine.state, driver.now).ps_mode == ""
