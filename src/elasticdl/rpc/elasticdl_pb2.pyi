@@ -1925,6 +1925,26 @@ Global___PsStatus: _TypeAlias = PsStatus  # noqa: Y015
 class EventStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     AT_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     WORKER_FIELD_NUMBER: _builtins.int
@@ -1932,6 +1952,7 @@ class EventStatus(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     COST_S_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     at: _builtins.float
     kind: _builtins.str
     worker: _builtins.str
@@ -1940,6 +1961,10 @@ class EventStatus(_message.Message):
     step: _builtins.int
     cost_s: _builtins.float
     """seconds without a step beyond an ordinary one"""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """of an evaluation"""
+
     def __init__(
         self,
         *,
@@ -1950,10 +1975,11 @@ class EventStatus(_message.Message):
         round: _builtins.int = ...,
         step: _builtins.int = ...,
         cost_s: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cost_s", b"cost_s", "kind", b"kind", "reason", b"reason", "round", b"round", "step", b"step", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cost_s", b"cost_s", "kind", b"kind", "metrics", b"metrics", "reason", b"reason", "round", b"round", "step", b"step", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ import pytest
 
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, RecordMetrics
+from elasticdl.master.views.status import job_status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, running, sent, signalled
@@ -241,3 +242,26 @@ def test_the_unknown_and_the_lost_get_no_leases(gone: str) -> None:
     driver.exit("worker-1", signal=signal.SIGKILL)
 
     assert not driver.exchange(gone, 1).leases
+
+
+def test_the_event_log_has_the_metrics_of_an_evaluation_as_numbers() -> None:
+    driver = evaluating(records=10)
+    lease = driver.exchange("worker-0", 1).leases[0][2]
+
+    driver.exchange("worker-0", 2, done(lease.id, sums=(("accuracy", (1.0,), 3.0),)), want=0)
+
+    entry = driver.machine.state.ledger.recent_entries[-1]
+    assert (entry.kind, entry.reason, entry.metrics) == ("evaluation", "accuracy 0.333333", {"accuracy": 1 / 3})
+    status = job_status(driver.machine.state, driver.now)
+    assert dict(status.events[-1].metrics) == {"accuracy": 1 / 3}
+
+
+def test_a_state_with_a_metric_that_is_not_a_number_can_be_read_again() -> None:
+    driver = evaluating(records=10)
+    lease = driver.exchange("worker-0", 1).leases[0][2]
+    driver.exchange("worker-0", 2, done(lease.id, sums=(("accuracy", (math.nan,), 3.0),)), want=0)
+
+    dumped = driver.machine.dump_ledger()
+    driver.machine.load_ledger(dumped)
+
+    assert driver.machine.dump_ledger() == dumped

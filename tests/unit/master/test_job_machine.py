@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, WriteLogEntry
 from elasticdl.master.machine.membership import GONE_WORKER_STATES, WorkerState
+from elasticdl.master.machine.state import MAX_NOTABLE_ENTRIES, MAX_RECENT_ENTRIES
 from elasticdl.master.machine.state_machine import StateMachine
 from elasticdl.spec import JobKind, WorkerId
-from tests.unit.master.driver import Driver, job_spec
+from tests.unit.master.driver import Driver, job_spec, running
 
 NUMBERS = st.integers(0, 9)
 
@@ -228,3 +229,15 @@ class JobMachine(RuleBasedStateMachine):
 
 TestJobMachine = JobMachine.TestCase
 TestJobMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_state_that_was_read_from_a_journal_keeps_no_more_entries_than_before() -> None:
+    driver = running(1)
+    driver.machine.load_ledger(driver.machine.dump_ledger())
+    state = driver.machine.state
+
+    for number in range(MAX_RECENT_ENTRIES + 1):
+        state.add_log_entry(driver.now, "scaled", reason=str(number))
+
+    assert len(state.ledger.recent_entries) == MAX_RECENT_ENTRIES
+    assert len(state.ledger.notable_entries) == MAX_NOTABLE_ENTRIES

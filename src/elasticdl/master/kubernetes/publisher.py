@@ -98,7 +98,7 @@ class StatusPublisher:
         recent: Iterable[EventLogEntry],
         untold: Iterable[tuple[int, EventLogEntry]],
     ) -> None:
-        lines = "".join(json.dumps(entry._asdict()) + "\n" for entry in list(recent)[-MAX_EVENTS:])
+        lines = "".join(json.dumps(entry.to_document()) + "\n" for entry in list(recent)[-MAX_EVENTS:])
         data = {"status.json": MessageToJson(seen), "events.jsonl": lines}
         if result is not None:
             data[status_map.RESULT_KEY] = json.dumps(result)

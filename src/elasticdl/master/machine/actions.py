@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from elasticdl.master.machine.events import EpochLoss
 from elasticdl.master.machine.membership import LeaseReply
@@ -50,7 +50,7 @@ class SignalPs(NamedTuple):
 
 
 class EventLogEntry(NamedTuple):
-    """One line of the event log."""
+    """One line of the event log: what happened, for people in `reason`, for programs in the other fields."""
 
     at: float
     kind: str
@@ -59,6 +59,14 @@ class EventLogEntry(NamedTuple):
     round: int
     step: int
     cost_s: float
+    metrics: dict[str, float] = {}  # of an evaluation
+
+    def to_document(self) -> dict[str, Any]:
+        """The entry as a document of events.jsonl; only an evaluation has metrics there."""
+        document = self._asdict()
+        if not self.metrics:
+            del document["metrics"]
+        return document
 
 
 # Kinds of entries that come again and again, whatever happens.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 from elasticdl.master.machine.actions import ROUTINE_KINDS, EventLogEntry, SendMessage, WriteLogEntry
 from elasticdl.master.machine.events import BatchChange, DataPlanReported, HeartbeatReceived, JobResumed, SpeedMeasured
@@ -28,6 +30,8 @@ SUSPECT_NODE_S = 120.0  # by then a cluster knows itself that a node is lost
 @dataclass(slots=True)
 class Ledger:
     """What replay restores, to the bit. Changed by journaled events only."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")  # a metric may be NaN
 
     desired_workers: int
     failure_budget: FailureBudget
@@ -70,9 +74,9 @@ class Ledger:
     cpu_capability: str = ""  # of the first worker: part of the bits
     ready_at: float = 0.0  # when the newest newcomer became ready
     entry_count: int = 0  # lines of the event log so far
-    recent_entries: deque[EventLogEntry] = field(default_factory=lambda: deque(maxlen=MAX_RECENT_ENTRIES))
+    recent_entries: list[EventLogEntry] = field(default_factory=list)
     # Numbers and entries that routine ones, which come by the hundred, must not push out of sight.
-    notable_entries: deque[tuple[int, EventLogEntry]] = field(default_factory=lambda: deque(maxlen=MAX_NOTABLE_ENTRIES))
+    notable_entries: list[tuple[int, EventLogEntry]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -242,17 +246,27 @@ class MasterState:
         return tuple(replica for replica, at in self.observed.silent_at.items() if now - at < SUSPECT_NODE_S)
 
     def add_log_entry(
-        self, now: float, kind: str, *, worker: str = "", reason: str = "", step: int | None = None, cost_s: float = 0.0
+        self,
+        now: float,
+        kind: str,
+        *,
+        worker: str = "",
+        reason: str = "",
+        step: int | None = None,
+        cost_s: float = 0.0,
+        metrics: dict[str, float] | None = None,
     ) -> WriteLogEntry:
         """The next entry of the event log."""
         ledger = self.ledger
         round_id = ledger.rounds.newest.id if ledger.rounds.newest else 0
         at_step = ledger.step if step is None else step
-        entry = EventLogEntry(round(now, 6), kind, worker, reason, round_id, at_step, cost_s)
+        entry = EventLogEntry(round(now, 6), kind, worker, reason, round_id, at_step, cost_s, metrics or {})
         ledger.entry_count += 1
         ledger.recent_entries.append(entry)
+        del ledger.recent_entries[:-MAX_RECENT_ENTRIES]
         if kind not in ROUTINE_KINDS:
             ledger.notable_entries.append((ledger.entry_count, entry))
+            del ledger.notable_entries[:-MAX_NOTABLE_ENTRIES]
         return WriteLogEntry(ledger.entry_count, entry)
 
     def state_holders(self) -> list[Worker]:

@@ -41,7 +41,7 @@ class EventLog:
         new = [action for action in actions if action.number > self.written]
         if not new:
             return
-        left = "".join(json.dumps(action.entry._asdict()) + "\n" for action in new).encode()
+        left = "".join(json.dumps(action.entry.to_document()) + "\n" for action in new).encode()
         end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
         try:
             while left:  # a disk that is getting full takes a part, and says so only when it is asked again

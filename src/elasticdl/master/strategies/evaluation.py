@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 from elasticdl.master.strategies.shards import ShardQueue
 from elasticdl.model import reduction
@@ -21,6 +24,8 @@ BestMetric = tuple[str, float, int]  # metric, value, step
 @dataclass(slots=True)
 class ExactSum:
     """A sum without rounding (Shewchuk's partials): the same for any order, in memory that does not grow."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
     partials: list[float] = field(default_factory=list)
     not_finite: float | None = None
@@ -96,7 +101,9 @@ class OpenEvaluation:
 
 @dataclass(slots=True)
 class EvaluationState:
-    """Those under way by step, and the results of the newest."""
+    """The evaluations under way by step, and the results of the newest. A metric may be NaN."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
     open: dict[int, OpenEvaluation] = field(default_factory=dict)
     results: dict[int, dict[str, float]] = field(default_factory=dict)  # step: metrics, oldest first

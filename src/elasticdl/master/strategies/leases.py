@@ -126,7 +126,9 @@ def _close_evaluation(job: MasterState, evaluation: OpenEvaluation, now: float) 
     watched, is_least = (plan.best_metric, plan.is_lower_better) if plan else ("", False)
     metrics = job.ledger.evaluations.finish_evaluation(evaluation, watched, is_least=is_least)
     shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
-    actions: Actions = [job.add_log_entry(now, "evaluation", reason=shown or "done", step=evaluation.step)]
+    actions: Actions = [
+        job.add_log_entry(now, "evaluation", reason=shown or "done", step=evaluation.step, metrics=metrics)
+    ]
     actions.append(RecordMetrics(evaluation.step, metrics))
     if job.is_training:
         result = pb.EvaluationResult(step=evaluation.step, metrics=metrics)

@@ -7,7 +7,9 @@ so what lies at or below the greatest such step is known and left out.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+from pydantic import ConfigDict
 
 from elasticdl.master.machine.events import EpochLoss, LossesReported
 
@@ -23,7 +25,9 @@ class LossPoint(NamedTuple):
 
 @dataclass(slots=True)
 class WeightedMean:
-    """Of losses, weighted by their records."""
+    """The mean of losses, weighted by their records."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
     total: float = 0.0
     records: float = 0.0
@@ -39,6 +43,10 @@ class WeightedMean:
 
 @dataclass(slots=True)
 class LossCurve:
+    """The loss curve so far. A loss that diverged may be infinite or NaN."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
+
     complete_until: int = 0  # every point up to this step is taken
     step: int = 0  # the newest one whose loss is known; 0: none
     loss: float = 0.0

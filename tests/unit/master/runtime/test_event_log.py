@@ -45,6 +45,17 @@ def test_a_line_has_what_people_ask_for(tmp_path: Path) -> None:
     }
 
 
+def test_the_line_of_an_evaluation_has_its_metrics(tmp_path: Path) -> None:
+    events = EventLog(tmp_path / "events.jsonl")
+    events.open()
+    entry = EventLogEntry(1.0, "evaluation", "", "accuracy 0.5", 2, 30, 0.0, {"accuracy": 0.5})
+
+    events.write([WriteLogEntry(1, entry)])
+    events.close()
+
+    assert json.loads((tmp_path / "events.jsonl").read_text())["metrics"] == {"accuracy": 0.5}
+
+
 def test_a_restarted_master_writes_only_what_is_missing(tmp_path: Path) -> None:
     log(tmp_path / "events.jsonl", 1, 2)
 
