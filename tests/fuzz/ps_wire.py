@@ -45,7 +45,7 @@ def fuzz_one(data: bytes) -> None:
         assert part.ids.nbytes <= sent + _SHARED_BYTES and part.rows.nbytes <= 2 * sent + _SHARED_BYTES
     if not message.memory:  # what lies in shared memory is not sent, and arrives with no place of its own
         again = messages.decode_message([bytes(frame) for frame in messages.encode_message(message)])
-        assert again._replace(parts=(), rate=0.0) == message._replace(parts=(), rate=0.0)
+        assert again._replace(parts=(), learning_rate=0.0) == message._replace(parts=(), learning_rate=0.0)
         assert [part.ids.tolist() for part in again.parts] == [part.ids.tolist() for part in message.parts]
         assert [part.rows.shape for part in again.parts] == [part.rows.shape for part in message.parts]
 
@@ -86,6 +86,6 @@ def seeds() -> Iterator[bytes]:
         PsMessage(MessageKind.PUSH, 5, parts=(part,), dtype=WireDtype.FLOAT16),
         PsMessage(MessageKind.PUSH, 6, parts=(part, part), dtype=WireDtype.BFLOAT16),
         PsMessage(MessageKind.LOAD, 7, parts=(part, TablePart(0, NO_IDS, np.empty((3, 0), np.float32)))),
-        PsMessage(MessageKind.PUSH, 8, parts=(part._replace(at=64),), memory=_SHARED),
+        PsMessage(MessageKind.PUSH, 8, parts=(part._replace(offset=64),), memory=_SHARED),
     ):
         yield join([bytes(frame) for frame in messages.encode_message(message)])

@@ -175,6 +175,6 @@ def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[
     found = {}
     for name in names:
         found[name] = declared(PsState(name, seed=3), tables)
-        found[name].set_map(slot_map)
+        found[name].set_slot_map(slot_map)
         snapshot_files.restore_rows(found[name], path, slot_map.slots_of(name))
     return found, slot_map

@@ -204,7 +204,7 @@ def test_a_cut_that_misses_slots_is_made_again(launch: Launch) -> None:
     ship.push(range(500))
     ship.cut(1)
     maps = iter([ship.map._replace(owner=(PsId("ps-0"),) * 1024)])  # once, one ps of the two is not known yet
-    cutter = SnapshotCoordinator(lambda: ship.fleet()._replace(map=next(maps, ship.map)), "token", 30.0)
+    cutter = SnapshotCoordinator(lambda: ship.fleet()._replace(slot_map=next(maps, ship.map)), "token", 30.0)
 
     begun = cutter.begin(2, ship.newest)
     cutter.close()

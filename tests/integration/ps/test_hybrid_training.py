@@ -15,7 +15,7 @@ from elasticdl.ps.client.local_tables import LocalTables  # noqa: E402
 from elasticdl.ps.client.ps_client import PsClient  # noqa: E402
 from elasticdl.worker.embeddings.hybrid import LocalTableStore  # noqa: E402
 from tests.integration.ps.cluster import Cluster  # noqa: E402
-from tests.unit.worker.test_hybrid import assert_same, trained  # noqa: E402
+from tests.unit.worker.embeddings.test_hybrid import assert_same, trained  # noqa: E402
 
 
 class There(LocalTableStore):

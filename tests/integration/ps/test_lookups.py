@@ -75,7 +75,7 @@ def test_pushes_follow_slots_that_move_away_under_them(cluster: Cluster) -> None
 
     newcomer = cluster.add()
     cluster.rebalance([PsId("ps-1"), newcomer])
-    lookups.client.use(cluster.fleet)  # type: ignore[attr-defined]
+    lookups.client.update_fleet(cluster.fleet)  # type: ignore[attr-defined]
     train(lookups, [batch] * 3, first=4)
     lookups.wait_for_pushes()
 

@@ -157,7 +157,7 @@ class World:
             holdings.set_slot_map(slot_map)
         holdings.drop_slots(slot_mask(slots))
         if holdings.mirror:
-            self.ask(holdings.mirror.target, forget._replace(copy_of=1 + NAMES.index(source)))
+            self.ask(holdings.mirror.target, forget._replace(backup_of=1 + NAMES.index(source)))
         self.maps.append(slot_map)
 
     def mirror(self, name: PsId, target: PsId) -> None:

@@ -99,7 +99,7 @@ class RequestRouter:
             requests.setdefault(name, []).append(share)
             version = min(version, made_with) if version else made_with
         for name, mine in requests.items():
-            made = message._replace(version=version, clock=clocks.get(name, 0))
+            made = message._replace(map_version=version, clock=clocks.get(name, 0))
             pending.open_count += 1
             self._send(pending, PsRequest(name, made, tuple(mine)))
 

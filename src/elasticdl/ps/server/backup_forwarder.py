@@ -122,7 +122,9 @@ class BackupForwarder:
                 return reply
             if slot_map.version > self._holdings.slot_map.version:
                 self._holdings.set_slot_map(slot_map)
-                return reply._replace(status=ReplyStatus.MOVED, version=slot_map.version, text=answer.text, parts=())
+                return reply._replace(
+                    status=ReplyStatus.MOVED, map_version=slot_map.version, text=answer.text, parts=()
+                )
         if answer.status is not ReplyStatus.OK:
             no_copy = answer.status is ReplyStatus.MOVED
             self._break("it holds no copy of ours" if no_copy else answer.text.decode(errors="replace"))

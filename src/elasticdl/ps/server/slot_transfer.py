@@ -46,7 +46,7 @@ def move_slots(
     if mirror := holdings.mirror:
         lines.connect(mirror.target, mirror.address)
         with contextlib.suppress(PsUnreachable):  # the slots have moved; whoever holds copies may be gone
-            lines.request(mirror.target, drop_message(slots)._replace(copy_of=ps_number(holdings.name) + 1))
+            lines.request(mirror.target, drop_message(slots)._replace(backup_of=ps_number(holdings.name) + 1))
     return TransferResult(transfer.rows, pause_s)
 
 
@@ -67,7 +67,7 @@ class SlotTransfer:
         self.rows = 0
 
     def request(self, message: PsMessage) -> PsMessage:
-        return self._lines.request(self._target, message._replace(copy_of=self._copy_of))
+        return self._lines.request(self._target, message._replace(backup_of=self._copy_of))
 
     def catch_up(self, slots: SlotMask) -> None:
         """Send all rows, then again and again what changed meanwhile, until that is little."""

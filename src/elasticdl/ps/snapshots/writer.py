@@ -30,7 +30,7 @@ from elasticdl.storage.paths import StorePath, parse_path
 from elasticdl.storage.retrying import RETRY_S
 from elasticdl.storage.scratch import scratch_directory
 
-Body = TypeVar("Text", bound=BaseModel)
+Body = TypeVar("Body", bound=BaseModel)
 
 _MAX_UNWRITTEN = 2  # copies: one waits for its turn, and the next is made
 _MAX_WRITTEN = 4  # written cuts that may be asked for

@@ -282,7 +282,7 @@ class PsState:
         clock, now = self.clock, self._now()  # first: the values are as new as the clock, or newer
         create = message.kind is MessageKind.PULL
         parts = tuple(self._own.pull(part, now, create=create) for part in message.parts)
-        return self._reply(message, parts=parts)._replace(clock=clock, transport=message.dtype)
+        return self._reply(message, parts=parts)._replace(clock=clock, dtype=message.dtype)
 
     def _push(self, message: PsMessage) -> ServeResult:
         request_checks.check_numbers(message)
@@ -302,7 +302,9 @@ class PsState:
         if self._terms.is_stale(age) and not self._own.has_push(message, slots):
             self._tally.add(stale=1)
             return ServeResult(self._reply(message, status=ReplyStatus.STALE))
-        message = message._replace(clock=group, rate=self._terms.scale_learning_rate(message.learning_rate, age))
+        message = message._replace(
+            clock=group, learning_rate=self._terms.scale_learning_rate(message.learning_rate, age)
+        )
         parts = self._own.claim_push(message, slots)
         if parts is None:
             self._tally.add(repeated=1)
@@ -320,7 +322,7 @@ class PsState:
         reply, mirror = self._reply(message, text=text), self.mirror
         if mirror is None:
             return ServeResult(reply)
-        return ServeResult(reply, mirror, message._replace(copy_of=ps_number(self.name) + 1))
+        return ServeResult(reply, mirror, message._replace(backup_of=ps_number(self.name) + 1))
 
     def _serve_copy(self, message: PsMessage) -> PsMessage:
         try:

@@ -41,7 +41,7 @@ class Slow(LocalTables):
         self.pushes.append((options["sender"], options["number"]))
         return pending
 
-    def pushed(self, pending: Any) -> bool:
+    def finish_push(self, pending: Any) -> bool:
         self.waiting.remove(pending)
         super().begin_push(*pending[0], **pending[1])
         return True

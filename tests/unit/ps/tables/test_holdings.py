@@ -68,9 +68,9 @@ def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went()
     assert after.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=text, parts=(marks,))).status is ReplyStatus.OK
     before.set_slot_map(moved)
 
-    assert after.reply_to(push(batch=1)._replace(version=2)).status is ReplyStatus.OK  # it is in the rows already
+    assert after.reply_to(push(batch=1)._replace(map_version=2)).status is ReplyStatus.OK  # it is in the rows already
     assert looked_up(after) == [[-1.0]]
-    assert after.reply_to(push(batch=2)._replace(version=2)).status is ReplyStatus.OK
+    assert after.reply_to(push(batch=2)._replace(map_version=2)).status is ReplyStatus.OK
     assert looked_up(after) == [[-2.0]]
     assert before.reply_to(push(batch=1)).status is ReplyStatus.MOVED
 

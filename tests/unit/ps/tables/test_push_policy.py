@@ -132,7 +132,7 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
         PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
         PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        assert other.reply_to(message._replace(copy_of=1)).status is ReplyStatus.OK
+        assert other.reply_to(message._replace(backup_of=1)).status is ReplyStatus.OK
     owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     sent = []
     for number in range(1, 6):
@@ -157,7 +157,7 @@ def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
         PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
         PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        other.reply_to(message._replace(copy_of=1))
+        other.reply_to(message._replace(backup_of=1))
     owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     for _ in range(2):
         owner.reply_to(push([7], 0.0)._replace(kind=MessageKind.PULL))
@@ -175,14 +175,14 @@ def test_the_counter_outlives_a_ps_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
-from elasticdl.ps.tables.state import Holdings
+from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.slots import SlotMap
-from tests.unit.ps import test_terms as here
-held = Holdings("ps-0", seed=1, counter=Path({str(path)!r}))
-held.set_map(SlotMap.first(["ps-0"]))
+from tests.unit.ps.tables import test_push_policy as here
+held = PsState("ps-0", seed=1, counter=Path({str(path)!r}))
+held.set_slot_map(SlotMap.initial(["ps-0"]))
 held.declare(here.ZEROS)
 for number in (1, 2, 3, 3):
-    held.answer(here.push([1], 1.0, number=number))
+    held.reply_to(here.push([1], 1.0, number=number))
 print("done", flush=True)
 sys.stdin.read()
 """
