@@ -9,26 +9,24 @@ ElasticDLError
 │       └── DataUnavailable    a file, database or store was waited for in vain (CLI exit 1)
 ├── TransientError         try again later
 │   ├── MasterUnreachable
-│   ├── DatabaseAway         a database does not answer
-│   ├── FileAway             a file cannot be read at the moment
+│   ├── DatabaseUnavailable  a database does not answer
+│   ├── FileUnavailable      a file cannot be read at the moment
 │   └── StoreUnavailable     an object store does not answer
 ├── PermanentError         retrying cannot help; the job stops           (CLI exit 1)
 │   ├── PoisonShard          a shard failed on every worker that tried it
-│   ├── BudgetExhausted      workers keep failing
 │   ├── CheckpointCorrupt    no usable checkpoint where one was promised
 │   ├── CheckpointFailed     a checkpoint or export could not be written
 │   ├── LossNotFinite        the loss became NaN or infinite
-│   ├── ReplicasDiffer       workers that should hold the same state do not
-│   ├── ImageFailed          a container engine could not build or push an image
+│   ├── ReplicasDiverged     workers that should hold the same state do not
+│   ├── ImageBuildFailed     a container engine could not build or push an image
 │   ├── AccessDenied         wrong token or certificate
 │   ├── StateDamaged         a file that a job or the scheduler keeps is not what was written
 │   ├── JournalDamaged       the master's journal is not what was written
 │   ├── JournalUnreadable    another version of ElasticDL wrote it
-│   └── RunOver              another run of the job has begun; this process is of an earlier one
+│   └── RunSuperseded        another run of the job has begun; this process is of an earlier one
 └── ReplicaLost            expected in our trade; becomes an event, never a crash
-    ├── RoundBroken          a member of the round is gone; a new round follows
-    │   └── HandoverFailed     a newcomer got no state from its donor; another may have it
-    └── Preempted            does not count against the failure budget
+    └── RoundBroken          a member of the round is gone; a new round follows
+        └── HandoverFailed     a newcomer got no state from its donor; another may have it
 """
 
 from __future__ import annotations
@@ -101,10 +99,6 @@ class PoisonShard(PermanentError):
     """A shard failed on every worker that tried it: the data is at fault, not the worker."""
 
 
-class BudgetExhausted(PermanentError):
-    """Workers kept failing for reasons of their own."""
-
-
 class CheckpointCorrupt(PermanentError):
     """No usable checkpoint where one was promised."""
 
@@ -140,10 +134,10 @@ class JournalDamaged(PermanentError):
 
     def __init__(self, offset: int, why: str, where: str = "the journal") -> None:
         super().__init__(
-            f"{where} is damaged at byte {offset:,}: {why}. It is kept as it is; `elasticdl journal verify JOB` says what "
-            "is lost. Go on from the newest checkpoint with --resume"
+            f"{where} is damaged at byte {offset:,}: {why}. It is kept as it is; `elasticdl journal verify JOB` says "
+            "what is lost. Go on from the newest checkpoint with --resume"
         )
-        self.at = offset
+        self.offset = offset
         self.why = why
 
 
@@ -154,10 +148,10 @@ class JournalUnreadable(PermanentError):
 
     def __init__(self, written_by: str, where: str = "the journal") -> None:
         super().__init__(
-            f"{where} was written by {written_by}. Go on with the version that wrote it or a later one, or from the newest "
-            "checkpoint with --resume"
+            f"{where} was written by {written_by}. Go on with the version that wrote it or a later one, or from the "
+            "newest checkpoint with --resume"
         )
-        self.by = written_by
+        self.written_by = written_by
 
 
 class RunSuperseded(PermanentError):
@@ -178,10 +172,6 @@ class HandoverFailed(RoundBroken):
     def __init__(self, donor: str, why: str) -> None:
         super().__init__(why)
         self.donor = donor
-
-
-class Preempted(ReplicaLost):
-    """The replica was taken away from outside; not a failure of its own."""
 
 
 _MACHINE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE}

@@ -1,11 +1,12 @@
-"""What a process tells the watchdog of progress: for whatever may take long, and is no reason to replace a worker.
+"""What a process tells the watchdog of progress about work that takes long and is no reason to replace a worker.
 
     from elasticdl.watchdog import paused
 
     with paused("evaluates on the whole test set"):
         evaluate(model)
 
-The watchdog itself is the master's (master/machine/stalls.py). Any thread may say so; a pause holds for the whole process.
+The watchdog itself is in the master (master/machine/stalls.py). Any thread may pause it; a pause holds for the whole
+process.
 """
 
 from __future__ import annotations

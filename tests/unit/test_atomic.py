@@ -14,9 +14,9 @@ from elasticdl import atomic
 DIES = """
 import os, sys
 from pathlib import Path
-from elasticdl import replacement
+from elasticdl import atomic
 
-with replacement.of(Path(sys.argv[1]), sync=True) as file:
+with atomic.open_file(Path(sys.argv[1]), sync=True) as file:
     file.write(b"half of what is n")
     file.flush()
     os._exit(9)

@@ -1,4 +1,7 @@
-"""The container engines docker, podman and buildah: which of them works, the commands it takes, and running them."""
+"""The container engines docker, podman and buildah: which of them works, the commands it takes, and running them.
+
+Commands are argument lists, never a shell.
+"""
 
 from __future__ import annotations
 

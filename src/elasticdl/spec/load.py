@@ -1,4 +1,8 @@
-"""Turns a job description (YAML, mapping or ElasticJob resource) into a JobSpec, or raises one error that lists everything wrong with it."""
+"""Turns a job description into a JobSpec, or raises one error that lists everything wrong with it.
+
+The description is YAML, a mapping or an ElasticJob resource. Each complaint names the field by its dotted path (and the
+option), what was expected, what was received and, where possible, the fix.
+"""
 
 from __future__ import annotations
 

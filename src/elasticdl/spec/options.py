@@ -1,4 +1,8 @@
-"""Every option of the command line and the field of the JobSpec it sets, as one table."""
+"""Every option of the command line and the field of the JobSpec it sets, as one table.
+
+The table is plain data: `elasticdl.cli` makes click options of it, and `spec.load` names them in its messages. Options
+have the names of the original ElasticDL where it had one.
+"""
 
 from __future__ import annotations
 

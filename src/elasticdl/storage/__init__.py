@@ -1,1 +1,1 @@
-"""Paths in object stores as if they were local: addresses, retried requests, local copies, and the check before launch."""
+"""Paths in object stores as if they were local: addresses, retries, local copies, and the check before launch."""

@@ -41,6 +41,6 @@ def test_what_is_no_stripe_is_refused(start: Start, ids: list[int]) -> None:
     asked = PsMessage(MessageKind.READ_STRIPE, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
     with (
         contextlib.closing(PsConnections(cluster.addresses, TOKEN, 10.0)) as lines,
-        pytest.raises(PsRefused, match="ROWS"),
+        pytest.raises(PsRefused, match="READ_STRIPE"),
     ):
         lines.request(PsId("ps-0"), asked)

@@ -20,7 +20,7 @@ def parts(draw: st.DrawFn) -> TablePart:
 
 
 MESSAGES = st.builds(
-    PsMessage, st.sampled_from(MessageKind), U64, U32, st.sampled_from(ReplyStatus), st.binary(min_size=16, max_size=16), COPY,
-    U64, U64, U64, U64, st.floats(allow_nan=False), st.lists(parts(), max_size=4).map(tuple), st.binary(max_size=50),
-    st.just(WireDtype.FLOAT32), U64,
+    PsMessage, st.sampled_from(MessageKind), U64, U32, st.sampled_from(ReplyStatus),
+    st.binary(min_size=16, max_size=16), COPY, U64, U64, U64, U64, st.floats(allow_nan=False),
+    st.lists(parts(), max_size=4).map(tuple), st.binary(max_size=50), st.just(WireDtype.FLOAT32), U64,
 )  # fmt: skip

@@ -12,7 +12,9 @@ import pytest
 from elasticdl.errors import SpecError
 from elasticdl.storage import scratch
 
-ASK = "import os, signal; from elasticdl.storage.scratch import scratch; print(scratch(), flush=True)"
+ASK = (
+    "import os, signal; from elasticdl.storage.scratch import scratch_directory; print(scratch_directory(), flush=True)"
+)
 
 
 def run(program: str, temporary: Path) -> Path:

@@ -77,9 +77,9 @@ class FileJournal:
                         yield record
                     self._note(decoder.writer)
                 except JournalDamaged as exc:
-                    raise JournalDamaged(exc.at, exc.why, self.location) from exc
+                    raise JournalDamaged(exc.offset, exc.why, self.location) from exc
                 except JournalUnreadable as exc:
-                    raise JournalUnreadable(exc.by, self.location) from exc
+                    raise JournalUnreadable(exc.written_by, self.location) from exc
             self._encoder = decoder.continue_writing(self._us)
             self._descriptor = os.open(self._path, os.O_WRONLY)
             os.ftruncate(self._descriptor, decoder.offset)

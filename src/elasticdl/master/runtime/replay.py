@@ -82,10 +82,10 @@ def verify_journal(stored: StoredJournal, spec: JobSpec) -> JournalVerification:
         for at, _ in replay_journal(reading, state):
             found.events, found.last_event_at = found.events + 1, at
     except JournalDamaged as exc:
-        found.problem = JournalDamaged(exc.at, exc.why, stored.location)
-        _count_lost_events(found, stored.content[exc.at :])
+        found.problem = JournalDamaged(exc.offset, exc.why, stored.location)
+        _count_lost_events(found, stored.content[exc.offset :])
     except JournalUnreadable as exc:
-        found.problem = JournalUnreadable(exc.by, stored.location)
+        found.problem = JournalUnreadable(exc.written_by, stored.location)
     known = state.state.ledger.entry_count
     if found.problem is None and stored.entries > known:
         why = f"its end is missing: the event log has {stored.entries} entries, and it leads to {known}"

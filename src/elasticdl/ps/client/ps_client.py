@@ -1,4 +1,12 @@
-"""A worker's client of all ps: one request to each for all tables together, sent again to the new owner where slots have moved."""
+"""A worker's client of all ps: one request to each ps for all tables together.
+
+Nothing here has threads of its own: ZeroMQ sends and receives in the background, so a pull that is sent before a step
+and a push that nobody waits for cost the training thread only the time to send them.
+
+A request stays in memory until it is answered. If the ps it went to says that the slots have moved, or is lost, its ids
+are planned again and go to the ps that holds them now, a push with the same sender and number, which each slot applies
+once. While no ps holds them, they wait here for news of the fleet.
+"""
 
 from __future__ import annotations
 

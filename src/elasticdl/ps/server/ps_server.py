@@ -1,4 +1,8 @@
-"""A ps on its socket: a ZeroMQ router in front, serving threads behind it, and the state of the ps in the middle."""
+"""A ps on its socket: a ZeroMQ router in front, serving threads behind it, and the state of the ps in the middle.
+
+ZeroMQ moves messages between router and threads without Python, and the threads release the GIL in the native core. So
+requests of several workers are served at once, and a request costs Python some tens of microseconds.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,11 @@ _MAX_SAMPLE_S = 1.0  # what counts between two heartbeats, at most
 
 
 class BusyTimer:
-    """`serving` is used by the serving threads, each with its number; `sample` by the thread of the heartbeats."""
+    """Measures how long each serving thread has been at one request.
+
+    Ages are added up heartbeat by heartbeat, so time in which the whole process was stopped does not count. Serving
+    threads call `track_request`, each with its number; the thread of the heartbeats calls `sample_busy_s`.
+    """
 
     def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -209,7 +217,7 @@ class PsServer:
         except SharedMemoryNotFound:
             return PsMessage(MessageKind.REPLY, message.request, status=ReplyStatus.MEMORY_NOT_FOUND)
         except ValueError as exc:
-            raise RequestRefused(f"SHARE: {exc}") from exc
+            raise RequestRefused(f"OPEN_MEMORY: {exc}") from exc
         return PsMessage(MessageKind.REPLY, message.request)
 
     def _settle(self, thread: _ServingThread) -> None:

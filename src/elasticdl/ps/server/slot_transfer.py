@@ -1,4 +1,7 @@
-"""Moves slots to another ps, or makes a backup of them there, while workers go on: all rows, then what changed since, then the rest."""
+"""Moves slots to another ps, or makes a backup of them there, while workers go on.
+
+All rows are sent first, then the rows that changed meanwhile, until few are left, then those under the lock.
+"""
 
 from __future__ import annotations
 

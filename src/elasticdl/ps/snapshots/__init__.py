@@ -1,1 +1,1 @@
-"""Snapshots of all rows at once: how the ps copy and write them, the files they lie in, and tables exported from them."""
+"""Snapshots of all rows at once: how the ps copy and write them, their files, and tables exported from them."""

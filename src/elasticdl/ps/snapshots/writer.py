@@ -148,7 +148,7 @@ class SnapshotWriter:
     def _kept(self, message: PsMessage) -> PsMessage:
         wanted = _parse_body(WriteRequest, message)
         if Path(wanted.name).name != wanted.name:
-            raise RequestRefused(f"KEPT: expected the name of a file. Received: {wanted.name}")
+            raise RequestRefused(f"WRITE_SNAPSHOT: expected the name of a file. Received: {wanted.name}")
         with self._lock:
             if wanted.cut in self._copies:
                 self._written[wanted.cut] = self._writer.submit(_write_rows, wanted, self._copies.pop(wanted.cut))

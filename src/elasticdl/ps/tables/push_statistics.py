@@ -1,4 +1,7 @@
-"""What a ps counts: updates, pushes, requests and their staleness, in memory and in a mapped file that outlives the process."""
+"""What a ps counts: updates, pushes and requests and their staleness, in memory and in a mapped file.
+
+The mapped file outlives the process, so the count of pushes is known after a ps was killed.
+"""
 
 from __future__ import annotations
 

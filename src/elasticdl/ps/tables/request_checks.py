@@ -37,7 +37,9 @@ def parse_slot_map(message: PsMessage, above: int) -> SlotMap:
 
 def parse_applied_pushes(message: PsMessage) -> PackedPushes:
     if len(message.parts) != 1:
-        raise RequestRefused(f"TAKE: expected the marks as ids of one part. Received: {len(message.parts)} parts")
+        raise RequestRefused(
+            f"TAKE_OVER: expected applied pushes as ids of one part. Received: {len(message.parts)} parts"
+        )
     return message.parts[0].ids
 
 
@@ -45,13 +47,13 @@ def merge_applied_pushes(store: RowStore, document: PackedPushes) -> None:
     try:
         store.merge_applied_pushes(document)
     except ValueError as exc:
-        raise RequestRefused(f"TAKE: {exc}") from exc
+        raise RequestRefused(f"TAKE_OVER: {exc}") from exc
 
 
 def parse_stripe(message: PsMessage) -> tuple[int, int]:
     """The table and the stripe of it that are asked for."""
     if len(message.parts) != 1 or len(message.parts[0].ids) != 1 or not 0 <= message.parts[0].ids[0] < STRIPES:
-        raise RequestRefused(f"ROWS: expected one part with one id, a stripe below {STRIPES}")
+        raise RequestRefused(f"READ_STRIPE: expected one part with one id, a stripe below {STRIPES}")
     return message.parts[0].table, int(message.parts[0].ids[0])
 
 

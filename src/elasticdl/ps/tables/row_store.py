@@ -1,4 +1,7 @@
-"""The rows of a ps, or of its backup of another ps, with the pushes that are in them. Every method may be called from any thread."""
+"""The rows of a ps, or of its backup of another ps, and which pushes are in them.
+
+Every method may be called from any thread.
+"""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class PsState:
             case MessageKind.DROP:
                 slots = request_checks.parse_slots(message)
                 if (slots & self._held).any():
-                    raise RequestRefused("FORGET: expected slots that are not mine")
+                    raise RequestRefused("DROP: expected slots that this ps does not own")
                 self._own.drop_slots(slots)
                 return self._mirrored(message)
         raise RequestRefused(f"a ps does not answer {message.kind.name}")

@@ -124,8 +124,8 @@ def encode_message(message: PsMessage) -> list[Buffer]:
     transport = message.dtype
     header = _HEADER.pack(
         _MAGIC, message.kind, message.status, len(message.parts), message.map_version, message.backup_of, transport,
-        message.token, message.request, message.sender, message.push_number, message.clock, message.step, message.learning_rate,
-        message.memory,
+        message.token, message.request, message.sender, message.push_number, message.clock, message.step,
+        message.learning_rate, message.memory,
     )  # fmt: skip
     frames: list[Buffer] = [header, message.text]
     for table, ids, rows, at in message.parts:

@@ -98,11 +98,11 @@ def test_what_is_wrong_is_refused_by_name() -> None:
             push()._replace(parts=(TablePart(7, NO_IDS, NO_ROWS),))
         ).text: b"expected a table below 1, in the order of DECLARE. Received: 7",
         held.reply_to(PsMessage(MessageKind.DECLARE, 0, text=b"{")).text[:7]: b"tables:",
-        held.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]")).text[:5]: b"TAKE:",
+        held.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]")).text[:10]: b"TAKE_OVER:",
         held.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]", parts=(TablePart(0, NO_IDS, NO_ROWS),))).text[
-            :20
-        ]: b"TAKE: expected a map",
-        held.reply_to(push()._replace(kind=MessageKind.DROP)).text: b"FORGET: expected slots that are not mine",
+            :25
+        ]: b"TAKE_OVER: expected a map",
+        held.reply_to(push()._replace(kind=MessageKind.DROP)).text: b"DROP: expected slots that this ps does not own",
     }
     assert all(found == expected for found, expected in told.items()), told
 

@@ -169,9 +169,9 @@ def test_a_ps_that_was_lost_may_write_where_it_was_told_to_and_nobody_looks_ther
 
 def test_memory_of_a_worker_that_is_gone_is_let_go_and_its_rooms_stay_whole_until_then() -> None:
     code = (
-        "import sys; from elasticdl.ps.wire.shared_memory import Memory; import numpy as np\n"
-        "memory = Memory(); room = memory.room(np.arange(2000), np.ones((2000, 4), np.float32), 4)\n"
-        "print(memory.offer.dump().decode(), room.at, flush=True); sys.stdin.read()"
+        "import sys; from elasticdl.ps.wire.shared_memory import SharedMemory; import numpy as np\n"
+        "memory = SharedMemory(); room = memory.allocate(np.arange(2000), np.ones((2000, 4), np.float32), 4)\n"
+        "print(memory.handle.encode().decode(), room.offset, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
