@@ -17,8 +17,8 @@ from elasticdl.scheduler.kubernetes.health import SILENCE_TIMEOUT_S, SchedulerHe
 from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
 from elasticdl.scheduler.policies.goodput.policy import GoodputPolicy
 from tests import probing
-from tests.unit.scheduler.cluster.test_capacity import SLOT, node
-from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic
+from tests.unit.scheduler.kubernetes.test_capacity import SLOT, node
+from tests.unit.scheduler.kubernetes.test_kubernetes import Memory, elastic
 from tests.waiting import until
 
 Ask = Callable[[str], tuple[int, str]]

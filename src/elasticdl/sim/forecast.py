@@ -1,4 +1,4 @@
-"""Forecasts what a new job would get on a cluster as it stands, by deciding with and without it and simulating until it starts."""
+"""Forecasts what a new job would get on a cluster: decides with and without it, then simulates until it starts."""
 
 from __future__ import annotations
 

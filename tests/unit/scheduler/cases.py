@@ -23,7 +23,7 @@ class Concave:
     apart: float = 0.9  # what is left of it on several nodes
     kinds: tuple[tuple[str, float], ...] = ()
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         count, many = np.broadcast_arrays(np.asarray(workers, float), np.asarray(nodes, float))
         speed = dict(self.kinds).get(kind, 1.0)
         alone = np.where(count > 0, np.maximum(count, 1.0) ** self.power, 0.0)

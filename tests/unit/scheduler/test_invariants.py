@@ -8,7 +8,7 @@ from elasticdl.scheduler.invariants import find_violations
 from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, PlacementConstraint, Snapshot
 from tests.unit.scheduler.cases import job
-from tests.unit.scheduler.test_tiers import Seen
+from tests.unit.scheduler.test_priorities import Seen
 
 CLUSTER = (NodeInfo("n0", 4, "a", resources={"memory": 8.0}), NodeInfo("n1", 4, "b", resources={"memory": 8.0}))
 

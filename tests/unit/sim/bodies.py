@@ -41,19 +41,19 @@ class Work:
     def rate(self) -> float:
         return float(self.rates.work_per_s(sum(self.placement), len(self.placement)))
 
-    def to_mark(self) -> float:
+    def work_to_next_change(self) -> float:
         return self.total - self.done
 
     def advance(self, work: float) -> bool:
         self.done += work
         return False
 
-    def known(self) -> JobReport:
+    def report(self) -> JobReport:
         if not self.is_known:
             return JobReport(work_done=self.done)
         return JobReport(rates=self.rates, work_left=self.total - self.done, work_done=self.done)
 
-    def alone_s(self, workers: float) -> float:
+    def isolated_duration_s(self, workers: float) -> float:
         return self.total / max(workers, 1e-9) ** self.power
 
 

@@ -10,13 +10,10 @@ from elasticdl.sim.job import SimulatedJob
 from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.sim.bodies import Work
 
+COST = ChangeCost(10.0, 5.0, 0.0)
 
-def sim_job(
-    work: float = 100.0,
-    cost: ChangeCost = ChangeCost(10.0, 5.0, 0.0),
-    at: float = 0.0,
-    devices: int = 1,  # noqa: B008
-) -> SimulatedJob:
+
+def sim_job(work: float = 100.0, cost: ChangeCost = COST, at: float = 0.0, devices: int = 1) -> SimulatedJob:
     return SimulatedJob(TraceJob("a", at, Work(work), 1, 1, 8, devices=devices), cost, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The scheduler's process on Kubernetes: waits to be elected leader, then decides when jobs, nodes or pods change, and every so often."""
+"""The scheduler's process on Kubernetes: once elected, decides when jobs, nodes or pods change, and periodically."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The scheduler of this machine: a queue of files, a server process, and an executor that starts, resizes and suspends jobs."""
+"""The scheduler of this machine: a queue of files, a server, and an executor that starts, resizes and suspends jobs."""

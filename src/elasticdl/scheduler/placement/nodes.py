@@ -1,4 +1,4 @@
-"""Chooses the nodes for one job's workers: as few as possible, whole nodes first, and its present nodes where they are as good."""
+"""Chooses the nodes for one job's workers: as few as possible, and its present nodes where they are as good."""
 
 from __future__ import annotations
 

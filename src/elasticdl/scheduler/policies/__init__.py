@@ -22,7 +22,7 @@ POLICY_REGISTRY: dict[str, tuple[str, dict[str, object]]] = {
     "gavel": ("gavel", {}),
     "gavel-fairness": ("gavel", {"name": "gavel-fairness", "objective": "fairness"}),
     "gavel-makespan": ("gavel", {"name": "gavel-makespan", "objective": "makespan"}),
-    "goodput": ("goodput", {}),
+    "goodput": ("goodput.policy", {}),
     "oasis": ("oasis", {}),
     "optimus": ("optimus", {}),
     "optimus-oracle": ("optimus", {"name": "optimus-oracle", "needs_oracle": True}),

@@ -115,7 +115,7 @@ def _update_memory(memory: Memory, queue: list[JobInfo]) -> Memory:
 
 def _base_size(floor: GandivaPlacement, job: JobInfo) -> int:
     """What it asked for, as far as it is allowed and could ever fit."""
-    return job.max_size_up_to(min(job.rigid_size, floor.room.total_workers_that_fit(job))) or job.min_size
+    return job.max_size_up_to(min(job.rigid_size, floor.free.total_workers_that_fit(job))) or job.min_size
 
 
 def _pack_guests(
@@ -163,36 +163,36 @@ class GandivaPlacement:
     """The nodes while a decision is made: who sits where, and with which share of its devices."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
-        self.room = FreeResources(nodes)
+        self.free = FreeResources(nodes)
         self.allocated: dict[str, WorkersByNode] = {}
         self.shares: dict[str, float] = {}
-        self._sizes: dict[str, Counter[int]] = {name: Counter() for name in self.room.nodes}  # jobs on it, by devices
+        self._sizes: dict[str, Counter[int]] = {name: Counter() for name in self.free.nodes}  # jobs on it, by devices
 
     def assign(self, job: JobInfo, workers: WorkersByNode) -> None:
         self.unassign(job)
-        self.room.allocate(job, workers)
+        self.free.allocate(job, workers)
         self.allocated[job.name] = workers
         for name in workers:
             self._sizes[name][sum(workers.values()) * job.devices] += 1
 
     def unassign(self, job: JobInfo) -> None:
         workers = self.allocated.pop(job.name, {})
-        self.room.release(job, workers)
+        self.free.release(job, workers)
         for name in workers:
             self._sizes[name][sum(workers.values()) * job.devices] -= 1
 
     def keep(self, job: JobInfo, home: WorkersByNode, most: int) -> bool:
         """Seats it where it was, with no more than `most`; whether that is possible."""
         kept = shrink_workers(home, min(sum(home.values()), most))
-        if not kept or not job.allows_size(sum(kept.values())) or not self.room.can_hold(job, kept):
+        if not kept or not job.allows_size(sum(kept.values())) or not self.free.can_hold(job, kept):
             return False
-        if meets_constraints(self.room, job, kept):
+        if meets_constraints(self.free, job, kept):
             self.assign(job, kept)
         return job.name in self.allocated
 
     def assign_all(self, line: list[JobInfo], homes: Mapping[str, WorkersByNode], bases: Mapping[str, int]) -> None:
         """Who is first in line has its seats first, but those whose seats are free go back to them."""
-        scratch = FreeResources(self.room.remaining_nodes())
+        scratch = FreeResources(self.free.remaining_nodes())
         tried: dict[str, WorkersByNode] = {}
         for job in line:
             home = with_workers(job, homes.get(job.name, {}))
@@ -203,7 +203,7 @@ class GandivaPlacement:
         chosen = [job for job in line if job.name in tried]
         rest = [job for job in chosen if not self._stays(job, homes.get(job.name, {}), sizes[job.name])]
         for job in rest:
-            workers = self._near(job, sizes[job.name]) or place_workers(self.room, job, sizes[job.name])
+            workers = self._near(job, sizes[job.name]) or place_workers(self.free, job, sizes[job.name])
             if not workers:
                 break
             self.assign(job, workers)
@@ -217,10 +217,10 @@ class GandivaPlacement:
         """Who has less than it asked for takes what is left."""
         for job in line:
             before = self.allocated.get(job.name, {})
-            if not self.room.free_devices or sum(before.values()) >= bases[job.name]:
+            if not self.free.free_devices or sum(before.values()) >= bases[job.name]:
                 continue
             self.unassign(job)
-            if workers := place_at_most(self.room, with_workers(job, before), bases[job.name]):
+            if workers := place_at_most(self.free, with_workers(job, before), bases[job.name]):
                 self.assign(job, workers)
 
     def consolidate(self, jobs: Iterable[JobInfo]) -> None:
@@ -230,16 +230,16 @@ class GandivaPlacement:
             if len(before) < 2:
                 continue
             self.unassign(job)
-            found = place_workers(self.room, job, sum(before.values()))
+            found = place_workers(self.free, job, sum(before.values()))
             self.assign(job, found if found is not None and len(found) < len(before) else before)
 
     def clear_nodes(self, jobs: list[JobInfo], empty_share: float) -> None:
         """The few jobs of nodes that are almost empty move to fuller ones."""
-        free = self.room
-        free = {
+        free = self.free
+        almost_empty = {
             name: free.devices[name] for name, node in free.nodes.items() if self._is_almost_empty(node, empty_share)
         }
-        for node in sorted(free, key=lambda name: -free[name]):
+        for node in sorted(almost_empty, key=lambda name: -almost_empty[name]):
             for job in jobs:
                 if set(self.allocated.get(job.name, {})) != {node} or job.demands:
                     continue
@@ -258,7 +258,7 @@ class GandivaPlacement:
             workers = self.allocated.get(job.name, {})
             if len(workers) == 1 and not job.demands:
                 [(node, count)] = workers.items()
-                most = job.max_size_up_to(count + self.room.workers_that_fit(job, node))
+                most = job.max_size_up_to(count + self.free.workers_that_fit(job, node))
                 if most > count:
                     self.assign(job, {node: most})
 
@@ -271,21 +271,21 @@ class GandivaPlacement:
         if not there or together > 1 or guest.devices != host.devices or sum(there.values()) != size:
             return False
         share = min(max(guest.device_use / together, 0.05), 0.95) if together else 0.5
-        self.room.release(host, there)
-        self.room.allocate(host, there, 1 - share)
-        if not self.room.can_hold(guest, there, share) or not meets_constraints(self.room, guest, there):
-            self.room.release(host, there, 1 - share)
-            self.room.allocate(host, there)
+        self.free.release(host, there)
+        self.free.allocate(host, there, 1 - share)
+        if not self.free.can_hold(guest, there, share) or not meets_constraints(self.free, guest, there):
+            self.free.release(host, there, 1 - share)
+            self.free.allocate(host, there)
             return False
-        self.room.allocate(guest, there, share)
+        self.free.allocate(guest, there, share)
         self.allocated[guest.name] = there
         self.shares |= {host.name: 1 - share, guest.name: share}
         return True
 
     def _stays(self, job: JobInfo, home: WorkersByNode, size: int) -> bool:
-        if not home or not self.room.can_hold(job, shrink_workers(home, size)):
+        if not home or not self.free.can_hold(job, shrink_workers(home, size)):
             return False
-        found = resize_in_place(self.room, with_workers(job, home), size)
+        found = resize_in_place(self.free, with_workers(job, home), size)
         if found:
             self.assign(job, found)
         return bool(found)
@@ -294,12 +294,12 @@ class GandivaPlacement:
         """On one node with jobs of its size, the least loaded; else on an empty one."""
         if job.demands:
             return None
-        found = list(self.room.best_fit_nodes(job, size))
+        found = list(self.free.best_fit_nodes(job, size))
         alike = [name for name in found if self._sizes[name][size * job.devices]]
         if alike:
-            return {max(alike, key=lambda name: self.room.devices[name]): size}
-        empty = next((name for name in found if self.room.devices[name] == self.room.nodes[name].devices), None)
+            return {max(alike, key=lambda name: self.free.devices[name]): size}
+        empty = next((name for name in found if self.free.devices[name] == self.free.nodes[name].devices), None)
         return {empty: size} if empty is not None else None
 
     def _is_almost_empty(self, node: NodeInfo, share: float) -> bool:
-        return share * node.devices <= self.room.devices[node.name] < node.devices
+        return share * node.devices <= self.free.devices[node.name] < node.devices

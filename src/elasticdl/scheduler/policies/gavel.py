@@ -79,9 +79,9 @@ class Gavel:
         kinds = _choose_jobs(snapshot, queue, times, past, {} if is_new_round else past.running)
         given = _place_jobs(snapshot, queue, kinds)
         running = {job.name: kinds[job.name][0] if job.name in kinds else None for job in queue if given[job.name]}
-        round_at = snapshot.now if is_new_round else past.round_started_at
+        round_started_at = snapshot.now if is_new_round else past.round_started_at
         answers = {job.name: _allocation(job, given[job.name], times.get(job.name, {})) for job in queue}
-        return Decision(AllocationPlan(answers), replace(past, round_at=round_at, running=running))
+        return Decision(AllocationPlan(answers), replace(past, round_started_at=round_started_at, running=running))
 
     def _fractions(self, snapshot: Snapshot, queue: list[JobInfo]) -> dict[str, dict[str, float]]:
         """X by job and kind. Jobs that no kind alone has room for are not in it."""

@@ -68,7 +68,7 @@ class Themis:
         leases: dict[str, DeviceLease] = {
             job.name: lease
             for job in snapshot.jobs
-            if (lease := (memory or {}).get(job.name)) is not None and lease.until > snapshot.now
+            if (lease := (memory or {}).get(job.name)) is not None and lease.expires_at > snapshot.now
         }
         book = _FinishTimeFairness(snapshot, self.lease_s)
         room, given = FreeResources(snapshot.nodes), {}

@@ -1,4 +1,4 @@
-"""Readers of CSV traces: your own (name,submitted_s,duration_s,workers,minimum,maximum), Philly's and Tiresias's; errors name file and line."""
+"""Reads CSV traces: your own, Philly's and Tiresias's; errors name file, line and column."""
 
 from __future__ import annotations
 

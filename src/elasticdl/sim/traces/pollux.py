@@ -1,4 +1,4 @@
-"""Workloads of Pollux's artifact: measured applications, and jobs that train them, fit their model and choose their batch."""
+"""Workloads of Pollux's artifact: measured applications, and jobs that train them and choose their batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens a trace named on the command line: a file of any known format, or synthetic jobs, with parameters after a colon."""
+"""Opens the trace named by an option: a file of any known format, or synthetic jobs, with parameters after a colon."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.unit.scheduler.local.jobs import InOrder, seen, submission, submitted
 ADAPTIVE = {"logical_ranks": 4, "batch_rule": "adascale"}
 SPEEDS = (SpeedSample(1, 1, 64, 0.07, 0.06), SpeedSample(1, 2, 32, 0.05, 0.03))
 KNOWN: dict[str, Any] = {
-    "speeds": SPEEDS, "noise": GradientNoise(1.0, 3.0), "global_batch": 64, "batch_scale": 1, "most_scale": 8
+    "speeds": SPEEDS, "noise": GradientNoise(1.0, 3.0), "global_batch": 64, "batch_scale": 1, "max_batch_scale": 8
 }  # fmt: skip
 
 
@@ -105,8 +105,8 @@ def without_scipy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_what_fitting_needs_is_imported_before_anybody_waits() -> None:
     program = (
-        "import sys; from elasticdl.scheduler.local import rates; before = 'scipy.optimize' in sys.modules; "
-        "rates.warm_up(); print(before, 'scipy.optimize' in sys.modules)"
+        "import sys; from elasticdl.scheduler.accounts import rates; before = 'scipy.optimize' in sys.modules; "
+        "rates.warm_up_fitting(); print(before, 'scipy.optimize' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
 
@@ -157,7 +157,7 @@ def test_fewer_workers_and_another_batch_are_asked_for_together() -> None:
 def test_a_job_that_does_not_train_yet_or_may_not_be_scaled_is_not_asked() -> None:
     assert running(batch_scale=0).step([], 2.0) == []
     assert running(noise=None).step([], 2.0) == []
-    assert running(most_scale=1).step([], 2.0) == []
+    assert running(max_batch_scale=1).step([], 2.0) == []
 
 
 def test_what_a_found_job_has_done_is_counted_in_steps_until_its_master_speaks() -> None:

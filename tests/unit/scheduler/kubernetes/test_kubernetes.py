@@ -19,7 +19,7 @@ from elasticdl.scheduler.loop import SchedulingLoop
 from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.policies.goodput.policy import GoodputPolicy
-from tests.unit.scheduler.cluster.test_capacity import SLOT, node, pod
+from tests.unit.scheduler.kubernetes.test_capacity import SLOT, node, pod
 
 
 class Memory:

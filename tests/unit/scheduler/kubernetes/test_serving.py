@@ -17,8 +17,8 @@ from elasticdl.scheduler.kubernetes.annotations import REQUESTED_WORKERS
 from elasticdl.scheduler.kubernetes.health import SchedulerHealth
 from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
 from elasticdl.scheduler.policies.goodput.policy import GoodputPolicy
-from tests.unit.scheduler.cluster.test_capacity import SLOT, node
-from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic, spec, worker
+from tests.unit.scheduler.kubernetes.test_capacity import SLOT, node
+from tests.unit.scheduler.kubernetes.test_kubernetes import Memory, elastic, spec, worker
 from tests.waiting import until
 
 

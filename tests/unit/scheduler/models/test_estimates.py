@@ -18,7 +18,7 @@ SPEEDS = SpeedEstimates(Snapshot(0.0, (*cluster(1, 8, "a"), *cluster(4, 4, "b"))
 
 
 class Broken:
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         return np.array([math.nan, math.inf, -1.0])
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:

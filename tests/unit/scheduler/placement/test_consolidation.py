@@ -18,7 +18,7 @@ NODES = (NodeInfo("a", 4), NodeInfo("b", 4), NodeInfo("c", 4))
 class SlowBetweenNodes:
     """Half as fast on several nodes."""
 
-    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+    def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         return np.asarray(workers, float) / np.where(np.asarray(nodes) > 1, 2.0, 1.0)
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:

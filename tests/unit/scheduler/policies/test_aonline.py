@@ -22,7 +22,7 @@ def lengths(count: int) -> list[int]:
     seen, memory, found = Snapshot(0.0, cluster(1, 1), (job("a", 1e9),)), None, []
     for _ in range(count):
         memory = AOnline(horizon=4).decide(seen, memory).memory
-        found.append(memory.slots)
+        found.append(memory.interval_slots)
         seen = replace(seen, now=seen.now + SLOT)
     return found
 
@@ -66,7 +66,7 @@ def test_when_all_known_jobs_are_gone_intervals_begin_anew() -> None:
     memory = AOnline().decide(Snapshot(SLOT, cluster(1, 1), (job("a", 9.0),)), memory).memory
     anew = AOnline().decide(Snapshot(SLOT + 1, cluster(1, 1), (job("b", 0.5),)), memory).memory
 
-    assert (memory.slots, anew.slots) == (2, 1)
+    assert (memory.interval_slots, anew.interval_slots) == (2, 1)
 
 
 def test_it_keeps_the_rules_on_random_clusters() -> None:

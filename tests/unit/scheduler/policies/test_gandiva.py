@@ -37,7 +37,7 @@ def test_within_a_turn_a_newcomer_waits() -> None:
 
     assert counts(decided(POLICY, nodes(4), *jobs, memory=first.memory, now=70.0)) == {"a": 4, "b": 0}
     assert counts(decided(POLICY, nodes(4), *jobs, memory=first.memory, now=120.0)) == {"a": 4, "b": 0}
-    assert first.memory.turns == {"a": 1}
+    assert first.memory.turns_by_job == {"a": 1}
 
 
 def test_a_job_goes_back_to_where_it_was() -> None:

@@ -35,7 +35,7 @@ def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -
     ):
         one = job(name, 4.0, rates=Concave(0.5), utility=utility)
         reserved = POLICY.decide(Snapshot(0.0, cluster(1), (one,)), None).memory.reserved[name]
-        ends[name] = reserved.last, max(reserved.workers.values())
+        ends[name] = reserved.last_slot, max(reserved.workers.values())
 
     assert ends == {"urgent": (1, 4), "patient": (3, 1)}
 
@@ -75,8 +75,8 @@ def test_a_job_that_did_not_end_as_believed_reserves_again() -> None:
     first = POLICY.decide(seen, None)
     later = POLICY.decide(applied(seen, first.plan, 5 * SLOT), first.memory)
 
-    assert first.memory.reserved["a"].last == 0
-    assert later.memory.reserved["a"].last >= 5
+    assert first.memory.reserved["a"].last_slot == 0
+    assert later.memory.reserved["a"].last_slot >= 5
 
 
 def test_it_keeps_the_rules_on_random_clusters() -> None:

@@ -90,7 +90,7 @@ def test_by_gittins_a_job_that_is_likely_to_end_soon_passes_the_first() -> None:
 def test_the_service_of_jobs_that_ended_is_remembered() -> None:
     known = Memory(0.0, (("gone", "here"), ()), {"gone": 5.0, "here": 1.0}, {}, {"gone": 20.0, "here": 1.0})
 
-    assert decided(POLICY, nodes(4), job("here"), memory=known).memory.ended == (20.0,)
+    assert decided(POLICY, nodes(4), job("here"), memory=known).memory.ended_service_s == (20.0,)
 
 
 def test_elastic_jobs_get_what_is_left_by_what_they_gain() -> None:

@@ -70,8 +70,11 @@ def list_size_options(snapshot: Snapshot, jobs: Sequence[JobInfo]) -> list[list[
         is_here = all(here.get(name) == kind for name in job.workers)
         batches = table[1:] if len(table) > 1 else None
         found[row].append(SizeOptions(kind, sizes, np.maximum(table[0], 0.0), is_here, batches))
-    return [some or [SizeOptions(next(iter(kinds), ""), np.array([job.min_size]), np.array([1.0]), False)] for job, some in
-            zip(jobs, found, strict=True)]  # fmt: skip
+    kind = next(iter(kinds), "")
+    return [
+        options or [SizeOptions(kind, np.array([job.min_size]), np.array([1.0]), False)]
+        for job, options in zip(jobs, found, strict=True)
+    ]
 
 
 def _candidate_sizes(job: JobInfo, now: float, per_node: int, most: int) -> NDArray[np.int64]:

@@ -1,1 +1,0 @@
-"""The scheduler of a Kubernetes cluster: ElasticJobs in, their wishes out."""
