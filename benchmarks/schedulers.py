@@ -87,7 +87,7 @@ def line(outcome: SimulationOutcome) -> str:
     return (
         f"mean {numbers.mean_jct_s:7,.0f} s, p50 {numbers.p50_jct_s:6,.0f}, p90 {numbers.p90_jct_s:6,.0f}, "
         f"p99 {numbers.p99_jct_s:6,.0f}, makespan {numbers.makespan_s:7,.0f}, queueing {numbers.queueing_s:6,.0f}, "
-        f"utilisation {numbers.utilisation:.2f}, restarts {numbers.restarts:5.1f}, "
+        f"utilization {numbers.utilization:.2f}, restarts {numbers.restarts:5.1f}, "
         f"fairness {numbers.worst_fairness:5.2f} worst {numbers.mean_fairness:5.2f} mean, "
         f"policy {timing.policy_s:5.1f} s of {timing.wall_s:4.0f} s, refused {outcome.rejected_plans}"
     )

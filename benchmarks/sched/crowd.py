@@ -40,7 +40,7 @@ def crowd(nodes: int, devices: int, jobs: int, most: int, seed: int = 0) -> Snap
         made.append(
             JobInfo(
                 f"job-{number}", float(number), 1, most, workers=workers, started_at=since, changed_at=since,
-                change_cost_s=0.4, most_workers=size, speeds=(SpeedSample(1, size, 64, 0.1, 0.09),), noise=noise,
+                change_cost_s=0.4, max_workers_so_far=size, speeds=(SpeedSample(1, size, 64, 0.1, 0.09),), noise=noise,
                 rates=AdaptiveBatchModel(times, noise, limits), work_left=random_.uniform(1e3, 1e6), work_done=100.0,
             )
         )  # fmt: skip

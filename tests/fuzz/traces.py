@@ -16,7 +16,7 @@ def fuzz_one(data: bytes) -> None:
         found = list(islice(source.open_trace(str(path), directory()).jobs(), 100))
     except (DataError, SpecError):
         return
-    assert all(job.submitted_at >= 0 and 1 <= job.minimum <= job.maximum for job in found)
+    assert all(job.submitted_at >= 0 and 1 <= job.min_workers <= job.max_workers for job in found)
     assert [job.submitted_at for job in found] == sorted(job.submitted_at for job in found)
 
 

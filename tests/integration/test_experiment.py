@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from elasticdl.experiments.real_jobs import ExperimentJob, Scenario, run_scenario
 from elasticdl.experiments.results import ExperimentResult
 
-GANG, ELASTIC, COURTEOUS = "fifo-gang", "elastic-first-come", "courteous"
+GANG, ELASTIC, COURTEOUS = "fifo-gang", "elastic-first-come", "max-min"
 
 # A step of all ranks takes a worker a second.
 TWO_JOBS = Scenario(3, (ExperimentJob("first", 0.0, 16, 1, 2, 2), ExperimentJob("second", 1.0, 4, 1, 2, 2)))

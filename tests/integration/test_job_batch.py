@@ -107,7 +107,7 @@ def test_a_running_job_tells_a_scheduler_its_speeds_and_its_noise(jobs: Jobs) ->
     assert (alone.nodes, alone.workers, alone.local_batch) == (1, 1, BATCH)
     assert (together.nodes, together.workers, together.local_batch) == (1, 2, BATCH // 2)
     assert 0 < together.compute_s < alone.compute_s < 5
-    assert noise is not None and noise.variance > 0 and math.isfinite(noise.square)
+    assert noise is not None and noise.gradient_variance > 0 and math.isfinite(noise.gradient_norm_sq)
     document = job.document()
     assert document["progress"] == STEPS == EPOCHS * STEPS_PER_EPOCH
     assert document["noise"]["variance"] > 0

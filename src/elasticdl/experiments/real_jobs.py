@@ -30,7 +30,7 @@ LOGICAL_RANKS = 20  # of a global batch, which its workers share: each takes `PA
 BATCH_PAUSE_S = 0.05
 TIMEOUT_S = 300.0
 POLL_S = 0.05
-POLICIES = ("fifo-gang", "elastic-first-come", "courteous")
+POLICIES = ("fifo-gang", "elastic-first-come", "max-min")
 
 PrintLine = Callable[[str], None]
 

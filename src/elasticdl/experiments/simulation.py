@@ -25,7 +25,7 @@ from elasticdl.sim.traces.trace import TraceJob
 CPUS, CPUS_PER_NODE = 320, 16
 COST = ChangeCost(start_s=5.9, change_s=0.4, join_s=3.4)  # as measured with ElasticDL on one machine
 GANG_POLICY = "fifo-gang"
-POLICIES = (GANG_POLICY, "elastic-first-come", "courteous")
+POLICIES = (GANG_POLICY, "elastic-first-come", "max-min")
 
 WORKERS, DELAY_S, FIRST_END_S = 175, 300.0, 650.0
 CLAIMED_END_S = {GANG_POLICY: 1300.0}  # when both jobs were over; all others: …
@@ -116,7 +116,7 @@ def _simulate(policy: str, jobs: list[TraceJob], until_s: float) -> ExperimentRe
         for record in engine.run(check):
             records.append(record)
     except _HorizonReached:
-        for job in engine.active.values():
+        for job in engine.active_jobs.values():
             job.finish(engine.now)
             records.append(job.record)
     return result_of_records(policy, CPUS, records, until_s, COST.start_s)

@@ -178,7 +178,7 @@ def scheduling_document(name: str) -> dict[str, Any] | None:
         "workers": one.worker_count,
         "reason": one.reason,
         "expected_wait_s": one.expected_wait_s,
-        "since": one.since,
+        "since": one.allocated_at,
         "priority": one.priority,
         "queue": one.queue or None,
         "attained_device_s": one.account.attained_s,

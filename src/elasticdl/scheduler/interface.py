@@ -71,7 +71,7 @@ class Policy(Protocol):
         ...
 
     @property
-    def asks_at_events(self) -> bool:
+    def decides_on_events(self) -> bool:
         """Whether it is also asked whenever a job comes or ends; else only every `interval_s`."""
         ...
 

@@ -50,7 +50,11 @@ def _size_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -
             yield f"{name}: a share of {given.share} of its devices"
         if wrong := [node for node in given.workers if not job.can_run_on(snapshot.nodes_by_name[node])]:
             yield f"{name}: on {wrong}, which are of another kind than {job.kinds}"
-        if job.demands and given.workers and not meets_constraints(FreeResources(snapshot.nodes), job, given.workers):
+        if (
+            job.constraints
+            and given.workers
+            and not meets_constraints(FreeResources(snapshot.nodes), job, given.workers)
+        ):
             yield f"{name}: {dict(given.workers)} is not what its demands ask"
 
 
@@ -92,7 +96,7 @@ def _min_size(policy: Policy, job: JobInfo) -> int:
 def _describe_allowed_sizes(policy: Policy, job: JobInfo) -> str:
     if policy.is_rigid:
         return str(job.rigid_size)
-    return ", ".join(map(str, job.sizes)) if job.sizes else f"{job.minimum} to {job.maximum}"
+    return ", ".join(map(str, job.sizes)) if job.sizes else f"{job.min_workers} to {job.max_workers}"
 
 
 def _resources_left(snapshot: Snapshot, allocations: Mapping[str, Allocation]) -> FreeResources:

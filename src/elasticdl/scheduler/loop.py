@@ -58,7 +58,7 @@ class SchedulingLoop:
         self.max_policy_s = max(self.max_policy_s, seconds)
 
 
-def keep_current_plan(snapshot: Snapshot, trouble: str) -> AllocationPlan:
+def keep_current_plan(snapshot: Snapshot, error: str) -> AllocationPlan:
     """What the jobs have now, as far as its nodes are still there; nobody else gets anything."""
     room = FreeResources(snapshot.nodes)
     kept = {}
@@ -67,6 +67,6 @@ def keep_current_plan(snapshot: Snapshot, trouble: str) -> AllocationPlan:
         if not room.can_hold(job, workers, job.share) or not (not workers or job.allows_size(sum(workers.values()))):
             workers = {}
         room.allocate(job, workers, job.share)
-        reason = f"as before: the policy failed ({trouble})"
+        reason = f"as before: the policy failed ({error})"
         kept[job.name] = Allocation(workers, reason, job.share if workers else 1.0)
     return AllocationPlan(kept)

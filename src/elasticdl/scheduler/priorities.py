@@ -46,7 +46,7 @@ def _explain_infeasible_cached(
     empty: FreeResources, job: JobInfo, is_rigid: bool, is_shared: bool, asked: dict[Hashable, str]
 ) -> str:
     size = job.rigid_size if is_rigid else job.min_size
-    shape = size, job.devices, job.kinds, job.demands, tuple(job.request.items())
+    shape = size, job.devices, job.kinds, job.constraints, tuple(job.request.items())
     if not size or shape not in asked:
         asked[shape] = explain_infeasible(empty, job.as_rigid() if is_rigid else job, is_shared)
     return asked[shape]
@@ -56,8 +56,8 @@ def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = Fal
     """Why this job could not even run on a cluster that is all its own, or all that others leave; "": it could."""
     least = job.min_size
     if not least:
-        return f"none of its sizes {list(job.sizes)} is between its minimum {job.minimum} and maximum {job.maximum}"
-    if not job.demands and empty.total_workers_that_fit(job) >= least:
+        return f"none of its sizes {list(job.sizes)} is between its minimum {job.min_workers} and maximum {job.max_workers}"
+    if not job.constraints and empty.total_workers_that_fit(job) >= least:
         return ""
     if place_workers(empty, job, least) is not None:
         return ""
@@ -65,7 +65,7 @@ def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = Fal
     needs = ", ".join([each, *(f"{name} {_format_amount(amount)}" for name, amount in job.request.items())])
     where = f" of kind {' or '.join(job.kinds)}" if job.kinds else ""
     most = empty.total_workers_that_fit(job)
-    demands = " as its demands ask" if job.demands and most >= least else ""
+    demands = " as its demands ask" if job.constraints and most >= least else ""
     workers = f"needs {least} workers of {needs}{where}{demands}"
     if is_shared:
         return f"waits for room that others hold: {workers}, they leave room for {most}"
@@ -84,7 +84,7 @@ def _drop_invalid_measurements(job: JobInfo) -> JobInfo:
     """Without measurements that are no numbers."""
     speeds = tuple(one for one in job.speeds if _is_valid(one))
     noise = job.noise
-    if noise is not None and not (math.isfinite(noise.square) and math.isfinite(noise.variance)):
+    if noise is not None and not (math.isfinite(noise.gradient_norm_sq) and math.isfinite(noise.gradient_variance)):
         noise = None
     left = job.work_left if job.work_left is None or math.isfinite(job.work_left) else None
     if speeds == job.speeds and noise is job.noise and left == job.work_left:

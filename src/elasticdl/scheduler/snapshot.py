@@ -35,7 +35,7 @@ class PlacementConstraint:
 
     workers: int
     kind: str = ""  # "": any
-    one_rack: bool = False
+    same_rack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class SpeedSample:
 class GradientNoise:
     """Of the gradient at the job's initial batch: |g|² and the trace of its covariance."""
 
-    square: float
-    variance: float
+    gradient_norm_sq: float
+    gradient_variance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class JobInfo:
 
     name: str
     submitted_at: float
-    minimum: int = 1  # workers it can run with …
-    maximum: int = 1  # … and those it can use
+    min_workers: int = 1  # workers it can run with …
+    max_workers: int = 1  # … and those it can use
     requested: int = 0  # what its owner asked for, the size rigid policies know; 0: its maximum
     sizes: tuple[int, ...] = ()  # allowed numbers of workers; (): all from minimum to maximum
     priority: int = 0  # greater goes first
@@ -73,7 +73,7 @@ class JobInfo:
     devices: int = 1  # of each worker
     request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
     kinds: tuple[str, ...] = ()  # devices it can run on; (): all
-    demands: tuple[PlacementConstraint, ...] = ()  # how its minimum must be placed
+    constraints: tuple[PlacementConstraint, ...] = ()  # how its minimum must be placed
     is_guaranteed: bool = True  # False: opportunistic, takes what nobody else uses (AntMan)
     may_share: bool = False  # its workers may share a device with those of another job
     device_use: float = 1.0  # share of a device's compute that one worker uses alone
@@ -86,7 +86,7 @@ class JobInfo:
     changed_at: float | None = None  # when its workers changed last
     restarts: int = 0  # changes of its workers since it started
     change_cost_s: float = 0.0  # what the next change costs it, in seconds without progress
-    most_workers: int = 0  # that it ever had
+    max_workers_so_far: int = 0  # that it ever had
     # What was measured of it
     speeds: tuple[SpeedSample, ...] = ()
     noise: GradientNoise | None = None
@@ -101,7 +101,7 @@ class JobInfo:
 
     def __post_init__(self) -> None:
         # One comparison for the good ones: a hundred thousand are made for a snapshot. NaN compares false.
-        is_sound = 1 <= self.minimum <= self.maximum and 0 <= self.submitted_at < math.inf
+        is_sound = 1 <= self.min_workers <= self.max_workers and 0 <= self.submitted_at < math.inf
         if not (is_sound and self.requested >= 0 and self.devices >= 1 and 0 < self.share <= 1):
             raise SpecError(f"job {self.name}: {_validation_error(self)}")
 
@@ -112,45 +112,45 @@ class JobInfo:
     @property
     def rigid_size(self) -> int:
         """The size a rigid policy gives it."""
-        return self.requested or self.maximum
+        return self.requested or self.max_workers
 
     @property
     def min_size(self) -> int:
         """The smallest allowed number of workers; 0: none is."""
-        return self.minimum if not self.sizes else next(iter(self.sizes_up_to(self.maximum)), 0)
+        return self.min_workers if not self.sizes else next(iter(self.sizes_up_to(self.max_workers)), 0)
 
     @property
     def is_running(self) -> bool:
         return bool(self.workers)
 
     def allows_size(self, count: int) -> bool:
-        return self.minimum <= count <= self.maximum and (not self.sizes or count in self.sizes)
+        return self.min_workers <= count <= self.max_workers and (not self.sizes or count in self.sizes)
 
-    def max_size_up_to(self, most: int) -> int:
+    def max_size_up_to(self, limit: int) -> int:
         """The greatest allowed number of workers up to `most`; 0: none is."""
         if self.sizes:
-            return max((size for size in self.sizes if size <= most and self.allows_size(size)), default=0)
-        return 0 if most < self.minimum else min(most, self.maximum)
+            return max((size for size in self.sizes if size <= limit and self.allows_size(size)), default=0)
+        return 0 if limit < self.min_workers else min(limit, self.max_workers)
 
-    def sizes_up_to(self, most: int) -> tuple[int, ...]:
+    def sizes_up_to(self, limit: int) -> tuple[int, ...]:
         """All allowed numbers of workers up to `most`, the least first."""
         if self.sizes:
-            return tuple(sorted(size for size in self.sizes if size <= most and self.allows_size(size)))
-        return tuple(range(self.minimum, min(most, self.maximum) + 1))
+            return tuple(sorted(size for size in self.sizes if size <= limit and self.allows_size(size)))
+        return tuple(range(self.min_workers, min(limit, self.max_workers) + 1))
 
     def can_run_on(self, node: NodeInfo) -> bool:
         return not self.kinds or node.kind in self.kinds
 
     def as_rigid(self) -> JobInfo:
         """As those see it who know one size only."""
-        return replace(self, minimum=self.rigid_size, maximum=self.rigid_size, sizes=())
+        return replace(self, min_workers=self.rigid_size, max_workers=self.rigid_size, sizes=())
 
 
 def _validation_error(job: JobInfo) -> str:
-    if job.minimum < 1:
-        return f"expected a minimum of 1 worker or more, received {job.minimum}"
-    if job.maximum < job.minimum:
-        return f"expected minimum <= maximum, received minimum {job.minimum}, maximum {job.maximum}"
+    if job.min_workers < 1:
+        return f"expected a minimum of 1 worker or more, received {job.min_workers}"
+    if job.max_workers < job.min_workers:
+        return f"expected minimum <= maximum, received minimum {job.min_workers}, maximum {job.max_workers}"
     if not 0 <= job.submitted_at < math.inf:
         return f"expected the time of its submission in seconds, 0 or later, received {job.submitted_at}"
     if job.requested < 0:
@@ -164,7 +164,7 @@ def _validation_error(job: JobInfo) -> str:
 class UtilityFunction:
     """What it is worth to be done after so many seconds: worth / (1 + exp(urgency · (seconds − target_s)))."""
 
-    worth: float = 1.0
+    value: float = 1.0
     urgency: float = 0.0  # a second; 0: half the worth, whenever
     target_s: float = 3600.0
 

@@ -94,7 +94,7 @@ def _job_document(job: JobInfo, snapshot: Snapshot, per_node: dict[str, int]) ->
         found[name] = [asdict(one) for one in found[name]]
     for name in ("request", "workers"):
         found[name] = dict(found[name])
-    most = min(job.maximum, max(snapshot.total_devices // job.devices, 1))
+    most = min(job.max_workers, max(snapshot.total_devices // job.devices, 1))
     found["rates"] = (
         RateTable.from_model(job.rates, most, per_node or {"": 1}, job.devices).to_document() if job.rates else None
     )

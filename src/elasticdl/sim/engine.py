@@ -45,10 +45,10 @@ class SimulationEngine:
     """Is a Cluster. `run` ends when all jobs have ended or none can any more."""
 
     def __init__(self, policy: Policy, trace: Iterable[TraceJob], config: SimulationConfig) -> None:
-        self.setting = config
+        self.config = config
         self.loop = SchedulingLoop(policy, self)
         self.now = 0.0
-        self.active: dict[str, SimulatedJob] = {}
+        self.active_jobs: dict[str, SimulatedJob] = {}
         self.device_usage: list[tuple[float, float]] = [(0.0, 0.0)]  # devices that are allocated, from when
         self.device_s = 0.0
         self.policy_error = ""  # the last answer of the policy that was refused
@@ -71,11 +71,11 @@ class SimulationEngine:
 
     def run(self, progress: Callable[[float, int], None] = lambda now, active_jobs: None) -> Iterator[JobRecord]:
         """Records of jobs as they end; those that never ran last, with the reason."""
-        while self._next_job is not None or self.active:
+        while self._next_job is not None or self.active_jobs:
             due = min(self._next_arrival(), self._next_event(), self._next_tick(), self._next_outage())
             if due == NEVER:
                 break
-            self._contention += (due - self.now) * len(self.active)
+            self._contention += (due - self.now) * len(self.active_jobs)
             self.now = due
             ended = list(self._end_jobs())
             came = self._take_jobs()
@@ -89,8 +89,8 @@ class SimulationEngine:
             yield from ended
             if asked:  # an older plan may be one for fewer nodes
                 yield from self._rejected()
-            progress(self.now, len(self.active))
-        for name in sorted(self.active):
+            progress(self.now, len(self.active_jobs))
+        for name in sorted(self.active_jobs):
             yield self._give_up(name, "it never could run: nothing that was waited for comes any more")
 
     def load_running_jobs(self, now: float, found: Iterable[tuple[TraceJob, JobInfo]]) -> None:
@@ -98,8 +98,8 @@ class SimulationEngine:
         self.now = self._used_at = now
         self.device_usage = [(now, 0.0)]
         for told, job in found:
-            self.active[told.name] = taken = SimulatedJob(
-                told, self.setting.cost, self._contention, self.setting.records_spans
+            self.active_jobs[told.name] = taken = SimulatedJob(
+                told, self.config.cost, self._contention, self.config.records_spans
             )
             taken.resume_from(job, self._kind_of(next(iter(job.workers), "")), now)
             self._expect(told.name)
@@ -108,14 +108,14 @@ class SimulationEngine:
     # Cluster
 
     def snapshot(self, now: float) -> Snapshot:
-        for name, job in self.active.items():
+        for name, job in self.active_jobs.items():
             if job.advance(now):
                 self._expect(name)
-        return Snapshot(now, self._nodes(), tuple(job.to_job_info() for job in self.active.values()))
+        return Snapshot(now, self._nodes(), tuple(job.to_job_info() for job in self.active_jobs.values()))
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         changed = []
-        for name, job in self.active.items():
+        for name, job in self.active_jobs.items():
             given = plan.allocations[name]
             if dict(given.workers) != job.workers or given.share != job.share:
                 kind = self._kind_of(next(iter(given.workers), ""))
@@ -135,7 +135,7 @@ class SimulationEngine:
     def _next_event(self) -> float:
         while self._events:
             at, version, name = self._events[0]
-            if name in self.active and self.active[name].version == version:
+            if name in self.active_jobs and self.active_jobs[name].version == version:
                 return at
             heapq.heappop(self._events)
         return NEVER
@@ -143,29 +143,31 @@ class SimulationEngine:
     def _next_tick(self) -> float:
         """On whole multiples of the interval, as clocks tick, also after a time without jobs."""
         self._idle_ticks = 0 if self._used or self._next_job is not None else self._idle_ticks + 1
-        if not self._interval_s or not self.active or self._idle_ticks > MAX_IDLE_TICKS:
+        if not self._interval_s or not self.active_jobs or self._idle_ticks > MAX_IDLE_TICKS:
             return NEVER
         return (int(self.now / self._interval_s + 1e-9) + 1) * self._interval_s
 
     def _next_outage(self) -> float:
-        if not self.active or self._idle_ticks > MAX_IDLE_TICKS:
+        if not self.active_jobs or self._idle_ticks > MAX_IDLE_TICKS:
             return NEVER
         loss = self._next_loss.start_s if self._next_loss else NEVER
         return max(min(loss, self._returns[0][0] if self._returns else NEVER), self.now)
 
     def _is_asked(self, happened: bool) -> bool:
-        if not self.active:
+        if not self.active_jobs:
             return False
         on_tick = (
             bool(self._interval_s) and abs(self.now / self._interval_s - round(self.now / self._interval_s)) < 1e-9
         )
-        return on_tick or (happened and self._policy.asks_at_events)
+        return on_tick or (happened and self._policy.decides_on_events)
 
     def _take_jobs(self) -> bool:
         came = False
         while self._next_job is not None and self._next_job.submitted_at <= self.now:
             told = self._next_job
-            self.active[told.name] = SimulatedJob(told, self.setting.cost, self._contention, self.setting.records_spans)
+            self.active_jobs[told.name] = SimulatedJob(
+                told, self.config.cost, self._contention, self.config.records_spans
+            )
             self._next_job = next(self._coming, None)
             came = True
         return came
@@ -174,7 +176,7 @@ class SimulationEngine:
         """All events of jobs up to now."""
         while self._next_event() <= self.now:
             at, _, name = heapq.heappop(self._events)
-            job = self.active[name]
+            job = self.active_jobs[name]
             job.advance(at)
             if job.workload.is_done:
                 yield self._ended(name, at)
@@ -182,12 +184,12 @@ class SimulationEngine:
                 self._expect(name)
 
     def _ended(self, name: str, at: float) -> JobRecord:
-        job = self.active.pop(name)
+        job = self.active_jobs.pop(name)
         job.finish(at)
         record = job.record
         jct = max(at - record.submitted_at, 1e-9)
         jobs = max((self._contention - job.contention) / jct, 1.0)
-        alone = job.workload.isolated_duration_s(self._capacity / job.told.devices / jobs) + self.setting.cost.start_s
+        alone = job.workload.isolated_duration_s(self._capacity / job.told.devices / jobs) + self.config.cost.start_s
         record.fairness = jct / alone
         self._count()
         return record
@@ -195,16 +197,18 @@ class SimulationEngine:
     def _rejected(self) -> Iterator[JobRecord]:
         if self._away:
             return  # it might run on a node that comes back
-        for name in [n for n, given in self.loop.plan.allocations.items() if given.is_rejected and n in self.active]:
+        for name in [
+            n for n, given in self.loop.plan.allocations.items() if given.is_rejected and n in self.active_jobs
+        ]:
             yield self._give_up(name, self.loop.plan.allocations[name].reason)
 
     def _give_up(self, name: str, why: str) -> JobRecord:
-        record = self.active.pop(name).record
-        record.why = why
+        record = self.active_jobs.pop(name).record
+        record.reason = why
         return record
 
     def _expect(self, name: str) -> None:
-        job = self.active[name]
+        job = self.active_jobs[name]
         self._versions += 1
         job.version = self._versions
         if (at := job.next_event_at()) < NEVER:
@@ -214,8 +218,8 @@ class SimulationEngine:
 
     def _nodes(self) -> tuple[NodeInfo, ...]:
         if not self._away:
-            return self.setting.nodes
-        return tuple(node for node in self.setting.nodes if node.name not in self._away)
+            return self.config.nodes
+        return tuple(node for node in self.config.nodes if node.name not in self._away)
 
     def _kind_of(self, name: str) -> str:
         return self._kinds.get(name, "")
@@ -236,7 +240,7 @@ class SimulationEngine:
         return happened
 
     def _take_from_lost(self) -> None:
-        for name, job in self.active.items():
+        for name, job in self.active_jobs.items():
             if any(node in self._away for node in job.workers):
                 job.advance(self.now)
                 left = {node: count for node, count in job.workers.items() if node not in self._away}
@@ -248,13 +252,13 @@ class SimulationEngine:
 
     def _slow_down(self) -> None:
         """Stragglers, and jobs that disturb each other on a node."""
-        if not self.setting.slowness and not self.setting.interference:
+        if not self.config.slowness and not self.config.interference:
             return
-        wide = [set(job.workers) for job in self.active.values() if len(job.workers) > 1]
-        for name, job in self.active.items():
-            slowness = max((self.setting.slowness.get(node, 1.0) for node in job.workers), default=1.0)
+        wide = [set(job.workers) for job in self.active_jobs.values() if len(job.workers) > 1]
+        for name, job in self.active_jobs.items():
+            slowness = max((self.config.slowness.get(node, 1.0) for node in job.workers), default=1.0)
             if len(job.workers) > 1 and sum(bool(nodes & set(job.workers)) for nodes in wide) > 1:
-                slowness /= 1.0 - self.setting.interference
+                slowness /= 1.0 - self.config.interference
             if slowness != job.slowness:
                 job.advance(self.now)
                 job.slowness = slowness
@@ -264,6 +268,6 @@ class SimulationEngine:
         """Devices in use from now on."""
         self.device_s += (self.now - self._used_at) * self._used
         self._used_at = self.now
-        self._used = sum(sum(job.workers.values()) * job.told.devices * job.share for job in self.active.values())
-        if self.setting.records_spans and self._used != self.device_usage[-1][1]:
+        self._used = sum(sum(job.workers.values()) * job.told.devices * job.share for job in self.active_jobs.values())
+        if self.config.records_spans and self._used != self.device_usage[-1][1]:
             self.device_usage.append((self.now, self._used))

@@ -28,8 +28,8 @@ class AllocationChange:
     """Of a job that is there: its workers without the newcomer, and with it."""
 
     job: str
-    without: int
-    with_it: int
+    workers_without_job: int
+    workers_with_job: int
     reason: str
 
 
@@ -43,7 +43,7 @@ class Forecast:
     reason: str
     is_rejected: bool
     changes: tuple[AllocationChange, ...]  # at the moment it starts
-    guessed: tuple[str, ...]
+    jobs_of_unknown_length: tuple[str, ...]
 
 
 def forecast_job(policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeCost) -> Forecast:
@@ -118,7 +118,7 @@ class _StartWatcher(SimulationEngine):
 
     def check(self, now: float, _active: int) -> None:
         if self.started is not None or now > self._until:
-            self.active.clear()  # nothing after that is asked for
+            self.active_jobs.clear()  # nothing after that is asked for
 
 
 def _trace_job(job: JobInfo, speeds: SpeedEstimates, at: float) -> TraceJob:
@@ -127,8 +127,8 @@ def _trace_job(job: JobInfo, speeds: SpeedEstimates, at: float) -> TraceJob:
         at,
         _RemainingWorkload(job, speeds),
         job.rigid_size,
-        job.minimum,
-        job.maximum,
+        job.min_workers,
+        job.max_workers,
         job.sizes,
         job.priority,
         job.queue,
@@ -139,7 +139,7 @@ def _trace_job(job: JobInfo, speeds: SpeedEstimates, at: float) -> TraceJob:
         job.may_share,
         job.device_use,
         job.request,
-        job.demands,
+        job.constraints,
     )
 
 
@@ -149,7 +149,7 @@ class _RemainingWorkload(ConstantRateWorkload):
     def __init__(self, job: JobInfo, speeds: SpeedEstimates) -> None:
         super().__init__(max(speeds.work_left(job), 1e-6))
         self._job = job
-        self._rates = job.rates or RateTable({"": tuple((n, float(n)) for n in sorted({1, job.maximum}))})
+        self._rates = job.rates or RateTable({"": tuple((n, float(n)) for n in sorted({1, job.max_workers}))})
 
     @property
     def name(self) -> str:

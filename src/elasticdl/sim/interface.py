@@ -97,7 +97,7 @@ class JobRecord:
     attained_s: float = 0.0
     restarts: int = 0
     fairness: float | None = None  # its time over that on its fair share alone
-    why: str = ""  # it never ran
+    reason: str = ""  # it never ran
     spans: list[AllocationSpan] = field(default_factory=list)
 
     @property

@@ -44,7 +44,7 @@ class SimulatedJob:
             job.attained_s,
             job.restarts,
         )
-        self._executed_s, self._changed_at, self._most = job.executed_s, job.changed_at, job.most_workers
+        self._executed_s, self._changed_at, self._most = job.executed_s, job.changed_at, job.max_workers_so_far
         if job.workers:
             self.workload.place(tuple(job.workers[name] for name in sorted(job.workers)), kind, None)
 
@@ -122,23 +122,23 @@ class SimulatedJob:
 
     def to_job_info(self) -> JobInfo:
         """As a scheduler sees it."""
-        told, known, record = self.told, self.workload.report(), self.record
+        trace_job, known, record = self.told, self.workload.report(), self.record
         return JobInfo(
-            told.name,
-            told.submitted_at,
-            told.minimum,
-            told.maximum,
-            told.requested,
-            told.sizes,
-            told.priority,
-            told.queue,
-            devices=told.devices,
-            request=told.request,
-            kinds=told.kinds,
-            demands=told.demands,
-            is_guaranteed=told.is_guaranteed,
-            may_share=told.may_share,
-            device_use=told.device_use,
+            trace_job.name,
+            trace_job.submitted_at,
+            trace_job.min_workers,
+            trace_job.max_workers,
+            trace_job.requested,
+            trace_job.sizes,
+            trace_job.priority,
+            trace_job.queue,
+            devices=trace_job.devices,
+            request=trace_job.request,
+            kinds=trace_job.kinds,
+            constraints=trace_job.constraints,
+            is_guaranteed=trace_job.is_guaranteed,
+            may_share=trace_job.may_share,
+            device_use=trace_job.device_use,
             workers=self.workers,
             share=self.share,
             started_at=record.started_at,
@@ -147,14 +147,14 @@ class SimulatedJob:
             changed_at=self._changed_at,
             restarts=record.restarts,
             change_cost_s=self._cost.change_s if record.started_at is not None else self._cost.start_s,
-            most_workers=self._most,
+            max_workers_so_far=self._most,
             speeds=known.speeds,
             noise=known.noise,
             losses=known.losses,
             rates=known.rates,
             work_left=known.work_left,
             work_done=known.work_done,
-            weight=told.weight,
+            weight=trace_job.weight,
         )
 
     def _draw(self, before: WorkersByNode, now: float) -> None:

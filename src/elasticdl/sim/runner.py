@@ -65,7 +65,7 @@ def simulate(
         sum(node.devices for node in setting.nodes),
         ended,
         never,
-        len(engine.active) if stopped_at is not None else 0,
+        len(engine.active_jobs) if stopped_at is not None else 0,
         tuple(engine.device_usage),
         engine.device_s,
         loop.rejected_plans,

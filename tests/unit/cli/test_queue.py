@@ -70,7 +70,7 @@ def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, que
     assert "start one with `elasticdl scheduler`" in done.stdout
     found = queue.find("digits")
     assert found is not None
-    assert (found.priority, found.queue, found.minimum, found.maximum, found.devices) == (3, "", 1, 2, 1)
+    assert (found.priority, found.queue, found.min_workers, found.max_workers, found.devices) == (3, "", 1, 2, 1)
     assert jobs.job_directory("digits").spec.exists(), "its name is taken"
 
 

@@ -15,7 +15,7 @@ def test_gangs_end_as_those_of_the_original_did() -> None:
     assert course.end_s == pytest.approx(1300.0)
 
 
-@pytest.mark.parametrize("policy", ["elastic-first-come", "courteous"])
+@pytest.mark.parametrize("policy", ["elastic-first-come", "max-min"])
 def test_elastic_jobs_do_not_wait_and_end_before_those_of_the_original(policy: str) -> None:
     gang, course = simulation.simulate_two_jobs("fifo-gang"), simulation.simulate_two_jobs(policy)
 
@@ -34,7 +34,7 @@ def test_the_work_of_both_jobs_is_all_done() -> None:
     assert course.end_s == pytest.approx(650.0 + 3.4 + 0.4 + rest, abs=1.0)
 
 
-@pytest.mark.parametrize("policy", ["elastic-first-come", "courteous"])
+@pytest.mark.parametrize("policy", ["elastic-first-come", "max-min"])
 def test_training_fills_what_the_service_leaves_and_the_service_never_waits(policy: str) -> None:
     course = simulation.simulate_mixed(policy)
     service = [run for name, run in course.runs.items() if name.startswith(simulation.SERVICE)]

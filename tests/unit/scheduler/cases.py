@@ -39,15 +39,15 @@ def nodes(*devices: int, kind: str = "", rack: str = "") -> tuple[NodeInfo, ...]
     return tuple(NodeInfo(f"n{index}", count, kind, rack) for index, count in enumerate(devices))
 
 
-def job(name: str, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any) -> JobInfo:
-    return JobInfo(name, at, minimum, maximum or minimum, **more)
+def job(name: str, min_workers: int = 1, max_workers: int = 0, at: float = 0.0, **more: Any) -> JobInfo:
+    return JobInfo(name, at, min_workers, max_workers or min_workers, **more)
 
 
 def running(
-    name: str, workers: WorkersByNode, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any
+    name: str, workers: WorkersByNode, min_workers: int = 1, max_workers: int = 0, at: float = 0.0, **more: Any
 ) -> JobInfo:
     count = sum(workers.values())
-    return job(name, minimum, maximum or max(minimum, count), at, workers=workers, started_at=at, **more)
+    return job(name, min_workers, max_workers or max(min_workers, count), at, workers=workers, started_at=at, **more)
 
 
 def counts(decision: Decision | AllocationPlan) -> dict[str, int]:
@@ -73,7 +73,7 @@ def _after(one: JobInfo, plan: AllocationPlan, now: float, later_s: float) -> Jo
         executed_s=one.executed_s + later_s * bool(given.workers),
         changed_at=now if is_changed else one.changed_at,
         restarts=one.restarts + (is_changed and one.started_at is not None),
-        most_workers=max(one.most_workers, given.worker_count),
+        max_workers_so_far=max(one.max_workers_so_far, given.worker_count),
     )
 
 

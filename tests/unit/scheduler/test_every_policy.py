@@ -39,8 +39,8 @@ def job_of(chance: Random, index: int) -> JobInfo:
     return JobInfo(
         name=f"j{index}",
         submitted_at=chance.randint(0, 5) * 100.0,
-        minimum=minimum,
-        maximum=minimum + more,
+        min_workers=minimum,
+        max_workers=minimum + more,
         requested=chance.choice((0, minimum, minimum + more // 2)),
         sizes=chance.choice(((), (1, 2, 4, 8, 12))) if is_odd else (),
         priority=chance.choice((0, 0, 0, 1)),
@@ -48,7 +48,7 @@ def job_of(chance: Random, index: int) -> JobInfo:
         devices=chance.choice((1, 2, 3)) if is_odd else 1,
         request={"memory": chance.choice((1.0, 3.0))} if is_odd and chance.random() < 0.5 else {},
         kinds=chance.choice(((), ("t4",), ("t4", "a100"))) if is_odd else (),
-        demands=(PlacementConstraint(min(minimum, 2), chance.choice(KINDS), one_rack=True),)
+        constraints=(PlacementConstraint(min(minimum, 2), chance.choice(KINDS), same_rack=True),)
         if chance.random() < 0.05
         else (),
         is_guaranteed=chance.random() < 0.5,
@@ -89,7 +89,7 @@ def _started(one: JobInfo, room: FreeResources, does_run: bool, chance: Random) 
     if not meets_constraints(room, one, chosen):
         return one
     room.allocate(one, chosen)
-    return replace(one, workers=chosen, started_at=one.submitted_at, changed_at=550.0, most_workers=size)
+    return replace(one, workers=chosen, started_at=one.submitted_at, changed_at=550.0, max_workers_so_far=size)
 
 
 def _changed(cluster: tuple[NodeInfo, ...], turn: int) -> tuple[NodeInfo, ...]:

@@ -23,7 +23,7 @@ class Scripted:
     name: str = "scripted"
     is_rigid: bool = False
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         return self.answers.pop(0)(snapshot, memory)

@@ -20,5 +20,5 @@ def test_every_policy_stands_on_the_page_with_its_sizes_and_its_batch(name: str)
     _, _, _, jobs, asked, batch, _ = (cell.strip() for cell in lines[0].split("|"))
     assert jobs == ("rigid" if policy.is_rigid else "elastic")
     assert batch == ("adapts" if policy.adapts_batch else "own")
-    assert ("events" in asked) == policy.asks_at_events
+    assert ("events" in asked) == policy.decides_on_events
     assert not policy.interval_s or f"{policy.interval_s:,.0f} s" in asked

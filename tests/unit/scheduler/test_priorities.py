@@ -24,7 +24,7 @@ class Seen:
     name: str = "seen"
     is_rigid: bool = False
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         self.snapshots.append(snapshot)

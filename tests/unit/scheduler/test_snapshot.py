@@ -36,7 +36,7 @@ def test_a_node_has_no_less_than_no_devices() -> None:
 
 
 def test_sizes_are_those_between_minimum_and_maximum() -> None:
-    job = JobInfo("a", 0.0, minimum=2, maximum=8, sizes=(8, 1, 4, 16))
+    job = JobInfo("a", 0.0, min_workers=2, max_workers=8, sizes=(8, 1, 4, 16))
 
     assert job.min_size == 4
     assert job.sizes_up_to(100) == (4, 8)
@@ -45,12 +45,12 @@ def test_sizes_are_those_between_minimum_and_maximum() -> None:
 
 
 def test_without_sizes_all_between_are_allowed() -> None:
-    job = JobInfo("a", 0.0, minimum=2, maximum=4)
+    job = JobInfo("a", 0.0, min_workers=2, max_workers=4)
 
     assert (job.min_size, job.sizes_up_to(3), job.max_size_up_to(1), job.max_size_up_to(9)) == (2, (2, 3), 0, 4)
 
 
 def test_a_rigid_job_has_the_size_its_owner_asked_for() -> None:
-    job = JobInfo("a", 0.0, minimum=1, maximum=8, requested=4).as_rigid()
+    job = JobInfo("a", 0.0, min_workers=1, max_workers=8, requested=4).as_rigid()
 
-    assert (job.minimum, job.maximum, job.rigid_size) == (4, 4, 4)
+    assert (job.min_workers, job.max_workers, job.rigid_size) == (4, 4, 4)

@@ -18,7 +18,7 @@ from elasticdl.sim.interface import AllocationSpan, ChangeCost, JobRecord
 from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.sim.bodies import FREE, nodes, told
 
-ON_TICKS = replace(ElasticFirstCome(), asks_at_events=False, interval_s=60.0)
+ON_TICKS = replace(ElasticFirstCome(), decides_on_events=False, interval_s=60.0)
 
 
 def ran(policy: Policy, setting: SimulationConfig, *jobs: TraceJob) -> dict[str, JobRecord]:
@@ -116,7 +116,7 @@ def test_an_outage_takes_workers_and_gives_the_node_back() -> None:
 def test_a_job_that_cannot_go_on_with_what_is_left_waits_for_the_node(policy: Policy) -> None:
     """A gang, or less than its minimum: 40 are done, the rest takes 90 s from 20 on."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 10.0, 20.0),))
-    found = ran(policy, setting, told("a", 400, 0, 4, minimum=3))
+    found = ran(policy, setting, told("a", 400, 0, 4, min_workers=3))
 
     assert ends(found) == {"a": 110.0}
     assert found["a"].waited_s == 10.0
@@ -125,7 +125,7 @@ def test_a_job_that_cannot_go_on_with_what_is_left_waits_for_the_node(policy: Po
 def test_a_size_that_is_not_allowed_is_not_left_behind_by_an_outage() -> None:
     """Asked on ticks only: two of six workers are left, four or six are allowed."""
     setting = SimulationConfig(nodes(4, 2), FREE, (NodeOutage("n0", 70.0, 110.0),))
-    found = ran(ON_TICKS, setting, told("a", 600, 0, 6, minimum=1, sizes=(4, 6)))
+    found = ran(ON_TICKS, setting, told("a", 600, 0, 6, min_workers=1, sizes=(4, 6)))
 
     assert found["a"].waited_s == 50.0
     assert ends(found) == {"a": 150.0}  # 420 are done at 70; at 120 six go on
@@ -134,7 +134,7 @@ def test_a_size_that_is_not_allowed_is_not_left_behind_by_an_outage() -> None:
 def test_an_outage_leaves_shares_as_they_are() -> None:
     """Two halves of a device, two jobs on each of two nodes; one node goes."""
     both = {"n0": 1, "n1": 1}
-    policy = replace(Written(given=(("a", both), ("b", both)), share=0.5), asks_at_events=False, interval_s=60.0)
+    policy = replace(Written(given=(("a", both), ("b", both)), share=0.5), decides_on_events=False, interval_s=60.0)
     jobs = [told(name, 200, 0, 2, may_share=True) for name in "ab"]
     engine = SimulationEngine(policy, jobs, SimulationConfig(nodes(1, 1), FREE, (NodeOutage("n1", 30.0, 60.0),)))
     found = {record.name: record for record in engine.run()}
@@ -162,10 +162,10 @@ def test_jobs_on_several_nodes_disturb_each_other_as_long_as_they_share_one() ->
 
 def test_a_job_that_never_fits_is_given_up_with_the_reason() -> None:
     found = ran(
-        ElasticFirstCome(), SimulationConfig(nodes(4), FREE), told("huge", 10, 0, 9, minimum=9), told("a", 10, 1, 1)
+        ElasticFirstCome(), SimulationConfig(nodes(4), FREE), told("huge", 10, 0, 9, min_workers=9), told("a", 10, 1, 1)
     )
 
-    assert "can never run here: needs 9 workers" in found["huge"].why
+    assert "can never run here: needs 9 workers" in found["huge"].reason
     assert found["huge"].finished_at is None
     assert ends({"a": found["a"]}) == {"a": 11.0}
 
@@ -173,7 +173,7 @@ def test_a_job_that_never_fits_is_given_up_with_the_reason() -> None:
 def test_who_was_refused_while_a_node_was_away_is_not_given_up_when_it_comes_back() -> None:
     """Asked on ticks only: at 60 there is no room for it, at 120 there is."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 50.0, 100.0),))
-    found = ran(ON_TICKS, setting, told("a", 40, 10, 4, minimum=4))
+    found = ran(ON_TICKS, setting, told("a", 40, 10, 4, min_workers=4))
 
     assert ends(found) == {"a": 130.0}
 
@@ -182,7 +182,7 @@ def test_who_was_refused_while_a_node_was_away_is_not_given_up_when_it_comes_bac
 def test_a_job_that_nobody_starts_is_given_up_in_the_end(policy: Policy) -> None:
     (record,) = ran(policy, SimulationConfig(nodes(4), FREE), told("a", 10, 0, 4)).values()
 
-    assert "nothing that was waited for comes any more" in record.why
+    assert "nothing that was waited for comes any more" in record.reason
 
 
 def test_a_policy_that_fails_costs_running_jobs_nothing() -> None:
@@ -199,7 +199,7 @@ def test_a_policy_that_fails_costs_running_jobs_nothing() -> None:
 def test_a_job_alone_is_treated_fairly_and_one_that_waits_is_not() -> None:
     """b waits 25 s of its 40; two jobs were there for 25 of them: its fair share were 1 / 1.625 of four devices."""
     found = ran(
-        ElasticFirstCome(), SimulationConfig(nodes(4), FREE), told("a", 100, 0, 4), told("b", 60, 0, 4, minimum=4)
+        ElasticFirstCome(), SimulationConfig(nodes(4), FREE), told("a", 100, 0, 4), told("b", 60, 0, 4, min_workers=4)
     )
 
     assert found["b"].fairness == pytest.approx(40.0 / (60.0 / (4 / 1.625)))

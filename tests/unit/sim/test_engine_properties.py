@@ -63,9 +63,9 @@ def test_every_job_ends_with_all_of_its_work_done_and_no_sooner_than_alone(name:
     for told in trace:
         record, body = found[told.name], told.workload
         assert isinstance(body, Work)
-        assert record.why == "" and record.jct_s is not None and record.started_at is not None
+        assert record.reason == "" and record.jct_s is not None and record.started_at is not None
         assert body.done == pytest.approx(body.total, rel=1e-6)
-        fastest_s = body.isolated_duration_s(told.maximum) + engine.setting.cost.start_s
+        fastest_s = body.isolated_duration_s(told.max_workers) + engine.config.cost.start_s
         assert record.jct_s >= fastest_s - 1e-4
         assert record.started_at >= told.submitted_at
 
@@ -75,7 +75,7 @@ def test_every_job_ends_with_all_of_its_work_done_and_no_sooner_than_alone(name:
 @given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
 def test_devices_are_never_used_twice_and_all_time_is_accounted_for(name: str, seed: int, jobs: int) -> None:
     engine, found, _ = ran(name, seed, jobs)
-    capacity = sum(node.devices for node in engine.setting.nodes)
+    capacity = sum(node.devices for node in engine.config.nodes)
 
     assert all(0 <= devices <= capacity for _, devices in engine.device_usage)
     assert engine.device_s <= capacity * engine.now + 1e-6

@@ -38,16 +38,16 @@ def test_a_gang_waits_until_the_first_that_makes_room_is_over() -> None:
 
     assert (found.wait_s, found.workers, found.nodes) == (pytest.approx(30.0), 4, {"n0": 4})
     assert "wait" in found.reason or found.reason
-    assert found.guessed == ()
+    assert found.jobs_of_unknown_length == ()
 
 
 def test_an_elastic_job_takes_from_others_what_they_can_spare() -> None:
-    other = running("wide", {"n0": 4, "n1": 4}, 500.0, minimum=1)
-    found = asked("courteous", JobInfo("mine", 100.0, 1, 4), other)
+    other = running("wide", {"n0": 4, "n1": 4}, 500.0, min_workers=1)
+    found = asked("max-min", JobInfo("mine", 100.0, 1, 4), other)
 
     assert found.wait_s == 0.0 and found.workers >= 1
     (change,) = found.changes
-    assert (change.job, change.without, change.with_it) == ("wide", 8, 8 - found.workers)
+    assert (change.job, change.workers_without_job, change.workers_with_job) == ("wide", 8, 8 - found.workers)
     assert isinstance(change, AllocationChange) and change.reason
 
 
@@ -55,14 +55,14 @@ def test_a_job_of_greater_priority_goes_first() -> None:
     found = asked("fifo-gang", JobInfo("mine", 100.0, 8, 8, priority=9), running("wide", {"n0": 4, "n1": 4}, 500.0))
 
     assert (found.wait_s, found.workers) == (0.0, 8)
-    assert [(one.job, one.with_it) for one in found.changes] == [("wide", 0)]
+    assert [(one.job, one.workers_with_job) for one in found.changes] == [("wide", 0)]
 
 
 def test_lengths_that_nobody_knows_are_said_to_be_guessed() -> None:
     found = asked("fifo-gang", JobInfo("mine", 100.0, 8, 8), running("riddle", {"n0": 4}))
 
     assert found.wait_s is not None and found.wait_s > 0
-    assert found.guessed == ("riddle",)
+    assert found.jobs_of_unknown_length == ("riddle",)
 
 
 def test_a_job_that_never_fits_is_told_so() -> None:

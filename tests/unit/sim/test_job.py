@@ -149,7 +149,7 @@ def test_seen_is_what_became_of_it() -> None:
     seen = job.to_job_info()
 
     assert (seen.workers, seen.worker_count, seen.devices) == ({"n0": 1, "n1": 2}, 3, 2)
-    assert (seen.started_at, seen.changed_at, seen.restarts, seen.most_workers) == (5.0, 25.0, 1, 3)
+    assert (seen.started_at, seen.changed_at, seen.restarts, seen.max_workers_so_far) == (5.0, 25.0, 1, 3)
     assert seen.executed_s == 40.0
     assert seen.attained_s == 20.0 * 4 + 20.0 * 6
     assert seen.change_cost_s == 5.0

@@ -17,7 +17,7 @@ from elasticdl.sim.runner import SimulationProgress, simulate, simulate_all
 from elasticdl.sim.traces.source import TraceSource, open_trace
 
 GOLDEN = Path(__file__).parents[2] / "sim"
-TRACE = open_trace("synthetic:jobs=25,per_hour=30,seed=5,scale=0.1")
+TRACE = open_trace("synthetic:jobs=25,per_hour=30,seed=5,duration_scale=0.1")
 NODES = cluster.parse_nodes(4, 4)
 SETTING = SimulationConfig(
     NODES, ChangeCost.uniform(30.0), cluster.NodeFailures(tuple(node.name for node in NODES), 20_000.0, 900.0, seed=3)
@@ -37,10 +37,10 @@ def told(outcome: SimulationOutcome) -> object:
     return {key: value for key, value in found.items() if key != "timing"}
 
 
-@pytest.mark.parametrize("policy", ["fifo-gang", "tiresias", "elastic-first-come", "courteous"])
+@pytest.mark.parametrize("policy", ["fifo-gang", "tiresias", "elastic-first-come", "max-min"])
 def test_the_same_seed_gives_the_same_results_as_recorded(policy: str) -> None:
     first, again = ran(policy), ran(policy)
-    numbers = told(first)["numbers"]  # type: ignore[index]
+    numbers = told(first)["metrics"]  # type: ignore[index]
     golden = json.loads((GOLDEN / "golden.json").read_text())
 
     assert told(first) == told(again)
@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_results_as_recorded(policy: str) -> None:
 
 
 def test_processes_of_their_own_give_the_same_results() -> None:
-    names = ["fifo-gang", "courteous"]
+    names = ["fifo-gang", "max-min"]
     seen: list[SimulationProgress] = []
 
     apart = {one.policy: one for one in simulate_all(names, TRACE, SETTING, 2, seen.append, lambda: False)}
@@ -66,8 +66,8 @@ def test_a_job_alone_takes_its_duration_and_the_cost_of_its_start(tmp_path: Path
 
     assert (outcome.finished_jobs[0].name, outcome.finished_jobs[0].jct_s) == ("mine", 105.0)
     assert outcome.metrics.makespan_s == 105.0
-    assert outcome.metrics.utilisation == pytest.approx(4 / 16)
-    assert [(job.name, job.why) for job in outcome.never_started_jobs] == [
+    assert outcome.metrics.utilization == pytest.approx(4 / 16)
+    assert [(job.name, job.reason) for job in outcome.never_started_jobs] == [
         ("huge", "can never run here: needs 99 workers of 1 device, the empty cluster has room for 16")
     ]
 
@@ -95,24 +95,24 @@ def test_who_stops_it_gets_what_there_is() -> None:
     outcome = simulate("goodput", open_trace("synthetic:jobs=500,per_hour=60"), SETTING, ignore, lambda: True)
 
     assert outcome.stopped_at is not None and outcome.unfinished > 0
-    assert told(outcome)["is_whole"] is False  # type: ignore[index]
+    assert told(outcome)["is_complete"] is False  # type: ignore[index]
 
 
 def test_the_page_needs_nothing_but_itself_and_says_what_made_it(tmp_path: Path) -> None:
-    outcome = ran("courteous")
+    outcome = ran("max-min")
 
     text = html.write_report(tmp_path / "report", [outcome], "elasticdl simulate <x>", {"trace": "t"}).read_text()
 
     assert "elasticdl simulate &lt;x&gt;" in text
     assert "http" not in text and 'src="data:image/png;base64,' in text
-    for name in ("utilisation", "completion", "gantt-courteous"):
+    for name in ("utilization", "completion", "gantt-max-min"):
         assert (tmp_path / "report" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_parquet_has_a_row_for_each_job_and_the_command(tmp_path: Path) -> None:
     from pyarrow import parquet
 
-    outcome = ran("courteous")
+    outcome = ran("max-min")
     files.write_parquet(tmp_path / "jobs.parquet", [outcome], "the command")
 
     found = parquet.read_table(tmp_path / "jobs.parquet")

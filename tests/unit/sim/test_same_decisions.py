@@ -98,7 +98,7 @@ class Books:
             started_at=now if job.started_at is None else job.started_at,
             changed_at=now,
             restarts=job.restarts + (bool(workers) and job.started_at is not None),
-            most_workers=max(job.most_workers, sum(workers.values())),
+            max_workers_so_far=max(job.max_workers_so_far, sum(workers.values())),
         )
 
 
@@ -121,8 +121,8 @@ def as_told(told: TraceJob) -> JobInfo:
     return JobInfo(
         told.name,
         told.submitted_at,
-        told.minimum,
-        told.maximum,
+        told.min_workers,
+        told.max_workers,
         told.requested,
         priority=told.priority,
         rates=Concave(1.0, 1.0),

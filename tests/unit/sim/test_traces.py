@@ -27,10 +27,10 @@ def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None
     path = written(tmp_path, PHILLY + lines)
 
     jobs = list(open_trace(path).jobs())
-    of_a = list(open_trace(f"{path}:cluster=a,stretch=1").jobs())
+    of_a = list(open_trace(f"{path}:cluster=a,max_scale=1").jobs())
 
-    assert [(job.submitted_at, job.requested, job.maximum) for job in jobs] == [(0, 1, 2), (10, 2, 4), (3600, 4, 8)]
-    assert [(job.submitted_at, job.maximum) for job in of_a] == [(0, 2), (3590, 4)]
+    assert [(job.submitted_at, job.requested, job.max_workers) for job in jobs] == [(0, 1, 2), (10, 2, 4), (3600, 4, 8)]
+    assert [(job.submitted_at, job.max_workers) for job in of_a] == [(0, 2), (3590, 4)]
     assert jobs[0].workload.isolated_duration_s(1) == 30.5
 
 
@@ -46,7 +46,7 @@ def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
 def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
     (job,) = open_trace(written(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
 
-    assert (job.minimum, job.requested, job.maximum, job.priority, job.submitted_at) == (2, 4, 16, 10, 5)
+    assert (job.min_workers, job.requested, job.max_workers, job.priority, job.submitted_at) == (2, 4, 16, 10, 5)
     assert job.workload.isolated_duration_s(2) == 200
     assert job.workload.isolated_duration_s(8) == pytest.approx(100 / ((4 + 4 * 0.8) / 4))
 

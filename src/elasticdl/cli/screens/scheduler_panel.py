@@ -25,7 +25,7 @@ _RIGHT_ALIGNED = ("workers", "progress", "priority", "served", "wait")
 
 def state_name(one: ScheduledJobStatus) -> str:
     """What the job does, in a word."""
-    if one.state is ScheduledJobState.WAITING and one.given:
+    if one.state is ScheduledJobState.WAITING and one.allocated:
         return "starting"
     return one.state.value
 
@@ -48,8 +48,8 @@ def scheduler_panel(
         for one in ended:
             over.append(f"{one.name} ").append(one.phase, style=_END_STYLES.get(one.phase, "")).append("   ")
         parts += [Text(), over]
-    if report.trouble:
-        parts += [Text(), Text(f"the policy failed, the last plan stays: {report.trouble}", style="bold red")]
+    if report.policy_error:
+        parts += [Text(), Text(f"the policy failed, the last plan stays: {report.policy_error}", style="bold red")]
     if notice:
         parts += [Text(), Text(notice, style="bright_black")]
     title = Text.assemble(("scheduler", "bold"), f"  {report.policy}  {formatting.format_time(report.written_at)}")
@@ -91,7 +91,7 @@ def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
         drawn.add_row(
             name,
             Text(state_name(one), style=_STATE_STYLES.get(state_name(one), "")),
-            f"{one.worker_count} of {one.maximum}",
+            f"{one.worker_count} of {one.max_workers}",
             f"{account.step / account.total_steps:.0%}" if account.total_steps else "",
             *([str(one.priority)] if has_priorities else []),
             formatting.format_duration(account.attained_s),
@@ -114,12 +114,12 @@ def change_lines(before: SchedulerReport | None, after: SchedulerReport, ended: 
         yield f"{at} {over.name} is over: {over.phase}"
     for name, one in after.jobs.items():
         old = known.get(name)
-        if old is None or old.given != one.given:
+        if old is None or old.allocated != one.allocated:
             yield f"{at} {name} {_describe_change(old, one)}"
-    was_in_trouble = before.trouble if before else ""
-    if after.trouble != was_in_trouble:
-        failed = f"policy {after.policy} failed, the last plan stays: {after.trouble}"
-        yield f"{at} {failed if after.trouble else f'policy {after.policy} decides again'}"
+    was_in_trouble = before.policy_error if before else ""
+    if after.policy_error != was_in_trouble:
+        failed = f"policy {after.policy} failed, the last plan stays: {after.policy_error}"
+        yield f"{at} {failed if after.policy_error else f'policy {after.policy} decides again'}"
 
 
 def _describe_change(old: ScheduledJobStatus | None, one: ScheduledJobStatus) -> str:

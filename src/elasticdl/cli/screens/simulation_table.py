@@ -102,6 +102,6 @@ def _remark_lines(one: SimulationOutcome) -> Iterator[str]:
     if one.never_started_jobs:
         yield f"{one.policy}: {len(one.never_started_jobs)} jobs never ran:"
         for job in one.never_started_jobs[:MAX_LISTED_JOBS]:
-            yield f"  {job.name}: {job.why}"
+            yield f"  {job.name}: {job.reason}"
         if len(one.never_started_jobs) > MAX_LISTED_JOBS:
             yield f"  … and {len(one.never_started_jobs) - MAX_LISTED_JOBS} more; --json lists all"

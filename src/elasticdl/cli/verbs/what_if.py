@@ -87,16 +87,16 @@ def describe_forecast(policy: str, job: JobInfo, one: Forecast) -> list[str]:
         when = "at once" if not one.wait_s else f"in about {format_duration(one.wait_s)}"
         places = ", ".join(f"{count} on {node}" for node, count in sorted(one.nodes.items()))
         workers = _count_of_workers(one.workers)
-        wanted = f" of {job.maximum} it could use" if one.workers < job.maximum else ""
+        wanted = f" of {job.max_workers} it could use" if one.workers < job.max_workers else ""
         lines = [f"{job.name} would start {when} under {policy}, with {workers}{wanted}: {places}", f"  {one.reason}"]
         lines += [
-            f"  {change.job}: {_count_of_workers(change.with_it)} instead of {change.without}: {change.reason}"
+            f"  {change.job}: {_count_of_workers(change.workers_with_job)} instead of {change.workers_without_job}: {change.reason}"
             for change in one.changes
         ]
         if not one.changes:
             lines.append("  no other job has more or fewer workers for it")
-    if one.guessed and (one.wait_s is None or one.wait_s):
-        lines.append(f"  guessed, since nobody knows how long they go on: {', '.join(one.guessed)}")
+    if one.jobs_of_unknown_length and (one.wait_s is None or one.wait_s):
+        lines.append(f"  guessed, since nobody knows how long they go on: {', '.join(one.jobs_of_unknown_length)}")
     return lines
 
 

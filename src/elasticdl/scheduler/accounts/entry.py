@@ -100,10 +100,10 @@ class JobEntry:
             return
         account, count = self.account, allocation.worker_count
         if account.started_at is None:
-            self.account = replace(account, started_at=now, changed_at=now, most_workers=count)
+            self.account = replace(account, started_at=now, changed_at=now, max_workers=count)
         else:
-            most = max(account.most_workers, count)
-            self.account = replace(account, changed_at=now, changes=account.changes + 1, most_workers=most)
+            most = max(account.max_workers, count)
+            self.account = replace(account, changed_at=now, changes=account.changes + 1, max_workers=most)
         self.allocated, self.allocated_at = dict(allocation.workers), now
 
     def charge_until(self, now: float) -> None:
@@ -125,7 +125,7 @@ class JobEntry:
             changed_at=account.changed_at,
             restarts=account.changes,
             change_cost_s=DEFAULT_CHANGE_COST_S if cost is None else cost,
-            most_workers=account.most_workers,
+            max_workers_so_far=account.max_workers,
             speeds=progress.speeds,
             noise=progress.noise,
             rates=rates_of(self.submission, progress),

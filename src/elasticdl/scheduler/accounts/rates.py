@@ -22,7 +22,7 @@ def fit_rates(submission: JobSubmission, progress: JobProgress) -> RateModel | N
     """Steps of one global batch a second. Of an adaptive job with the best batch, once its noise is known."""
     if not progress.speeds or not progress.global_batch or not _can_fit():
         return None
-    ranks = submission.logical_ranks or submission.maximum
+    ranks = submission.logical_ranks or submission.max_workers
     scales: tuple[int, ...] = (max(progress.batch_scale, 1),)
     if submission.is_adaptive and progress.noise is not None:
         scales = candidate_batch_scales(progress.max_batch_scale)

@@ -33,7 +33,7 @@ class JobAccount:
     executed_s: float = 0.0  # with any workers at all
     changed_at: float | None = None  # when its workers changed last
     changes: int = 0  # of its workers since it started
-    most_workers: int = 0
+    max_workers: int = 0
     launches: int = 0
     losses: int = 0  # ends without a result, one after the other
     step: int = 0
@@ -45,11 +45,11 @@ class ScheduledJobStatus:
     """One job."""
 
     state: ScheduledJobState
-    given: Mapping[str, int]  # workers by node, that the plan gives it
-    maximum: int
+    allocated: Mapping[str, int]  # workers by node, that the plan gives it
+    max_workers: int
     reason: str
     expected_wait_s: float | None = None  # until it has workers, or more; None: nobody can say
-    since: float = 0.0  # it stands so
+    allocated_at: float = 0.0  # it stands so
     submitted_at: float = 0.0  # a later job of the same name is another
     priority: int = 0
     queue: str = ""
@@ -59,7 +59,7 @@ class ScheduledJobStatus:
 
     @property
     def worker_count(self) -> int:
-        return sum(self.given.values())
+        return sum(self.allocated.values())
 
     @property
     def is_waiting(self) -> bool:
@@ -67,7 +67,7 @@ class ScheduledJobStatus:
 
     @property
     def is_shrunk(self) -> bool:
-        return 0 < self.worker_count < self.maximum
+        return 0 < self.worker_count < self.max_workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class SchedulerReport:
     written_at: float
     policy: str
     nodes: Mapping[str, int]  # devices by name
-    trouble: str = ""  # why the policy's last answer was not taken; "": it was
+    policy_error: str = ""  # why the policy's last answer was not taken; "": it was
     jobs: Mapping[str, ScheduledJobStatus] = field(default_factory=dict)
 
     @property

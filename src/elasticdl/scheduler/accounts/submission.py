@@ -25,8 +25,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 class JobSubmission:
     name: str
     submitted_at: float
-    minimum: int  # workers
-    maximum: int
+    min_workers: int  # workers
+    max_workers: int
     requested: int
     devices: int = 1  # of each worker
     priority: int = 0  # greater goes first
@@ -42,8 +42,8 @@ class JobSubmission:
         return cls(
             name=spec.name,
             submitted_at=now,
-            minimum=workers.min,
-            maximum=workers.max,
+            min_workers=workers.min,
+            max_workers=workers.max,
             requested=workers.wish,
             devices=workers.threads,
             priority=priority,
@@ -97,8 +97,8 @@ class JobSubmission:
         return JobInfo(
             self.name,
             self.submitted_at,
-            minimum=self.minimum,
-            maximum=self.maximum,
+            min_workers=self.min_workers,
+            max_workers=self.max_workers,
             requested=self.requested,
             priority=self.priority,
             queue=self.queue,

@@ -106,11 +106,11 @@ class JobTable:
         return {
             name: ScheduledJobStatus(
                 state=entry.state,
-                given=dict(entry.allocated),
-                maximum=entry.submission.maximum,
+                allocated=dict(entry.allocated),
+                max_workers=entry.submission.max_workers,
                 reason="stops: its owner asked for it" if entry.is_stop_requested else entry.reason,
                 expected_wait_s=waits[name] if entry.expected_wait_s is None else entry.expected_wait_s,
-                since=entry.allocated_at,
+                allocated_at=entry.allocated_at,
                 submitted_at=entry.submission.submitted_at,
                 priority=entry.submission.priority,
                 queue=entry.submission.queue,
@@ -141,7 +141,7 @@ class JobTable:
         # A node that is declared no more has nothing to give.
         entry.allocated = {node.name: event.allocated[node.name] for node in self.nodes if node.name in event.allocated}
         # Until its master says more, nobody may have what it perhaps has.
-        entry.desired_workers, entry.live_workers = entry.worker_count, account.most_workers
+        entry.desired_workers, entry.live_workers = entry.worker_count, account.max_workers
         return self._add(entry)
 
     def _ended(self, entry: JobEntry, phase: str) -> bool:
@@ -171,12 +171,12 @@ class JobTable:
         running = [
             RunningJob(entry.name, devices(entry), entry.progress.remaining_s) for entry in entries if entry.allocated
         ]
-        wants = [WaitingJob(entry.name, entry.submission.minimum * entry.submission.devices) for entry in entries]
+        wants = [WaitingJob(entry.name, entry.submission.min_workers * entry.submission.devices) for entry in entries]
         waiting = [want for entry, want in zip(entries, wants, strict=True) if not entry.allocated]
         shrunk = [
             WaitingJob(entry.name, entry.submission.devices)
             for entry in entries
-            if entry.allocated and entry.worker_count < entry.submission.maximum
+            if entry.allocated and entry.worker_count < entry.submission.max_workers
         ]
         found = estimate_waits(self.total_devices - sum(one.devices for one in running), running, [*waiting, *shrunk])
         return {entry.name: found.get(entry.name) for entry in entries}

@@ -51,7 +51,7 @@ class NamespaceCluster:
         """
         self.api = api
         self.namespace = namespace
-        self.device = device_resource
+        self.device_resource = device_resource
         self.elastic_jobs: dict[str, ElasticJobView] = {}  # of the last snapshot
         self.unit = capacity.MILLI  # of it: thousandths of the resource that one device is
         self._leads = leads
@@ -68,11 +68,11 @@ class NamespaceCluster:
         ours = [pod for pod in pods if pod["metadata"].get("namespace") == self.namespace]
         others = [pod for pod in pods if pod["metadata"].get("namespace") != self.namespace]
         wanted = [one.worker_requests() for one in self.elastic_jobs.values()]
-        milli_per_device = self.unit = capacity.milli_per_device([*wanted, *self._coming], self.device)
+        milli_per_device = self.unit = capacity.milli_per_device([*wanted, *self._coming], self.device_resource)
         # Workers of another namespace are others, whatever their job is called.
         theirs = [{**pod, "metadata": {**pod["metadata"], "labels": {}}} for pod in others]
         nodes = capacity.available_nodes(
-            self.api.list(NODE)[0], [*ours, *theirs], self.elastic_jobs.keys(), self.device, milli_per_device
+            self.api.list(NODE)[0], [*ours, *theirs], self.elastic_jobs.keys(), self.device_resource, milli_per_device
         )
         placed, told = capacity.count_workers_by_node(ours), self._told()
         entries = {
@@ -121,11 +121,13 @@ class NamespaceCluster:
             raise away
 
     def _takes_part(self, one: ElasticJobView) -> bool:
-        if capacity.to_milli(one.worker_requests().get(self.device, 0.0)) > 0:
+        if capacity.to_milli(one.worker_requests().get(self.device_resource, 0.0)) > 0:
             return True
         if one.uid not in self._left_alone:
             self._left_alone.add(one.uid)
-            _log.warning("%s/%s is left alone: its workers request no %s", self.namespace, one.name, self.device)
+            _log.warning(
+                "%s/%s is left alone: its workers request no %s", self.namespace, one.name, self.device_resource
+            )
         return False
 
     def _told(self) -> Mapping[str, pb.JobStatus]:
@@ -144,8 +146,8 @@ class NamespaceCluster:
                     _log.warning("%s: its status is not understood: %s", name, exc)
         return found
 
-    def _entry(self, one: ElasticJobView, told: pb.JobStatus | None, unit: int, now: float) -> JobEntry:
-        submission = self._submission(one, unit)
+    def _entry(self, one: ElasticJobView, told: pb.JobStatus | None, milli_per_device: int, now: float) -> JobEntry:
+        submission = self._submission(one, milli_per_device)
         entry = self._entries.get(one.uid) or JobEntry(submission, charged_until=now)
         entry.submission = submission
         entry.charge_until(now)
@@ -157,7 +159,7 @@ class NamespaceCluster:
         """Without its rule for batches: nobody can ask a master for another from here."""
         workers, queue = one.spec.workers, one.spec.cluster.queue if one.spec.cluster else ""
         requested = min(max(one.requested, workers.min), workers.max)
-        devices = capacity.to_milli(one.worker_requests()[self.device]) // unit
+        devices = capacity.to_milli(one.worker_requests()[self.device_resource]) // unit
         spec: dict[str, Any] = {"plan": {"logical_ranks": one.spec.plan.logical_ranks}}
         return JobSubmission(
             one.name, one.created_at, workers.min, workers.max, requested, devices, one.priority, queue, spec
@@ -174,7 +176,7 @@ class NamespaceCluster:
             count = sum(here.values())
             entry.allocated = here if one.spec.workers.min <= count <= one.spec.workers.max else {}
         entry.allocated = {name: count for name, count in entry.allocated.items() if name in known}
-        others = {name: quantity for name, quantity in one.worker_requests().items() if name != self.device}
+        others = {name: quantity for name, quantity in one.worker_requests().items() if name != self.device_resource}
         job = entry.to_job_info(fit_rates)
         cost_s = job.change_cost_s if job.is_running else max(job.change_cost_s, START_COST_S)
         return replace(job, request=others, change_cost_s=cost_s)
@@ -198,5 +200,10 @@ def _assume_started_at_submission(job: JobInfo, now: float) -> JobInfo:
     attained_s = ran_s * job.worker_count * job.devices
     began = job.submitted_at
     return replace(
-        job, started_at=began, changed_at=began, executed_s=ran_s, attained_s=attained_s, most_workers=job.worker_count
+        job,
+        started_at=began,
+        changed_at=began,
+        executed_s=ran_s,
+        attained_s=attained_s,
+        max_workers_so_far=job.worker_count,
     )

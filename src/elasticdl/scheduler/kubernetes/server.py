@@ -41,7 +41,7 @@ class NamespaceSchedulerServer:
         self.loop = SchedulingLoop(policy, cluster)
         self._cluster = cluster
         self._interval_s = interval_s if interval_s is not None else policy.interval_s or DEFAULT_INTERVAL_S
-        self._asks_at_events = policy.asks_at_events or not self._interval_s
+        self._decides_on_events = policy.decides_on_events or not self._interval_s
         self._pulse = pulse
         self._stopped = threading.Event()
         self._news = threading.Event()
@@ -80,7 +80,7 @@ class NamespaceSchedulerServer:
 
     def _watch(self, kind: ResourceKind, namespace: str, labels: str, is_news: Callable[[ObjectChange], bool]) -> None:
         for changes in follow_changes(self._cluster.api, kind, namespace, labels, self._stopped):
-            if self._asks_at_events and any(map(is_news, changes)):
+            if self._decides_on_events and any(map(is_news, changes)):
                 self._news.set()
 
     def _is_room(self, change: ObjectChange) -> bool:

@@ -19,23 +19,23 @@ class LocalScheduler:
 
     def __init__(self, policy: Policy, job_table: JobTable, interval_s: float | None = None) -> None:
         """`interval_s` overrules the policy's own; 0: only when something happened."""
-        self.book = job_table
+        self.job_table = job_table
         self.loop = SchedulingLoop(policy, job_table)
         self._interval_s = policy.interval_s if interval_s is None else interval_s
-        self._asks_at_events = policy.asks_at_events or not self._interval_s
+        self._decides_on_events = policy.decides_on_events or not self._interval_s
         self._next_at: float | None = None  # of the next turn that needs no event
 
     def step(self, events: Iterable[JobEvent], now: float) -> list[JobAction]:
         """Take note of what happened, decide if that is due, and say what is to be done."""
-        has_news = any([self.book.handle(event, now) for event in events])
+        has_news = any([self.job_table.handle(event, now) for event in events])
         is_tick = now >= self._next_at if self._next_at is not None else self._is_on_tick(now)
         if is_tick or self._next_at is None:
             self._next_at = self._tick_after(now)
-        if self.book.entries and (is_tick or (has_news and self._asks_at_events)):
+        if self.job_table.entries and (is_tick or (has_news and self._decides_on_events)):
             self.loop.run_once(now)
             if self.loop.policy_error:
                 self._next_at = min(self._next_at, now + POLICY_RETRY_S)
-        return self.book.due_actions(now)
+        return self.job_table.due_actions(now)
 
     def _is_on_tick(self, now: float) -> bool:
         return bool(self._interval_s) and now % self._interval_s == 0.0
@@ -45,5 +45,7 @@ class LocalScheduler:
         return (math.floor(now / self._interval_s) + 1) * self._interval_s if self._interval_s else math.inf
 
     def report(self, now: float) -> SchedulerReport:
-        nodes = {node.name: node.devices for node in self.book.nodes}
-        return SchedulerReport(now, self.loop.policy.name, nodes, self.loop.policy_error, self.book.job_statuses(now))
+        nodes = {node.name: node.devices for node in self.job_table.nodes}
+        return SchedulerReport(
+            now, self.loop.policy.name, nodes, self.loop.policy_error, self.job_table.job_statuses(now)
+        )

@@ -76,7 +76,9 @@ class LocalSchedulerServer:
         now = time.time()
         actions = self._turns.step(events, now)
         ended = [
-            event for event in events if isinstance(event, JobExited) and event.name not in self._turns.book.entries
+            event
+            for event in events
+            if isinstance(event, JobExited) and event.name not in self._turns.job_table.entries
         ]
         self._write_down(actions, ended, now)
         for event in ended:
@@ -109,7 +111,7 @@ class LocalSchedulerServer:
 
     def _asked(self) -> list[JobEvent]:
         """What people put into the queue."""
-        known = self._turns.book.entries
+        known = self._turns.job_table.entries
         found: list[JobEvent] = []
         names = self._queue.job_names()
         for name in names:
@@ -148,7 +150,7 @@ def recover_jobs(queue: SubmissionQueue, say: Callable[[str], None]) -> list[Job
         elif _is_over(queue.job_directory(name), standing):
             queue.remove(name)
         else:
-            found.append(JobRecovered(submission, standing.state, standing.given, standing.account))
+            found.append(JobRecovered(submission, standing.state, standing.allocated, standing.account))
     return found
 
 

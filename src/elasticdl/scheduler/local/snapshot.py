@@ -31,13 +31,13 @@ def load_local_snapshot(queue: SubmissionQueue, now: float) -> LocalSnapshot:
     jobs = []
     for name, standing in report.jobs.items():
         if (submission := queue.find(name)) is not None:
-            jobs.append(_job_info(submission, standing.given, standing.account))
+            jobs.append(_job_info(submission, standing.allocated, standing.account))
     return LocalSnapshot(SnapshotWithUnits(Snapshot(now, nodes, tuple(jobs))), report.policy)
 
 
 def _job_info(submission: JobSubmission, given: WorkersByNode, account: JobAccount) -> JobInfo:
     speed = account.step * submission.devices / account.attained_s if account.attained_s > 0 else 0.0
-    most = submission.maximum
+    most = submission.max_workers
     # Nobody wrote down more than a mean: taken as if each worker were worth as much as another.
     table = RateTable({"": ((1, speed), (most, speed * most)) if most > 1 else ((1, speed),)}) if speed > 0 else None
     left = float(max(account.total_steps - account.step, 0)) if account.total_steps and table else None
@@ -48,7 +48,7 @@ def _job_info(submission: JobSubmission, given: WorkersByNode, account: JobAccou
         executed_s=account.executed_s,
         changed_at=account.changed_at,
         restarts=account.changes,
-        most_workers=account.most_workers,
+        max_workers_so_far=account.max_workers,
         rates=table,
         work_left=left,
         work_done=float(account.step) if table else 0.0,

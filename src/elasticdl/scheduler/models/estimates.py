@@ -56,7 +56,7 @@ class SpeedEstimates:
         """Work that it declares; else as much as it did, at least what its fewest workers do in `UNKNOWN_S`."""
         if job.work_left is not None:
             return max(job.work_left, 0.0)
-        return max(job.work_done, self.rate(job, max(job.minimum, 1)) * DEFAULT_DURATION_S)
+        return max(job.work_done, self.rate(job, max(job.min_workers, 1)) * DEFAULT_DURATION_S)
 
 
 def candidate_sizes(job: JobInfo, most: int) -> tuple[int, ...]:

@@ -38,8 +38,8 @@ class BatchLimits:
 def gain_ratio(noise: GradientNoise, scale: ArrayLike) -> Floats:
     """Progress of one step with a batch `scale` times the initial one, in steps of that."""
     scale = np.asarray(scale, float)
-    rest = noise.variance / scale + noise.square
-    return np.where(rest > 0, (noise.variance + noise.square) / np.where(rest > 0, rest, 1.0), 1.0)
+    rest = noise.gradient_variance / scale + noise.gradient_norm_sq
+    return np.where(rest > 0, (noise.gradient_variance + noise.gradient_norm_sq) / np.where(rest > 0, rest, 1.0), 1.0)
 
 
 def split_batch(total: ArrayLike, workers: ArrayLike, limits: BatchLimits) -> tuple[Floats, Floats]:
@@ -127,7 +127,7 @@ def _parameters(job: AdaptiveBatchModel) -> tuple[float, ...]:
     times, limits, noise = job.throughput, job.limits, job.noise
     grad_sync = times.alpha_grad, times.beta_grad, times.alpha_nodes, times.beta_nodes, times.alpha_local
     known = limits.initial, limits.maximum, limits.local_minimum, limits.local_maximum
-    return (*grad_sync, times.beta_local, times.gamma, noise.square, noise.variance, *known)
+    return (*grad_sync, times.beta_local, times.gamma, noise.gradient_norm_sq, noise.gradient_variance, *known)
 
 
 def _best_batches(

@@ -47,9 +47,9 @@ def assign_nodes(
     return given
 
 
-def place_at_most(room: FreeResources, job: JobInfo, most: int) -> WorkersByNode:
+def place_at_most(room: FreeResources, job: JobInfo, max_workers: int) -> WorkersByNode:
     """Up to `most` workers, where they are if possible; {}: not even its least. Takes nothing."""
-    size = job.max_size_up_to(min(most, room.total_workers_that_fit(job)))
+    size = job.max_size_up_to(min(max_workers, room.total_workers_that_fit(job)))
     while size:
         if (workers := resize_in_place(room, job, size)) is not None:
             return workers
@@ -100,12 +100,12 @@ def next_size(job: JobInfo, count: int) -> int:
     """The least allowed number of workers above `count`; 0: there is none."""
     if job.sizes:
         return min((size for size in job.sizes if size > count and job.allows_size(size)), default=0)
-    return 0 if count >= job.maximum else max(count + 1, job.minimum)
+    return 0 if count >= job.max_workers else max(count + 1, job.min_workers)
 
 
 def can_use_any_device(job: JobInfo) -> bool:
     """Whether any free device will do for any of its workers, so that counting devices is enough."""
-    return job.devices == 1 and not (job.request or job.demands or job.kinds)
+    return job.devices == 1 and not (job.request or job.constraints or job.kinds)
 
 
 def _change_order(job: JobInfo, size: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ class ConfigurationTable:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.speeds = SpeedEstimates(snapshot)
-        self.devices, self.kinds = self.speeds.devices_by_kind, self.speeds.kinds
+        self.devices_by_kind, self.kinds = self.speeds.devices_by_kind, self.speeds.kinds
         self._nodes = {node.name: node for node in snapshot.nodes}
         self._empty = FreeResources(snapshot.nodes)
         # The size of node that most devices of a kind are on, and how many such nodes there are.
@@ -35,7 +35,7 @@ class ConfigurationTable:
             self._usual[kind] = size, sizes[size]
 
     def configurations_of(self, job: JobInfo) -> list[DeviceConfiguration]:
-        if not job.demands:
+        if not job.constraints:
             found = [
                 DeviceConfiguration(size, kind, {kind: size * job.devices})
                 for kind in self.speeds.usable_kinds(job)
@@ -60,12 +60,12 @@ class ConfigurationTable:
         node, nodes = self._usual[kind]
         each = node // job.devices
         parts = [1 << power for power in range(each.bit_length())] if each else []
-        most = self.devices[kind] // job.devices
+        most = self.devices_by_kind[kind] // job.devices
         wanted = {
             *parts,
             *(each * number for number in range(1, nodes + 1)),
             *job.sizes,
-            *job.sizes_up_to(job.maximum)[:1],
+            *job.sizes_up_to(job.max_workers)[:1],
         }
         return sorted(size for size in wanted if 0 < size <= most and job.allows_size(size))
 

@@ -25,7 +25,7 @@ def consolidate(
     for name, workers in found.items():
         room.allocate(by_name[name], workers)
     spread = [
-        job for job in jobs if len(found[job.name]) > 1 and not job.demands
+        job for job in jobs if len(found[job.name]) > 1 and not job.constraints
         and not is_consolidated(room, job, found[job.name])
     ]  # fmt: skip
     for job in spread[:MAX_MOVES]:
@@ -63,7 +63,7 @@ def _move_others_away(
     node = max(found[job.name], key=lambda name: (found[job.name][name], name))
     others = [
         one for one, workers in found.items()
-        if one != job.name and node in workers and len(workers) == 1 and not by_name[one].demands
+        if one != job.name and node in workers and len(workers) == 1 and not by_name[one].constraints
     ]  # fmt: skip
     others.sort(key=lambda one: (sum(found[one].values()) * by_name[one].devices, one))
     before = dict(found)

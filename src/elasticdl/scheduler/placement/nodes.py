@@ -19,14 +19,14 @@ def place_workers(room: FreeResources, job: JobInfo, count: int) -> WorkersByNod
     """
     chosen: Counter[str] = Counter()
     for demand, wanted in sorted(
-        _workers_per_constraint(job, count), key=lambda one: (not one[0].kind, not one[0].one_rack)
+        _workers_per_constraint(job, count), key=lambda one: (not one[0].kind, not one[0].same_rack)
     ):
         if demand.kind and job.kinds and demand.kind not in job.kinds:
             return None
         part = replace(job, kinds=(demand.kind,)) if demand.kind else job
         found = (
             _place_in_one_rack(room, part, wanted, chosen)
-            if demand.one_rack
+            if demand.same_rack
             else _place_on_few_nodes(room, part, wanted, chosen)
         )
         if found is None:
@@ -77,15 +77,15 @@ def shrink_workers(workers: WorkersByNode, count: int) -> WorkersByNode:
 
 def meets_constraints(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
     """Whether each demand has its workers, none counted for two of them. Exact: all choices of racks are tried."""
-    if not job.demands:
+    if not job.constraints:
         return True
     cells: Counter[tuple[str, str]] = Counter()
     for name, count in workers.items():
         cells[room.nodes[name].rack, room.nodes[name].kind] += count
     wanted = [workers for _, workers in _workers_per_constraint(job, cells.total())]
     racks = sorted({rack for rack, _ in cells})
-    choices = product(*(racks if demand.one_rack else [None] for demand in job.demands))
-    return any(_are_constraints_met(cells, job.demands, wanted, choice) for choice in choices)
+    choices = product(*(racks if demand.same_rack else [None] for demand in job.constraints))
+    return any(_are_constraints_met(cells, job.constraints, wanted, choice) for choice in choices)
 
 
 def is_consolidated(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
@@ -98,7 +98,7 @@ def is_consolidated(room: FreeResources, job: JobInfo, workers: WorkersByNode) -
 def _workers_per_constraint(job: JobInfo, count: int) -> list[tuple[PlacementConstraint, int]]:
     """Of so many workers: those that each demand gets, the first ones first."""
     found = []
-    for demand in job.demands:
+    for demand in job.constraints:
         found.append((demand, min(demand.workers, count)))
         count -= found[-1][1]
     return found

@@ -74,7 +74,7 @@ class ReservationCalendar:
 
     @property
     def total_device_slots(self) -> float:
-        return float(self.configurations.devices.total() * self.slot_count)
+        return float(self.configurations.devices_by_kind.total() * self.slot_count)
 
     def add(self, reservation: Reservation) -> None:
         for slot, devices in reservation.devices.items():
@@ -86,7 +86,7 @@ class ReservationCalendar:
         """Of this configuration in each slot; infinite where it does not fit any more."""
         total = np.zeros(self.slot_count)
         for kind, devices in config.devices.items():
-            capacity = max(self.configurations.devices[kind], 1)
+            capacity = max(self.configurations.devices_by_kind[kind], 1)
             total += devices * low * (high / low) ** np.minimum(self.reserved[kind] / capacity, 1.0)
             total[self.reserved[kind] + devices > capacity] = np.inf
         return total
@@ -101,7 +101,7 @@ def candidate_configurations(table: ConfigurationTable, job: JobInfo) -> list[li
     found = [
         [DeviceConfiguration(size, kind, {kind: size * job.devices}) for size in candidate_sizes(job, most)]
         for kind in table.speeds.usable_kinds(job)
-        if not job.demands and (most := table.devices[kind] // job.devices) > 0
+        if not job.constraints and (most := table.devices_by_kind[kind] // job.devices) > 0
     ]
     return [group for group in found if group] or [group for group in [table.configurations_of(job)] if group]
 

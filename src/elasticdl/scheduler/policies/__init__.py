@@ -13,7 +13,7 @@ POLICY_REGISTRY: dict[str, tuple[str, dict[str, object]]] = {
     "afs-p": ("afs", {"name": "afs-p", "knows_length": False, "interval_s": 600.0}),
     "antman": ("antman", {}),
     "aonline": ("aonline", {}),
-    "courteous": ("courteous", {}),
+    "max-min": ("max_min", {}),
     "elastic-first-come": ("elastic_first_come", {}),
     "elastic-tiresias": ("elastic_tiresias", {}),
     "fifo-gang": ("fifo_gang", {}),

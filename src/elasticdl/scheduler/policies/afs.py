@@ -36,7 +36,7 @@ class AfsShare:
 
     def __init__(self, job: JobInfo, work_left: float | None, rates: Sequence[float]) -> None:
         """`job` as it may be given: without its present workers, with packed sizes. `rates` by number of workers."""
-        self.job, self.left, self._rates = job, work_left, rates
+        self.job, self.work_left, self._rates = job, work_left, rates
         self.min_size_duration_s = (work_left or 0.0) / max(rates[next_size(job, 0)], _TINY)  # with its fewest workers
         self.assign({})
 
@@ -44,7 +44,7 @@ class AfsShare:
         self.workers, self.worker_count = workers, sum(workers.values())
         size = next_size(self.job, self.worker_count)
         now, then = self._rates[self.worker_count], self._rates[size]
-        self.ends_in_s = (self.left or 0.0) / now if now > 0 else float("inf")
+        self.ends_in_s = (self.work_left or 0.0) / now if now > 0 else float("inf")
         # The first step is never refused: a job whose speed nobody knows must run to be measured.
         self.can_use_more = bool(size) and (not self.worker_count or then > now * (1 + _TINY))
         devices = (size - self.worker_count) * self.job.devices if self.worker_count else 1
@@ -57,11 +57,11 @@ class AfsShare:
 class Afs:
     name: str = "afs-l"
     knows_length: bool = True
-    packs: bool = False  # shares are factors and multiples of a node's devices
+    sizes_divide_nodes: bool = False  # shares are factors and multiples of a node's devices
     quantum_s: float = 7200.0  # of AFS-P, when not all jobs can run
     is_rigid: bool = False
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -83,17 +83,17 @@ class Afs:
         return Decision(AllocationPlan({job.name: self._allocation(job, given[job.name]) for job in queue}), turns)
 
     def _share(self, snapshot: Snapshot, speeds: SpeedEstimates, room: FreeResources, job: JobInfo) -> AfsShare:
-        most = min(job.maximum, room.total_workers_that_fit(job))
+        most = min(job.max_workers, room.total_workers_that_fit(job))
         sizes = job.sizes
-        if self.packs:
+        if self.sizes_divide_nodes:
             node = speeds.devices_per_node.get(speeds.main_kind(job), 0)
             sizes = (
                 tuple(size for size in job.sizes_up_to(most) if _divides_nodes_evenly(size * job.devices, node))
                 or job.sizes
             )
-        may = replace(job, workers={}, sizes=sizes, maximum=max(most, job.minimum))
+        may = replace(job, workers={}, sizes=sizes, max_workers=max(most, job.min_workers))
         left = job.work_left if self.knows_length else None
-        rates = speeds.rates(job, np.arange(may.maximum + 1))
+        rates = speeds.rates(job, np.arange(may.max_workers + 1))
         rates[0] = 0.0
         return AfsShare(may, left, rates.tolist())
 
@@ -112,7 +112,7 @@ class Afs:
             return Allocation({}, f"waits for its least of {next_size(job, 0)} workers: shorter jobs gain more by them")
         if not workers:
             return Allocation({}, f"waits for its turn of {self.quantum_s:g} s: others executed less, or have theirs")
-        if count == job.maximum:
+        if count == job.max_workers:
             return Allocation(workers, f"all of its {count} workers")
         return Allocation(workers, f"{count} workers: another would gain less here than where it is")
 
@@ -124,7 +124,7 @@ def does_later_job_win(sooner: AfsShare, later: AfsShare) -> bool:
 
 def choose_winner(one: AfsShare, other: AfsShare) -> AfsShare:
     """Which of two jobs gets the next device. Neither order of the two nor chance matters but for equal jobs."""
-    if one.left is None or other.left is None:
+    if one.work_left is None or other.work_left is None:
         return _choose_without_lengths(one, other)
     if not one.worker_count and not other.worker_count:
         return other if other.min_size_duration_s < one.min_size_duration_s else one
@@ -134,7 +134,7 @@ def choose_winner(one: AfsShare, other: AfsShare) -> AfsShare:
 
 def _choose_without_lengths(one: AfsShare, other: AfsShare) -> AfsShare:
     if not one.worker_count and not other.worker_count:
-        return min(one, other, key=lambda share: (share.left is None, share.job.executed_s))
+        return min(one, other, key=lambda share: (share.work_left is None, share.job.executed_s))
     other_as_later, one_as_later = does_later_job_win(one, other), does_later_job_win(other, one)
     if other_as_later != one_as_later:
         return other if other_as_later else one

@@ -41,10 +41,10 @@ class Memory:
 class AntMan:
     name: str = "antman"
     quotas: str = ""
-    busy: float = 0.8
+    max_host_use: float = 0.8
     is_rigid: bool = True
     interval_s: float = 60.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -63,7 +63,7 @@ class AntMan:
         whole = [job for job in queue if job.name in floor.allocated]
         for job in queue:
             if job.name not in floor.allocated and job.may_share:
-                floor.share_devices(job, [host for host in whole if host.device_use < self.busy])
+                floor.share_devices(job, [host for host in whole if host.device_use < self.max_host_use])
         guests = frozenset(floor.allocated) - {job.name for job in whole}
         # Who lost its nodes stays first in line.
         kept = Memory(admitted | before.admitted & snapshot.jobs_by_name.keys(), guests)

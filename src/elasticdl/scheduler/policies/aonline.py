@@ -48,11 +48,11 @@ class Memory:
 class AOnline:
     name: str = "aonline"
     slot_s: float = 600.0
-    horizon: int = 64  # slots, of the longest interval
-    units: int = 48  # with many divisors
+    horizon_slots: int = 64  # slots, of the longest interval
+    work_units: int = 48  # with many divisors
     is_rigid: bool = False
     interval_s: float = 600.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -64,7 +64,7 @@ class AOnline:
         begins = is_anew or slot >= past.next_interval_slot
         until, slots = past.next_interval_slot, past.interval_slots
         if begins:
-            slots = 1 if is_anew else min(2 * slots, self.horizon)
+            slots = 1 if is_anew else min(2 * slots, self.horizon_slots)
             until = slot + slots
         calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, until - slot, self.slot_s)
         reserved = carry_over_reservations(past.reserved, snapshot, calendar)
@@ -97,20 +97,22 @@ class AOnline:
             def worth(at: float, weight: float = job.weight) -> float:
                 return weight if at <= ends_at else 0.0
 
-            found = best_reservation(calendar, job, snapshot.now, work[job.name], worth, bounds, self.units)
+            found = best_reservation(calendar, job, snapshot.now, work[job.name], worth, bounds, self.work_units)
             if found is not None:
                 reserved[job.name] = found
                 calendar.add(found)
 
     def _work(self, calendar: ReservationCalendar, job: JobInfo, slots: int) -> float:
         left = calendar.configurations.speeds.work_left(job)
-        if slots == self.horizon:
-            left = min(left, calendar.configurations.speeds.rate(job, max(job.maximum, 1)) * slots * self.slot_s / 2)
+        if slots == self.horizon_slots:
+            left = min(
+                left, calendar.configurations.speeds.rate(job, max(job.max_workers, 1)) * slots * self.slot_s / 2
+            )
         return max(left, 1e-9)
 
     def _needs(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
         """Slots of one worker, with its fewest."""
-        least = max(job.minimum, 1)
+        least = max(job.min_workers, 1)
         return max(work / max(calendar.configurations.speeds.rate(job, least), 1e-9) / self.slot_s * least, 1e-9)
 
 

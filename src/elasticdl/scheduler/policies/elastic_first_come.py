@@ -35,7 +35,7 @@ class ElasticFirstCome:
     name: str = "elastic-first-come"
     is_rigid: bool = False
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -49,7 +49,7 @@ class ElasticFirstCome:
                 room.allocate(job, kept)
         free = room.free_devices
         if free:
-            able = [job for job in queue if job.name not in given or sum(given[job.name].values()) < job.maximum]
+            able = [job for job in queue if job.name not in given or sum(given[job.name].values()) < job.max_workers]
             if all(can_use_any_device(job) for job in able):
                 _place_sizes(room, able, given, _choose_sizes(able, given, free))
             else:
@@ -131,8 +131,8 @@ def _allocation(job: JobInfo, workers: WorkersByNode, free: int) -> Allocation:
     if not workers:
         why = f"waits for its minimum of {job.min_size} workers: {free} devices are free, earlier jobs hold the others"
         return Allocation({}, why)
-    if count < job.maximum:
-        return Allocation(workers, f"{count} of {job.maximum} workers: all that is free, in order of submission")
+    if count < job.max_workers:
+        return Allocation(workers, f"{count} of {job.max_workers} workers: all that is free, in order of submission")
     return Allocation(workers, f"all of its {count} workers")
 
 

@@ -31,22 +31,22 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 class ElasticTiresias:
     name: str = "elastic-tiresias"
     threshold_s: float = 3600.0  # device-seconds
-    promote: float = 8.0  # times that a job waits as long as it ran; 0: never
-    crowd: int = 10  # waiting jobs that are still no reason to shrink others
+    promote_after: float = 8.0  # times that a job waits as long as it ran; 0: never
+    crowded_above: int = 10  # waiting jobs that are still no reason to shrink others
     is_rigid: bool = False
     interval_s: float = 60.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        kept = update_memory(snapshot, memory, self.threshold_s, self.promote)
+        kept = update_memory(snapshot, memory, self.threshold_s, self.promote_after)
         line = [snapshot.jobs_by_name[name] for queue in kept.queues for name in queue]
         sizes = _admit_in_order(
             line, snapshot.total_devices, {job.name: job.max_size_up_to(job.rigid_size) or job.min_size for job in line}
         )
         waiting = len(line) - len(sizes)
-        is_crowded = waiting > self.crowd
+        is_crowded = waiting > self.crowded_above
         if is_crowded:
             second = set(kept.queues[1])
             asked = {
@@ -96,7 +96,7 @@ def _expand_by_speedup(line: list[JobInfo], sizes: dict[str, int], devices: int,
 
     for index, job in enumerate(line):
         if free and job.name in sizes:
-            most = min(job.maximum, sizes[job.name] + free // job.devices)
+            most = min(job.max_workers, sizes[job.name] + free // job.devices)
             speedups[index] = speedups_by_size(job, most, per_node)
             offer(index)
     while offers and free:

@@ -26,7 +26,7 @@ class FifoGang:
     is_strict: bool = False
     is_rigid: bool = True
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 

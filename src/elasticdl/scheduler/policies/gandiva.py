@@ -47,7 +47,7 @@ class Gandiva:
     empty_share: float = 0.75  # of a node's devices free: it is worth moving the others away
     is_rigid: bool = False
     interval_s: float = 60.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -241,7 +241,7 @@ class GandivaPlacement:
         }
         for node in sorted(almost_empty, key=lambda name: -almost_empty[name]):
             for job in jobs:
-                if set(self.allocated.get(job.name, {})) != {node} or job.demands:
+                if set(self.allocated.get(job.name, {})) != {node} or job.constraints:
                     continue
                 count = self.allocated[job.name][node]
                 fuller = (
@@ -256,7 +256,7 @@ class GandivaPlacement:
         """Jobs on one node take what is left of it."""
         for job in jobs:
             workers = self.allocated.get(job.name, {})
-            if len(workers) == 1 and not job.demands:
+            if len(workers) == 1 and not job.constraints:
                 [(node, count)] = workers.items()
                 most = job.max_size_up_to(count + self.free.workers_that_fit(job, node))
                 if most > count:
@@ -292,7 +292,7 @@ class GandivaPlacement:
 
     def _near(self, job: JobInfo, size: int) -> WorkersByNode | None:
         """On one node with jobs of its size, the least loaded; else on an empty one."""
-        if job.demands:
+        if job.constraints:
             return None
         found = list(self.free.best_fit_nodes(job, size))
         alike = [name for name in found if self._sizes[name][size * job.devices]]

@@ -63,7 +63,7 @@ class Gavel:
     round_s: float = 360.0
     is_rigid: bool = True
     interval_s: float = 360.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -138,7 +138,7 @@ _OBJECTIVES: dict[str, Callable[[Snapshot, SpeedEstimates, list[JobInfo], TimeFr
 
 def _rates_by_kind(speeds: SpeedEstimates, job: JobInfo) -> dict[str, float]:
     """Its rate with all workers, on each kind that has room for them."""
-    if job.demands:
+    if job.constraints:
         return {}
     fits = [kind for kind in speeds.usable_kinds(job) if speeds.devices_by_kind[kind] >= job.rigid_size * job.devices]
     return {kind: speeds.rate(job, job.rigid_size, kind) for kind in fits}

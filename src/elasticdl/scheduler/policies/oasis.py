@@ -47,11 +47,11 @@ class Memory:
 class Oasis:
     name: str = "oasis"
     slot_s: float = 1200.0
-    horizon: int = 96  # slots
-    units: int = 48  # with many divisors
+    horizon_slots: int = 96  # slots
+    work_units: int = 48  # with many divisors
     is_rigid: bool = False
     interval_s: float = 1200.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -59,7 +59,7 @@ class Oasis:
         past: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
         queue = sort_by_submission(snapshot.jobs)
-        calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, self.horizon, self.slot_s)
+        calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, self.horizon_slots, self.slot_s)
         reserved = carry_over_reservations(past.reserved, snapshot, calendar)
         refused = {
             name: at for name, at in past.rejected_in_slot.items() if at == slot and name in snapshot.jobs_by_name
@@ -71,7 +71,7 @@ class Oasis:
             work = self._work(calendar, job)
             worth = partial(_utility_at, job, utility_or_default(job, self._soonest_s(calendar, job, work)))
             bounds = self._seen(calendar, job, work, worth, bounds)
-            found = best_reservation(calendar, job, snapshot.now, work, worth, bounds, self.units)
+            found = best_reservation(calendar, job, snapshot.now, work, worth, bounds, self.work_units)
             if found is None:
                 refused[job.name] = slot
             else:
@@ -82,19 +82,21 @@ class Oasis:
 
     def _work(self, calendar: ReservationCalendar, job: JobInfo) -> float:
         speeds = calendar.configurations.speeds
-        most = speeds.rate(job, max(job.maximum, 1)) * self.horizon * self.slot_s / 2
+        most = speeds.rate(job, max(job.max_workers, 1)) * self.horizon_slots * self.slot_s / 2
         return max(min(speeds.work_left(job), most), 1e-9)
 
     def _soonest_s(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
-        return work / max(calendar.configurations.speeds.rate(job, max(job.maximum, 1)), 1e-9)
+        return work / max(calendar.configurations.speeds.rate(job, max(job.max_workers, 1)), 1e-9)
 
     def _seen(
         self, calendar: ReservationCalendar, job: JobInfo, work: float, worth: Any, bounds: PriceBounds
     ) -> PriceBounds:
         soonest = calendar.first_slot * self.slot_s + self._soonest_s(calendar, job, work)
-        least = max(job.minimum, 1)
+        least = max(job.min_workers, 1)
         slots = work / max(calendar.configurations.speeds.rate(job, least), 1e-9) / self.slot_s * least
-        return bounds.widened_by(worth(soonest), worth(calendar.slot_ends_at(self.horizon - 1)), job.devices, slots)
+        return bounds.widened_by(
+            worth(soonest), worth(calendar.slot_ends_at(self.horizon_slots - 1)), job.devices, slots
+        )
 
 
 def utility_or_default(job: JobInfo, soonest_s: float) -> UtilityFunction:
@@ -103,7 +105,7 @@ def utility_or_default(job: JobInfo, soonest_s: float) -> UtilityFunction:
 
 def _utility_at(job: JobInfo, utility: UtilityFunction, ends_at: float) -> float:
     late = utility.urgency * (max(ends_at - job.submitted_at, 0.0) - utility.target_s)
-    return utility.worth / (1.0 + math.exp(min(max(late, -500.0), 500.0)))
+    return utility.value / (1.0 + math.exp(min(max(late, -500.0), 500.0)))
 
 
 POLICY = Oasis

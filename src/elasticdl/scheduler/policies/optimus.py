@@ -50,7 +50,7 @@ class Optimus:
     name: str = "optimus"
     is_rigid: bool = False
     interval_s: float = 60.0
-    asks_at_events: bool = False
+    decides_on_events: bool = False
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -99,7 +99,7 @@ class Optimus:
 
 def _remaining_s(job: JobInfo, devices: int, speeds: SpeedEstimates) -> Floats:
     """By its number of workers, from 0 up."""
-    rates = speeds.rates(job, np.arange(min(job.maximum, devices // job.devices) + 1))
+    rates = speeds.rates(job, np.arange(min(job.max_workers, devices // job.devices) + 1))
     return np.where(rates > 0, speeds.work_left(job) / np.where(rates > 0, rates, 1.0), math.inf)
 
 

@@ -30,7 +30,7 @@ class PickyMan:
     checkpoint_s: float = 0.0
     is_rigid: bool = True
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 

@@ -45,10 +45,10 @@ class Pollux:
     name: str = "pollux"
     is_rigid: bool = False
     interval_s: float = 60.0
-    asks_at_events: bool = False
+    decides_on_events: bool = False
     adapts_batch: bool = True
     needs_oracle: bool = False
-    exponent: float = -1.0
+    fairness_power: float = -1.0
     restart_s: float = 30.0
     population: int = 100
     generations: int = 100
@@ -70,7 +70,7 @@ class Pollux:
             chosen, states = [job.workers for job in jobs], memory.plans
             names = memory.jobs
         else:
-            problem = GeneticSearchProblem.from_snapshot(snapshot, jobs, nodes, self.exponent, self.restart_s)
+            problem = GeneticSearchProblem.from_snapshot(snapshot, jobs, nodes, self.fairness_power, self.restart_s)
             start = _carry_over_plans(memory, jobs, [node.name for node in nodes], problem.current)
             random = np.random.default_rng([self.seed, turn])
             states = search_plans(problem, start, self.population, self.generations, random)
@@ -165,7 +165,7 @@ class GeneticSearchProblem:
         # Jobs may have more than there is room for, where a node lost devices.
         most = int(max(room.sum(axis=1).max(initial=1), now.sum(axis=1).max(initial=1)))
         counts = np.arange(most + 1)
-        limits = [min(job.maximum, max(2 * _max_measured_workers(job), job.minimum)) for job in jobs]
+        limits = [min(job.max_workers, max(2 * _max_measured_workers(job), job.min_workers)) for job in jobs]
         sizes = counts.tolist()
         allowed = np.array(
             [[job.max_size_up_to(min(n, top)) for n in sizes] for job, top in zip(jobs, limits, strict=True)]

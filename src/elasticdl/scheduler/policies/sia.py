@@ -51,12 +51,12 @@ class Memory:
 @dataclass(frozen=True)
 class Sia:
     name: str = "sia"
-    p: float = -0.5
-    unserved: float = 1.1  # lambda
-    gap: float = 1e-4  # between the answer and the best possible, as a part of it
+    fairness_power: float = -0.5
+    unserved_penalty: float = 1.1  # lambda
+    mip_gap: float = 1e-4  # between the answer and the best possible, as a part of it
     is_rigid: bool = False
     interval_s: float = 60.0
-    asks_at_events: bool = False
+    decides_on_events: bool = False
     adapts_batch: bool = True
     needs_oracle: bool = False
 
@@ -95,18 +95,18 @@ class Sia:
             most = _max_workers([config.workers for config in able], had[job.name])
             for config, value in zip(able, worth.tolist(), strict=True):
                 if config.workers <= most:
-                    cost = self._cost(value * (1.0 if config is now else factor)) - abs(self.unserved)
+                    cost = self._cost(value * (1.0 if config is now else factor)) - abs(self.unserved_penalty)
                     options.append((row, config))
                     costs.append(cost - _STAY_BONUS * (config is now) - _AGE_BONUS * (1 - row / len(queue)))
-        capacity = [float(table.devices[kind]) for kind in table.kinds]
+        capacity = [float(table.devices_by_kind[kind]) for kind in table.kinds]
         uses = [[float(config.devices.get(kind, 0)) for kind in table.kinds] for _, config in options]
-        picked = choose_options([row for row, _ in options], costs, uses, capacity, self.gap)
+        picked = choose_options([row for row, _ in options], costs, uses, capacity, self.mip_gap)
         return {queue[options[place][0]].name: options[place][1] for place in picked}
 
     def _cost(self, worth: float) -> float:
-        if self.p < 0:
-            return float(min(max(worth, _MIN_GOODPUT) ** self.p, 1.0))
-        return float(-(max(worth, 0.0) ** self.p))
+        if self.fairness_power < 0:
+            return float(min(max(worth, _MIN_GOODPUT) ** self.fairness_power, 1.0))
+        return float(-(max(worth, 0.0) ** self.fairness_power))
 
 
 def normalized_goodputs(job: JobInfo, able: list[DeviceConfiguration], table: ConfigurationTable) -> Floats:
@@ -224,7 +224,7 @@ def _may_never_stay(room: FreeResources, job: JobInfo) -> bool:
 
 def _find_nodes(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
     """One node, or whole ones that are free; those that it has now first."""
-    if job.demands:
+    if job.constraints:
         return resize_in_place(room, job, count)
     own = sorted(job.workers, key=lambda name: (-job.workers[name], name))
     own = [name for name in own if name in room.nodes and room.workers_that_fit(job, name)]

@@ -59,7 +59,7 @@ class Themis:
     fairness: float = 0.8  # f: only the worst 1 - f of those without a lease are offered what is free
     is_rigid: bool = False
     interval_s: float = 60.0  # leases end at any time
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -148,7 +148,7 @@ class _FinishTimeFairness:
 
     def rho(self, job: JobInfo, sizes: Sequence[int]) -> Floats:
         """For these numbers of workers from now on; with none it waits a lease, then goes on with its least."""
-        least = max(job.minimum, 1)
+        least = max(job.min_workers, 1)
         counts = np.array([size or least for size in sizes])
         rates = np.maximum(self.speeds.rates(job, counts), _TINY)
         waits = np.where(np.array(sizes) == 0, self.lease_s, 0.0)
@@ -171,7 +171,7 @@ class _FinishTimeFairness:
     def _alone_s(self, job: JobInfo) -> float:
         """How long it takes from its start on its part of the cluster alone."""
         if job.name not in self._alone:
-            most = max(job.max_size_up_to(max(self.snapshot.total_devices // job.devices, 1)), job.minimum, 1)
+            most = max(job.max_size_up_to(max(self.snapshot.total_devices // job.devices, 1)), job.min_workers, 1)
             whole = (job.work_done + self.speeds.work_left(job)) / max(self.speeds.rate(job, most), _TINY)
             self._alone[job.name] = max(whole / self.fair_share, _TINY)
         return self._alone[job.name]

@@ -49,16 +49,16 @@ class Memory:
 class Tiresias:
     name: str = "tiresias"
     threshold_s: float = 57_600.0  # device-seconds
-    promote: float = 0.0  # times that a job waits as long as it ran; 0: never
+    promote_after: float = 0.0  # times that a job waits as long as it ran; 0: never
     is_gittins: bool = False
     is_rigid: bool = True
     interval_s: float = 60.0
-    asks_at_events: bool = False
+    decides_on_events: bool = False
     adapts_batch: bool = False
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        kept = update_memory(snapshot, memory, self.threshold_s, self.promote)
+        kept = update_memory(snapshot, memory, self.threshold_s, self.promote_after)
         line = self.sort_jobs(snapshot.jobs_by_name, kept)
         left = snapshot.total_devices
         chosen: list[JobInfo] = []
@@ -165,7 +165,7 @@ def place_in_order(room: FreeResources, chosen: Sequence[JobInfo], line: Sequenc
 
 def place_gang_on_emptiest(room: FreeResources, job: JobInfo) -> WorkersByNode | None:
     """The nodes with the most free devices first, the lowest name on a tie."""
-    if job.demands:
+    if job.constraints:
         return place_workers(room, job, job.rigid_size)
     order = {name: index for index, name in enumerate(room.nodes)}
     found = sorted(room.emptiest_nodes(job), key=lambda name: (-room.devices[name], order[name]))

@@ -1,4 +1,4 @@
-"""Draws utilisation and completion times of all policies, and a Gantt chart of one."""
+"""Draws utilization and completion times of all policies, and a Gantt chart of one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elasticdl.sim.results.outcome import SimulationOutcome
 WAITING_COLOR = "#dfe3e8"
 LINE_STYLES = ("-", "--", "-.", ":")
 MAX_BARS = 160  # jobs of a Gantt chart
-MAX_CURVE_POINTS = 240  # of a curve of utilisation
+MAX_CURVE_POINTS = 240  # of a curve of utilization
 
 
 def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
@@ -34,8 +34,8 @@ def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
     axes.set_xlim(left=0)
     axes.set_ylabel("devices in use, %", color=INK)
     axes.set_xlabel(unit, color=INK)
-    _label_lines(axes, outcomes, [f"{one.policy}  ({one.metrics.utilisation:.0%})" for one in outcomes])
-    return figures.to_png(figure, "Utilisation of the cluster")
+    _label_lines(axes, outcomes, [f"{one.policy}  ({one.metrics.utilization:.0%})" for one in outcomes])
+    return figures.to_png(figure, "Utilization of the cluster")
 
 
 def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:

@@ -27,7 +27,7 @@ JOB_COLUMNS = (
     "attained_s",
     "restarts",
     "fairness",
-    "why",
+    "reason",
 )
 
 
@@ -40,11 +40,11 @@ def results_document(outcomes: Sequence[SimulationOutcome], command: str, about:
         "policies": [
             {
                 "policy": one.policy,
-                "is_whole": one.stopped_at is None,
+                "is_complete": one.stopped_at is None,
                 "unfinished": one.unfinished,
-                "numbers": {key: _finite_or_none(value) for key, value in asdict(one.metrics).items()},
-                "refused_answers": one.rejected_plans,
-                "trouble": one.policy_error,
+                "metrics": {key: _finite_or_none(value) for key, value in asdict(one.metrics).items()},
+                "rejected_plans": one.rejected_plans,
+                "policy_error": one.policy_error,
                 "timing": asdict(one.timing),
                 "devices_in_use": [list(point) for point in one.device_usage],
                 "jobs": [_job_row(record) for record in (*one.finished_jobs, *one.never_started_jobs)],
@@ -68,7 +68,7 @@ def write_parquet(path: Path, outcomes: Sequence[SimulationOutcome], command: st
         for one in outcomes
         for job in (*one.finished_jobs, *one.never_started_jobs)
     ]
-    kinds = {"policy": pa.string(), "name": pa.string(), "application": pa.string(), "why": pa.string()}
+    kinds = {"policy": pa.string(), "name": pa.string(), "application": pa.string(), "reason": pa.string()}
     whole = {"requested", "priority", "restarts"}
     columns = [
         pa.field(name, kinds.get(name, pa.int64() if name in whole else pa.float64()))

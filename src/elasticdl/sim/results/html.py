@@ -19,7 +19,7 @@ def write_report(
 ) -> Path:
     """index.html with all pictures in it, and each picture as a PNG beside it."""
     pictures = {
-        "utilisation": figures.draw_utilization(outcomes),
+        "utilization": figures.draw_utilization(outcomes),
         "completion": figures.draw_completion_times(outcomes),
     }
     pictures |= {f"gantt-{_safe_file_name(one.policy)}": figures.draw_gantt(one) for one in outcomes}
@@ -68,7 +68,7 @@ def _render_notes(outcomes: Sequence[SimulationOutcome]) -> str:
             )
         if one.never_started_jobs:
             rows = "".join(
-                f"<tr><td>{escape(job.name)}</td><td class=left>{escape(job.why)}</td></tr>"
+                f"<tr><td>{escape(job.name)}</td><td class=left>{escape(job.reason)}</td></tr>"
                 for job in one.never_started_jobs[:MAX_LISTED_JOBS]
             )
             more = (

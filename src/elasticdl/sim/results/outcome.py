@@ -26,7 +26,7 @@ class OutcomeMetrics:
     p99_jct_s: float
     makespan_s: float
     queueing_s: float  # mean time without workers
-    utilisation: float  # devices that were given to jobs, of all, from the first submission to the last end
+    utilization: float  # devices that were given to jobs, of all, from the first submission to the last end
     restarts: float  # mean number of changes of a job's workers
     worst_fairness: float  # greatest finish-time fairness
     mean_fairness: float
@@ -38,7 +38,7 @@ class SimulationTiming:
 
     wall_s: float
     policy_s: float
-    slowest_s: float
+    max_policy_s: float
     decisions: int
 
 
@@ -86,7 +86,7 @@ class SimulationOutcome:
 _INTEGERS = ("requested", "priority", "restarts")
 _TIMES = ("submitted_at", "waited_s", "attained_s")
 _OPTIONAL = ("started_at", "finished_at", "fairness")  # NaN stands for None
-_TEXTS = ("name", "application", "why")
+_TEXTS = ("name", "application", "reason")
 
 
 class JobRecords(Sequence[JobRecord]):

@@ -48,12 +48,12 @@ COLUMNS = (
     PolicyColumn("p99", lambda one: one.metrics.p99_jct_s, format_duration),
     PolicyColumn("makespan", lambda one: one.metrics.makespan_s, format_duration),
     PolicyColumn("queueing", lambda one: one.metrics.queueing_s, format_duration),
-    PolicyColumn("in use", lambda one: one.metrics.utilisation, lambda value: f"{value:.1%}", None),
+    PolicyColumn("in use", lambda one: one.metrics.utilization, lambda value: f"{value:.1%}", None),
     PolicyColumn("restarts", lambda one: one.metrics.restarts, _format_number),
     PolicyColumn("worst fairness", lambda one: one.metrics.worst_fairness, _format_number),
     PolicyColumn("mean fairness", lambda one: one.metrics.mean_fairness, _format_number),
     PolicyColumn("policy time", lambda one: one.timing.policy_s, format_short_duration, None),
-    PolicyColumn("slowest", lambda one: one.timing.slowest_s, format_short_duration, None),
+    PolicyColumn("slowest", lambda one: one.timing.max_policy_s, format_short_duration, None),
 )
 
 

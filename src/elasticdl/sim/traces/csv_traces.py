@@ -94,14 +94,14 @@ def _parse_elastic_jobs(path: Path, scaling: ScalingAssumption) -> Iterator[tupl
         if not least <= size <= most:
             values = f"minimum {least}, workers {size}, maximum {most}"
             raise row.error("workers", "minimum ≤ workers ≤ maximum", values)
-        stretch = ScalingAssumption(scaling.efficiency, most / size)
+        assumption = ScalingAssumption(scaling.efficiency, most / size)
         yield (
             row.line,
             TraceJob(
                 row.text("name"),
                 row.number("submitted_s"),
                 RecordedWorkload(
-                    row.values.get("queue") or "job", size, row.number("duration_s", is_open=True), stretch
+                    row.values.get("queue") or "job", size, row.number("duration_s", is_open=True), assumption
                 ),
                 size,
                 least,

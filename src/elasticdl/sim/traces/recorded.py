@@ -41,16 +41,16 @@ class ScalingAssumption:
     """What is assumed of jobs nobody measured. Linear up to the size they were recorded with."""
 
     efficiency: float = 0.8  # of each worker beyond that size
-    stretch: float = 2.0  # they can use so many times that size
+    max_scale: float = 2.0  # they can use so many times that size
 
     def __post_init__(self) -> None:
         if not 0 <= self.efficiency <= 1:
             raise SpecError(f"efficiency: expected 0 to 1, received {self.efficiency}")
-        if not 1 <= self.stretch < math.inf:
-            raise SpecError(f"stretch: expected 1 or more, received {self.stretch}")
+        if not 1 <= self.max_scale < math.inf:
+            raise SpecError(f"max_scale: expected 1 or more, received {self.max_scale}")
 
     def max_size(self, size: int) -> int:
-        return int(size * self.stretch)
+        return int(size * self.max_scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,5 +102,5 @@ class RecordedWorkload(ConstantRateWorkload):
 def recorded_job(
     name: str, at: float, family: str, size: int, duration_s: float, scaling: ScalingAssumption
 ) -> TraceJob:
-    """One worker at least, `stretch` times its size at most."""
+    """One worker at least, `max_scale` times its size at most."""
     return TraceJob(name, at, RecordedWorkload(family, size, duration_s, scaling), size, 1, scaling.max_size(size))

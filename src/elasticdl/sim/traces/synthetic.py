@@ -24,14 +24,14 @@ class PoissonArrivals:
     jobs: int = 100
     per_hour: float = 12.0
     seed: int = 0
-    scale: float = 1.0  # of durations
+    duration_scale: float = 1.0  # of durations
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
             raise SpecError(f"jobs: expected 1 or more, received {self.jobs}")
         if self.seed < 0:
             raise SpecError(f"seed: expected 0 or more, received {self.seed}")
-        for name, value in (("per_hour", self.per_hour), ("scale", self.scale)):
+        for name, value in (("per_hour", self.per_hour), ("scale", self.duration_scale)):
             if not 0 < value < math.inf:
                 raise SpecError(f"{name}: expected a number above 0, received {value}")
 
@@ -55,7 +55,7 @@ def sample_jobs(arrivals: PoissonArrivals) -> Iterator[SampledJob]:
     for number in range(arrivals.jobs):
         size = int(rng.choice(sizes, p=chances))
         exponent = rng.uniform(1.5, 3.0) if rng.random() < 0.8 else rng.uniform(3.0, 4.0)
-        yield SampledJob(number, at, size, 60.0 * 10.0**exponent * arrivals.scale, float(rng.random()))
+        yield SampledJob(number, at, size, 60.0 * 10.0**exponent * arrivals.duration_scale, float(rng.random()))
         at += rng.exponential(3600.0 / arrivals.per_hour)
 
 

@@ -19,8 +19,8 @@ class TraceJob:
     submitted_at: float
     workload: Workload  # what it does when it has workers
     requested: int = 1
-    minimum: int = 1
-    maximum: int = 1
+    min_workers: int = 1
+    max_workers: int = 1
     sizes: tuple[int, ...] = ()
     priority: int = 0
     queue: str = ""
@@ -31,13 +31,15 @@ class TraceJob:
     may_share: bool = False
     device_use: float = 1.0
     request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
-    demands: tuple[PlacementConstraint, ...] = ()
+    constraints: tuple[PlacementConstraint, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.submitted_at >= 0:
             raise DataError(f"job {self.name}: submitted at {self.submitted_at} s, expected a time of 0 or later")
-        if not 1 <= self.minimum <= self.maximum:
-            raise DataError(f"job {self.name}: minimum {self.minimum}, maximum {self.maximum}: expected 1 ≤ min ≤ max")
+        if not 1 <= self.min_workers <= self.max_workers:
+            raise DataError(
+                f"job {self.name}: minimum {self.min_workers}, maximum {self.max_workers}: expected 1 ≤ min ≤ max"
+            )
         if self.requested < 1:
             raise DataError(f"job {self.name}: asks for {self.requested} workers, expected at least one")
 

@@ -19,16 +19,16 @@ def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
     said = elasticdl("experiment", name, "--output", tmp_path / "out")
 
     assert said.exit_code == 0, said.output
-    assert all(policy in said.output for policy in ("fifo-gang", "elastic-first-come", "courteous"))
+    assert all(policy in said.output for policy in ("fifo-gang", "elastic-first-come", "max-min"))
     assert claim in said.output
     assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "out" / f"{name}.json").read_text())
-    assert [one["policy"] for one in found["courses"]] == ["fifo-gang", "elastic-first-come", "courteous"]
+    assert [one["policy"] for one in found["courses"]] == ["fifo-gang", "elastic-first-come", "max-min"]
 
 
 def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
     run = JobRun(0.0, 1.0, 3.5, 11.0, ((1.0, 11.0, 4),))
-    course = ExperimentResult("courteous", 8, 11.0, {"first": run, "second": run})
+    course = ExperimentResult("max-min", 8, 11.0, {"first": run, "second": run})
     monkeypatch.setattr(real_jobs, "run_experiment", lambda name, say: [course])
 
     said = elasticdl("experiment", "two-jobs", "--real")

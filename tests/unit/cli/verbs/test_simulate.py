@@ -23,7 +23,7 @@ from elasticdl.sim.traces import source
 from tests.unit.cli.conftest import Run
 from tests.waiting import until
 
-SMALL = ("--trace", "synthetic:jobs=8,per_hour=60,scale=0.05", "--nodes", "2", "--processes", "1")
+SMALL = ("--trace", "synthetic:jobs=8,per_hour=60,duration_scale=0.05", "--nodes", "2", "--processes", "1")
 
 
 def test_all_policies_are_listed_with_a_sentence_each(elasticdl: Run) -> None:
@@ -35,13 +35,13 @@ def test_all_policies_are_listed_with_a_sentence_each(elasticdl: Run) -> None:
 
 def test_a_table_has_a_row_for_each_policy_and_the_files_all_of_it(elasticdl: Run, tmp_path: Path) -> None:
     files = ("--json", tmp_path / "r.json", "--parquet", tmp_path / "r.parquet", "--report", tmp_path / "report")
-    result = elasticdl("simulate", "--policy", "fifo-gang,courteous", *SMALL, *files)
+    result = elasticdl("simulate", "--policy", "fifo-gang,max-min", *SMALL, *files)
 
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["policy", "fifo-gang", "courteous"]
+    assert [line.split()[0] for line in lines[:3]] == ["policy", "fifo-gang", "max-min"]
     found = json.loads((tmp_path / "r.json").read_text())
-    assert found["command"].startswith("elasticdl simulate --policy fifo-gang,courteous --trace synthetic:jobs=8")
+    assert found["command"].startswith("elasticdl simulate --policy fifo-gang,max-min --trace synthetic:jobs=8")
     assert [len(one["jobs"]) for one in found["policies"]] == [8, 8]
     assert (tmp_path / "r.parquet").exists() and (tmp_path / "report" / "index.html").exists()
 
@@ -57,17 +57,17 @@ def test_jobs_that_never_fit_are_told_with_the_reason(elasticdl: Run, tmp_path: 
 
 def test_a_narrow_terminal_has_a_column_for_each_policy() -> None:
     setting = SimulationConfig(cluster.parse_nodes(2, 4))
-    trace = source.open_trace("synthetic:jobs=4,scale=0.01")
+    trace = source.open_trace("synthetic:jobs=4,duration_scale=0.01")
     outcomes = [
         runner.simulate(name, trace, setting, lambda _: None, lambda: False)
-        for name in ("fifo-gang", "courteous", "elastic-first-come")
+        for name in ("fifo-gang", "max-min", "elastic-first-come")
     ]
     console = Console(file=io.StringIO(), width=50, force_terminal=True, color_system=None)
 
     simulation_table.print_table(outcomes, console)
 
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[0].split() == ["policy", "fifo-gang", "courteous"]
+    assert lines[0].split() == ["policy", "fifo-gang", "max-min"]
     assert ["policy", "elastic-first-come"] in [line.split() for line in lines]
     assert all(len(line) <= 50 for line in lines) and not any("…" in line for line in lines)
 
@@ -116,4 +116,4 @@ def test_ctrl_c_writes_what_there_is(tmp_path: Path) -> None:
 
     assert process.returncode == 130
     assert "stopped after" in output
-    assert any(not one["is_whole"] for one in json.loads((tmp_path / "r.json").read_text())["policies"])
+    assert any(not one["is_complete"] for one in json.loads((tmp_path / "r.json").read_text())["policies"])

@@ -41,14 +41,14 @@ def snapshot(tmp_path: Path) -> Path:
 def test_the_answer_says_when_how_many_and_from_whom(elasticdl: Run, job: Path, snapshot: Path, tmp_path: Path) -> None:
     said = elasticdl(
         *("simulate", "--what-if", job, "--snapshot", snapshot),
-        *("--policy", "fifo-gang,courteous", "--json", tmp_path / "answer.json"),
+        *("--policy", "fifo-gang,max-min", "--json", tmp_path / "answer.json"),
     )
 
     assert said.exit_code == 0, said.output
     assert "mine would start in about 10.0 min under fifo-gang, with 4 workers: 4 on n0" in said.output
-    assert "mine would start at once under courteous, with 2 workers of 4 it could use: 2 on n0" in said.output
+    assert "mine would start at once under max-min, with 2 workers of 4 it could use: 2 on n0" in said.output
     found = json.loads((tmp_path / "answer.json").read_text())
-    assert (found["fifo-gang"]["wait_s"], found["courteous"]["wait_s"]) == (600.0, 0.0)
+    assert (found["fifo-gang"]["wait_s"], found["max-min"]["wait_s"]) == (600.0, 0.0)
 
 
 def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, job: Path, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: F
     nodes = {node.name: (node.devices, node.rack) for node in found.snapshot.nodes}
     assert nodes == {"n0": (3, "zone-a"), "n1": (2, "")}
     there, awaited = found.snapshot.jobs_by_name["there"], found.snapshot.jobs_by_name["awaited"]
-    assert (there.minimum, there.rigid_size, there.maximum, there.priority) == (3, 3, 4, 3)
+    assert (there.min_workers, there.rigid_size, there.max_workers, there.priority) == (3, 3, 4, 3)
     assert (dict(there.workers), there.devices, there.request) == ({"n0": 3}, 1, {"memory": 2.0**31})
     assert there.started_at == there.submitted_at and there.executed_s > 0
     assert (awaited.rigid_size, awaited.worker_count) == (2, 0)
@@ -178,11 +178,11 @@ def test_an_elastic_job_is_asked_about_as_it_would_be_applied(
     put_job(one_node, "there", {"wish": 2})  # asks for no slot: other people's pod, if it had one
     (tmp_path / "mine.yaml").write_text(ASKED)
 
-    words = ("--write-snapshot", tmp_path / "s.json", "--policy", "courteous")
+    words = ("--write-snapshot", tmp_path / "s.json", "--policy", "max-min")
     said = elasticdl("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", *words)
 
     assert said.exit_code == 0, said.output
-    assert "mine would start at once under courteous, with 2 workers: 2 on n0" in said.output
+    assert "mine would start at once under max-min, with 2 workers: 2 on n0" in said.output
     assert "1 node with 4 example.com/slot for workers, 0 jobs" in said.output
     assert snapshot_file.read_snapshot(tmp_path / "s.json").unit == 2.0
 
@@ -195,7 +195,7 @@ def test_a_priority_of_its_annotation_counts_and_one_of_the_command_line_counts_
         worker(one_node, "there", number, "n0")
     asked = ASKED.replace("cpu: 500m, example.com/slot: 2", "cpu: 2")
     (tmp_path / "mine.yaml").write_text(asked)
-    what_if = ("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", "--policy", "courteous")
+    what_if = ("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", "--policy", "max-min")
 
     assert "mine would start at once" in elasticdl(*what_if).output
     assert "mine would start in about" in elasticdl(*what_if, "--priority", "0").output

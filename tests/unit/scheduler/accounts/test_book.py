@@ -45,7 +45,7 @@ def test_a_job_has_its_devices_when_whoever_had_them_has_let_go() -> None:
 
 def test_a_second_job_starts_with_what_the_first_left_and_grows_when_it_ends() -> None:
     made = turns(devices=3)
-    made.step([submitted("a", maximum=2)], 1.0)
+    made.step([submitted("a", max_workers=2)], 1.0)
 
     assert made.step([ActionSucceeded("a", 1.1), submitted("b", at=1.5)], 2.0) == [StartJob("b", 1, resumes=False)]
     assert made.step([ActionSucceeded("b", 2.1), seen("b", 2.2, 1)], 2.3) == []
@@ -54,10 +54,10 @@ def test_a_second_job_starts_with_what_the_first_left_and_grows_when_it_ends() -
 
 def test_whoever_gets_more_waits_until_whoever_gets_less_has_let_go() -> None:
     made = turns(devices=3)
-    made.step([submitted("low", maximum=3)], 1.0)
+    made.step([submitted("low", max_workers=3)], 1.0)
     made.step([ActionSucceeded("low", 1.1), seen("low", 1.2, 3)], 1.3)
 
-    assert made.step([submitted("high", maximum=2, at=2.0, priority=1)], 2.0) == [ResizeJob("low", 1)]
+    assert made.step([submitted("high", max_workers=2, at=2.0, priority=1)], 2.0) == [ResizeJob("low", 1)]
     assert given(made) == {"low": 1, "high": 2}
     assert made.step([ActionSucceeded("low", 2.1), seen("low", 2.2, 1, living=3)], 2.3) == [], (
         "its workers are still there"
@@ -70,7 +70,7 @@ def test_a_job_without_room_is_suspended_and_goes_on_later() -> None:
     made = turns(devices=2)
     made.step([submitted("low")], 1.0)
     made.step([ActionSucceeded("low", 1.1), seen("low", 1.2, 2)], 1.3)
-    urgent = submitted("high", minimum=2, maximum=2, at=2.0, priority=1)
+    urgent = submitted("high", min_workers=2, max_workers=2, at=2.0, priority=1)
 
     (suspension,) = made.step([urgent], 2.0)
     assert isinstance(suspension, SuspendJob) and suspension.name == "low"
@@ -85,7 +85,7 @@ def test_what_was_seen_before_we_acted_counts_no_more() -> None:
     made = turns(devices=2)
     made.step([submitted("a")], 1.0)
     made.step([ActionSucceeded("a", 1.1), seen("a", 1.2, 2)], 1.3)
-    made.step([submitted("b", at=2.0, priority=1, maximum=1)], 2.0)  # a shrinks to one
+    made.step([submitted("b", at=2.0, priority=1, max_workers=1)], 2.0)  # a shrinks to one
 
     assert made.step([ActionSucceeded("a", 2.1), seen("a", 2.05, 2, living=2)], 2.2) == []
 
@@ -100,7 +100,7 @@ def test_a_person_who_scales_a_job_is_set_right() -> None:
 
 def test_an_action_that_failed_is_due_again_after_a_moment() -> None:
     made = turns(devices=4)
-    made.step([submitted("a", maximum=2)], 1.0)
+    made.step([submitted("a", max_workers=2)], 1.0)
     made.step([ActionSucceeded("a", 1.1), submitted("b", at=1.2)], 1.3)
     made.step([ActionSucceeded("b", 1.4), seen("b", 1.5, 2)], 1.6)
     assert made.step([JobExited("a", "failed")], 2.0) == [ResizeJob("b", 4)]
@@ -121,7 +121,7 @@ def test_a_stop_that_we_did_not_ask_for_is_the_end() -> None:
 def test_a_job_whose_owner_stops_it_while_it_is_suspended_does_not_come_back() -> None:
     made = turns(devices=1)
     made.step([submitted("low")], 1.0)
-    made.step([ActionSucceeded("low", 1.1), submitted("high", at=2.0, priority=1, maximum=1)], 2.0)
+    made.step([ActionSucceeded("low", 1.1), submitted("high", at=2.0, priority=1, max_workers=1)], 2.0)
 
     made.step([ActionSucceeded("low", 2.1), JobStopRequested("low"), JobExited("low", "stopped")], 3.0)
 
@@ -148,7 +148,7 @@ def test_a_running_job_that_its_owner_stops_is_stopped_once_and_its_devices_are_
 
 
 def test_a_job_that_can_never_fit_is_closed_with_the_reason() -> None:
-    (closing,) = turns(devices=4).step([submitted("wide", minimum=5, maximum=8)], 1.0)
+    (closing,) = turns(devices=4).step([submitted("wide", min_workers=5, max_workers=8)], 1.0)
 
     assert isinstance(closing, CloseJob) and closing.phase == "failed"
     assert closing.reason == ("can never run here: needs 5 workers of 1 device, the empty cluster has room for 4")
@@ -164,7 +164,7 @@ def test_a_job_that_has_run_is_not_ended_for_want_of_room() -> None:
     made = turns(devices=2)
 
     actions = made.step(
-        [JobRecovered(submission("a", minimum=3), ScheduledJobState.WAITING, {}, JobAccount(launches=1))], 1.0
+        [JobRecovered(submission("a", min_workers=3), ScheduledJobState.WAITING, {}, JobAccount(launches=1))], 1.0
     )
 
     assert actions == []
@@ -200,21 +200,21 @@ def test_losses_with_progress_between_them_are_forgiven() -> None:
 
 def test_a_scheduler_that_comes_back_leaves_a_running_job_as_it_is() -> None:
     made = turns(devices=4)
-    account = JobAccount(started_at=0.0, attained_s=30.0, launches=1, most_workers=3)
-    found = JobRecovered(submission("a", maximum=3), ScheduledJobState.RUNNING, {LOCAL_NODE: 3}, account)
+    account = JobAccount(started_at=0.0, attained_s=30.0, launches=1, max_workers=3)
+    found = JobRecovered(submission("a", max_workers=3), ScheduledJobState.RUNNING, {LOCAL_NODE: 3}, account)
 
     assert made.step([found, seen("a", 9.0, 3)], 10.0) == []
     assert made.step([], 12.0) == []
-    assert made.book.snapshot(12.0).jobs[0].attained_s == pytest.approx(30.0 + 2 * 3)
+    assert made.job_table.snapshot(12.0).jobs[0].attained_s == pytest.approx(30.0 + 2 * 3)
 
 
 def test_a_suspension_that_was_cut_short_is_carried_on_by_the_next_scheduler() -> None:
     made = turns(devices=1)
     low = JobRecovered(
-        submission("low"), ScheduledJobState.SUSPENDING, {}, JobAccount(started_at=0.0, launches=1, most_workers=1)
+        submission("low"), ScheduledJobState.SUSPENDING, {}, JobAccount(started_at=0.0, launches=1, max_workers=1)
     )
     high = JobRecovered(
-        submission("high", priority=1, maximum=1),
+        submission("high", priority=1, max_workers=1),
         ScheduledJobState.WAITING,
         {LOCAL_NODE: 1},
         JobAccount(started_at=0.0),
@@ -230,11 +230,11 @@ def test_a_suspension_that_was_cut_short_is_carried_on_by_the_next_scheduler() -
 def test_accounts_tell_what_a_job_has_had() -> None:
     made = turns(devices=4)
     made.step([submitted("a")], 10.0)
-    made.step([ActionSucceeded("a", 10.1), submitted("b", at=20.0, priority=1, maximum=3)], 20.0)
+    made.step([ActionSucceeded("a", 10.1), submitted("b", at=20.0, priority=1, max_workers=3)], 20.0)
 
-    (job,) = [job for job in made.book.snapshot(25.0).jobs if job.name == "a"]
+    (job,) = [job for job in made.job_table.snapshot(25.0).jobs if job.name == "a"]
 
-    assert (job.started_at, job.changed_at, job.restarts, job.most_workers) == (10.0, 20.0, 1, 4)
+    assert (job.started_at, job.changed_at, job.restarts, job.max_workers_so_far) == (10.0, 20.0, 1, 4)
     assert (job.attained_s, job.executed_s) == (pytest.approx(4 * 10 + 1 * 5), pytest.approx(15))
 
 
@@ -266,9 +266,9 @@ def test_what_was_measured_outlives_a_suspension() -> None:
     )
 
     made.step([seen("a", 3.0, 1, phase="pending")], 3.1)
-    (starting,) = made.book.snapshot(3.2).jobs
+    (starting,) = made.job_table.snapshot(3.2).jobs
     made.step([seen("a", 4.0, 1, step=31, total_steps=90, speeds=(one,))], 4.1)
-    (running,) = made.book.snapshot(4.2).jobs
+    (running,) = made.job_table.snapshot(4.2).jobs
 
     assert (starting.work_done, starting.work_left) == (30.0, 60.0)
     assert (running.work_done, running.work_left) == (31.0, 59.0)

@@ -124,7 +124,7 @@ def test_without_scipy_nothing_is_fitted_and_that_is_said_once(caplog: pytest.Lo
 def running(**known: Any) -> Any:
     """Turns with one adaptive job, of which a master has just told `known`."""
     made = turns(2, InOrder(passes=3), interval_s=1.0)
-    made.step([submitted("a", maximum=2, plan=ADAPTIVE)], 1.0)
+    made.step([submitted("a", max_workers=2, plan=ADAPTIVE)], 1.0)
     made.step([ActionSucceeded("a", 1.1), seen("a", 1.2, 2, **{**KNOWN, **known})], 1.3)
     return made
 
@@ -150,7 +150,7 @@ def test_a_batch_that_could_not_be_asked_for_is_due_again() -> None:
 def test_fewer_workers_and_another_batch_are_asked_for_together() -> None:
     made = running()
 
-    urgent = submitted("high", maximum=1, at=1.5, priority=1)
+    urgent = submitted("high", max_workers=1, at=1.5, priority=1)
     assert made.step([urgent], 1.6) == [ResizeJob("a", 1, batch_scale=3)]
 
 
@@ -174,5 +174,5 @@ def test_what_a_found_job_has_done_is_counted_in_steps_until_its_master_speaks()
         1.0,
     )
 
-    (job,) = made.book.snapshot(1.0).jobs
+    (job,) = made.job_table.snapshot(1.0).jobs
     assert (job.work_done, job.work_left) == (7.0, 3.0)

@@ -103,7 +103,7 @@ def test_a_job_is_shown_with_its_pods_and_what_its_master_wrote_down(memory: Mem
 
     (job,) = namespace(memory).snapshot(1e10).jobs
 
-    assert (job.minimum, job.maximum, job.requested, job.priority, job.devices) == (1, 4, 2, 7, 1)
+    assert (job.min_workers, job.max_workers, job.requested, job.priority, job.devices) == (1, 4, 2, 7, 1)
     assert (dict(job.workers), job.work_done, job.work_left) == ({"a": 2}, 30.0, 60.0)
     assert job.rates is not None and job.rates.batch(2, 1) is None, "nobody could ask its master for another"
     assert job.request == {"cpu": 0.05}
@@ -219,7 +219,7 @@ def test_what_the_scheduler_writes_is_no_news() -> None:
     assert one.change_key == other.change_key
 
 
-@pytest.mark.parametrize("policy", ["goodput", "fifo-gang", "courteous"])
+@pytest.mark.parametrize("policy", ["goodput", "fifo-gang", "max-min"])
 def test_a_job_that_others_leave_no_room_for_waits_and_runs_when_they_are_gone(memory: Memory, policy: str) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("j", wish=2, low=2)]
     memory.objects[POD] = [pod(f"web-{number}", "a") for number in range(3)]

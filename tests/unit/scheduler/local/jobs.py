@@ -19,12 +19,12 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 
 @dataclass(frozen=True)
 class InOrder:
-    """Everybody their minimum, in order; then the first as much as it can use, then the second. For one node."""
+    """Everybody their min_workers, in order; then the first as much as it can use, then the second. For one node."""
 
     name: str = "in-order"
     is_rigid: bool = False
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     passes: int = 0  # of a global batch, for jobs whose model and noise are known; 0: as they like
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
@@ -32,12 +32,12 @@ class InOrder:
         queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
         counts = dict.fromkeys((job.name for job in queue), 0)
         for job in queue:
-            if job.minimum * job.devices <= free:
-                counts[job.name] = job.minimum
-                free -= job.minimum * job.devices
+            if job.min_workers * job.devices <= free:
+                counts[job.name] = job.min_workers
+                free -= job.min_workers * job.devices
         for job in queue:
             if counts[job.name]:
-                more = min(free // job.devices, job.maximum - counts[job.name])
+                more = min(free // job.devices, job.max_workers - counts[job.name])
                 counts[job.name] += more
                 free -= more * job.devices
         return Decision(AllocationPlan({job.name: _allocation(job, counts[job.name], self.passes) for job in queue}))
@@ -46,13 +46,13 @@ class InOrder:
 def _allocation(job: JobInfo, count: int, passes: int) -> Allocation:
     found = job.rates.batch(count, 1) if job.rates and job.noise and count and passes else None
     batch = replace(found, passes=passes) if found else None
-    return Allocation({LOCAL_NODE: count} if count else {}, f"{count} of {job.maximum} in order", batch=batch)
+    return Allocation({LOCAL_NODE: count} if count else {}, f"{count} of {job.max_workers} in order", batch=batch)
 
 
 def submission(
     name: str,
-    minimum: int = 1,
-    maximum: int = 4,
+    min_workers: int = 1,
+    max_workers: int = 4,
     *,
     at: float = 0.0,
     priority: int = 0,
@@ -60,11 +60,11 @@ def submission(
     plan: Mapping[str, Any] | None = None,
 ) -> JobSubmission:
     spec = {"plan": dict(plan)} if plan else {}
-    return JobSubmission(name, at, minimum, maximum, maximum, devices, priority, spec=spec)
+    return JobSubmission(name, at, min_workers, max_workers, max_workers, devices, priority, spec=spec)
 
 
-def submitted(name: str, minimum: int = 1, maximum: int = 4, **more: Any) -> JobSubmitted:
-    return JobSubmitted(submission(name, minimum, maximum, **more))
+def submitted(name: str, min_workers: int = 1, max_workers: int = 4, **more: Any) -> JobSubmitted:
+    return JobSubmitted(submission(name, min_workers, max_workers, **more))
 
 
 def seen(
@@ -78,4 +78,4 @@ def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = 
 
 
 def given(made: LocalScheduler) -> dict[str, int]:
-    return {name: entry.worker_count for name, entry in made.book.entries.items()}
+    return {name: entry.worker_count for name, entry in made.job_table.entries.items()}

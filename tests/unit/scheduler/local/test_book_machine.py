@@ -54,11 +54,11 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         assert not {action.name for action in actions} & set(busy), "one thing at a time"
         self.doing += actions
         self.report = self.turns.report(self.now)
-        for name in [name for name in self.queue if name not in self.turns.book.entries]:
+        for name in [name for name in self.queue if name not in self.turns.job_table.entries]:
             assert name not in self.world, "forgot a job that runs"
             del self.queue[name]
 
-    @rule(minimum=st.integers(1, 3), more=st.integers(0, 4), priority=st.integers(0, 2), devices=st.integers(1, 2))
+    @rule(min_workers=st.integers(1, 3), more=st.integers(0, 4), priority=st.integers(0, 2), devices=st.integers(1, 2))
     def submit(self, minimum: int, more: int, priority: int, devices: int) -> None:
         name = f"job-{next(self.numbers)}"
         one = submission(name, minimum, minimum + more, at=self.now, priority=priority, devices=devices)
@@ -109,7 +109,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
             if standing is None:
                 found.append(ev.JobSubmitted(one))
             else:
-                found.append(ev.JobRecovered(one, standing.state, standing.given, standing.account))
+                found.append(ev.JobRecovered(one, standing.state, standing.allocated, standing.account))
         self.step(*found, *(ev.JobStopRequested(name) for name in sorted(self.unwanted & set(self.queue))))
 
     # ---- jobs
@@ -176,8 +176,8 @@ class MachineUnderScheduler(RuleBasedStateMachine):
 
     @invariant()
     def whoever_runs_is_known(self) -> None:
-        assert set(self.world) <= set(self.turns.book.entries)
-        assert not any(self.turns.book.entries[name].state is ScheduledJobState.WAITING for name in self.world)
+        assert set(self.world) <= set(self.turns.job_table.entries)
+        assert not any(self.turns.job_table.entries[name].state is ScheduledJobState.WAITING for name in self.world)
 
     @invariant()
     def reports_survive_being_written(self) -> None:
@@ -195,12 +195,12 @@ class MachineUnderScheduler(RuleBasedStateMachine):
                 else:
                     process.living = process.wish
                     self.step(self._seen(name))
-            for name, entry in list(self.turns.book.entries.items()):
+            for name, entry in list(self.turns.job_table.entries.items()):
                 if entry.state is not ScheduledJobState.WAITING and name not in self.world and not entry.is_busy:
                     self.step(ev.JobLost(name))  # what a watcher says of a start that never was
             self.now += 1.0
             self.step()
-        entries = self.turns.book.entries
+        entries = self.turns.job_table.entries
         assert {name: one.wish for name, one in self.world.items()} == {
             name: entry.worker_count for name, entry in entries.items() if entry.allocated
         }

@@ -34,7 +34,7 @@ def test_a_submission_comes_back_as_it_was(queue: SubmissionQueue) -> None:
     queue.submit(put)
 
     assert queue.find("a") == put
-    assert (put.minimum, put.maximum, put.requested, put.devices) == (1, 4, 2, 3)
+    assert (put.min_workers, put.max_workers, put.requested, put.devices) == (1, 4, 2, 3)
     assert queue.job_names() == ["a"]
     assert os.stat(queue.root / "queue" / "a.json").st_mode & 0o077 == 0, "its owner's environment is in it"
 

@@ -46,21 +46,21 @@ class Moody(InOrder):
 
 def test_a_policy_that_raises_keeps_the_last_plan_and_is_asked_again() -> None:
     made = turns(devices=3, policy=Moody(moods=[False, True, False]))
-    made.step([submitted("a", maximum=2)], 1.0)
+    made.step([submitted("a", max_workers=2)], 1.0)
 
     assert made.step([ActionSucceeded("a", 1.1), submitted("b", at=2.0)], 2.0) == []
     report = made.report(2.0)
-    assert report.trouble == "ZeroDivisionError: no mood"
+    assert report.policy_error == "ZeroDivisionError: no mood"
     assert (report.jobs["a"].worker_count, report.jobs["b"].worker_count) == (2, 0)
     assert "the policy failed" in report.jobs["b"].reason
 
     assert made.step([], 2.0 + POLICY_RETRY_S - 0.1) == []
     assert made.step([], 2.0 + POLICY_RETRY_S) == [StartJob("b", 1, resumes=False)]
-    assert made.report(9.0).trouble == ""
+    assert made.report(9.0).policy_error == ""
 
 
 def test_a_policy_of_rounds_is_asked_on_whole_multiples_of_its_interval() -> None:
-    made = turns(policy=InOrder(interval_s=60.0, asks_at_events=False))
+    made = turns(policy=InOrder(interval_s=60.0, decides_on_events=False))
 
     assert made.step([submitted("a")], 61.0) == []
     assert made.step([], 119.0) == []
@@ -69,7 +69,7 @@ def test_a_policy_of_rounds_is_asked_on_whole_multiples_of_its_interval() -> Non
 
 
 def test_an_interval_of_the_person_overrules_that_of_the_policy() -> None:
-    made = turns(policy=InOrder(interval_s=3600.0, asks_at_events=False), interval_s=0.0)
+    made = turns(policy=InOrder(interval_s=3600.0, decides_on_events=False), interval_s=0.0)
 
     assert made.step([submitted("a")], 61.0) == [StartJob("a", 4, resumes=False)]
 
@@ -114,7 +114,7 @@ class Plain:
                     started_at=now if is_first else job.started_at,
                     changed_at=now,
                     restarts=job.restarts + (not is_first),
-                    most_workers=max(job.most_workers, allocation.worker_count),
+                    max_workers_so_far=max(job.max_workers_so_far, allocation.worker_count),
                 )
 
 
@@ -178,7 +178,7 @@ def decide_alike(coming: Coming, devices: int, policy: Policy) -> None:
     for now, events in _history(coming, policy.interval_s):
         is_tick = bool(policy.interval_s) and now % policy.interval_s == 0
         has_news = plain.happen(events, now)
-        simulated = loop.run_once(now) if plain.jobs and (is_tick or (has_news and policy.asks_at_events)) else None
+        simulated = loop.run_once(now) if plain.jobs and (is_tick or (has_news and policy.decides_on_events)) else None
         actions = made.step(events, now)
         decided = made.loop.plan
         for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again

@@ -51,7 +51,7 @@ def test_the_main_kind_is_the_largest_that_it_can_run_on() -> None:
     [
         (JobInfo("a", 0.0, work_left=5.0, work_done=9.0), 5.0),
         (JobInfo("a", 0.0, work_done=9e9), 9e9),
-        (JobInfo("a", 0.0, minimum=2, maximum=4), 2 * DEFAULT_DURATION_S),
+        (JobInfo("a", 0.0, min_workers=2, max_workers=4), 2 * DEFAULT_DURATION_S),
     ],
 )
 def test_unknown_work_left_is_what_was_done_or_ten_minutes(job: JobInfo, left: float) -> None:

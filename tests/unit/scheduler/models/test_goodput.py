@@ -18,14 +18,14 @@ from elasticdl.scheduler.snapshot import GradientNoise
 
 MODEL = ThroughputModel(0.05, 0.002, 0.2, 0.004, 0.04, 0.002, 1.8)
 LIMITS = BatchLimits(initial=64, maximum=2048, local_minimum=8, local_maximum=256)
-NOISE = GradientNoise(square=0.01, variance=0.1)
+NOISE = GradientNoise(gradient_norm_sq=0.01, gradient_variance=0.1)
 PLACES = [(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (64, 16)]  # workers, nodes
 
 
 def rate_of(workers: int, nodes: int, local: int, passes: int, noise: GradientNoise = NOISE) -> float:
     """Steps of the initial batch a second, by the formulas of the paper."""
     total = local * passes * workers
-    phi = LIMITS.initial * noise.variance / noise.square
+    phi = LIMITS.initial * noise.gradient_variance / noise.gradient_norm_sq
     efficiency = (phi + LIMITS.initial) / (phi + total)
     throughput = total / float(MODEL.step_s(workers, nodes, local, passes))
     return efficiency * throughput / LIMITS.initial
@@ -57,7 +57,7 @@ def test_the_gain_of_a_larger_batch(scale: float, noise: GradientNoise, expected
 
 def test_gain_over_scale_is_the_efficiency_of_the_paper() -> None:
     scales = np.array([1.0, 2.0, 8.0, 32.0])
-    phi = LIMITS.initial * NOISE.variance / NOISE.square
+    phi = LIMITS.initial * NOISE.gradient_variance / NOISE.gradient_norm_sq
 
     assert gain_ratio(NOISE, scales) / scales == pytest.approx((phi + 64) / (phi + 64 * scales))
 

@@ -9,7 +9,7 @@ from tests.unit.scheduler.policies.rules import cluster
 
 
 def job(name: str, workers: WorkersByNode | None = None, maximum: int = 8, **more: object) -> JobInfo:
-    return JobInfo(name, 0.0, maximum=maximum, workers=workers or {}, **more)  # type: ignore[arg-type]
+    return JobInfo(name, 0.0, max_workers=maximum, workers=workers or {}, **more)  # type: ignore[arg-type]
 
 
 def test_who_keeps_its_count_keeps_its_nodes() -> None:
@@ -27,14 +27,14 @@ def test_those_who_shrink_make_room_before_others_grow() -> None:
 def test_all_are_placed_anew_if_that_serves_more() -> None:
     """One device is free on each node, and a worker of two devices comes."""
     jobs = [job("a", {"n0": 1}), job("b", {"n1": 1})]
-    wide = job("wide", maximum=1, devices=2)
+    wide = job("wide", max_workers=1, devices=2)
     given = assign_or_repack(cluster(2, 2), [(jobs[0], 1), (jobs[1], 1), (wide, 1)])
 
     assert given["a"].keys() == given["b"].keys() != given["wide"].keys()
 
 
 def test_a_known_placement_is_taken_if_staying_does_not_serve_all() -> None:
-    moved, wide = job("moved", {"n0": 1}), job("wide", maximum=1, devices=4)
+    moved, wide = job("moved", {"n0": 1}), job("wide", max_workers=1, devices=4)
     found = {"moved": {"n1": 1}, "wide": {"n0": 1}}
 
     assert assign_or_repack(
@@ -61,6 +61,6 @@ def test_the_particular_choose_before_the_indifferent() -> None:
 
 def test_leftovers_go_round_one_step_each() -> None:
     given: dict[str, WorkersByNode] = {}
-    grow_round_robin(FreeResources(cluster(1, 7)), [job("a"), job("b", maximum=2), job("c", sizes=(1, 4))], given)
+    grow_round_robin(FreeResources(cluster(1, 7)), [job("a"), job("b", max_workers=2), job("c", sizes=(1, 4))], given)
 
     assert {name: sum(workers.values()) for name, workers in given.items()} == {"a": 4, "b": 2, "c": 1}

@@ -29,7 +29,7 @@ def job(
     name: str, workers: WorkersByNode, cost_s: float = 1.0, demands: tuple[PlacementConstraint, ...] = ()
 ) -> JobInfo:
     return JobInfo(
-        name, 0.0, 1, 8, workers=workers, change_cost_s=cost_s, rates=SlowBetweenNodes(), demands=demands
+        name, 0.0, 1, 8, workers=workers, change_cost_s=cost_s, rates=SlowBetweenNodes(), constraints=demands
     )  # fmt: skip
 
 

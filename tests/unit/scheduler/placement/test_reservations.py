@@ -55,7 +55,7 @@ def test_the_cheapest_way_is_that_of_trying_all() -> None:
 def test_a_job_goes_where_slots_are_free() -> None:
     made = calendar()
     made.add(taken(4, 0, 2))
-    job = JobInfo("a", 0.0, maximum=4)
+    job = JobInfo("a", 0.0, max_workers=4)
 
     found = best_reservation(made, job, 0.0, 600.0, lambda at: 10.0, PriceBounds(10.0, 0.01, 1.0), 6)
 

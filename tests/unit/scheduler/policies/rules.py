@@ -36,8 +36,8 @@ def _random_job(dice: random.Random, index: int, kinds: tuple[str, ...]) -> JobI
     return JobInfo(
         f"j{index}",
         submitted_at=float(dice.choice((0, 10, 5000, 9990))),
-        minimum=least,
-        maximum=most,
+        min_workers=least,
+        max_workers=most,
         requested=dice.choice((0, least, most)),
         sizes=dice.choice(((), (), (least, most))),
         devices=dice.choice((1, 1, 1, 2)),

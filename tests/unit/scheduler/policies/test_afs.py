@@ -14,7 +14,7 @@ AFS_P = Afs("afs-p", knows_length=False)
 
 
 def job(name: str, left: float | None = None, power: float = 0.8, **more: object) -> JobInfo:
-    return JobInfo(name, 0.0, maximum=8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
+    return JobInfo(name, 0.0, max_workers=8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
 
 
 def decide(policy: Afs, *jobs: JobInfo, devices: int = 4, memory: object = None) -> dict[str, int]:
@@ -63,14 +63,14 @@ def test_without_lengths_the_job_that_scales_better_gets_more() -> None:
 
 def test_packed_shares_are_factors_and_multiples_of_a_node() -> None:
     nodes = cluster(4, 4)
-    snapshot = Snapshot(0.0, nodes, (JobInfo("a", 0.0, maximum=15),))
+    snapshot = Snapshot(0.0, nodes, (JobInfo("a", 0.0, max_workers=15),))
 
-    assert counts(Afs(packs=True).decide(snapshot, None).plan) == {"a": 12}
+    assert counts(Afs(sizes_divide_nodes=True).decide(snapshot, None).plan) == {"a": 12}
     assert counts(Afs().decide(snapshot, None).plan) == {"a": 15}
 
 
 def test_a_minimum_is_given_at_once_or_not_at_all() -> None:
-    wide = JobInfo("wide", 0.0, minimum=3, maximum=8, work_left=10.0)
+    wide = JobInfo("wide", 0.0, min_workers=3, max_workers=8, work_left=10.0)
 
     assert decide(Afs(), wide, devices=2) == {"wide": 0}
     assert decide(Afs(), wide, devices=3) == {"wide": 3}

@@ -21,7 +21,7 @@ def lengths(count: int) -> list[int]:
     """Of the intervals in which so many decisions are made, one each slot."""
     seen, memory, found = Snapshot(0.0, cluster(1, 1), (job("a", 1e9),)), None, []
     for _ in range(count):
-        memory = AOnline(horizon=4).decide(seen, memory).memory
+        memory = AOnline(horizon_slots=4).decide(seen, memory).memory
         found.append(memory.interval_slots)
         seen = replace(seen, now=seen.now + SLOT)
     return found

@@ -62,7 +62,7 @@ def test_for_fairness_the_job_that_waited_longest_for_its_length_gets_the_most()
 
 
 def test_a_job_gets_all_its_workers_or_none() -> None:
-    wide = JobInfo("wide", 0.0, maximum=8, requested=3)
+    wide = JobInfo("wide", 0.0, max_workers=8, requested=3)
 
     assert counts(Gavel().decide(Snapshot(0.0, cluster(1, 2), (wide,)), None).plan) == {"wide": 0}
     assert counts(Gavel().decide(Snapshot(0.0, cluster(1, 4), (wide,)), None).plan) == {"wide": 3}
@@ -84,7 +84,7 @@ def test_who_runs_on_stays_on_its_node() -> None:
 
 
 def test_a_job_too_large_for_each_kind_alone_spans_both() -> None:
-    wide = JobInfo("wide", 0.0, maximum=2)
+    wide = JobInfo("wide", 0.0, max_workers=2)
 
     assert workers_of(Gavel().decide(Snapshot(0.0, MIXED, (wide,)), None).plan) == {"wide": {"fastn0": 1, "slown0": 1}}
 
@@ -96,7 +96,7 @@ def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
 
 
 def test_a_job_that_demands_a_kind_of_each_gets_both() -> None:
-    asks = JobInfo("asks", 0.0, 2, 2, demands=(PlacementConstraint(1, "slow"), PlacementConstraint(1, "fast")))
+    asks = JobInfo("asks", 0.0, 2, 2, constraints=(PlacementConstraint(1, "slow"), PlacementConstraint(1, "fast")))
 
     assert workers_of(Gavel().decide(Snapshot(0.0, MIXED, (asks,)), None).plan) == {"asks": {"fastn0": 1, "slown0": 1}}
 

@@ -78,7 +78,7 @@ def test_mended_plans_keep_all_rules(seed: int) -> None:
     for row, one in enumerate(jobs):
         counts = states[:, row].sum(axis=1)
         assert all(count == 0 or one.allows_size(int(count)) for count in counts)
-        assert counts.max() <= max(2 * one.speeds[0].workers, one.minimum)  # at most double what was measured
+        assert counts.max() <= max(2 * one.speeds[0].workers, one.min_workers)  # at most double what was measured
     wide = (states > 0) & (np.count_nonzero(states, axis=2) > 1)[:, :, None]
     assert (wide.sum(axis=1) <= 1).all()  # one job on several nodes a node
 

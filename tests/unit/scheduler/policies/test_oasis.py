@@ -11,7 +11,7 @@ from tests.unit.scheduler.cases import Concave, applied, counts
 from tests.unit.scheduler.policies.rules import check, cluster
 
 SLOT = 1200.0
-POLICY = Oasis(horizon=12)
+POLICY = Oasis(horizon_slots=12)
 
 
 def job(name: str, slots: float = 1.0, **more: object) -> JobInfo:
@@ -41,7 +41,7 @@ def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -
 
 
 def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_worth_reserves_later() -> None:
-    full = [job(f"f{i}", 2.0, minimum=4, utility=UtilityFunction(100.0, 1.0, 1.5 * SLOT)) for i in range(1)]
+    full = [job(f"f{i}", 2.0, min_workers=4, utility=UtilityFunction(100.0, 1.0, 1.5 * SLOT)) for i in range(1)]
     cheap = replace(job("cheap", 2.0, utility=UtilityFunction(1e-9, 1.0, 1.0)), submitted_at=1.0)
     decision = POLICY.decide(Snapshot(2.0, cluster(1), (*full, cheap)), None)
 
@@ -59,7 +59,9 @@ def test_a_refused_job_uses_what_nobody_reserved() -> None:
 
 
 def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
-    seen = Snapshot(0.0, cluster(1), (job("first", 8.0, minimum=4, utility=UtilityFunction(10.0, 1.0, 2.5 * SLOT)),))
+    seen = Snapshot(
+        0.0, cluster(1), (job("first", 8.0, min_workers=4, utility=UtilityFunction(10.0, 1.0, 2.5 * SLOT)),)
+    )
     first = POLICY.decide(seen, None)
     later = applied(seen, first.plan, SLOT)
     worthier = replace(job("worthier", 4.0, utility=UtilityFunction(1e4, 0.0)), submitted_at=SLOT)

@@ -15,7 +15,7 @@ from tests.unit.scheduler.policies.rules import check, cluster
 
 
 def job(name: str, power: float = 0.8, maximum: int = 16, **more: object) -> JobInfo:
-    return JobInfo(name, 0.0, maximum=maximum, rates=Concave(power, kinds=(("fast", 4.0),)), **more)  # type: ignore[arg-type]
+    return JobInfo(name, 0.0, max_workers=maximum, rates=Concave(power, kinds=(("fast", 4.0),)), **more)  # type: ignore[arg-type]
 
 
 def after(snapshot: Snapshot, rounds: int) -> Snapshot:
@@ -38,7 +38,7 @@ def test_jobs_start_with_one_worker_and_double_each_round() -> None:
 
 
 def test_above_a_node_sizes_are_whole_nodes() -> None:
-    assert sizes(after(Snapshot(0.0, cluster(4), (job("a", maximum=15),)), 8)) == {"a": 12}
+    assert sizes(after(Snapshot(0.0, cluster(4), (job("a", max_workers=15),)), 8)) == {"a": 12}
 
 
 def test_two_alike_share_evenly() -> None:
@@ -70,8 +70,8 @@ def test_a_job_whose_changes_cost_more_than_it_runs_stays_as_it_is() -> None:
 
 def test_a_job_that_fits_on_a_node_is_never_split_but_others_move_instead() -> None:
     """Three devices are free on two nodes; the two small ones are put together."""
-    small = [job(f"s{i}", maximum=1, workers={f"n{i}": 1}, started_at=0.0) for i in range(2)]
-    wide = JobInfo("wide", 0.0, minimum=4, maximum=4)
+    small = [job(f"s{i}", max_workers=1, workers={f"n{i}": 1}, started_at=0.0) for i in range(2)]
+    wide = JobInfo("wide", 0.0, min_workers=4, max_workers=4)
     given = workers_of(Sia().decide(Snapshot(1e4, cluster(2), (*small, wide)), None).plan)
 
     assert len(given["wide"]) == 1
@@ -79,20 +79,24 @@ def test_a_job_that_fits_on_a_node_is_never_split_but_others_move_instead() -> N
 
 
 def test_allowed_sizes_are_the_only_ones() -> None:
-    odd = JobInfo("odd", 0.0, minimum=3, maximum=9, sizes=(3, 9))
+    odd = JobInfo("odd", 0.0, min_workers=3, max_workers=9, sizes=(3, 9))
     seen = Snapshot(0.0, cluster(3), (odd,))
 
     assert [sizes(after(seen, rounds))["odd"] for rounds in (1, 2)] == [3, 9]
 
 
 def test_a_minimum_between_the_usual_sizes_still_starts() -> None:
-    assert sizes(after(Snapshot(0.0, cluster(2), (JobInfo("a", 0.0, minimum=3, maximum=3),)), 1)) == {"a": 3}
+    assert sizes(after(Snapshot(0.0, cluster(2), (JobInfo("a", 0.0, min_workers=3, max_workers=3),)), 1)) == {"a": 3}
 
 
 def test_a_job_that_demands_two_kinds_gets_both() -> None:
     nodes = (*cluster(1, 4, "a"), *cluster(1, 4, "b"))
     both = JobInfo(
-        "both", 0.0, minimum=3, maximum=3, demands=(PlacementConstraint(2, "a"), PlacementConstraint(1, "b"))
+        "both",
+        0.0,
+        min_workers=3,
+        max_workers=3,
+        constraints=(PlacementConstraint(2, "a"), PlacementConstraint(1, "b")),
     )
 
     assert workers_of(Sia().decide(Snapshot(0.0, nodes, (both,)), None).plan) == {"both": {"an0": 2, "bn0": 1}}
@@ -115,12 +119,12 @@ def test_asked_again_within_a_round_it_says_the_same() -> None:
 def test_for_p_above_zero_the_sum_of_goodputs_counts() -> None:
     jobs = (job("bad", 0.1, workers={"n0": 4}, started_at=0.0), job("good", 1.0, workers={"n1": 4}, started_at=0.0))
 
-    assert counts(Sia(p=1.0).decide(Snapshot(1e6, cluster(2), jobs), None).plan) == {"bad": 0, "good": 8}
+    assert counts(Sia(fairness_power=1.0).decide(Snapshot(1e6, cluster(2), jobs), None).plan) == {"bad": 0, "good": 8}
 
 
 def test_a_hundred_and_sixty_jobs_on_sixty_four_devices_of_three_kinds_take_less_than_a_second() -> None:
     nodes = (*cluster(6, 4, "t4"), *cluster(3, 8, "rtx"), *cluster(2, 8, "fast"))
-    jobs = tuple(job(f"j{i}", 0.5 + i % 5 / 10, maximum=1 + 15 * (i % 3)) for i in range(160))
+    jobs = tuple(job(f"j{i}", 0.5 + i % 5 / 10, max_workers=1 + 15 * (i % 3)) for i in range(160))
     seen = after(Snapshot(0.0, nodes, jobs), 2)
     began = time.perf_counter()
     Sia().decide(seen, None)

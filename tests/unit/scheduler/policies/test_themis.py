@@ -13,13 +13,13 @@ from tests.unit.scheduler.cases import applied, counts
 from tests.unit.scheduler.policies.rules import check, cluster
 
 
-def job(name: str, submitted_at: float = 0.0, left: float = 1e4, maximum: int = 8) -> JobInfo:
-    return JobInfo(name, submitted_at, maximum=maximum, work_left=left)
+def job(name: str, submitted_at: float = 0.0, left: float = 1e4, max_workers: int = 8) -> JobInfo:
+    return JobInfo(name, submitted_at, max_workers=max_workers, work_left=left)
 
 
 def bid(name: str, *rho: float) -> Bid:
     """For 0, 1, 2, … workers."""
-    return Bid(job(name, maximum=len(rho) - 1), tuple(range(len(rho))), np.array(rho))
+    return Bid(job(name, max_workers=len(rho) - 1), tuple(range(len(rho))), np.array(rho))
 
 
 def test_alone_it_pays_nothing() -> None:
@@ -71,7 +71,7 @@ def test_after_its_lease_a_job_makes_room_for_one_that_is_worse_off() -> None:
     seen = Snapshot(0.0, cluster(1), (job("a", left=1e6),))
     first = Themis().decide(seen, None)
     later = applied(seen, first.plan, 601.0)
-    short = job("short", 1.0, left=10.0, maximum=1)
+    short = job("short", 1.0, left=10.0, max_workers=1)
     second = Themis().decide(replace(later, jobs=(*later.jobs, short)), first.memory)
 
     assert counts(second.plan) == {"a": 3, "short": 1}
@@ -79,7 +79,7 @@ def test_after_its_lease_a_job_makes_room_for_one_that_is_worse_off() -> None:
 
 def test_only_the_worst_off_are_asked_first() -> None:
     """Of five the worst one bids, and takes what it wants; the others share what it left."""
-    jobs = (job("late", 0.0, left=10.0, maximum=4), *(job(f"new{i}", 999.0) for i in range(4)))
+    jobs = (job("late", 0.0, left=10.0, max_workers=4), *(job(f"new{i}", 999.0) for i in range(4)))
 
     given = counts(Themis().decide(Snapshot(1000.0, cluster(1, 6), jobs), None).plan)
 

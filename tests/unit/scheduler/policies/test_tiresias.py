@@ -39,7 +39,7 @@ def test_in_the_second_queue_who_came_to_it_first_runs_to_its_end() -> None:
 
 
 def test_a_promoted_job_starts_over() -> None:
-    ran = turns(Tiresias(threshold_s=1000.0, promote=1.0), nodes(4), job("a", 4), job("b", 4, at=1.0), times=22)
+    ran = turns(Tiresias(threshold_s=1000.0, promote_after=1.0), nodes(4), job("a", 4), job("b", 4, at=1.0), times=22)
 
     assert ran[10:] == [{"a"}] * 5 + [{"b"}] * 5 + [{"a"}] * 2
 
@@ -103,8 +103,8 @@ def test_in_a_crowd_those_of_the_second_queue_give_way() -> None:
     old = running("old", {"n0": 8}, 2, 8, executed_s=1e4)
     crowd = [job(f"j{index}", 2, 4, at=float(index + 1), executed_s=1e4) for index in range(4)]
 
-    few = decided(ElasticTiresias(promote=0.0), nodes(8), old, *crowd)
-    many = decided(ElasticTiresias(promote=0.0, crowd=3), nodes(8), old, *crowd)
+    few = decided(ElasticTiresias(promote_after=0.0), nodes(8), old, *crowd)
+    many = decided(ElasticTiresias(promote_after=0.0, crowded_above=3), nodes(8), old, *crowd)
 
     assert counts(few) == {"old": 8, "j0": 0, "j1": 0, "j2": 0, "j3": 0}
     assert counts(many) == {"old": 2, "j0": 2, "j1": 2, "j2": 2, "j3": 0}

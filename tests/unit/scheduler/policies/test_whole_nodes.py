@@ -8,7 +8,7 @@ from tests.unit.scheduler.policies.rules import cluster
 
 
 def job(name: str, workers: WorkersByNode | None = None, **more: object) -> JobInfo:
-    return JobInfo(name, 0.0, maximum=64, workers=workers or {}, **more)  # type: ignore[arg-type]
+    return JobInfo(name, 0.0, max_workers=64, workers=workers or {}, **more)  # type: ignore[arg-type]
 
 
 def laid(nodes: tuple[NodeInfo, ...], *wanted: tuple[JobInfo, int]) -> dict[str, WorkersByNode]:
@@ -40,7 +40,7 @@ def test_a_split_job_is_brought_together() -> None:
 
 
 def test_a_job_is_split_before_it_waits() -> None:
-    given = laid(cluster(2, 3), (job("a"), 2), (job("b"), 2), (job("c", minimum=2), 2))
+    given = laid(cluster(2, 3), (job("a"), 2), (job("b"), 2), (job("c", min_workers=2), 2))
 
     assert sum(len(workers) for workers in given.values()) == 4
     assert all(sum(workers.values()) == 2 for workers in given.values())

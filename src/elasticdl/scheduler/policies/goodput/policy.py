@@ -51,15 +51,15 @@ class GoodputPolicy:
     name: str = "goodput"
     is_rigid: bool = False
     interval_s: float = 30.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = True
     needs_oracle: bool = False
-    power: float = 0.7  # of speedups: 1 is efficient, 0 is fair
-    preference: float = 0.4  # for short jobs
-    crowd: int = 10  # from so many other jobs on
-    floor_s: float = 1000.0  # all that is shorter is equally short
+    speedup_exponent: float = 0.7  # of speedups: 1 is efficient, 0 is fair
+    short_job_exponent: float = 0.4  # for short jobs
+    crowded_above: int = 10  # from so many other jobs on
+    min_duration_s: float = 1000.0  # all that is shorter is equally short
     horizon_s: float = 600.0  # nothing is expected to stay longer than that
-    calm: float = 0.4  # of a job's mean time between changes, that the next is expected to last
+    stability: float = 0.4  # of a job's mean time between changes, that the next is expected to last
     patience_s: float = 600.0  # after which one who waits is worth twice as much
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
@@ -123,11 +123,11 @@ class GoodputPolicy:
         ]
 
     def _weights(self, now: float, jobs: Sequence[JobInfo], found: Sequence[list[SizeOptions]]) -> list[float]:
-        exponent = self.preference * min(1.0, max(len(jobs) - 1, 0) / self.crowd)
+        exponent = self.short_job_exponent * min(1.0, max(len(jobs) - 1, 0) / self.crowded_above)
         weights = []
         for job, some in zip(jobs, found, strict=True):
             alone_s = max((_work_left(job) / one.rate_per_worker for one in some), default=0.0)
-            weight = job.weight * (alone_s / self.floor_s + 1.0) ** -exponent
+            weight = job.weight * (alone_s / self.min_duration_s + 1.0) ** -exponent
             if not job.is_running:
                 since = job.changed_at if job.changed_at is not None else job.submitted_at
                 weight *= 1.0 + max(now - since, 0.0) / self.patience_s
@@ -141,7 +141,7 @@ class GoodputPolicy:
         is_kept = (offer.sizes == job.worker_count) & offer.is_current_kind
         kept = np.where(is_kept, 1.0, np.maximum(1.0 - job.change_cost_s / np.maximum(expected_s, 1e-9), 0.01))
         speedups = np.maximum(offer.rates / offer.rate_per_worker * kept, 1e-6)
-        worth: Floats = np.maximum((speedups**self.power - 1.0) / self.power + 2.0, 1e-6)
+        worth: Floats = np.maximum((speedups**self.speedup_exponent - 1.0) / self.speedup_exponent + 2.0, 1e-6)
         return worth * np.where(is_kept, 1.0 + 1e-9, 1.0)
 
     def _calm_s(self, now: float, job: JobInfo) -> float:
@@ -149,7 +149,7 @@ class GoodputPolicy:
         if job.started_at is None or job.changed_at is None:
             return self.horizon_s
         mean_s = (now - job.started_at + job.change_cost_s) / (job.restarts + 1)
-        return min(self.horizon_s, max(self.calm * mean_s, now - job.changed_at))
+        return min(self.horizon_s, max(self.stability * mean_s, now - job.changed_at))
 
     def _placed(
         self, snapshot: Snapshot, jobs: Sequence[JobInfo], counts: Sequence[tuple[int, str]]
@@ -229,9 +229,9 @@ def _allocation(job: JobInfo, workers: WorkersByNode, snapshot: Snapshot, found:
     batch = next((offer.batch_config(job, count) for offer in found if offer.kind == kind), None)
     if batch is None and job.rates is not None:
         batch = job.rates.batch(count, len(workers), kind)
-    if count >= job.maximum:
+    if count >= job.max_workers:
         return Allocation(workers, f"all {count} workers it can use", batch=batch)
-    reason = f"{count} of {job.maximum} workers: more would do less for it than for other jobs, or than they cost"
+    reason = f"{count} of {job.max_workers} workers: more would do less for it than for other jobs, or than they cost"
     return Allocation(workers, reason, batch=batch)
 
 

@@ -78,7 +78,7 @@ def list_size_options(snapshot: Snapshot, jobs: Sequence[JobInfo]) -> list[list[
 
 
 def _candidate_sizes(job: JobInfo, now: float, per_node: int, most: int) -> NDArray[np.int64]:
-    most = min(job.maximum, most, max(_max_tried_workers(job, now), INITIAL_WORKERS, job.min_size))
+    most = min(job.max_workers, most, max(_max_tried_workers(job, now), INITIAL_WORKERS, job.min_size))
     if job.sizes:
         return np.array([size for size in job.sizes_up_to(most)], np.int64)
     wanted = {job.min_size, *range(1, min(per_node, DENSE_UP_TO) + 1), *range(per_node, most + 1, per_node)}
@@ -87,7 +87,7 @@ def _candidate_sizes(job: JobInfo, now: float, per_node: int, most: int) -> NDAr
         size += max(1, size // 8)
         wanted.add(min(size, per_node))
     wanted |= {most, job.worker_count} if most < per_node else {job.worker_count}
-    return np.array(sorted(one for one in wanted if job.minimum <= one <= most), np.int64)
+    return np.array(sorted(one for one in wanted if job.min_workers <= one <= most), np.int64)
 
 
 def _max_tried_workers(job: JobInfo, now: float) -> int:
@@ -95,7 +95,7 @@ def _max_tried_workers(job: JobInfo, now: float) -> int:
     if job.rates is not None and job.speeds:
         return 2 * max(one.workers for one in job.speeds)
     is_new = job.changed_at is None or now - job.changed_at < TRIAL_S
-    return job.most_workers * (1 if is_new else 2)
+    return job.max_workers_so_far * (1 if is_new else 2)
 
 
 def _compute_rates(asked: Sequence[tuple[int, JobInfo, str, NDArray[np.int64], NDArray[np.int64]]]) -> list[Floats]:

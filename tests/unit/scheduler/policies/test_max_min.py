@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.scheduler.placement.assignment import next_size
-from elasticdl.scheduler.policies.courteous import Courteous, max_min_sizes
+from elasticdl.scheduler.policies.max_min import MaxMin, max_min_sizes
 from elasticdl.scheduler.snapshot import JobInfo
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running, workers_of
 
-POLICY = Courteous()
+POLICY = MaxMin()
 
 
 def test_a_newcomer_gets_an_equal_share_from_who_has_more() -> None:
@@ -59,5 +59,5 @@ def test_nobody_could_have_more_without_a_poorer_one_having_less(queue: list[Job
     for poor in queue:
         if poor.name in sizes and next_size(poor, sizes[poor.name]):
             assert sum(sizes.values()) == devices
-            rich = [one for one in queue if sizes.get(one.name, 0) > max(sizes[poor.name] + 1, one.minimum)]
+            rich = [one for one in queue if sizes.get(one.name, 0) > max(sizes[poor.name] + 1, one.min_workers)]
             assert not rich

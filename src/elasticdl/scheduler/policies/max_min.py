@@ -31,11 +31,11 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, WorkersByN
 
 
 @dataclass(frozen=True)
-class Courteous:
-    name: str = "courteous"
+class MaxMin:
+    name: str = "max-min"
     is_rigid: bool = False
     interval_s: float = 0.0
-    asks_at_events: bool = True
+    decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
@@ -127,10 +127,10 @@ def _allocation(job: JobInfo, workers: Mapping[str, int], level: float) -> Alloc
     count = sum(workers.values())
     if not workers:
         return Allocation({}, f"waits for its minimum of {job.min_size} workers: all others have no more than theirs")
-    if count == job.maximum:
+    if count == job.max_workers:
         return Allocation(workers, f"all of its {count} workers; jobs have {level:.1f} devices on average")
-    what = f"{count} of {job.maximum} workers, {count * job.devices} devices"
+    what = f"{count} of {job.max_workers} workers, {count * job.devices} devices"
     return Allocation(workers, f"{what}: levelled with the others, who have {level:.1f} devices on average")
 
 
-POLICY = Courteous
+POLICY = MaxMin
