@@ -56,7 +56,8 @@ def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = Fal
     """Why this job could not even run on a cluster that is all its own, or all that others leave; "": it could."""
     least = job.min_size
     if not least:
-        return f"none of its sizes {list(job.sizes)} is between its minimum {job.min_workers} and maximum {job.max_workers}"
+        limits = f"its minimum {job.min_workers} and maximum {job.max_workers}"
+        return f"none of its sizes {list(job.sizes)} is between {limits}"
     if not job.constraints and empty.total_workers_that_fit(job) >= least:
         return ""
     if place_workers(empty, job, least) is not None:
