@@ -28,7 +28,7 @@ test-again: setup
 # With those that `make test` leaves out since they take long; before an issue is closed. One of them: THOROUGH=tests/integration/test_job_stalls.py
 THOROUGH ?= tests/unit tests/integration tests/chaos
 test-thorough: setup
-	$(PYTEST) -m "not gpu and not cluster" $(THOROUGH)
+	$(PYTEST) --hypothesis-profile=thorough -m "not gpu and not cluster" $(THOROUGH)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -17,7 +17,7 @@ class Usage(NamedTuple):
 
 
 def running(*words: str) -> list[Usage]:
-    """All processes in pods whose arguments have these in a row: ("-m", "elasticdl.launcher.kubernetes.pod", "master")."""
+    """All processes in pods whose arguments have these in a row, as in ("-m", "elasticdl.launcher.kubernetes.pod")."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:

@@ -81,7 +81,8 @@ def test_a_pod_whose_secret_is_missing_ends_with_the_code_of_a_wrong_job(tmp_pat
     mounted = ["--spec", str(places.spec), "--secret", str(places.secret), "--state", str(places.state)]
 
     done = subprocess.run(
-        [sys.executable, "-m", "elasticdl.launcher.kubernetes.pod", "ps", *mounted], env=environ, capture_output=True, text=True,
+        [sys.executable, "-m", "elasticdl.launcher.kubernetes.pod", "ps", *mounted],
+        env=environ, capture_output=True, text=True,
         timeout=WAIT_S,
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from elasticdl.features import analysis
 from elasticdl.features.sql.interface import AnalysisOptions
 from elasticdl.features.statistics import ColumnKind
 from tests.postgres import PASSWORD, USER, server
+from tests.properties import examples
 from tests.unit.features import oracle, tables
 
 QUESTION = AnalysisOptions(min_count=1, quantile_steps=20, max_values=5)
@@ -42,7 +43,7 @@ def put(host: str, names: list[str], declared: list[str], rows: list[tuple[Any, 
                 copy.write_row(row)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(columns=tables.columns())
 def test_postgresql_agrees_with_numpy(host: str, columns: list[list[str | None]]) -> None:
     names = tables.NAMES[: len(columns)]

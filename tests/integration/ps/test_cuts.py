@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from elasticdl.ps.snapshots.coordinator import StartedSnapshot
 from tests.integration.ps.fleet import Rows, Ship, agree, expected, restored, rows_of
+from tests.properties import examples
 
 IDS = st.lists(st.integers(-60, 60), min_size=1, max_size=20)
 SLOTS = st.lists(st.integers(0, 1023), min_size=1, max_size=600, unique=True)
@@ -122,9 +123,8 @@ class Cuts(RuleBasedStateMachine):
 
 
 Cuts.TestCase.settings = settings(
-    max_examples=25,
+    max_examples=examples(25),
     stateful_step_count=20,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink with real sockets takes minutes
 )

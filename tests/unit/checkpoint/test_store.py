@@ -21,6 +21,7 @@ from elasticdl.checkpoint import captured_state, manifest, safetensors_file, sta
 from elasticdl.checkpoint.captured_state import CapturedState
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, ModelError, SpecError
+from tests.properties import examples
 
 
 def small_image(step: int = 3) -> CapturedState:
@@ -141,7 +142,7 @@ def test_two_directories_change_places_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "left" / "right").exists() and (tmp_path / "right" / "left").exists()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_flipped_bit_or_missing_end_is_seen(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = store.write_checkpoint(tmp_path_factory.mktemp("damage"), small_image(), {"seed": 7}, keep=3)

@@ -13,6 +13,7 @@ from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.squared_norms import SquaredNorms
 from elasticdl.collective.tree import RankRange, ReductionTree, split_ranks
 from elasticdl.errors import ElasticDLError
+from tests.properties import examples
 
 TAIL = 3
 
@@ -86,7 +87,7 @@ def splits(draw: st.DrawFn) -> tuple[int, list[int], frozenset[int]]:
     return ranks, [b - a for a, b in pairwise(edges)], skipped
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(splits(), st.sampled_from([torch.float32, torch.float64]))
 def test_any_split_has_the_bits_of_the_definition(
     case: tuple[int, list[int], frozenset[int]], dtype: torch.dtype
@@ -105,7 +106,7 @@ def test_any_split_has_the_bits_of_the_definition(
         assert parameter.grad is not None and torch.equal(parameter.grad, value)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(splits(), st.integers(2, 3))
 def test_passes_of_a_rank_are_added_first_and_then_the_tree(
     case: tuple[int, list[int], frozenset[int]], passes: int

@@ -16,6 +16,7 @@ from elasticdl.data import Dataset, Mode, Prefetcher, as_source, open_source
 from elasticdl.data.interface import ColumnarSource, RecordSource
 from elasticdl.errors import DataError, ModelError
 from elasticdl.spec import DataSpec
+from tests.properties import examples
 
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00", exclude_categories=["Cs"]), max_size=6)
 tricky = st.sampled_from(["", '"', '""', "a\nb", "\ufeff", "é,\t", " ", "x"])
@@ -29,7 +30,7 @@ def columns_of(source: RecordSource, indices: list[int]) -> list[dict[str, Any]]
     return rows
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.lists(st.lists(cells | tricky, min_size=3, max_size=3), min_size=1, max_size=15),
     st.sampled_from(["\n", "\r\n"]),

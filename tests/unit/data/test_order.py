@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.data.order import EpochOrder, keyed_permutations
@@ -22,13 +22,11 @@ def orders(draw: st.DrawFn) -> EpochOrder:
     )
 
 
-@settings(deadline=None)
 @given(orders())
 def test_every_record_stands_at_exactly_one_position(order: EpochOrder) -> None:
     assert sorted(order.records_at(0, order.records).tolist()) == list(range(order.records))
 
 
-@settings(deadline=None)
 @given(orders(), st.data())
 def test_a_part_of_the_order_is_the_same_as_in_the_whole(order: EpochOrder, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, order.records))
@@ -40,7 +38,6 @@ def test_a_part_of_the_order_is_the_same_as_in_the_whole(order: EpochOrder, data
     assert part.tolist() == order.records_at(0, order.records)[start:stop].tolist()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(0, 2**64 - 1), st.integers(0, 2**40))
 def test_the_inverse_of_a_permutation_leads_back(size: int, key: int, stream: int) -> None:
     numbers = np.arange(size)

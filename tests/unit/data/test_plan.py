@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from elasticdl.data.plan import TrainingPlan, make_plan
 from elasticdl.errors import DataError
 from elasticdl.spec import DataSpec, PlanSpec
+from tests.properties import examples
 
 
 @st.composite
@@ -28,7 +29,7 @@ def plans(draw: st.DrawFn) -> TrainingPlan:
     )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(plans())
 def test_the_slices_of_the_logical_ranks_are_the_batch(plan: TrainingPlan) -> None:
     for step in range(plan.total_steps):
@@ -40,7 +41,7 @@ def test_the_slices_of_the_logical_ranks_are_the_batch(plan: TrainingPlan) -> No
         assert sizes[0] >= 1 and sizes[0] - sizes[-1] <= 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(plans())
 def test_every_epoch_trains_each_record_at_most_once_and_all_when_none_is_dropped(plan: TrainingPlan) -> None:
     for epoch in range(plan.epochs):
@@ -54,7 +55,7 @@ def test_every_epoch_trains_each_record_at_most_once_and_all_when_none_is_droppe
         assert all(plan.epoch_of(step) == epoch for step in steps)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(plans())
 def test_the_records_trained_are_counted_as_they_are_planned(plan: TrainingPlan) -> None:
     trained = 0
@@ -66,7 +67,7 @@ def test_the_records_trained_are_counted_as_they_are_planned(plan: TrainingPlan)
     assert plan.total_records == trained
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(plans())
 def test_a_slice_does_not_depend_on_what_was_asked_before(plan: TrainingPlan) -> None:
     in_order = [plan.rank_slice(step, plan.logical_ranks - 1).tolist() for step in range(plan.total_steps)]
@@ -119,7 +120,7 @@ def test_the_plan_of_a_job_takes_window_and_shuffling_from_dataset_fn() -> None:
     assert plan == TrainingPlan(100, 10, 4, seed=9, shuffle=True, shard_records=8, window_shards=3)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(plans(), st.data())
 def test_positions_are_the_batches_one_after_the_other(plan: TrainingPlan, data: st.DataObject) -> None:
     everything = [record for step in range(plan.total_steps) for record in plan.batch(step).tolist()]

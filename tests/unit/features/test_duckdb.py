@@ -11,10 +11,11 @@ from pyarrow import parquet
 
 from elasticdl.features import analysis
 from elasticdl.features.sql.interface import AnalysisOptions
+from tests.properties import examples
 from tests.unit.features import oracle, tables
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(tables.columns())
 def test_duckdb_agrees_with_numpy(columns: list[list[str | None]]) -> None:
     question = AnalysisOptions(min_count=1, quantile_steps=20, max_values=5)

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from elasticdl.errors import DataError
 from elasticdl.features.analysis import AnalysisSource, analyze
 from elasticdl.features.sql.interface import AnalysisOptions
+from tests.properties import examples
 
 EVERY = AnalysisOptions(min_count=1)
 SECRET = "the-key-of-somebody"
@@ -95,7 +96,7 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
     assert not written.exists()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     letters=st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z"), exclude_characters="|"), max_size=20)
 )

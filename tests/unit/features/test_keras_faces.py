@@ -33,6 +33,7 @@ from elasticdl.features import (
 from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 from elasticdl.features.transforms import ALL_TRANSFORMS, fingerprint
 from elasticdl.features.transforms.date_parts import PARTS
+from tests.properties import examples
 from tests.unit.features import faces
 from tests.unit.features.faces import Column, same, texts
 
@@ -67,27 +68,27 @@ def traced(transformation: Transform, dtype: Any) -> Any:
 
 
 @pytest.mark.parametrize("transformation", faces.OF_NUMBERS, ids=str)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(column=faces.NUMBER_COLUMNS)
 def test_of_numbers(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
 @pytest.mark.parametrize("transformation", faces.OF_WHOLE_NUMBERS, ids=str)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(column=faces.WHOLE_COLUMNS)
 def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
 @pytest.mark.parametrize("transformation", faces.OF_TEXT, ids=str)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(column=faces.TEXT_COLUMNS)
 def test_of_text(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(one=faces.TEXT_COLUMNS)
 def test_a_cross_of_text_and_whole_numbers(one: Column) -> None:
     whole = np.arange(len(one.flat)) * -(7**20)
@@ -106,7 +107,7 @@ def test_a_text_of_any_length_has_the_fingerprint_that_tensorflow_gives_it() -> 
         same(fingerprint.hash_buckets(pa.array(pieces), bins), tf.strings.to_hash_bucket_fast(pieces, bins))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.text(), max_size=20))
 def test_any_text_has_the_fingerprint_that_tensorflow_gives_it(values: list[str]) -> None:
     found = fingerprint.hash_buckets(pa.array(values, pa.string()), 2**62)
@@ -120,7 +121,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(values=st.lists(NUMBERS, max_size=9))
 @example(["1.", ".5", "+1e5", "1E-400", "-1e400", "007", "Infinity", "-inf", "NaN", "1e-40", "16777217"])
 @example(["0.1000000014901161193847656251", "1.17549435e-38", "3.4028235677973366e38", "4.9e-324"])
@@ -131,7 +132,7 @@ def test_text_is_read_alike_as_floats(dtype: str, values: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("int32", 31), ("int64", 63)])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_text_is_read_alike_as_whole_numbers(dtype: str, bits: int, data: st.DataObject) -> None:
     numbers = st.integers(-(2**bits), 2**bits - 1)
@@ -149,7 +150,7 @@ def test_text_that_is_no_number_is_refused_by_both(text: str) -> None:
             ToNumber(dtype, 0)(tf.constant([text]))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(values=st.lists(st.datetimes(), max_size=6), form=st.sampled_from([None, "%d.%m.%Y %H:%M", "%Y%m%d"]))
 def test_dates_are_read_alike(values: list[Any], form: str | None) -> None:
     column = np.array([each.isoformat() if form is None else _written(each, form) for each in values] + [""], object)
@@ -174,7 +175,7 @@ def test_text_that_is_no_date_is_refused_by_both(text: str) -> None:
         DateParts("day")(tf.constant([text]))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(column=faces.TEXT_COLUMNS)
 def test_text_is_split_alike(column: Column) -> None:
     for transformation in (
@@ -191,7 +192,7 @@ def test_text_is_split_alike(column: Column) -> None:
     same(found.indices, expected.indices)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(column=faces.WHOLE_COLUMNS)
 def test_ragged_and_sparse_of_dense_numbers(column: Column) -> None:
     found, expected = ToRagged()(tensor(column.square)), ToRagged()(column.square)
@@ -202,7 +203,7 @@ def test_ragged_and_sparse_of_dense_numbers(column: Column) -> None:
     same(found.indices, expected.indices)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(column=faces.columns(faces.WHOLES, np.int64))
 def test_concatenation(column: Column) -> None:
     joined = ConcatenateWithOffset([3, 100])

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.features.preprocessing.raw_columns import format_number
+from tests.properties import examples
 from tests.unit.features.preprocessing.test_preprocessor import EVERYTHING, ROWS, batch, front
 
 pytest.importorskip("tensorflow")
@@ -43,7 +44,7 @@ def raw(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("text", [EVERYTHING, OWN], ids=["like another", "ids of its own"])
 @given(rows=ROWS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_the_layer_gives_what_the_front_does_to_the_last_bit(text: str, rows: list[dict[str, Any]]) -> None:
     expected, found = front(text).encode(batch(rows)), compiled(text)(raw(rows))
 
@@ -57,7 +58,7 @@ NUMBERS = st.floats(allow_nan=False) | st.integers(-1000, 1000).map(lambda power
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_numbers_are_written_as_python_does(numbers: list[float]) -> None:
     found = ops.format_numbers(tf.constant(numbers, tf.float64)).numpy().tolist()
 

@@ -26,6 +26,7 @@ from elasticdl.features import (
     Transform,
 )
 from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
+from tests.properties import examples
 from tests.unit.features import faces
 from tests.unit.features.faces import Column, same
 
@@ -51,7 +52,7 @@ def check(transformation: Transform, column: Column) -> None:
 
 
 @pytest.mark.parametrize("transformation", faces.OF_NUMBERS, ids=str)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(column=faces.NUMBER_COLUMNS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_of_numbers(transformation: Transform, column: Column) -> None:
@@ -59,7 +60,7 @@ def test_of_numbers(transformation: Transform, column: Column) -> None:
 
 
 @pytest.mark.parametrize("transformation", faces.OF_WHOLE_NUMBERS, ids=str)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(column=faces.WHOLE_COLUMNS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
@@ -67,7 +68,7 @@ def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
 
 
 @pytest.mark.parametrize("transformation", faces.OF_TEXT, ids=str)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(column=faces.TEXT_COLUMNS)
 def test_of_text_which_is_taken_as_arrays(transformation: Transform, column: Column) -> None:
     module = modules.MODULES[type(transformation)].from_definition(transformation)
@@ -79,7 +80,7 @@ def test_of_text_which_is_taken_as_arrays(transformation: Transform, column: Col
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(column=faces.columns(faces.WHOLES, np.int64))
 def test_a_cross_of_whole_numbers(count: int, column: Column) -> None:
     crossed = [np.roll(column.flat, shift) for shift in range(count)]
@@ -89,7 +90,7 @@ def test_a_cross_of_whole_numbers(count: int, column: Column) -> None:
     same(faces.CROSS(pairs).values, faces.CROSS(crossed))
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(column=faces.WHOLE_COLUMNS)
 def test_ragged_and_sparse_of_dense_ones(column: Column) -> None:
     for transformation in (ToRagged(), ToRagged(ignore_value=7)):
@@ -101,7 +102,7 @@ def test_ragged_and_sparse_of_dense_ones(column: Column) -> None:
     same(found.indices().T, expected.indices)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(column=faces.columns(faces.WHOLES, np.int64))
 def test_concatenation(column: Column) -> None:
     joined = ConcatenateWithOffset([3, 100])

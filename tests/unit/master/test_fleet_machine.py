@@ -12,6 +12,7 @@ from elasticdl.master.machine.state_machine import StateMachine
 from elasticdl.master.ps_fleet import fleet as fleets
 from elasticdl.master.ps_fleet.fleet import PsReplicaState
 from elasticdl.spec import PsId
+from tests.properties import examples
 from tests.unit.master.driver import Driver, job_spec
 from tests.unit.master.ps_world import World
 
@@ -134,4 +135,4 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 TestFleetMachine = FleetMachine.TestCase
-TestFleetMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFleetMachine.settings = settings(max_examples=examples(60), stateful_step_count=30)

@@ -14,6 +14,7 @@ from elasticdl.master.machine.membership import GONE_WORKER_STATES, WorkerState
 from elasticdl.master.machine.state import MAX_NOTABLE_ENTRIES, MAX_RECENT_ENTRIES
 from elasticdl.master.machine.state_machine import StateMachine
 from elasticdl.spec import JobKind, WorkerId
+from tests.properties import examples
 from tests.unit.master.driver import Driver, job_spec, running
 
 NUMBERS = st.integers(0, 9)
@@ -228,7 +229,7 @@ class JobMachine(RuleBasedStateMachine):
 
 
 TestJobMachine = JobMachine.TestCase
-TestJobMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestJobMachine.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def test_a_state_that_was_read_from_a_journal_keeps_no_more_entries_than_before() -> None:

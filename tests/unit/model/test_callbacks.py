@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -70,7 +70,6 @@ def test_a_metric_that_is_not_measured_is_named_with_those_that_are() -> None:
         BestMetric("acuracy").on_evaluation(1, {"accuracy": 1.0, "loss": 0.1})
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.data())
 def test_a_newcomer_with_the_state_of_another_decides_the_same(values: list[float], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(values)))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_score
 
@@ -31,7 +31,6 @@ def value(metric: Metric, labels: torch.Tensor, predictions: torch.Tensor, cut: 
     return reduction.compute_results(sums)["m"]
 
 
-@settings(deadline=None)  # a busy machine is no counterexample
 @given(pairs, st.data())
 def test_binary_metrics_agree_with_scikit_learn_however_records_are_split(
     found: list[tuple[int, int]], data: st.DataObject

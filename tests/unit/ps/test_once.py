@@ -17,6 +17,7 @@ from elasticdl.ps.tables.applied_pushes import slot_mask
 from elasticdl.ps.tables.state import BackupHolder, PsState, ServeResult
 from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
+from tests.properties import examples
 
 ZEROS = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}}]'
 NAMES = [PsId(f"ps-{number}") for number in range(3)]
@@ -200,7 +201,7 @@ class World:
 
 
 @pytest.mark.parametrize("is_mirrored", [False, True])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_every_push_is_in_the_rows_exactly_once(is_mirrored: bool, data: st.DataObject) -> None:
     world, numbers = World(is_mirrored), Counter[int]()

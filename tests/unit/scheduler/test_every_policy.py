@@ -18,11 +18,12 @@ from elasticdl.scheduler.placement.nodes import meets_constraints
 from elasticdl.scheduler.plan import AllocationPlan
 from elasticdl.scheduler.policies import POLICY_REGISTRY, load_policy
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, PlacementConstraint, Snapshot
+from tests.properties import examples
 from tests.unit.scheduler.cases import Concave, applied
 from tests.unit.scheduler.policies.rules import QUICK
 
 KINDS = ("", "t4", "a100")
-EXAMPLES = settings(max_examples=20, deadline=None)
+EXAMPLES = settings(max_examples=examples(20))
 POLICIES = pytest.mark.parametrize("name", sorted(POLICY_REGISTRY))
 
 

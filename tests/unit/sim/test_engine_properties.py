@@ -13,10 +13,11 @@ from elasticdl.scheduler.policies import load_policy
 from elasticdl.sim.engine import NodeOutage, SimulationConfig, SimulationEngine
 from elasticdl.sim.interface import ChangeCost, JobRecord
 from elasticdl.sim.traces.trace import TraceJob
+from tests.properties import examples
 from tests.unit.sim.bodies import Work, nodes
 
 POLICIES = pytest.mark.parametrize("name", ["elastic-first-come", "goodput", "fifo-gang"])
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = settings(max_examples=examples(40))
 
 
 def trace_of(seed: int, jobs: int) -> list[TraceJob]:
@@ -89,7 +90,7 @@ def test_devices_are_never_used_twice_and_all_time_is_accounted_for(name: str, s
 
 
 @POLICIES
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
 def test_the_same_trace_has_the_same_end(name: str, seed: int, jobs: int) -> None:
     (one, first, _), (two, second, _) = ran(name, seed, jobs), ran(name, seed, jobs)

@@ -20,6 +20,7 @@ from elasticdl.worker.training.adaptive_batch import Update
 from elasticdl.worker.training.consistency import ConsistencyGuard
 from elasticdl.worker.training.state import OptimizerStep, TrainingState
 from elasticdl.worker.training.user_state import UserState
+from tests.properties import examples
 from tests.unit.worker.trainings import new_training, reduced_gradient
 
 UPDATE = Update(8)
@@ -80,7 +81,7 @@ def repeat(training: TrainingState, calls: list[OptimizerStep], *, ends_step: bo
 
 
 @given(st.lists(moves(), min_size=1, max_size=8), st.integers(0, 7))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_newcomer_that_repeats_updates_from_any_point_holds_the_same_state(history: list[Move], point: int) -> None:
     member = new_training(average_and_schedule, optimizers=2, callbacks=[ClipGradientNorm(1.0)])
     newcomer = new_training(average_and_schedule, optimizers=2, callbacks=[ClipGradientNorm(1.0)])
@@ -102,7 +103,7 @@ def test_a_newcomer_that_repeats_updates_from_any_point_holds_the_same_state(his
 
 
 @given(st.integers(1, 6), st.integers(0, 5))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 def test_updates_left_to_the_job_are_repeated_alike(steps: int, point: int) -> None:
     member, newcomer = new_training(average_and_schedule), new_training(average_and_schedule)
     member.keeps_gradients = lambda: True

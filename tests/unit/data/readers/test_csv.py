@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from elasticdl.data.files.stored_file import find_file
 from elasticdl.data.readers.csv import CsvSource, open_csv
 from elasticdl.errors import BadRecord, DataError
+from tests.properties import examples
 
 
 def source_of(path: Path, content: str | bytes, columns: tuple[str, ...] = (), index: Path | None = None) -> CsvSource:
@@ -29,7 +30,7 @@ def read_all(source: CsvSource) -> list[dict[str, str]]:
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00", exclude_categories=["Cs"]), max_size=6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=15),
     st.sampled_from(["\n", "\r\n"]),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.data.readers.lines import BOM, UnclosedQuoteError, find_record_starts
+from tests.properties import examples
 
 fragments = st.sampled_from(['"', '""', ",", "\n", "\r\n", "a", "bc ", "é", '"x"', ',"y,\n', "\t"])
 texts = st.lists(fragments, max_size=40).map("".join)
@@ -27,7 +28,7 @@ def rows(text: str) -> list[list[str]]:
     return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=examples(400))
 @given(texts, st.integers(1, 50))
 def test_records_begin_where_the_csv_module_finds_them(text: str, block_bytes: int) -> None:
     content = text.encode()
@@ -44,7 +45,6 @@ def test_records_begin_where_the_csv_module_finds_them(text: str, block_bytes: i
     assert all(len(rows(record)) == 1 for record in records)
 
 
-@settings(deadline=None)
 @given(texts, st.integers(1, 50))
 def test_the_size_of_the_blocks_does_not_matter(text: str, block_bytes: int) -> None:
     content = text.encode() + b"\n"

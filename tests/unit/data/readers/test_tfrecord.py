@@ -11,6 +11,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_
 from elasticdl.data.files.stored_file import find_file
 from elasticdl.data.readers.tfrecord import TFRecordSource, masked_crc, open_tfrecord, write_tfrecord
 from elasticdl.errors import DataError
+from tests.properties import examples
 
 
 def source_of(path: Path, records: list[bytes], index: Path | None = None) -> TFRecordSource:
@@ -18,7 +19,7 @@ def source_of(path: Path, records: list[bytes], index: Path | None = None) -> TF
     return open_tfrecord(find_file(str(path)), index)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=20), st.data())
 def test_records_are_read_back_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, records: list[bytes], data: st.DataObject

@@ -17,6 +17,7 @@ from elasticdl.features.sql.csv_engine import CsvEngine
 from elasticdl.features.sql.duckdb_engine import DuckdbEngine
 from elasticdl.features.sql.interface import AnalysisOptions
 from elasticdl.features.statistics import ColumnStatistics
+from tests.properties import examples
 from tests.unit.features import oracle, tables
 
 Found = tuple[int, dict[str, ColumnStatistics]]
@@ -72,7 +73,7 @@ def texts(draw: st.DrawFn) -> tuple[str, str, list[list[str | None]]]:
     return end.join(lines) + draw(st.sampled_from(["", end])), ending, columns
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(texts(), st.integers(1, 3), st.integers(1, 40))
 def test_the_counter_agrees_with_duckdb(
     made: tuple[str, str, list[list[str | None]]], least_count: int, most_values: int
@@ -87,7 +88,7 @@ def test_the_counter_agrees_with_duckdb(
 _RUBBISH = st.text(st.sampled_from('a1,"\n\r \u00e9\u3000|'), max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(_RUBBISH, st.integers(1, 3))
 def test_rubbish_is_told_as_duckdb_tells_it(text: str, columns: int) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -22,6 +22,7 @@ from elasticdl.features.preprocessing import standalone
 from elasticdl.features.preprocessing.preprocessor import Preprocessor
 from elasticdl.features.preprocessing.target_encoding import TargetFolds
 from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
+from tests.properties import examples
 
 NUMBER = ColumnStatistics(
     kind=ColumnKind.NUMBER, missing=1, distinct=9, minimum=-2.0, maximum=98.0, mean=5.0, deviation=4.0,
@@ -133,7 +134,7 @@ ROWS = st.lists(st.fixed_dictionaries({"n": NUMBERS, "t": TEXTS, "d": DATES, "s"
 
 
 @given(ROWS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_rows_served_without_elasticdl_are_the_same_to_the_last_bit(rows: list[dict[str, Any]]) -> None:
     made = front()
     alone = standalone.Preprocessor.__new__(standalone.Preprocessor)

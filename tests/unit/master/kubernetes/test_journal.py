@@ -17,6 +17,7 @@ from elasticdl.errors import JournalDamaged, JournalUnreadable
 from elasticdl.kube.api import Api
 from elasticdl.master.kubernetes import journal_segments
 from elasticdl.master.kubernetes.journal import ConfigMapJournal, JournalError, JournalTaken
+from tests.properties import examples
 from tests.unit.kube.stored import Crash, Store, Way
 
 
@@ -104,7 +105,7 @@ def test_what_was_appended_is_there_whatever_answers_were_lost(done: list[tuple[
 
 
 @given(st.data(), operations)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_master_that_dies_anywhere_leaves_one_whole_journal(data: st.DataObject, done: list[tuple[str, Any]]) -> None:
     store, content = Store(), list[bytes]()
     with small_segments():
@@ -123,7 +124,7 @@ def test_a_master_that_dies_anywhere_leaves_one_whole_journal(data: st.DataObjec
 
 
 @given(operations, operations, st.integers(1, 20))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_of_two_masters_only_one_writes_wherever_the_second_comes_in(
     before: list[tuple[str, Any]], then: list[tuple[str, Any]], moment: int
 ) -> None:
@@ -285,7 +286,6 @@ def test_a_master_that_is_slow_to_tidy_up_takes_nothing_from_the_one_after_it() 
 
 
 @given(st.lists(st.lists(payloads, min_size=1, max_size=2), min_size=1, max_size=5), st.data())
-@settings(deadline=None)
 def test_a_changed_bit_in_a_config_map_is_refused(writes: list[list[bytes]], data: st.DataObject) -> None:
     store = Store()
     with small_segments():

@@ -17,6 +17,7 @@ from elasticdl.master.ps_fleet import ps_events
 from elasticdl.master.strategies import training_progress
 from elasticdl.master.strategies.shards import ShardLease, TrainingQueue
 from elasticdl.spec import EvaluationSpec, PsId, PsMode, TimingSpec, WorkerId
+from tests.properties import examples
 from tests.unit.master.driver import Driver, job_spec, noted, sent, signalled
 
 MINIBATCH = 64  # the default of a plan
@@ -364,7 +365,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueue.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() -> None:

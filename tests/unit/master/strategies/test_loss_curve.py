@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.master.machine import events as ev
@@ -225,7 +225,6 @@ class Workers:
         self.driver.machine = state
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["train", "train", "train", "send", "deliver", "kill", "join", "restart"]), max_size=60),
     st.integers(1, 4),

@@ -15,6 +15,7 @@ from elasticdl.ps.slots import SLOTS
 from elasticdl.ps.tables.initializer import Initializer
 from elasticdl.ps.tables.optimizer import Optimizer
 from elasticdl.ps.tables.table import TableSpec, create_table
+from tests.properties import examples
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -95,7 +96,7 @@ def test_first_values_have_the_distribution_asked_for(initializer: Initializer, 
         assert np.abs(values).max() <= 2.0
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.lists(IDS, max_size=20, unique=True), max_size=10), st.integers(1, 4))
 def test_an_id_gets_a_row_with_its_kth_sighting(batches: list[list[int]], k: int) -> None:
     spec = TableSpec(name="t", columns=COLUMNS, admit_after=k, initializer=Initializer(kind="constant", value=1.0))

@@ -17,6 +17,7 @@ from elasticdl.scheduler.accounts import events as ev
 from elasticdl.scheduler.accounts.report import ScheduledJobState, SchedulerReport
 from elasticdl.scheduler.accounts.submission import JobSubmission
 from elasticdl.scheduler.local.scheduler import LocalScheduler
+from tests.properties import examples
 from tests.unit.scheduler.local.jobs import InOrder, submission, turns
 
 DEVICES = 5
@@ -208,4 +209,4 @@ class MachineUnderScheduler(RuleBasedStateMachine):
 
 
 TestMachineUnderScheduler = MachineUnderScheduler.TestCase
-TestMachineUnderScheduler.settings = settings(max_examples=60, stateful_step_count=40)
+TestMachineUnderScheduler.settings = settings(max_examples=examples(60), stateful_step_count=40)

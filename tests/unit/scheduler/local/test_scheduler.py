@@ -29,6 +29,7 @@ from elasticdl.scheduler.local.scheduler import POLICY_RETRY_S
 from elasticdl.scheduler.loop import SchedulingLoop
 from elasticdl.scheduler.plan import AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
+from tests.properties import examples
 from tests.unit.scheduler.local.jobs import InOrder, given, seen, submitted, turns
 
 
@@ -165,7 +166,7 @@ def test_the_scheduler_of_this_machine_decides_as_a_simulated_loop_on_the_same_e
 
 @pytest.mark.parametrize("name", sorted(policies.POLICY_REGISTRY))
 @tried(coming=COMING, devices=st.integers(2, 6))
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_every_policy_decides_on_this_machine_as_in_a_simulated_loop(name: str, coming: Coming, devices: int) -> None:
     decide_alike(coming, devices, policies.load_policy(name))
 

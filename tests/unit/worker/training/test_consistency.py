@@ -21,6 +21,7 @@ from elasticdl.worker.training.consistency import (
     set_hyperparameters,
     state_entries,
 )
+from tests.properties import examples
 from tests.unit.worker.trainings import new_training, train_steps
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.complex64]
@@ -31,7 +32,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @given(st.sampled_from(DTYPES), st.integers(1, 5000), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_single_changed_bit_changes_the_checksum(dtype: torch.dtype, size: int, data: st.DataObject) -> None:
     tensor = torch.randint(0, 100, (size,), generator=torch.Generator().manual_seed(size)).to(dtype)
     changed = tensor.clone()
@@ -42,7 +43,7 @@ def test_any_single_changed_bit_changes_the_checksum(dtype: torch.dtype, size: i
 
 
 @given(st.integers(0, 3), st.integers(4, 9), st.sampled_from([(0.0, 1e-30), (3.0, 4.0), (1.0, 2.0)]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 def test_rows_that_change_places_change_the_checksum(one: int, two: int, numbers: tuple[float, float]) -> None:
     rows = torch.zeros(10, 128)
     rows[one], rows[two] = numbers
