@@ -67,7 +67,7 @@ def similar_options(name: str, known: Sequence[str]) -> list[str]:
 
 
 class JobOption(click.Option):
-    """An option with a heading to stand under in the help. A flag may also be given one of `words`: --flag=word.
+    """An option with a heading to stand under in the help. A flag may also have one of `flag_values`: --flag=value.
 
     One that may be bare takes a name or none, and then is "": --flag, --flag NAME, --flag=NAME.
     """
@@ -82,8 +82,8 @@ class JobOption(click.Option):
     ) -> None:
         super().__init__(*declarations, **attributes)
         self.section = section
-        self.words = flag_values
-        self.may_be_bare = is_value_optional
+        self.flag_values = flag_values
+        self.is_value_optional = is_value_optional
 
 
 class Command(click.Command):
@@ -92,10 +92,10 @@ class Command(click.Command):
     def __init__(
         self, *arguments: Any, examples: str = "", first_options: tuple[str, ...] = (), **attributes: Any
     ) -> None:
-        """`first` names the options that a beginner needs: they open the help, after the examples."""
+        """`first_options` names the options that a beginner needs: they open the help, after the examples."""
         super().__init__(*arguments, **attributes)
         self.examples = examples
-        self.first = first_options
+        self.first_options = first_options
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = self._fill_bare_options(ctx, args)
@@ -117,7 +117,7 @@ class Command(click.Command):
                 break
             option = known.get(normalize_flag(token))
             following = given[place + 1] if place + 1 < len(given) else "-"
-            if isinstance(option, JobOption) and option.may_be_bare and not _looks_like_name(following):
+            if isinstance(option, JobOption) and option.is_value_optional and not _looks_like_name(following):
                 given[place] = f"{token}="
                 option = None
             has_value = isinstance(option, click.Option) and not option.is_flag
@@ -127,13 +127,13 @@ class Command(click.Command):
     def _parse_flag_values(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
         """Parse again where a flag was given a word: click has flags and values, but no `--flag` or `--flag=word`."""
         for option in self.get_params(ctx):
-            if not isinstance(option, JobOption) or not option.words or error.option_name not in option.opts:
+            if not isinstance(option, JobOption) or not option.flag_values or error.option_name not in option.opts:
                 continue
             for place, token in enumerate(args):
                 flag, equals, word = token.partition("=")
                 if equals and normalize_flag(flag) in map(normalize_flag, option.opts):
-                    if word not in option.words:
-                        expected = ", ".join(f"{option.opts[0]}={known}" for known in option.words)
+                    if word not in option.flag_values:
+                        expected = ", ".join(f"{option.opts[0]}={known}" for known in option.flag_values)
                         raise click.UsageError(f"{token}: expected {option.opts[0]}, {expected}", ctx) from error
                     rest = super().parse_args(ctx, [*args[:place], flag, *args[place + 1 :]])
                     ctx.params[str(option.name)] = word
@@ -185,8 +185,8 @@ class Command(click.Command):
         return f"no such option --{name}; " + (f"did you mean {near}?" if near else f"see `{ctx.command_path} --help`")
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """With `first`: usage, one sentence, examples, the options to begin with; all else follows."""
-        if not self.first:
+        """With `first_options`: usage, one sentence, examples, the options to begin with; all else follows."""
+        if not self.first_options:
             super().format_help(ctx, formatter)
             return
         opening, _, more = inspect.cleandoc(self.help or "").partition("\n\n")
@@ -202,7 +202,7 @@ class Command(click.Command):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
                 section = param.section if isinstance(param, JobOption) else ""
-                section = FIRST_SECTION if param.name in self.first else section or "Options"
+                section = FIRST_SECTION if param.name in self.first_options else section or "Options"
                 sections.setdefault(section, []).append(record)
         for section, records in sections.items():
             if records:
@@ -210,9 +210,9 @@ class Command(click.Command):
                     formatter.write_dl(records, col_max=34)
 
     def _help_order(self, param: click.Parameter) -> tuple[int, int]:
-        """Those to begin with in the order of `first`, then the others as declared, Kubernetes at the end."""
-        if param.name in self.first:
-            return 0, self.first.index(str(param.name))
+        """Those to begin with in the order of `first_options`, then the others as declared, Kubernetes at the end."""
+        if param.name in self.first_options:
+            return 0, self.first_options.index(str(param.name))
         return (2 if getattr(param, "section", "") == LAST_SECTION else 1), 0
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -253,7 +253,7 @@ def _click_option(option: options.Option) -> Callable[[Decorated], Decorated]:
     if option.syntax is OptionSyntax.SWITCH:
         return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)
     if option.syntax is OptionSyntax.OPTIONAL:
-        common["may_be_bare"] = True
+        common["is_value_optional"] = True
     if option.path == "name":
         common["shell_complete"] = _complete_resumed_name
     flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]

@@ -58,7 +58,7 @@ class RootGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in VERBS:
             return None
-        command = import_module(f"elasticdl.cli.{name}").command
+        command = import_module(f"elasticdl.cli.verbs.{name}").command
         assert isinstance(command, click.Command)
         return command
 

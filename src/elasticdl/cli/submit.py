@@ -65,7 +65,7 @@ def submit_options(function: Decorated) -> Decorated:
     for decorate in (
         option("--priority", type=int, metavar="N", help=ahead),
         option("--detach", is_flag=True, help="Return at once; the job runs on by itself."),
-        option("--dry-run", is_flag=True, words=("client", "server"), help=dry),
+        option("--dry-run", is_flag=True, flag_values=("client", "server"), help=dry),
         option("--context", metavar="NAME", section=kubernetes, help="Context of the kubeconfig. Default: current."),
         option("--yaml", is_flag=True, section=kubernetes, help=shown),
         on_option("Where the job runs. Default: on Kubernetes if it has an image.", cls=JobOption, section=kubernetes),

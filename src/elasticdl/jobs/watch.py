@@ -71,6 +71,6 @@ def _watch_until_over(watched: WatchedJob, news: SimpleQueue[WatchEvent], max_hz
             watched.is_alive()  # brings the result of a job that runs elsewhere
         except MasterUnreachable:
             if not watched.is_alive():
-                return "" if directory.result.exists() else watched.why_away() or PROCESSES_GONE
-            news.put(MasterUnresponsive(watched.why_away()))
+                return "" if directory.result.exists() else watched.unreachable_reason() or PROCESSES_GONE
+            news.put(MasterUnresponsive(watched.unreachable_reason()))
     return ""

@@ -109,7 +109,7 @@ def test_the_reference_names_every_option_and_every_verb() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_reference_names_every_option_of_a_verb(verb: str) -> None:
     reference = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
-    command = import_module(f"elasticdl.cli.{verb}").command
+    command = import_module(f"elasticdl.cli.verbs.{verb}").command
     flags = {flag for param in command.params if isinstance(param, click.Option) for flag in param.opts}
 
     assert [flag for flag in sorted(flags) if flag.startswith("--") and flag not in reference] == []

@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from elasticdl.cli.command import did_you_mean
-from elasticdl.errors import SpecError
-from elasticdl.image.engine import ENGINES, ContainerEngine, find_engine
-
 if TYPE_CHECKING:
     from elasticdl.features.sql.interface import AnalysisProgress
 
@@ -27,14 +23,6 @@ def analysis_progress(quiet: bool = False) -> Iterator[AnalysisProgress]:
     with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
         task = shown.add_task("opening", total=1.0)
         yield lambda what, done: shown.update(task, description=what, completed=done)
-
-
-def find_engine(name: str | None) -> ContainerEngine:
-    """The engine asked for, or the first that answers."""
-    if name is not None and name not in ENGINES:
-        near = did_you_mean(name, ENGINES)
-        raise SpecError(f"--engine {name}: expected {', '.join(ENGINES[:-1])} or {ENGINES[-1]}{near}")
-    return find_engine(name or "")
 
 
 @contextmanager

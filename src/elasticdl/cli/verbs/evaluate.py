@@ -16,10 +16,17 @@ elasticdl evaluate --model_zoo=zoo --model_def=mnist.mnist.forward --validation_
     --checkpoint_dir_for_init=~/.elasticdl/jobs/mnist/checkpoints
 """
 
-FIRST = ("model_zoo", "model_def", "validation_data", "checkpoint_dir_for_init", "minibatch_size", "num_workers")
+FIRST_OPTIONS = (
+    "model_zoo",
+    "model_def",
+    "validation_data",
+    "checkpoint_dir_for_init",
+    "minibatch_size",
+    "num_workers",
+)
 
 
-@click.command("evaluate", cls=Command, examples=EXAMPLES, first=FIRST)
+@click.command("evaluate", cls=Command, examples=EXAMPLES, first_options=FIRST_OPTIONS)
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[JOB.yaml]")
 @submit_options
 @strategy_option

@@ -16,13 +16,13 @@ elasticdl predict --model_zoo=zoo --model_def=mnist.mnist.forward --prediction_d
     --checkpoint_dir_for_init=~/.elasticdl/jobs/mnist/checkpoints --output=predictions
 """
 
-FIRST = (
+FIRST_OPTIONS = (
     "model_zoo", "model_def", "prediction_data", "checkpoint_dir_for_init", "output", "id_column", "bad_rows",
     "num_workers",
 )  # fmt: skip
 
 
-@click.command("predict", cls=Command, examples=EXAMPLES, first=FIRST)
+@click.command("predict", cls=Command, examples=EXAMPLES, first_options=FIRST_OPTIONS)
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[JOB.yaml]")
 @submit_options
 @strategy_option

@@ -20,10 +20,16 @@ elasticdl run --compat ddp --workers 2 train_ddp.py
 elasticdl run --resume --job_name=train-20261115-1307-x3
 """
 
-FIRST = ("workers", "checkpoint_steps", "device", "job_name", "resume", "detach")
+FIRST_OPTIONS = ("workers", "checkpoint_steps", "device", "job_name", "resume", "detach")
 
 
-@click.command("run", cls=Command, examples=EXAMPLES, first=FIRST, context_settings={"allow_interspersed_args": False})
+@click.command(
+    "run",
+    cls=Command,
+    examples=EXAMPLES,
+    first_options=FIRST_OPTIONS,
+    context_settings={"allow_interspersed_args": False},
+)
 @click.option(
     "--workers",
     cls=JobOption,

@@ -19,13 +19,13 @@ elasticdl train job.yaml --queue --min_workers=1 --max_workers=8 --priority=10
 elasticdl train --resume --job_name=mnist-20261115-1307-x3
 """
 
-FIRST = (
+FIRST_OPTIONS = (
     "model_zoo", "model_def", "training_data", "validation_data", "num_epochs", "minibatch_size", "num_workers",
     "output", "job_name",
 )  # fmt: skip
 
 
-@click.command("train", cls=Command, examples=EXAMPLES, first=FIRST)
+@click.command("train", cls=Command, examples=EXAMPLES, first_options=FIRST_OPTIONS)
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[JOB.yaml]")
 @submit_options
 @strategy_option

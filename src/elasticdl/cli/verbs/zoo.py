@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from elasticdl.cli.command import Command
+from elasticdl.cli.command import Command, did_you_mean
 from elasticdl.errors import SpecError
+
+if TYPE_CHECKING:
+    from elasticdl.image.engine import ContainerEngine
 
 LIST_EXAMPLES = """
 elasticdl zoo list
@@ -106,7 +110,7 @@ def build_command(
     """
     import shlex
 
-    from elasticdl.cli.screens.progress_bars import engine_progress, find_engine
+    from elasticdl.cli.screens.progress_bars import engine_progress
     from elasticdl.image import build, pinning, plan, wheel
     from elasticdl.image.model_directory import inspect_model_directory
 
@@ -120,7 +124,7 @@ def build_command(
     found = inspect_model_directory(directory) if directory is not None else None
     wished = extras or (found.framework if found else "torch",)
     shipped = plan.plan_runtime_image(wished, arguments, name="" if found else image)
-    engines = find_engine(engine)
+    engines = _find_engine(engine)
     # A checkout changes under one version number; the engine's cache spares all but the wheel.
     is_due = base is None and (
         found is None or wheel.find_checkout() is not None or not engines.has_image(shipped.name)
@@ -171,12 +175,12 @@ def push_command(image: str, engine: str | None, dry_run: bool, passed: tuple[st
     """Push an image to the registry in its name, as whom the engine is logged in."""
     import shlex
 
-    from elasticdl.cli.screens.progress_bars import engine_progress, find_engine
+    from elasticdl.cli.screens.progress_bars import engine_progress
     from elasticdl.image.engine import run_streaming
     from elasticdl.image.plan import check_registry
 
     check_registry(image)
-    found = find_engine(engine)
+    found = _find_engine(engine)
     if dry_run:
         click.echo(shlex.join(found.push_command(image, passed)))
         return
@@ -210,3 +214,13 @@ command.add_command(list_command)
 command.add_command(show_command)
 command.add_command(build_command)
 command.add_command(push_command)
+
+
+def _find_engine(name: str | None) -> ContainerEngine:
+    """The engine that the user names, or the first that answers."""
+    from elasticdl.image.engine import ENGINES, find_engine
+
+    if name is not None and name not in ENGINES:
+        near = did_you_mean(name, ENGINES)
+        raise SpecError(f"--engine {name}: expected {', '.join(ENGINES[:-1])} or {ENGINES[-1]}{near}")
+    return find_engine(name or "")

@@ -63,7 +63,7 @@ def choose_settings(workers: str | None, seeds: int | None, *, quick: bool) -> C
     chosen = QUICK_SETTINGS if quick else FULL_SETTINGS
     if workers is not None:
         low, high = _parse_worker_range(workers)
-        chosen = replace(chosen, low=low, high=high)
+        chosen = replace(chosen, min_workers=low, max_workers=high)
     return replace(chosen, seeds=seeds) if seeds is not None else chosen
 
 
