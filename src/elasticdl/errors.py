@@ -3,6 +3,8 @@
 ElasticDLError
 ├── SpecError              the job description is wrong; fix it          (CLI exit 2)
 │   ├── ModelError           the model file does not keep the contract
+│   ├── JobNotFound          there is no job of this name, or it was deleted
+│   ├── NameInUse            another job has this name
 │   └── DataError            the data cannot be read as described
 │       ├── BadRecord          one record cannot be read or understood
 │       ├── TooManyBadRecords  more of them than the job allows
@@ -11,8 +13,10 @@ ElasticDLError
 │   ├── MasterUnreachable
 │   ├── DatabaseUnavailable  a database does not answer
 │   ├── FileUnavailable      a file cannot be read at the moment
-│   └── StoreUnavailable     an object store does not answer
+│   ├── StoreUnavailable     an object store does not answer
+│   └── WaitTimedOut         a job that was waited for is not over yet
 ├── PermanentError         retrying cannot help; the job stops           (CLI exit 1)
+│   ├── JobFailed            a job that was waited for failed, or was stopped
 │   ├── PoisonShard          a shard failed on every worker that tried it
 │   ├── CheckpointCorrupt    no usable checkpoint where one was promised
 │   ├── CheckpointFailed     a checkpoint or export could not be written
@@ -49,6 +53,14 @@ class SpecError(ElasticDLError):
 
 class ModelError(SpecError):
     """The model file does not keep the contract. Names file, function and expected signature."""
+
+
+class JobNotFound(SpecError):
+    """There is no job of this name, or it was deleted."""
+
+
+class NameInUse(SpecError):
+    """Another job has this name."""
 
 
 class DataError(SpecError):
@@ -91,8 +103,16 @@ class StoreUnavailable(TransientError):
     """An object store did not answer for as long as it was tried."""
 
 
+class WaitTimedOut(TransientError):
+    """A job that was waited for is not over yet. It goes on."""
+
+
 class PermanentError(ElasticDLError):
     """Retrying cannot help; the job stops."""
+
+
+class JobFailed(PermanentError):
+    """A job that was waited for failed, or was stopped. The message says why."""
 
 
 class PoisonShard(PermanentError):

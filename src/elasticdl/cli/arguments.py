@@ -1,31 +1,18 @@
-"""The argument JOB: a whole name, a prefix that only one job has, or `last`; completed by the shell."""
+"""What verbs for existing jobs share: the argument JOB, completed by the shell, and where the job is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from elasticdl.cli.command import Decorated
-from elasticdl.errors import SpecError
+from elasticdl.jobs.home import LAST
+from elasticdl.jobs.lookup import KUBERNETES, LOCAL, JobLocation
 
-LAST = "last"
 JOB_HELP = "JOB is a name, the beginning of one that no other job shares, or `last` for the newest job."
-
-
-def resolve_name(word: str, names: Sequence[str]) -> str | None:
-    """The name of `names`, the newest last, that `word` means; None if it means none.
-
-    Raises SpecError, with the candidates, where several names begin with it.
-    """
-    if word in names or not word:
-        return word or None
-    if word == LAST:
-        return names[-1] if names else None
-    candidates = [name for name in names if name.startswith(word)]
-    if len(candidates) > 1:
-        raise SpecError(f"{word!r} is the beginning of several jobs: {', '.join(candidates)}; write more of the name")
-    return candidates[0] if candidates else None
 
 
 def complete_job_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -45,3 +32,25 @@ def job_argument(*, is_optional: bool = False) -> Callable[[Decorated], Decorate
         metavar="[JOB]" if is_optional else "JOB",
         shell_complete=complete_job_names,
     )
+
+
+def on_option(help_text: str, **more: Any) -> Callable[[Decorated], Decorated]:
+    return click.option("--on", type=click.Choice((LOCAL, KUBERNETES)), default=None, help=help_text, **more)
+
+
+def location_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--on, --namespace and --context, handed on as `place`."""
+
+    @functools.wraps(function)
+    def with_place(*, on: str | None, namespace: str | None, context: str | None, **values: Any) -> Any:
+        if on == LOCAL and (namespace or context):
+            raise click.UsageError("--namespace and --context are of Kubernetes; leave out --on local")
+        return function(place=JobLocation(on or "", namespace or "", context or ""), **values)
+
+    for option in (
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
+        click.option("--namespace", "-n", metavar="NAME", help="Namespace. Default: that of the context."),
+        on_option("Where the job is. Default: this machine; else the cluster, if it is there."),
+    ):
+        with_place = option(with_place)
+    return with_place

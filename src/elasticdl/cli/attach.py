@@ -14,12 +14,13 @@ from types import FrameType
 
 from rich.console import Console
 
+from elasticdl.cli.screens import job_summary
 from elasticdl.cli.screens.live_job import JobScreen
 from elasticdl.errors import ElasticDLError
-from elasticdl.jobs import watch
+from elasticdl.jobs import timeline, watch
 from elasticdl.jobs.interface import WatchedJob
 from elasticdl.jobs.user_output import FirstWorkerOutput
-from elasticdl.spec.directory import JobDirectory, read_json, write_json
+from elasticdl.spec.directory import JobDirectory, read_json
 
 EXIT_INTERRUPTED = 130
 STATUS_HZ = 4.0
@@ -42,7 +43,10 @@ def attach_terminal(watched: WatchedJob, console: Console, launcher_pid: int | N
         console.print(watched.kill(), highlight=False, markup=False, soft_wrap=True)
         return EXIT_INTERRUPTED
     _await_launcher_exit(launcher_pid)
-    watched.show_summary(console)
+    if watched.local_directory is not None:
+        # matplotlib takes a second to import and may lack its cache directory; the job is over all the same.
+        timeline.try_draw_timeline(watched.local_directory)
+    job_summary.print_summary(watched.final_status(), watched.local_directory, console)
     return code
 
 
@@ -100,16 +104,6 @@ def _request_stop(directory: JobDirectory, screen: JobScreen, number: int) -> No
             client.stop(at_once=False, reason=f"{signal.Signals(number).name} at the command line")
     except ElasticDLError as exc:
         screen.show_notice(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
-
-
-def kill_job(directory: JobDirectory, reason: str = "killed at once by the person") -> None:
-    """End every process of the job and leave a result that says so."""
-    from elasticdl.launcher.local import processes
-
-    processes.kill_processes(directory)
-    if not directory.result.exists():
-        result = {"phase": "stopped", "reason": reason, "exit_code": EXIT_INTERRUPTED}
-        write_json(directory.result, result)
 
 
 def _has_exited(pid: int) -> bool:

@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from elasticdl.spec import Strategy, options
-from elasticdl.spec.load import read_yaml_file
+from elasticdl.jobs.options import LOCAL_STRATEGY, STRATEGY_NAMES, list_refusals, unknown_option_message
+from elasticdl.spec import options
 from elasticdl.spec.options import OptionSyntax
-from elasticdl.spec.parsing import parse_mapping, parse_pairs
-from elasticdl.spec.unsupported_options import UNSUPPORTED, UNSUPPORTED_BY_RUN
-
-LOCAL_STRATEGY = "Local"
-STRATEGY_NAMES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL_STRATEGY)
-
-# What other tools call it.
-OPTION_SYNONYMS = {
-    "batch_size": ("minibatch_size", "global_batch_size"),
-    "data": ("training_data",),
-    "epochs": ("num_epochs",),
-    "lr": ("learning_rate",),
-    "model": ("model_zoo", "model_def"),
-    "name": ("job_name",),
-    "workers": ("num_workers",),
-}
-MIN_SIMILARITY = 0.75  # a ratio of difflib: in four letters, two have changed places
-MAX_SUGGESTIONS = 3  # more options with the same word are no help
 
 FIRST_SECTION, LAST_SECTION = "Options to begin with", "Kubernetes"  # headings of the help
 
@@ -46,24 +26,6 @@ def normalize_flag(token: str) -> str:
 def current_command_line() -> str:
     """The command that runs now, as a person would type it again."""
     return shlex.join(["elasticdl", *click.get_current_context().find_root().obj])
-
-
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """`; did you mean 'train'?` for the closest known word, else `otherwise`."""
-    near = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else otherwise
-
-
-def similar_options(name: str, known: Sequence[str]) -> list[str]:
-    """Those that a user who wrote `name` may have meant: the closest spelling, else options that end with it.
-
-    None is better than a guess that misleads.
-    """
-    spelled = {option.replace("-", "_"): option for option in known}
-    usual = [option for option in OPTION_SYNONYMS.get(name, ()) if option in spelled]
-    near = usual or get_close_matches(name, spelled, n=1, cutoff=MIN_SIMILARITY)
-    alike = near or [option for option in spelled if option.endswith(f"_{name}")]
-    return [spelled[option] for option in alike] if len(alike) <= MAX_SUGGESTIONS else []
 
 
 class JobOption(click.Option):
@@ -142,10 +104,8 @@ class Command(click.Command):
 
     def _unknown_options_message(self, ctx: click.Context, args: list[str], first: str) -> str:
         """A line for each option that does not exist; `first` is the one that click came across."""
-        refusals = [self._unknown_option_message(ctx, flag) for flag in self._unknown_options(ctx, args) or [first]]
-        if len(refusals) == 1:
-            return refusals[0]
-        return f"{len(refusals)} options are wrong:" + "".join(f"\n  {refusal}" for refusal in refusals)
+        flags = self._unknown_options(ctx, args) or [first]
+        return list_refusals([self._unknown_option_message(ctx, flag) for flag in flags])
 
     def _unknown_options(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The options among `args` that this command does not have, each once."""
@@ -176,13 +136,8 @@ class Command(click.Command):
     def _unknown_option_message(self, ctx: click.Context, flag: str) -> str:
         if not flag.startswith("--"):
             return f"no such option {flag}; see `{ctx.command_path} --help`"
-        name = flag.lstrip("-").replace("-", "_")
-        refused = UNSUPPORTED | UNSUPPORTED_BY_RUN if self.name == "run" else UNSUPPORTED
-        if name in refused:
-            return f"--{name} is not an option here: {refused[name]}"
-        spelled = [flag.removeprefix("--") for param in self.get_params(ctx) for flag in _long_flags(param)]
-        near = " or ".join(f"--{option}" for option in similar_options(name, spelled))
-        return f"no such option --{name}; " + (f"did you mean {near}?" if near else f"see `{ctx.command_path} --help`")
+        names = [flag.removeprefix("--") for param in self.get_params(ctx) for flag in _long_flags(param)]
+        return unknown_option_message(flag.lstrip("-"), names, str(self.name), f"see `{ctx.command_path} --help`")
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """With `first_options`: usage, one sentence, examples, the options to begin with; all else follows."""
@@ -267,27 +222,6 @@ def _complete_resumed_name(ctx: click.Context, param: click.Parameter, incomplet
     from elasticdl.cli.arguments import complete_job_names
 
     return complete_job_names(ctx, param, incomplete) if ctx.params.get("resume") else []
-
-
-def parse_options(values: dict[str, Any]) -> dict[str, Any]:
-    """The given options by name, lists and mappings parsed; those not given left out."""
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        option = options.find_option(name)
-        if option is None or value is None or value == ():
-            continue
-        if option.syntax is OptionSyntax.MAPPING:
-            value = parse_mapping(value, option.flag)
-        elif option.syntax is OptionSyntax.LIST:
-            value = [item.strip() for item in value.split(",")]
-        elif option.syntax is OptionSyntax.PAIRS:
-            value = parse_pairs(value, option.flag)
-        elif option.syntax is OptionSyntax.VOLUMES:
-            value = [parse_pairs(one, option.flag) for one in value.split(";") if one.strip()]
-        elif option.syntax is OptionSyntax.FILE:
-            value = read_yaml_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
-        result[name] = value
-    return result
 
 
 def strategy_option(function: Decorated) -> Decorated:

@@ -72,7 +72,7 @@ class RootGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
-            from elasticdl.cli.command import did_you_mean
+            from elasticdl.spelling import did_you_mean
 
             raise click.UsageError(f"no such command {name!r}" + did_you_mean(name, VERBS, "; see `elasticdl --help`"))
         return super().resolve_command(ctx, args)

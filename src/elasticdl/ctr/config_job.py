@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from elasticdl.cli.screens import progress_bars
 from elasticdl.errors import SpecError
+from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, load
 
 if TYPE_CHECKING:
@@ -26,12 +24,14 @@ def is_ctr_config(document: Mapping[str, Any]) -> bool:
     return configs.is_ctr_config(document)
 
 
-def job_document(file: Path, document: Mapping[str, Any], kind: JobKind, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The job that a config, the document in `file`, describes; of the mode that the options say, if they do."""
+def job_document(
+    file: Path, document: Mapping[str, Any], kind: JobKind, ps_mode: str | None, reporter: SubmissionReporter
+) -> dict[str, Any]:
+    """Describes the job of a config, the document in `file`. `ps_mode` counts more than the config's."""
     from elasticdl.ctr.job_description import build_job_description
 
-    config, built = build_config(file, document)
-    described = build_job_description(config, built.directory, built.rows, options.get("ps_mode"))
+    config, built = build_config(file, reporter, document)
+    described = build_job_description(config, built.directory, built.rows, ps_mode)
     if kind is JobKind.TRAINING:
         return described
     return _with_trained_model(described, config, kind)
@@ -47,18 +47,20 @@ def check_model_framework(document: Mapping[str, Any], kind: JobKind) -> None:
     preflight.check_framework("keras" if str(name).startswith(KERAS_PREFIX) else "torch", kind)
 
 
-def build_config(file: Path, document: Mapping[str, Any] | None = None) -> tuple[CtrConfig, BuildResult]:
-    """The config, its paths anchored, and its directory beside it."""
+def build_config(
+    file: Path, reporter: SubmissionReporter, document: Mapping[str, Any] | None = None
+) -> tuple[CtrConfig, BuildResult]:
+    """Builds the directory of a config beside `file`. Returns the config with absolute paths, and what was built."""
     from elasticdl.ctr import build
     from elasticdl.ctr import config as configs
 
     config = with_absolute_paths(
         configs.parse_config(document or load.read_yaml_file(file), str(file)), file.absolute().parent
     )
-    with progress_bars.analysis_progress() as progress:
-        built = build.build_directory(config, build_directory(file), file.name, click.echo, progress)
+    with reporter.analysis_progress() as progress:
+        built = build.build_directory(config, build_directory(file), file.name, reporter.say, progress)
     layout = built.front.layout
-    click.echo(
+    reporter.say(
         f"{built.rows:,} rows to train on; {len(layout.fields)} fields of ids, {len(layout.numbers)} numbers"
         f"{f', {len(layout.sequences)} sequences' if layout.sequences else ''}; all of it in {built.directory}"
     )

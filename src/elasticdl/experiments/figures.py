@@ -10,7 +10,7 @@ import numpy as np
 
 from elasticdl import atomic
 from elasticdl.experiments.convergence.judgment import MAX_DEVIATIONS, ConvergenceRun, fixed_band, group_runs
-from elasticdl.experiments.results import ExperimentResult
+from elasticdl.experiments.results import MIXED, TWO_JOBS, ExperimentResult, is_service
 from elasticdl.reporting import figures
 from elasticdl.reporting.figures import COLORS, INK, style_axes
 
@@ -131,3 +131,27 @@ def draw_convergence(path: Path, title: str, runs: Sequence[ConvergenceRun], not
     axes.legend(loc="lower right", frameon=False, fontsize=9)
     axes.set_title("\n".join(notes), loc="left", fontsize=9.5, color=INK)
     atomic.write_file(path, figures.to_png(figure, title))
+
+
+def draw_experiment(
+    name: str, results: Sequence[ExperimentResult], notes: Sequence[str], real: bool, path: Path
+) -> None:
+    """Draws the workers of all jobs over time, one panel for each policy."""
+    from elasticdl.experiments import simulation
+
+    claims: dict[str, tuple[float, str]] = {}
+    groups: list[Any] = []
+    where = "real processes on one machine, scaled down" if real else "simulated, 320 CPUs"
+    if name == TWO_JOBS:
+        groups = [{"first job": ["first"], "second job": ["second"]} for _ in results]
+        for result in results if not real else ():
+            at = simulation.CLAIMED_END_S.get(result.policy, simulation.CLAIMED_ELASTIC_END_S)
+            claims[result.policy] = at, f"the original: {at:.0f} s"
+        title = f"Two jobs that do not fit at once ({where})"
+    else:
+        for result in results:
+            service = [job for job in result.runs if is_service(job)]
+            groups.append({"service": service, "training": [job for job in result.runs if job not in service]})
+        title = f"Training below an online service ({where})"
+    level = simulation.CLAIMED_UTILIZATION if name == MIXED else None
+    draw_policies(path, title, results, groups, notes, claims, level)

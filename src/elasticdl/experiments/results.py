@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -71,3 +72,59 @@ def _job_run(one: JobRecord, until_s: float, start_s: float) -> JobRun:
 
 def _clip_spans(spans: Iterable[AllocationSpan], until_s: float) -> tuple[tuple[float, float, int], ...]:
     return tuple((one.start_s, min(one.end_s, until_s), one.workers) for one in spans if one.start_s < until_s)
+
+
+TWO_JOBS, MIXED = "two-jobs", "mixed"
+TENTHS_BELOW_S = 10.0  # below it tenths of a second are shown
+
+
+def summarize(name: str, result: ExperimentResult) -> dict[str, str]:
+    """The numbers of one policy as short texts by title, for a table."""
+    return _summarize_two_jobs(result) if name == TWO_JOBS else _summarize_mixed(result)
+
+
+def _summarize_two_jobs(result: ExperimentResult) -> dict[str, str]:
+    first, second = result.runs["first"], result.runs["second"]
+    return {
+        "first ends": _format_seconds(first.ended_at),
+        "second waits": _format_seconds(second.waited_s),
+        "second runs after": _format_seconds(second.start_delay_s),
+        "both end": _format_seconds(result.end_s),
+        "in use": f"{result.utilization:.0%}",
+    }
+
+
+def _summarize_mixed(result: ExperimentResult) -> dict[str, str]:
+    service = [run for name, run in result.runs.items() if is_service(name)]
+    trained = sum((e - s) * n for name, run in result.runs.items() if not is_service(name) for s, e, n in run.spans)
+    served = result.utilization - trained / (result.devices * result.end_s)
+    return {
+        "in use": f"{result.utilization:.1%}",
+        "by the service": f"{served:.1%}",
+        "service waits at most": _format_longest(run.waited_s for run in service),
+        "runs after at most": _format_longest(run.start_delay_s for run in service),
+    }
+
+
+def original_claim(name: str) -> str:
+    """What the paper of the original ElasticDL reports of this experiment."""
+    if name == TWO_JOBS:
+        return (
+            "the original, on 320 CPUs: in gangs the first job ends at 650 s and both at 1300 s, the second waits; "
+            "elastic, both end at 1100 s and hardly anybody waits"
+        )
+    return "the original: more than 90 % of the cluster in use, and the service never waits"
+
+
+def is_service(name: str) -> bool:
+    """Whether a job is of the online service, not of the training below it."""
+    return name.startswith("service")
+
+
+def _format_seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f} s" if value < TENTHS_BELOW_S else f"{value:.0f} s"
+
+
+def _format_longest(values: Iterable[float | None]) -> str:
+    longest = max(math.inf if value is None else value for value in values)
+    return "for ever" if math.isinf(longest) else _format_seconds(longest)

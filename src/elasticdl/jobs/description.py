@@ -9,13 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from elasticdl.cli.command import LOCAL_STRATEGY, STRATEGY_NAMES, did_you_mean, parse_options
 from elasticdl.errors import SpecError
 from elasticdl.jobs.lookup import KUBERNETES
 from elasticdl.jobs.lookup import LOCAL as LOCAL_PLACE
+from elasticdl.jobs.options import LOCAL_STRATEGY, STRATEGY_NAMES, parse_options
 from elasticdl.spec import JobKind, JobSpec, Strategy, load, options
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.job import NAME_PATTERN
+from elasticdl.spelling import did_you_mean
 
 _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 
@@ -53,16 +54,16 @@ ZOO_IN_IMAGE = "model_zoo"
 def describe_job(
     kind: JobKind,
     from_file: Mapping[str, Any],
-    values: dict[str, Any],
+    values: Mapping[str, Any],
     *,
     file: Path | None,
     working_directory: Path,
     now: datetime,
     random: Random,
     directory_of: Callable[[str], JobDirectory],
-    extra: dict[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
     on: str = "",
-    defaults: dict[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
     find_name: Callable[[str], str] | None = None,
 ) -> JobSpec:
     """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from elasticdl.cli.arguments import resolve_name
-from elasticdl.cli.command import did_you_mean
-from elasticdl.errors import SpecError
+from elasticdl.errors import JobNotFound, SpecError
 from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.spec import env
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.spelling import did_you_mean
+
+LAST = "last"
 
 
 def jobs_directory() -> Path:
@@ -36,16 +38,41 @@ def job_names() -> list[str]:
     return [name for _, name in sorted(found)]
 
 
+def resolve_name(word: str, names: Sequence[str]) -> str | None:
+    """The name of `names`, the newest last, that `word` means; None if it means none.
+
+    Raises SpecError, with the candidates, where several names begin with it.
+    """
+    if word in names or not word:
+        return word or None
+    if word == LAST:
+        return names[-1] if names else None
+    candidates = [name for name in names if name.startswith(word)]
+    if len(candidates) > 1:
+        raise SpecError(f"{word!r} is the beginning of several jobs: {', '.join(candidates)}; write more of the name")
+    return candidates[0] if candidates else None
+
+
 def find_directory(word: str) -> JobDirectory:
-    """The job that `word` means: see `job_argument`. An error with the nearest name if there is none."""
+    """The job that `word` means: see `resolve_name`. An error with the nearest name if there is none."""
     known = job_names()
     name = resolve_name(word, known)
     if name is None:
-        raise SpecError(
+        raise JobNotFound(
             f"no job {word!r} in {jobs_directory()}"
             + did_you_mean(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
         )
     return job_directory(name)
+
+
+def find_name_to_resume(word: str) -> str:
+    """The whole name of the job that `word`, which may be `last` or a prefix, asks to resume."""
+    known = job_names()
+    name = resolve_name(word, known)
+    if name is None:
+        hint = did_you_mean(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+        raise JobNotFound(f"--resume: there is no job {word!r} to go on with in {jobs_directory()}{hint}")
+    return name
 
 
 def is_starting_or_alive(directory: JobDirectory) -> bool:

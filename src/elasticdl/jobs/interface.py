@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from elasticdl.spec.directory import JobDirectory
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from elasticdl.jobs.user_output import GrowingLog
     from elasticdl.master.runtime.replay import StoredJournal
     from elasticdl.rpc import elasticdl_pb2 as pb
     from elasticdl.rpc.client import MasterClient
     from elasticdl.spec import JobSpec
+
+THIS_MACHINE = "here"  # the location of jobs that are processes of this machine
+MASTER_TIMEOUT_S = 15.0  # a master that was killed this moment is back within a few seconds
 
 
 class WatchedJob(Protocol):
@@ -48,13 +49,18 @@ class WatchedJob(Protocol):
         """End all of it at once; what there is to say about that."""
         ...
 
-    def show_summary(self, console: Console) -> None:
-        """Tell how it ended."""
+    @property
+    def local_directory(self) -> JobDirectory | None:
+        """The job's own directory; None where the job runs on a cluster."""
+        ...
+
+    def final_status(self) -> pb.JobStatus:
+        """The status of the job once it is over."""
         ...
 
 
-class Job(Protocol):
-    """A job that exists. A method that needs a running one raises SpecError where it is over."""
+class JobBackend(Protocol):
+    """A job that exists, wherever it runs. A method that needs a running job raises SpecError if the job is over."""
 
     @property
     def name(self) -> str: ...
@@ -62,6 +68,14 @@ class Job(Protocol):
     @property
     def location(self) -> str:
         """For a column: "here", or CONTEXT/NAMESPACE."""
+        ...
+
+    def refresh(self) -> JobBackend:
+        """The job as it is now. JobNotFound if it was deleted."""
+        ...
+
+    def load_spec(self) -> JobSpec:
+        """The resolved job."""
         ...
 
     def status(self, timeout_s: float) -> pb.JobStatus:
@@ -80,8 +94,9 @@ class Job(Protocol):
         """For scripts."""
         ...
 
-    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
-        """Tell a person how a job that is over ended."""
+    @property
+    def local_directory(self) -> JobDirectory | None:
+        """The job's directory on this machine; None where the job runs on a cluster."""
         ...
 
     def connect_master(self) -> AbstractContextManager[MasterClient]: ...

@@ -9,20 +9,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.errors import ElasticDLError, MasterUnreachable, SpecError, TransientError
+from elasticdl.errors import ElasticDLError, JobNotFound, MasterUnreachable, SpecError, TransientError
 from elasticdl.jobs import history, home
-from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.jobs.interface import MASTER_TIMEOUT_S, THIS_MACHINE
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from elasticdl.master.runtime.replay import StoredJournal
+    from elasticdl.rpc import elasticdl_pb2 as pb
     from elasticdl.rpc.client import MasterClient
     from elasticdl.spec import JobSpec
 
 
-THIS_MACHINE = "here"
+STOPPED_EXIT_CODE = 130
 
 
 class LocalJob:
@@ -31,6 +30,14 @@ class LocalJob:
     def __init__(self, directory: JobDirectory) -> None:
         self._directory = directory
         self.name = directory.root.name
+
+    def refresh(self) -> LocalJob:
+        if not self._directory.spec.exists():
+            raise JobNotFound(f"no job {self.name!r} in {home.jobs_directory()} any more: it was deleted")
+        return self
+
+    def load_spec(self) -> JobSpec:
+        return self._directory.load_spec()
 
     def status(self, timeout_s: float) -> pb.JobStatus:
         from elasticdl.jobs import queueing
@@ -55,10 +62,9 @@ class LocalJob:
             "leftover_processes": [{"replica": one.replica, "pid": one.pid} for one in left],
         }
 
-    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
-        from elasticdl.cli.screens import job_summary
-
-        job_summary.print_summary(status, self._directory, console)
+    @property
+    def local_directory(self) -> JobDirectory:
+        return self._directory
 
     def connect_master(self) -> AbstractContextManager[MasterClient]:
 
@@ -105,13 +111,11 @@ class LocalJob:
         return read_logs(self._directory, replica, follow)
 
     def kill(self, *, delete: bool) -> str:
-        from elasticdl.cli import attach
-
         was_over = self._directory.result.exists()
         is_queued = home.local_queue().has_job(self.name)
         if is_queued:
             home.local_queue().request_stop(self.name)
-        attach.kill_job(self._directory)
+        kill_job(self._directory)
         if is_queued and not home.local_queue().is_served():
             home.local_queue().remove(self.name)
         if delete:
@@ -178,17 +182,29 @@ class WatchedLocalJob:
         return GrowingFile(self.directory.log_file(worker))
 
     def kill(self) -> str:
-        from elasticdl.cli import attach
         from elasticdl.jobs import formatting
 
-        attach.kill_job(self.directory)
+        kill_job(self.directory)
         resumption = formatting.resume_command(self.directory.root.name, self.directory.load_spec().kind)
         return f"killed. Checkpoints written so far are kept; go on with `{resumption}`"
 
-    def show_summary(self, console: Console) -> None:
-        from elasticdl.cli.screens import job_summary
+    @property
+    def local_directory(self) -> JobDirectory:
+        return self.directory
 
-        job_summary.finish_job(self.directory, console)
+    def final_status(self) -> pb.JobStatus:
+        status = history.status_from_files(self.directory, is_alive=False)
+        return history.add_earlier_run(status, history.read_earlier_run(self.directory))
+
+
+def kill_job(directory: JobDirectory, reason: str = "killed at once by the user") -> None:
+    """End every process of the job and leave a result that says so."""
+    from elasticdl.launcher.local import processes
+
+    processes.kill_processes(directory)
+    if not directory.result.exists():
+        result = {"phase": "stopped", "reason": reason, "exit_code": STOPPED_EXIT_CODE}
+        write_json(directory.result, result)
 
 
 def current_status(directory: JobDirectory, timeout_s: float) -> pb.JobStatus:
@@ -225,9 +241,6 @@ def _add_leftovers(directory: JobDirectory, told: pb.JobStatus) -> None:
             "Go on with --resume, which ends them first, with a checkpoint; "
             f"or only end them, with `elasticdl stop {told.name}`"
         )
-
-
-MASTER_TIMEOUT_S = 15.0  # a master that was killed this moment is back within a few seconds
 
 
 @contextmanager

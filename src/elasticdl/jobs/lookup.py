@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from elasticdl.cli.arguments import LAST, resolve_name
-from elasticdl.cli.command import Decorated, did_you_mean
-from elasticdl.errors import ElasticDLError, SpecError
+from elasticdl.errors import ElasticDLError, JobNotFound, SpecError
 from elasticdl.extras import install_command
 from elasticdl.jobs import home
-from elasticdl.jobs.interface import Job
-from elasticdl.jobs.local import LocalJob
+from elasticdl.jobs.home import LAST, resolve_name
+from elasticdl.jobs.interface import JobBackend
+from elasticdl.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from elasticdl.kube.api import Api
@@ -45,28 +41,6 @@ class JobLocation:
         return self.on == LOCAL
 
 
-def on_option(help_text: str, **more: Any) -> Callable[[Decorated], Decorated]:
-    return click.option("--on", type=click.Choice(PLACES), default=None, help=help_text, **more)
-
-
-def location_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--on, --namespace and --context, handed on as `place`."""
-
-    @functools.wraps(function)
-    def with_place(*, on: str | None, namespace: str | None, context: str | None, **values: Any) -> Any:
-        if on == LOCAL and (namespace or context):
-            raise click.UsageError("--namespace and --context are of Kubernetes; leave out --on local")
-        return function(place=JobLocation(on or "", namespace or "", context or ""), **values)
-
-    for option in (
-        click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
-        click.option("--namespace", "-n", metavar="NAME", help="Namespace. Default: that of the context."),
-        on_option("Where the job is. Default: this machine; else the cluster, if it is there."),
-    ):
-        with_place = option(with_place)
-    return with_place
-
-
 def is_cluster_configured() -> bool:
     """Whether a cluster is configured at all; cheap, and needs no Kubernetes client."""
     files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
@@ -85,11 +59,13 @@ def connect_cluster(context: str = "", **more: Any) -> Api:
         ) from exc
 
 
-def find_job(word: str, place: JobLocation) -> Job:
-    """The job that `word` means: see `job_argument`. An error says where it was looked for, with the nearest name.
+def find_job(word: str, place: JobLocation) -> JobBackend:
+    """The job that `word` means: see `resolve_name`. An error says where it was looked for, with the nearest name.
 
     A whole name counts more than a prefix, wherever the job is; `last` is the newest job of this machine if it has any.
     """
+    from elasticdl.jobs.local import LocalJob
+
     is_name = bool(word) and "/" not in word and word not in (".", "..")
     here = home.job_names() if place.may_be_local else []
     is_last = word == LAST and bool(here)
@@ -107,10 +83,10 @@ def find_job(word: str, place: JobLocation) -> Job:
         if resolve_name(word, here):
             return LocalJob(home.find_directory(word))
         # Neither here nor there: the user hears of both.
-        raise SpecError(f"no job {word!r} in {home.jobs_directory()}{did_you_mean(word, here)}; and {exc}") from exc
+        raise JobNotFound(f"no job {word!r} in {home.jobs_directory()}{did_you_mean(word, here)}; and {exc}") from exc
 
 
-def _find_on_cluster(word: str, place: JobLocation, here: Sequence[str]) -> Job:
+def _find_on_cluster(word: str, place: JobLocation, here: Sequence[str]) -> JobBackend:
     """By its whole name; else by its prefix, unless that is one of a job of this machine, which are `here`."""
     from elasticdl.jobs.kubernetes import cluster_job
 

@@ -10,15 +10,13 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-from elasticdl.cli.command import did_you_mean
-from elasticdl.errors import SpecError
+from elasticdl.errors import JobNotFound, NameInUse, SpecError
 from elasticdl.extras import install_command, reinstall_command
 from elasticdl.jobs import home, queueing
+from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import BadRows, JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.spelling import did_you_mean
 from elasticdl.storage import probe
 from elasticdl.storage.paths import StorePath, parse_path
 from elasticdl.tls import Role
@@ -31,14 +29,14 @@ _DATA_FIELDS = {
 }
 
 
-def check_job(spec: JobSpec, directory: JobDirectory, console: Console, index: Path) -> None:
+def check_job(spec: JobSpec, directory: JobDirectory, reporter: SubmissionReporter, index: Path) -> None:
     """Raise an error for the first thing that cannot work; `index` keeps what was learnt about the data files."""
     _check_name(spec, directory)
     _check_requirements(spec)
     from elasticdl.model import check as model
 
     for remark in model.check_contract(spec):
-        console.print(f"note: {remark}", highlight=False, markup=False, soft_wrap=True)
+        reporter.say(f"note: {remark}")
     check_framework(_model_framework(spec), spec.kind)
     _check_writable("output (--output)", spec.output)
     _check_output(spec)
@@ -47,27 +45,27 @@ def check_job(spec: JobSpec, directory: JobDirectory, console: Console, index: P
     _check_port(spec)
     _check_certificates(spec, directory)
     if spec.kind is not JobKind.SCRIPT:
-        _check_data(spec, console, index)
+        _check_data(spec, reporter, index)
 
 
 def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
     if not directory.root.exists():
         if spec.checkpoint.resume and not spec.checkpoint.directory:
             known = did_you_mean(spec.name, home.job_names(), "; see `elasticdl jobs`")
-            raise SpecError(f"--resume: there is no job {spec.name!r} to go on with{known}")
+            raise JobNotFound(f"--resume: there is no job {spec.name!r} to go on with{known}")
         return
     if home.is_alive(directory):
-        raise SpecError(
+        raise NameInUse(
             f"job {spec.name!r} is running; look at it with `elasticdl status {spec.name}`, "
             "end it with `elasticdl stop`, or choose another --job_name"
         )
     if queueing.is_name_queued(directory):
-        raise SpecError(
+        raise NameInUse(
             f"job {spec.name!r} is in the queue; look at it with `elasticdl status {spec.name}`, "
             "take it out with `elasticdl stop`, or choose another --job_name"
         )
     if not spec.checkpoint.resume:
-        raise SpecError(
+        raise NameInUse(
             f"job {spec.name!r} exists already in {directory.root}; go on from its newest checkpoint with --resume, "
             "or choose another --job_name"
         )
@@ -203,7 +201,7 @@ def _check_certificates(spec: JobSpec, directory: JobDirectory) -> None:
         identity.server_context()  # grpc would only say that nobody answers
 
 
-def _check_data(spec: JobSpec, console: Console, index: Path) -> None:
+def _check_data(spec: JobSpec, reporter: SubmissionReporter, index: Path) -> None:
     """Open what will be read: a missing, empty or truncated file is found now."""
     if _model_file_may_define(spec, "custom_data_reader"):
         return
@@ -214,25 +212,12 @@ def _check_data(spec: JobSpec, console: Console, index: Path) -> None:
     from elasticdl.data.sources import open_source
 
     uris = {uri for uri in (getattr(spec.data, field), spec.data.validation) if uri}
-    with Progress(
-        TextColumn("looking at {task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bars:
+    with reporter.data_check_progress() as progress:
         for uri in sorted(uris):
-            show = partial(_update_bar, bars, bars.add_task(uri, total=None))
-            source = open_source(uri, spec.data, index, show)
+            source = open_source(uri, spec.data, index, partial(progress, uri))
             source.close()
             if spec.kind is JobKind.PREDICTION and spec.prediction.id_column:
                 check_id_column(spec.prediction.id_column, source.columns)
-
-
-def _update_bar(bars: Progress, bar: TaskID, done: int, total: int) -> None:
-    bars.update(bar, completed=done, total=total)
 
 
 def _model_file_defines(spec: JobSpec, name: str) -> bool:

@@ -6,18 +6,20 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import SpecError
 from elasticdl.jobs import formatting, home
 from elasticdl.jobs.lookup import KUBERNETES, LOCAL
+from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.scheduler.accounts.report import ScheduledJobState, ScheduledJobStatus
 from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.spec import JobKind, JobSpec, options
 from elasticdl.spec.directory import JobDirectory, read_json
+
+if TYPE_CHECKING:
+    from elasticdl.scheduler.accounts.submission import JobSubmission
 
 # Workers of many jobs share the cores: each has one, unless the person says otherwise.
 QUEUED_JOB_DEFAULTS: dict[str, Any] = {"workers": {"threads": 1}}
@@ -40,18 +42,9 @@ def pop_queue_option(values: dict[str, Any], from_file: Mapping[str, Any], on: s
     return queue
 
 
-def submit_to_queue(spec: JobSpec, name: str, priority: int) -> int:
-    is_served = enqueue_job(spec, name, priority)
-    click.echo(_await_decision(spec.name) if is_served else _no_scheduler_message(spec.name))
-    click.echo(f"  look at it   elasticdl status {spec.name}\n  end it       elasticdl stop {spec.name}")
-    return 0
-
-
-def enqueue_job(spec: JobSpec, name: str, priority: int) -> bool:
-    """Check it, make its directory and hand it over, without a word. Whether a scheduler serves the queue."""
-    from rich.console import Console
-
-    from elasticdl.cli.submit import prepare_directory
+def enqueue_job(spec: JobSpec, name: str, priority: int, reporter: SubmissionReporter) -> bool:
+    """Checks the job, creates its directory and puts it into the queue. Returns whether a scheduler serves the queue."""
+    from elasticdl.jobs import submission as submissions
     from elasticdl.scheduler.accounts.submission import JobSubmission
 
     if spec.kind not in (JobKind.TRAINING, JobKind.SCRIPT):
@@ -61,13 +54,13 @@ def enqueue_job(spec: JobSpec, name: str, priority: int) -> bool:
     is_served = queue.is_served()
     if is_served:
         _check_capacity(submission)
-    prepare_directory(spec, Console())
+    submissions.prepare_directory(spec, reporter)
     # Only now: checks that take long, on data of many files, are no wait for the scheduler.
     queue.submit(replace(submission, submitted_at=time.time()))
     return is_served
 
 
-def _check_capacity(submission: Any) -> None:
+def _check_capacity(submission: JobSubmission) -> None:
     """A job that could not run here if it were alone is refused before anything is made."""
     from elasticdl.scheduler.placement.free_resources import FreeResources
     from elasticdl.scheduler.priorities import explain_infeasible
@@ -77,7 +70,7 @@ def _check_capacity(submission: Any) -> None:
     if report is None:
         return
     empty = FreeResources(NodeInfo(name, devices) for name, devices in report.nodes.items())
-    if why := explain_infeasible(empty, submission.job()):
+    if why := explain_infeasible(empty, submission.to_job_info()):
         raise SpecError(f"--queue: job {submission.name!r} {why}; {_capacity_fix(submission.devices)}")
 
 
@@ -86,22 +79,17 @@ def _capacity_fix(devices: int) -> str:
     return f"use a smaller --min_workers{fewer} or start the scheduler with a larger --budget"
 
 
-def _await_decision(name: str) -> str:
-    """What the scheduler makes of it."""
-
+def await_decision(name: str) -> str:
+    """What the scheduler decides on a job that was just queued. SpecError if it rejects the job."""
     deadline = time.monotonic() + DECISION_TIMEOUT_S
     while time.monotonic() < deadline:
-        standing = scheduling_status(name)
-        if standing is not None:
-            return f"job {name} is queued: {explain_scheduling(standing)}"
-        if why := rejection_reason(name):
-            raise SpecError(why)
+        decision = scheduling_status(name)
+        if decision is not None:
+            return explain_scheduling(decision)
+        if reason := rejection_reason(name):
+            raise SpecError(reason)
         time.sleep(0.05)
-    return f"job {name} is queued; the scheduler has not decided on it yet"
-
-
-def _no_scheduler_message(name: str) -> str:
-    return f"job {name} is queued, and waits: no scheduler runs; start one with `elasticdl scheduler`"
+    return ""
 
 
 UNDECIDED = "in the queue; the scheduler has not looked at it yet"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from elasticdl.jobs import history
+from elasticdl.reporting import use_writable_font_cache
 from elasticdl.reporting.tensorboard import avoid_tensorflow
 from elasticdl.spec.directory import JobDirectory
 
@@ -117,3 +121,25 @@ def read_curves(directory: JobDirectory) -> dict[str, MetricCurve]:
                 number = tensor_util.make_ndarray(value.tensor) if value.HasField("tensor") else value.simple_value
                 points.setdefault(value.tag, []).append((event.wall_time, float(number), int(event.step)))
     return {tag: MetricCurve(*map(tuple, zip(*sorted(found), strict=True))) for tag, found in points.items()}
+
+
+def draw_timeline(directory: JobDirectory, path: Path) -> None:
+    """Draw the job as it is known now."""
+    use_writable_font_cache()
+    from elasticdl.jobs import timeline_figure
+
+    timeline = build_timeline(
+        directory.root.name,
+        history.read_events(directory),
+        read_curves(directory),
+        history.status_from_files(directory, is_alive=True).started_at,
+    )
+    timeline_figure.draw_figure(timeline, path)
+
+
+def try_draw_timeline(directory: JobDirectory) -> None:
+    """At the end of a job: a figure that cannot be drawn is a pity, not a failure."""
+    try:
+        draw_timeline(directory, directory.timeline)
+    except (OSError, ValueError) as exc:
+        logging.getLogger("elasticdl").warning("no timeline: %s", exc)

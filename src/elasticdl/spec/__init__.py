@@ -18,6 +18,7 @@ from elasticdl.spec.job import (
     WorkersSpec,
     is_loopback,
 )
+from elasticdl.spec.phase import Phase
 from elasticdl.spec.plan import BatchRule, ComputePrecision, PlanSpec
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "JobKind",
     "JobSpec",
     "ModelSpec",
+    "Phase",
     "PlanSpec",
     "PredictionSpec",
     "PsId",

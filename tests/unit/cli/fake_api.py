@@ -85,13 +85,13 @@ class FakeApi:
         self.calls.append(("delete", f"{kind.kind} {name}"))
         return self.objects.pop(self._key(kind, namespace, name), None) is not None
 
-    def may(self, verb: str, kind: ResourceKind, namespace: str = "", sub: str = "") -> bool:
+    def is_allowed(self, verb: str, kind: ResourceKind, namespace: str = "", sub: str = "") -> bool:
         return (verb, f"{kind.plural}/{sub}" if sub else kind.plural) not in self.forbidden
 
     def logs(self, pod: str, namespace: str, *, follow: bool = False, **_: Any) -> Iterator[str]:
         yield from self.written.get(pod, [])
 
-    def forward(self, pod: str, namespace: str, port: int) -> socket.socket:
+    def port_forward(self, pod: str, namespace: str, port: int) -> socket.socket:
         assert self.master is not None, "nobody listens in this pod"
         self.forwards.append(pod)
         return socket.create_connection(self.master)

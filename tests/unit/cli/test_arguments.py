@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import elasticdl as package
-from elasticdl.cli.arguments import resolve_name
 from elasticdl.cli.verbs.jobs import format_table
 from elasticdl.errors import SpecError
 from elasticdl.jobs import home as jobs
+from elasticdl.jobs.home import resolve_name
 from elasticdl.jobs.kubernetes import submission
 from elasticdl.launcher.kubernetes import job_secrets
 from elasticdl.spec import load

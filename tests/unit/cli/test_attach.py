@@ -15,7 +15,7 @@ from elasticdl.cli.screens.live_job import JobScreen
 from elasticdl.errors import ElasticDLError
 from elasticdl.jobs import home as jobs
 from elasticdl.jobs import watch as feed
-from elasticdl.jobs.local import WatchedLocalJob
+from elasticdl.jobs.local import WatchedLocalJob, kill_job
 from elasticdl.jobs.user_output import FirstWorkerOutput
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import load
@@ -120,7 +120,7 @@ def test_a_job_that_vanishes_without_a_result_is_an_error_that_names_the_logs(di
 
 
 def test_a_killed_job_has_a_result_that_says_so(directory: JobDirectory) -> None:
-    attach.kill_job(directory)
+    kill_job(directory)
 
     assert json.loads(directory.result.read_text())["exit_code"] == 130
 
@@ -128,6 +128,6 @@ def test_a_killed_job_has_a_result_that_says_so(directory: JobDirectory) -> None
 def test_killing_does_not_touch_the_result_of_a_job_that_is_over(directory: JobDirectory) -> None:
     directory.result.write_text('{"phase": "succeeded"}')
 
-    attach.kill_job(directory)
+    kill_job(directory)
 
     assert directory.result.read_text() == '{"phase": "succeeded"}'

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.cli.command import parse_options
 from elasticdl.errors import SpecError
+from elasticdl.jobs.options import parse_options
 from elasticdl.spec.parsing import parse_pairs
 from tests.unit.cli.conftest import Run
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli import submit
 from elasticdl.jobs import home as jobs
+from elasticdl.jobs import submission
 from elasticdl.scheduler.accounts.report import JobAccount, ScheduledJobState, ScheduledJobStatus, SchedulerReport
 from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.spec.directory import read_json, write_private_file
@@ -54,8 +54,8 @@ def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
     elasticdl: Run, zoo: Path, queue: SubmissionQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[float] = []
-    real = submit.prepare_directory
-    monkeypatch.setattr(submit, "prepare_directory", lambda *words: (real(*words), checked.append(time.time())))
+    real = submission.prepare_directory
+    monkeypatch.setattr(submission, "prepare_directory", lambda *words: (real(*words), checked.append(time.time())))
 
     assert elasticdl(*words(zoo, "--queue")).exit_code == 0
 

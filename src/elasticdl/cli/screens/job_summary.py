@@ -19,16 +19,6 @@ _MAX_NAMED_BAD_RECORDS = 5
 _TITLES = {"succeeded": ("done", "bold green"), "stopped": ("stopped", "bold yellow")}
 
 
-def finish_job(directory: JobDirectory, console: Console) -> None:
-    """Draw the timeline of a job that is over and print its summary."""
-    # matplotlib takes a second to import and may lack its cache directory; the job is over all the same.
-    from elasticdl.cli.verbs import timeline
-
-    timeline.try_draw_timeline(directory)
-    told = history.status_from_files(directory, is_alive=False)
-    print_summary(history.add_earlier_run(told, history.read_earlier_run(directory)), directory, console)
-
-
 def print_summary(status: pb.JobStatus, directory: JobDirectory | None, console: Console) -> None:
     """A framed table in a terminal; elsewhere lines whose paths no frame cuts in two.
 

@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
+from elasticdl.jobs.reporter import DataCheckProgress, SubmissionReporter
+
 if TYPE_CHECKING:
     from elasticdl.features.sql.interface import AnalysisProgress
 
@@ -23,6 +27,46 @@ def analysis_progress(quiet: bool = False) -> Iterator[AnalysisProgress]:
     with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
         task = shown.add_task("opening", total=1.0)
         yield lambda what, done: shown.update(task, description=what, completed=done)
+
+
+class TerminalReporter(SubmissionReporter):
+    """Prints what a submission has to say, and shows bars on a terminal."""
+
+    def __init__(self, *, is_error: bool = False, is_quiet: bool = False) -> None:
+        self._is_error = is_error  # notes go to stderr
+        self._is_quiet = is_quiet  # no bars
+
+    def say(self, line: str) -> None:
+        click.echo(line, err=self._is_error)
+
+    @contextmanager
+    def data_check_progress(self) -> Iterator[DataCheckProgress]:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+        console = Console()
+        columns = (
+            TextColumn("looking at {task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+        )
+        tasks: dict[str, TaskID] = {}
+        is_hidden = self._is_quiet or not console.is_terminal
+        with Progress(*columns, console=console, transient=True, disable=is_hidden) as bars:
+
+            def update(address: str, done: int, total: int) -> None:
+                task = tasks.setdefault(address, TaskID(-1))
+                if task < 0:
+                    task = tasks[address] = bars.add_task(address, total=None)
+                bars.update(task, completed=done, total=total)
+
+            yield update
+
+    @contextmanager
+    def analysis_progress(self) -> Iterator[AnalysisProgress]:
+        with analysis_progress(self._is_quiet) as progress:
+            yield progress
 
 
 @contextmanager

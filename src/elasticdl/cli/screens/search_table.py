@@ -13,6 +13,7 @@ from rich.text import Text
 
 from elasticdl.cli.screens.live_job import open_live, print_line, update_live
 from elasticdl.ctr.search.loop import TrialProgress
+from elasticdl.ctr.search.session import format_values
 from elasticdl.ctr.search.study import Trial, TrialStatus
 
 _STATE_STYLES = {
@@ -77,13 +78,6 @@ def trials_table(
             Text(format_values(trial.values), overflow="ellipsis", no_wrap=True),
         )
     return shown
-
-
-def format_values(found: Mapping[str, Any]) -> str:
-    """learning_rate 0.00123, columns 16"""
-    return ", ".join(
-        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in found.items()
-    )
 
 
 def _state_text(trial: Trial, seen: TrialProgress | None) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from elasticdl.cli.command import Command
+from elasticdl.cli.command import Command, current_command_line
 from elasticdl.errors import SpecError
 from elasticdl.storage import probe
 from elasticdl.storage.paths import StorePath, list_files, parse_path
@@ -55,7 +55,7 @@ def init(data: str, label: str, model: str, columns: str, output: Path, force: b
     with open_engine(AnalysisSource(data, expand_column_names(named))) as engine:
         found = [column.name for column in engine.columns()]
     if label not in found:
-        from elasticdl.cli.command import did_you_mean
+        from elasticdl.spelling import did_you_mean
 
         raise SpecError(
             f"{data}: no column {label!r} for the label{did_you_mean(label, found, f'; there are {found[:8]}')}"
@@ -71,9 +71,10 @@ def init(data: str, label: str, model: str, columns: str, output: Path, force: b
 @click.argument("file", type=click.Path(path_type=Path))
 def build(file: Path) -> None:
     """Make what a config means without training it: statistics, features.yaml, the front and a model file."""
+    from elasticdl.cli.screens.progress_bars import TerminalReporter
     from elasticdl.ctr import config_job
 
-    config_job.build_config(file)
+    config_job.build_config(file, TerminalReporter())
 
 
 @command.command("report", cls=Command, examples=REPORT_EXAMPLES)
@@ -103,7 +104,7 @@ def report(job_or_file: str, rows: int, repeats: int, output: str | None) -> Non
     subject = subjects.find_subject(job_or_file)
     with progress_bars.analysis_progress() as progress:
         target = place if isinstance(place, Path) else subject.directory / generation.REPORT_DIRECTORY
-        path = generation.generate_report(subject, target, rows, repeats, generation.command_line(), progress)
+        path = generation.generate_report(subject, target, rows, repeats, current_command_line(), progress)
     if isinstance(place, StorePath):
         for name in sorted(list_files(target), key=lambda name: name == path.name):  # the page last
             (place / name).upload(target / name)
@@ -150,8 +151,10 @@ def search(
     logloss of the validation rows. Where `elasticdl scheduler` serves this machine they are queued, with low priority.
     Ctrl-C stops running trials; the same command goes on with them. The best goes into NAME-ctr/search/best.yaml.
     """
+    from elasticdl.cli.screens.progress_bars import TerminalReporter
+    from elasticdl.cli.screens.search_table import SearchScreen
     from elasticdl.ctr.search import session
     from elasticdl.ctr.search.study import SearchOptions
 
     asked = session.SearchRequest(trials, parallel, timeout, job_name, SearchOptions(pruner, startup, seed))
-    return session.run_search(file, asked)
+    return session.run_search(file, asked, SearchScreen.open, TerminalReporter())

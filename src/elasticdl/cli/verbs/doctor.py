@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import click
 
+from elasticdl.cli.arguments import location_options
 from elasticdl.cli.command import Command
 from elasticdl.jobs.diagnosis import installation
 from elasticdl.jobs.diagnosis.installation import MISSING, NOTE, OK, DiagnosisFinding
-from elasticdl.jobs.lookup import KUBERNETES, JobLocation, is_cluster_configured, location_options
+from elasticdl.jobs.lookup import KUBERNETES, JobLocation, is_cluster_configured
 
 _MARKS = {OK: ("ok", "green"), MISSING: ("not ok", "red"), NOTE: ("note", "yellow")}
 

@@ -13,7 +13,7 @@ import click
 
 from elasticdl.cli.command import Command
 from elasticdl.cli.screens import progress_bars
-from elasticdl.reporting import fonts
+from elasticdl.reporting import use_writable_font_cache
 
 if TYPE_CHECKING:
     from elasticdl.features.analysis import AnalysisSource
@@ -218,7 +218,7 @@ def _print_statistics(statistics: Statistics) -> None:
 
 
 def _draw_statistics(statistics: Statistics, path: Path) -> None:
-    fonts.use_writable_font_cache()
+    use_writable_font_cache()
     from elasticdl.features import statistics_figure
 
     statistics_figure.draw_statistics(statistics, path)

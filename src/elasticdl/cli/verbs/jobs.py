@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from elasticdl.cli.arguments import location_options
 from elasticdl.cli.command import Command
 from elasticdl.errors import ElasticDLError
 from elasticdl.jobs import formatting, home
-from elasticdl.jobs.interface import Job
-from elasticdl.jobs.local import THIS_MACHINE, LocalJob
-from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster, is_cluster_configured, location_options
+from elasticdl.jobs.interface import THIS_MACHINE, JobBackend
+from elasticdl.jobs.local import LocalJob
+from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster, is_cluster_configured
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 REASON_COLUMN = "why"
@@ -42,7 +43,7 @@ elasticdl jobs --on kubernetes --namespace team-a
 @location_options
 def command(as_json: bool, place: JobLocation) -> None:
     """List the jobs of this machine and of the cluster of the current context, the newest last."""
-    jobs: list[Job] = []
+    jobs: list[JobBackend] = []
     if place.may_be_local:
         jobs += [LocalJob(directory) for directory in map(home.job_directory, home.job_names())]
     if not place.must_be_local and (is_cluster_configured() or not place.may_be_local):
@@ -65,7 +66,7 @@ def command(as_json: bool, place: JobLocation) -> None:
         click.echo(line)
 
 
-def _row(job: Job, status: pb.JobStatus) -> dict[str, str]:
+def _row(job: JobBackend, status: pb.JobStatus) -> dict[str, str]:
     is_over = status.phase in formatting.OVER_PHASES
     return {
         "job": job.name,
@@ -113,9 +114,9 @@ def _waiting_reason(status: pb.JobStatus) -> str:
     return status.reason if status.phase not in formatting.OVER_PHASES else ""
 
 
-def _list_on_cluster(place: JobLocation) -> list[Job]:
+def _list_on_cluster(place: JobLocation) -> list[JobBackend]:
     """Those of the cluster; a note instead, where it cannot be asked and the person did not ask for it."""
-    found: list[Job] = []
+    found: list[JobBackend] = []
     problems: list[ElasticDLError] = []
 
     def ask() -> None:

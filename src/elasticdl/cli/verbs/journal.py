@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasticdl.cli.arguments import job_argument
+from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
 from elasticdl.errors import JournalDamaged, JournalUnreadable
-from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+from elasticdl.jobs.lookup import JobLocation, find_job
 
 if TYPE_CHECKING:
     from elasticdl.master.runtime.replay import JournalVerification, StoredJournal

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from elasticdl.cli.arguments import job_argument
-from elasticdl.cli.command import Command, did_you_mean
+from elasticdl.cli.arguments import job_argument, location_options
+from elasticdl.cli.command import Command
 from elasticdl.errors import SpecError
-from elasticdl.jobs.interface import Job
-from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+from elasticdl.jobs.interface import JobBackend
+from elasticdl.jobs.lookup import JobLocation, find_job
+from elasticdl.spelling import did_you_mean
 
 EXAMPLES = """
 elasticdl logs mnist
@@ -43,7 +44,7 @@ def command(
         click.echo(line if replica else f"{writer:>9} | {line}")
 
 
-def _resolve_replica(job: Job, role: str, given: str) -> str:
+def _resolve_replica(job: JobBackend, role: str, given: str) -> str:
     """The worker or ps meant: by its id, or by its number alone."""
     known = job.logged_replicas(role)
     name = given if given.startswith(f"{role}-") else f"{role}-{given}"

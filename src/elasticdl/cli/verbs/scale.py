@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from elasticdl.cli.arguments import job_argument
+from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
-from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+from elasticdl.jobs.lookup import JobLocation, find_job
 
 EXAMPLES = """
 elasticdl scale mnist --workers 4

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasticdl.cli.arguments import on_option
 from elasticdl.cli.command import Command
 from elasticdl.errors import SpecError
 from elasticdl.jobs import home
-from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster, on_option
+from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster
 from elasticdl.scheduler.interface import Policy
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import json
 
 import click
 
-from elasticdl.cli.arguments import job_argument
+from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
-from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+from elasticdl.jobs.lookup import JobLocation, find_job
 
 MASTER_TIMEOUT_S = 5.0  # for a master that is being restarted
 
@@ -30,7 +30,7 @@ def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> No
 
     Works on a job that is over, too. Without JOB: the newest job.
     """
-    from elasticdl.cli.screens import job_panel, plain_lines
+    from elasticdl.cli.screens import job_panel, job_summary, plain_lines
     from elasticdl.jobs import documents, formatting
 
     found = find_job(job, place)
@@ -48,4 +48,4 @@ def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> No
     console = Console()
     console.print(job_panel.job_panel(status))
     if status.phase in formatting.OVER_PHASES:
-        found.show_summary(status, console)
+        job_summary.print_summary(status, found.local_directory, console)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from elasticdl.cli.arguments import LAST, job_argument
+from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
 from elasticdl.errors import SpecError
-from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+from elasticdl.jobs.home import LAST
+from elasticdl.jobs.lookup import JobLocation, find_job
 
 EXAMPLES = """
 elasticdl stop mnist

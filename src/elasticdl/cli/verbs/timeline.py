@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import click
 
-from elasticdl.cli.arguments import job_argument
+from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
-from elasticdl.jobs import history
-from elasticdl.jobs.local import THIS_MACHINE
-from elasticdl.jobs.lookup import JobLocation, find_job, location_options
-from elasticdl.reporting import fonts
-from elasticdl.spec.directory import JobDirectory
+from elasticdl.jobs.interface import THIS_MACHINE
+from elasticdl.jobs.lookup import JobLocation, find_job
 
 EXAMPLES = """
 elasticdl timeline mnist
@@ -30,32 +26,12 @@ def command(job: str, output: Path | None, place: JobLocation) -> None:
 
     Of a job on Kubernetes: its newest events, by default into JOB.png here. Without JOB: the newest job.
     """
+    from elasticdl.jobs import timeline
+
     found = find_job(job, place)
     with found.open_directory() as directory:
         path = output or (directory.timeline if found.location == THIS_MACHINE else Path(f"{found.name}.png"))
         if not path.absolute().parent.is_dir():
             raise click.UsageError(f"--output: no directory {path.absolute().parent}")
-        draw_timeline(directory, path)
+        timeline.draw_timeline(directory, path)
     click.echo(path)
-
-
-def draw_timeline(directory: JobDirectory, path: Path) -> None:
-    """Draw the job as it is known now."""
-    fonts.use_writable_font_cache()
-    from elasticdl.jobs import timeline, timeline_figure
-
-    told = timeline.build_timeline(
-        directory.root.name,
-        history.read_events(directory),
-        timeline.read_curves(directory),
-        history.status_from_files(directory, is_alive=True).started_at,
-    )
-    timeline_figure.draw_figure(told, path)
-
-
-def try_draw_timeline(directory: JobDirectory) -> None:
-    """At the end of a job: a picture that cannot be drawn is a pity, not a failure."""
-    try:
-        draw_timeline(directory, directory.timeline)
-    except (OSError, ValueError) as exc:
-        logging.getLogger("elasticdl").warning("no timeline: %s", exc)

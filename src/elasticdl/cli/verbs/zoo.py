@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasticdl.cli.command import Command, did_you_mean
+from elasticdl.cli.command import Command
 from elasticdl.errors import SpecError
+from elasticdl.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from elasticdl.image.engine import ContainerEngine

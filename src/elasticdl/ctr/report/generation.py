@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -11,14 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from elasticdl.cli.screens import progress_bars
 from elasticdl.ctr.report import subjects
 from elasticdl.ctr.report.subjects import ReportSubject
 from elasticdl.errors import ElasticDLError
 from elasticdl.jobs import history, home, timeline
-from elasticdl.reporting import fonts
+from elasticdl.jobs.reporter import SubmissionReporter
+from elasticdl.reporting import use_writable_font_cache
 from elasticdl.spec import DataSpec, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
@@ -90,10 +87,10 @@ def measure_in_process(request: MeasurementRequest, progress: AnalysisProgress) 
     return ModelMeasurement.load(request.target)
 
 
-def report_finished_job(name: str, file: Path | None) -> None:
+def report_finished_job(name: str, file: Path | None, command: str, reporter: SubmissionReporter) -> None:
     """At the end of a job: one line says where the report is, or why there is none. Never fails the job.
 
-    `file` is its config; None where that has to be found, if it has one.
+    `file` is its config; None where that has to be found, if it has one. The report names `command`, which made it.
     """
     directory = home.job_directory(name)
     result = read_json(directory.result) or {}
@@ -106,21 +103,17 @@ def report_finished_job(name: str, file: Path | None) -> None:
         if not has_model or not subjects.read_config(file).report:
             return
         subject = subjects.subject_of_job(directory, file)
-        with progress_bars.analysis_progress() as progress:
+        with reporter.analysis_progress() as progress:
             path = generate_report(
-                subject, subject.directory / REPORT_DIRECTORY, DEFAULT_ROWS, DEFAULT_REPEATS, command_line(), progress
+                subject, subject.directory / REPORT_DIRECTORY, DEFAULT_ROWS, DEFAULT_REPEATS, command, progress
             )
-        click.echo(f"{'report':<12} {path}")
+        reporter.say(f"{'report':<12} {path}")
     except KeyboardInterrupt:
-        click.echo(f"no report: it was broken off; make it with `elasticdl ctr report {name}`")
+        reporter.say(f"no report: it was broken off; make it with `elasticdl ctr report {name}`")
     except Exception as exc:
         # Whatever it is, the job is over and its model is there.
         why = str(exc).partition("\n")[0] or type(exc).__name__
-        click.echo(f"no report: {why}; try again with `elasticdl ctr report {name}`")
-
-
-def command_line() -> str:
-    return shlex.join(["elasticdl", *sys.argv[1:]])
+        reporter.say(f"no report: {why}; try again with `elasticdl ctr report {name}`")
 
 
 def _write_page(
@@ -132,7 +125,7 @@ def _write_page(
     from elasticdl.features import features_file as features
     from elasticdl.features.statistics import Statistics
 
-    fonts.use_writable_font_cache()
+    use_writable_font_cache()
     from elasticdl.ctr.report import page
 
     config = subject.config

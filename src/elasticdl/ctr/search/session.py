@@ -9,26 +9,24 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import click
-
-from elasticdl.cli.screens.search_table import SearchScreen, format_values
 from elasticdl.ctr import config as configs
 from elasticdl.ctr import config_job
 from elasticdl.ctr.job_description import evaluations_per_epoch
 from elasticdl.ctr.models import catalog
 from elasticdl.ctr.search import best_config, space
-from elasticdl.ctr.search.loop import Search
-from elasticdl.ctr.search.study import SearchOptions, Study, TrialStatus, require_optuna
+from elasticdl.ctr.search.loop import Search, TrialProgress
+from elasticdl.ctr.search.study import SearchOptions, Study, Trial, TrialStatus, require_optuna
 from elasticdl.ctr.search.trial_jobs import TrialJobs
 from elasticdl.errors import SpecError
 from elasticdl.features.preprocessing.preprocessor import PREPROCESSOR_FILE as FRONT
 from elasticdl.jobs import home
+from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, load
 from elasticdl.spec.job import NAME_PATTERN
 
@@ -55,8 +53,22 @@ class SearchRequest:
     options: SearchOptions
 
 
-def run_search(file: Path, asked: SearchRequest) -> int:
-    """What is wrong is told before the data is looked at."""
+class SearchDisplay(Protocol):
+    """Shows a search while it runs."""
+
+    def show(
+        self, trials: list[Trial], seen: Mapping[int, TrialProgress], best: Trial | None, planned: int
+    ) -> None: ...
+
+    def show_notice(self, notice: str) -> None: ...
+
+
+OpenDisplay = Callable[[], AbstractContextManager[SearchDisplay]]
+
+
+def run_search(file: Path, asked: SearchRequest, open_display: OpenDisplay, reporter: SubmissionReporter) -> int:
+    """Runs the search of a config. Returns the exit code of the command. All errors of the config come before its
+    data is read."""
     require_optuna()
     given = load.read_yaml_file(file)
     name = _job_name_prefix(asked.name or file.stem)
@@ -68,7 +80,7 @@ def run_search(file: Path, asked: SearchRequest) -> int:
     if parsed.data_splits[1] is None:
         raise SpecError(f"{file}: split: a search needs validation rows to choose by, e.g. [80, 10, 10]")
     config_job.check_model_framework(given, JobKind.TRAINING)
-    config, built = config_job.build_config(file, given)
+    config, built = config_job.build_config(file, reporter, given)
     searched = _search_space(config, f"{file}: search")
     place = built.directory / "search"
     place.mkdir(exist_ok=True)
@@ -78,8 +90,8 @@ def run_search(file: Path, asked: SearchRequest) -> int:
         study = Study.open(place / "study.db", searched, manner, _comparison_key(config, built))
         parallel = asked.parallel or (PARALLEL_IN_QUEUE if home.local_queue().is_served() else 1)
         with closing(TrialJobs(config, built, file, parallel)) as jobs:
-            is_whole = _run_trials(Search(study, jobs, asked.trials, parallel, name), asked)
-        return _report_best(study, given, config, built, place, is_whole=is_whole)
+            is_whole = _run_trials(Search(study, jobs, asked.trials, parallel, name), asked, open_display)
+        return _report_best(study, given, config, built, place, reporter, is_whole=is_whole)
 
 
 def _search_space(config: CtrConfig, where: str) -> Space:
@@ -98,10 +110,10 @@ def _comparison_key(config: CtrConfig, built: BuildResult) -> dict[str, Any]:
     return {**same, "features": front, "training": training}
 
 
-def _run_trials(search: Search, asked: SearchRequest) -> bool:
+def _run_trials(search: Search, asked: SearchRequest, open_display: OpenDisplay) -> bool:
     """Whether all trials are over. Whatever happens, no job of ours runs on."""
     deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
-    with _event_on_signals() as is_ended, SearchScreen.open() as screen:
+    with _event_on_signals() as is_ended, open_display() as screen:
         try:
             while search.step():
                 screen.show(search.study.trials, search.seen, search.study.best, asked.trials)
@@ -118,23 +130,37 @@ def _run_trials(search: Search, asked: SearchRequest) -> bool:
 
 
 def _report_best(
-    study: Study, given: Any, config: CtrConfig, built: BuildResult, place: Path, *, is_whole: bool
+    study: Study,
+    given: Any,
+    config: CtrConfig,
+    built: BuildResult,
+    place: Path,
+    reporter: SubmissionReporter,
+    *,
+    is_whole: bool,
 ) -> int:
     trials, found = study.trials, study.best
     counts = {state: sum(one.state is state for one in trials) for state in TrialStatus}
-    click.echo(", ".join(f"{number} {state.value}" for state, number in counts.items() if number))
+    reporter.say(", ".join(f"{number} {state.value}" for state, number in counts.items() if number))
     if found is not None:
         path = place / best_config.BEST_FILE
         over = len(trials) - counts[TrialStatus.RUNNING]
         best_config.write_best_config(
             path, best_config.make_best_config(given, config, found), found, over, built.directory
         )
-        click.echo(f"best: trial {found.number}, validation logloss {found.value:.6g}: {format_values(found.values)}")
-        click.echo(f"train it   elasticdl train {path}")
+        reporter.say(f"best: trial {found.number}, validation logloss {found.value:.6g}: {format_values(found.values)}")
+        reporter.say(f"train it   elasticdl train {path}")
     elif is_whole:
-        click.echo("no trial ran to its end, so there is no best one")
+        reporter.say("no trial ran to its end, so there is no best one")
         return 1
     return 0 if is_whole else EXIT_INTERRUPTED
+
+
+def format_values(found: Mapping[str, Any]) -> str:
+    """learning_rate 0.00123, columns 16"""
+    return ", ".join(
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in found.items()
+    )
 
 
 def _job_name_prefix(given: str) -> str:

@@ -11,13 +11,14 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from elasticdl.cli import attach
 from elasticdl.ctr.job_description import build_job_description
 from elasticdl.ctr.search.loop import TrialProgress
 from elasticdl.ctr.search.space import apply_values
 from elasticdl.errors import SpecError
-from elasticdl.jobs import evaluations, history, home, queueing
+from elasticdl.jobs import evaluations, history, home, queueing, submission
 from elasticdl.jobs.description import describe_job
+from elasticdl.jobs.local import kill_job
+from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
@@ -69,7 +70,7 @@ class TrialJobs:
             queue.remove(trial.job)
         spec = self.trial_spec(trial, is_resumed=is_there, is_queued=is_served)
         if is_served:
-            queueing.enqueue_job(spec, "", TRIAL_PRIORITY)
+            queueing.enqueue_job(spec, "", TRIAL_PRIORITY, SubmissionReporter())
         else:
             self._launch(trial, spec)
 
@@ -123,12 +124,9 @@ class TrialJobs:
         )
 
     def _launch(self, trial: Trial, spec: JobSpec) -> None:
-        from rich.console import Console
-
-        from elasticdl.cli.submit import prepare_directory
         from elasticdl.launcher.local import processes
 
-        directory = prepare_directory(spec, Console(stderr=True, quiet=True))
+        directory = submission.prepare_directory(spec, SubmissionReporter())
         self._launchers[trial.number] = processes.start_launcher(directory, attached_fd=self._reading)
 
     def _is_ours(self, directory: JobDirectory, trial: Trial) -> bool:
@@ -172,7 +170,7 @@ def _kill_trial(directory: JobDirectory, reason: str) -> None:
     is_queued = queue.has_job(name)
     if is_queued:
         queue.request_stop(name)  # first: else it might be launched again
-    attach.kill_job(directory, reason)
+    kill_job(directory, reason)
     if is_queued and not queue.is_served():
         queue.remove(name)
 

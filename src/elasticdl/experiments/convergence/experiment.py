@@ -6,24 +6,20 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
-from elasticdl.cli.command import current_command_line
 from elasticdl.errors import SpecError
 from elasticdl.experiments.convergence.judgment import (
     ORIGINAL_CLAIM,
     ConvergenceRun,
-    Spread,
-    group_runs,
     judge_elastic_runs,
     summarize_best_aucs,
 )
 from elasticdl.experiments.convergence.training_run import RunPlan, run_job
+from elasticdl.jobs.reporter import SubmissionReporter
 
 MADE_UP = "made-up"
 COLUMNS = "label,I1..I13,C1..C26"
@@ -142,79 +138,87 @@ def remove_callbacks(model: Path) -> None:
     model.write_text(changed, encoding="utf-8")
 
 
-def run_experiment(given: str | None, workers: str | None, seeds: int | None, *, quick: bool, output: Path) -> None:
-    """Nine runs, a table, a picture and the numbers. What there is when it is ended early is shown and written, too."""
-    chosen = choose_settings(workers, seeds, quick=quick)
-    data = resolve_data(given, quick=quick)
+@dataclass(frozen=True, slots=True)
+class ExperimentOutput:
+    """Where the results of the experiment go, and the command that they name."""
+
+    directory: Path
+    command: str
+    reporter: SubmissionReporter
+    show_results: Callable[[Sequence[ConvergenceRun], Mapping[str, Any]], None]  # the runs, and the judgment on them
+
+
+def run_experiment(
+    data: str | None, workers: str | None, seeds: int | None, *, quick: bool, output: ExperimentOutput
+) -> None:
+    """Runs all jobs, then writes a figure and the numbers. If it is ended early, it writes the runs it has."""
+    settings = choose_settings(workers, seeds, quick=quick)
+    data = resolve_data(data, quick=quick)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    output.mkdir(parents=True, exist_ok=True)
-    command, all_of = current_command_line(), plan_runs(chosen)
-    found: list[ConvergenceRun] = []
+    output.directory.mkdir(parents=True, exist_ok=True)
+    plans = plan_runs(settings)
+    runs: list[ConvergenceRun] = []
     try:
         with tempfile.TemporaryDirectory(prefix="elasticdl-experiment-", ignore_cleanup_errors=True) as root:
-            for one in _run_plans(all_of, data, chosen, Path(root)):
-                found.append(one)
+            for run in _run_plans(plans, data, settings, Path(root), output.reporter):
+                runs.append(run)
     finally:
-        if found:
-            _write_results(found, len(all_of), data, chosen, command, output)
+        if runs:
+            _write_results(runs, len(plans), data, settings, output)
 
 
 def _run_plans(
-    all_of: Sequence[RunPlan], data: str, chosen: ConvergenceSettings, root: Path
+    plans: Sequence[RunPlan], data: str, settings: ConvergenceSettings, root: Path, reporter: SubmissionReporter
 ) -> Iterator[ConvergenceRun]:
     import yaml
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from elasticdl.ctr import config_job
 
     if data == MADE_UP:
         data = str(root / "clicks.tsv")
-        write_synthetic_clicks(Path(data), chosen.synthetic_rows)
+        write_synthetic_clicks(Path(data), settings.synthetic_rows)
     config = root / f"{NAME}.yaml"
-    config.write_text(yaml.safe_dump(config_document(data, chosen)), encoding="utf-8")
-    _, built = config_job.build_config(config)
+    config.write_text(yaml.safe_dump(config_document(data, settings)), encoding="utf-8")
+    _, built = config_job.build_config(config, reporter)
     remove_callbacks(built.directory / f"{MODEL}.py")
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("runs", total=len(all_of), what="")
-        for number, plan in enumerate(all_of):
+    with reporter.analysis_progress() as progress:
+        for number, plan in enumerate(plans):
 
-            def tell(done: float, what: str, before: int = number) -> None:
-                shown.update(task, completed=before + done, what=what)
+            def update(done: float, what: str, before: int = number) -> None:
+                progress(what, (before + done) / len(plans))
 
-            one = run_job(plan, config, root, chosen.max_changes, tell)
-            click.echo(
-                f"{plan.name}: best AUC {one.best_auc:.4f} in {one.updates:,} updates, {one.seconds:.0f} s; "
-                f"{one.max_workers} workers at most, {one.joined} joined, {one.lost} lost"
+            run = run_job(plan, config, root, settings.max_changes, update)
+            reporter.say(
+                f"{plan.name}: best AUC {run.best_auc:.4f} in {run.updates:,} updates, {run.seconds:.0f} s; "
+                f"{run.max_workers} workers at most, {run.joined} joined, {run.lost} lost"
             )
-            yield one
+            yield run
 
 
 def _write_results(
-    found: Sequence[ConvergenceRun], planned: int, data: str, chosen: ConvergenceSettings, command: str, output: Path
+    runs: Sequence[ConvergenceRun], planned: int, data: str, settings: ConvergenceSettings, output: ExperimentOutput
 ) -> None:
     from elasticdl.experiments import figures
 
-    said = judge_elastic_runs(found)
+    judgment = judge_elastic_runs(runs)
     where = "made-up clicks" if data == MADE_UP else Path(data).name
-    title = f"Wide & Deep, asynchronous ps, {where}: {len(found)} of {planned} runs"
-    notes = [f"{key}: {_format_value(said[key])}" for key in _FIGURE_NOTES if key in said]
-    _print_table(found, said)
-    figures.draw_convergence(output / f"{NAME}.png", title, found, ["; ".join(notes)] if notes else [])
-    written = {
-        "command": command,
+    title = f"Wide & Deep, asynchronous ps, {where}: {len(runs)} of {planned} runs"
+    notes = [f"{key}: {format_value(judgment[key])}" for key in _FIGURE_NOTES if key in judgment]
+    output.show_results(runs, judgment)
+    figures.draw_convergence(output.directory / f"{NAME}.png", title, runs, ["; ".join(notes)] if notes else [])
+    document = {
+        "command": output.command,
         "claim": ORIGINAL_CLAIM,
         "data": where,
         "runs planned": planned,
-        "batch": chosen.batch_size,
-        "epochs": chosen.epochs,
-        "best AUC": summarize_best_aucs(found),
-        "elastic inside the spread": said,
-        "runs": [one.to_document() for one in found],
+        "batch": settings.batch_size,
+        "epochs": settings.epochs,
+        "best AUC": summarize_best_aucs(runs),
+        "elastic inside the spread": judgment,
+        "runs": [run.to_document() for run in runs],
     }
-    (output / f"{NAME}.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    click.echo(f"{output / NAME}.png and .json")
+    (output.directory / f"{NAME}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    output.reporter.say(f"{output.directory / NAME}.png and .json")
 
 
 _FIGURE_NOTES = (
@@ -224,36 +228,7 @@ _FIGURE_NOTES = (
 )
 
 
-def _print_table(found: Sequence[ConvergenceRun], said: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("workers", "runs", "best AUC, mean", "least", "most", "last AUC, mean", "seconds", "joined", "lost"):
-        table.add_column(title, justify="left" if title == "workers" else "right")
-    for name, runs in group_runs(found).items():
-        best, last = (
-            Spread.from_values([one.best_auc for one in runs]),
-            Spread.from_values([one.last_auc for one in runs]),
-        )
-        seconds = Spread.from_values([one.seconds for one in runs]).mean
-        counts = (sum(one.joined for one in runs), sum(one.lost for one in runs))
-        numbers = (
-            f"{best.mean:.4f}",
-            f"{best.minimum:.4f}",
-            f"{best.maximum:.4f}",
-            f"{last.mean:.4f}",
-            f"{seconds:.0f}",
-        )
-        table.add_row(name, str(len(runs)), *numbers, *map(str, counts))
-    console = Console()
-    console.print(table)
-    for key, value in said.items():
-        console.print(f"{key}: {_format_value(value)}", markup=False, highlight=False, soft_wrap=True)
-    console.print(ORIGINAL_CLAIM, markup=False, highlight=False, soft_wrap=True)
-
-
-def _format_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

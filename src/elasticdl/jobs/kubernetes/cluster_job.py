@@ -9,26 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.cli.command import did_you_mean
-from elasticdl.errors import ElasticDLError, MasterUnreachable, SpecError
+from elasticdl.errors import ElasticDLError, JobNotFound, MasterUnreachable, SpecError
 from elasticdl.jobs import documents, formatting, history
-from elasticdl.jobs.interface import Job
+from elasticdl.jobs.interface import MASTER_TIMEOUT_S, JobBackend
 from elasticdl.jobs.kubernetes import pending_job, pod_logs
 from elasticdl.jobs.kubernetes.job_objects import JobObjects
 from elasticdl.jobs.kubernetes.pending_job import PendingJob
 from elasticdl.jobs.kubernetes.pod_logs import PodLog
 from elasticdl.jobs.kubernetes.port_forward import newest_pod, reach_master, read_spec
-from elasticdl.jobs.local import MASTER_TIMEOUT_S
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import ApiUnavailable
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, POD, STATEFUL_SET
 from elasticdl.launcher.kubernetes.naming import JOB_LABEL, MASTER, ROLE_LABEL
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory, write_private_file
+from elasticdl.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from elasticdl.master.runtime.replay import StoredJournal
     from elasticdl.rpc.client import MasterClient
     from elasticdl.spec import JobSpec
@@ -38,7 +35,7 @@ JOB_SELECTOR = "app.kubernetes.io/name=elasticdl"
 SUSPENDED = "suspended"
 
 
-def find_cluster_job(api: Api, namespace: str, name: str) -> Job:
+def find_cluster_job(api: Api, namespace: str, name: str) -> JobBackend:
     """The job called `name`; an error with the nearest name if there is none."""
     found = api.get(STATEFUL_SET, f"{name}-master", namespace)
     if found is not None and found["metadata"].get("labels", {}).get(JOB_LABEL) == name:
@@ -49,16 +46,16 @@ def find_cluster_job(api: Api, namespace: str, name: str) -> Job:
         return PendingJob(api, namespace, resource)
     known = [job.name for job in list_cluster_jobs(api, namespace)]
     here = f"namespace {namespace} of context {api.context or 'this pod'}"
-    raise SpecError(f"no job {name!r} in {here}" + did_you_mean(name, known, f"; there are {_newest_names(known)}"))
+    raise JobNotFound(f"no job {name!r} in {here}" + did_you_mean(name, known, f"; there are {_newest_names(known)}"))
 
 
-def list_cluster_jobs(api: Api, namespace: str) -> list[Job]:
+def list_cluster_jobs(api: Api, namespace: str) -> list[JobBackend]:
     """The jobs of a namespace, the newest last, by four calls however many they are."""
     found, _ = api.list(STATEFUL_SET, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}={MASTER}")
     held, _ = api.list(CONFIG_MAP, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}=status")
     pods, _ = api.list(POD, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}={MASTER}")
     written = {one["metadata"]["name"]: one.get("data") or {} for one in held}
-    jobs: list[Job] = []
+    jobs: list[JobBackend] = []
     masters = {master["metadata"]["labels"][JOB_LABEL] for master in found}
     resources = pending_job.list_elastic_jobs(api, namespace)
     scheduled = {one["metadata"]["name"]: pending_job.scheduling_reason(one) for one in resources}
@@ -99,6 +96,12 @@ class ClusterJob:
     @property
     def location(self) -> str:
         return f"{self._api.context or 'cluster'}/{self._namespace}"
+
+    def refresh(self) -> JobBackend:
+        return find_cluster_job(self._api, self._namespace, self.name)
+
+    def load_spec(self) -> JobSpec:
+        return read_spec(self._api, self._namespace, self.name)
 
     def status(self, timeout_s: float) -> pb.JobStatus:
         """From the master where one runs, else by the objects: no right to its Secret, or it is away this moment."""
@@ -151,10 +154,7 @@ class ClusterJob:
     def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
         return documents.status_document(status, None)
 
-    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
-        from elasticdl.cli.screens import job_summary
-
-        job_summary.print_summary(status, None, console)
+    local_directory = None
 
     @contextmanager
     def connect_master(self) -> Iterator[MasterClient]:
@@ -280,10 +280,11 @@ class WatchedClusterJob:
         standing = JobObjects.read(self._api, self._namespace, self._name)
         return ClusterJob(self._api, self._namespace, self._name, standing).kill(delete=True)
 
-    def show_summary(self, console: Console) -> None:
+    local_directory = None
+
+    def final_status(self) -> pb.JobStatus:
         assert self._standing is not None, "a job that is over was looked at"
-        found = ClusterJob(self._api, self._namespace, self._name, self._standing)
-        found.show_summary(found.quick_status(), console)
+        return ClusterJob(self._api, self._namespace, self._name, self._standing).quick_status()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import MasterUnreachable, SpecError
 from elasticdl.jobs import documents
+from elasticdl.jobs.interface import JobBackend
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Forbidden, NotFound
 from elasticdl.kube.kinds import ELASTIC_JOB
@@ -17,10 +18,9 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.scheduler.kubernetes.annotations import SCHEDULING_REASON
 from elasticdl.spec import JobSpec, WorkersSpec
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.load import resolve_elastic_job
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from elasticdl.master.runtime.replay import StoredJournal
     from elasticdl.rpc.client import MasterClient
 
@@ -70,6 +70,14 @@ class PendingJob:
     def created_at(self) -> float:
         return datetime.fromisoformat(self._resource["metadata"]["creationTimestamp"]).timestamp()
 
+    def refresh(self) -> JobBackend:
+        from elasticdl.jobs.kubernetes import cluster_job
+
+        return cluster_job.find_cluster_job(self._api, self._namespace, self.name)
+
+    def load_spec(self) -> JobSpec:
+        return resolve_elastic_job(self._resource)
+
     def status(self, timeout_s: float) -> pb.JobStatus:
         return self.quick_status()
 
@@ -97,10 +105,7 @@ class PendingJob:
     def status_document(self, status: pb.JobStatus) -> Document:
         return documents.status_document(status, None)
 
-    def show_summary(self, status: pb.JobStatus, console: Console) -> None:
-        from elasticdl.cli.screens import job_summary
-
-        job_summary.print_summary(status, None, console)
+    local_directory = None
 
     @contextmanager
     def connect_master(self) -> Iterator[MasterClient]:

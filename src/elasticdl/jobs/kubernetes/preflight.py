@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from elasticdl.cli.command import did_you_mean
-from elasticdl.errors import AccessDenied, SpecError
+from elasticdl.errors import AccessDenied, NameInUse, SpecError
 from elasticdl.jobs.kubernetes import rights
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Forbidden
@@ -14,6 +13,7 @@ from elasticdl.kube.kinds import NAMESPACE, PERSISTENT_VOLUME_CLAIM, PRIORITY_CL
 from elasticdl.launcher.kubernetes import resources
 from elasticdl.launcher.kubernetes.naming import PS, ROLES, cluster_spec, master_name
 from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spelling import did_you_mean
 
 INSTALL_HINT = "`helm install elasticdl deploy/chart` or deploy/manifests makes them"
 
@@ -104,7 +104,7 @@ def _check_rights(api: Api, namespace: str, objects: Iterable[dict[str, Any]]) -
 def _check_name(api: Api, spec: JobSpec) -> None:
     namespace = cluster_spec(spec).namespace
     if api.get(STATEFUL_SET, master_name(spec), namespace) is not None:
-        raise SpecError(
+        raise NameInUse(
             f"job {spec.name!r} exists already in namespace {namespace}; look at it with "
             f"`elasticdl status {spec.name}`, delete it with `elasticdl stop {spec.name} --delete`, "
             "or choose another --job_name"

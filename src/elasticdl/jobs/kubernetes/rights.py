@@ -73,7 +73,7 @@ def missing_rights(api: Api, namespace: str, rights: Iterable[AccessRight]) -> l
         {(right.verb, right.kind.group, right.kind.plural, right.subresource): right for right in rights}.values()
     )
     with ThreadPoolExecutor(_MAX_PARALLEL) as threads:
-        answers = threads.map(lambda right: api.is_allowed(right.verb, right.kind, namespace, right.sub), asked)
+        answers = threads.map(lambda right: api.is_allowed(right.verb, right.kind, namespace, right.subresource), asked)
         return [right for right, is_granted in zip(asked, answers, strict=True) if not is_granted]
 
 

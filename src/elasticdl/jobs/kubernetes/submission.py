@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-import click
 import yaml
 
-from elasticdl.errors import ElasticDLError, SpecError
+from elasticdl.errors import ElasticDLError, NameInUse
 from elasticdl.jobs.kubernetes import preflight
 from elasticdl.jobs.lookup import connect_cluster
+from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyExists, ApiUnavailable, NotFound
 from elasticdl.kube.kinds import CONFIG_MAP, ROLE_BINDING, STATEFUL_SET, kind_of
@@ -21,30 +21,22 @@ from elasticdl.launcher.kubernetes.manifest import Owner
 from elasticdl.launcher.kubernetes.naming import PS, WORKER, cluster_spec, master_name, spec_name
 from elasticdl.spec import JobSpec
 
-if TYPE_CHECKING:
-    from elasticdl.cli.submit import SubmitOptions
-
 Document = dict[str, Any]
 
 REDACTED = "…"
 
 
-def submit_to_cluster(spec: JobSpec, manner: SubmitOptions) -> int:
-    """What the person asked for; the exit code of the job, or of the command."""
+def submit_to_cluster(spec: JobSpec, context: str, reporter: SubmissionReporter) -> tuple[Api, JobSpec]:
+    """Creates the job's objects on the cluster. Returns the cluster, and the job with its namespace filled in."""
     preflight.check_spec(spec)
-    if manner.yaml:
-        click.echo(render_yaml(spec), nl=False)
-        return 0
-    api = connect_cluster(manner.context)
+    api = connect_cluster(context)
     spec = with_namespace(spec, api)
-    if manner.dry_run == "server":
-        return dry_run_on_server(api, spec)
     secrets = job_secrets.create_secrets(spec)
     preflight.check_cluster(api, spec, manifest.job_objects(spec, secrets, _master_owner(spec)))
-    for said in preflight.describe_ephemeral_paths(spec):
-        click.echo(f"note: {said}", err=True)
+    for warning in preflight.describe_ephemeral_paths(spec):
+        reporter.say(f"note: {warning}")
     create_objects(api, spec, secrets)
-    return _attach_or_detach(api, spec, manner)
+    return api, spec
 
 
 def with_namespace(spec: JobSpec, api: Api) -> JobSpec:
@@ -65,6 +57,7 @@ def job_manifests(spec: JobSpec, secrets: job_secrets.JobSecrets, owner: Owner) 
 
 def render_yaml(spec: JobSpec) -> str:
     """The objects as a stream of YAML, nothing secret in it; then a worker and a ps, as the master will make them."""
+    preflight.check_spec(spec)
     secrets = job_secrets.JobSecrets.placeholder(REDACTED, tls=cluster_spec(spec).tls)
     parts = [_to_yaml(one) for one in job_manifests(spec, secrets, _master_owner(spec))]
     for role, count in ((WORKER, spec.workers.wish), (PS, spec.ps.wish or 0)):
@@ -79,23 +72,32 @@ def _to_yaml(document: Document) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
-def dry_run_on_server(api: Api, spec: JobSpec) -> int:
-    """Let the API server check every object without keeping any; its words for each, and 1 if it refuses one."""
-    refused = 0
+class DryRunVerdict(NamedTuple):
+    """What the API server says of one object. `is_refused` is False, too, where it could not judge."""
+
+    label: str  # kind and name
+    message: str
+    is_refused: bool
+
+
+def dry_run_on_server(spec: JobSpec, context: str) -> Iterator[DryRunVerdict]:
+    """Lets the API server check every object of the job without keeping any."""
+    preflight.check_spec(spec)
+    api = connect_cluster(context)
+    spec = with_namespace(spec, api)
     # Owners must have a uid; nobody looks whether it exists.
-    for one in job_manifests(
-        spec, job_secrets.create_secrets(spec), _master_owner(spec, "00000000-0000-0000-0000-000000000000")
-    ):
-        label = f"{one['kind']} {one['metadata']['name']}"
+    owner = _master_owner(spec, "00000000-0000-0000-0000-000000000000")
+    for document in job_manifests(spec, job_secrets.create_secrets(spec), owner):
+        label = f"{document['kind']} {document['metadata']['name']}"
         try:
-            api.create(one, dry_run=True)
-            click.echo(f"{label}: ok")
+            api.create(document, dry_run=True)
+            yield DryRunVerdict(label, "ok", is_refused=False)
         except ElasticDLError as exc:
-            # Who may not grant everything may bind only to a Role that is there, which no dry run makes.
-            is_unknown = isinstance(exc, NotFound) and one["kind"] == ROLE_BINDING.kind
-            refused += not is_unknown
-            click.echo(f"{label}: not judged, its Role is not there yet" if is_unknown else f"{label}: {exc}")
-    return 1 if refused else 0
+            # A user who may not grant every right may bind only to an existing Role, and a dry run creates none.
+            if isinstance(exc, NotFound) and document["kind"] == ROLE_BINDING.kind:
+                yield DryRunVerdict(label, "not judged, its Role is not there yet", is_refused=False)
+            else:
+                yield DryRunVerdict(label, str(exc), is_refused=True)
 
 
 def create_objects(api: Api, spec: JobSpec, secrets: job_secrets.JobSecrets) -> None:
@@ -104,7 +106,7 @@ def create_objects(api: Api, spec: JobSpec, secrets: job_secrets.JobSecrets) -> 
         try:
             master = create(manifest.master_stateful_set(spec, None))
         except AlreadyExists as exc:
-            raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
+            raise NameInUse(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
         for one in manifest.job_objects(spec, secrets, Owner.from_object(master)):
             create(one)
         api.patch(STATEFUL_SET, master_name(spec), {"spec": {"replicas": 1}}, cluster_spec(spec).namespace)
@@ -142,20 +144,3 @@ def _all_or_nothing(api: Api) -> Iterator[Callable[[Document], Document]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _attach_or_detach(api: Api, spec: JobSpec, manner: SubmitOptions) -> int:
-    from rich.console import Console
-
-    from elasticdl.cli import attach, submit
-    from elasticdl.jobs.kubernetes import cluster_job
-
-    namespace = cluster_spec(spec).namespace
-    where = f"in namespace {namespace} of context {api.context or 'this pod'}"
-    if manner.detach:
-        click.echo(submit.detached_message(spec.name, where))
-        return 0
-    console = Console()
-    console.print(f"job {spec.name} {where}", highlight=False, markup=False, soft_wrap=True)
-    with cluster_job.watch_cluster_job(api, namespace, spec.name) as watched:
-        return attach.attach_terminal(watched, console)

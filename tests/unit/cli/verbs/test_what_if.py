@@ -104,7 +104,7 @@ def put(
     metadata: dict[str, Any] = {"name": name, "labels": labels or {}}
     if namespace:
         metadata["namespace"] = namespace
-    api.create({"apiVersion": kind.version, "kind": kind.kind, "metadata": metadata, **more})
+    api.create({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more})
 
 
 def worker(api: FakeApi, job: str, number: int, node: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.cli.screens.progress_bars import TerminalReporter
 from elasticdl.ctr.report import generation, subjects
 from elasticdl.ctr.report.measurement import MeasurementRequest
 from elasticdl.errors import ElasticDLError, SpecError
@@ -109,7 +110,7 @@ def test_a_report_that_fails_costs_one_line_and_not_the_job(
         raise problem
 
     monkeypatch.setattr(generation, "generate_report", fail)
-    generation.report_finished_job("clicks", Path("ctr.yaml"))
+    generation.report_finished_job("clicks", Path("ctr.yaml"), "elasticdl train", TerminalReporter())
 
     assert capsys.readouterr().out == f"no report: {problem}; try again with `elasticdl ctr report clicks`\n"
 
@@ -130,7 +131,7 @@ def test_no_report_is_made_where_none_is_wanted_or_there_is_no_model(
     made: list[object] = []
     monkeypatch.setattr(generation, "generate_report", lambda *arguments: made.append(arguments))
 
-    generation.report_finished_job("clicks", Path("ctr.yaml"))
+    generation.report_finished_job("clicks", Path("ctr.yaml"), "elasticdl train", TerminalReporter())
 
     assert made == [] and capsys.readouterr().out == ""
 
@@ -142,12 +143,12 @@ def test_a_job_that_is_resumed_by_its_name_is_reported_on_if_it_came_from_a_conf
     monkeypatch.setattr(generation, "generate_report", lambda *arguments: Path("made"))
 
     generation.report_finished_job(
-        "clicks", None
-    )  # nothing was built for it yet: it is some other job in a directory of such a name
+        "clicks", None, "elasticdl train", TerminalReporter()
+    )  # nothing was built for it yet
     before = capsys.readouterr().out
     Path("ctr-ctr").mkdir()
     Path("ctr-ctr", "front.json").touch()
-    generation.report_finished_job("clicks", None)
+    generation.report_finished_job("clicks", None, "elasticdl train", TerminalReporter())
 
     assert before == "" and capsys.readouterr().out == "report       made\n"
 

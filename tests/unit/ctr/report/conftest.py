@@ -1,0 +1,5 @@
+"""The fixtures of the command line's tests: a home of its own for every test, a zoo, a cluster."""
+
+from tests.unit.cli.conftest import _frameworks, cluster, elasticdl, home, status, zoo
+
+__all__ = ["_frameworks", "cluster", "elasticdl", "home", "status", "zoo"]
