@@ -101,7 +101,8 @@ class LocalJob:
             return ""
         step = int((read_json(self._directory.result) or {}).get("checkpoint_step") or -1)
         kept = f"; the last checkpoint is of step {step:,}" if step >= 0 else ""
-        return f"{self.name}: launcher and master were gone; ended what was left of it: {processes.describe_processes(left)}{kept}"
+        ended = processes.describe_processes(left)
+        return f"{self.name}: launcher and master were gone; ended what was left of it: {ended}{kept}"
 
     def logged_replicas(self, role: str) -> list[str]:
         return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
@@ -237,8 +238,8 @@ def _add_leftovers(directory: JobDirectory, told: pb.JobStatus) -> None:
             )
     elif left := processes.find_replicas(directory):
         told.reason = (
-            f"its launcher and its master are gone, and left no result; {processes.describe_processes(left)} still run. "
-            "Go on with --resume, which ends them first, with a checkpoint; "
+            f"its launcher and its master are gone, and left no result; {processes.describe_processes(left)} "
+            "still run. Go on with --resume, which ends them first, with a checkpoint; "
             f"or only end them, with `elasticdl stop {told.name}`"
         )
 

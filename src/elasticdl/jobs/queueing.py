@@ -43,7 +43,7 @@ def pop_queue_option(values: dict[str, Any], from_file: Mapping[str, Any], on: s
 
 
 def enqueue_job(spec: JobSpec, name: str, priority: int, reporter: SubmissionReporter) -> bool:
-    """Checks the job, creates its directory and puts it into the queue. Returns whether a scheduler serves the queue."""
+    """Checks the job, creates its directory and puts it into the queue. Returns whether a scheduler serves it."""
     from elasticdl.jobs import submission as submissions
     from elasticdl.scheduler.accounts.submission import JobSubmission
 

@@ -71,9 +71,8 @@ def describe_verification(name: str, stored: StoredJournal, spec: JobSpec, found
         return lines
     lines += [str(found.problem), f"before that: {held}"]
     if found.lost_events:
-        lines.append(
-            f"lost: {found.lost_events:,} events that can be read behind it, until {formatting.format_time(found.last_lost_event_at)}"
-        )
+        last = formatting.format_time(found.last_lost_event_at)
+        lines.append(f"lost: {found.lost_events:,} events that can be read behind it, until {last}")
     lines.append(f"go on from the newest checkpoint: {_resume_instructions(name, spec)}")
     return lines
 

@@ -142,7 +142,8 @@ def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None
         warm_up_fitting()
         with SchedulerScreen.open() as screen:
             screen.show_notice(
-                f"policy {chosen.name}, {turns.job_table.total_devices} devices; jobs come from `elasticdl train --queue`"
+                f"policy {chosen.name}, {turns.job_table.total_devices} devices; "
+                "jobs come from `elasticdl train --queue`"
             )
             server = LocalSchedulerServer(queue, turns, screen.show, screen.show_notice)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -150,7 +151,8 @@ def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None
             server.run()
     running = sum(bool(one.allocated) for one in turns.job_table.entries.values())
     click.echo(
-        f"the scheduler ends; {_running_jobs(running)} by themselves, and are found again by the next `elasticdl scheduler`"
+        f"the scheduler ends; {_running_jobs(running)} by themselves, "
+        "and are found again by the next `elasticdl scheduler`"
     )
 
 

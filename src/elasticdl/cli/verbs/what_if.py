@@ -90,7 +90,8 @@ def describe_forecast(policy: str, job: JobInfo, one: Forecast) -> list[str]:
         wanted = f" of {job.max_workers} it could use" if one.workers < job.max_workers else ""
         lines = [f"{job.name} would start {when} under {policy}, with {workers}{wanted}: {places}", f"  {one.reason}"]
         lines += [
-            f"  {change.job}: {_count_of_workers(change.workers_with_job)} instead of {change.workers_without_job}: {change.reason}"
+            f"  {change.job}: {_count_of_workers(change.workers_with_job)} instead of {change.workers_without_job}: "
+            f"{change.reason}"
             for change in one.changes
         ]
         if not one.changes:

@@ -89,7 +89,8 @@ def run_job(plan: RunPlan, config: Path, home: Path, changes: int, progress: Rep
     began = time.monotonic()
     argv = [
         sys.executable, "-P", "-m", "elasticdl.cli", "train", str(config), f"--job_name={plan.name}",
-        f"--seed={plan.seed}", f"--min_workers={plan.min_workers}", f"--num_workers={plan.min_workers}", f"--max_workers={plan.max_workers}",
+        f"--seed={plan.seed}", f"--min_workers={plan.min_workers}", f"--num_workers={plan.min_workers}",
+        f"--max_workers={plan.max_workers}",
         f"--output={home / 'models' / plan.name}",
     ]  # fmt: skip
     said = home / f"{plan.name}.log"

@@ -162,8 +162,9 @@ class ClusterJob:
         if standing.is_over:
             raise SpecError(f"job {self.name!r} is over ({standing.end.phase}); see `elasticdl status {self.name}`")
         if not standing.is_master_running:
+            reason = standing.unreachable_reason or "its pod starts"
             raise MasterUnreachable(
-                f"job {self.name!r} has no running master: {standing.unreachable_reason or 'its pod starts'}; try again, "
+                f"job {self.name!r} has no running master: {reason}; try again, "
                 f"or delete the job with `elasticdl stop {self.name} --delete`"
             )
         from elasticdl.rpc.client import MasterClient
