@@ -73,7 +73,10 @@ class Plain:
     """A fault that has nothing to do while it lasts."""
 
     def __init__(self, end: Callable[[], object]) -> None:
-        self.end = end
+        self._end = end
+
+    def end(self) -> None:
+        self._end()
 
     def tick(self, now: float) -> None:
         return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from typing import Any
 
 from elasticdl.errors import JournalDamaged, JournalUnreadable
 from elasticdl.journal_frames import FrameDecoder, FrameEncoder, JournalWriterInfo
@@ -18,7 +19,7 @@ from elasticdl.spec import WorkerId
 
 MEMORY_BYTES = 4 << 20
 
-_EVENTS = [
+_EVENTS: list[Any] = [
     ev.MasterStarted(7),
     ev.ReplicaStarted("worker-0", 5),
     ev.RoundPlanned(2, (ev.RankAssignment(WorkerId("worker-0"), 0, 4, "worker-1"),), False, "joins"),

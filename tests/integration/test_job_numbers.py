@@ -21,9 +21,9 @@ from elasticdl.jobs import history
 from elasticdl.reporting.tensorboard import avoid_tensorflow
 from elasticdl.spec.env import FAULTS
 from tests import native
+from tests.integration.counting import RECORDS as LEASED_RECORDS
 from tests.integration.job import BATCH, EPOCHS, RECORDS, STEPS, STEPS_PER_EPOCH, Job, Jobs
 from tests.integration.test_ps_leases import BATCHES
-from tests.integration.test_ps_leases import RECORDS as LEASED_RECORDS
 from tests.integration.test_ps_leases import start as start_leases
 
 # A script that says the loss of each of its steps, where it runs alone.

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -249,7 +250,7 @@ def _take_all(directory: JobDirectory, name: str, done: list[int]) -> None:
 def test_a_session_outlives_files_that_cannot_be_opened(
     directory: JobDirectory, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load_token, refused = JobDirectory.load_token, []
+    load_token, refused = JobDirectory.load_token, list[Any]()
 
     def try_to_load(self: JobDirectory) -> str:
         if len(refused) < 3:

@@ -86,7 +86,7 @@ def _deafen(deaf: Path) -> None:
         else:
             kept.append(connection)
 
-    StateDonor.start_transfer = open_or_not  # type: ignore[method-assign]
+    StateDonor.start_transfer = open_or_not  # type: ignore[method-assign, assignment]
 
 
 def no_module() -> Any:

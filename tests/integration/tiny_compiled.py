@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,7 @@ PAUSES: list[tuple[Path, float]] = []  # of each loss, while the file exists
 def forward(slow: str = "", pause_s: float = 0.02) -> nn.Module:
     PAUSES[:] = [(Path(slow or "/nowhere"), pause_s)]
     layers = [nn.Linear(FEATURES, 16), nn.LayerNorm(16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, CLASSES)]
-    model: nn.Module = torch.compile(nn.Sequential(*layers), backend="aot_eager")
-    return model
+    return cast(nn.Module, torch.compile(nn.Sequential(*layers), backend="aot_eager"))
 
 
 def loss(labels: Tensor, predictions: Tensor) -> Tensor:

@@ -176,12 +176,12 @@ def test_the_certificate_of_a_role_is_good_for_enrolment_alone(role: Role) -> No
     uris = [PeerIdentity("mnist", role, role).uri]
 
     with pytest.raises(AccessDenied, match=f"received elasticdl://mnist/{role}/{role}: it is for enrolment"):
-        tls.check_certificate_uris(uris, "mnist", Role)
-    assert tls.check_certificate_uris(uris, "mnist", Role, enrols=True) == PeerIdentity("mnist", role, role)
+        tls.check_certificate_uris(uris, "mnist", list(Role))
+    assert tls.check_certificate_uris(uris, "mnist", list(Role), enrols=True) == PeerIdentity("mnist", role, role)
 
 
 @pytest.mark.parametrize("role", [Role.MASTER, Role.CLIENT])
 def test_masters_and_clients_have_no_numbers(role: Role) -> None:
-    assert tls.check_certificate_uris([PeerIdentity("mnist", role, role).uri], "mnist", Role) == PeerIdentity(
+    assert tls.check_certificate_uris([PeerIdentity("mnist", role, role).uri], "mnist", list(Role)) == PeerIdentity(
         "mnist", role, role
     )

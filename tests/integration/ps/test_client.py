@@ -156,7 +156,7 @@ def test_a_worker_without_descriptors_connects_when_there_are_some(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = start(2)
-    connect, refused = authentication.connect_socket, []
+    connect, refused = authentication.connect_socket, list[Any]()
 
     def try_to_connect(*how: Any) -> zmq.Socket[bytes]:
         if len(refused) < 5:

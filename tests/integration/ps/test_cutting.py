@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_a_cut_waits_for_copies_elsewhere_and_nobody_waits_for_each_other(launch
     lines.close()
     client = PsClient(ship.fleet(), "token", 30.0)
     client.declare(TABLES)
-    pushed = []
+    pushed: list[Any] = []
 
     def train() -> None:
         plans = {"sums": client.plan(ids)}

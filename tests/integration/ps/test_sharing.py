@@ -11,7 +11,6 @@ from elasticdl.ps.server.ps_server import PsServer
 from elasticdl.ps.tables.initializer import Initializer
 from elasticdl.ps.tables.push_policy import PushPolicy
 from elasticdl.ps.tables.table import TableSpec
-from elasticdl.ps.wire import shared_memory
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TOKEN, pull, push
 from tests.integration.ps.conftest import Start
@@ -93,7 +92,7 @@ def test_a_copy_elsewhere_gets_what_lay_in_shared_memory(start: Start) -> None:
 
 
 def test_without_shared_memory_all_is_sent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(shared_memory.os, "memfd_create")
+    monkeypatch.delattr(os, "memfd_create")
     cluster = start(1)
     client = cluster.client()
     client.declare([ZEROS])

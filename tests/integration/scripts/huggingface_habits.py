@@ -85,7 +85,7 @@ def train_with_accelerate() -> tuple[dict[str, torch.Tensor], str]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + 0.1 * step))
     average = torch.optim.swa_utils.AveragedModel(nn.Linear(1, 1))
     accelerator.register_for_checkpointing(average)
-    data = DataLoader(examples(96), batch_size=batch_size, shuffle=True)  # type: ignore[arg-type]
+    data: DataLoader[Any] = DataLoader(examples(96), batch_size=batch_size, shuffle=True)  # type: ignore[arg-type]
     prepared, stepper, loader, scheduler = accelerator.prepare(model, optimizer, data, schedule)
     losses = []
     for epoch in range(accelerator.first_epoch, epochs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_what_failed_leaves_a_mounted_directory_as_it_was(mounted: Path) -> None
 def test_an_output_where_a_volume_is_mounted_needs_no_writable_directory_above_it(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_target.os, "access", lambda path, mode: path == mounted)
+    monkeypatch.setattr(os, "access", lambda path, mode: path == mounted)
 
     export_target.check_export_target(mounted)
     export_target.check_export_target(mounted.absolute())

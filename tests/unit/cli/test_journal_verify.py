@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from elasticdl.master.runtime.replay import StoredJournal, verify_journal
 from tests.unit.cli.conftest import Run
 from tests.unit.master.driver import job_spec
 
-EVENTS = [
+EVENTS: list[Any] = [
     ev.MasterStarted(7),
     ev.ReplicaStarted("worker-0", 5),
     ev.ScaleRequested(2),

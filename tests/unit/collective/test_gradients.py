@@ -286,7 +286,7 @@ def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
     assert model.used.grad is not None
     before = model.used.grad.clone()
 
-    model.used.sum().backward()  # type: ignore[no-untyped-call]
+    model.used.sum().backward()
 
     assert torch.equal(model.used.grad, before + 1)
 
@@ -297,7 +297,7 @@ def test_a_backward_pass_of_the_script_while_gradients_are_computed_is_an_error(
     gradients.start_update(RankRange(0, 1))
 
     with pytest.raises(ElasticDLError, match=r"step.backward\(loss\)"):
-        model.loss(0).backward()  # type: ignore[no-untyped-call]
+        model.loss(0).backward()
 
 
 def test_the_squares_of_complex_gradients_are_those_of_their_parts() -> None:

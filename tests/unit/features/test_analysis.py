@@ -7,6 +7,7 @@ import gzip
 import lzma
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -183,7 +184,7 @@ def test_bad_files_are_told_with_the_fix(tmp_path: Path, text: str, words: str) 
     ("options", "words"),
     [({"memory": "much"}, "--memory"), ({"temporary": Path("/no/such")}, "temporary files")],
 )
-def test_bad_options_are_told(tmp_path: Path, options: dict[str, object], words: str) -> None:
+def test_bad_options_are_told(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         of(put(tmp_path, CLICKS), **options)
 

@@ -36,7 +36,7 @@ def proposed(found: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> 
     return proposal.Proposal(tuple(text for text in made.transforms if text != "clicked()"), made.reason)
 
 
-WORDS = {"values": ("a", "b"), "counts": (60_000, 30_000)}
+WORDS: dict[str, Any] = {"values": ("a", "b"), "counts": (60_000, 30_000)}
 
 
 @pytest.mark.parametrize(

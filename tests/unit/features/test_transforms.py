@@ -229,15 +229,15 @@ def test_concatenation_of_all_kinds() -> None:
         (lambda: LogRound(0), "num_bins from 1 to 2\\^62. Received: 0"),
         (lambda: LogRound(3, base=1), "a base above 1"),
         (lambda: RoundIdentity(-1), "num_buckets from 1"),
-        (lambda: Hashing(None), "num_bins from 1 to 2\\^62. Received: None"),
+        (lambda: Hashing(None), "num_bins from 1 to 2\\^62. Received: None"),  # type: ignore[arg-type]
         (lambda: IndexLookup(["a", "a"]), "every value once. Received: 'a' more than once"),
-        (lambda: IndexLookup([1]), "a vocabulary of text. Received: 1"),
+        (lambda: IndexLookup([1]), "a vocabulary of text. Received: 1"),  # type: ignore[list-item]
         (lambda: IndexLookup(["a"], 0), "num_oov_tokens from 1"),
         (lambda: ToNumber("string", 0), "an out_type of float32, float64, int32, int64. Received: 'string'"),
         (lambda: ToNumber("int64", 0.5), "a default_value that is int64"),
         (lambda: ToRagged(""), "a separator of one character"),
         (lambda: Sequence("", 1), "a separator of one character"),
-        (lambda: Sequence(",", 1, keep="middle"), "first or last"),
+        (lambda: Sequence(",", 1, keep="middle"), "first or last"),  # type: ignore[arg-type]
         (lambda: DateParts(["age"]), "expected parts of year"),
         (lambda: DateParts("day", format="%d %B"), "expected directives of"),
         (lambda: DateParts("day", format="%d"), "one year, %m and %d"),

@@ -62,7 +62,7 @@ class Registry(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         if self.headers["Authorization"] != "Bearer good":
-            port = self.server.server_address[1]
+            port = self.server.server_port
             asked = f'realm="http://127.0.0.1:{port}/token",service="r",scope="repository:library/python:pull"'
             self.send_response(401)
             self.send_header("WWW-Authenticate", f"Bearer {asked}")

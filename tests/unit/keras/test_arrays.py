@@ -78,7 +78,7 @@ def test_it_trains_and_is_exported_as_the_model_that_is_served(tmp_path: Path) -
     for _ in range(20):
         optimizer.zero_grad()
         loss = contract.batch_loss(model, batch.features, batch.labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.1 * losses[0]

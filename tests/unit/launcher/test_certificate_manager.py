@@ -10,6 +10,7 @@ from elasticdl.launcher.certificate_manager import CertificateManager
 from elasticdl.launcher.local import job_directory
 from elasticdl.spec import JobKind, JobSpec, SecuritySpec
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.job import ScriptSpec
 
 NOW = 1_800_000_000.0
 HOUR_S = 3600.0
@@ -20,7 +21,7 @@ def directory(tmp_path: Path) -> JobDirectory:
     spec = JobSpec(
         name="mnist",
         kind=JobKind.SCRIPT,
-        script={"path": "train.py"},  # type: ignore[arg-type]
+        script=ScriptSpec(path="train.py"),
         security=SecuritySpec(tls=True, lifetime_s=HOUR_S),
     )
     directory = JobDirectory(tmp_path / "mnist")
@@ -117,8 +118,8 @@ def test_after_the_job_nobody_can_issue_any_more(directory: JobDirectory) -> Non
 def test_a_job_without_tls_has_no_certificates(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path / "plain")
     job_directory.create_job_directory(
-        directory, JobSpec(name="plain", kind=JobKind.SCRIPT, script={"path": "train.py"})
-    )  # type: ignore[arg-type]
+        directory, JobSpec(name="plain", kind=JobKind.SCRIPT, script=ScriptSpec(path="train.py"))
+    )
     issuer = CertificateManager.open(directory)
 
     issuer.issue("worker-0", NOW)

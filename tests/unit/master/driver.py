@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import (
     Action,
@@ -199,7 +201,7 @@ class Driver:
         return self.worker(worker).state
 
 
-def running(workers: int = 2, **spec: int) -> Driver:
+def running(workers: int = 2, **spec: Any) -> Driver:
     """A training job whose workers have entered their first round."""
     driver = Driver(job_spec(wish=workers, **spec))
     driver.join(*(f"worker-{number}" for number in range(workers)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -104,7 +105,12 @@ class JobMachine(RuleBasedStateMachine):
         if worker is not None:
             self.step += forward
             beat = self.driver.heartbeat(worker, step=self.step, compute_s=compute_s)
-            timed = {"timed_steps": self.step, "single_s": 0.1 + compute_s, "pass_s": compute_s, "variance": 1.0}
+            timed: dict[str, Any] = {
+                "timed_steps": self.step,
+                "single_s": 0.1 + compute_s,
+                "pass_s": compute_s,
+                "variance": 1.0,
+            }
             self.see(self.driver.do(beat._replace(**timed)))
 
     @rule(number=NUMBERS)

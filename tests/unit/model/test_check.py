@@ -12,6 +12,7 @@ import pytest
 from elasticdl.errors import ModelError, SpecError
 from elasticdl.model.check import check_contract
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec, ScriptSpec
+from elasticdl.spec.plan import ComputePrecision
 
 PARTS = {
     "forward": "def forward(hidden=8):\n    return None",
@@ -296,7 +297,10 @@ def test_checking_needs_no_framework() -> None:
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [
-        (PlanSpec(precision="bf16"), "plan.precision: bf16: torch.autocast does not reach a model of Keras"),
+        (
+            PlanSpec(precision=ComputePrecision("bf16")),
+            "plan.precision: bf16: torch.autocast does not reach a model of Keras",
+        ),
         (PlanSpec(micro_batch_size=4), "plan.micro_batch_size: 4: batches of a Keras model are not split"),
     ],
 )

@@ -24,6 +24,8 @@ class Scripted:
     is_rigid: bool = False
     interval_s: float = 0.0
     decides_on_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         return self.answers.pop(0)(snapshot, memory)

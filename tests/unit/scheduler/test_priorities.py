@@ -25,6 +25,8 @@ class Seen:
     is_rigid: bool = False
     interval_s: float = 0.0
     decides_on_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         self.snapshots.append(snapshot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -48,7 +48,9 @@ def plain_batches(dataset: TensorDataset | None = None) -> Iterator[tuple[torch.
         yield features[indices], labels[indices]
 
 
-def cross_entropy(model: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def cross_entropy(
+    model: Callable[[torch.Tensor], torch.Tensor], features: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
     return nn.functional.cross_entropy(model(features), labels)
 
 

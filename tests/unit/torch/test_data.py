@@ -143,7 +143,7 @@ def test_a_sampler_outside_the_dataset_is_refused() -> None:
 
 
 def test_a_distributed_sampler_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    sampler = DistributedSampler(Items(), num_replicas=2, rank=1, shuffle=False)
+    sampler: DistributedSampler[Any] = DistributedSampler(Items(), num_replicas=2, rank=1, shuffle=False)
     batches, _ = train(DataLoader(Items(), batch_size=10, sampler=sampler))
     assert batches == [list(range(10)), list(range(10, 20))]
     assert "DistributedSampler is replaced by the plan" in caplog.text
@@ -208,7 +208,7 @@ def test_rows_of_a_tensor_dataset_are_those_of_its_items_read_at_once(num_worker
         model = nn.Linear(1, 1)
         data = DataLoader(dataset, batch_size=8, num_workers=num_workers, **how) if how else dataset
         size = None if how else 8
-        options = {} if how else {"num_workers": num_workers}
+        options: dict[str, Any] = {} if how else {"num_workers": num_workers}
         job = elastic.join(
             model, torch.optim.SGD(model.parameters(), lr=0.1), data, global_batch_size=size, logical_ranks=3, **options
         )

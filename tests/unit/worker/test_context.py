@@ -9,6 +9,7 @@ import torch
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import SpecError
 from elasticdl.spec import CheckpointSpec, JobSpec, ModelSpec, PlanSpec, SecuritySpec, WorkersSpec
+from elasticdl.spec.plan import BatchRule
 from elasticdl.worker.context import is_checkpoint_due, make_adaptive_batch, uses_nccl
 
 PLAN = TrainingPlan(records=40, global_batch=2, logical_ranks=1)
@@ -40,7 +41,7 @@ def test_the_rate_of_a_keras_optimizer_cannot_be_scaled() -> None:
     make_adaptive_batch(job(), PLAN, keras, "run")
 
     with pytest.raises(SpecError, match="the model is one of Keras: leave out --adaptive_batch"):
-        make_adaptive_batch(job(plan=PlanSpec(batch_rule="sqrt")), PLAN, keras, "run")
+        make_adaptive_batch(job(plan=PlanSpec(batch_rule=BatchRule("sqrt"))), PLAN, keras, "run")
 
 
 @pytest.mark.parametrize(

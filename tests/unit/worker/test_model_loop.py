@@ -17,6 +17,7 @@ from elasticdl.errors import SpecError
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
 from elasticdl.spec import PlanSpec
+from elasticdl.spec.plan import ComputePrecision
 from elasticdl.worker.embeddings.tables import EmbeddingTables
 from elasticdl.worker.local import LocalTraining
 from elasticdl.worker.train import ModelLoop
@@ -219,9 +220,9 @@ def test_a_fused_optimizer_is_refused_with_fp16() -> None:
     fused = torch.optim.AdamW(model.parameters(), fused=True)
     loop = partial(ModelLoop, Losses(), model, device=CPU)  # type: ignore[arg-type]
 
-    loop(PlanSpec(precision="bf16")).check_optimizer(fused)
+    loop(PlanSpec(precision=ComputePrecision("bf16"))).check_optimizer(fused)
     with pytest.raises(SpecError, match=r"plan.precision: fp16: a fused optimizer .* fused=False"):
-        loop(PlanSpec(precision="fp16")).check_optimizer(fused)
+        loop(PlanSpec(precision=ComputePrecision("fp16"))).check_optimizer(fused)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

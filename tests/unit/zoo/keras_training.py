@@ -44,7 +44,7 @@ def train(contract: KerasContract, training: RecordSource, steps: int, batch: in
         assert found is not None
         optimizer.zero_grad()
         value = contract.batch_loss(model, found.features, found.labels)
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         optimizer.step()
         losses.append(float(value.detach()))
     assert np.isfinite(losses).all()

@@ -28,7 +28,7 @@ def train(contract: Contract, training: RecordSource, test: RecordSource, steps:
         assert found is not None
         ready = tensors.move_batch(found, CPU)
         optimizer.zero_grad()
-        contract.loss(ready.labels, model(ready.features)).backward()  # type: ignore[no-untyped-call]
+        contract.loss(ready.labels, model(ready.features)).backward()
         for callback in callbacks:
             callback.on_gradients(model, step)
         if (rate := contract.learning_rate(step)) is not None:

@@ -63,7 +63,7 @@ def test_a_row_is_never_told_its_own_label(rows: list[tuple[str | None, float]],
 
 
 def test_a_value_that_is_clicked_often_has_the_greater_number() -> None:
-    rows: list[tuple[str | None, float]] = [("a", 1.0)] * 50 + [("b", 1.0)] * 50
+    rows: list[tuple[str | None, float]] = [*[("a", 1.0)] * 50, *[("b", 1.0)] * 50]
     made, _ = counted(rows, [1] * 40 + [0] * 10 + [1] * 10 + [0] * 40)
     numbers = made.encode(batch([("a", 1.0), ("b", 1.0), ("new", 1.0), (None, 1.0)]))["numbers"]
     a, b, new, missing = numbers[:, made.layout.numbers.index("t.clicked")]

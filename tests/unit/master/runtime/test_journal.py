@@ -133,7 +133,7 @@ def test_a_damaged_journal_never_leads_to_another_state(
     bit: int, size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("journal") / "journal"
-    events = [
+    events: list[Any] = [
         ev.MasterStarted(7),
         ev.ReplicaStarted("worker-0", 5),
         ev.ScaleRequested(2),

@@ -105,7 +105,7 @@ def test_no_shard_is_ever_lost_or_doubled(records: int, operations: list[tuple[s
             case "release":
                 shards.release(worker)
         shards.validate()
-    for worker in ("worker-0", "worker-1", "worker-2"):
+    for worker in map(WorkerId, ("worker-0", "worker-1", "worker-2")):
         shards.release(WorkerId(worker))
     while lease := shards.take(A, next_id, 0.0):
         assert lease.shard not in finished

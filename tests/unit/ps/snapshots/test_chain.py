@@ -24,7 +24,7 @@ ALL, NONE = slot_mask(range(SLOTS)), slot_mask([])
 EVEN, ODD = slot_mask(range(0, SLOTS, 2)), slot_mask(range(1, SLOTS, 2))
 
 
-def file(ps: str, number: int, owned: np.ndarray, whole: np.ndarray) -> SnapshotFile:  # type: ignore[type-arg]
+def file(ps: str, number: int, owned: np.ndarray, whole: np.ndarray) -> SnapshotFile:
     return SnapshotFile(
         name=f"{ps}-{number}", ps=PsId(ps), number=number, step=10 * number, owned=pack_slots(owned),
         whole=pack_slots(whole), rows=1, applied=1,

@@ -224,7 +224,7 @@ def test_slots_that_arrive_while_a_cut_is_made_are_whole_in_the_next(tmp_path: P
 
 
 def slots_of(ids: list[int]) -> list[int]:
-    return _native.slots(np.array(ids, np.int64)).tolist()  # type: ignore[no-any-return]
+    return _native.slots(np.array(ids, np.int64)).tolist()
 
 
 def test_rows_that_were_dropped_do_not_come_back_from_before_the_slot_was_whole(tmp_path: Path) -> None:

@@ -48,6 +48,6 @@ def test_the_parameters_are_the_published_ones_and_the_error_no_greater(name: st
     assert 100 * np.mean(np.abs(steps / points[:, 3] - 1)) <= error + 1.0
 
 
-def _sample(row: np.ndarray) -> SpeedSample:  # type: ignore[type-arg]
+def _sample(row: np.ndarray) -> SpeedSample:
     nodes, workers, local, step, sync = (float(one) for one in row)
     return SpeedSample(int(nodes), int(workers), int(local), step, step - sync)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from elasticdl.errors import SpecError
@@ -60,8 +62,8 @@ def test_an_opportunistic_job_shares_devices_that_are_used_little() -> None:
 
 
 @pytest.mark.parametrize("more", [{"device_use": 0.8}, {"may_share": False}])
-def test_devices_that_are_busy_or_not_to_be_shared_are_not_shared(more: dict[str, float]) -> None:
-    owner = running("owner", {"n0": 2}, 2, **{"may_share": True, "device_use": 0.7, **more})
+def test_devices_that_are_busy_or_not_to_be_shared_are_not_shared(more: dict[str, Any]) -> None:
+    owner = running("owner", {"n0": 2}, 2, **dict[str, Any]({"may_share": True, "device_use": 0.7, **more}))
     guest = job("guest", 2, is_guaranteed=False, may_share=True)
 
     assert counts(decided(POLICY, nodes(2), owner, guest)) == {"owner": 2, "guest": 0}

@@ -106,7 +106,7 @@ def test_elastic_jobs_grow_on_their_node_when_nobody_waited_for_a_while() -> Non
 
 
 def test_a_guest_needs_memory_and_a_host_without_another_guest() -> None:
-    little = {"may_share": True, "device_use": 0.2}
+    little: dict[str, Any] = {"may_share": True, "device_use": 0.2}
     cluster = (NodeInfo("n0", 2, resources={"memory": 3.0}),)
     host, heavy = job("host", 2, request={"memory": 1.0}, **little), job("heavy", 2, request={"memory": 1.0}, **little)
 

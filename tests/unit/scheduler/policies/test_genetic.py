@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, SpeedSampl
 from tests.unit.scheduler.cases import Concave, job, nodes, running
 
 
-def speeds_of(workers: int) -> dict[str, object]:
+def speeds_of(workers: int) -> dict[str, Any]:
     """As measured with so many."""
     return {"speeds": (SpeedSample(1, workers, 8, 0.1, 0.1),)}
 
@@ -23,7 +24,7 @@ def problem_of(cluster: tuple[NodeInfo, ...], jobs: list[JobInfo], exponent: flo
     )
 
 
-def fronts_by_hand(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def fronts_by_hand(values: np.ndarray) -> np.ndarray:
     """Front after front of those that nobody left dominates."""
     first, second = values
     front = np.full(len(first), -1)

@@ -42,7 +42,7 @@ def test_the_sum_of_remaining_times_is_the_least_there_is(devices: int) -> None:
     jobs = [measured("a", 900.0, 0.5), measured("b", 500.0, 0.8), measured("c", 300.0, 0.95)]
 
     def remaining_s(sizes: tuple[int, ...]) -> float:
-        return sum(one.work_left / size**one.rates.power for one, size in zip(jobs, sizes, strict=True))  # type: ignore[operator, union-attr]
+        return sum(one.work_left / size**one.rates.power for one, size in zip(jobs, sizes, strict=True))  # type: ignore[union-attr]
 
     found = counts(decided(Optimus(), nodes(devices), *jobs))
     best = min(remaining_s(sizes) for sizes in product(range(1, 9), repeat=3) if sum(sizes) <= devices)

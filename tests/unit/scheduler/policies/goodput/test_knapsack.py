@@ -55,7 +55,10 @@ def test_by_hull_is_as_good_but_for_the_last_step(seed: int, is_concave: bool) -
 
 def test_by_hull_is_exact_where_every_step_is_one_device_and_gains_shrink() -> None:
     random = np.random.default_rng(0)
-    jobs = [KnapsackOptions(np.arange(1, 9), random.uniform(0.5, 2.0) * np.arange(1, 9) ** 0.6) for _ in range(6)]
+    jobs = [
+        KnapsackOptions(np.arange(1, 9), np.float64(random.uniform(0.5, 2.0)) * np.arange(1, 9) ** 0.6)
+        for _ in range(6)
+    ]
 
     for capacity in range(0, 50, 3):
         value, _ = worth(jobs, knapsack.solve_by_hull([[one] for one in jobs], [capacity]))
