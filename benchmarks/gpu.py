@@ -20,7 +20,7 @@ import torch
 from models import blocks
 from reproducible import Runs
 
-from elasticdl.worker.training.state import configure_numerics
+from elasticdl.worker.training.numerics import configure_numerics
 
 
 def plain_loop(steps: int) -> float:

@@ -23,7 +23,7 @@ from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.squared_norms import SquaredNorms
 from elasticdl.collective.tree import RankRange, ReductionTree
 from elasticdl.spec import BatchRule
-from elasticdl.worker.rounds.step_report import StepReportLayout
+from elasticdl.worker.rounds.step_report import OwnReport, StepReportLayout
 from elasticdl.worker.training.adaptive_batch import MEASURE_EVERY_UPDATES, AdaptiveBatch, NoiseMeter, Update
 from elasticdl.zoo.digits import digits
 
@@ -62,7 +62,8 @@ def stepper(make: Make, ranks: int, share: int) -> Callable[[int], None]:
         for rank in range(share):
             gradients.backward(nn.functional.cross_entropy(model(features), labels), rank, 1 / ranks)
         reduced = gradients.node_sums()[0]
-        tail.write(gradients.tail(reduced), {}, len(features), 0, 0, stop=False, squares=squares)
+        own = OwnReport({}, len(features), vote=0, must_stop=False, squares=squares)
+        tail.write(gradients.tail(reduced), 0, own)
         heard = tail.read(gradients.tail(reduced))
         estimate = meter.estimate(gradients.flat(reduced), heard.squares, heard.noise_parts, 1.0, 1.0)
         batch.record_update(Update(len(features), estimate=estimate, stands_for=MEASURE_EVERY_UPDATES))

@@ -32,6 +32,7 @@ from elasticdl.features.preprocessing.preprocessor import Preprocessor
 from elasticdl.features.preprocessing.target_encoding import TargetFolds
 from elasticdl.worker.embeddings.tables import open_local_tables
 from elasticdl.worker.local import LocalTraining
+from elasticdl.worker.training.loop import TrainingSetup
 
 COLUMNS = "label,I1..I13,C1..C26"
 EPOCHS, PATIENCE = 8, 2
@@ -91,7 +92,8 @@ def train(name: str, table: Table, seed: int) -> Floats:
     tables.attach_model(watcher)
     dataset = Dataset(as_source(range(table.train), "rows")).map_batches(table.some)
     factor = 1.0
-    job = LocalTraining(model, optimizer, dataset, plan, (), lambda step: rate * factor, torch.device("cpu"), tables)
+    setup = TrainingSetup(model, [optimizer], torch.device("cpu"), tables, learning_rate=lambda step: rate * factor)
+    job = LocalTraining(setup, dataset, plan)
     best, kept, waited = float("inf"), np.zeros(0), 0
     every = max(1, plan.steps_per_epoch // 2)
     for step in job.steps():

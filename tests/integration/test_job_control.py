@@ -66,7 +66,7 @@ def test_a_worker_that_leaves_while_the_master_is_away_does_not_end_the_job(jobs
     os.kill(launcher, signal.SIGSTOP)  # so that no other master is started for a while
     job.kill_master()
     os.kill(before["worker-0"], signal.SIGTERM)
-    job.wait_log("farewell: the master is gone for good")
+    job.wait_log("exit reason: the master is gone for good")
     os.kill(launcher, signal.SIGCONT)
     job.hurry()
 

@@ -108,7 +108,7 @@ def test_early_stopping_ends_all_workers_after_the_same_step(jobs: Jobs) -> None
     assert "has not improved" in result["reason"]
     assert result["checkpoint_step"] == result["step"]
     job.wait_gone()  # the last line of a log is written after the end
-    ends = {line.partition("farewell")[2] for w in ("worker-0", "worker-1") for line in job.log(w).splitlines()[-1:]}
+    ends = {line.partition("exit reason")[2] for w in ("worker-0", "worker-1") for line in job.log(w).splitlines()[-1:]}
     assert len(ends) == 1 and "has not improved" in ends.pop()
 
 

@@ -1,6 +1,6 @@
 """dataset_fn of arrays: for Keras files that make their features in NumPy, whole batches of columns at a time.
 
-@of_arrays
+@numpy_dataset
 def dataset_fn(dataset, mode, metadata):
     return dataset.map_columns(lambda columns: ({"price": np.asarray(columns["price"])}, …))
 """

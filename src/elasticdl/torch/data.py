@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from elasticdl.worker.reading.loader import ItemRequests, LoaderFeed, LoaderOpti
 from elasticdl.worker.reading.loader_process import ItemFetcher, TensorFetcher, preserve_random_state
 from elasticdl.worker.reading.stream_requests import StreamRequests
 from elasticdl.worker.reading.streams import open_streams
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.numerics import seed_everything
 
 _log = logging.getLogger(__name__)
 
@@ -130,56 +130,80 @@ def _describe_loader(loader: DataLoader[Any]) -> JoinedData:
     return replace(reading, sampler=sampler)
 
 
+@dataclass(frozen=True)
+class DataPlan:
+    """The arguments of `join` that the plan of its data is made from."""
+
+    logical_ranks: int
+    global_batch_size: int | None = None
+    epochs: int = 1
+    seed: int = 0
+    max_steps: int = 0
+    records_per_epoch: int | Sequence[int] | None = None
+
+    def batch_size(self, reading: JoinedData) -> int:
+        """The records of one step in all workers together."""
+        batch = self.global_batch_size or reading.batch_size
+        if batch is None:
+            raise SpecError("join: give global_batch_size, the records of one step in all workers together")
+        if batch < self.logical_ranks:
+            name = "global_batch_size" if self.global_batch_size else "the DataLoader's batch_size"
+            raise SpecError(f"join: {name}={batch} is smaller than the {self.logical_ranks} logical ranks")
+        return batch
+
+    def make_plan(self, reading: JoinedData, records: int, *, shuffle: bool) -> TrainingPlan:
+        return TrainingPlan(
+            records=records,
+            shuffle=shuffle,
+            global_batch=self.batch_size(reading),
+            logical_ranks=self.logical_ranks,
+            epochs=self.epochs,
+            seed=self.seed,
+            drop_last=reading.drop_last,
+            max_steps=self.max_steps,
+        )
+
+
 def open_data(
     reading: JoinedData,
+    data_plan: DataPlan,
     *,
-    global_batch_size: int | None,
-    logical_ranks: int,
-    epochs: int,
-    seed: int,
-    max_steps: int,
-    records_per_epoch: int | Sequence[int] | None,
     device: torch.device,
     max_workers: int,
     in_job: bool,
     bad_records: BadRecords,
 ) -> LoaderFeed:
     """The feed of `reading`, with its plan; nothing is started."""
-    batch = global_batch_size or reading.batch_size
-    if batch is None:
-        raise SpecError("join: give global_batch_size, the records of one step in all workers together")
-    if batch < logical_ranks:
-        name = "global_batch_size" if global_batch_size else "the DataLoader's batch_size"
-        raise SpecError(f"join: {name}={batch} is smaller than the {logical_ranks} logical ranks")
-    planned = partial(
-        TrainingPlan,
-        global_batch=batch,
-        logical_ranks=logical_ranks,
-        epochs=epochs,
-        seed=seed,
-        drop_last=reading.drop_last,
-        max_steps=max_steps,
-    )
-    options = replace(reading.options, ignores_terminate=in_job, step_slices=-(-logical_ranks // max_workers))
+    data_plan.batch_size(reading)  # refuses a wrong size before anything is read
+    slices = -(-data_plan.logical_ranks // max_workers)
+    options = replace(reading.options, ignores_terminate=in_job, step_slices=slices)
     if reading.is_stream:
-        each, lengths = _stream_records(batch, logical_ranks), _stream_lengths(records_per_epoch, logical_ranks)
-        if lengths:
-            steps = min(lengths) // each if reading.drop_last else -(-max(lengths) // each)
-            plan = planned(records=steps * batch, shuffle=False)
-        else:
-            plan = planned(records=_count_stream_records(reading.dataset, records_per_epoch), shuffle=False)
-        streams = open_streams(reading.dataset, logical_ranks, seed, plan.steps_per_epoch, each, lengths)
-        return LoaderFeed(StreamRequests(streams, plan, reading.collate), plan, options, device)
-    if records_per_epoch is not None:
+        return _open_streams(reading, data_plan, options, device)
+    if data_plan.records_per_epoch is not None:
         raise SpecError(
             "join: records_per_epoch is for streams; a dataset with a length, or its sampler, knows its own"
         )
+    seed = data_plan.seed
     source = mapped.as_source(reading.dataset, "the dataset of join")
     order = None if reading.sampler is None else SampledOrder.from_sampler(reading.sampler, seed, len(source))
-    plan = planned(records=len(source) if order is None else order.records, shuffle=reading.shuffle)
+    records = len(source) if order is None else order.records
+    plan = data_plan.make_plan(reading, records, shuffle=reading.shuffle)
     fetcher = make_tensor_fetcher(reading) or ItemFetcher(source, reading.collate, seed, bad_records.limit > 0)
     requests = ItemRequests(fetcher, plan, order, bad_records)
     return LoaderFeed(requests, plan, options, device)
+
+
+def _open_streams(reading: JoinedData, data_plan: DataPlan, options: LoaderOptions, device: torch.device) -> LoaderFeed:
+    batch, count = data_plan.batch_size(reading), data_plan.logical_ranks
+    step_records, lengths = _stream_records(batch, count), _stream_lengths(data_plan.records_per_epoch, count)
+    if lengths:
+        steps = min(lengths) // step_records if reading.drop_last else -(-max(lengths) // step_records)
+        records = steps * batch
+    else:
+        records = _count_stream_records(reading.dataset, data_plan.records_per_epoch)
+    plan = data_plan.make_plan(reading, records, shuffle=False)
+    streams = open_streams(reading.dataset, count, data_plan.seed, plan.steps_per_epoch, step_records, lengths)
+    return LoaderFeed(StreamRequests(streams, plan, reading.collate), plan, options, device)
 
 
 def make_tensor_fetcher(reading: JoinedData) -> TensorFetcher | None:

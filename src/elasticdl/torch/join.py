@@ -1,11 +1,11 @@
-"""`join`: from models, optimizers and data to steps of a plan."""
+"""`join`: makes the steps of a plan from models, optimizers and data."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -17,13 +17,15 @@ from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.compiled import unwrap_compiled
 from elasticdl.torch import checks
-from elasticdl.torch.data import Data, describe_data, open_data
-from elasticdl.worker.context import ElasticTraining, WorkerContext, assemble_training, is_checkpoint_due
+from elasticdl.torch.data import Data, DataPlan, describe_data, open_data
+from elasticdl.worker.assembly import assemble_training
+from elasticdl.worker.checkpoints import is_checkpoint_due
+from elasticdl.worker.context import WorkerContext
 from elasticdl.worker.embeddings.tables import EmbeddingTables, open_local_tables, open_tables
 from elasticdl.worker.local import LocalTraining
 from elasticdl.worker.reading.stream_requests import StreamRequests
-from elasticdl.worker.rounds.engine import ElasticEngine
 from elasticdl.worker.script import current_context, register_training
+from elasticdl.worker.training.loop import TrainingSetup, keep_learning_rate
 from elasticdl.worker.training.state import TrainingState
 from elasticdl.worker.training.step import Step
 from elasticdl.worker.training.user_state import UserState, check_scalers
@@ -33,21 +35,52 @@ Models = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module]
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
 
+class TrainingRun(Protocol):
+    """A training as a script sees it: with other workers, or alone."""
+
+    @property
+    def training(self) -> TrainingState: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def worker(self) -> str: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def is_first(self) -> bool: ...
+
+    @property
+    def stop_reason(self) -> str: ...
+
+    @property
+    def has_left(self) -> bool: ...
+
+    def start_reading(self) -> None:
+        """Let the data be read ahead, if it is known already which part of it this worker reads."""
+
+    def steps(self) -> Iterator[Step]: ...
+
+    def stop(self, reason: str) -> None:
+        """End the training after this step or the next."""
+
+    def finish_loop_exit(self) -> None:
+        """If the script has left its loop early, let all members stop after the same step."""
+
+    def close(self) -> None:
+        """End what reads ahead."""
+
+
 class JoinedJob:
     """The steps of one training run. Iterate over it once."""
 
-    def __init__(
-        self,
-        plan: TrainingPlan,
-        alone: LocalTraining | None,
-        elastic: tuple[WorkerContext, ElasticTraining] | None,
-        tables: EmbeddingTables,
-        state: UserState,
-    ) -> None:
+    def __init__(self, plan: TrainingPlan, run: TrainingRun, tables: EmbeddingTables, state: UserState) -> None:
         self.plan = plan
+        self._run = run
         self._tables = tables
-        self._alone = alone
-        self._elastic = elastic
         self._state = state
         self._is_iterated = False
 
@@ -57,18 +90,12 @@ class JoinedJob:
                 "the steps of a job are iterated a second time; `for step in job` goes over all epochs"
             )
         self._is_iterated = True
-        if self._alone is not None:
-            self._alone.start_reading()
-            checks.check_unknown_state(self._alone.training.optimizers, self._state)
-            yield from self._alone.steps()
-            return
-        assert self._elastic is not None
-        engine = self._elastic[1].engine
-        checks.check_unknown_state(engine.training.optimizers, self._state)
+        self._run.start_reading()
+        checks.check_unknown_state(self.training.optimizers, self._state)
         try:
-            yield from engine.steps()
+            yield from self._run.steps()
         finally:
-            self._elastic[1].feed.close()
+            self._run.close()
 
     @property
     def is_first(self) -> bool:
@@ -76,57 +103,46 @@ class JoinedJob:
 
         It may change when workers come and go. Before the loop it waits for the first round.
         """
-        if self._elastic is None:
-            return True
-        line, assembly = self._elastic
-        assembly.engine.join()
-        assembly.engine.finish_loop_exit()
-        seat = line.rounds.current
-        return not assembly.engine.has_left and seat is not None and seat.rank == 0
+        return self._run.is_first
 
     @property
     def name(self) -> str:
-        """The job's name, the same in all workers and after a resume; "local" where the script runs alone.
+        """The job's name, the same in all workers and after a resume; "local" if the script runs alone.
 
         For trackers that should have one run per job: `wandb.init(id=job.name, resume="allow")`.
         """
-        return self._elastic[0].spec.name if self._elastic is not None else "local"
+        return self._run.name
 
     @property
     def worker(self) -> str:
         """The name of this worker."""
-        return self._elastic[0].env.worker if self._elastic is not None else "worker-0"
+        return self._run.worker
 
     @property
     def world_size(self) -> int:
         """How many workers train at this moment."""
-        seat = self._elastic[0].rounds.current if self._elastic is not None else None
-        return seat.group.size if seat is not None else 1
+        return self._run.world_size
 
     @property
     def stop_reason(self) -> str:
-        """Why the training ended before its plan did; empty where it did not."""
-        return self._alone.stop_reason if self._alone is not None else self._engine.stop_reason
+        """Why the training ended before its plan did; empty if it did not."""
+        return self._run.stop_reason
 
     @property
     def has_left(self) -> bool:
         """Whether this worker has left a job that goes on without it: it was released, or is about to be preempted."""
-        return self._elastic is not None and bool(self._engine.has_left)
+        return self._run.has_left
 
     def stop(self, reason: str = "the script called job.stop()") -> None:
         """End the training in all workers after the same step, this one or the next. The result is saved as usual."""
-        if self._alone is not None:
-            self._alone.stop(reason)
-        else:
-            self._engine.requested_stop_reason = self._engine.requested_stop_reason or reason
+        self._run.stop(reason)
 
     def full_model(self) -> AbstractContextManager[None]:
-        """After the last step: the model with the rows of its embedding layers in it, `with job.whole(): save(model)`.
+        """After the last step: the model with its embedding rows in it, `with job.full_model(): save(model)`.
 
-        Without such layers the model is whole anyway.
+        Without embedding layers on ps the model is whole anyway.
         """
-        if self._elastic is not None:
-            self._engine.finish_loop_exit()
+        self._run.finish_loop_exit()
         return self._tables.full_model()
 
     @property
@@ -137,12 +153,7 @@ class JoinedJob:
     @property
     def training(self) -> TrainingState:
         """Model, optimizers and position of this worker."""
-        return self._alone.training if self._alone is not None else self._engine.training
-
-    @property
-    def _engine(self) -> ElasticEngine:
-        assert self._elastic is not None
-        return self._elastic[1].engine
+        return self._run.training
 
 
 def join(
@@ -168,7 +179,7 @@ def join(
     callbacks: Sequence[Callback] = (),
     warm_up: Callable[..., torch.Tensor] | None = None,
 ) -> JoinedJob:
-    """Take part in the job this process was started for; alone, where it was started by hand.
+    """Take part in the job that this process was started for; train alone if it was started by hand.
 
     Args:
         model: A module, or several as a list or dict, e.g. a generator and a discriminator.
@@ -190,19 +201,10 @@ def join(
             before this worker joins the others, once for each size that a batch may have, so that compiling
             (torch.compile, cuDNN) does not stop them.
     """
-    line = current_context()
-    ranks = logical_ranks or (line.spec.plan.logical_ranks if line else 1)
-    if line is not None and ranks < line.spec.workers.max:
-        raise SpecError(
-            f"join: logical_ranks={ranks} is below the {line.spec.workers.max} workers the job may have; "
-            f"leave it out or use at least {line.spec.workers.max}"
-        )
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise SpecError(
-            "join was called while a loader process imported the script, as multiprocessing_context spawn and "
-            "forkserver do: put what it does under `if __name__ == '__main__':`, or leave multiprocessing_context out"
-        )
-    reading = describe_data(
+    context = current_context()
+    ranks = _choose_logical_ranks(context, logical_ranks)
+    _check_main_process()
+    data_options = describe_data(
         data,
         shuffle=shuffle,
         drop_last=drop_last,
@@ -212,44 +214,74 @@ def join(
     )
     module = _combine_modules(model)
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    checks.check_model(module)
-    checks.check_optimizers(module, optimizers)
-    if learning_rate is not None and len(optimizers) > 1:
-        raise SpecError("join: learning_rate= sets the rate of one optimizer; with several use schedulers=")
-    given = list(schedulers) if isinstance(schedulers, Sequence) else [schedulers]
-    user_state = UserState(given, state, after_update)
-    user_state.check_objects()
-    check_scalers(optimizers, user_state, "join")
-    if learning_rate is not None and user_state.schedulers:
-        raise SpecError("join: learning_rate= and schedulers= both set the learning rate; give one of them")
+    user_state = UserState(list(schedulers) if isinstance(schedulers, Sequence) else [schedulers], state, after_update)
+    _check_training(module, optimizers, user_state, has_learning_rate=learning_rate is not None)
     device = next(module.parameters()).device
     user_state.start_scalers(device)
     feed = open_data(
-        reading, global_batch_size=global_batch_size, logical_ranks=ranks, epochs=epochs, seed=seed,
-        max_steps=max_steps, records_per_epoch=records_per_epoch, device=device,
-        max_workers=line.spec.workers.max if line else 1, in_job=line is not None,
-        bad_records=BadRecords(line.spec.data.bad_records, line.master.report_bad_record) if line else BadRecords(),
-    )  # fmt: skip
+        data_options,
+        DataPlan(ranks, global_batch_size, epochs, seed, max_steps, records_per_epoch),
+        device=device,
+        max_workers=context.spec.workers.max if context else 1,
+        in_job=context is not None,
+        bad_records=_open_bad_records(context),
+    )
     feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
     plan = feed.plan
     if isinstance(feed.requests, StreamRequests):
         user_state.streams = feed.requests.positions
-    rate = learning_rate or (lambda step: None)
-    tables = _open_tables(line, module, optimizers[0], plan)
+    tables = _open_tables(context, module, optimizers[0], plan)
     if warm_up is not None:  # with the tables: the model looks its rows up there
         warm_up_model(module, plan, feed.read_sample, lambda batch: [warm_up(*_split_batch(batch))])
-    elif line is not None:
+    elif context is not None:
         checks.warn_of_cold_compile(_list_modules(model))
-    if line is None:
-        alone = LocalTraining(module, optimizers, feed, plan, callbacks, rate, device, tables, user_state)
-        return JoinedJob(plan, alone, None, tables, user_state)
-    assembly = assemble_training(
-        line, module, optimizers, feed, plan, user_state=user_state, callbacks=callbacks, learning_rate=rate,
-        tables=tables, device=device,
-    )  # fmt: skip
-    register_training(assembly)
-    line.master.report_ready()
-    return JoinedJob(plan, None, (line, assembly), tables, user_state)
+    setup = TrainingSetup(
+        module, optimizers, device, tables, callbacks, learning_rate or keep_learning_rate, user_state
+    )
+    if context is None:
+        return JoinedJob(plan, LocalTraining(setup, feed, plan), tables, user_state)
+    training = assemble_training(context, setup, feed, plan)
+    register_training(training)
+    training.start()
+    return JoinedJob(plan, training, tables, user_state)
+
+
+def _choose_logical_ranks(context: WorkerContext | None, logical_ranks: int | None) -> int:
+    ranks = logical_ranks or (context.spec.plan.logical_ranks if context else 1)
+    if context is not None and ranks < context.spec.workers.max:
+        raise SpecError(
+            f"join: logical_ranks={ranks} is below the {context.spec.workers.max} workers the job may have; "
+            f"leave it out or use at least {context.spec.workers.max}"
+        )
+    return ranks
+
+
+def _check_main_process() -> None:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SpecError(
+            "join was called while a loader process imported the script, as multiprocessing_context spawn and "
+            "forkserver do: put what it does under `if __name__ == '__main__':`, or leave multiprocessing_context out"
+        )
+
+
+def _check_training(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], user_state: UserState, *, has_learning_rate: bool
+) -> None:
+    """Raise SpecError for a model, optimizers or a state that workers cannot train together."""
+    checks.check_model(model)
+    checks.check_optimizers(model, optimizers)
+    if has_learning_rate and len(optimizers) > 1:
+        raise SpecError("join: learning_rate= sets the rate of one optimizer; with several use schedulers=")
+    user_state.check_objects()
+    check_scalers(optimizers, user_state, "join")
+    if has_learning_rate and user_state.schedulers:
+        raise SpecError("join: learning_rate= and schedulers= both set the learning rate; give one of them")
+
+
+def _open_bad_records(context: WorkerContext | None) -> BadRecords:
+    if context is None:
+        return BadRecords()
+    return BadRecords(context.spec.data.bad_records, context.master.report_bad_record)
 
 
 def _list_modules(model: Models) -> list[nn.Module]:
@@ -261,12 +293,12 @@ def _list_modules(model: Models) -> list[nn.Module]:
 
 def current_worker() -> str:
     """The name of this worker; "worker-0" where the script runs alone."""
-    line = current_context()
-    return line.env.worker if line is not None else "worker-0"
+    context = current_context()
+    return context.env.worker if context is not None else "worker-0"
 
 
 def _combine_modules(model: Models) -> nn.Module:
-    """Several models as one; that of torch.compile as what it was made of, whose names have no prefix."""
+    """Several models as one module. A compiled model is unwrapped, so that its names have no prefix."""
     if isinstance(model, nn.Module):
         return unwrap_compiled(model)
     if isinstance(model, Mapping):
@@ -275,16 +307,16 @@ def _combine_modules(model: Models) -> nn.Module:
 
 
 def _open_tables(
-    line: WorkerContext | None, model: nn.Module, optimizer: torch.optim.Optimizer, plan: TrainingPlan
+    context: WorkerContext | None, model: nn.Module, optimizer: torch.optim.Optimizer, plan: TrainingPlan
 ) -> EmbeddingTables:
-    if line is None:
+    if context is None:
         return open_local_tables(model, optimizer, plan.seed)
-    spec = line.spec
+    spec = context.spec
     return open_tables(
-        spec, line.master, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
+        spec, context.master, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
     )
 
 
 def _split_batch(batch: Batch) -> Sequence[Any]:
-    """What `warm_up=` of the user is called with."""
+    """The arguments that the user's `warm_up=` is called with."""
     return batch.value if isinstance(batch.value, tuple | list) else (batch.value,)

@@ -54,38 +54,38 @@ def _run_job(env: WorkerEnv, spec: JobSpec) -> int:
     from elasticdl.worker.script import run_script
     from elasticdl.worker.train import train_model_file
 
-    line = WorkerContext.open(env, spec)
-    notify_on_sigterm(line.master.leave)
-    works = {
+    context = WorkerContext.open(env, spec)
+    notify_on_sigterm(context.master.leave)
+    run_by_kind = {
         JobKind.TRAINING: train_model_file,
         JobKind.SCRIPT: run_script,
         JobKind.EVALUATION: run_inference,
         JobKind.PREDICTION: run_inference,
     }
     try:
-        farewell = works[spec.kind](line)
+        exit_reason = run_by_kind[spec.kind](context)
     except DataUnavailable as exc:  # before it trained: others may have read what they need, and their state is kept
-        return _report_failure(line, str(exc), wrong_job=False, permanent=False)
+        return _report_failure(context, str(exc), wrong_job=False, permanent=False)
     except ElasticDLError as exc:
         is_wrong = is_job_error(exc)
         return _report_failure(
-            line, str(exc), wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError)
+            context, str(exc), wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError)
         )
     except Exception as exc:
         _log.error("%s", traceback.format_exc())
         notes = "".join(f"; {note}" for note in getattr(exc, "__notes__", ()))
-        return _report_failure(line, f"{type(exc).__name__}: {exc}{notes}", wrong_job=False, permanent=False)
-    _log.info("farewell: %s", farewell)
-    line.close(farewell)
+        return _report_failure(context, f"{type(exc).__name__}: {exc}{notes}", wrong_job=False, permanent=False)
+    _log.info("exit reason: %s", exit_reason)
+    context.close(exit_reason)
     if spec.kind is JobKind.SCRIPT:
         _run_exit_functions()
     return 0
 
 
-def _report_failure(line: WorkerContext, message: str, *, wrong_job: bool, permanent: bool) -> int:
+def _report_failure(context: WorkerContext, message: str, *, wrong_job: bool, permanent: bool) -> int:
     _log.error("%s", message)
-    line.master.report_failure(message, wrong_job=wrong_job, permanent=permanent)
-    line.close(message)
+    context.master.report_failure(message, wrong_job=wrong_job, permanent=permanent)
+    context.close(message)
     return 2 if wrong_job else 1
 
 
@@ -102,5 +102,5 @@ if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
     sys.stdout.flush()
-    # Threads may be blocked in a dropped group or in a person's code: nothing is left to wait for.
+    # Threads may be blocked in a dropped group or in the user's code: nothing is left to wait for.
     os._exit(code)

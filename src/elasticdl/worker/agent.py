@@ -240,7 +240,7 @@ def run_agent(env: WorkerEnv, spec: JobSpec) -> int:
         return _report_failure(agent, str(exc), wrong_job=is_job_error(exc))
     except OSError as exc:  # no port, no memory for another process
         return _report_failure(agent, f"the script cannot be started: {exc}", wrong_job=False)
-    _log.info("farewell: %s", reason)
+    _log.info("exit reason: %s", reason)
     agent.close(reason)
     return 0
 

@@ -1,4 +1,4 @@
-"""Evaluation during training: on a copy of exactly that step's weights, in the background."""
+"""Evaluation during training, in the background, on a copy of exactly that step's weights."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import ElasticDLError
 from elasticdl.model.evaluation import evaluate_batches
 from elasticdl.model.metrics import Metric
+from elasticdl.model.reduction import MetricPart
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import EvaluationSpec, JobSpec
 from elasticdl.vital import VitalThread
-from elasticdl.worker.leases.runner import LeaseRunner, MetricPart
+from elasticdl.worker.leases.runner import LeaseRunner
 from elasticdl.worker.master_connection import MasterConnection
 from elasticdl.worker.training.state import TrainingState
 
@@ -32,9 +33,9 @@ _RETRY_S = 0.25  # before asking again for leases that others hold
 
 
 def is_evaluation_due(step: int, plan: TrainingPlan, when: EvaluationSpec, before: int | None = None) -> bool:
-    """Every N steps, every N epochs (each one, where nothing is said), and at the end.
+    """Whether step `step` is evaluated: every N steps, every N epochs (each by default), and at the end.
 
-    The update that ended with `step` began with `before`; it crosses the end of no epoch.
+    The update that led to `step` began with `before`; it crosses the end of no epoch.
     """
     if step == plan.total_steps:
         return True
@@ -44,55 +45,58 @@ def is_evaluation_due(step: int, plan: TrainingPlan, when: EvaluationSpec, befor
 
 
 class Evaluator:
-    """Holds the weights of steps to evaluate and works on their leases."""
+    """Holds the weights of the steps to evaluate, and works on their leases in a thread of its own."""
 
     def __init__(
         self,
         spec: JobSpec,
-        link: MasterConnection,
+        master: MasterConnection,
         model: nn.Module,
         metrics: Mapping[str, Metric],
         dataset: Dataset,
         device: torch.device,
     ) -> None:
         self._spec = spec
-        self._link = link
-        self._model = model  # a second one: the first goes on training
+        self._master = master
+        self._model = model  # a second model: the first goes on training
         self._metrics = metrics
         self._dataset = dataset
         self._device = device
         self._held: dict[int, CapturedState] = {}
         self._started: deque[int] = deque()
-        self._given_up: set[int] = set()
+        self._abandoned: set[int] = set()
         self._changed = threading.Condition()
         self._is_closed = False
         self._requests = count(1)
         self.records = len(dataset.source)
-        link.on_evaluation_started = self._start
+
+    def start(self) -> None:
+        """Work on the evaluations that the master starts from here on."""
+        self._master.add_evaluation_listener(self._add_step)
         VitalThread(self._run, name="elasticdl-evaluator").start()
 
     def after_step(self, training: TrainingState, plan: TrainingPlan) -> None:
         if is_evaluation_due(training.step, plan, self._spec.evaluation, training.update_start_step):
             self._held[training.step] = training.capture_weights()
-            self._link.report_snapshot(training.step)
+            self._master.report_snapshot(training.step)
             if self._spec.evaluation.wait and training.step < plan.total_steps:
                 with watchdog.pause_watchdog("waits for an evaluation"):
                     self._wait_for_result(training.step)
 
     def _wait_for_result(self, step: int) -> None:
-        """Until the result is there, or cannot come any more."""
-        link = self._link
-        while not any(found == step for found, _ in link.evaluation_results) and step not in self._given_up:
-            if link.is_released or link.is_expelled or link.is_orphaned or link.stop_reason:
+        """Wait until the result is there, or cannot come any more."""
+        master = self._master
+        while not any(evaluated == step for evaluated, _ in master.evaluation_results) and step not in self._abandoned:
+            if master.is_released or master.is_expelled or master.is_orphaned or master.stop_reason:
                 return
-            link.wait_for_message(self._spec.timing.heartbeat_s)
+            master.wait_for_message(self._spec.timing.heartbeat_s)
 
     def close(self) -> None:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
-    def _start(self, step: int) -> None:
+    def _add_step(self, step: int) -> None:
         with self._changed:
             if step in self._held and step not in self._started:
                 self._started.append(step)
@@ -100,9 +104,9 @@ class Evaluator:
 
     def _run(self) -> None:
         torch.set_num_threads(self._spec.workers.threads)
-        link, wait_s = self._link, self._spec.timing.rpc_s
-        with MasterClient.connect(link.directory, wait_s, link.run, link.worker) as master:
-            leases = LeaseRunner(master, self._link.worker, self._requests)
+        master = self._master
+        with MasterClient.connect(master.directory, self._spec.timing.rpc_s, master.run, master.worker) as client:
+            leases = LeaseRunner(client, master.worker, self._requests)
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._started or self._is_closed)
@@ -114,7 +118,7 @@ class Evaluator:
                     leases.run_leases(self._evaluate, [step], self._pause)
                 except ElasticDLError as exc:
                     _log.warning("evaluation of step %d ended here: %s", step, exc)
-                    self._given_up.add(step)
+                    self._abandoned.add(step)
                 with self._changed:
                     self._started.popleft()
                     del self._held[step]

@@ -2,95 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-
 import torch
-from torch import nn
 
 from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.tree import RankRange, ReductionTree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import TrainingPlan
-from elasticdl.errors import ElasticDLError
-from elasticdl.model.callbacks import Callback
 from elasticdl.spec import BatchRule
-from elasticdl.worker.embeddings.tables import EmbeddingTables
 from elasticdl.worker.reading.feed import Feed, open_feed
 from elasticdl.worker.rounds.step_report import StepReportLayout
 from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
+from elasticdl.worker.training.loop import TrainingLoop, TrainingSetup
 from elasticdl.worker.training.state import TrainingState
 from elasticdl.worker.training.step import Step
-from elasticdl.worker.training.user_state import UserState
 
 
-class LocalTraining:
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizers: Sequence[torch.optim.Optimizer],
-        dataset: Dataset | Feed,
-        plan: TrainingPlan,
-        callbacks: Sequence[Callback],
-        learning_rate: Callable[[int], float | None],
-        device: torch.device,
-        tables: EmbeddingTables,
-        user_state: UserState | None = None,
-    ) -> None:
-        tail = StepReportLayout(plan.logical_ranks).length
+class LocalTraining(TrainingLoop):
+    """A training that this process does alone. Implements `elasticdl.torch.join.TrainingRun`."""
+
+    name = "local"
+    worker = "worker-0"
+    world_size = 1
+    is_first = True
+    has_left = False
+
+    def __init__(self, setup: TrainingSetup, dataset: Dataset | Feed, plan: TrainingPlan) -> None:
         gradients = GradientBuffers(
-            model.parameters(), ReductionTree(plan.logical_ranks), tail, ordered=True, warns=True
+            setup.model.parameters(),
+            ReductionTree(plan.logical_ranks),
+            StepReportLayout(plan.logical_ranks).length,
+            ordered=True,
+            warns=True,
         )
-        batch = AdaptiveBatch(BatchRule.NONE, plan.global_batch)
-        self.training = TrainingState(
-            model, optimizers, gradients, callbacks, learning_rate, batch, user_state, plan.seed
+        training = TrainingState(
+            setup.model,
+            setup.optimizers,
+            gradients,
+            setup.callbacks,
+            setup.learning_rate,
+            AdaptiveBatch(BatchRule.NONE, plan.global_batch),
+            setup.user_state,
+            plan.seed,
         )
-        self._feed = open_feed(dataset, plan, device)
-        self._plan = plan
-        self._tables = tables
-        self.stop_reason = ""
+        super().__init__(training, open_feed(dataset, plan, setup.device), setup.tables)
+        self._share = RankRange(0, plan.logical_ranks)
 
     def start_reading(self) -> None:
         """Let loader processes begin with the first step."""
-        self._feed.prefetch(0, RankRange(0, self._plan.logical_ranks))
-
-    def steps(self) -> Iterator[Step]:
-        training = self.training
-        training.begin()
-        self._tables.put_initial_rows()
-        for callback in training.callbacks:
-            callback.on_train_begin(training.model)
-        while training.step < self._plan.total_steps and not self.stop_reason:
-            step = Step(training.step, training, self._feed, self._tables, self)
-            try:
-                yield step
-            except GeneratorExit:  # the script leaves the loop: what is whole is applied
-                if step.is_reduced:
-                    self._close_update(step, is_left=True)
-                training.gradients.uninstall()
-                self._feed.close()
-                raise
-            if not step.is_reduced:
-                raise ElasticDLError(
-                    f"step {step.number}: iterate over all its batches, `for features, labels in step`"
-                )
-            training.layout.check_trained(step.number, step.trained)
-            self._close_update(step)
-            reason = next((callback.stop_reason for callback in training.callbacks if callback.stop_reason), None)
-            self.stop_reason = self.stop_reason or reason or ""
-        self._tables.flush()
-        self._feed.close()
+        self._feed.prefetch(0, self._share)
 
     def stop(self, reason: str) -> None:
         """End the loop after this step."""
         self.stop_reason = reason
 
-    def begin_update(self, step: Step) -> None:
-        if step.is_reduced:
-            self._close_update(step, is_last=False)
-        share = RankRange(0, self._plan.logical_ranks)
-        self.training.layout.check_unchanged(step.number, step.trained)
-        self.training.gradients.start_update(share)
-        step.start(share)
+    def finish_loop_exit(self) -> None:
+        """A script that trains alone may leave its loop at any step: nobody else has to be told."""
+
+    def close(self) -> None:
+        self._feed.close()
 
     def reduce(self, step: Step) -> bool:
         training = self.training
@@ -107,9 +76,32 @@ class LocalTraining:
         step.is_reduced = True
         return True
 
-    def _close_update(self, step: Step, *, is_last: bool = True, is_left: bool = False) -> None:
+    def _begin(self) -> None:
+        self.training.begin()
+        self._tables.put_initial_rows()
+
+    def _make_step(self) -> Step:
+        return Step(self.training.step, self.training, self._feed, self._tables, self)
+
+    def _start_update(self, step: Step) -> None:
+        self.training.gradients.start_update(self._share)
+        step.start(self._share)
+
+    def _close_update(self, step: Step, *, is_last: bool, is_left: bool = False) -> None:
         step.is_reduced = False
         self.training.close_update(is_last=is_last, is_left=is_left)
         step.updates += 1
         if is_last:
-            self.training.notify_step_end(self._plan)
+            self.training.notify_step_end(self.plan)
+
+    def _handle_loop_exit(self, step: Step) -> None:
+        if step.is_reduced:
+            self._close_update(step, is_last=True, is_left=True)
+        self.training.gradients.uninstall()
+        self.close()
+
+    def _after_step(self) -> None:
+        self.stop_reason = self.stop_reason or self._callback_stop_reason
+
+    def _end(self) -> None:
+        self.close()

@@ -1,4 +1,4 @@
-"""The worker's connection to the master: what it reports, and what the master has told it."""
+"""The worker's connection to the master: what the worker reports, and what the master has said."""
 
 from __future__ import annotations
 
@@ -26,17 +26,21 @@ from elasticdl.worker.training.loss_history import LossHistory
 from elasticdl.worker.training.state import NO_STATE
 
 if TYPE_CHECKING:
-    from elasticdl.worker.rounds.engine import ElasticEngine
-
+    from elasticdl.worker.rounds.step_timer import StepTimer
+    from elasticdl.worker.training.state import TrainingState
 
 GOODBYE_TIMEOUT_S = 2.0
 LOSS_REPORT_S = 1.0  # between two reports of the loss curve: each is journaled
 
-
-_GIVEN_UP_GRACE_SHARE = 0.3  # of the grace: so long a master may be away before whoever leaves does without it
+_GIVEN_UP_GRACE_SHARE = 0.3  # of the grace period: a worker that leaves waits for an absent master for so long
 
 
 class MasterConnection:
+    """Sends what the worker reports, and keeps what the master has said until the training thread asks for it.
+
+    Listeners are called by the session's thread.
+    """
+
     def __init__(
         self,
         env: WorkerEnv,
@@ -61,11 +65,9 @@ class MasterConnection:
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
         self.activity = ActivityTracker()  # of the training thread; of one that works by leases, until it is ready
         self._watches = spec.timing.stall_s > 0
-        self.losses = (
-            LossHistory()
-        )  # of a job that trains in rounds: reported by its first worker, and by all at the end
+        self._losses = LossHistory()  # of a job that trains in rounds
         self._reported_at = 0.0
-        self._reporting = threading.Lock()  # what was taken from the curve first is sent first
+        self._reporting = threading.Lock()  # points that are taken from the curve first are sent first
         self._changed = threading.Condition()
         self.stop_reason = ""
         self.is_released = False
@@ -78,10 +80,10 @@ class MasterConnection:
         self.must_prepare_state = False  # to make the first state of a job that trains by leases
         self.evaluation_results: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
         self._changes: tuple[BatchScaleChange, ...] = ()
-        self.on_evaluation_started: Callable[[int], None] = lambda step: None
-        self.on_message: Callable[[], None] = lambda: None  # after anything was told; of another thread
         self.fleet: FleetView | None = None  # the newest, in a job with ps
-        self.on_fleet: Callable[[FleetView], None] = lambda fleet: None
+        self._evaluation_listeners: list[Callable[[int], None]] = []
+        self._fleet_listeners: list[Callable[[FleetView], None]] = []
+        self._message_listeners: list[Callable[[], None]] = []
         self._session = MasterSession(
             self.directory,
             spec,
@@ -98,12 +100,30 @@ class MasterConnection:
 
     def close(self, reason: str) -> None:
         self.report_losses()
-        # Who released us may be gone by now, and has nothing to do with the answer.
+        # A master that has released this worker may be gone by now: do not wait long for its answer.
         self._session.close(
             reason, min(self.timing.rpc_s, GOODBYE_TIMEOUT_S) if self.is_released else self.timing.rpc_s
         )
 
-    # ---- said by this worker
+    # ---- listeners
+
+    def add_evaluation_listener(self, listener: Callable[[int], None]) -> None:
+        """`listener(step)` is called when the master starts the evaluation of a step."""
+        self._evaluation_listeners.append(listener)
+
+    def add_fleet_listener(self, listener: Callable[[FleetView], None]) -> None:
+        """`listener(fleet)` is called when the ps of the job change."""
+        self._fleet_listeners.append(listener)
+
+    def add_message_listener(self, listener: Callable[[], None]) -> None:
+        """`listener()` is called after each message of the master."""
+        self._message_listeners.append(listener)
+
+    def use_loss_history(self, losses: LossHistory) -> None:
+        """Report this loss curve: while the worker is the first of its round, and when it ends."""
+        self._losses = losses
+
+    # ---- reports of this worker
 
     def report_ready(self) -> None:
         if self.activity.current == pb.STARTING:
@@ -111,52 +131,29 @@ class MasterConnection:
         self._hello.ready = True
         self._session.send(pb.WorkerMessage(ready=pb.Ready()))
 
-    def report_plan(
-        self,
-        total_steps: int,
-        total_records: int,
-        records_per_epoch: int,
-        steps_per_epoch: int,
-        validation_records: int = 0,
-        best_metric: str = "",
-        *,
-        best_is_least: bool = False,
-        progress: bytes = b"",
-        global_batch: int = 0,
-    ) -> None:
-        planned = pb.Planned(
-            total_steps=total_steps,
-            total_records=total_records,
-            records_per_epoch=records_per_epoch,
-            steps_per_epoch=steps_per_epoch,
-            validation_records=validation_records,
-            best_metric=best_metric,
-            best_is_least=best_is_least,
-            progress=progress,
-            global_batch=global_batch,
-        )
-        self._session.send(pb.WorkerMessage(planned=planned))
+    def report_plan(self, plan: pb.Planned) -> None:
+        self._session.send(pb.WorkerMessage(planned=plan))
 
-    def record_progress(self, engine: ElasticEngine) -> None:
+    def record_progress(self, training: TrainingState, timer: StepTimer) -> None:
         """Remember for the next heartbeat how far the training is."""
-        training, pace, batch = engine.training, engine.timer, engine.training.batch
+        batch = training.batch
         self._hello.step = training.step
         self._heartbeat = pb.Heartbeat(
             round=self._hello.round, step=training.step, records=training.records, loss=training.loss,
-            step_s=pace.step_s, compute_s=pace.compute_s, learning_rate=training.learning_rate * batch.rate_scale,
-            timed_steps=pace.timed_steps, single_s=pace.one_pass_step_s, pass_s=pace.pass_s,
+            step_s=timer.step_s, compute_s=timer.compute_s, learning_rate=training.learning_rate * batch.rate_scale,
+            timed_steps=timer.timed_steps, single_s=timer.one_pass_step_s, pass_s=timer.pass_s,
             square=batch.noise.square, variance=batch.noise.variance,
-            progress=batch.progress, batch_scale=batch.scale, slow_step_s=pace.slow_step_s,
+            progress=batch.progress, batch_scale=batch.scale, slow_step_s=timer.slow_step_s,
         )  # fmt: skip
 
     def record_lease_progress(self, step: int, records: int, loss: float, step_s: float, learning_rate: float) -> None:
-        """Remember for the next heartbeat how far this worker is, in a job that trains by leases."""
+        """Remember for the next heartbeat how far this worker is in a job that trains by leases."""
         self._heartbeat = pb.Heartbeat(
             step=step, records=records, loss=loss, step_s=step_s, compute_s=step_s, learning_rate=learning_rate
         )
 
     def find_batch_change(self, step: int, known: tuple[int, int]) -> tuple[int, int]:
-        """The newest change of the batch that holds from `step` on, and its scale; `known` where none is newer."""
+        """The id of the newest batch change that holds from `step` on, and its scale; `known` if none is newer."""
         return newest_change(self._changes, step, known)
 
     def report_batch_scaled(self, change: int, step: int, scale: int) -> None:
@@ -170,7 +167,7 @@ class MasterConnection:
         self._session.send(pb.WorkerMessage(entered=pb.Entered(round=round_id, step=step, gap_s=gap_s)))
 
     def report_broken(self, round_id: int, why: str, donor: str = "") -> None:
-        """This worker dropped the round; `donor`: since it got no state from that one."""
+        """This worker dropped the round; `donor` names the worker from which it got no state, if that is why."""
         self._hello.round = 0
         self._session.send(pb.WorkerMessage(broken=pb.Broken(round=round_id, why=why, donor=donor)))
 
@@ -184,28 +181,31 @@ class MasterConnection:
     def report_finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
         self.report_losses()
         finished = pb.Finished(step=step, records=records, why=why, progress=progress)
-        newest, epoch = self.losses.newest, self.losses.epoch
+        newest, epoch = self._losses.newest, self._losses.epoch
         if newest is not None and epoch is not None:
             finished.loss = newest.loss
             finished.epoch.CopyFrom(epoch.to_message())
         self._session.send(pb.WorkerMessage(finished=finished))
 
     def report_losses(self) -> None:
-        """Send what of the loss curve was not sent and is not known to the master."""
+        """Send the points of the loss curve that were not sent yet and that the master does not have."""
         with self._reporting:
-            while (message := self.losses.take_unsent()) is not None:
+            while (message := self._losses.take_unsent()) is not None:
                 self._session.send(pb.WorkerMessage(losses=message))
 
     def report_exported(self, path: str) -> None:
         self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
 
     def report_notice(self, kind: str, reason: str, step: int | None = None) -> None:
-        """Tell the event log of something this worker deals with itself; `kind` is one of master/machine/notices.py."""
+        """Add an event to the log about something this worker handles itself.
+
+        `kind` is one of those in master/machine/notices.py.
+        """
         notice = pb.Notice(kind=kind, reason=reason, step=max(0, self._hello.step) if step is None else step)
         self._session.send(pb.WorkerMessage(notice=notice))
 
     def report_bad_record(self, source: str, record: int, why: str) -> None:
-        """This record is skipped. The master counts it once, whoever tells of it."""
+        """This record is skipped. The master counts it once, however many workers report it."""
         self._session.send(pb.WorkerMessage(bad_record=pb.BadRecord(source=source, record=record, why=why)))
 
     def report_failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
@@ -214,11 +214,11 @@ class MasterConnection:
         self._session.send(pb.WorkerMessage(failure=failure))
 
     def leave(self, reason: str) -> None:
-        """This worker is to go: at the next planned round, or at once where it is in none."""
+        """This worker must leave: at the next planned round, or at once if it is in no round."""
         if self.is_leaving:
             return
         self.is_leaving = self._hello.leaving = True
-        # The last fifth of the grace is for a checkpoint, should nobody take over.
+        # The last fifth of the grace period is for a checkpoint, if nobody takes over.
         self._left_by = time.monotonic() + 0.8 * self.timing.grace_s
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
         self._rounds.wake()
@@ -227,15 +227,15 @@ class MasterConnection:
     def is_overdue(self) -> bool:
         return time.monotonic() > self._left_by
 
-    # ---- told by the master
+    # ---- what the master has said
 
     @property
     def is_expelled(self) -> bool:
-        """Whether the master has taken this worker for lost: its state is worth nothing any more."""
+        """Whether the master has declared this worker lost: its state counts no more."""
         return self._expelled
 
     def rejoin(self) -> None:
-        """After an expulsion: a newcomer without state, ready to join."""
+        """After an expulsion: this worker is a newcomer without state, ready to join."""
         self._expelled = False
         self._hello.round, self._hello.step = 0, NO_STATE
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
@@ -243,20 +243,20 @@ class MasterConnection:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether nobody will bring the master back: it was away for too long, or its launcher has given it up."""
+        """Whether the master will not come back: it was away for too long, or its launcher has given it up."""
         away_s = self._session.disconnected_s
         return away_s > self.timing.orphan_s or (self.is_leaving and away_s > 0 and self._is_given_up(away_s))
 
     def _is_given_up(self, away_s: float) -> bool:
         """Whether the launcher that told this worker to leave has ended the job without its master.
 
-        It then writes the result, unless its disk is full: on one machine a master is never away for long.
+        The launcher then writes the result, unless its disk is full: on one machine a master is never away for long.
         """
         is_long = self._is_local and away_s > _GIVEN_UP_GRACE_SHARE * self.timing.grace_s
         return is_long or self.directory.result.exists()
 
     def wait_for_fleet(self, timeout_s: float) -> FleetView:
-        """The ps of the job, once they serve."""
+        """The ps of the job, as soon as they serve."""
         with self._changed:
             self._changed.wait_for(lambda: self.fleet is not None or self.is_released, timeout_s)
         if self.fleet is None:
@@ -270,7 +270,7 @@ class MasterConnection:
         return self._saves.popleft() if self._saves else None
 
     def wait_for_message(self, timeout_s: float) -> None:
-        """Until something was told, at most `timeout_s`."""
+        """Wait until the master says something, for at most `timeout_s`."""
         with self._changed:
             self._changed.wait(timeout_s)
 
@@ -280,7 +280,7 @@ class MasterConnection:
                 self._rounds.add_planned(message.round)
             case "leave":
                 if not self._hello.ready:
-                    os._exit(0)  # the master knows; there is nothing to lose, and a model may take long to be made
+                    os._exit(0)  # the master knows; nothing is lost, and building the model may take long
                 self.leave(message.leave.reason)
             case "stop":
                 self.stop_reason = message.stop.reason or "stopped"
@@ -302,31 +302,35 @@ class MasterConnection:
             case "evaluation":
                 self.evaluation_results.append((message.evaluation.step, dict(message.evaluation.metrics)))
             case "evaluate":
-                self.on_evaluation_started(message.evaluate.step)
+                for on_evaluation in self._evaluation_listeners:
+                    on_evaluation(message.evaluate.step)
             case "batches":
-                self._changes = tuple(BatchScaleChange(one.id, one.step, one.scale) for one in message.batches.changes)
+                changes = message.batches.changes
+                self._changes = tuple(BatchScaleChange(change.id, change.step, change.scale) for change in changes)
             case "dump_stacks":
                 stacks.dump_stacks(message.dump_stacks.reason)
             case "losses_known":
-                self.losses.forget_until(message.losses_known.step)
+                self._losses.forget_until(message.losses_known.step)
             case "fleet":
                 self.fleet = FleetView.from_proto(message.fleet)
-                self.on_fleet(self.fleet)
+                for on_fleet in self._fleet_listeners:
+                    on_fleet(self.fleet)
         with self._changed:
             self._changed.notify_all()
-        self.on_message()
+        for on_message in self._message_listeners:
+            on_message()
 
     def _make_hello(self) -> pb.Hello:
         return self._hello
 
     def _make_heartbeat(self) -> pb.Heartbeat:
-        seat, now = self._rounds.current, time.monotonic()
-        if seat is not None and seat.rank == 0 and now - self._reported_at >= LOSS_REPORT_S:
+        current, now = self._rounds.current, time.monotonic()
+        if current is not None and current.rank == 0 and now - self._reported_at >= LOSS_REPORT_S:
             self._reported_at = now
             self.report_losses()
-        beat = pb.Heartbeat()
-        beat.CopyFrom(self._heartbeat)
-        beat.seat = seat.id if seat is not None else 0
+        heartbeat = pb.Heartbeat()
+        heartbeat.CopyFrom(self._heartbeat)
+        heartbeat.seat = current.id if current is not None else 0
         if self._watches:
-            beat.activity, beat.since_s, beat.still_s, beat.pause = self.activity.sample()
-        return beat
+            heartbeat.activity, heartbeat.since_s, heartbeat.still_s, heartbeat.pause = self.activity.sample()
+        return heartbeat

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ExportableTables(Protocol):
-    """What is needed of a model's tables."""
+    """What an export needs of a model's tables."""
 
     def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None: ...
     def full_model(self) -> AbstractContextManager[None]: ...
@@ -46,33 +46,36 @@ class ModelToExport(NamedTuple):
 
 def export_model(
     path: AnyPath,
-    line: WorkerContext,
+    context: WorkerContext,
     contract: Contract,
     trained: ModelToExport,
     batch: Batch | None,
     device: torch.device,
 ) -> None:
-    """`batch` is a sample of the features. Tables that are too large for the model lie beside it."""
+    """Export the model, or the best one that was evaluated, to `path`.
+
+    `batch` is a sample of the features. Tables that are too large for the model are written beside it.
+    """
     sample: Any = tensors.move_batch(batch, device).features if batch is not None else None
-    best = find_best_checkpoint(trained.callbacks, line.master.directory.checkpoints(line.spec), trained.step)
+    best = find_best_checkpoint(trained.callbacks, context.master.directory.checkpoints(context.spec), trained.step)
     if best is not None:
-        _export_checkpoint(path, line.spec, contract, best, trained.tables, sample, device)
+        _export_checkpoint(path, context.spec, contract, best, trained.tables, sample, device)
         return
-    extra = export_metadata(line.spec, trained.step, trained.records)
-    shards = trained.tables.export_writer()
-    if shards is not None:
-        export_with_program(shards, trained.model, path, extra, contract.model_files())
+    extra = export_metadata(context.spec, trained.step, trained.records)
+    write_tables = trained.tables.export_writer()
+    if write_tables is not None:
+        export_with_program(write_tables, trained.model, path, extra, contract.model_files())
         return
     with trained.tables.full_model():
         contract.export(make_eager(trained.model), sample, path, extra)
 
 
 def find_best_checkpoint(callbacks: Sequence[Callback], directory: AnyPath, last: int) -> AnyPath | None:
-    """Of the best step, where a callback wants that exported and it is not the last one itself."""
-    wanted = [one for one in callbacks if isinstance(one, BestMetric) and one.exports_best]
-    if not wanted or wanted[0].best_step in (None, last):
+    """The checkpoint of the best step, if a callback exports the best model and it is not the last one itself."""
+    exporters = [callback for callback in callbacks if isinstance(callback, BestMetric) and callback.exports_best]
+    if not exporters or exporters[0].best_step in (None, last):
         return None
-    step = wanted[0].best_step
+    step = exporters[0].best_step
     assert step is not None
     path = directory / manifest.checkpoint_name(step)
     if path in manifest.list_checkpoints(directory):
@@ -80,7 +83,7 @@ def find_best_checkpoint(callbacks: Sequence[Callback], directory: AnyPath, last
     _log.warning(
         "%s was best at step %d, of which there is no checkpoint; the model of step %d is exported. "
         "Write checkpoints at the steps that are evaluated (--checkpoint_steps, --evaluation_steps), and keep more",
-        wanted[0].metric, step, last,
+        exporters[0].metric, step, last,
     )  # fmt: skip
     return None
 
@@ -95,14 +98,14 @@ def _export_checkpoint(
     device: torch.device,
 ) -> None:
     model = make_eager(contract.build_model())
-    shards = tables.export_writer(checkpoint)
-    found, place = find_weights(checkpoint)
-    if shards is None:
-        found = restore_rows(model, found, place)
-    images.restore_state(found, model.to(device), None)
-    extra = export_metadata(spec, found.step, found.records)
-    if shards is not None:
-        export_with_program(shards, model, path, extra, contract.model_files())
+    write_tables = tables.export_writer(checkpoint)
+    image, directory = find_weights(checkpoint)
+    if write_tables is None:
+        image = restore_rows(model, image, directory)
+    images.restore_state(image, model.to(device), None)
+    extra = export_metadata(spec, image.step, image.records)
+    if write_tables is not None:
+        export_with_program(write_tables, model, path, extra, contract.model_files())
     else:
         contract.export(model, sample, path, extra)
 

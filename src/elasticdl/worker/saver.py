@@ -12,8 +12,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from elasticdl import watchdog
@@ -34,55 +34,50 @@ _log = logging.getLogger(__name__)
 
 
 class Capturable(Protocol):
-    """What is saved."""
+    """A state that can be saved."""
 
     callbacks: list[Callback]
 
     def capture(self) -> CapturedState: ...
 
 
+@dataclass(frozen=True)
+class SaverOptions:
+    """How the checkpoints of a job are written."""
+
+    directory: AnyPath
+    keep: int  # checkpoints
+    metadata: dict[str, Any]
+    retry_s: float  # `save_and_wait` tries for so long
+    one_at_a_time: bool = False  # no checkpoint begins while another is written: a ps has one copy of its rows at most
+    rescue_directories: Sequence[Path] = ()  # tried if the last checkpoint cannot be written to `directory`
+    is_on: bool = True  # False if nobody could read a checkpoint afterwards; then none is written
+    model_files: Mapping[str, bytes] = field(default_factory=dict)  # written into every checkpoint
+
+
 class _StateCopy(NamedTuple):
     """A state that is to be written."""
 
     image: CapturedState
-    rows: WriteExtraFiles
+    write_rows: WriteExtraFiles
     copy_s: float
 
 
 class CheckpointSaver:
+    """Copies the state between two steps, and writes it in a thread of its own once `start` was called."""
+
     def __init__(
         self,
         state: Capturable,
-        begin_cut: Callable[[int, AnyPath], WriteExtraFiles],
-        link: MasterConnection,
-        directory: AnyPath,
-        keep: int,
-        extra: dict[str, Any],
-        *,
-        one_at_a_time: bool,
-        retry_s: float,
-        rescue: Sequence[Path] = (),
-        is_on: bool = True,
-        files: Mapping[str, bytes] = MappingProxyType({}),
+        begin_snapshot: Callable[[int, AnyPath], WriteExtraFiles],
+        master: MasterConnection,
+        options: SaverOptions,
     ) -> None:
-        """`begin_cut` lets the ps copy their rows, which are then written beside the rest.
-
-        `one_at_a_time`: while a checkpoint is written, no other begins; a ps has one copy of its rows at most.
-        `retry_s`: for how long `finish` tries. `rescue`: directories to try when the last checkpoint finds no place.
-        `files`: of the model file, for every checkpoint.
-        `is_on`: False where nobody could read a checkpoint afterwards; then none is written.
-        """
-        self._is_on = is_on
-        self._files = files
+        """`begin_snapshot` lets the ps copy their rows, which are then written beside the rest."""
         self._state = state
-        self._begin_cut = begin_cut
-        self._link = link
-        self._directory = directory
-        self._keep = keep
-        self._extra = extra
-        self._one_at_a_time = one_at_a_time
-        self._retry_s = retry_s
-        self._rescue = rescue
+        self._begin_snapshot = begin_snapshot
+        self._master = master
+        self._options = options
         self._changed = threading.Condition()
         self._pending: _StateCopy | None = None
         self._failed: _StateCopy | None = None  # waits for another attempt
@@ -90,27 +85,29 @@ class CheckpointSaver:
         self._pause_s = FIRST_RETRY_S
         self._is_writing = False
         self._written = 0  # checkpoints
-        self._problem: Exception | None = None  # why the newest one was not written
+        self._problem: Exception | None = None  # why the newest checkpoint was not written
+
+    def start(self) -> None:
         VitalThread(self._run, name="elasticdl-saver").start()
 
     def save(self) -> None:
-        """Copy the state now, write it in the background. A copy that still waits is replaced by the newer one."""
-        if not self._is_on:
+        """Copy the state now, and write it in the background. It replaces a copy that still waits."""
+        if not self._options.is_on:
             return
         with self._changed:
-            if self._one_at_a_time and self._is_busy:
+            if self._options.one_at_a_time and self._is_busy:
                 _log.warning("a checkpoint is skipped: the one before is still being written")
                 return
         started = time.monotonic()
         image = self._state.capture()
         image.meta.pop(UNREPORTED_KEY, None)
-        self._link.report_losses()  # whoever goes on from this checkpoint does not know them
+        self._master.report_losses()  # a worker that goes on from this checkpoint does not have them
         try:
-            rows = self._begin_cut(image.step, self._directory)
-        except TransientError as exc:  # a ps is lost, or slots move: training goes on, and so will the next one
+            write_rows = self._begin_snapshot(image.step, self._options.directory)
+        except TransientError as exc:  # a ps is lost, or slots move: training goes on
             self._report_failure(image.step, exc)
             return
-        copied = _StateCopy(image, rows, time.monotonic() - started)
+        copied = _StateCopy(image, write_rows, time.monotonic() - started)
         with self._changed:
             if self._pending is not None:
                 _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending.image.step)
@@ -118,21 +115,25 @@ class CheckpointSaver:
             self._changed.notify_all()
 
     def save_and_wait(self) -> None:
-        """Write the state as it is now and wait for it. Raises CheckpointFailed, or what refused it for good."""
-        if self._is_on:
+        """Write the state as it is now and wait for it. Raises CheckpointFailed, or the refusal of the store."""
+        if self._options.is_on:
             with watchdog.pause_watchdog("writes the last checkpoint"):
                 self._save_until_written()
 
     def _save_until_written(self) -> None:
         self._wait()
-        until, written, pause_s = time.monotonic() + self._retry_s, self._written, self._link.timing.heartbeat_s
+        deadline, written, pause_s = (
+            time.monotonic() + self._options.retry_s,
+            self._written,
+            self._master.timing.heartbeat_s,
+        )
         while self._written == written:
             self.save()
             self._wait()
             if self._written == written:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise self._make_final_error()
-                self._link.wait_for_message(pause_s)
+                self._master.wait_for_message(pause_s)
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     @property
@@ -152,7 +153,7 @@ class CheckpointSaver:
             copied = self._next()
             try:
                 self._write(copied)
-            except Exception as exc:  # the thread must outlive it, or `finish` would wait for ever
+            except Exception as exc:  # the thread must outlive it, or `save_and_wait` would wait for ever
                 if not isinstance(exc, ElasticDLError):
                     _log.error("%s", traceback.format_exc())
                 self._report_failure(copied.image.step, exc)
@@ -163,7 +164,7 @@ class CheckpointSaver:
                     self._changed.notify_all()
 
     def _next(self) -> _StateCopy:
-        """The newest copy to write, or the one that failed before, when its time has come."""
+        """The newest copy to write, or the copy that failed before, once it is to be tried again."""
         with self._changed:
             while self._pending is None:
                 left_s = self._retry_at - time.monotonic() if self._failed is not None else None
@@ -178,42 +179,51 @@ class CheckpointSaver:
     def _write(self, copied: _StateCopy) -> None:
         started, image = time.monotonic(), copied.image
         path = store.write_checkpoint(
-            self._directory, image, self._extra, self._keep, self._best_step(), copied.rows, self._files
+            self._options.directory,
+            image,
+            self._options.metadata,
+            self._options.keep,
+            self._best_step(),
+            copied.write_rows,
+            self._options.model_files,
         )
-        self._link.report_checkpoint(image.step, str(path), time.monotonic() - started, copied.copy_s)
+        self._master.report_checkpoint(image.step, str(path), time.monotonic() - started, copied.copy_s)
         self._written += 1
         self._problem, self._pause_s = None, FIRST_RETRY_S
 
     def _schedule_retry(self, copied: _StateCopy) -> None:
-        """Try it again later, unless a newer one is there. The rows of a cut are gone: there the next one counts."""
+        """Try it again later, unless a newer copy is there, or the rows of this one are gone from the ps."""
         with self._changed:
-            if self._pending is None and not self._one_at_a_time:
+            if self._pending is None and not self._options.one_at_a_time:
                 self._failed, self._retry_at = copied, time.monotonic() + self._pause_s
                 self._pause_s = min(2 * self._pause_s, MAX_RETRY_S)
 
     def _report_failure(self, step: int, exc: Exception) -> None:
-        """Say once that checkpoints fail, until one is written; the log has every attempt."""
+        """Report once that checkpoints fail, until one is written; the log has every attempt."""
         _log.warning("checkpoint of step %d not written, training goes on: %s", step, exc)
         is_first, self._problem = self._problem is None, exc
         if is_first:
-            self._link.report_notice(
+            self._master.report_notice(
                 CHECKPOINT_FAILED, f"{exc}; the state is fine: training goes on, and it is tried again", step
             )
 
     def _make_final_error(self) -> ElasticDLError:
-        """What to raise when the last checkpoint finds no place: it names where the state is kept instead."""
+        """The error to raise if the last checkpoint cannot be written: it names where the state is saved instead."""
         problem = self._problem
-        kept = "" if self._one_at_a_time else self._write_rescue_copy()
-        if isinstance(problem, ElasticDLError) and not isinstance(problem, TransientError) and not kept:
+        rescued = "" if self._options.one_at_a_time else self._write_rescue_copy()
+        if isinstance(problem, ElasticDLError) and not isinstance(problem, TransientError) and not rescued:
             return problem
-        return CheckpointFailed(f"the last checkpoint cannot be written: {problem}{kept}")
+        return CheckpointFailed(f"the last checkpoint cannot be written: {problem}{rescued}")
 
     def _write_rescue_copy(self) -> str:
+        """Write the state to the first rescue directory that takes it; a clause that says where, or nothing."""
         image = self._state.capture()
         image.meta.pop(UNREPORTED_KEY, None)
-        for directory in self._rescue:
+        for directory in self._options.rescue_directories:
             try:
-                path = store.write_checkpoint(directory, image, self._extra, self._keep, None, files=self._files)
+                path = store.write_checkpoint(
+                    directory, image, self._options.metadata, self._options.keep, None, files=self._options.model_files
+                )
             except ElasticDLError as exc:
                 _log.warning("%s", exc)
             else:

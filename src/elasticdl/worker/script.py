@@ -1,4 +1,4 @@
-"""A person's own script as the worker's work: `elasticdl run train.py`."""
+"""Runs a user's own script in the worker: `elasticdl run train.py`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from pathlib import Path
 
 from elasticdl.errors import ElasticDLError, LossNotFinite, PermanentError, SpecError
 from elasticdl.model import script_source
-from elasticdl.worker.context import ElasticTraining, WorkerContext
+from elasticdl.worker.assembly import ElasticTraining
+from elasticdl.worker.context import WorkerContext
 from elasticdl.worker.shutdown import fail_on_loss, finish_training, save_before_crash
-from elasticdl.worker.training.state import configure_numerics
+from elasticdl.worker.training.numerics import configure_numerics
 
 _context: WorkerContext | None = None
 _training: ElasticTraining | None = None
 
 
-def run_script(line: WorkerContext) -> str:
-    """Run the script as `__main__`; it takes part from its call of `elasticdl.torch.join` on."""
+def run_script(context: WorkerContext) -> str:
+    """Run the script as `__main__`, which takes part from its call of `elasticdl.torch.join` on; the exit reason."""
     global _context
-    script = line.spec.script
+    script = context.spec.script
     assert script is not None
     script_source.check_in_worker(
-        Path(script.path), script_source.check_joins, is_in_image=line.spec.cluster is not None
+        Path(script.path), script_source.check_joins, is_in_image=context.spec.cluster is not None
     )
-    _context = line
+    _context = context
     sys.argv = [script.path, *script.arguments]
     sys.path[:] = add_script_directory(sys.path, Path(script.path).resolve().parent)
-    configure_numerics(line.spec.workers.threads, line.spec.workers.device, line.spec.plan.reproducible)
+    configure_numerics(context.spec.workers.threads, context.spec.workers.device, context.spec.plan.reproducible)
     try:
         _run_to_end(script.path)
     except Exception as exc:
         if _training is not None and not isinstance(exc, PermanentError):
-            save_before_crash(line, _training, exc)
+            save_before_crash(context, _training, exc)
         raise
     if _training is None:
         raise SpecError(f"{script.path} ended without calling elasticdl.torch.join, so nothing was trained")
@@ -44,23 +45,23 @@ def run_script(line: WorkerContext) -> str:
         )
     failure = _training.engine.failure
     if isinstance(failure, LossNotFinite):
-        fail_on_loss(line, _training, failure)
+        fail_on_loss(context, _training, failure)
     if failure is not None:
         raise failure
     _training.engine.finish_loop_exit()
-    return finish_training(line, _training, lambda path: None)
+    return finish_training(context, _training, lambda path: None)
 
 
 def add_script_directory(path: Sequence[str], directory: Path) -> list[str]:
     """`path` with the script's directory after Python's own library and before the installed packages.
 
-    As with `python train.py`, the script imports its neighbours even where an installed package has the same name. A
-    neighbour that is called `random.py` or `queue.py` does not replace Python's: torch and ElasticDL import those, some
-    of them only when they need them.
+    As with `python train.py`, the script imports its neighbours even if an installed package has the same name. A
+    neighbour called `random.py` or `queue.py` does not replace Python's, because torch and ElasticDL import Python's,
+    sometimes late.
     """
     library = Path(os.__file__).parent
     own = {str(library), str(library / "lib-dynload")}
-    index = max((place for place, entry in enumerate(path, start=1) if entry in own), default=0)
+    index = max((position for position, entry in enumerate(path, start=1) if entry in own), default=0)
     return [*path[:index], str(directory), *path[index:]]
 
 
@@ -77,12 +78,12 @@ def _run_to_end(path: str) -> None:
 
 
 def current_context() -> WorkerContext | None:
-    """The line of this process, where it was started as a worker of a job."""
+    """The context of this process; None if it was not started as a worker of a job."""
     return _context
 
 
 def register_training(assembly: ElasticTraining) -> None:
-    """The script joined: what is left to do at its end."""
+    """The script has joined with this training, which `run_script` finishes at its end."""
     global _training
     if _training is not None:
         raise SpecError("elasticdl.torch.join was called twice; a script is one training run")

@@ -1,10 +1,10 @@
-"""Training from a model file: the whole job of a worker in the order it happens, and how a batch is computed."""
+"""Trains a model file: the whole job of a worker in the order it happens, and how a batch is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch import nn
 from elasticdl.data.bad_records import BadRecords
 from elasticdl.data.dataset import Batch, Dataset, Mode
 from elasticdl.data.interface import Indices, RecordSource
-from elasticdl.data.plan import make_plan
+from elasticdl.data.plan import TrainingPlan, make_plan
 from elasticdl.data.sources import open_source
 from elasticdl.errors import DataUnavailable, ElasticDLError, LossNotFinite, PermanentError, SpecError, is_job_error
 from elasticdl.model import contract as contracts
@@ -25,41 +25,63 @@ from elasticdl.model.source import Framework
 from elasticdl.spec import ComputePrecision, JobKind, JobSpec, PlanSpec, Strategy
 from elasticdl.storage.paths import parse_path
 from elasticdl.worker import model_export
-from elasticdl.worker.context import (
-    WorkerContext,
-    assemble_training,
-    checkpoint_run_id,
-    choose_device,
-    is_checkpoint_due,
-)
+from elasticdl.worker.assembly import ElasticTraining, assemble_training
+from elasticdl.worker.checkpoints import checkpoint_run_id, is_checkpoint_due
+from elasticdl.worker.context import WorkerContext, choose_device
 from elasticdl.worker.embeddings.tables import EmbeddingTables, open_tables
 from elasticdl.worker.evaluator import Evaluator
 from elasticdl.worker.rounds.engine import ElasticEngine
 from elasticdl.worker.shutdown import fail_job, fail_on_loss, finish_training, save_before_crash
-from elasticdl.worker.training.state import configure_numerics, seed_everything
+from elasticdl.worker.training.loop import TrainingSetup
+from elasticdl.worker.training.numerics import configure_numerics, seed_everything
 from elasticdl.worker.training.step import Step
 from elasticdl.worker.training.user_state import UserState, check_scalers
 from elasticdl.worker.training.warm_up import warm_up_model
 
 
-def train_model_file(line: WorkerContext) -> str:
-    """Train until the plan is done, the job is stopped, or this worker has left; returns the word of farewell."""
-    spec = line.spec
-    if spec.trains_by_leases:
+def train_model_file(context: WorkerContext) -> str:
+    """Train until the plan is done, the job is stopped, or this worker has left; returns the exit reason."""
+    if context.spec.trains_by_leases:
         from elasticdl.worker.leases.train import train_by_leases  # needs the native core
 
-        return train_by_leases(line)
-    contract, device = open_contract(line)
-    dataset = open_dataset(line, contract, spec.data.training, "training", Mode.TRAINING)
+        return train_by_leases(context)
+    job = _build_training(context)
+    job.training.start()
+    if (failure_reason := _run_steps(context, job)) is not None:
+        return failure_reason
+    for callback in job.training.training.callbacks:
+        callback.on_train_end(job.setup.model)
+    exit_reason = finish_training(context, job.training, lambda path: _export(context, job, path))
+    job.training.close()
+    return exit_reason
+
+
+@dataclass(frozen=True)
+class _ModelFileTraining:
+    """The training of a model file, with the parts that its steps and its export need."""
+
+    contract: Contract
+    dataset: Dataset
+    plan: TrainingPlan
+    setup: TrainingSetup
+    loop: ModelLoop
+    training: ElasticTraining
+
+
+def _build_training(context: WorkerContext) -> _ModelFileTraining:
+    # The order counts: what is built draws random numbers.
+    spec = context.spec
+    contract, device = open_contract(context)
+    dataset = open_dataset(context, contract, spec.data.training, "training", Mode.TRAINING)
     plan = make_plan(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
     seed_everything(spec.plan.seed)
     built = contract.build_model().to(device)
-    model = unwrap_compiled(built)  # whose names have no prefix, where the file has compiled it
+    model = unwrap_compiled(built)  # its names have no prefix if the file has compiled it
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
     tables = open_tables(
-        spec, line.master, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
+        spec, context.master, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
     )
-    evaluator = _make_evaluator(line, contract, tables, device)
+    evaluator = _make_evaluator(context, contract, tables, device)
     loop = ModelLoop(contract, built, spec.plan, device)
     loop.check_optimizer(optimizer)
     if tables.has_rows:
@@ -71,60 +93,53 @@ def train_model_file(line: WorkerContext) -> str:
         lambda step, rank: _read_sample(dataset, plan.rank_slice(step, rank), device),
         lambda batch: (micro.loss for micro in loop.micro_batches(batch.features, batch.labels)),
     )
-    assembly = assemble_training(
-        line,
+    setup = TrainingSetup(
         model,
         [optimizer],
-        dataset,
-        plan,
-        user_state=loop.user_state,
-        callbacks=contract.make_callbacks(plan.steps_per_epoch),
-        learning_rate=contract.learning_rate,
-        evaluator=evaluator,
-        tables=tables,
-        device=device,
-        files=contract.model_files(),
+        device,
+        tables,
+        contract.make_callbacks(plan.steps_per_epoch),
+        contract.learning_rate,
+        loop.user_state,
+        contract.model_files(),
     )
-    engine = assembly.engine
-    line.master.report_ready()
+    training = assemble_training(context, setup, dataset, plan, evaluator)
+    return _ModelFileTraining(contract, dataset, plan, setup, loop, training)
+
+
+def _run_steps(context: WorkerContext, job: _ModelFileTraining) -> str | None:
+    """Compute all steps; returns why the job failed if its state is saved, and None at the end of the loop."""
+    engine = job.training.engine
+    (optimizer,) = job.setup.optimizers
     try:
         for step in engine.steps():
-            _compute_step(loop, engine, step)
-            loop.apply_update(optimizer, is_explicit=engine.training.is_explicit)
+            _compute_step(job.loop, engine, step)
+            job.loop.apply_update(optimizer, is_explicit=engine.training.is_explicit)
     except LossNotFinite as exc:
-        fail_on_loss(line, assembly, exc)
+        fail_on_loss(context, job.training, exc)
         return "the loss is not finite"
     except Exception as exc:
         if isinstance(exc, DataUnavailable) or is_job_error(exc):
-            fail_job(line, assembly, exc)
+            fail_job(context, job.training, exc)
             return str(exc)
         if not isinstance(exc, PermanentError):
-            save_before_crash(line, assembly, exc)
+            save_before_crash(context, job.training, exc)
         raise
-    for callback in engine.training.callbacks:
-        callback.on_train_end(model)
-    farewell = finish_training(
-        line,
-        assembly,
-        lambda path: model_export.export_model(
-            parse_path(path, spec.timing.store_s),
-            line,
-            contract,
-            model_export.ModelToExport(
-                model, tables, engine.training.step, plan.records_until(engine.training.step), engine.training.callbacks
-            ),
-            dataset.read_valid_batch(plan.rank_slice(0, 0)),
-            device,
-        ),
+    return None
+
+
+def _export(context: WorkerContext, job: _ModelFileTraining, path: str) -> None:
+    training, setup = job.training.training, job.setup
+    trained = model_export.ModelToExport(
+        setup.model, setup.tables, training.step, job.plan.records_until(training.step), training.callbacks
     )
-    assembly.feed.close()
-    if evaluator is not None:
-        evaluator.close()
-    return farewell
+    target = parse_path(path, context.spec.timing.store_s)
+    sample = job.dataset.read_valid_batch(job.plan.rank_slice(0, 0))
+    model_export.export_model(target, context, job.contract, trained, sample, setup.device)
 
 
 def _compute_step(loop: ModelLoop, engine: ElasticEngine, step: Step) -> None:
-    """All batches of a step; once again where the user's code failed, since that may have been a passing fault."""
+    """Compute all batches of a step; once again if the user's code fails, because the fault may pass."""
     try:
         loop.compute_step(step)
     except ElasticDLError:
@@ -134,39 +149,40 @@ def _compute_step(loop: ModelLoop, engine: ElasticEngine, step: Step) -> None:
         loop.compute_step(step)
 
 
-def open_contract(line: WorkerContext) -> tuple[Contract, torch.device]:
-    """The model file of the job, and the device it is to compute on."""
-    spec = line.spec
-    device = choose_device(spec, line.env)
+def open_contract(context: WorkerContext) -> tuple[Contract, torch.device]:
+    """The contract of the job's model file, and the device that this worker computes on."""
+    spec = context.spec
+    device = choose_device(spec, context.env)
     configure_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
     return load_job_contract(spec), device
 
 
-def open_dataset(line: WorkerContext, contract: Contract, uri: str | None, name: str, mode: Mode) -> Dataset:
-    """What dataset_fn makes of the data; bad records, as many as the job allows, are told to the master."""
-    dataset = contract.make_dataset(open_record_source(line, contract, uri, name), mode)
-    return replace(dataset, bad_records=BadRecords(line.spec.data.bad_records, line.master.report_bad_record))
+def open_dataset(context: WorkerContext, contract: Contract, uri: str | None, name: str, mode: Mode) -> Dataset:
+    """The dataset that dataset_fn makes of the data. Bad records, as many as the job allows, are reported."""
+    dataset = contract.make_dataset(open_record_source(context, contract, uri, name), mode)
+    return replace(dataset, bad_records=BadRecords(context.spec.data.bad_records, context.master.report_bad_record))
 
 
-def open_record_source(line: WorkerContext, contract: Contract, uri: str | None, name: str) -> RecordSource:
-    data = line.spec.data
+def open_record_source(context: WorkerContext, contract: Contract, uri: str | None, name: str) -> RecordSource:
+    """The records of the training, validation or prediction data: by the model file's own reader if it has one."""
+    data = context.spec.data
     custom = contract.make_reader(uri or "", dict(data.reader_params))
     if custom is not None:
         return custom
     if not uri:
         raise SpecError(f"data.{name}: expected where the {name} data lies; give --{name}_data")
-    return open_source(uri, data, line.master.directory.index, run=checkpoint_run_id(line))
+    return open_source(uri, data, context.master.directory.index, run=checkpoint_run_id(context))
 
 
 def _make_evaluator(
-    line: WorkerContext, contract: Contract, tables: EmbeddingTables, device: torch.device
+    context: WorkerContext, contract: Contract, tables: EmbeddingTables, device: torch.device
 ) -> Evaluator | None:
-    if not line.spec.data.validation:
+    if not context.spec.data.validation:
         return None
-    dataset = open_dataset(line, contract, line.spec.data.validation, "validation", Mode.EVALUATION)
+    dataset = open_dataset(context, contract, context.spec.data.validation, "validation", Mode.EVALUATION)
     model = make_eager(contract.build_model()).to(device)
     tables.attach_model(model)
-    return Evaluator(line.spec, line.master, model, contract.make_metrics(), dataset, device)
+    return Evaluator(context.spec, context.master, model, contract.make_metrics(), dataset, device)
 
 
 def _read_sample(dataset: Dataset, records: Indices, device: torch.device) -> Batch | None:
@@ -189,25 +205,25 @@ def load_job_contract(spec: JobSpec) -> Contract:
 
     runtime.configure_numerics(spec.workers.threads, reproducible=spec.plan.reproducible)
     on_ps = spec.strategy is Strategy.PS and spec.kind is JobKind.TRAINING
-    wanted = EmbeddingPlacement(on_ps, spec.ps.embeddings if on_ps else "none", spec.ps.embedding_bytes)
-    return keras_contracts.load_keras_contract(spec.model, spec.kind, wanted)
+    placement = EmbeddingPlacement(on_ps, spec.ps.embeddings if on_ps else "none", spec.ps.embedding_bytes)
+    return keras_contracts.load_keras_contract(spec.model, spec.kind, placement)
 
 
 _AUTOCAST_TYPES = {ComputePrecision.BF16: torch.bfloat16, ComputePrecision.FP16: torch.float16}
 
 
 class MicroBatch(NamedTuple):
-    """A part of a batch, or all of it, whose forward pass is done."""
+    """A part of a batch, or the whole batch, after its forward pass."""
 
     loss: torch.Tensor  # the mean over its records
     records: int | None  # None: all of the batch
 
 
 class ModelLoop:
-    """How the batches of a job's plan are computed. With fp16 the `GradScaler` is part of the training state."""
+    """Computes the batches of a job's plan. With fp16, the `GradScaler` is part of the training state."""
 
     def __init__(self, contract: Contract, model: nn.Module, plan: PlanSpec, device: torch.device) -> None:
-        """`model` is called as it is, compiled where the file has compiled it."""
+        """`model` is called as it is: compiled if the file has compiled it."""
         self._contract = contract
         self._model = model
         self._micro_batch = plan.micro_batch_size
@@ -220,12 +236,12 @@ class ModelLoop:
             self.user_state.start_scalers(device)
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raise SpecError where the updates of this optimizer would not be the same in all workers."""
+        """Raise SpecError if the updates of this optimizer would not be the same in all workers."""
         if self.user_state is not None:
             check_scalers([optimizer], self.user_state, "plan.precision: fp16")
 
     def micro_batches(self, features: Any, labels: Any) -> Iterator[MicroBatch]:
-        """Those of a batch, in the order of its records. Each is computed when it is asked for."""
+        """The micro-batches of a batch, in the order of its records. Each is computed when it is asked for."""
         records = tensors.batch_size(features) if self._micro_batch else 0
         if records <= self._micro_batch:
             yield MicroBatch(self._compute_loss(features, labels), None)
@@ -236,15 +252,15 @@ class ModelLoop:
             yield MicroBatch(self._compute_loss(*part), stop - start)
 
     def compute_step(self, step: Step) -> None:
-        """All batches of a step; its gradients are whole afterwards."""
+        """Compute all batches of a step; its gradients are whole afterwards."""
         for features, labels in step:
             for loss, records in self.micro_batches(features, labels):
                 step.backward(loss, records=records, scaler=self._scaler)
 
     def apply_update(self, optimizer: torch.optim.Optimizer, *, is_explicit: bool) -> None:
-        """After the batches of a step: what the job does not apply itself. `is_explicit`: it applies nothing."""
+        """Apply the update of a step unless the job does. `is_explicit`: the job applies no update."""
         if self._scaler is None:
-            if is_explicit:  # the state is of a training with a scaler
+            if is_explicit:  # the state is that of a training with a scaler
                 optimizer.step()
         elif any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
             # Gradients are unscaled before the optimizer's step begins, and callbacks see them there.

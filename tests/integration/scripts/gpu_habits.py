@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import elasticdl.torch as elastic
-from elasticdl.worker.training.state import configure_numerics
+from elasticdl.worker.training.numerics import configure_numerics
 
 parser = argparse.ArgumentParser()
 parser.add_argument("habit", choices=["plain", "bf16", "fp16", "compile", "loader", "micro"])

@@ -18,7 +18,7 @@ COLUMNS = """
 import keras
 import numpy as np
 import tensorflow as tf
-from elasticdl.keras import of_arrays
+from elasticdl.keras import numpy_dataset
 
 class Doubled(keras.Model):
     def __init__(self):
@@ -45,7 +45,7 @@ def loss(labels, predictions):
 def optimizer(lr=0.1):
     return keras.optimizers.SGD(lr)
 
-@of_arrays
+@numpy_dataset
 def dataset_fn(dataset, mode, metadata):
     def made(columns):
         features = {"x": np.array(columns["text"].to_pylist(), np.float32)[:, None]}

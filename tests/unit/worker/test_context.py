@@ -1,16 +1,18 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import SpecError
+from elasticdl.model.adapted import AdaptedOptimizer
 from elasticdl.spec import CheckpointSpec, JobSpec, ModelSpec, PlanSpec, SecuritySpec, WorkersSpec
 from elasticdl.spec.plan import BatchRule
-from elasticdl.worker.context import is_checkpoint_due, make_adaptive_batch, uses_nccl
+from elasticdl.worker.assembly import make_adaptive_batch
+from elasticdl.worker.checkpoints import is_checkpoint_due
+from elasticdl.worker.context import uses_nccl
 
 PLAN = TrainingPlan(records=40, global_batch=2, logical_ranks=1)
 
@@ -21,14 +23,9 @@ def job(**fields: Any) -> JobSpec:
 
 def test_an_update_of_several_steps_is_saved_where_it_passes_a_multiple() -> None:
     spec, ends = job(checkpoint=CheckpointSpec(steps=4)), [3, 6, 9, 12, 15, 18, 20]
+    spans = zip([0, *ends], ends, strict=False)
 
-    assert [end for before, end in zip([0, *ends], ends, strict=False) if is_checkpoint_due(spec, end, before)] == [
-        6,
-        9,
-        12,
-        18,
-        20,
-    ]
+    assert [end for before, end in spans if is_checkpoint_due(spec, end, before)] == [6, 9, 12, 18, 20]
     assert [step for step in range(1, 13) if is_checkpoint_due(spec, step)] == [4, 8, 12]
 
 
@@ -37,7 +34,7 @@ def test_no_checkpoint_is_due_where_none_is_asked_for() -> None:
 
 
 def test_the_rate_of_a_keras_optimizer_cannot_be_scaled() -> None:
-    keras = [cast(Any, SimpleNamespace(keras=object()))]
+    keras = [AdaptedOptimizer([torch.nn.Parameter(torch.zeros(1))], {})]
     make_adaptive_batch(job(), PLAN, keras, "run")
 
     with pytest.raises(SpecError, match="the model is one of Keras: leave out --adaptive_batch"):

@@ -17,16 +17,18 @@ from elasticdl.worker.leases.batches import LeaseBatch, LeaseFeed, LeaseProgress
 
 def works_of(feed: LeaseFeed, lease: pb.Lease) -> list[LeaseBatch]:
     feed.open_lease(lease)
-    found = []
+    batches = []
     while (work := feed.next_batch()) is not None:
-        found.append(work)
-    return found
+        batches.append(work)
+    return batches
 
 
 def feed_of(records: int, minibatch: int) -> LeaseFeed:
     items = [(np.float32(number), np.float32(0)) for number in range(records)]
     plan = TrainingPlan(records, minibatch, 1, epochs=2, shuffle=True, seed=3)
-    return LeaseFeed(Dataset(MappedSource(items, "items")), plan, minibatch)
+    feed = LeaseFeed(Dataset(MappedSource(items, "items")), plan, minibatch)
+    feed.start()
+    return feed
 
 
 @given(st.integers(1, 9), st.integers(1, 60), st.integers(0, 5), st.randoms(use_true_random=False))
@@ -36,38 +38,38 @@ def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
     done = min(skipped * minibatch, size - 1) // minibatch * minibatch
     lease = pb.Lease(id=7, start=100, stop=100 + size, done=done, lane=5, number=11)
     works = works_of(feed_of(300, minibatch), lease)
-    progress, known, reported = LeaseProgress(minibatch), done, list[int]()
+    progress, reported_records, reported = LeaseProgress(minibatch), done, list[int]()
     for work in works:
         progress.add_pushed(work)
     order = list(works)
     chance.shuffle(order)
     ended: set[int] = set(range(done // minibatch))
     for work in order:
-        told = progress.record_done(progress.pop_pushed(work.sender, work.number))
+        change = progress.record_done(progress.pop_pushed(work.sender, work.number))
         ended.add(work.batch_index)
-        first_open = next(place for place in range(len(ended) + 1) if place not in ended)
+        first_open = next(index for index in range(len(ended) + 1) if index not in ended)
         expected = min(first_open * minibatch, size)
-        if told is not None:
-            assert told[0] is lease
-            known = told[1]
-            reported += [work.batch_index for work in told[2]]
-        assert known == expected
+        if change is not None:
+            assert change[0] is lease
+            reported_records = change[1]
+            reported += [work.batch_index for work in change[2]]
+        assert reported_records == expected
 
-    assert known == size
+    assert reported_records == size
     assert reported == [work.batch_index for work in works], "each batch once, with the report that counts it"
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 3))
 def test_batches_keep_their_names_wherever_the_lease_goes_on(minibatch: int, size: int, skipped: int) -> None:
     feed = feed_of(60, minibatch)
-    whole = works_of(feed, pb.Lease(id=1, start=20, stop=20 + size, lane=3, number=50))
+    works = works_of(feed, pb.Lease(id=1, start=20, stop=20 + size, lane=3, number=50))
     done = min(skipped * minibatch, (size - 1) // minibatch * minibatch)
-    rest = works_of(feed, pb.Lease(id=2, start=20, stop=20 + size, lane=3, number=50, done=done))
+    remaining = works_of(feed, pb.Lease(id=2, start=20, stop=20 + size, lane=3, number=50, done=done))
 
-    names = [(work.sender, work.number, work.start, work.stop) for work in whole]
-    assert [(work.sender, work.number, work.start, work.stop) for work in rest] == names[done // minibatch :]
-    assert [work.is_last for work in whole] == [False] * (len(whole) - 1) + [True]
-    for work in whole:
+    names = [(work.sender, work.number, work.start, work.stop) for work in works]
+    assert [(work.sender, work.number, work.start, work.stop) for work in remaining] == names[done // minibatch :]
+    assert [work.is_last for work in works] == [False] * (len(works) - 1) + [True]
+    for work in works:
         batch = feed.read_batch(work)
         assert batch is not None
         assert batch.features.tolist() == feed.plan.records_at(work.start, work.stop).tolist()

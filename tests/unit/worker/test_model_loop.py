@@ -18,9 +18,9 @@ from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
 from elasticdl.spec import PlanSpec
 from elasticdl.spec.plan import ComputePrecision
-from elasticdl.worker.embeddings.tables import EmbeddingTables
 from elasticdl.worker.local import LocalTraining
 from elasticdl.worker.train import ModelLoop
+from elasticdl.worker.training.loop import TrainingSetup
 from elasticdl.worker.training.warm_up import warm_up_model
 
 CPU = torch.device("cpu")
@@ -89,10 +89,10 @@ class Run:
         model = torch.compile(self.model, backend="aot_eager") if compiles else self.model
         self.loop = ModelLoop(Losses(), model, PlanSpec(**plan), CPU)  # type: ignore[arg-type]
         self.loop.check_optimizer(self.optimizer)
-        self.alone = LocalTraining(
-            self.model, [self.optimizer], self.data, self.plan, [self.watch], lambda step: None, CPU, EmbeddingTables(),
-            self.loop.user_state,
-        )  # fmt: skip
+        setup = TrainingSetup(
+            self.model, [self.optimizer], CPU, callbacks=[self.watch], user_state=self.loop.user_state
+        )
+        self.alone = LocalTraining(setup, self.data, self.plan)
 
     def steps(self) -> Iterator[float]:
         for step in self.alone.steps():

@@ -1,4 +1,4 @@
-"""What becomes of training when a checkpoint cannot be written."""
+"""Training when a checkpoint cannot be written."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from elasticdl.checkpoint import store
 from elasticdl.checkpoint.captured_state import CapturedState
 from elasticdl.errors import CheckpointFailed, SpecError, StoreUnavailable
 from elasticdl.model.callbacks import Callback
-from elasticdl.worker import saver as saving_module
+from elasticdl.worker import saver as saver_module
 from elasticdl.worker.master_connection import MasterConnection
-from elasticdl.worker.saver import CheckpointSaver
+from elasticdl.worker.saver import CheckpointSaver, SaverOptions
 from tests.waiting import until
 
 
@@ -32,47 +32,51 @@ class Disk:
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error
-        self.asked = threading.Semaphore(0)
+        self.attempts = threading.Semaphore(0)
 
-    def __call__(self, directory: Path, image: CapturedState, *rest: Any) -> Path:
-        self.asked.release()
+    def __call__(self, directory: Path, image: CapturedState, *arguments: Any) -> Path:
+        self.attempts.release()
         if self.error is not None:
             raise self.error
         return directory / "checkpoint"
 
 
-def saver(
-    told: list[str],
+def start_saver(
+    written: list[str],
     notices: list[str] | None = None,
     directory: Path = Path("/place"),
-    rescue: Sequence[Path] = (),
+    rescue_directories: Sequence[Path] = (),
 ) -> CheckpointSaver:
-    heard: list[str] = [] if notices is None else notices
-    link = SimpleNamespace(
+    reported: list[str] = [] if notices is None else notices
+    master = SimpleNamespace(
         report_losses=lambda: None,
         timing=SimpleNamespace(heartbeat_s=0.01),
-        checkpoint=lambda step, path, *rest: told.append(path),
-        notice=lambda kind, reason, step: heard.append(f"{kind} of step {step}: {reason}"),
-        wait_end=lambda seconds: None,
+        report_checkpoint=lambda step, path, *durations: written.append(path),
+        report_notice=lambda kind, reason, step: reported.append(f"{kind} of step {step}: {reason}"),
+        wait_for_message=lambda seconds: None,
     )
-    return CheckpointSaver(
-        State(), lambda step, directory: lambda place: {}, cast(MasterConnection, link), directory, 3, {},
-        one_at_a_time=False, retry_s=0.0, rescue=rescue,
-    )  # fmt: skip
+    saver = CheckpointSaver(
+        State(),
+        lambda step, directory: lambda target: {},
+        cast(MasterConnection, master),
+        SaverOptions(directory, 3, {}, retry_s=0.0, rescue_directories=rescue_directories),
+    )
+    saver.start()
+    return saver
 
 
 def test_a_store_that_is_away_costs_a_checkpoint_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, told = Disk(StoreUnavailable("s3://bucket: the store did not answer for 60 s")), list[str]()
+    disk, written = Disk(StoreUnavailable("s3://bucket: the store did not answer for 60 s")), list[str]()
     monkeypatch.setattr(store, "write_checkpoint", disk)
-    saving = saver(told)
+    saver = start_saver(written)
 
-    saving.save()
-    assert disk.asked.acquire(timeout=60)
-    saving.save()  # does not raise
+    saver.save()
+    assert disk.attempts.acquire(timeout=60)
+    saver.save()  # does not raise
     disk.error = None
-    saving.save_and_wait()
+    saver.save_and_wait()
 
-    assert told[-1:] == ["/place/checkpoint"]
+    assert written[-1:] == ["/place/checkpoint"]
 
 
 def test_the_last_checkpoint_that_cannot_be_written_is_an_error_with_the_reason(
@@ -83,7 +87,7 @@ def test_the_last_checkpoint_that_cannot_be_written_is_an_error_with_the_reason(
     )
 
     with pytest.raises(CheckpointFailed, match="the last checkpoint cannot be written: s3://bucket: the store did not"):
-        saver([]).save_and_wait()
+        start_saver([]).save_and_wait()
 
 
 FULL = CheckpointFailed("cannot write /place/checkpoint-000000007: No space left on device")
@@ -92,32 +96,32 @@ FULL = CheckpointFailed("cannot write /place/checkpoint-000000007: No space left
 def test_a_full_disk_costs_a_checkpoint_which_is_tried_again_until_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    disk, told, notices = Disk(FULL), list[str](), list[str]()
+    disk, written, notices = Disk(FULL), list[str](), list[str]()
     monkeypatch.setattr(store, "write_checkpoint", disk)
-    monkeypatch.setattr(saving_module, "FIRST_RETRY_S", 0.001)
-    saving = saver(told, notices)
+    monkeypatch.setattr(saver_module, "FIRST_RETRY_S", 0.001)
+    saver = start_saver(written, notices)
 
-    saving.save()
+    saver.save()
     for _ in range(3):
-        assert disk.asked.acquire(timeout=60), "it is tried again though nobody asks for another"
+        assert disk.attempts.acquire(timeout=60), "it is tried again though nobody asks for another"
     disk.error = None
 
-    until("the checkpoint", lambda: told == ["/place/checkpoint"])
+    until("the checkpoint", lambda: written == ["/place/checkpoint"])
     assert len(notices) == 1, "said once, however often it fails"
     assert notices[0].startswith("checkpoint-failed of step 7: cannot write")
 
 
-def test_what_nobody_foresaw_does_not_end_the_thread_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, told = Disk(MemoryError("no room for the copy")), list[str]()
+def test_an_unexpected_error_does_not_end_the_thread_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, written = Disk(MemoryError("no room for the copy")), list[str]()
     monkeypatch.setattr(store, "write_checkpoint", disk)
-    saving = saver(told)
+    saver = start_saver(written)
 
-    saving.save()
-    assert disk.asked.acquire(timeout=60)
+    saver.save()
+    assert disk.attempts.acquire(timeout=60)
     disk.error = None
-    saving.save_and_wait()
+    saver.save_and_wait()
 
-    assert told[-1:] == ["/place/checkpoint"]
+    assert written[-1:] == ["/place/checkpoint"]
 
 
 def test_a_last_checkpoint_without_a_place_is_kept_elsewhere_and_the_error_says_where(tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_a_last_checkpoint_without_a_place_is_kept_elsewhere_and_the_error_says_
     full.write_text("")  # what cannot hold a directory stands for a disk that is full
 
     with pytest.raises(CheckpointFailed, match=f"--checkpoint_dir_for_init={tmp_path}/rescued/checkpoint-000000007"):
-        saver([], directory=full, rescue=[full, tmp_path / "rescued"]).save_and_wait()
+        start_saver([], directory=full, rescue_directories=[full, tmp_path / "rescued"]).save_and_wait()
 
     assert store.read_checkpoint(tmp_path / "rescued" / "checkpoint-000000007")[0].step == 7
 
@@ -134,4 +138,4 @@ def test_a_refusal_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "write_checkpoint", Disk(SpecError("s3://bucket: the store refuses it")))
 
     with pytest.raises(SpecError, match="the store refuses it"):
-        saver([]).save_and_wait()
+        start_saver([]).save_and_wait()

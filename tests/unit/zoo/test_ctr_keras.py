@@ -34,7 +34,8 @@ from elasticdl.keras.runtime import tf  # noqa: E402
 from elasticdl.ps.client.local_tables import LocalTables  # noqa: E402
 from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore  # noqa: E402
 from elasticdl.worker.local import LocalTraining  # noqa: E402
-from elasticdl.worker.training.state import seed_everything  # noqa: E402
+from elasticdl.worker.training.loop import TrainingSetup  # noqa: E402
+from elasticdl.worker.training.numerics import seed_everything  # noqa: E402
 
 NAMES = ["keras/wide_deep", "keras/deepfm", "keras/xdeepfm", "keras/dcn"]
 FEATURES = {
@@ -86,9 +87,10 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     dataset = contract.make_dataset(source, Mode.TRAINING)
     module = contract.build_model()
     optimizer = contract.build_optimizer(module, 0.01)
-    tables = HybridEmbeddingTables(module.attached(optimizer), LocalTableStore(LocalTables(seed=0)), 2)
+    tables = HybridEmbeddingTables.open(module.attach_tables(optimizer), LocalTableStore(LocalTables(seed=0)), 2)
     plan = TrainingPlan(records=len(source), global_batch=50, logical_ranks=1, epochs=3, seed=0, shuffle=True)
-    alone = LocalTraining(module, [optimizer], dataset, plan, [], contract.learning_rate, torch.device("cpu"), tables)
+    setup = TrainingSetup(module, [optimizer], torch.device("cpu"), tables, learning_rate=contract.learning_rate)
+    alone = LocalTraining(setup, dataset, plan)
     losses = []
     for step in alone.steps():
         for features, labels in step:

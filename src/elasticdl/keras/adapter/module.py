@@ -21,9 +21,12 @@ from elasticdl.keras.embeddings import attach
 from elasticdl.keras.embeddings.layers import Embedding
 from elasticdl.keras.embeddings.row_pulls import Floats, Ids, RowPulls
 from elasticdl.keras.runtime import keras, tf
+from elasticdl.model.adapted import AdaptedModule, AdaptedOptimizer
 
 
-class KerasModule(nn.Module):
+class KerasModule(AdaptedModule):
+    """A Keras model as a torch module. Its parameters are places for gradients; the values are Keras's variables."""
+
     def __init__(self, model: Any, loss: LossFunction | None, spec: tuple[Any, Any]) -> None:
         """`model` is built; `spec` are the specs of features and labels of any batch."""
         super().__init__()
@@ -48,13 +51,13 @@ class KerasModule(nn.Module):
         """The layers whose rows lie on ps, by the names of their tables."""
         return {name: layer for name, layer in self.embeddings.items() if layer_names.is_on_ps(layer)}
 
-    def attached(self, optimizer: Any) -> attach.KerasEmbeddingLayers:
-        """Its layers on ps, with tables that this optimizer updates."""
+    def attach_tables(self, optimizer: AdaptedOptimizer) -> attach.KerasEmbeddingLayers:
+        assert isinstance(optimizer, KerasOptimizer)
         return attach.KerasEmbeddingLayers(self, optimizer.keras)
 
-    def hold_rows(self, image: CapturedState, place: Path) -> CapturedState:
-        """The image of a checkpoint in `place` with the rows that lay on ps; ids without one are as they were built."""
-        return attach.restore_rows(self, image, place)
+    def restore_rows(self, image: CapturedState, directory: Path) -> CapturedState:
+        """The image with the rows that were on ps. Ids without a row have the value they were built with."""
+        return attach.restore_rows(self, image, directory)
 
     def batch_loss(self, features: Any, labels: Any) -> torch.Tensor:
         """The mean loss of a batch to train with; its backward pass leaves the gradients in the parameters."""
@@ -131,7 +134,7 @@ class _PrecomputedLoss(torch.autograd.Function):
     def backward(ctx: Any, *weights: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (weight,) = weights
         computed: ComputedBatch = ctx.computed
-        ctx.pulls.give([(to_torch(gradient) * weight).numpy() for gradient in computed.row_gradients])
+        ctx.pulls.give_gradients([(to_torch(gradient) * weight).numpy() for gradient in computed.row_gradients])
         return (None, None, *(to_torch(gradient) * weight for gradient in computed.gradients))
 
 
@@ -145,7 +148,7 @@ def _describe_mismatch(variables: Mapping[str, Any], values: Mapping[str, torch.
     return ""
 
 
-class KerasOptimizer(torch.optim.Optimizer):
+class KerasOptimizer(AdaptedOptimizer):
     """Rate and state are those of the Keras optimizer; the learning rate of the only group mirrors its rate."""
 
     def __init__(self, module: KerasModule, optimizer: Any) -> None:

@@ -34,7 +34,9 @@ class KerasEmbeddingLayers:
         """Their tables are updated by the rule of `optimizer`, a Keras one."""
         self._module = module
         self._optimizer = optimizer
-        self.specs = [make_table_spec(name, layer, self.optimizer_rule) for name, layer in module.ps_layers.items()]
+        self.table_specs = [
+            make_table_spec(name, layer, self.optimizer_rule) for name, layer in module.ps_layers.items()
+        ]
 
     @property
     def optimizer_rule(self) -> Optimizer:
@@ -64,7 +66,7 @@ class KerasEmbeddingLayers:
         """While the model is exported: where its rows are to be had."""
         from elasticdl.ps.snapshots.exported_tables import pull_whole_table
 
-        table_specs = {spec.name: spec for spec in self.specs}
+        table_specs = {spec.name: spec for spec in self.table_specs}
 
         def found(table: str) -> tuple[Ids, Floats]:
             count = table_specs[table].rows

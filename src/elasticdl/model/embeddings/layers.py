@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from elasticdl.errors import ModelError
+from elasticdl.model.adapted import TableModule
 from elasticdl.model.embeddings.row_sources import ReadOnlyRows, RowSource
 from elasticdl.ps.client.local_tables import LocalTables
 from elasticdl.ps.client.lookups import LookupResult
@@ -25,10 +26,8 @@ from elasticdl.ps.wire.messages import Floats, Ids
 _INTEGER_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-class TableLayer(nn.Module):
-    """What both layers are: a table, and where its rows come from. Rows are no parameters of the model."""
-
-    has_table = True  # for those who must not import this, which needs the native core
+class TableLayer(TableModule):
+    """The base of both layers: a table, and where its rows come from. Rows are no parameters of the model."""
 
     def __init__(
         self,
@@ -230,8 +229,8 @@ class GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None]:
-        sums = ctx.found.plan.gradients(gradient.to("cpu", torch.float32).contiguous().numpy())
-        ctx.source.give(ctx.table, ctx.found, sums)
+        sums = ctx.found.plan.sum_gradients(gradient.to("cpu", torch.float32).contiguous().numpy())
+        ctx.source.give_gradients(ctx.table, ctx.found, sums)
         return None, None, None, None
 
 

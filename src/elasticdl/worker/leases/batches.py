@@ -1,4 +1,4 @@
-"""The batches of leased shards, their records read ahead, and how far each lease is."""
+"""The batches of leased shards, with their records read ahead, and how far each lease is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFETCH_BATCHES = 4  # batches
 
 
 class LeaseBatch(NamedTuple):
-    """One batch of a lease. Its sender and number name it at the ps, whoever computes it and however often."""
+    """One batch of a lease. Its sender and number name it at the ps, whichever worker computes it, however often."""
 
     lease: pb.Lease
     batch_index: int  # of the batch in its shard
@@ -42,20 +42,22 @@ class LeaseFeed:
         self.plan = plan
         self._minibatch = minibatch
         self._records = Prefetcher(dataset, depth=_PREFETCH_BATCHES)
-        self._records.__enter__()
         self._left: list[LeaseBatch] = []
-        self._indices = lru_cache(maxsize=4 * _PREFETCH_BATCHES)(
-            plan.records_at
-        )  # asked for ahead, and again when it is its turn
+        # Each batch is asked for twice: when it is read ahead, and when it is its turn.
+        self._indices = lru_cache(maxsize=4 * _PREFETCH_BATCHES)(plan.records_at)
+
+    def start(self) -> None:
+        """Begin to read ahead."""
+        self._records.__enter__()
 
     def close(self) -> None:
         self._records.close()
 
     def open_lease(self, lease: pb.Lease) -> None:
-        """Begin with the first batch nobody has done."""
+        """Begin with the first batch of the lease that no worker has done."""
         self._left = [
-            LeaseBatch(lease, place, start, min(start + self._minibatch, lease.stop))
-            for place, start in enumerate(range(lease.start, lease.stop, self._minibatch))
+            LeaseBatch(lease, index, start, min(start + self._minibatch, lease.stop))
+            for index, start in enumerate(range(lease.start, lease.stop, self._minibatch))
             if start >= lease.start + lease.done
         ]
 
@@ -66,39 +68,39 @@ class LeaseFeed:
         if self._dataset.source.can_read_ahead:
             upcoming = self._left[:_PREFETCH_BATCHES]
             self._records.expect(
-                [((one.lease.id, one.batch_index), self._indices(one.start, one.stop)) for one in upcoming]
+                [((work.lease.id, work.batch_index), self._indices(work.start, work.stop)) for work in upcoming]
             )
         return self._left.pop(0)
 
     def read_batch(self, work: LeaseBatch) -> Batch | None:
-        """Its records; None where a filter left none of them."""
+        """The records of a batch; None if a filter has left none of them."""
         indices = self._indices(work.start, work.stop)
         key = (work.lease.id, work.batch_index)
         return self._dataset.read_valid_batch(indices, lambda: self._records.take(key, indices))
 
     def read_sample(self) -> Batch | None:
-        """The first batch of all, for an export."""
+        """The first batch of the plan, as a sample for an export."""
         return self._dataset.read_valid_batch(self.plan.records_at(0, min(self._minibatch, self.plan.total_records)))
 
 
 class LeaseProgress:
-    """Of the leases of one worker. Pushes are acknowledged one by one, perhaps out of order."""
+    """How far the leases of one worker are. Pushes are acknowledged one by one, perhaps out of order."""
 
     def __init__(self, minibatch: int) -> None:
         self._minibatch = minibatch
         self._works: dict[tuple[int, int], LeaseBatch] = {}  # under way, by sender and number
-        self._done: dict[int, int] = {}  # by lease: the first batch that is not done
-        self._beyond: dict[int, dict[int, LeaseBatch]] = {}  # by lease: done, but not those before
+        self._done: dict[int, int] = {}  # by lease: the index of the first batch that is not done
+        self._beyond: dict[int, dict[int, LeaseBatch]] = {}  # by lease: batches that are done before those before them
 
     def add_pushed(self, work: LeaseBatch) -> None:
         self._works[work.sender, work.number] = work
 
     def pop_pushed(self, sender: int, number: int) -> LeaseBatch:
-        """What was pushed under this name and is not in the rows."""
+        """The batch that was pushed under this name."""
         return self._works.pop((sender, number))
 
     def record_done(self, work: LeaseBatch) -> tuple[pb.Lease, int, list[LeaseBatch]] | None:
-        """Take note of a batch; the lease, its records that are done now, and the batches by which that has changed."""
+        """A batch is done. Returns its lease, how many of its records are done, and the batches newly counted."""
         lease = work.lease
         first = self._done.setdefault(lease.id, lease.done // self._minibatch)
         beyond = self._beyond.setdefault(lease.id, {})

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import count
 from typing import Protocol
 
 from elasticdl.errors import ElasticDLError
+from elasticdl.model.reduction import MetricPart
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.vital import VitalThread
-
-MetricPart = tuple[Sequence[float], float]
 
 
 class LeaseService(Protocol):
@@ -20,26 +19,28 @@ class LeaseService(Protocol):
 
 
 class LeaseClient:
-    """`retry_s`: how soon to ask again where others hold all that is left. `pace_s`: between two words of progress."""
+    """Exchanges leases and reports with the master in a thread of its own, once `start` was called."""
 
     def __init__(self, master: LeaseService, worker: str, retry_s: float, pace_s: float = 0.05) -> None:
+        """`retry_s`: how soon to ask again if others hold all that is left. `pace_s`: between two reports."""
         self._master = master
         self._worker = worker
         self._retry_s = retry_s
         self._pace_s = pace_s
-        self._is_hurried = False  # somebody waits until all is reported
+        self._is_hurried = False  # a thread waits until everything is reported
         self._requests = count(1)
         self._changed = threading.Condition()
         self._reports: dict[int, pb.LeaseReport] = {}
         self._leases: deque[pb.Lease] = deque()
         self._wants = False
-        self._is_telling = False  # reports are on their way
+        self._is_reporting = False  # reports are on their way
         self._is_closed = False
         self._is_woken = False
         self._failure: ElasticDLError | None = None
         self.is_drained = False
-        self._thread = VitalThread(self._run, name="elasticdl-leases")
-        self._thread.start()
+
+    def start(self) -> None:
+        VitalThread(self._run, name="elasticdl-leases").start()
 
     def request_lease(self) -> None:
         """A lease will be needed soon."""
@@ -48,7 +49,7 @@ class LeaseClient:
             self._changed.notify_all()
 
     def wait_for_lease(self, timeout_s: float) -> pb.Lease | None:
-        """The next lease; None: none came in time or before `wake`, or `is_drained`. Raises what went wrong."""
+        """The next lease; None: none came in time or before `wake`, or `is_drained`. Raises an error of the thread."""
         self.request_lease()
         with self._changed:
             self._changed.wait_for(
@@ -59,7 +60,7 @@ class LeaseClient:
             return self._leases.popleft() if self._leases else None
 
     def wake(self) -> None:
-        """Whoever waits for a lease has something else to look at."""
+        """End the wait for a lease: there is something else to do."""
         with self._changed:
             self._is_woken = True
             self._changed.notify_all()
@@ -67,28 +68,32 @@ class LeaseClient:
     def report(
         self, lease: pb.Lease, done: int, parts: Mapping[str, MetricPart] | None = None, failure: str = ""
     ) -> None:
-        """So many records of the lease are done; `parts` are the metrics of those since the last report."""
+        """Report that `done` records of the lease are done; `parts` are the metrics of those since the last report."""
         size = lease.stop - lease.start
-        said = pb.LeaseReport(lease=lease.id, done=done, finished=done >= size and not failure, failure=failure)
+        combined = pb.LeaseReport(lease=lease.id, done=done, finished=done >= size and not failure, failure=failure)
         with self._changed:
             self._raise_failure()
             if (waiting := self._reports.get(lease.id)) is not None:
                 for name, part in waiting.sums.items():
-                    said.sums[name].CopyFrom(part)
+                    combined.sums[name].CopyFrom(part)
             for name, (values, weight) in (parts or {}).items():
-                before = said.sums[name]
-                had = before.values or [0.0] * len(values)
-                total = pb.Sum(values=[a + b for a, b in zip(had, values, strict=True)], weight=before.weight + weight)
+                before = combined.sums[name]
+                earlier = before.values or [0.0] * len(values)
+                total = pb.Sum(
+                    values=[a + b for a, b in zip(earlier, values, strict=True)], weight=before.weight + weight
+                )
                 before.CopyFrom(total)
-            self._reports[lease.id] = said
+            self._reports[lease.id] = combined
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> None:
-        """Until the master has every report."""
+        """Wait until the master has every report."""
         with self._changed:
             self._is_hurried = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._failure or not (self._reports or self._is_telling), timeout=timeout_s)
+            self._changed.wait_for(
+                lambda: self._failure or not (self._reports or self._is_reporting), timeout=timeout_s
+            )
             self._is_hurried = False
             self._raise_failure()
 
@@ -109,12 +114,12 @@ class LeaseClient:
                 if self._is_closed:
                     return
                 reports, self._reports = list(self._reports.values()), {}
-                wants, self._is_telling = self._wants, bool(reports)
+                wants, self._is_reporting = self._wants, bool(reports)
             try:
                 self._exchange(reports, wants)
             except ElasticDLError as exc:
                 with self._changed:
-                    self._failure, self._is_telling = exc, False
+                    self._failure, self._is_reporting = exc, False
                     self._changed.notify_all()
                 return
 
@@ -127,11 +132,11 @@ class LeaseClient:
             pb.ExchangeRequest(worker=self._worker, reports=reports, want=int(wants), request=next(self._requests))
         )
         with self._changed:
-            self._is_telling = False
+            self._is_reporting = False
             self._leases += reply.leases
             self.is_drained = reply.drained
             if reply.leases or reply.drained:
                 self._wants = False
             self._changed.notify_all()
-            if self._wants:  # others hold what is left: one of them may die
+            if self._wants:  # others hold all that is left, and one of them may die
                 self._changed.wait_for(lambda: self._reports or self._is_closed, timeout=self._retry_s)

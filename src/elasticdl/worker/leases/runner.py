@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 from elasticdl.errors import ElasticDLError
+from elasticdl.model.reduction import MetricPart
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 
 _log = logging.getLogger(__name__)
 
-MetricPart = tuple[Sequence[float], float]
-# Runs a lease: after each batch, where in the shard it is and the metric parts of that batch.
+# Runs a lease: yields after each batch the position in the shard and the metric parts of that batch.
 RunLease = Callable[[pb.Lease], Iterator[tuple[int, Mapping[str, MetricPart]]]]
 
 
 class LeaseRunner:
-    """One worker's dealings with the lease queue. `requests` outlives it: numbers are never used twice."""
+    """Takes leases of one worker from the master and reports on them.
+
+    `requests` numbers the requests of the process: it outlives the runner, because no number is used twice.
+    """
 
     def __init__(self, master: MasterClient, worker: str, requests: count[int]) -> None:
         self._master = master
@@ -27,7 +30,7 @@ class LeaseRunner:
         self._requests = requests
 
     def run_leases(self, run: RunLease, steps: Sequence[int], wait: Callable[[], bool]) -> None:
-        """Until no more leases will come. `wait` pauses while others hold the last ones; False ends it."""
+        """Run leases until no more will come. `wait` pauses while others hold the last ones; if it is False, end."""
         reports: list[pb.LeaseReport] = []
         while True:
             reply = self._exchange(reports, steps, want=1)
@@ -40,8 +43,8 @@ class LeaseRunner:
                 return
 
     def _run_lease(self, run: RunLease, lease: pb.Lease) -> pb.LeaseReport:
-        """The last report of a lease; the ones before are sent as the batches are done."""
-        done = lease.done  # what the master has heard of: a batch whose report it may not have is done again
+        """Run a lease and report each batch; returns the last report, which is not sent yet."""
+        done = lease.done  # what the master knows: a batch whose report it may not have is computed again
         try:
             for position, parts in run(lease):
                 report = pb.LeaseReport(lease=lease.id, done=position - lease.start, finished=position >= lease.stop)
@@ -53,7 +56,7 @@ class LeaseRunner:
                 done = report.done
         except ElasticDLError as exc:
             return pb.LeaseReport(lease=lease.id, done=done, failure=str(exc))
-        except Exception as exc:  # a person's function failed on this shard: the master decides what that means
+        except Exception as exc:  # the user's function failed on this shard: the master decides what follows
             _log.error("%s", traceback.format_exc())
             return pb.LeaseReport(lease=lease.id, done=done, failure=f"{type(exc).__name__}: {exc}")
         return pb.LeaseReport(lease=lease.id, done=lease.stop - lease.start, finished=True)

@@ -12,7 +12,7 @@ from elasticdl.data.interface import Indices
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.data.prefetch import Prefetcher
 from elasticdl.model import tensors
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.numerics import seed_everything
 
 _PREFETCH_STEPS = 2  # steps
 

@@ -29,7 +29,7 @@ from elasticdl.worker.reading.loader_process import (
     pass_through,
     preserve_random_state,
 )
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.numerics import seed_everything
 
 StepAndRank: TypeAlias = tuple[int, int]
 """Step and logical rank."""

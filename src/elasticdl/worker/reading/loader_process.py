@@ -19,7 +19,7 @@ from elasticdl.data.bad_records import bad_record_error
 from elasticdl.data.interface import Indices, RecordSource
 from elasticdl.errors import BadRecord, ElasticDLError
 from elasticdl.signals import die_with_parent
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.numerics import seed_everything
 
 _log = logging.getLogger(__name__)
 

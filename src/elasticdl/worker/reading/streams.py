@@ -22,7 +22,7 @@ from torch.utils.data import _utils as torch_loading
 
 from elasticdl.errors import DataError, ElasticDLError
 from elasticdl.worker.reading.loader_process import READING_KEY, preserve_random_state
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.numerics import seed_everything
 
 _log = logging.getLogger(__name__)
 

@@ -25,15 +25,15 @@ from elasticdl.worker.training.consistency import set_hyperparameters
 from elasticdl.worker.training.state import NO_STATE, TrainingState
 
 
-def recover_state(group: Group, training: TrainingState, first_state: Callable[[], None]) -> CapturedState | None:
-    """After it every member holds the same state. `first_state` makes one where nobody holds any.
+def recover_state(group: Group, training: TrainingState, make_first_state: Callable[[], None]) -> CapturedState | None:
+    """Let every member hold the same state. `make_first_state` makes one if no member holds any.
 
-    Returns the image where this member was behind, and holds the state of another now.
+    Returns the image if this member was behind, and now holds the state of another one.
     """
     positions = _gather_positions(group, training.position)
     if max(positions) == NO_STATE:
         if group.rank == 0:
-            first_state()
+            make_first_state()
         positions = _gather_positions(group, training.position)
     if len(set(positions)) == 1:
         return None
@@ -76,43 +76,46 @@ def _broadcast_image(group: Group, image: CapturedState | None, root: int) -> Ca
 def catch_up(
     message: pb.Round,
     rounds: RoundMembership,
-    link: MasterConnection,
+    master: MasterConnection,
     training: TrainingState,
-    strike: Callable[[Moment], None],
+    inject_fault: Callable[[Moment], None],
 ) -> int:
-    """The round to enter, with the state of the step before it. Raises HandoverFailed where the donor gives none."""
+    """Receive the state of the step before a round from its donor; returns the round to enter.
+
+    Raises HandoverFailed if the donor sends no whole state.
+    """
     donor, address = rounds.find_donor(message)
     try:
-        reception = StateReceiver.connect(address, link.credentials, link.timing.build_s, link.timing.handover_s)
+        receiver = StateReceiver.connect(address, master.credentials, master.timing.build_s, master.timing.handover_s)
     except RoundBroken as exc:
         raise HandoverFailed(donor, str(exc)) from exc
-    rounds.follow_donor(address, reception.abort)
+    rounds.follow_donor(address, receiver.abort)
 
     def load(image: CapturedState) -> None:
-        link.activity.begin(pb.RECEIVING)
+        master.activity.begin(pb.RECEIVING)
         training.load(image)
-        link.activity.begin(pb.WAITING)  # for the donor, with a deadline of its own
-        strike("received")
+        master.activity.begin(pb.WAITING)  # for the donor, with a deadline of its own
+        inject_fault("received")
 
     def apply(frame: Frame) -> None:
-        link.activity.begin(pb.RECEIVING)
+        master.activity.begin(pb.RECEIVING)
         apply_update(training, frame)
-        link.activity.begin(pb.WAITING)
-        strike("followed")
+        master.activity.begin(pb.WAITING)
+        inject_fault("followed")
 
     try:
-        strike("asked")
-        return reception.follow(load, apply)
+        inject_fault("asked")
+        return receiver.follow(load, apply)
     except RoundBroken as exc:
-        training.discard()  # it may be behind: only a whole hand-over counts
+        training.discard()  # it may be behind: only a whole state transfer counts
         raise HandoverFailed(donor, str(exc)) from exc
     finally:
         rounds.follow_donor("", None)
-        reception.close()
+        receiver.close()
 
 
 def apply_update(training: TrainingState, frame: Frame) -> None:
-    """Repeat what the donor did. Raises RoundBroken where the update does not lead on from the state that is here."""
+    """Repeat an update of the donor. Raises RoundBroken if it does not follow from this worker's state."""
     header, gradients = frame.header, training.gradients
     if header["is_first"] and training.position != header["from"]:
         raise RoundBroken(f"an update of position {header['from']} for a state of position {training.position}")

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import random
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -25,6 +21,8 @@ from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
 from elasticdl.worker.training.buffers import ModelBuffers
 from elasticdl.worker.training.consistency import get_hyperparameters, set_hyperparameters
 from elasticdl.worker.training.loss_history import LossHistory, UpdateLoss
+from elasticdl.worker.training.numerics import seed_everything
+from elasticdl.worker.training.optimizer_layout import OptimizerLayout
 from elasticdl.worker.training.user_state import UserState
 
 NO_STATE = -1
@@ -436,66 +434,3 @@ def _rate_ratios(optimizer: torch.optim.Optimizer) -> list[float]:
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     base = float(optimizer.defaults.get("lr") or rates[0])
     return [rate / base if base else 1.0 for rate in rates]
-
-
-def seed_everything(*key: int) -> None:
-    """Make all random numbers a function of `key`, e.g. (seed, step, logical rank)."""
-    value = zlib.crc32("/".join(map(str, key)).encode())
-    torch.default_generator.manual_seed(value)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed(value)
-    random.seed(value)
-    np.random.seed(value)
-
-
-def configure_numerics(threads: int, device: str, reproducible: bool) -> None:
-    """Settings that are part of the bits. Threads too: each number of them sums in another order."""
-    torch.set_num_threads(threads)
-    if device == "cuda" and reproducible:
-        # Read by cuBLAS when it starts: without it its sums depend on which stream got which workspace.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
-
-
-_END_OF_GROUP = (0, False)
-
-
-class OptimizerLayout:
-    """The layout at the time this object was made, to compare later ones with."""
-
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self._optimizers = list(optimizers)
-        self._first = self._describe()
-
-    def check_unchanged(self, step: int, trained: set[int]) -> None:
-        """Raise ElasticDLError where parameters were added or unfrozen since.
-
-        Adds to `trained` the ids of parameters that require a gradient now, see `check_trained`.
-        """
-        now = self._describe()
-        is_same = [parameter for parameter, _ in now] == [parameter for parameter, _ in self._first]
-        if not is_same or any(is_on and not was_on for (_, is_on), (_, was_on) in zip(now, self._first, strict=True)):
-            raise ElasticDLError(_layout_problem(step))
-        trained |= {parameter for parameter, requires_grad in now if requires_grad}
-
-    def check_trained(self, step: int, trained: set[int]) -> None:
-        """Raise ElasticDLError where a parameter was frozen in all updates of a step; in some it may be."""
-        if any(requires_grad and parameter not in trained for parameter, requires_grad in self._first):
-            raise ElasticDLError(_layout_problem(step))
-
-    def _describe(self) -> list[tuple[int, bool]]:
-        """Each parameter by its id and whether it requires a gradient, group by group."""
-        layout = []
-        for group in [group for optimizer in self._optimizers for group in optimizer.param_groups]:
-            layout += [(id(parameter), parameter.requires_grad) for parameter in group["params"]]
-            layout.append(_END_OF_GROUP)
-        return layout
-
-
-def _layout_problem(step: int) -> str:
-    return (
-        f"step {step}: parameters or groups of the optimizer, or their requires_grad, have changed since "
-        "join; all workers must train the same parameters from the beginning. Build the optimizer with all "
-        "groups and set requires_grad before join; to freeze for a while, set the learning rate of a group to 0"
-    )

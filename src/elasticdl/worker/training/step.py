@@ -22,7 +22,8 @@ from elasticdl.data.dataset import Batch
 from elasticdl.errors import ElasticDLError
 from elasticdl.worker.embeddings.tables import EmbeddingTables
 from elasticdl.worker.reading.feed import Feed
-from elasticdl.worker.training.state import TrainingState, seed_everything
+from elasticdl.worker.training.numerics import seed_everything
+from elasticdl.worker.training.state import TrainingState
 
 _AFTER_BATCHES_KEY = -1  # in the place of a logical rank
 _KEPT_BATCH_KEY = 2  # behind it, for batches that are kept for another loop

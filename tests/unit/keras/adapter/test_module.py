@@ -17,9 +17,9 @@ from elasticdl.errors import ModelError
 from elasticdl.keras.adapter.contract import KerasContract
 from elasticdl.keras.adapter.module import KerasModule
 from elasticdl.keras.runtime import keras, tf
-from elasticdl.worker.embeddings.tables import EmbeddingTables
 from elasticdl.worker.local import LocalTraining
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.loop import TrainingSetup
+from elasticdl.worker.training.numerics import seed_everything
 from tests.unit.keras.models import DENSE, RECORDS, contract_of
 
 CPU = torch.device("cpu")
@@ -192,9 +192,8 @@ def test_models_that_are_built_by_their_first_batch_train_too(tmp_path: Path, ki
     module = built(contract)
     dataset = contract.make_dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING)
     plan = TrainingPlan(records=24, global_batch=8, logical_ranks=2, epochs=4, seed=0, shuffle=True)
-    alone = LocalTraining(
-        module, [contract.build_optimizer(module)], dataset, plan, [], contract.learning_rate, CPU, EmbeddingTables()
-    )
+    setup = TrainingSetup(module, [contract.build_optimizer(module)], CPU, learning_rate=contract.learning_rate)
+    alone = LocalTraining(setup, dataset, plan)
     losses = []
 
     for step in alone.steps():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elasticdl.keras.runtime import tf
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.numerics import seed_everything
 from tests.unit.keras.models import DENSE, RECORDS, contract_of
 
 

@@ -18,9 +18,10 @@ from elasticdl.keras.adapter import contract as contracts
 from elasticdl.keras.adapter.contract import KerasContract
 from elasticdl.keras.embeddings.placement import IN_MODEL, EmbeddingPlacement
 from elasticdl.keras.runtime import keras, tf
-from elasticdl.worker.embeddings.tables import EmbeddingTables
+from elasticdl.worker.embeddings.tables import NoTables
 from elasticdl.worker.local import LocalTraining
-from elasticdl.worker.training.state import seed_everything
+from elasticdl.worker.training.loop import TrainingSetup
+from elasticdl.worker.training.numerics import seed_everything
 from tests import native
 from tests.unit.keras.models import contract_of
 
@@ -84,11 +85,12 @@ def trained(
     plan = TrainingPlan(records=30, global_batch=10, logical_ranks=1, epochs=3, seed=0, shuffle=True)
     tables = None
     if module.has_table:
-        tables = HybridEmbeddingTables(module.attached(optimizer), LocalTableStore(LocalTables(seed=0)), depth)
+        tables = HybridEmbeddingTables.open(
+            module.attach_tables(optimizer), LocalTableStore(LocalTables(seed=0)), depth
+        )
     device = torch.device("cpu")
-    alone = LocalTraining(
-        module, [optimizer], dataset, plan, [], contract.learning_rate, device, tables or EmbeddingTables()
-    )
+    setup = TrainingSetup(module, [optimizer], device, tables or NoTables(), learning_rate=contract.learning_rate)
+    alone = LocalTraining(setup, dataset, plan)
     losses = []
     for step in alone.steps():
         for features, labels in step:

@@ -24,8 +24,9 @@ from elasticdl.model import tensors  # noqa: E402
 from elasticdl.model.embeddings.attach import TorchEmbeddingLayers  # noqa: E402
 from elasticdl.ps.client.local_tables import LocalTables  # noqa: E402
 from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore, TableStore  # noqa: E402
-from elasticdl.worker.embeddings.tables import EmbeddingTables, restore_rows  # noqa: E402
+from elasticdl.worker.embeddings.tables import EmbeddingTables, NoTables, restore_rows  # noqa: E402
 from elasticdl.worker.local import LocalTraining  # noqa: E402
+from elasticdl.worker.training.loop import TrainingSetup  # noqa: E402
 
 WORDS, ITEMS, RECORDS = 50, 20, 240
 
@@ -65,11 +66,11 @@ def trained(
     torch.manual_seed(3)
     model = Model()
     optimizer = kind(model.parameters(), lr=0.2)
-    tables = EmbeddingTables()
+    tables: EmbeddingTables = NoTables()
     if ps is not None:
         attached = TorchEmbeddingLayers(model, "all", 0)
         attached.use_optimizer(optimizer)
-        tables = HybridEmbeddingTables(attached, ps, depth)
+        tables = HybridEmbeddingTables.open(attached, ps, depth)
     plan = TrainingPlan(
         records=RECORDS,
         global_batch=24,
@@ -81,9 +82,8 @@ def trained(
         max_steps=0,
     )
     dataset = Dataset(mapped.as_source(Records(), "records"), stack=tensors.stack_values)
-    alone = LocalTraining(
-        model, [optimizer], dataset, plan, [], lambda step: 0.2 / (1 + step), torch.device("cpu"), tables
-    )
+    setup = TrainingSetup(model, [optimizer], torch.device("cpu"), tables, learning_rate=lambda step: 0.2 / (1 + step))
+    alone = LocalTraining(setup, dataset, plan)
     for step in alone.steps():
         for features, labels in step:
             with torch.autocast("cpu", precision, enabled=precision is not None):

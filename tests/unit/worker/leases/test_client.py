@@ -18,53 +18,59 @@ class Master:
 
     def __init__(self, leases: int) -> None:
         self.left = [pb.Lease(id=number, start=10 * number, stop=10 * number + 10) for number in range(1, leases + 1)]
-        self.heard: list[pb.ExchangeRequest] = []
+        self.requests: list[pb.ExchangeRequest] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.failure: Exception | None = None
         self.open: set[int] = set()
 
     def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
-        self.heard.append(request)
+        self.requests.append(request)
         assert self.may_answer.wait(SOON_S)
         if self.failure:
             raise self.failure
         self.open -= {report.lease for report in request.reports if report.finished}
-        given = [self.left.pop(0) for _ in range(min(request.want, len(self.left)))]
-        self.open |= {lease.id for lease in given}
-        return pb.ExchangeReply(leases=given, drained=not self.left and not self.open)
+        leases = [self.left.pop(0) for _ in range(min(request.want, len(self.left)))]
+        self.open |= {lease.id for lease in leases}
+        return pb.ExchangeReply(leases=leases, drained=not self.left and not self.open)
+
+
+def start_client(master: Master, retry_s: float = 0.01, pace_s: float = 0.05) -> LeaseClient:
+    client = LeaseClient(master, "worker-0", retry_s, pace_s)
+    client.start()
+    return client
 
 
 def test_every_lease_is_taken_once_and_the_end_is_known() -> None:
     master = Master(3)
-    line, taken = LeaseClient(master, "worker-0", retry_s=0.01), list[int]()
-    while (lease := line.wait_for_lease(SOON_S)) is not None:
+    client, taken = start_client(master), list[int]()
+    while (lease := client.wait_for_lease(SOON_S)) is not None:
         taken.append(lease.id)
-        line.report(lease, 5)
-        line.report(lease, 10)
-    line.close()
+        client.report(lease, 5)
+        client.report(lease, 10)
+    client.close()
 
     assert taken == [1, 2, 3]
-    assert line.is_drained
-    assert [request.request for request in master.heard] == list(range(1, len(master.heard) + 1))
+    assert client.is_drained
+    assert [request.request for request in master.requests] == list(range(1, len(master.requests) + 1))
 
 
 def test_reports_made_while_the_master_is_slow_go_together_with_their_sums() -> None:
     master = Master(1)
-    line = LeaseClient(master, "worker-0", retry_s=0.01, pace_s=0.0)
-    lease = line.wait_for_lease(SOON_S)
+    client = start_client(master, retry_s=0.01, pace_s=0.0)
+    lease = client.wait_for_lease(SOON_S)
     assert lease is not None
     master.may_answer.clear()
-    line.report(lease, 2, {"loss": ([1.0], 2.0)})
-    while len(master.heard) < 2:
+    client.report(lease, 2, {"loss": ([1.0], 2.0)})
+    while len(master.requests) < 2:
         pass
     for done in (4, 6, 10):
-        line.report(lease, done, {"loss": ([1.0], 2.0)})
+        client.report(lease, done, {"loss": ([1.0], 2.0)})
     master.may_answer.set()
-    line.flush(SOON_S)
-    line.close()
+    client.flush(SOON_S)
+    client.close()
 
-    reports = [report for request in master.heard for report in request.reports]
+    reports = [report for request in master.requests for report in request.reports]
     assert [report.done for report in reports] == [2, 10]
     assert [list(report.sums["loss"].values) for report in reports] == [[1.0], [3.0]]
     assert [report.sums["loss"].weight for report in reports] == [2.0, 6.0]
@@ -74,62 +80,62 @@ def test_reports_made_while_the_master_is_slow_go_together_with_their_sums() -> 
 def test_what_goes_wrong_is_raised_where_it_is_asked_for() -> None:
     master = Master(1)
     master.failure = MasterUnreachable("gone")
-    line = LeaseClient(master, "worker-0", retry_s=0.01)
+    client = start_client(master, retry_s=0.01)
 
     with pytest.raises(MasterUnreachable):
-        line.wait_for_lease(SOON_S)
+        client.wait_for_lease(SOON_S)
     with pytest.raises(MasterUnreachable):
-        line.flush(SOON_S)
+        client.flush(SOON_S)
 
 
 def test_nothing_comes_while_others_hold_the_rest() -> None:
     master = Master(1)
     master.open = {99}
-    line = LeaseClient(master, "worker-0", retry_s=0.01)
-    lease = line.wait_for_lease(SOON_S)
+    client = start_client(master, retry_s=0.01)
+    lease = client.wait_for_lease(SOON_S)
     assert lease is not None
-    line.report(lease, 10)
+    client.report(lease, 10)
 
-    assert line.wait_for_lease(0.05) is None and not line.is_drained
+    assert client.wait_for_lease(0.05) is None and not client.is_drained
     master.open = set()
-    assert line.wait_for_lease(SOON_S) is None and line.is_drained
-    line.close()
+    assert client.wait_for_lease(SOON_S) is None and client.is_drained
+    client.close()
 
 
 def test_progress_waits_for_company_and_the_end_of_a_lease_does_not() -> None:
     master = Master(1)
-    line = LeaseClient(master, "worker-0", retry_s=0.01, pace_s=SOON_S)
-    lease = line.wait_for_lease(SOON_S)
+    client = start_client(master, retry_s=0.01, pace_s=SOON_S)
+    lease = client.wait_for_lease(SOON_S)
     assert lease is not None
-    before = len(master.heard)
+    before = len(master.requests)
     for done in (2, 4, 6):
-        line.report(lease, done)
-    line.report(lease, 10)
-    assert line.wait_for_lease(SOON_S) is None and line.is_drained
-    line.close()
+        client.report(lease, done)
+    client.report(lease, 10)
+    assert client.wait_for_lease(SOON_S) is None and client.is_drained
+    client.close()
 
-    assert [report.done for request in master.heard[before:] for report in request.reports] == [10]
+    assert [report.done for request in master.requests[before:] for report in request.reports] == [10]
 
 
 def test_what_is_reported_is_waited_for_and_not_a_lease_that_never_comes() -> None:
     master = Master(1)
     master.open = {99}
-    line = LeaseClient(master, "worker-0", retry_s=SOON_S)
-    lease = line.wait_for_lease(SOON_S)
+    client = start_client(master, retry_s=SOON_S)
+    lease = client.wait_for_lease(SOON_S)
     assert lease is not None
-    assert line.wait_for_lease(0.0) is None  # wanted, and others hold the rest
-    line.report(lease, 10)
-    line.flush(SOON_S)
-    line.close()
+    assert client.wait_for_lease(0.0) is None  # wanted, and others hold the rest
+    client.report(lease, 10)
+    client.flush(SOON_S)
+    client.close()
 
-    assert [report.done for request in master.heard for report in request.reports] == [10]
+    assert [report.done for request in master.requests for report in request.reports] == [10]
 
 
-def test_whoever_waits_for_a_lease_can_be_woken() -> None:
+def test_a_wait_for_a_lease_can_be_ended() -> None:
     master = Master(0)
     master.open = {99}
-    line = LeaseClient(master, "worker-0", retry_s=SOON_S)
-    threading.Timer(0.05, line.wake).start()
+    client = start_client(master, retry_s=SOON_S)
+    threading.Timer(0.05, client.wake).start()
 
-    assert line.wait_for_lease(SOON_S) is None and not line.is_drained
-    line.close()
+    assert client.wait_for_lease(SOON_S) is None and not client.is_drained
+    client.close()

@@ -11,7 +11,7 @@ from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.squared_norms import SquaredNorms
 from elasticdl.collective.tree import ReductionTree, split_ranks
 from elasticdl.spec import BatchRule
-from elasticdl.worker.rounds.step_report import StepReportLayout
+from elasticdl.worker.rounds.step_report import OwnReport, StepReportLayout
 from elasticdl.worker.training.adaptive_batch import (
     MEASURE_EVERY_UPDATES,
     AdaptiveBatch,
@@ -31,50 +31,56 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2))
 
 
-def loss(net: nn.Module, rank: int, one: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(10 * rank + one)
-    return net(torch.randn(SIZES[rank, one], 6, generator=generator)).pow(2).mean()
+def loss(net: nn.Module, rank: int, index: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(10 * rank + index)
+    return net(torch.randn(SIZES[rank, index], 6, generator=generator)).pow(2).mean()
 
 
 def step(counts: list[int], *, measures: bool) -> tuple[torch.Tensor, NoiseEstimate | None]:
     """An update of two passes by so many members: the sum, and what they make of their tails."""
-    tree, tail = ReductionTree(RANKS), StepReportLayout(RANKS)
+    tree, layout = ReductionTree(RANKS), StepReportLayout(RANKS)
     rows, nodes, meters = [], [], []
     batch = AdaptiveBatch(BatchRule.SQRT, GLOBAL_BATCH)
     batch.scale = PASSES
     for member, share in enumerate(split_ranks(counts)):
         net, squares = model(), SquaredNorms()
         gradients = GradientBuffers(
-            net.parameters(), tree, tail.length, ordered=True, squares=squares if measures else None
+            net.parameters(), tree, layout.length, ordered=True, squares=squares if measures else None
         )
         meters.append(NoiseMeter(RANKS, squares))
-        meters[-1].begin(0, batch)
+        meters[-1].begin_update(0, batch)
         gradients.start_update(share)
         for rank in range(share.first, share.stop):
-            for one in range(PASSES):
+            for index in range(PASSES):
                 gradients.backward(
-                    loss(net, rank, one), rank, SIZES[rank, one] / PLANNED, is_first=one == 0, is_last=one == PASSES - 1
+                    loss(net, rank, index),
+                    rank,
+                    SIZES[rank, index] / PLANNED,
+                    is_first=index == 0,
+                    is_last=index == PASSES - 1,
                 )
         sums = gradients.node_sums()
-        tail.write(gradients.tail(sums[0]), {}, 1, member, 0, stop=False, squares=squares)
+        layout.write(gradients.tail(sums[0]), member, OwnReport({}, 1, 0, must_stop=False, squares=squares))
         rows += [buffer.clone() for buffer in sums]
         nodes += gradients.share_nodes(share)
     for into, row in tree.plan_additions(nodes):
         rows[into] += rows[row]
-    heard, flat = tail.read(gradients.tail(rows[0])), gradients.flat(rows[0])
-    found = [meter.estimate(flat, heard.squares, heard.noise_parts, PLANNED / GLOBAL_BATCH, 1.0) for meter in meters]
-    assert len(set(found)) == 1, "all members come to the same numbers"
-    return flat.clone(), found[0]
+    report, flat = layout.read(gradients.tail(rows[0])), gradients.flat(rows[0])
+    estimates = [
+        meter.estimate(flat, report.squares, report.noise_parts, PLANNED / GLOBAL_BATCH, 1.0) for meter in meters
+    ]
+    assert len(set(estimates)) == 1, "all members come to the same numbers"
+    return flat.clone(), estimates[0]
 
 
 def oracle() -> NoiseEstimate | None:
     parts = []
     for rank in range(RANKS):
-        for one in range(PASSES):
+        for index in range(PASSES):
             net = model()
-            found = torch.autograd.grad(loss(net, rank, one), list(net.parameters()))
-            flat = torch.cat([part.reshape(-1) for part in found]).double().numpy()
-            parts.append((SIZES[rank, one] / PLANNED, flat))
+            gradients = torch.autograd.grad(loss(net, rank, index), list(net.parameters()))
+            flat = torch.cat([part.reshape(-1) for part in gradients]).double().numpy()
+            parts.append((SIZES[rank, index] / PLANNED, flat))
     local = float(sum(weight * flat @ flat for weight, flat in parts))
     whole = np.sum([weight * flat for weight, flat in parts], axis=0)
     return estimate_from_parts(local, float(whole @ whole), len(parts), PLANNED / GLOBAL_BATCH)
