@@ -25,7 +25,7 @@ from peers import steps
 from peers.elasticdl_job import MODELS
 from peers.torchrun_job import SCRIPT
 
-from elasticdl.spec.env import ALLOCATOR
+from elasticdl.launcher.replica_environ import ALLOCATOR
 
 LOGICAL_RANKS = 8  # of the row that is printed beside DDP accumulating as many micro-batches
 

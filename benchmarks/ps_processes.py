@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
+from elasticdl.launcher.replica_environ import ALLOCATOR
 from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.server.ps_server import PsServer
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.tables.state import PsState
 from elasticdl.spec import PsId
-from elasticdl.spec.env import ALLOCATOR
 
 TOKEN = "benchmark"
 SPAWN = multiprocessing.get_context("spawn")

@@ -28,6 +28,7 @@ import table
 import torch
 from peers import environment
 
+from elasticdl.launcher.replica_environ import ALLOCATOR
 from elasticdl.ps import _native
 from elasticdl.ps.client.lookup_plan import LookupPlan
 from elasticdl.ps.client.ps_client import Pending, PsClient
@@ -39,7 +40,6 @@ from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.tables.table import TableSpec, create_table
 from elasticdl.ps.wire.messages import Floats, Ids
 from elasticdl.spec import PsId
-from elasticdl.spec.env import ALLOCATOR
 
 ROWS, COLUMNS = 1_000_000, 16
 SIZES = (8_268, 23_616, 100_000)

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from elasticdl.checkpoint import manifest
 from elasticdl.errors import ElasticDLError
-from elasticdl.launcher.local.record import LauncherRecord, start_ticks
+from elasticdl.launcher.local.record import LauncherRecord
+from elasticdl.launcher.local.watched_process import start_ticks
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from tests.chaos import network

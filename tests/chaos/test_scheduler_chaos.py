@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.launcher.local import processes
-from elasticdl.launcher.local.record import LauncherRecord, is_running, start_ticks
+from elasticdl.launcher.local.record import LauncherRecord, is_running
+from elasticdl.launcher.local.watched_process import start_ticks
 from tests.integration.job import Job, Jobs
 from tests.integration.scheduling import Scheduler
 from tests.waiting import until

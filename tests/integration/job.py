@@ -18,7 +18,8 @@ from safetensors import safe_open
 from elasticdl.errors import ElasticDLError
 from elasticdl.launcher.interface import RunningProcess
 from elasticdl.launcher.local import processes
-from elasticdl.launcher.local.record import LauncherRecord, start_ticks
+from elasticdl.launcher.local.record import LauncherRecord
+from elasticdl.launcher.local.watched_process import start_ticks
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec.directory import JobDirectory, read_json

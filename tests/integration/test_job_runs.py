@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.launcher.local import processes
-from elasticdl.launcher.local.record import LauncherRecord, start_ticks
+from elasticdl.launcher.local.record import LauncherRecord
+from elasticdl.launcher.local.watched_process import start_ticks
 from elasticdl.spec.env import RUN, WORKER
 from tests.integration.job import PATIENCE_S, Job, Jobs
 from tests.waiting import until

@@ -16,7 +16,8 @@ import pytest
 
 from elasticdl.launcher.interface import Replica, RunningProcess
 from elasticdl.launcher.local import processes, wire
-from elasticdl.launcher.local.record import LauncherRecord, start_ticks
+from elasticdl.launcher.local.record import LauncherRecord
+from elasticdl.launcher.local.watched_process import start_ticks
 from elasticdl.spec import JobSpec, ModelSpec, TimingSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 from tests.integration import launcher_master

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from elasticdl.launcher.local import processes
-from elasticdl.launcher.local.record import start_ticks
+from elasticdl.launcher.local.watched_process import start_ticks
 from elasticdl.scheduler.accounts.report import ScheduledJobState
 from tests.integration import test_compat_ddp as ddp
 from tests.integration.job import EPOCHS, PATIENCE_S, RECORDS, Job, Jobs

@@ -21,10 +21,6 @@ POD_NAME = "ELASTICDL_POD_NAME"
 NAMESPACE = "ELASTICDL_NAMESPACE"
 REPLICA = "ELASTICDL_REPLICA"
 
-# glibc gives large blocks back to the kernel at every free and gets them again, zeroed page by page, at the next
-# step: a third of the time of a step with large layers. A worker needs the same memory every step, so it keeps it.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnv:
@@ -117,16 +113,6 @@ def _parse_run(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise SpecError(f"{RUN}: expected the number of a run of the job, received {text!r}")
     return int(text)
-
-
-def allocator_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the C library for a worker or a ps, where the person has not chosen their own."""
-    return {name: value for name, value in ALLOCATOR.items() if name not in environ}
-
-
-def instruction_set_environ(capability: str) -> dict[str, str]:
-    """Make torch compute with this instruction set at most, e.g. avx2; "" leaves it to the machine."""
-    return {"ATEN_CPU_CAPABILITY": capability} if capability else {}
 
 
 def elasticdl_home(environ: Mapping[str, str]) -> Path:

@@ -49,6 +49,13 @@ class ScriptSpec(SpecModel):
     compat: Literal["ddp"] | None = None  # ddp: an unmodified torchrun script, restarted when the workers change
 
 
+class StartMethod(StrEnum):
+    """How the launcher of a local job starts workers and ps."""
+
+    FORK = "fork"  # from a process that has imported torch
+    SPAWN = "spawn"  # in a new interpreter
+
+
 class WorkersSpec(SpecModel):
     """How many workers, and what each is."""
 
@@ -60,6 +67,7 @@ class WorkersSpec(SpecModel):
     cpu_capability: Literal["", "default", "avx2", "avx512"] = ""  # pins the instruction set; part of the bits too
     failure_budget: NotNegative = 3
     address: str = "127.0.0.1"  # the address replicas of a local job bind to
+    start_method: StartMethod | None = None  # None: fork, on one machine
 
 
 def is_loopback(address: str) -> bool:
@@ -305,6 +313,11 @@ class JobSpec(SpecModel):
     @model_validator(mode="after")
     def _fill_in(self) -> Self:
         workers = _fill_in_workers(self.workers, self.cluster)
+        if self.cluster and workers.start_method is not None:
+            raise ValueError(
+                f"workers.start_method: {workers.start_method} is for jobs on one machine; a pod starts its own "
+                "interpreter: leave out --start_method"
+            )
         if self.cluster and len(self.name) > MAX_NAME_LENGTH:
             raise ValueError(f"name: labels are made of it: use at most {MAX_NAME_LENGTH} letters on Kubernetes")
         plan = fill_in_plan(self.plan, workers.wish, workers.max, is_script=self.kind is JobKind.SCRIPT)

@@ -406,6 +406,14 @@ OPTIONS: tuple[Option, ...] = (
         ALL_COMMANDS,
         metavar="NAME",
     ),
+    Option(
+        "start_method",
+        "workers.start_method",
+        _WORKERS,
+        "fork (default): workers of a local job start from a process that has imported torch; spawn: each imports it.",
+        ALL_COMMANDS,
+        metavar="METHOD",
+    ),
     Option("device", "workers.device", _WORKERS, "cpu, cuda or auto.", ALL_COMMANDS, metavar="DEVICE"),
     Option(
         "failure_budget",

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from elasticdl.errors import RunSuperseded, SpecError, is_job_error
-from elasticdl.launcher.local.watched_process import inherited_environ
+from elasticdl.launcher.replica_environ import inherited_environ
 from elasticdl.model import script_source
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.session import MasterSession, exit_run_over

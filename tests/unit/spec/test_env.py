@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.launcher.local.watched_process import inherited_environ
+from elasticdl.launcher.replica_environ import inherited_environ
 from elasticdl.spec import PsId, WorkerId
 from elasticdl.spec.env import PsEnv, WorkerEnv
 

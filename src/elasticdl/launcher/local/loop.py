@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,18 +24,22 @@ from elasticdl.errors import StateDamaged
 from elasticdl.launcher.certificate_manager import PERMANENT_ROLES, CertificateManager
 from elasticdl.launcher.interface import ExitedProcess
 from elasticdl.launcher.local import wire
+from elasticdl.launcher.local.fork_client import ForkServer, reap_strangers
 from elasticdl.launcher.local.master_process import MasterProcess, start_master
 from elasticdl.launcher.local.oom import OomDetector
 from elasticdl.launcher.local.processes import find_replicas
 from elasticdl.launcher.local.record import LauncherRecord
+from elasticdl.launcher.local.replica_starter import ReplicaCommand, ReplicaStarter
 from elasticdl.launcher.local.restart_policy import WRONG_JOB_CODE, GiveUp, RestartPolicy
-from elasticdl.launcher.local.watched_process import WatchedProcess, inherited_environ
+from elasticdl.launcher.local.watched_process import WatchedProcess
 from elasticdl.launcher.loop_monitor import LoopHealth, LoopMonitor
+from elasticdl.launcher.replica_environ import inherited_environ
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 NOT_EXECUTABLE_CODE = 127  # as a shell says it
 KILL_AFTER_S = 5.0  # between SIGTERM and SIGKILL once the job is over
 LOG_TAIL_BYTES = 2000
+WORKER_ROLE = "worker"
 MIN_FREE_BYTES = 64 << 10  # a disk with less room than this is full …
 MAX_DISK_FULL_S = 300.0  # … and for so long a master that cannot write is not given up, but started when there is room
 RETRY_S = 0.5  # before what failed for want of descriptors or room is tried again
@@ -67,12 +72,17 @@ class LauncherLoop:
         self._master: MasterProcess | None = None
         self._environ = inherited_environ(os.environ)
         self._oom = OomDetector()
+        self._starter = ReplicaStarter(self._selector, clock, self._oom, self._replica_started, self._cannot_start)
         self.stop_reason = ""  # why the job is to be stopped: every master is told
         self._exit_code: int | None = None  # set once the job is over
         self._deadlines: list[tuple[float, int]] = []  # (monotonic time, signal for whoever still lives)
         self._vigil = LoopMonitor()  # over the master
         self._start_at: float | None = None  # monotonic time at which a master is started
         self._full_since: float | None = None
+
+    def fork_replicas(self, server: ForkServer | None, start_server: Callable[[], ForkServer]) -> None:
+        """Fork workers and ps from this server, or from one that is started now; otherwise they are spawned."""
+        self._starter.use_server(server, start_server)
 
     def watch_attached(self, readable: int) -> None:
         """Stop the job when descriptor `readable` is: a command line's pipe or pidfd, or a signal to the launcher."""
@@ -120,15 +130,20 @@ class LauncherLoop:
                     key.data(events)
             self._keep_deadlines()
             self._watch_master()
+            self._starter.check()
+            reap_strangers(self._watched_pids)
             self._issuer.renew_due(self._clock.now())
+        self._starter.close()
         self._issuer.close()
         return self._exit_code
 
     def _perform(self, document: dict[str, Any]) -> None:
         match document["command"]:
             case "launch":
-                self._launch(document["replica"], document["argv"], document["environ"])
+                self._launch(document["replica"], document["role"], document["argv"], document["environ"])
             case "signal":
+                if self._starter.is_waiting(document["replica"]):
+                    self._starter.spawn_waiting()
                 if child := self._children.get(document["replica"]):
                     child.signal(document["signal"])
             case "alive":
@@ -139,24 +154,37 @@ class LauncherLoop:
             case unknown:
                 _log.error("the master sent an unknown command: %r", unknown)
 
-    def _launch(self, name: str, argv: list[str], environ: dict[str, str]) -> None:
+    def _launch(self, name: str, role: str, argv: list[str], environ: dict[str, str]) -> None:
         if self._exit_code is not None:
             return
         if name in self._children:
             self._tell(wire.started_event(self._children[name].running))
             return
-        log = self._directory.log_file(name)
+        if self._starter.is_waiting(name):
+            return
+        command = ReplicaCommand(
+            name, tuple(argv), self._environ | environ, self._directory.log_file(name), needs_torch=role == WORKER_ROLE
+        )
         try:
             self._issuer.issue(name, self._clock.now())
-            child = WatchedProcess.spawn(name, argv, environ=self._environ | environ, log=log, now=self._clock.now())
         except OSError as exc:
-            with suppress(OSError), log.open("a") as output:
-                output.write(f"cannot start {name}: {argv[0]}: {exc.strerror}\n")
-            self._ended(ExitedProcess(name, 0, NOT_EXECUTABLE_CODE, None, self._clock.now()))
-            return
+            self._cannot_start(command, exc)
+        else:
+            self._starter.start(command)
+
+    def _cannot_start(self, command: ReplicaCommand, exc: OSError) -> None:
+        with suppress(OSError), command.log.open("a") as output:
+            output.write(f"cannot start {command.name}: {command.argv[0]}: {exc.strerror}\n")
+        self._ended(ExitedProcess(command.name, 0, NOT_EXECUTABLE_CODE, None, self._clock.now()))
+
+    def _replica_started(self, child: WatchedProcess) -> None:
         self._watch(child)
         self._save()
         self._tell(wire.started_event(child.running))
+
+    def _watched_pids(self) -> list[int]:
+        watched = [*self._children.values(), *([self._master.child] if self._master else [])]
+        return [child.running.pid for child in watched] + self._starter.server_pids
 
     def _watch(self, child: WatchedProcess) -> None:
         self._oom.watch(child.running.pid)
@@ -216,6 +244,7 @@ class LauncherLoop:
         return now - self._full_since < MAX_DISK_FULL_S
 
     def _connect(self, child: WatchedProcess, end: socket.socket) -> None:
+        self._starter.spawn_waiting()  # a new master is told of all that its predecessor has launched
         link = MasterProcess(child, end, self._selector, self._perform, self._master_ended)
         self._master, self._record.master = link, child.running
         self._vigil = LoopMonitor()
@@ -280,6 +309,7 @@ class LauncherLoop:
         if grace_s is None:
             grace_s = self._directory.load_spec().timing.grace_s
         self._exit_code = exit_code
+        self._starter.cancel_waiting()
         now = time.monotonic()
         # A finished job has told its workers to go; those of any other may not know yet.
         self._deadlines = [
@@ -303,7 +333,8 @@ class LauncherLoop:
     def _until_deadline(self) -> float | None:
         instants = [at for at, _ in self._deadlines[:1]] + ([self._start_at] if self._start_at is not None else [])
         waits = [max(0.0, at - time.monotonic()) for at in instants]
-        looks = [wait_s for wait_s in (self._issuer.check_interval_s, self._vigil.check_interval_s) if wait_s]
+        intervals = (self._issuer.check_interval_s, self._vigil.check_interval_s, self._starter.check_interval_s)
+        looks = [wait_s for wait_s in intervals if wait_s]
         return min([*waits, *looks], default=None)
 
     def _keep_deadlines(self) -> None:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from elasticdl import stacks
 from elasticdl.launcher.interface import RunningProcess
 from elasticdl.launcher.local.master_process import MASTER_MODULE
-from elasticdl.launcher.local.record import LauncherRecord, is_session_leader, start_ticks
-from elasticdl.launcher.local.watched_process import WatchedProcess
+from elasticdl.launcher.local.prepared import PREPARED_FD, spawn_launcher, take_prepared
+from elasticdl.launcher.local.record import LauncherRecord
+from elasticdl.launcher.local.watched_process import WatchedProcess, is_session_leader, start_ticks
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import JOB_DIRECTORY, PS, RUN, WORKER
 
@@ -93,7 +93,6 @@ def _argument_after(argv: list[str], after: str) -> str:
     return argv[argv.index(after) + 1] if after in argv[:-1] else ""
 
 
-PASSED_FD = 3
 END_LEFTOVERS_TIMEOUT_S = 300.0  # how long what is left of a job may take to write a checkpoint and end
 KILL_ROUNDS = 5
 KILL_TIMEOUT_S = 5.0  # how long the kernel may take to end a killed process
@@ -113,7 +112,7 @@ def start_launcher(
     """
     arguments = ["--run", str(directory.run_number), "--master", master]
     if attached_fd is not None:
-        arguments += ["--attached-fd", str(PASSED_FD)]
+        arguments += ["--attached-fd", str(PREPARED_FD)]
     return _spawn_launcher(directory, arguments, attached_fd, os.environ if environ is None else environ)
 
 
@@ -124,7 +123,7 @@ def replace_launcher(directory: JobDirectory, run: int, *, master: str = MASTER_
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        arguments = ["--run", str(run), "--adopt", "--master-pid", str(os.getpid()), "--master-fd", str(PASSED_FD)]
+        arguments = ["--run", str(run), "--adopt", "--master-pid", str(os.getpid()), "--master-fd", str(PREPARED_FD)]
         _spawn_launcher(directory, [*arguments, "--master", master], theirs.fileno(), os.environ)
     return ours
 
@@ -204,20 +203,7 @@ def _spawn_launcher(
 ) -> int:
     argv = [sys.executable, "-P", "-m", "elasticdl.launcher", str(directory.root), *arguments]
     log = str(directory.log_file("launcher"))
-    actions: list[tuple[Any, ...]] = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-        (os.POSIX_SPAWN_DUP2, 1, 2),
-    ]
-    if passed is not None:
-        actions.append((os.POSIX_SPAWN_DUP2, passed, PASSED_FD))
-    # Not subprocess: nobody here will wait for it, it is meant to outlive its starter.
-    return os.posix_spawn(
-        sys.executable,
-        argv,
-        environ,
-        file_actions=actions,
-        setsid=True,
-        setsigmask=[],
-        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
-    )
+    prepared = take_prepared(environ)
+    if prepared is not None and prepared.start(argv, log, passed):
+        return prepared.pid
+    return spawn_launcher(argv, environ, log, passed)

@@ -13,6 +13,7 @@ from typing import Any
 
 from elasticdl.errors import StateDamaged
 from elasticdl.launcher.interface import ExitedProcess, RunningProcess
+from elasticdl.launcher.local.watched_process import start_ticks
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 _log = logging.getLogger(__name__)
@@ -69,28 +70,6 @@ def is_running(directory: JobDirectory) -> bool:
     if record is None:
         return directory.launcher.exists() and is_locked(directory)
     return any(one is not None and start_ticks(one.pid) == one.start_ticks for one in (record.launcher, record.master))
-
-
-def start_ticks(pid: int) -> int | None:
-    """When `pid` started, in clock ticks since boot; None if there is no such living process."""
-    fields = _stat_fields(pid)
-    return int(fields[19]) if fields else None
-
-
-def is_session_leader(pid: int) -> bool:
-    fields = _stat_fields(pid)
-    return bool(fields) and int(fields[3]) == pid
-
-
-def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; none if there is no such living process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    # The second field is the command in brackets and may hold anything, brackets and spaces too.
-    fields = stat.rpartition(")")[2].split()
-    return [] if fields[0] in "ZX" else fields
 
 
 def is_locked(directory: JobDirectory) -> bool:

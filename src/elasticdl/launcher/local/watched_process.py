@@ -12,39 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from elasticdl.launcher.interface import OOM, ExitedProcess, RunningProcess
-from elasticdl.launcher.local.record import start_ticks
-
-# Who a process is must never be inherited: neither from another job nor from a torchrun we may run under.
-IDENTITY_VARIABLES = frozenset(
-    {
-        "ELASTICDL_JOB_DIRECTORY",
-        "ELASTICDL_WORKER",
-        "ELASTICDL_PS",
-        "ELASTICDL_ADDRESS",
-        "ELASTICDL_RUN",
-        "RANK",
-        "LOCAL_RANK",
-        "GROUP_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-    }
-)
-
-
-def inherited_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The person's environment without the names that say who a process is."""
-    return {name: value for name, value in environ.items() if name not in IDENTITY_VARIABLES}
 
 
 class WatchedProcess:
     """A process this launcher started, or adopted from the launcher before it."""
 
-    def __init__(self, running: RunningProcess, pidfd: int, process: subprocess.Popen[bytes] | None) -> None:
+    def __init__(
+        self, running: RunningProcess, pidfd: int, process: subprocess.Popen[bytes] | None, *, is_child: bool
+    ) -> None:
         self.running = running
         self._pidfd = pidfd
-        self._process = process  # None: adopted, hence not ours to wait for
+        self._process = process  # None: another process has started it
+        self._is_child = is_child  # else nobody here can learn how it ended
 
     @classmethod
     def spawn(
@@ -71,12 +50,19 @@ class WatchedProcess:
         # Not yet waited for, so pid and start time are its own even if it has already ended.
         try:
             ticks = start_ticks(process.pid) or 0
-            return cls(RunningProcess(name, process.pid, now, ticks), os.pidfd_open(process.pid), process)
+            return cls(
+                RunningProcess(name, process.pid, now, ticks), os.pidfd_open(process.pid), process, is_child=True
+            )
         except OSError:
             # No descriptor is left: nobody would ever hear of its end.
             process.kill()
             process.wait()
             raise
+
+    @classmethod
+    def watch_child(cls, name: str, pid: int, now: float) -> WatchedProcess:
+        """Watch a child that was forked for us. OSError if it cannot be watched."""
+        return cls(RunningProcess(name, pid, now, start_ticks(pid) or 0), os.pidfd_open(pid), None, is_child=True)
 
     @classmethod
     def adopt(cls, running: RunningProcess) -> WatchedProcess | None:
@@ -88,7 +74,7 @@ class WatchedProcess:
         if start_ticks(running.pid) != running.start_ticks:
             os.close(pidfd)
             return None
-        return cls(running, pidfd, None)
+        return cls(running, pidfd, None, is_child=False)
 
     def fileno(self) -> int:
         return self._pidfd
@@ -129,12 +115,36 @@ class WatchedProcess:
 
     def _wait(self) -> tuple[int | None, int]:
         """Its exit code, and the most memory that it or one of its children had."""
-        if self._process is None:
+        if not self._is_child:
             return None, 0
-        _, status, usage = os.wait4(self._process.pid, 0)
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        return self._process.returncode, usage.ru_maxrss * 1024
+        _, status, usage = os.wait4(self.running.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if self._process is not None:
+            self._process.returncode = code
+        return code, usage.ru_maxrss * 1024
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.running.pid, signal.SIGKILL)
+
+
+def start_ticks(pid: int) -> int | None:
+    """When `pid` started, in clock ticks since boot; None if there is no such living process."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def is_session_leader(pid: int) -> bool:
+    fields = _stat_fields(pid)
+    return bool(fields) and int(fields[3]) == pid
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none if there is no such living process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    # The second field is the command in brackets and may hold anything, brackets and spaces too.
+    fields = stat.rpartition(")")[2].split()
+    return [] if fields[0] in "ZX" else fields

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from elasticdl.launcher.replica_environ import allocator_environ, instruction_set_environ
 from elasticdl.master.machine import actions as act
 from elasticdl.rpc.server import ReplicaStream
 from elasticdl.spec import JobSpec, WorkerId
 from elasticdl.spec.directory import JobDirectory
-from elasticdl.spec.env import PsEnv, WorkerEnv, allocator_environ, instruction_set_environ
+from elasticdl.spec.env import PsEnv, WorkerEnv
 
 if TYPE_CHECKING:
     from elasticdl.master.views.tensorboard import TensorBoardCurves

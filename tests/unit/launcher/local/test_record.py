@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from elasticdl.launcher.interface import ExitedProcess, Replica, RunningProcess
 from elasticdl.launcher.local import wire
-from elasticdl.launcher.local.record import LauncherRecord, start_ticks
-from elasticdl.launcher.local.watched_process import inherited_environ
+from elasticdl.launcher.local.record import LauncherRecord
+from elasticdl.launcher.local.watched_process import start_ticks
+from elasticdl.launcher.replica_environ import inherited_environ
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:

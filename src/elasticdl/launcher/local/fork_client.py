@@ -1,0 +1,207 @@
+"""The launcher's side of the fork server: starts it, asks it for replicas, and does without it when it fails."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from elasticdl.launcher.local.fork_server import FORKED, GO, MAX_REPLY_BYTES, PADDING_VARIABLE, READY, ForkRequest
+from elasticdl.launcher.local.watched_process import WatchedProcess
+from elasticdl.launcher.replica_environ import allocator_environ, inherited_environ, instruction_set_environ
+
+SERVER_MODULE = "elasticdl.launcher.local.fork_server"
+# What a worker imports before its first step; torch's optimizers import torch._dynamo at theirs.
+PRELOADED_MODULES = (
+    "torch",
+    "torch._dynamo",
+    "elasticdl.worker.train",
+    "elasticdl.worker.script",
+    "elasticdl.worker.leases.train",
+    "elasticdl.worker.leases.inference",
+    "elasticdl.ps.server.fleet_tasks",
+    "elasticdl.ps.server.master_client",
+    "elasticdl.ps.server.ps_server",
+    "elasticdl.ps.snapshots.writer",
+)
+FORKED_MODULES = ("elasticdl.worker", "elasticdl.ps")
+PADDING_BYTES = 4096  # at least what a master adds to the environment of a replica
+REPLY_TIMEOUT_S = 3.0  # a fork takes some 10 ms
+STALL_TIMEOUT_S = 3.0  # a server that is importing uses its processor; one that has not for so long is stopped or stuck
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+_PR_SET_CHILD_SUBREAPER = 36
+_log = logging.getLogger("elasticdl")
+
+
+class ForkFailed(Exception):
+    """The server cannot fork this replica: it is to be spawned."""
+
+
+class ForkServer:
+    """One fork server. After `ForkFailed` with `is_open` false it has ended and must be forgotten."""
+
+    def __init__(self, process: WatchedProcess, connection: socket.socket, environ: Mapping[str, str]) -> None:
+        self._process = process
+        self._connection = connection
+        self._environ = environ
+        self.is_ready = False  # it has imported everything
+        self.is_open = True
+        self._used_ticks = 0
+        self._checked_at = time.monotonic()
+
+    @classmethod
+    def start(cls, environ: Mapping[str, str], now: float, modules: Sequence[str] = PRELOADED_MODULES) -> ForkServer:
+        """Start a server whose replicas get `environ` and what is added for each. OSError if that cannot be."""
+        become_subreaper()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        argv = [sys.executable, "-P", "-m", SERVER_MODULE, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
+        padded = {**environ, PADDING_VARIABLE: "x" * PADDING_BYTES}
+        with theirs:
+            try:
+                process = WatchedProcess.spawn(
+                    "fork-server",
+                    [*argv, *modules],
+                    environ=padded,
+                    log=Path(os.devnull),
+                    now=now,
+                    pass_fds=[theirs.fileno()],
+                )
+            except OSError:
+                ours.close()
+                raise
+        ours.settimeout(REPLY_TIMEOUT_S)
+        return cls(process, ours, dict(environ))
+
+    @property
+    def pid(self) -> int:
+        return self._process.running.pid
+
+    def fileno(self) -> int:
+        """Becomes readable when the server is ready, and when it has ended."""
+        return self._connection.fileno()
+
+    def receive(self) -> None:
+        """Read that it is ready, or that it is gone."""
+        try:
+            message = self._connection.recv(MAX_REPLY_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if message == READY:
+            self.is_ready = True
+            return
+        if message:
+            _log.warning("the fork server (pid %d): %s", self.pid, message.decode(errors="replace"))
+        self.close()
+
+    @property
+    def check_interval_s(self) -> float | None:
+        """How soon `is_stalled` is to be asked; None once the server is ready."""
+        return None if self.is_ready or not self.is_open else STALL_TIMEOUT_S / 2
+
+    def is_stalled(self, now: float) -> bool:
+        """Whether a server that is not ready has used no processor time for STALL_TIMEOUT_S."""
+        if self.check_interval_s is None:
+            return False
+        if (used := _processor_ticks(self.pid)) != self._used_ticks:
+            self._used_ticks, self._checked_at = used, now
+        return now - self._checked_at >= STALL_TIMEOUT_S
+
+    def can_fork(self, argv: Sequence[str], environ: Mapping[str, str]) -> bool:
+        """Whether a replica from this server would be as one that is spawned.
+
+        The environment may differ from the server's only in what is added: some variables are read when a module is
+        imported, or by the C library when a process begins.
+        """
+        is_known = list(argv[:3]) == [sys.executable, "-P", "-m"] and argv[3] in FORKED_MODULES
+        return is_known and self._environ.items() <= environ.items()
+
+    def fork(
+        self, name: str, argv: Sequence[str], *, environ: Mapping[str, str], log: Path, now: float
+    ) -> WatchedProcess:
+        """Start a replica. ForkFailed if it must be spawned; OSError if it cannot be started at all."""
+        added = {key: value for key, value in environ.items() if self._environ.get(key) != value}
+        limits = tuple((number, *resource.getrlimit(number)) for number in _LIMITS)
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs, log.open("ab") as output:
+                request = ForkRequest(tuple(argv), added, limits).to_json()
+                try:
+                    socket.send_fds(self._connection, [request], [output.fileno(), theirs.fileno()])
+                except OSError as exc:
+                    raise self._failed(f"takes no request: {exc}") from exc
+            ours.settimeout(REPLY_TIMEOUT_S)
+            try:
+                reply = self._connection.recv(16)
+                pid = int(ours.recv(16) or b"0") if reply == FORKED else 0
+            except OSError as exc:
+                raise self._failed(f"does not answer: {exc or type(exc).__name__}") from exc
+            if not reply:
+                raise self._failed("has ended")
+            if not pid:
+                raise ForkFailed("the fork server could not fork")
+            child = WatchedProcess.watch_child(name, pid, now)
+            ours.send(GO)
+            return child
+
+    def _failed(self, why: str) -> ForkFailed:
+        self.close()
+        return ForkFailed(f"the fork server (pid {self.pid}) {why}")
+
+    def close(self) -> None:
+        """End the server; its replicas live on."""
+        if self.is_open:
+            self.is_open = self.is_ready = False
+            self._process.signal(signal.SIGKILL)
+            self._process.reap(time.time())
+            self._connection.close()
+
+
+def become_subreaper() -> None:
+    """From here on we are the parent of descendants whose own has ended. OSError where the kernel has no such thing."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def reap_strangers(own: Callable[[], Iterable[int]]) -> None:
+    """Reap children that ended and that nobody here watches: what replicas had started and left behind."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid in set(own()):
+                return  # its pidfd is readable: it is reaped in its turn, and the others after it
+            os.waitpid(ended.si_pid, 0)
+
+
+def _processor_ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
+def start_fork_server(cpu_capability: str) -> ForkServer:
+    """A server whose replicas inherit our environment, as those that are spawned do. OSError if that cannot be."""
+    environ = inherited_environ(os.environ)
+    settings = allocator_environ(environ) | instruction_set_environ(cpu_capability)
+    return ForkServer.start(environ | settings, time.time())
+
+
+def close_inherited(kept: set[int | None]) -> None:
+    """Close whatever the starter let slip in; nothing of it may reach a replica or outlive its owner."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2 and descriptor not in kept:
+            with suppress(OSError):
+                os.close(descriptor)
+    for passed in kept:
+        if passed is not None:
+            os.set_inheritable(passed, False)
