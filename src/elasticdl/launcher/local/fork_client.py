@@ -23,6 +23,9 @@ SERVER_MODULE = "elasticdl.launcher.local.fork_server"
 PRELOADED_MODULES = (
     "torch",
     "torch._dynamo",
+    "numpy.ma",
+    "grpc._channel",
+    "torch.profiler",
     "elasticdl.worker.train",
     "elasticdl.worker.script",
     "elasticdl.worker.leases.train",
@@ -122,8 +125,8 @@ class ForkServer:
         The environment may differ from the server's only in what is added: some variables are read when a module is
         imported, or by the C library when a process begins.
         """
-        is_known = list(argv[:3]) == [sys.executable, "-P", "-m"] and argv[3] in FORKED_MODULES
-        return is_known and self._environ.items() <= environ.items()
+        is_module = list(argv[:3]) == [sys.executable, "-P", "-m"] and argv[3] in FORKED_MODULES
+        return is_module and self._environ.items() <= environ.items()
 
     def fork(
         self, name: str, argv: Sequence[str], *, environ: Mapping[str, str], log: Path, now: float

@@ -122,6 +122,7 @@ class ReplicaStarter:
         except OSError as exc:
             self._on_failed(command, exc)
         else:
+            _log.info("%s (pid %d) was forked by pid %d", command.name, child.running.pid, server.pid)
             self._on_started(child)
 
     def _spawn(self, command: ReplicaCommand) -> None:
