@@ -135,10 +135,10 @@ def transformation(path: Path) -> float:
     options = csv.ConvertOptions(column_types=front.column_types, strings_can_be_null=True)
     whole = csv.read_csv(path, csv.ReadOptions(use_threads=False), convert_options=options)
     batches = whole.combine_chunks().to_batches(max_chunksize=PIECE)
-    folds = TargetFolds(front.rates)
+    folds = TargetFolds(front.target_encoders)
     for batch in batches:
         folds.add_batch(batch, front.encode_ids(batch), front.read_labels(batch))
-    front = front.model_copy(update={"rates": folds.fitted_encoders(0.25)})
+    front = front.model_copy(update={"target_encoders": folds.fitted_encoders(0.25)})
     taken = []
     for _ in range(REPEATS):
         started = time.process_time()

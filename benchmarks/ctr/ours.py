@@ -60,7 +60,7 @@ class Table:
                 document["split"] = [100 * part / raw.all for part in (raw.train, raw.valid, raw.all - raw.known)]
             config = configs.parse_config(document, "ctr.yaml")
             front = build.build_directory(config, Path(place), "ctr.yaml", print, lambda *_: None).front
-            folds = TargetFolds.load(Path(place), front.rates)
+            folds = TargetFolds.load(Path(place), front.target_encoders)
             source = open_source(str(data), build.data_spec(config), Path(place) / "index")
             rows = [
                 front.encode(columns.read_columns(source, np.arange(*part), _types(front)), of)

@@ -10,17 +10,17 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 
-sys.path.insert(0, sys.argv[1])  # where the export lies, with its served.py
+sys.path.insert(0, sys.argv[1])  # where the export lies, with its preprocessor.py
 
 import torch
-from served import Front
+from preprocessor import Preprocessor
 
-FRONT = Front(f"{sys.argv[1]}/front.json")
+PREPROCESSOR = Preprocessor(f"{sys.argv[1]}/preprocessor.json")
 PROGRAM = torch.export.load(f"{sys.argv[1]}/model.pt2").module()
 
 
 def chances(rows: list[dict]) -> list[float]:
-    features = {name: torch.from_numpy(array) for name, array in FRONT.encode(rows).items()}
+    features = {name: torch.from_numpy(array) for name, array in PREPROCESSOR.encode(rows).items()}
     with torch.no_grad():
         return PROGRAM(features)["chance"].tolist()
 

@@ -26,7 +26,7 @@ def _plain(found: Statistics) -> str:
 
 def seeds() -> Iterator[bytes]:
     number = ColumnStatistics(
-        kind=ColumnKind.NUMBER, missing=1, distinct=3, minimum=-1.0, maximum=2.5, mean=0.5, deviation=math.pi,
+        kind=ColumnKind.NUMBER, missing=1, distinct=3, minimum=-1.0, maximum=2.5, mean=0.5, standard_deviation=math.pi,
         quantiles=(-1, 0, 2.5),
     )  # fmt: skip
     text = ColumnStatistics(

@@ -41,9 +41,9 @@ model: {deepfm: {columns: 4, hidden: [16]}}
 weight: importance
 features:
   importance: drop
-  tags: sequence(sep="|", longest=3, bins=50)
-  at: date(parts=[hour, weekday])
-  crosses: [cross(city, at, bins=100)]
+  tags: sequence(sep="|", max_length=3, num_bins=50)
+  at: date_parts(parts=[hour, weekday])
+  crosses: [cross(city, at, num_bins=100)]
 training: {epochs: 3, batch_size: 128, learning_rate: 0.01}
 report: false
 """
@@ -76,11 +76,11 @@ def test_raw_rows_are_served_without_elasticdl_as_predicted_with_it(trained: Pat
     rows = sorted((row for part in parts for row in part.to_pylist()), key=lambda row: row["record"])
     code = """
 import csv, sys, torch
-from served import Front
+from preprocessor import Preprocessor
 assert not any(name.startswith("elasticdl") for name in sys.modules)
 with open(sys.argv[1], encoding="utf-8", newline="") as file:
     rows = list(csv.DictReader(file))
-features = {name: torch.from_numpy(array) for name, array in Front("front.json").encode(rows).items()}
+features = {name: torch.from_numpy(array) for name, array in Preprocessor("preprocessor.json").encode(rows).items()}
 with torch.no_grad():
     found = torch.export.load("model.pt2").module()(features)
 torch.save(found, sys.argv[2])

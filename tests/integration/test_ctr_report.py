@@ -25,7 +25,7 @@ CONFIG = """
 data: clicks.csv
 label: clicked
 model: {deepfm: {columns: 4, hidden: [16]}}
-features: {noise: normalize()}
+features: {noise: normalizer()}
 training: {epochs: 1, evaluations: 1, batch_size: 64, learning_rate: 0.02}
 workers: 1
 ps: 1
@@ -97,7 +97,7 @@ def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(train
 def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end(trained: Path) -> None:
     result = json.loads((trained / "home" / "jobs" / "clicks" / "result.json").read_text())
 
-    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measured.json")
+    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
 
     assert found.step == result["step"] == 25 and found.has_program
     assert found.validation is not None
@@ -106,7 +106,7 @@ def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end
 
 
 def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(trained: Path) -> None:
-    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measured.json")
+    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
 
     worth = {one.column: one for one in found.importance}
     assert set(worth) == {"city", "price", "noise"} and found.importance[0].column == "city"
@@ -115,14 +115,14 @@ def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(traine
 
 
 def test_without_an_export_the_newest_checkpoint_is_judged_and_finds_the_same(trained: Path, tmp_path: Path) -> None:
-    before = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measured.json")
+    before = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
     shutil.move(trained / "ctr-ctr" / "model", tmp_path / "model")
     try:
         shown = elasticdl(trained, "ctr", "report", "clicks", "-o", str(tmp_path / "again"), "--repeats", "1")
     finally:
         shutil.move(tmp_path / "model", trained / "ctr-ctr" / "model")
 
-    again = ModelMeasurement.load(tmp_path / "again" / "measured.json")
+    again = ModelMeasurement.load(tmp_path / "again" / "measurement.json")
     assert shown.split() == [str(tmp_path / "again" / "index.html")]
     assert not again.has_program and again.step == before.step
     assert again.test is not None and before.test is not None

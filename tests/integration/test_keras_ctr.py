@@ -23,11 +23,11 @@ data: clicks.csv
 label: clicked
 model: {keras/deepfm: {columns: 4, hidden: [8]}}
 features:
-  price: [discretize(quantiles=5), normalize(log=true), missing]
-  shop: hash(bins=50)
-  seen: 'sequence(sep=";", longest=4, like=thing)'
-  at: date(parts=[hour, weekday])
-  crosses: ["cross(thing, shop, bins=100)"]
+  price: [discretization(quantiles=5), normalizer(log=true), missing_indicator]
+  shop: hashing(num_bins=50)
+  seen: 'sequence(sep=";", max_length=4, like=thing)'
+  at: date_parts(parts=[hour, weekday])
+  crosses: ["cross(thing, shop, num_bins=100)"]
 split: [90, 10, 0]
 training: {epochs: 2, batch_size: 64}
 workers: 1
@@ -85,7 +85,7 @@ def test_the_saved_model_gives_raw_rows_never_seen_what_a_prediction_job_predict
     jobs.launch(training, ["train", str(tmp_path / "ctr.yaml"), "--detach", "--job_name", "clicks"])
     assert training.result()["phase"] == "succeeded", training.story()
     exported = tmp_path / "ctr-ctr" / "model"
-    assert {"saved_model.pb", "front.json", "model.safetensors"} <= {path.name for path in exported.iterdir()}
+    assert {"saved_model.pb", "preprocessor.json", "model.safetensors"} <= {path.name for path in exported.iterdir()}
 
     predicting = Job(jobs.home, "predicting")
     arguments = ["predict", str(tmp_path / "ctr.yaml"), "--detach", "--job_name", "predicting"]

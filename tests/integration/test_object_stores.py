@@ -44,7 +44,9 @@ def make_image(step: int) -> CapturedState:
 
 
 def write(place: StorePath, step: int, keep: int = 3, best: int | None = None) -> StorePath:
-    written = store.write_checkpoint(place, make_image(step), {"seed": 7}, keep, best, files={"front.json": b"{}"})
+    written = store.write_checkpoint(
+        place, make_image(step), {"seed": 7}, keep, best, files={"preprocessor.json": b"{}"}
+    )
     assert isinstance(written, StorePath)
     return written
 
@@ -89,7 +91,7 @@ def test_a_checkpoint_comes_back_as_it_was_written(bucket: StorePath) -> None:
     restored, extra, place = found
     assert (place, extra, restored.step, restored.records) == (path, {"seed": 7}, 120, 1200)
     assert weights(restored) == weights(make_image(120))
-    names = {"files/front.json", "manifest.json", "model.safetensors", "optimizer.safetensors"}
+    names = {"files/preprocessor.json", "manifest.json", "model.safetensors", "optimizer.safetensors"}
     assert set(path.list_files()) == names
 
 
@@ -205,7 +207,7 @@ def test_a_checkpoint_with_a_missing_or_changed_object_is_passed_over(bucket: St
 def test_an_export_is_replaced_but_nothing_else_is(bucket: StorePath) -> None:
     model = nn.Linear(3, 2)
     for step in (1, 2):
-        exports.export_model(model, torch.zeros(2, 3), bucket / "model", {"step": step}, {"front.json": b"{}"})
+        exports.export_model(model, torch.zeros(2, 3), bucket / "model", {"step": step}, {"preprocessor.json": b"{}"})
 
     found, local = exports.find_weights(bucket / "model")
     assert found.step == 2
@@ -219,18 +221,18 @@ def test_an_export_is_replaced_but_nothing_else_is(bucket: StorePath) -> None:
 def test_an_export_that_was_broken_off_is_no_model_and_may_be_written_again(bucket: StorePath, s3: Proxy) -> None:
     model = nn.Linear(3, 2)
     exports.export_model(model, None, bucket / "model", {"step": 1}, {"old.json": b"{}"})
-    s3.rule = FailAfter("front.json", 503)
+    s3.rule = FailAfter("preprocessor.json", 503)
     place = parse_path(f"{bucket}/model", retry_s=0.3)
     with pytest.raises(CheckpointFailed, match="the export could not be written"):
-        exports.export_model(model, None, place, {"step": 2}, {"front.json": b"{}"})
+        exports.export_model(model, None, place, {"step": 2}, {"preprocessor.json": b"{}"})
     s3.rule = lambda method, path: 0
 
     assert staging.UPLOADING_FILE in (bucket / "model").list_files()
     with pytest.raises(SpecError, match="no checkpoint at"):
         exports.find_weights(bucket / "model")
-    exports.export_model(model, None, bucket / "model", {"step": 3}, {"front.json": b"{}"})
+    exports.export_model(model, None, bucket / "model", {"step": 3}, {"preprocessor.json": b"{}"})
     assert exports.load_weights(bucket / "model").step == 3
-    assert set((bucket / "model").list_files()) == {"front.json", "model.json", "model.safetensors"}
+    assert set((bucket / "model").list_files()) == {"preprocessor.json", "model.json", "model.safetensors"}
 
 
 def test_a_large_file_goes_up_in_parts(bucket: StorePath, s3: Proxy, tmp_path: Path) -> None:

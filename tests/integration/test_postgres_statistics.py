@@ -72,7 +72,7 @@ def test_columns_with_types_have_their_kinds(host: str) -> None:
 
     kinds = [ColumnKind.NUMBER] * 4 + [ColumnKind.DATE] * 2 + [ColumnKind.TEXT, ColumnKind.NUMBER]
     assert [column.kind for column in found.values()] == kinds
-    assert (found["whole"].is_whole, found["whole"].mean, found["whole"].missing) == (True, 2.0, 1)
+    assert (found["whole"].is_integer, found["whole"].mean, found["whole"].missing) == (True, 2.0, 1)
     assert (found["real"].maximum, found["real"].missing) == (1e300, 2)
     assert (found["price"].minimum, found["price"].maximum) == (1.5, 2.5)
     assert (found["seen"].minimum, found["seen"].maximum) == (0.0, 1.0)
@@ -93,7 +93,7 @@ def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str)
     # Five standard deviations of a binomial count.
     assert abs(table.rows - 1000) < 140
     assert abs(view.rows - 1000) < 140
-    assert table.sampled == 0.25
+    assert table.sample_fraction == 0.25
     assert not table.column("x").is_distinct_exact
 
 

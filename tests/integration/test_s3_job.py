@@ -244,6 +244,6 @@ def test_a_model_from_a_config_is_trained_and_reported_on_in_the_store(bucket: S
     elasticdl(tmp_path, "ctr", "report", "clicks", "--repeats", "1", "--output", str(bucket / "report"))
 
     assert f"{tmp_path}/ctr-ctr/report/index.html" in shown
-    assert {"model.json", "model.pt2", "front.json"} <= set((bucket / "model").list_files())
+    assert {"model.json", "model.pt2", "preprocessor.json"} <= set((bucket / "model").list_files())
     page = (bucket / "report" / "index.html").read_text()
     assert f"{bucket}/model" in page and "elasticdl-" + str(os.getuid()) not in page

@@ -37,7 +37,7 @@ def test_a_writer_that_dies_before_the_end_leaves_the_old_file(tmp_path: Path) -
 
 
 def test_after_an_error_the_old_file_stands_alone(tmp_path: Path) -> None:
-    path = tmp_path / "front.json"
+    path = tmp_path / "preprocessor.json"
     path.write_text("old")
 
     with pytest.raises(TypeError), atomic.open_file(path) as file:
@@ -48,7 +48,7 @@ def test_after_an_error_the_old_file_stands_alone(tmp_path: Path) -> None:
 
 
 def test_of_two_who_write_at_once_the_last_to_end_wins(tmp_path: Path) -> None:
-    path = tmp_path / "rates.npz"
+    path = tmp_path / "target_counts.npz"
 
     with atomic.open_file(path) as slow:
         slow.write(b"slow, ")

@@ -35,7 +35,7 @@ STATISTICS_FILE, FEATURES_FILE, SETTINGS_FILE, BUILD_STATE_FILE = (
     "statistics.json",
     "features.yaml",
     "job.json",
-    "made.json",
+    "build.json",
 )
 
 Notify = Callable[[str], None]
@@ -126,14 +126,18 @@ def _with_target_encoding(
     """With how often values were clicked, where it asks for that: one more pass over the training rows."""
     made = _read_json(directory / BUILD_STATE_FILE)
     of = _digest(front.model_dump_json() + json.dumps(made.get("of")))
-    if front.rates and made.get("rates") == of and (directory / target_encoding.TARGET_COUNTS_FILE).exists():
+    if (
+        front.target_encoders
+        and made.get("target_counts") == of
+        and (directory / target_encoding.TARGET_COUNTS_FILE).exists()
+    ):
         return Preprocessor.load(directory)
-    if made.pop("rates", None) is not None:  # before anything else: no front that follows is the one it is of
+    if made.pop("target_counts", None) is not None:  # before anything else: no front that follows is the one it is of
         atomic.write_file(directory / BUILD_STATE_FILE, json.dumps(made, indent=1) + "\n")
-    if not front.rates:
+    if not front.target_encoders:
         front.save(directory)
         return front
-    folds, clicks = target_encoding.TargetFolds(front.rates), 0.0
+    folds, clicks = target_encoding.TargetFolds(front.target_encoders), 0.0
     types = {name: kind for name, kind in front.column_types.items() if name in source.columns}
     for start in range(0, len(source), BATCH_ROWS):
         progress("counting clicks", start / len(source))
@@ -141,10 +145,10 @@ def _with_target_encoding(
         labels = front.read_labels(batch)
         folds.add_batch(batch, front.encode_ids(batch), labels)
         clicks += float(labels.sum())
-    filled = front.model_copy(update={"rates": folds.fitted_encoders(clicks / len(source))})
+    filled = front.model_copy(update={"target_encoders": folds.fitted_encoders(clicks / len(source))})
     folds.save(directory)
     filled.save(directory)
-    atomic.write_file(directory / BUILD_STATE_FILE, json.dumps(made | {"rates": of}, indent=1) + "\n")
+    atomic.write_file(directory / BUILD_STATE_FILE, json.dumps(made | {"target_counts": of}, indent=1) + "\n")
     return filled
 
 

@@ -175,9 +175,9 @@ split: [80, 10, 10]     # percent of the rows for training, validation and test,
 
 # What becomes of columns. Proposals with their reasons are in {directory}/features.yaml; here is what you know better:
 # features:
-#   I1: discretize(quantiles=20)
-#   C3: hash(bins=100000)
-#   "C*": lookup(min_count=5)      # patterns and groups, too
+#   I1: discretization(quantiles=20)
+#   C3: hashing(num_bins=100000)
+#   "C*": index_lookup(min_count=5)      # patterns and groups, too
 #   crosses: [cross(C1, C2)]
 min_count: 2            # values of fewer rows never come into a vocabulary
 keep_statistics: false  # true: though the data is another now, for a model that goes on from earlier weights

@@ -18,7 +18,7 @@ from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statisti
 
 @dataclass(frozen=True, slots=True)
 class AnalysisSource:
-    """What to analyze, and with how much memory. `columns` and `delimiter` are for files only."""
+    """The data to analyze and the memory for it. `columns` and `delimiter` are for files only."""
 
     uri: str
     columns: tuple[str, ...] = ()
@@ -29,37 +29,39 @@ class AnalysisSource:
 
 
 def ignore_progress(what: str, done: float) -> None:
-    """Nobody watches."""
+    """The progress callback if nobody watches."""
 
 
 def analyze(
     source: AnalysisSource,
-    question: AnalysisOptions,
+    options: AnalysisOptions,
     label: str | None = None,
     progress: AnalysisProgress = ignore_progress,
     label_values: Mapping[str, int] | None = None,
 ) -> Statistics:
-    """The statistics of all columns. DataError where the data cannot be read, or the label is not 0 or 1.
+    """Computes the statistics of all columns. Raises DataError if the data cannot be read or the label is not 0 or 1.
 
     `label_values` says which texts of the label stand for 0 and 1.
     """
     with open_engine(source) as engine:
         columns = engine.columns()
         _check_columns(engine.name, columns, label)
-        rows, found = summary.build_statistics(engine.summarize(columns, question, progress), columns, question)
+        rows, statistics = summary.build_statistics(engine.summarize(columns, options, progress), columns, options)
         if rows == 0:
-            raise DataError(f"{engine.name}: no rows; check that the path or table is the one meant")
+            raise DataError(f"{engine.name}: no rows; check that the path or table is the right one")
         if label is not None:
             if label_values:
-                _check_label_values(engine.name, label, found[label], label_values)
+                _check_label_values(engine.name, label, statistics[label], label_values)
             else:
-                _check_label(engine.name, label, found[label])
-        return Statistics(source=engine.name, rows=rows, label=label, sampled=question.sample, columns=found)
+                _check_label(engine.name, label, statistics[label])
+        return Statistics(
+            source=engine.name, rows=rows, label=label, sample_fraction=options.sample, columns=statistics
+        )
 
 
 @contextmanager
 def open_engine(source: AnalysisSource) -> Iterator[AnalysisEngine]:
-    """The engine for the source, closed at the end however it comes."""
+    """Opens the engine for the source and closes it at the end."""
     engine = _choose_engine(source)
     try:
         yield engine
@@ -74,14 +76,14 @@ def _choose_engine(source: AnalysisSource) -> AnalysisEngine:
     if not table_uri.is_table_uri(source.uri):
         from elasticdl.features.sql.duckdb_engine import DuckdbEngine
 
-        found = input_files.find_input_files(source.uri, source.columns, source.delimiter)
-        if isinstance(found, input_files.CsvFiles) and has_counter():  # else DuckDB reads it all
+        files = input_files.find_input_files(source.uri, source.columns, source.delimiter)
+        if isinstance(files, input_files.CsvFiles) and has_counter():  # else DuckDB reads it all
             from elasticdl.features.sql.csv_engine import CsvEngine
 
-            return CsvEngine(found, source.uri, source.memory, temporary)
-        if source.columns and isinstance(found, input_files.ParquetFiles):
+            return CsvEngine(files, source.uri, source.memory, temporary)
+        if source.columns and isinstance(files, input_files.ParquetFiles):
             raise DataError(f"{source.uri}: Parquet files name their columns themselves; leave out --columns")
-        return DuckdbEngine(found, source.uri, source.memory, temporary)
+        return DuckdbEngine(files, source.uri, source.memory, temporary)
     if source.columns or source.delimiter:
         raise DataError("--columns and --delimiter are for files; a table has names of its own")
     match table_uri.parse_table_uri(source.uri):
@@ -103,9 +105,9 @@ def _check_columns(name: str, columns: Sequence[TableColumn], label: str | None)
     names = [column.name for column in columns]
     if not names:
         raise DataError(f"{name}: no columns")
-    twice = sorted({one for one in names if names.count(one) > 1})
-    if twice:
-        raise DataError(f"{name}: columns are there twice: {', '.join(twice)}; rename them")
+    duplicates = sorted({column for column in names if names.count(column) > 1})
+    if duplicates:
+        raise DataError(f"{name}: duplicate columns: {', '.join(duplicates)}; rename them")
     if label is not None and label not in names:
         from difflib import get_close_matches
 
@@ -117,9 +119,11 @@ def _check_columns(name: str, columns: Sequence[TableColumn], label: str | None)
 def _check_label(name: str, label: str, found: ColumnStatistics) -> None:
     place = f"{name}: the label {label!r}"
     if found.missing:
-        raise DataError(f"{place} is missing in {found.missing:,} rows; leave those rows out, they teach nothing")
-    if found.kind is not ColumnKind.NUMBER or not found.is_whole or (found.minimum, found.maximum) not in _BINARY:
-        shown = ", ".join(repr(value) for value in found.odd_examples or found.values[:5])
+        raise DataError(
+            f"{place} is missing in {found.missing:,} rows; leave those rows out, nothing is learned from them"
+        )
+    if found.kind is not ColumnKind.NUMBER or not found.is_integer or (found.minimum, found.maximum) not in _BINARY:
+        shown = ", ".join(repr(value) for value in found.exception_examples or found.values[:5])
         low, high = found.minimum, found.maximum
         received = (
             f"values such as {shown}"
@@ -134,18 +138,20 @@ def _check_label(name: str, label: str, found: ColumnStatistics) -> None:
 
 
 def _mapping_hint(label: str, found: ColumnStatistics) -> str:
-    """For a label of two values: how ctr.yaml says what they stand for."""
+    """Says how to map a label of two values in ctr.yaml."""
     if len(found.values) != 2 or found.distinct != 2:
         return ""
     first, second = sorted(found.values, key=lambda value: (value.strip().lower() in _POSITIVE, value), reverse=True)
     values = f"{{{first!r}: 1, {second!r}: 0}}"
-    return f"; say in ctr.yaml what they stand for: label: {{column: {label}, values: {values}}}"
+    return f"; map them in ctr.yaml: label: {{column: {label}, values: {values}}}"
 
 
 def _check_label_values(name: str, label: str, found: ColumnStatistics, known: Mapping[str, int]) -> None:
     place = f"{name}: the label {label!r}"
     if found.missing:
-        raise DataError(f"{place} is missing in {found.missing:,} rows; leave those rows out, they teach nothing")
+        raise DataError(
+            f"{place} is missing in {found.missing:,} rows; leave those rows out, nothing is learned from them"
+        )
     seen = [value.strip() for value in found.values]
     unknown = [value for value in seen if value not in known]
     if unknown:

@@ -16,18 +16,18 @@ _TOP = 20
 
 @dataclass(frozen=True, slots=True)
 class DriftThresholds:
-    """What is still alike. Each is about shares of rows, but for `index`."""
+    """The limits of change that is not reported. All are shares of rows except `stability_index`."""
 
     missing: float = 0.1  # change of the share of missing values
-    stability_index: float = 0.2  # population stability index; above 0.2 is commonly called a great change
+    stability_index: float = 0.2  # population stability index; above 0.2 is commonly taken as a large change
     unknown: float = 0.1  # change of the share of values out of the vocabulary
     outside: float = 0.02  # numbers outside the range seen before
-    label: float = 0.3  # change of the label's mean, as a part of it
+    label: float = 0.3  # relative change of the label's mean
 
 
 @dataclass(frozen=True, slots=True)
 class DriftFinding:
-    """One thing that is other than before. A grave one makes what a model computes wrong or useless."""
+    """One difference from before. A severe one makes what a model computes wrong or useless."""
 
     column: str
     message: str
@@ -38,22 +38,23 @@ class DriftFinding:
 
 
 def find_drift(before: Statistics, now: Statistics, thresholds: DriftThresholds | None = None) -> list[DriftFinding]:
-    """What has drifted, in the order of the columns. A few rows say little: noise of that size is not reported."""
+    """Returns what has drifted, in the order of the columns. Differences that chance explains are not reported."""
     limits = thresholds or DriftThresholds()
-    found: list[DriftFinding] = []
+    findings: list[DriftFinding] = []
     for name, column in before.columns.items():
         if name not in now.columns:
-            found.append(DriftFinding(name, "the column is not there", is_severe=name != before.label))
+            findings.append(DriftFinding(name, "the column is missing", is_severe=name != before.label))
             continue
-        found += [
-            DriftFinding(name, what) for what in _differences(column, now.columns[name], before, now, limits, name)
+        findings += [
+            DriftFinding(name, message)
+            for message in _differences(column, now.columns[name], before, now, limits, name)
         ]
-    found += [
-        DriftFinding(name, "a new column, without a treatment", is_severe=False)
+    findings += [
+        DriftFinding(name, "a new column, without a transform", is_severe=False)
         for name in now.columns
         if name not in before.columns
     ]
-    return found
+    return findings
 
 
 def _differences(
@@ -71,7 +72,7 @@ def _differences(
     if not was or not present:
         return
     if now.kind is not before.kind:
-        shown = ", ".join(repr(value) for value in now.odd_examples or now.values[:3])
+        shown = ", ".join(repr(value) for value in now.exception_examples or now.values[:3])
         yield f"{now.kind} such as {shown}, before {before.kind}" if shown else f"{now.kind}, before {before.kind}"
         return
     if name == old.label and before.mean and now.mean is not None:
@@ -125,16 +126,16 @@ def _vocabulary_drift(
 
 
 def bin_shares(quantiles: Sequence[float], edges: Sequence[float]) -> list[float]:
-    """Of values up to the first edge, between edges, and above the last, from quantiles at equal steps."""
+    """Returns the shares of values up to the first edge, between edges, and above the last, from quantiles."""
     ordered = sorted(quantiles)
     upto = [bisect_right(ordered, edge) / len(ordered) for edge in edges]
     return [high - low for low, high in zip([0.0, *upto], [*upto, 1.0], strict=True)]
 
 
 def stability_index(before: Sequence[float], now: Sequence[float], rows: int) -> float:
-    """Sum of (q - p) ln(q / p). A share of nothing counts as half a row."""
-    least = max(_MIN_SHARE, 0.5 / rows)
-    floored = [(max(p, least), max(q, least)) for p, q in zip(before, now, strict=True)]
+    """Returns the sum of (q - p) ln(q / p). A share of zero counts as half a row."""
+    smallest = max(_MIN_SHARE, 0.5 / rows)
+    floored = [(max(p, smallest), max(q, smallest)) for p, q in zip(before, now, strict=True)]
     return sum((q - p) * log(q / p) for p, q in floored)
 
 

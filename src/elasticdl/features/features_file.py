@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -23,7 +23,7 @@ _KEYS = ("version", "label", "statistics", "columns", "crosses", "groups")
 
 @dataclass(frozen=True)
 class FeaturesFile:
-    """Columns keep the order of the data set."""
+    """The content of features.yaml. Columns keep the order of the data set."""
 
     label: str
     statistics: str  # a file beside this one
@@ -32,29 +32,29 @@ class FeaturesFile:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def override(self, changes: Mapping[str, Any], where: str) -> FeaturesFile:
-        """With other treatments for some columns: by name, by a pattern as `C*`, by a group; later ones win."""
+        """Replaces the transforms of some columns: by name, by a pattern such as `C*`, or by group; later ones win."""
         columns = dict(self.columns)
         crosses = self.crosses
-        for key, text in changes.items():
-            place = f"{where}.{key}"
+        for key, value in changes.items():
+            path = f"{where}.{key}"
             if key == "crosses":
-                crosses = _parse_crosses(text, place)
+                crosses = _parse_crosses(value, path)
                 continue
-            for name in self._meant(key, place):
-                columns[name] = _parse_transforms(text, place)
+            for name in self._match_columns(key, path):
+                columns[name] = _parse_transforms(value, path)
         changed = replace(self, columns=columns, crosses=crosses)
         changed._check(where)
         return changed
 
-    def _meant(self, key: str, place: str) -> list[str]:
+    def _match_columns(self, key: str, where: str) -> list[str]:
         if key in self.columns:
             return [key]
         if key in self.groups:
             return list(self.groups[key])
-        found = [name for name in self.columns if fnmatchcase(name, key)]
-        if not found:
-            raise SpecError(f"{place}: no column, group or pattern of columns" + _near_hint(key, self.columns))
-        return found
+        names = [name for name in self.columns if fnmatchcase(name, key)]
+        if not names:
+            raise SpecError(f"{where}: no column, group or pattern of columns" + _near_hint(key, self.columns))
+        return names
 
     def _check(self, where: str) -> None:
         for cross in self.crosses:
@@ -69,29 +69,30 @@ class FeaturesFile:
             raise SpecError(f"{where}: {self.label!r} is the label and cannot be a feature; take it out of columns")
 
     def check_against(self, statistics: Statistics, where: str) -> None:
-        """SpecError where the statistics are of another data set, or a treatment does not fit a column's kind."""
+        """Raises SpecError if the statistics belong to another data set, or a transform does not fit its column."""
         absent = [name for name in self.columns if name not in statistics.columns]
         if absent:
             raise SpecError(
-                f"{where}: no statistics of {', '.join(absent[:5])}: the file is of another data set than "
+                f"{where}: no statistics of {', '.join(absent[:5])}: the file belongs to another data set than "
                 f"{statistics.source}; run `elasticdl features analyze` on this one"
             )
-        for name, chosen in self.columns.items():
+        for name, specs in self.columns.items():
             kind = statistics.columns[name].kind
-            for one in chosen:
-                if one.accepts == "number" and kind is not ColumnKind.NUMBER:
+            for spec in specs:
+                if spec.accepts == "number" and kind is not ColumnKind.NUMBER:
                     raise SpecError(
-                        f"{where}.columns.{name}: {one} takes numbers, and this column has {kind}; e.g. hash(bins=1000)"
+                        f"{where}.columns.{name}: {spec} takes numbers, and this column has {kind}; "
+                        f"e.g. hashing(num_bins=1000)"
                     )
 
     @property
     def used_columns(self) -> tuple[str, ...]:
-        """Columns that something becomes of."""
+        """The columns that at least one feature is computed from."""
         crossed = {name for cross in self.crosses for name in cross.columns}
         return tuple(
             name
-            for name, chosen in self.columns.items()
-            if name in crossed or any(not isinstance(one, DropSpec) for one in chosen)
+            for name, specs in self.columns.items()
+            if name in crossed or any(not isinstance(spec, DropSpec) for spec in specs)
         )
 
 
@@ -106,60 +107,60 @@ def load_features_file(path: Path) -> FeaturesFile:
 
 
 def parse_features_file(text: str, where: str) -> FeaturesFile:
-    found = parse_yaml(text, where)
-    if not isinstance(found, dict) or not isinstance(found.get("columns"), dict):
+    document = parse_yaml(text, where)
+    if not isinstance(document, dict) or not isinstance(document.get("columns"), dict):
         raise SpecError(
             f"{where}: expected the keys {', '.join(_KEYS)}; `elasticdl features analyze` writes such a file"
         )
-    for key in found:
+    for key in document:
         if key not in _KEYS:
             raise SpecError(f"{where}: no key {key!r}" + _near_hint(str(key), _KEYS))
-    if found.get("version") != FEATURES_FILE_VERSION:
-        raise SpecError(
-            f"{where}: expected version: {FEATURES_FILE_VERSION}, received {found.get('version')!r}; analyze again"
-        )
-    groups = found.get("groups") or {}
+    version = document.get("version")
+    if version != FEATURES_FILE_VERSION:
+        raise SpecError(f"{where}: expected version: {FEATURES_FILE_VERSION}, received {version!r}; analyze again")
+    groups = document.get("groups") or {}
     if not isinstance(groups, dict) or not all(isinstance(names, list) for names in groups.values()):
         raise SpecError(f"{where}.groups: expected lists of columns by name")
-    made = FeaturesFile(
-        label=str(found.get("label") or ""),
-        statistics=str(found.get("statistics") or "statistics.json"),
+    parsed = FeaturesFile(
+        label=str(document.get("label") or ""),
+        statistics=str(document.get("statistics") or "statistics.json"),
         columns={
-            str(name): _parse_transforms(given, f"{where}.columns.{name}") for name, given in found["columns"].items()
+            str(name): _parse_transforms(value, f"{where}.columns.{name}")
+            for name, value in document["columns"].items()
         },
-        crosses=_parse_crosses(found.get("crosses") or [], f"{where}.crosses"),
-        groups={str(name): tuple(str(one) for one in names) for name, names in groups.items()},
+        crosses=_parse_crosses(document.get("crosses") or [], f"{where}.crosses"),
+        groups={str(group): tuple(str(name) for name in names) for group, names in groups.items()},
     )
-    if not made.label:
+    if not parsed.label:
         raise SpecError(f"{where}: expected label: the column to predict")
-    made._check(where)
-    return made
+    parsed._check(where)
+    return parsed
 
 
-def _parse_transforms(given: Any, where: str) -> tuple[TransformSpec, ...]:
-    """One, or a list of them."""
-    texts = _split_texts(given)
+def _parse_transforms(value: Any, where: str) -> tuple[TransformSpec, ...]:
+    """Parses one transform or a list of them."""
+    texts = _split_texts(value)
     if not texts:
-        raise SpecError(f"{where}: expected a transformation such as hash(bins=1000), or a list of them")
-    made = []
+        raise SpecError(f"{where}: expected a transform such as hashing(num_bins=1000), or a list of them")
+    specs = []
     for text in texts:
         try:
-            made.append(transform_specs.parse_transform(text))
+            specs.append(transform_specs.parse_transform(text))
         except SpecError as exc:
             raise SpecError(f"{where}: {exc}") from exc
-    if any(isinstance(one, CrossSpec) for one in made):
-        raise SpecError(f"{where}: a cross is of several columns; it belongs into `crosses`")
-    if len(set(made)) < len(made):
-        raise SpecError(f"{where}: the same transformation stands twice")
-    return tuple(made)
+    if any(isinstance(spec, CrossSpec) for spec in specs):
+        raise SpecError(f"{where}: a cross takes several columns; it belongs in `crosses`")
+    if len(set(specs)) < len(specs):
+        raise SpecError(f"{where}: the same transform is listed twice")
+    return tuple(specs)
 
 
-def _split_texts(given: Any) -> list[str]:
-    """One text, several with commas between, or a list of them. [] where it is none of these.
+def _split_texts(value: Any) -> list[str]:
+    """Splits one text with commas, or a list of texts, into transforms; [] if it is neither.
 
-    YAML cuts [cross(C1, C2)] at the comma: so the parts are put together again, and cut outside of brackets only.
+    YAML splits [cross(C1, C2)] at the comma, so the parts are joined again and split only outside of brackets.
     """
-    parts = given if isinstance(given, list) else [given]
+    parts = value if isinstance(value, list) else [value]
     if not all(isinstance(part, str) for part in parts):
         return []
     texts, depth, text, quote = [], 0, "", ""
@@ -175,36 +176,38 @@ def _split_texts(given: Any) -> list[str]:
             text = ""
         else:
             text += letter
-    return [one.strip() for one in (*texts, text)] if parts else []
+    return [text.strip() for text in (*texts, text)] if parts else []
 
 
-def _parse_crosses(given: Any, where: str) -> tuple[CrossSpec, ...]:
-    made = []
-    for text in _split_texts(given):
-        one = transform_specs.parse_transform(text)
-        if not isinstance(one, CrossSpec):
+def _parse_crosses(value: Any, where: str) -> tuple[CrossSpec, ...]:
+    crosses = []
+    for text in _split_texts(value):
+        spec = transform_specs.parse_transform(text)
+        if not isinstance(spec, CrossSpec):
             raise SpecError(f"{where}: expected crosses such as cross(C1, C2), received {text!r}")
-        made.append(one)
-    return tuple(made)
+        crosses.append(spec)
+    return tuple(crosses)
 
 
-def _near_hint(name: str, known: Any) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(list(known)[:12])}"
+def _near_hint(name: str, candidates: Iterable[str]) -> str:
+    names = list(candidates)
+    near = get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names[:12])}"
 
 
 _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 def render_features_file(statistics: Statistics, proposals: Mapping[str, Proposal], statistics_name: str) -> str:
-    """A file that `features.file` reads. Whatever comes from the data is quoted, or stands in a comment as one line."""
-    part = "" if statistics.sampled == 1 else f", a sample of {statistics.sampled:g} of all"
+    """Renders a file that `parse_features_file` reads. Texts from the data are quoted, or a comment of one line."""
+    fraction = statistics.sample_fraction
+    sample = "" if fraction == 1 else f", a sample of {fraction:g} of all"
     lines = [
-        f"# What becomes of each column of {_one_line(statistics.source)} ({statistics.rows:,} rows{part}).",
+        f"# The transforms of each column of {_one_line(statistics.source)} ({statistics.rows:,} rows{sample}).",
         "# Proposed by `elasticdl features analyze`; change what you know better.",
-        "# A column has one treatment, or a list of them:",
+        "# A column has one transform, or a list of them:",
         "#",
-        *(f"#   {word:<15}{kind.summary}" for word, kind in transform_specs.TRANSFORM_SPECS.items()),
+        *(f"#   {name:<19}{spec.summary}" for name, spec in transform_specs.TRANSFORM_SPECS.items()),
         "",
         f"version: {FEATURES_FILE_VERSION}",
         f"label: {_yaml_scalar(statistics.label or '')}",
@@ -221,7 +224,7 @@ def render_features_file(statistics: Statistics, proposals: Mapping[str, Proposa
         "",
         "# Columns that matter together, e.g. a user's city and the shop:",
         "# crosses:",
-        "#   - cross(C1, C2, bins=100000)",
+        "#   - cross(C1, C2, num_bins=100000)",
         "# Names for several columns, for models that treat them alike:",
         "# groups:",
         "#   user: [age, city]",
@@ -235,7 +238,7 @@ def _render_transforms(texts: tuple[str, ...]) -> str:
 
 
 def _yaml_scalar(text: str) -> str:
-    """As YAML: bare where nothing in it could be taken for something else, else quoted as in JSON."""
+    """Renders a text as YAML: bare if it cannot be read as anything else, otherwise quoted as in JSON."""
     is_bare = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", text) and text.lower() not in _YAML_WORDS
     return text if is_bare else '"' + "".join(_escape_letter(letter) for letter in text) + '"'
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 FIELD_BITS = 48
-"""An id is the number of its field above these bits, and the value below them."""
+"""An id has the number of its field above these bits and the value below them."""
 
 MISSING_ID, UNKNOWN_ID, FIRST_ID = 0, 1, 2
-"""Values of a field: one that is missing, one out of the vocabulary, and the first of the treatment's own."""
+"""Values of a field: a missing one, one out of the vocabulary, and the first that the transform itself gives."""
 
 PADDING_ID = -1
-"""Fills sequences up to the longest of a batch."""
+"""Fills sequences up to the same length."""
 
 
 class IdField(BaseModel):
-    """A column of ids. Values are 0 … size - 1."""
+    """A column of ids with values 0 … size - 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,16 +25,15 @@ class IdField(BaseModel):
 
 
 class FeatureLayout(BaseModel):
-    """`ids` int64 [rows, fields]; `numbers` float32 [rows, numbers]; a sequence's name: int64 [rows, longest]."""
+    """`ids` int64 [rows, fields]; `numbers` float32 [rows, numbers]; a sequence's name: int64 [rows, max_length]."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     fields: tuple[IdField, ...] = ()
     numbers: tuple[str, ...] = ()
-    # Sequences share ids with the field of the same place in `targets`: name to the field's name, "" for none.
+    # Each sequence's name, with the name of the field whose ids it shares, or "" if its ids are its own.
     sequences: dict[str, str] = {}
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """Of the fields."""
         return tuple(field.name for field in self.fields)

@@ -54,7 +54,7 @@ def _draw_column(axes: Any, name: str, statistics: Statistics) -> None:
     elif column.values:
         _draw_top_values(axes, column, statistics.rows - column.missing, color)
     else:
-        told = "all missing" if column.missing == statistics.rows else f"no value is there {column.least_count} times"
+        told = "all missing" if column.missing == statistics.rows else f"no value is there {column.min_count} times"
         axes.text(0.5, 0.5, told, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=8)
         axes.set_xticks([])
 

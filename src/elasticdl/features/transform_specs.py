@@ -1,4 +1,4 @@
-"""Transforms of a column as the user writes them, such as `discretize(quantiles=20)`. Parsed, never evaluated."""
+"""Transforms of a column as the user writes them, such as `discretization(quantiles=20)`. Parsed, never evaluated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ Positive = Annotated[int, Field(ge=1)]
 Bins = Annotated[int, Field(ge=2, lt=1 << 40)]
 DatePart = Literal["year", "month", "day", "yearday", "weekday", "hour", "minute", "second"]
 
+_EXAMPLE = "expected a transform such as discretization(quantiles=20)"
+
 
 class TransformSpec(BaseModel):
-    """Options as in the text; `columns` are those it takes, where it names them itself."""
+    """A transform with its options, as written in features.yaml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str]
@@ -24,12 +26,12 @@ class TransformSpec(BaseModel):
     accepts: ClassVar[str]  # "number", "text", "date" or "any"
 
     def __str__(self) -> str:
-        given = ", ".join(f"{key}={_format_value(getattr(self, key))}" for key in sorted(self.model_fields_set))
-        return f"{self.name}({given})"
+        options = ", ".join(f"{key}={_format_value(getattr(self, key))}" for key in sorted(self.model_fields_set))
+        return f"{self.name}({options})"
 
 
 class NormalizerSpec(TransformSpec):
-    name, accepts = "normalize", "number"
+    name, accepts = "normalizer", "number"
     summary = "a number: minus its mean, by its standard deviation; log=true takes ln(1 + x - minimum) first"
     log: bool = False
 
@@ -47,20 +49,20 @@ class ClipSpec(TransformSpec):
 
 
 class MissingIndicatorSpec(TransformSpec):
-    name, accepts = "missing", "any"
-    summary = "a number: 1 where the value is missing, else 0"
+    name, accepts = "missing_indicator", "any"
+    summary = "a number: 1 if the value is missing, else 0"
 
 
 class DiscretizationSpec(TransformSpec):
-    name, accepts = "discretize", "number"
-    summary = "an id: which of so many ranges, by quantiles of the data or at the bounds given"
+    name, accepts = "discretization", "number"
+    summary = "an id: the range of the number, by quantiles of the data or at the given bins"
     quantiles: Annotated[int, Field(ge=2, le=10_000)] | None = None
-    bounds: tuple[float, ...] | None = None
+    bins: tuple[float, ...] | None = None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> DiscretizationSpec:
-        if self.quantiles is not None and self.bounds is not None:
-            raise ValueError("quantiles or bounds, not both")
+    def _check_alternatives(self) -> DiscretizationSpec:
+        if self.quantiles is not None and self.bins is not None:
+            raise ValueError("quantiles or bins, not both")
         return self
 
 
@@ -72,54 +74,54 @@ class LogSquareSpec(TransformSpec):
 class LogRoundSpec(TransformSpec):
     name, accepts = "log_round", "number"
     summary = "an id: the rounded logarithm"
-    bins: Bins = 32
+    num_bins: Bins = 32
     base: Annotated[float, Field(gt=1)] | None = None
 
 
 class RoundIdentitySpec(TransformSpec):
     name, accepts = "round_identity", "number"
-    summary = "an id: the rounded number itself, from 0 to bins - 1"
-    bins: Bins
+    summary = "an id: the rounded number itself, from 0 to num_buckets - 1"
+    num_buckets: Bins
 
 
 class IndexLookupSpec(TransformSpec):
-    name, accepts = "lookup", "any"
-    summary = "an id: the place in the vocabulary of values that are there min_count times"
+    name, accepts = "index_lookup", "any"
+    summary = "an id: the index in the vocabulary of values that occur min_count times"
     min_count: Positive = 2
-    most: Positive | None = None
-    unknown: Positive = 1
+    max_size: Positive | None = None
+    num_oov_tokens: Positive = 1
 
 
 class HashingSpec(TransformSpec):
-    name, accepts = "hash", "any"
-    summary = "an id: the value's hash, modulo bins"
-    bins: Bins
+    name, accepts = "hashing", "any"
+    summary = "an id: the value's hash, modulo num_bins"
+    num_bins: Bins
 
 
 class SequenceSpec(TransformSpec):
     name, accepts = "sequence", "text"
     summary = "ids of a list in one text, e.g. the last things bought; like=COLUMN shares that column's ids"
     sep: Annotated[str, Field(min_length=1)] = "|"
-    longest: Positive = 50
-    bins: Bins | None = None
+    max_length: Positive = 50
+    num_bins: Bins | None = None
     like: str | None = None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> SequenceSpec:
-        if (self.bins is None) == (self.like is None):
-            raise ValueError("either bins=N or like=COLUMN")
+    def _check_alternatives(self) -> SequenceSpec:
+        if (self.num_bins is None) == (self.like is None):
+            raise ValueError("either num_bins=N or like=COLUMN")
         return self
 
 
 class DatePartsSpec(TransformSpec):
-    name, accepts = "date", "date"
+    name, accepts = "date_parts", "date"
     summary = "an id for each part of a date"
     parts: Annotated[tuple[DatePart, ...], Field(min_length=1)] = ("hour", "weekday")
 
 
 class TargetEncodingSpec(TransformSpec):
-    name, accepts = "clicked", "any"
-    summary = "two numbers: how often the label is 1 where this value is, told by other rows only, and how many rows"
+    name, accepts = "target_encoding", "any"
+    summary = "two numbers: how often the label is 1 for this value, counted in other rows only, and in how many rows"
     min_count: Positive = 2
 
 
@@ -132,16 +134,16 @@ class CrossSpec(TransformSpec):
     name, accepts = "cross", "any"
     summary = "an id: the values of several columns together, hashed"
     columns: Annotated[tuple[str, ...], Field(min_length=2)]
-    bins: Bins = 1_000_000
+    num_bins: Bins = 1_000_000
 
     def __str__(self) -> str:
         names = ", ".join(name if name.isidentifier() else repr(name) for name in self.columns)
-        return f"cross({names}, bins={self.bins})"
+        return f"cross({names}, num_bins={self.num_bins})"
 
 
 TRANSFORM_SPECS: dict[str, type[TransformSpec]] = {
-    one.name: one
-    for one in (
+    spec.name: spec
+    for spec in (
         NormalizerSpec, NumberSpec, ClipSpec, MissingIndicatorSpec, DiscretizationSpec, LogSquareSpec, LogRoundSpec,
         RoundIdentitySpec, IndexLookupSpec, HashingSpec, SequenceSpec, DatePartsSpec, TargetEncodingSpec, DropSpec,
         CrossSpec,
@@ -152,68 +154,70 @@ _LITERALS = {"true": True, "false": False, "null": None, "none": None}
 
 
 def parse_transform(text: str) -> TransformSpec:
-    """SpecError says what is wrong with it, and the nearest known word."""
+    """Parses one transform. A SpecError says what is wrong with it and names the nearest known word."""
     name, positional, options = _parse_call(text)
     if name not in TRANSFORM_SPECS:
         near = get_close_matches(name, TRANSFORM_SPECS, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(TRANSFORM_SPECS)}"
-        raise SpecError(f"{text!r}: no transformation {name!r}{hint}")
-    kind = TRANSFORM_SPECS[name]
-    if positional and kind is not CrossSpec:
-        raise SpecError(f"{text!r}: options have names, e.g. {_example(kind)}")
-    if kind is CrossSpec:
+        raise SpecError(f"{text!r}: no transform {name!r}{hint}")
+    spec_class = TRANSFORM_SPECS[name]
+    if positional and spec_class is not CrossSpec:
+        raise SpecError(f"{text!r}: options have names, e.g. {_example(spec_class)}")
+    if spec_class is CrossSpec:
         options["columns"] = tuple(positional)
     try:
-        return kind.model_validate(options)
+        return spec_class.model_validate(options)
     except ValidationError as exc:
-        raise SpecError(f"{text!r}: {_describe_error(exc, kind)}") from exc
+        raise SpecError(f"{text!r}: {_describe_error(exc, spec_class)}") from exc
 
 
 def _parse_call(text: str) -> tuple[str, list[str], dict[str, Any]]:
-    """`name(column, key=literal)` in its parts."""
+    """Splits `name(column, key=literal)` into the name, the columns and the options."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as exc:
-        raise SpecError(f"{text!r}: expected a transformation such as discretize(quantiles=20)") from exc
+        raise SpecError(f"{text!r}: {_EXAMPLE}") from exc
     if isinstance(node, ast.Name):
         return node.id, [], {}
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise SpecError(f"{text!r}: expected a transformation such as discretize(quantiles=20)")
-    columns = [one.id if isinstance(one, ast.Name) else _literal(one, text) for one in node.args]
+        raise SpecError(f"{text!r}: {_EXAMPLE}")
+    columns = [
+        argument.id if isinstance(argument, ast.Name) else _parse_literal(argument, text) for argument in node.args
+    ]
     options: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None or keyword.arg in options:
             raise SpecError(f"{text!r}: expected each option once, by its name")
-        options[keyword.arg] = _literal(keyword.value, text)
-    return node.func.id, [str(one) for one in columns], options
+        options[keyword.arg] = _parse_literal(keyword.value, text)
+    return node.func.id, [str(column) for column in columns], options
 
 
-def _literal(node: ast.expr, text: str) -> Any:
+def _parse_literal(node: ast.expr, text: str) -> Any:
     if isinstance(node, ast.Name):
         return _LITERALS.get(node.id.lower(), node.id)  # a bare word is text: like=C1, parts=[hour]
     if isinstance(node, ast.List | ast.Tuple):
-        return tuple(_literal(one, text) for one in node.elts)
+        return tuple(_parse_literal(element, text) for element in node.elts)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError) as exc:
         raise SpecError(f"{text!r}: expected numbers, texts and lists, nothing computed") from exc
 
 
-def _describe_error(exc: ValidationError, kind: type[TransformSpec]) -> str:
+def _describe_error(exc: ValidationError, spec_class: type[TransformSpec]) -> str:
     first = exc.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
+    path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        near = get_close_matches(place, kind.model_fields, n=1)
-        known = ", ".join(kind.model_fields) or "none"
-        return f"no option {place!r}" + (f"; did you mean {near[0]}?" if near else f"; there are: {known}")
-    return f"{place}: {first['msg']}" if place else str(first["msg"]).removeprefix("Value error, ")
+        near = get_close_matches(path, spec_class.model_fields, n=1)
+        options = ", ".join(spec_class.model_fields) or "none"
+        return f"no option {path!r}" + (f"; did you mean {near[0]}?" if near else f"; there are: {options}")
+    return f"{path}: {first['msg']}" if path else str(first["msg"]).removeprefix("Value error, ")
 
 
-def _example(kind: type[TransformSpec]) -> str:
-    return f"{kind.name}({', '.join(f'{name}=…' for name in kind.model_fields)})"
+def _example(spec_class: type[TransformSpec]) -> str:
+    return f"{spec_class.name}({', '.join(f'{name}=…' for name in spec_class.model_fields)})"
 
 
 def _format_value(value: Any) -> str:
     if isinstance(value, tuple):
-        return "[" + ", ".join(_format_value(one) for one in value) + "]"
+        return "[" + ", ".join(_format_value(item) for item in value) + "]"
     return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else f"{value}"

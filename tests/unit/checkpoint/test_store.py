@@ -386,10 +386,10 @@ def test_rows_that_cannot_be_written_leave_no_checkpoint(tmp_path: Path) -> None
 
 
 def test_files_of_the_model_lie_in_the_checkpoint_and_are_verified(tmp_path: Path) -> None:
-    path = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3, files={"front.json": b"{}"})
+    path = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3, files={"preprocessor.json": b"{}"})
 
-    assert (path / "files" / "front.json").read_bytes() == b"{}"
+    assert (path / "files" / "preprocessor.json").read_bytes() == b"{}"
     assert store.read_checkpoint(path)[0].step == 1
-    (path / "files" / "front.json").write_bytes(b"[]")
+    (path / "files" / "preprocessor.json").write_bytes(b"[]")
     with pytest.raises(CheckpointCorrupt, match=r"front\.json"):
         store.read_checkpoint(path)

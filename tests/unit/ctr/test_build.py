@@ -65,11 +65,11 @@ def test_what_is_true_still_is_not_made_again(tmp_path: Path, monkeypatch: pytes
 def test_changes_by_hand_are_kept_and_change_the_front(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv")
     features = build(tmp_path).directory / "features.yaml"
-    features.write_text(features.read_text().replace("city: ", "city: hash(bins=7) # ", 1))
+    features.write_text(features.read_text().replace("city: ", "city: hashing(num_bins=7) # ", 1))
     clicks(tmp_path / "clicks.csv", rows=500, seed=1)
     said = Said()
 
-    assert "city.hash" in build(tmp_path, said).front.layout.field_names
+    assert "city.hashing" in build(tmp_path, said).front.layout.field_names
     assert any("features.yaml was changed by hand and is kept" in text for text in said)
 
 
@@ -89,9 +89,9 @@ def test_data_that_has_drifted_is_told(tmp_path: Path) -> None:
 
 def test_treatments_of_the_config_count_more_than_proposed_ones(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv")
-    built = build(tmp_path, features={"price": "discretize(bounds=[5, 10])", "crosses": ["cross(price, city)"]})
+    built = build(tmp_path, features={"price": "discretization(bins=[5, 10])", "crosses": ["cross(price, city)"]})
 
-    assert {"price.discretize", "price*city"} <= set(built.front.layout.field_names)
+    assert {"price.discretization", "price*city"} <= set(built.front.layout.field_names)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_rates_are_counted_once_and_again_after_a_front_without_them(
         building.target_encoding.TargetFolds, "save", _noting(building.target_encoding.TargetFolds.save, counted)
     )
 
-    first = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})
-    again = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})
+    first = build(tmp_path, features={"city": ["hashing(num_bins=9)", "target_encoding"]})
+    again = build(tmp_path, features={"city": ["hashing(num_bins=9)", "target_encoding"]})
     without = build(tmp_path)
-    last = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})
+    last = build(tmp_path, features={"city": ["hashing(num_bins=9)", "target_encoding"]})
 
-    assert first.front.rates and not without.front.rates
+    assert first.front.target_encoders and not without.front.target_encoders
     assert first == again == last and len(counted) == 2
     assert Preprocessor.load(last.directory) == last.front
 
@@ -157,15 +157,15 @@ def said_yes_or_no(path: Path, positive: str = "yes", negative: str = "no") -> P
 
 def test_labels_of_words_are_those_of_numbers(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv")
-    plain = build(tmp_path, features={"city": "clicked()"}).front
+    plain = build(tmp_path, features={"city": "target_encoding()"}).front
     (tmp_path / "words").mkdir()
     said_yes_or_no(tmp_path / "words" / "clicks.csv")
     label = {"column": "clicked", "values": {"yes": 1, "no": 0}}
-    mapped = build(tmp_path / "words", label=label, features={"city": "clicked()"}).front
+    mapped = build(tmp_path / "words", label=label, features={"city": "target_encoding()"}).front
 
     assert Preprocessor.load(tmp_path / "words" / "made") == mapped
     assert mapped.label_values == {"yes": 1, "no": 0}
-    assert mapped.rates == plain.rates  # how often each value was clicked
+    assert mapped.target_encoders == plain.target_encoders  # how often each value was clicked
     batch = pa.RecordBatch.from_pydict({"clicked": ["no", "yes", " yes"]})
     assert mapped.read_labels(batch).tolist() == [0.0, 1.0, 1.0]
 

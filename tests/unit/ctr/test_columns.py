@@ -26,13 +26,13 @@ def test_each_column_has_its_treatment_the_reason_and_its_worth() -> None:
     written = features_file.parse_features_file(
         features_file.render_features_file(STATISTICS, proposals, "statistics.json"), "features.yaml"
     )
-    changed = written.override({"b": "hash(bins=10)"}, "features.yaml")
+    changed = written.override({"b": "hashing(num_bins=10)"}, "features.yaml")
     worth = Importance(column="a", logloss_rise=0.1, logloss_spread=None, auc_drop=0.2, auc_spread=None)
 
     found = {one.name: one for one in describe_columns(STATISTICS, changed, {"c": "drop"}, [worth], "ctr.yaml")}
 
     assert list(found) == ["a", "b", "c"]
     assert found["a"].reason == proposals["a"].reason and found["a"].importance == worth
-    assert (found["b"].transforms, found["b"].reason) == (("hash(bins=10)",), CHANGED_IN_FILE)
+    assert (found["b"].transforms, found["b"].reason) == (("hashing(num_bins=10)",), CHANGED_IN_FILE)
     assert found["c"].reason == CHOSEN_IN_CONFIG and found["c"].transforms[0].startswith("drop")
     assert found["b"].importance is None and found["b"].missing_share == 0.05

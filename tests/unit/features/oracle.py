@@ -42,20 +42,20 @@ def expected(values: Sequence[str | None], question: AnalysisOptions) -> ColumnS
         kind=kind,
         missing=len(values) - len(present),
         distinct=len(counted),
-        is_whole=is_whole,
+        is_integer=is_whole,
         minimum=float(points.min()) if len(points) else None,
         maximum=float(points.max()) if len(points) else None,
         mean=float(points.mean()) if len(points) else None,
-        deviation=float(points.std()) if len(points) else None,
+        standard_deviation=float(points.std()) if len(points) else None,
         quantiles=_quantiles(points, question.quantile_steps),
         values=tuple(value for value, _ in kept[: question.max_values]),
         counts=tuple(count for _, count in kept[: question.max_values]),
-        least_count=question.min_count,
-        is_cut=len(kept) > question.max_values,
+        min_count=question.min_count,
+        is_truncated=len(kept) > question.max_values,
         separator=question.separator if is_sequence else "",
-        longest=max(value.count(question.separator) + 1 for value in present) if is_sequence else None,
-        odd=odd.total() if is_mixed else 0,
-        odd_examples=tuple(value for value, _ in sorted(odd.items(), key=lambda one: (-one[1], one[0]))[:5])
+        max_length=max(value.count(question.separator) + 1 for value in present) if is_sequence else None,
+        exceptions=odd.total() if is_mixed else 0,
+        exception_examples=tuple(value for value, _ in sorted(odd.items(), key=lambda one: (-one[1], one[0]))[:5])
         if is_mixed
         else (),
     )
@@ -85,11 +85,11 @@ def _is_like(value: str, as_numbers: bool) -> bool:
 
 def close(ours: ColumnStatistics, theirs: ColumnStatistics) -> None:
     """The same, but for the last digits of the mean and the deviation."""
-    for name in ("mean", "deviation"):
+    for name in ("mean", "standard_deviation"):
         mine, other = getattr(ours, name), getattr(theirs, name)
         assert (mine is None) == (other is None)
         if mine is not None:
             scale = max(abs(theirs.minimum or 0.0), abs(theirs.maximum or 0.0), 1e-300)
             np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-7 * scale)
-    rounded = {"mean": None, "deviation": None}
+    rounded = {"mean": None, "standard_deviation": None}
     assert ours.model_copy(update=rounded) == theirs.model_copy(update=rounded)

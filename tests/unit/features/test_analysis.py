@@ -120,7 +120,7 @@ def test_mixed_values_are_counted_shown_and_make_the_column_text(tmp_path: Path)
     rows = "\n".join(f"{n % 2},{n}" for n in range(10))
     column = of(put(tmp_path, f"label,price\n{rows}\n0,n/a\n1,n/a\n")).column("price")
 
-    assert (column.kind, column.odd, column.odd_examples) == (ColumnKind.TEXT, 2, ("n/a",))
+    assert (column.kind, column.exceptions, column.exception_examples) == (ColumnKind.TEXT, 2, ("n/a",))
     assert column.mean is None
 
 
@@ -139,7 +139,7 @@ def test_a_vocabulary_is_cut_at_the_most_values(tmp_path: Path) -> None:
     ).column("c")
 
     assert column.values == ("v00", "v01", "v02", "v03", "v04")
-    assert column.is_cut
+    assert column.is_truncated
     assert column.distinct == 50
 
 

@@ -22,9 +22,9 @@ TEXT = """
 version: 1
 label: clicked
 columns:
-  I1: [normalize(log=true), discretize(quantiles=20)]
-  I2: normalize()
-  C1: lookup(min_count=2)
+  I1: [normalizer(log=true), discretization(quantiles=20)]
+  I2: normalizer()
+  C1: index_lookup(min_count=2)
   C2: drop
 crosses: [cross(C1, C2)]
 groups: {user: [C1, C2]}
@@ -44,12 +44,14 @@ def test_a_file_is_read_in_the_order_of_its_columns() -> None:
 def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> None:
     found = features_file.parse_features_file(TEXT, "features.yaml")
 
-    changed = found.override({"I*": "drop", "user": "hash(bins=9)", "C2": "lookup", "crosses": []}, "ctr.yaml")
+    changed = found.override(
+        {"I*": "drop", "user": "hashing(num_bins=9)", "C2": "index_lookup", "crosses": []}, "ctr.yaml"
+    )
 
     assert changed.columns == {
         "I1": (DropSpec(),),
         "I2": (DropSpec(),),
-        "C1": (HashingSpec(bins=9),),
+        "C1": (HashingSpec(num_bins=9),),
         "C2": (IndexLookupSpec(),),
     }
     assert changed.used_columns == ("C1", "C2")
@@ -62,12 +64,12 @@ def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> N
         ("label: clicked", "", "expected label: the column to predict"),
         ("label: clicked", "label: I1", "'I1' is the label and cannot be a feature"),
         ("crosses: [", "croses: [", "no key 'croses'; did you mean 'crosses'?"),
-        ("[cross(C1, C2)]", "[cross(C1, C9)]", "cross(C1, C9, bins=1000000): no column 'C9'"),
+        ("[cross(C1, C2)]", "[cross(C1, C9)]", "cross(C1, C9, num_bins=1000000): no column 'C9'"),
         ("[C1, C2]", "[C3]", "features.yaml.groups.user: no column 'C3'"),
-        ("I2: normalize()", "I2: normalise()", "features.yaml.columns.I2: 'normalise()': no transformation"),
-        ("I2: normalize()", "I2: [drop, drop]", "the same transformation stands twice"),
-        ("I2: normalize()", "I2: cross(I1, I2)", "it belongs into `crosses`"),
-        ("I2: normalize()", "I2: 7", "expected a transformation such as hash(bins=1000)"),
+        ("I2: normalizer()", "I2: normalise()", "features.yaml.columns.I2: 'normalise()': no transform"),
+        ("I2: normalizer()", "I2: [drop, drop]", "the same transform is listed twice"),
+        ("I2: normalizer()", "I2: cross(I1, I2)", "it belongs in `crosses`"),
+        ("I2: normalizer()", "I2: 7", "expected a transform such as hashing(num_bins=1000)"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(old: str, new: str, complaint: str) -> None:
@@ -87,10 +89,12 @@ def test_statistics_of_another_data_set_are_refused() -> None:
     one = ColumnStatistics(kind=ColumnKind.TEXT, missing=0, distinct=1)
     found = features_file.parse_features_file(TEXT, "features.yaml")
 
-    with pytest.raises(SpecError, match=r"no statistics of I2, C1, C2: the file is of another data set than x.csv"):
+    with pytest.raises(
+        SpecError, match=r"no statistics of I2, C1, C2: the file belongs to another data set than x.csv"
+    ):
         found.check_against(Statistics(source="x.csv", rows=1, columns={"I1": one}), "features.yaml")
     every = Statistics(source="x.csv", rows=1, columns={name: one for name in found.columns})
-    with pytest.raises(SpecError, match=r"columns.I1: normalize\(log=true\) takes numbers, and this column has text"):
+    with pytest.raises(SpecError, match=r"columns.I1: normalizer\(log=true\) takes numbers, and this column has text"):
         found.check_against(every, "features.yaml")
 
 
@@ -103,4 +107,4 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_an_option_that_cannot_be_a_value_is_refused() -> None:
     with pytest.raises(SpecError, match="nothing computed"):
-        transform_specs.parse_transform("hash(bins={[]: 1})")
+        transform_specs.parse_transform("hashing(num_bins={[]: 1})")

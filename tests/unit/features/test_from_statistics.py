@@ -27,11 +27,11 @@ NUMBER = ColumnStatistics(
     minimum=0,
     maximum=100,
     mean=3,
-    deviation=2,
+    standard_deviation=2,
     quantiles=(0, 1, 1, 1, 1, 5, 6, 7, 8, 9, 100),
 )
 TEXT = ColumnStatistics(
-    kind=ColumnKind.TEXT, missing=0, distinct=40, values=("a", "b", "c"), counts=(9, 5, 2), least_count=2
+    kind=ColumnKind.TEXT, missing=0, distinct=40, values=("a", "b", "c"), counts=(9, 5, 2), min_count=2
 )
 FOUND = Statistics(
     source="made up",
@@ -39,7 +39,7 @@ FOUND = Statistics(
     columns={
         "I1": NUMBER,
         "C1": TEXT,
-        "one": NUMBER.model_copy(update={"deviation": 0.0}),
+        "one": NUMBER.model_copy(update={"standard_deviation": 0.0}),
         "below": NUMBER.model_copy(update={"minimum": -1.0}),
     },
 )

@@ -22,7 +22,7 @@ from elasticdl.keras.features import ops
 from elasticdl.keras.features.preprocessor import PreprocessorLayer
 from elasticdl.keras.runtime import tf
 
-OWN = EVERYTHING.replace("like=t", "bins=50")
+OWN = EVERYTHING.replace("like=t", "num_bins=50")
 
 
 @cache

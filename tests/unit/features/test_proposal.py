@@ -24,16 +24,16 @@ def column(kind: ColumnKind = ColumnKind.TEXT, **known: Any) -> ColumnStatistics
 
 def number(quantiles: tuple[float, ...], **known: Any) -> ColumnStatistics:
     points = np.array(quantiles)
-    figures = {"mean": float(points.mean()), "deviation": float(points.std())}
+    figures = {"mean": float(points.mean()), "standard_deviation": float(points.std())}
     return column(
         ColumnKind.NUMBER, minimum=quantiles[0], maximum=quantiles[-1], quantiles=quantiles, **(figures | known)
     )
 
 
 def proposed(found: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> proposal.Proposal:
-    statistics = Statistics(source="clicks", rows=ROWS, label="label", sampled=sampled, columns={name: found})
+    statistics = Statistics(source="clicks", rows=ROWS, label="label", sample_fraction=sampled, columns={name: found})
     made = proposal.propose_transforms(statistics)[name]
-    return proposal.Proposal(tuple(text for text in made.transforms if text != "clicked()"), made.reason)
+    return proposal.Proposal(tuple(text for text in made.transforms if text != "target_encoding()"), made.reason)
 
 
 WORDS: dict[str, Any] = {"values": ("a", "b"), "counts": (60_000, 30_000)}
@@ -44,22 +44,30 @@ WORDS: dict[str, Any] = {"values": ("a", "b"), "counts": (60_000, 30_000)}
     [
         (column(missing=ROWS, distinct=0), ("drop",), "all values are missing"),
         (column(distinct=1), ("drop",), "constant"),
-        (column(distinct=1, missing=10), ("missing()",), "one value or none"),
-        (column(distinct=ROWS), ("drop",), "names the row"),
-        (number(IDS, distinct=ROWS, is_whole=True), ("drop",), "names the row"),
-        (column(**WORDS), ("lookup(min_count=10)",), "90.0% of rows"),
-        (column(distinct=80_000, values=("a",), counts=(9,)), ("hash(bins=262144)",), "only 0%"),
-        (column(distinct=90_000, is_cut=True, **WORDS), ("hash(bins=262144)",), "too many"),
-        (column(odd=3, odd_examples=("n/a",), **WORDS), ("lookup(min_count=10)",), "MIXED.*'n/a'"),
-        (column(separator="|", longest=80), ('sequence(sep="|", longest=50, bins=2048)',), "lists of up to 80"),
-        (number(LONG, deviation=5e4, is_whole=True), ("normalize(log=true)", "log_square()"), "a long tail"),
-        (number(LONG, deviation=5e4), ("normalize(log=true)", "discretize(quantiles=20)"), "a long tail"),
-        (number(EVEN), ("normalize()", "discretize(quantiles=20)"), "without a long tail"),
-        (number(EVEN, distinct=11, is_whole=True, **WORDS), ("lookup(min_count=1)",), "codes"),
-        (number(IDS, distinct=5000, is_whole=True, **WORDS), ("lookup(min_count=10)",), "look like ids"),
+        (column(distinct=1, missing=10), ("missing_indicator()",), "one value or none"),
+        (column(distinct=ROWS), ("drop",), "identifies the row"),
+        (number(IDS, distinct=ROWS, is_integer=True), ("drop",), "identifies the row"),
+        (column(**WORDS), ("index_lookup(min_count=10)",), "90.0% of rows"),
+        (column(distinct=80_000, values=("a",), counts=(9,)), ("hashing(num_bins=262144)",), "only 0%"),
+        (column(distinct=90_000, is_truncated=True, **WORDS), ("hashing(num_bins=262144)",), "too many"),
+        (column(exceptions=3, exception_examples=("n/a",), **WORDS), ("index_lookup(min_count=10)",), "MIXED.*'n/a'"),
+        (
+            column(separator="|", max_length=80),
+            ('sequence(sep="|", max_length=50, num_bins=2048)',),
+            "lists of up to 80",
+        ),
+        (
+            number(LONG, standard_deviation=5e4, is_integer=True),
+            ("normalizer(log=true)", "log_square()"),
+            "a long tail",
+        ),
+        (number(LONG, standard_deviation=5e4), ("normalizer(log=true)", "discretization(quantiles=20)"), "a long tail"),
+        (number(EVEN), ("normalizer()", "discretization(quantiles=20)"), "without a long tail"),
+        (number(EVEN, distinct=11, is_integer=True, **WORDS), ("index_lookup(min_count=1)",), "codes"),
+        (number(IDS, distinct=5000, is_integer=True, **WORDS), ("index_lookup(min_count=10)",), "look like ids"),
         (
             column(ColumnKind.DATE, minimum=0.0, maximum=4e7, quantiles=(0.0, 3600.0, 4e7)),
-            ("date(parts=[year, month, weekday, hour])",),
+            ("date_parts(parts=[year, month, weekday, hour])",),
             "dates",
         ),
     ],
@@ -73,14 +81,14 @@ def test_each_column_gets_what_suits_it(found: ColumnStatistics, treatments: tup
 
 
 def test_a_sample_does_not_show_that_every_row_has_its_own_value() -> None:
-    assert proposed(column(distinct=ROWS), sampled=0.1).transforms == ("hash(bins=262144)",)
+    assert proposed(column(distinct=ROWS), sampled=0.1).transforms == ("hashing(num_bins=262144)",)
 
 
 def test_a_name_can_tell_an_id() -> None:
-    counts = number(tuple(float(n) for n in range(201)), distinct=201, is_whole=True, **WORDS)
+    counts = number(tuple(float(n) for n in range(201)), distinct=201, is_integer=True, **WORDS)
 
-    assert proposed(counts, "shop_id").transforms == ("lookup(min_count=10)",)
-    assert proposed(counts, "visits").transforms == ("normalize()", "discretize(quantiles=20)")
+    assert proposed(counts, "shop_id").transforms == ("index_lookup(min_count=10)",)
+    assert proposed(counts, "visits").transforms == ("normalizer()", "discretization(quantiles=20)")
 
 
 def test_where_values_are_ids_their_clicks_are_told_too_if_there_are_enough_rows() -> None:
@@ -88,18 +96,18 @@ def test_where_values_are_ids_their_clicks_are_told_too_if_there_are_enough_rows
         found = Statistics(source="x", rows=rows, label=label, columns={"c": column(**WORDS)})
         return proposal.propose_transforms(found)["c"].transforms
 
-    assert treatments(ROWS, "label")[1:] == ("clicked()",)
+    assert treatments(ROWS, "label")[1:] == ("target_encoding()",)
     assert treatments(ROWS, None)[1:] == treatments(1000, "label")[1:] == ()
 
 
 def test_things_of_a_list_that_are_values_of_another_column_share_its_ids() -> None:
     def treatment(*values: str) -> str:
-        seen = column(separator="|", longest=5, distinct=2, values=values, counts=(9, 9))
+        seen = column(separator="|", max_length=5, distinct=2, values=values, counts=(9, 9))
         found = Statistics(source="x", rows=ROWS, columns={"seen": seen, "the thing": column(**WORDS)})
         return proposal.propose_transforms(found)["seen"].transforms[0]
 
-    assert treatment("b", "a") == 'sequence(sep="|", longest=5, like="the thing")'
-    assert treatment("b", "z") == 'sequence(sep="|", longest=5, bins=16)'
+    assert treatment("b", "a") == 'sequence(sep="|", max_length=5, like="the thing")'
+    assert treatment("b", "z") == 'sequence(sep="|", max_length=5, num_bins=16)'
 
 
 def test_larger_data_asks_for_more_of_a_value() -> None:
@@ -111,9 +119,9 @@ def test_larger_data_asks_for_more_of_a_value() -> None:
 def test_the_proposed_file_can_be_read_whatever_the_columns_are_called(names: list[str]) -> None:
     kinds = [
         column(**WORDS),
-        column(separator='"', longest=3),
-        number(LONG, deviation=5e4),
-        column(odd=1, odd_examples=("\n#",)),
+        column(separator='"', max_length=3),
+        number(LONG, standard_deviation=5e4),
+        column(exceptions=1, exception_examples=("\n#",)),
     ]
     columns = {name: kinds[place % len(kinds)] for place, name in enumerate(names)}
     statistics = Statistics(source="a\nb: c", rows=ROWS, label="label", columns=columns)

@@ -202,7 +202,7 @@ def test_modules_from_statistics_and_their_words() -> None:
     module = modules.LogRound.from_statistics("I1", base=10, statistics=statistics)
 
     assert module.definition == LogRound(3, base=10)
-    assert repr(module) == "LogRound(num_bins=3, default=0, base=10)"
+    assert repr(module) == "LogRound(num_bins=3, default_value=0, base=10)"
     assert not module.state_dict()
     assert repr(modules.SparseEmbedding(5, 2)) == "SparseEmbedding(5, 2, combiner='mean')"
 

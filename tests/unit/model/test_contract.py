@@ -174,11 +174,11 @@ def use_all(found: Contract) -> None:
 
 
 def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(tmp_path: Path) -> None:
-    found = load(tmp_path, x="def model_files(): return {'front.json': b'{}'}")
+    found = load(tmp_path, x="def model_files(): return {'preprocessor.json': b'{}'}")
     found.export(found.build_model(), torch.ones(1, 2), tmp_path / "out", {})
 
-    assert (tmp_path / "out" / "front.json").read_bytes() == b"{}"
-    (tmp_path / "out" / "front.json").write_bytes(b"[]")
+    assert (tmp_path / "out" / "preprocessor.json").read_bytes() == b"{}"
+    (tmp_path / "out" / "preprocessor.json").write_bytes(b"[]")
     with pytest.raises(CheckpointCorrupt, match=r"front\.json"):
         load_weights(tmp_path / "out")
 

@@ -39,10 +39,10 @@ from elasticdl.worker.training.numerics import seed_everything  # noqa: E402
 
 NAMES = ["keras/wide_deep", "keras/deepfm", "keras/xdeepfm", "keras/dcn"]
 FEATURES = {
-    "n": ["discretize(quantiles=4)", "normalize", "missing"],
-    "k": "hash(bins=50)",
-    "s": 'sequence(sep=";", longest=3, like=a)',
-    "crosses": ["cross(a, k, bins=90)"],
+    "n": ["discretization(quantiles=4)", "normalizer", "missing_indicator"],
+    "k": "hashing(num_bins=50)",
+    "s": 'sequence(sep=";", max_length=3, like=a)',
+    "crosses": ["cross(a, k, num_bins=90)"],
 }
 
 

@@ -45,16 +45,16 @@ def statistics_table(statistics: Statistics) -> RenderableType:
 def statistics_notes(statistics: Statistics) -> list[str]:
     """What a reader has to know of the figures."""
     told = [
-        f"{name}: {column.odd:,} values are not like the others, e.g. "
-        + ", ".join(repr(value) for value in column.odd_examples)
+        f"{name}: {column.exceptions:,} values are not like the others, e.g. "
+        + ", ".join(repr(value) for value in column.exception_examples)
         + "; the column is treated as text"
         for name, column in statistics.columns.items()
-        if column.odd
+        if column.exceptions
     ]
-    if statistics.sampled < 1:
+    if statistics.sample_fraction < 1:
         rows = statistics.rows
         told.append(
-            f"A sample of {statistics.sampled:g} of all rows. Standard errors: of a mean ± as shown; of a share p of "
+            f"A sample of {statistics.sample_fraction:g} of all rows. Standard errors: of a mean ± as shown; of a share p of "
             f"rows (missing, a value's) sqrt(p (1 - p) / {rows:,}), at most {0.5 / rows**0.5:.2%}; a quantile is off "
             f"by that share of ranks. Minimum, maximum and distinct are the sample's: of all rows they lie farther out."
         )
@@ -67,15 +67,20 @@ def _cells(column: ColumnStatistics, statistics: Statistics) -> list[str]:
     middle = column.quantiles[len(column.quantiles) // 2] if column.quantiles else None
     kind = f"{column.kind} list" if column.separator else str(column.kind)
     mean = _format_value(column.mean, column.kind)
-    if statistics.sampled < 1 and column.deviation is not None and present and column.kind is ColumnKind.NUMBER:
-        mean += f" ± {column.deviation / present**0.5:.2g}"
-    deviation = "" if column.kind is ColumnKind.DATE else _format_value(column.deviation, ColumnKind.NUMBER)
+    if (
+        statistics.sample_fraction < 1
+        and column.standard_deviation is not None
+        and present
+        and column.kind is ColumnKind.NUMBER
+    ):
+        mean += f" ± {column.standard_deviation / present**0.5:.2g}"
+    deviation = "" if column.kind is ColumnKind.DATE else _format_value(column.standard_deviation, ColumnKind.NUMBER)
     top = ", ".join(
         f"{_shorten(value)} {count / max(present, 1):.0%}"
         for value, count in zip(column.values[:_MAX_TOP_VALUES], column.counts, strict=False)
     )
     return [
-        "mixed" if column.odd else kind,
+        "mixed" if column.exceptions else kind,
         f"{present:,}",
         f"{share:.1%}",
         f"{column.distinct:,}" + ("" if column.is_distinct_exact else "+"),

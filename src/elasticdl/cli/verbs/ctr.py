@@ -93,7 +93,7 @@ def report(job_or_file: str, rows: int, repeats: int, output: str | None) -> Non
     """Write a page on a trained model: how good it is on test rows, how it got there, what its columns are worth.
 
     JOB_OR_FILE is a job's name or a ctr.yaml. The page, index.html, needs nothing else to be read; its pictures lie
-    beside it as PNGs, its numbers as measured.json. `elasticdl train ctr.yaml` makes it by itself at the end.
+    beside it as PNGs, its numbers as measurement.json. `elasticdl train ctr.yaml` makes it by itself at the end.
     """
     from elasticdl.cli.screens import progress_bars
     from elasticdl.ctr.report import generation, subjects

@@ -17,7 +17,7 @@ from elasticdl.data.dataset import Dataset
 from elasticdl.errors import ModelError
 from elasticdl.features.layout import FeatureLayout
 from elasticdl.features.preprocessing import standalone
-from elasticdl.features.preprocessing.preprocessor import Preprocessor
+from elasticdl.features.preprocessing.preprocessor import PREPROCESSOR_FILE, Preprocessor
 from elasticdl.features.preprocessing.target_encoding import TargetFolds
 from elasticdl.model.callbacks import Callback, EarlyStopping, ReduceLROnPlateau
 from elasticdl.model.metrics import AUC, Metric
@@ -45,7 +45,7 @@ def weighted_logloss(labels: Tensor | dict[str, Tensor], predictions: Tensor, po
 
 
 SETTINGS_FILE = "job.json"
-EXPORTED_FILES = ("front.json", "statistics.json", "features.yaml", SETTINGS_FILE)
+EXPORTED_FILES = (PREPROCESSOR_FILE, "statistics.json", "features.yaml", SETTINGS_FILE)
 
 
 class CtrJobSettings(BaseModel):
@@ -107,8 +107,8 @@ class CtrJob:
             types[weight] = pa.float64()
 
         folds = (
-            TargetFolds.load(self.directory, self.preprocessor.rates)
-            if mode is Mode.TRAINING and self.preprocessor.rates
+            TargetFolds.load(self.directory, self.preprocessor.target_encoders)
+            if mode is Mode.TRAINING and self.preprocessor.target_encoders
             else None
         )
 
@@ -141,7 +141,7 @@ class CtrJob:
         found = {
             name: (self.directory / name).read_bytes() for name in EXPORTED_FILES if (self.directory / name).exists()
         }
-        return found | {"served.py": Path(standalone.__file__).read_bytes()}
+        return found | {"preprocessor.py": Path(standalone.__file__).read_bytes()}
 
 
 class LoglossMetric:

@@ -79,7 +79,7 @@ class TrainedModel:
 
 
 def _find_files_directory(place: Path) -> Path:
-    """Where front.json lies: a checkpoint keeps what belongs to its model in a directory of its own."""
+    """Where preprocessor.json lies: a checkpoint keeps what belongs to its model in a directory of its own."""
     for found in (place, place / "files"):
         if (found / fronts.PREPROCESSOR_FILE).exists():
             return found

@@ -12,7 +12,7 @@ from elasticdl.ctr.report.metrics import CalibrationBin, ClickMetrics, Probabili
 from elasticdl.errors import DataError
 from elasticdl.spec import DataSpec
 
-MEASUREMENT_FILE = "measured.json"
+MEASUREMENT_FILE = "measurement.json"
 
 
 class MeasurementRequest(BaseModel):
@@ -39,7 +39,7 @@ class ModelMeasurement(BaseModel):
 
     version: Literal[1] = 1
     model: str  # the directory it lay in
-    files: str  # that of its front.json, features.yaml and statistics.json
+    files: str  # that of its preprocessor.json, features.yaml and statistics.json
     step: int
     has_program: bool  # scored by the export's program; else by its weights
     parameters: int

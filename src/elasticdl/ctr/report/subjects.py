@@ -80,7 +80,7 @@ def _trains_directory(job: JobDirectory, directory: Path) -> bool:
 
 def is_ctr_job(spec: JobSpec) -> bool:
     """Whether a job trains what was built of a ctr.yaml."""
-    is_built = spec.model is not None and (Path(spec.model.zoo) / "front.json").is_file()
+    is_built = spec.model is not None and (Path(spec.model.zoo) / "preprocessor.json").is_file()
     return is_built and spec.kind is JobKind.TRAINING and _config_stem(spec) is not None
 
 

@@ -26,9 +26,9 @@ COLUMNS = "label,I1..I13,C1..C26"
 NAME, MODEL = "convergence", "wide_deep"
 # Fixed, whatever would be proposed: ids of all columns, and logarithms of the counts. I10 has few values.
 FEATURES = {
-    "I*": ["normalize(log=true)", "log_square()"],
-    "I10": "lookup(min_count=2)",
-    "C*": "lookup(min_count=2, most=100000)",
+    "I*": ["normalizer(log=true)", "log_square()"],
+    "I10": "index_lookup(min_count=2)",
+    "C*": "index_lookup(min_count=2, max_size=100000)",
 }
 ROWS_PER_WRITE = 10_000  # made-up rows that are written at a time
 

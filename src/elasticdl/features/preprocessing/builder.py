@@ -8,155 +8,168 @@ from collections.abc import Iterator
 import numpy as np
 
 from elasticdl.errors import SpecError
-from elasticdl.features import transform_specs as asked
-from elasticdl.features.preprocessing import encoders as made
+from elasticdl.features import transform_specs as specs
+from elasticdl.features.preprocessing import encoders
 from elasticdl.features.preprocessing.target_encoding import TargetEncoder
 from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 from elasticdl.features.transforms import LogRound
 
 MAX_CATEGORICAL_NUMBERS = 32
-"""Whole numbers with more distinct values are no categories."""
+"""A column of integers with more distinct values is not taken as categories."""
 
-ColumnEncoder = made.FieldEncoder | made.AnyNumberEncoder
+ColumnEncoder = encoders.FieldEncoder | encoders.AnyNumberEncoder
 
 
 def build_encoders(
-    column: str, treatment: asked.TransformSpec, statistics: Statistics, name: str = ""
+    column: str, spec: specs.TransformSpec, statistics: Statistics, name: str = ""
 ) -> Iterator[ColumnEncoder]:
-    """`name` is that of the output, by default the column's and the treatment's. A date gives one for each part.
+    """Yields the encoders of one transform; a date gives one for each part.
 
-    SpecError where the statistics do not have what it needs.
+    `name` is the name of the output, by default made of the column's and the transform's. Raises SpecError if the
+    statistics lack something that the transform needs.
     """
     known = statistics.column(column)
-    name = name or f"{column}.{treatment.name}"
-    match treatment:
-        case asked.DropSpec():
+    name = name or f"{column}.{spec.name}"
+    match spec:
+        case specs.DropSpec():
             return
-        case asked.NormalizerSpec():
-            yield _build_normalizer(name, column, treatment.log, known)
-        case asked.NumberSpec():
-            yield made.NumberEncoder(name=name, column=column)
-        case asked.ClipSpec():
-            yield _build_clip(name, column, treatment, known)
-        case asked.MissingIndicatorSpec():
-            yield made.MissingIndicatorEncoder(name=name, column=column, kind=known.kind)
-        case asked.DiscretizationSpec():
-            yield made.DiscretizationEncoder(name=name, column=column, bounds=_choose_bounds(column, treatment, known))
-        case asked.LogSquareSpec():
-            yield made.LogSquareEncoder(name=name, column=column)
-        case asked.LogRoundSpec():
-            edges = tuple(LogRound(treatment.bins, 0, treatment.base).tables["edges"].tolist())
-            yield made.LogRoundEncoder(name=name, column=column, bins=treatment.bins, base=treatment.base, edges=edges)
-        case asked.RoundIdentitySpec():
-            yield made.RoundIdentityEncoder(name=name, column=column, bins=treatment.bins)
-        case asked.IndexLookupSpec():
-            yield _build_index_lookup(name, column, treatment, known)
-        case asked.HashingSpec():
-            yield made.HashingEncoder(name=name, column=column, kind=known.kind, bins=treatment.bins)
-        case asked.DatePartsSpec():
+        case specs.NormalizerSpec():
+            yield _build_normalizer(name, column, spec.log, known)
+        case specs.NumberSpec():
+            yield encoders.NumberEncoder(name=name, column=column)
+        case specs.ClipSpec():
+            yield _build_clip(name, column, spec, known)
+        case specs.MissingIndicatorSpec():
+            yield encoders.MissingIndicatorEncoder(name=name, column=column, kind=known.kind)
+        case specs.DiscretizationSpec():
+            yield encoders.DiscretizationEncoder(name=name, column=column, bins=_choose_bins(column, spec, known))
+        case specs.LogSquareSpec():
+            yield encoders.LogSquareEncoder(name=name, column=column)
+        case specs.LogRoundSpec():
+            edges = tuple(LogRound(spec.num_bins, 0, spec.base).tables["edges"].tolist())
+            yield encoders.LogRoundEncoder(
+                name=name, column=column, num_bins=spec.num_bins, base=spec.base, edges=edges
+            )
+        case specs.RoundIdentitySpec():
+            yield encoders.RoundIdentityEncoder(name=name, column=column, num_buckets=spec.num_buckets)
+        case specs.IndexLookupSpec():
+            yield _build_index_lookup(name, column, spec, known)
+        case specs.HashingSpec():
+            yield encoders.HashingEncoder(name=name, column=column, kind=known.kind, num_bins=spec.num_bins)
+        case specs.DatePartsSpec():
             if known.kind is ColumnKind.NUMBER:
-                raise SpecError(f"column {column!r}: {treatment} takes dates, and this column has numbers")
-            for part in treatment.parts:
-                yield made.DatePartEncoder(name=f"{column}.{part}", column=column, part=part)
+                raise SpecError(f"column {column!r}: {spec} takes dates, and this column has numbers")
+            for part in spec.parts:
+                yield encoders.DatePartEncoder(name=f"{column}.{part}", column=column, part=part)
         case _:
-            raise AssertionError(f"a treatment that nobody binds: {treatment}")
+            raise AssertionError(f"no encoder for the transform {spec}")
 
 
-def build_target_encoder(column: str, treatment: asked.TargetEncodingSpec, statistics: Statistics) -> TargetEncoder:
-    """By the values of its vocabulary; of numbers that are not whole, or too many, by their logarithm."""
-    known, name = statistics.column(column), f"{column}.{treatment.name}"
+def build_target_encoder(column: str, spec: specs.TargetEncodingSpec, statistics: Statistics) -> TargetEncoder:
+    """Encodes by the values of the vocabulary; numbers with fractions or many values by their logarithm."""
+    known, name = statistics.column(column), f"{column}.{spec.name}"
     if known.kind is ColumnKind.NUMBER and (
-        not known.is_whole or known.is_cut or known.distinct > MAX_CATEGORICAL_NUMBERS
+        not known.is_integer or known.is_truncated or known.distinct > MAX_CATEGORICAL_NUMBERS
     ):
-        return TargetEncoder(name=name, column=column, of=made.LogSquareEncoder(name=name, column=column))
-    counted = zip(known.values, known.counts, strict=True)
-    values = tuple(value for value, count in counted if count >= treatment.min_count)
-    of = made.IndexLookupEncoder(name=name, column=column, kind=known.kind, values=values)
-    return TargetEncoder(name=name, column=column, of=of)
+        return TargetEncoder(name=name, column=column, encoder=encoders.LogSquareEncoder(name=name, column=column))
+    counts = zip(known.values, known.counts, strict=True)
+    vocabulary = tuple(value for value, count in counts if count >= spec.min_count)
+    lookup = encoders.IndexLookupEncoder(name=name, column=column, kind=known.kind, vocabulary=vocabulary)
+    return TargetEncoder(name=name, column=column, encoder=lookup)
 
 
-def build_cross_encoder(treatment: asked.CrossSpec, statistics: Statistics) -> made.CrossEncoder:
-    kinds = tuple(statistics.column(name).kind for name in treatment.columns)
-    name = "*".join(treatment.columns)
-    return made.CrossEncoder(name=name, columns=treatment.columns, kinds=kinds, bins=treatment.bins)
+def build_cross_encoder(spec: specs.CrossSpec, statistics: Statistics) -> encoders.CrossEncoder:
+    kinds = tuple(statistics.column(name).kind for name in spec.columns)
+    name = "*".join(spec.columns)
+    return encoders.CrossEncoder(name=name, columns=spec.columns, kinds=kinds, num_bins=spec.num_bins)
 
 
 def build_sequence_encoder(
-    column: str, treatment: asked.SequenceSpec, fields: tuple[made.FieldEncoder, ...]
-) -> made.SequenceEncoder:
-    """Its ids are those of the field it is `like`, or its own."""
+    column: str, spec: specs.SequenceSpec, fields: tuple[encoders.FieldEncoder, ...]
+) -> encoders.SequenceEncoder:
+    """Builds the encoder of a sequence. Its ids are its own, or those of the field named by `like`."""
     name = f"{column}.sequence"
-    common = {"name": name, "column": column, "sep": treatment.sep, "longest": treatment.longest}
-    if treatment.like is None:
-        of = made.HashingEncoder(name=name, column=column, bins=treatment.bins or 0)
-        return made.SequenceEncoder(**common, like="", of=of)  # type: ignore[arg-type]
+    if spec.like is None:
+        hashing = encoders.HashingEncoder(name=name, column=column, num_bins=spec.num_bins or 0)
+        return encoders.SequenceEncoder(
+            name=name, column=column, sep=spec.sep, max_length=spec.max_length, like="", encoder=hashing
+        )
     for field in fields:
-        is_alike = isinstance(field, made.IndexLookupEncoder | made.HashingEncoder) and field.column == treatment.like
-        if is_alike and isinstance(field, made.IndexLookupEncoder | made.HashingEncoder):
-            return made.SequenceEncoder(**common, like=field.name, of=field)  # type: ignore[arg-type]
-    raise SpecError(f"column {column!r}: {treatment}: {treatment.like} has no ids; give it hash(bins=…) or lookup()")
+        if isinstance(field, encoders.IndexLookupEncoder | encoders.HashingEncoder) and field.column == spec.like:
+            return encoders.SequenceEncoder(
+                name=name, column=column, sep=spec.sep, max_length=spec.max_length, like=field.name, encoder=field
+            )
+    raise SpecError(f"column {column!r}: {spec}: {spec.like} has no ids; give it hashing(num_bins=…) or index_lookup()")
 
 
-def _build_normalizer(name: str, column: str, is_log: bool, known: ColumnStatistics) -> made.NumberEncoder:
-    if known.mean is None or known.deviation is None or known.minimum is None:
-        return made.NumberEncoder(name=name, column=column)  # all missing: 0 for ever
+def _build_normalizer(name: str, column: str, is_log: bool, known: ColumnStatistics) -> encoders.NumberEncoder:
+    if known.mean is None or known.standard_deviation is None or known.minimum is None:
+        return encoders.NumberEncoder(name=name, column=column)  # every value is missing: always 0
     if not is_log:
-        return made.NumberEncoder(name=name, column=column, subtract=known.mean, divide=known.deviation or 1.0)
-    # Of the logarithm there are no statistics; those of its quantiles' logarithms do.
+        return encoders.NumberEncoder(
+            name=name, column=column, subtractor=known.mean, divisor=known.standard_deviation or 1.0
+        )
+    # There are no statistics of the logarithm; the logarithms of the quantiles serve instead.
     logs = np.log1p(np.array(known.quantiles or (known.minimum, known.maximum), np.float64) - known.minimum)
     middle = (logs[1:] + logs[:-1]) / 2 if len(logs) > 1 else logs
-    deviation = float(middle.std()) or 1.0
-    return made.NumberEncoder(
-        name=name, column=column, log=True, shift=known.minimum, subtract=float(middle.mean()), divide=deviation
+    return encoders.NumberEncoder(
+        name=name,
+        column=column,
+        log=True,
+        shift=known.minimum,
+        subtractor=float(middle.mean()),
+        divisor=float(middle.std()) or 1.0,
     )
 
 
-def _build_clip(name: str, column: str, treatment: asked.ClipSpec, known: ColumnStatistics) -> made.NumberEncoder:
-    def chosen(given: float | None, share: float, otherwise: float | None) -> float:
-        if given is not None:
-            return given
+def _build_clip(name: str, column: str, spec: specs.ClipSpec, known: ColumnStatistics) -> encoders.NumberEncoder:
+    def choose_limit(limit: float | None, share: float, fallback: float | None) -> float:
+        if limit is not None:
+            return limit
         if known.quantiles:
             return known.quantiles[round(share * (len(known.quantiles) - 1))]
-        return otherwise or 0.0
+        return fallback or 0.0
 
-    low, high = chosen(treatment.minimum, 0.01, known.minimum), chosen(treatment.maximum, 0.99, known.maximum)
+    low, high = choose_limit(spec.minimum, 0.01, known.minimum), choose_limit(spec.maximum, 0.99, known.maximum)
     if low > high:
-        raise SpecError(f"column {column!r}: {treatment}: its minimum {low:g} is above its maximum {high:g}")
-    return made.NumberEncoder(name=name, column=column, low=low, high=high, subtract=low, divide=high - low or 1.0)
+        raise SpecError(f"column {column!r}: {spec}: its minimum {low:g} is above its maximum {high:g}")
+    return encoders.NumberEncoder(
+        name=name, column=column, minimum=low, maximum=high, subtractor=low, divisor=high - low or 1.0
+    )
 
 
-def _choose_bounds(column: str, treatment: asked.DiscretizationSpec, known: ColumnStatistics) -> tuple[float, ...]:
-    if treatment.bounds is not None:
-        bounds = treatment.bounds
+def _choose_bins(column: str, spec: specs.DiscretizationSpec, known: ColumnStatistics) -> tuple[float, ...]:
+    if spec.bins is not None:
+        bins = spec.bins
     else:
         if not known.quantiles:
-            raise SpecError(f"column {column!r}: {treatment} needs quantiles, and all of it is missing; drop it")
-        shares = np.linspace(0.0, 1.0, (treatment.quantiles or 20) + 1)[1:-1]
-        places = np.linspace(0.0, 1.0, len(known.quantiles))
-        bounds = tuple(float(one) for one in np.interp(shares, places, known.quantiles))
-    if not all(math.isfinite(one) for one in bounds):
-        raise SpecError(f"column {column!r}: {treatment}: expected finite bounds")
-    return tuple(sorted(set(bounds)))
+            raise SpecError(f"column {column!r}: {spec} needs quantiles, and every value is missing; drop the column")
+        shares = np.linspace(0.0, 1.0, (spec.quantiles or 20) + 1)[1:-1]
+        steps = np.linspace(0.0, 1.0, len(known.quantiles))
+        bins = tuple(float(edge) for edge in np.interp(shares, steps, known.quantiles))
+    if not all(math.isfinite(edge) for edge in bins):
+        raise SpecError(f"column {column!r}: {spec}: expected finite bins")
+    return tuple(sorted(set(bins)))
 
 
 def _build_index_lookup(
-    name: str, column: str, treatment: asked.IndexLookupSpec, known: ColumnStatistics
-) -> made.IndexLookupEncoder:
-    if treatment.min_count < known.least_count:
+    name: str, column: str, spec: specs.IndexLookupSpec, known: ColumnStatistics
+) -> encoders.IndexLookupEncoder:
+    if spec.min_count < known.min_count:
         raise SpecError(
-            f"column {column!r}: {treatment}: its statistics have values of {known.least_count} rows and more; "
-            f"analyze again with --min-count {treatment.min_count}"
+            f"column {column!r}: {spec}: its statistics have values of {known.min_count} rows and more; "
+            f"analyze again with --min-count {spec.min_count}"
         )
-    values = [value for value, count in zip(known.values, known.counts, strict=True) if count >= treatment.min_count]
-    if known.is_cut and treatment.most is None and known.counts and known.counts[-1] >= treatment.min_count:
+    values = [value for value, count in zip(known.values, known.counts, strict=True) if count >= spec.min_count]
+    if known.is_truncated and spec.max_size is None and known.counts and known.counts[-1] >= spec.min_count:
         raise SpecError(
-            f"column {column!r}: {treatment}: the vocabulary was cut at {len(known.values):,} values; "
-            f"use hash(bins=…), a larger min_count, or lookup(most={len(known.values)})"
+            f"column {column!r}: {spec}: the vocabulary was truncated to {len(known.values):,} values; "
+            f"use hashing(num_bins=…), a larger min_count, or index_lookup(max_size={len(known.values)})"
         )
-    return made.IndexLookupEncoder(
+    return encoders.IndexLookupEncoder(
         name=name,
         column=column,
         kind=known.kind,
-        values=tuple(values[: treatment.most]),
-        unknown=treatment.unknown,
+        vocabulary=tuple(values[: spec.max_size]),
+        num_oov_tokens=spec.num_oov_tokens,
     )

@@ -38,6 +38,8 @@ Floats = NDArray[np.float32]
 
 
 class _ColumnEncoder(BaseModel):
+    """Encodes one column. `transform` is the word of features.yaml; "number" also covers normalizer and clip."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 
     name: str
@@ -45,35 +47,35 @@ class _ColumnEncoder(BaseModel):
 
 
 class NumberEncoder(_ColumnEncoder):
-    """(f(x) - subtract) / divide, where f is ln(1 + x - shift) for `log`; a missing value gives `missing`."""
+    """(f(x) - subtractor) / divisor, where f is ln(1 + x - shift) for `log`; `missing_value` for a missing value."""
 
-    how: Literal["number"] = "number"
+    transform: Literal["number"] = "number"
     log: bool = False
     shift: float = 0.0
-    low: float | None = None  # clipped to, before anything else
-    high: float | None = None
-    subtract: float = 0.0
-    divide: float = 1.0
-    missing: float = 0.0
+    minimum: float | None = None  # the value is clipped first
+    maximum: float | None = None
+    subtractor: float = 0.0
+    divisor: float = 1.0
+    missing_value: float = 0.0
 
     @cached_property
     def _normalizer(self) -> Normalizer:
-        return Normalizer(self.subtract, self.divide)
+        return Normalizer(self.subtractor, self.divisor)
 
     def encode(self, columns: RawColumns) -> Floats:
         values = columns.numbers(self.column)
-        if self.low is not None or self.high is not None:
-            values = np.clip(values, self.low, self.high)
+        if self.minimum is not None or self.maximum is not None:
+            values = np.clip(values, self.minimum, self.maximum)
         if self.log:
             values = np.log1p(np.maximum(values - self.shift, 0.0))
-        made = self._normalizer.transform_arrays(values)
-        return np.where(np.isnan(values), np.float32(self.missing), made)
+        normalized = self._normalizer.transform_arrays(values)
+        return np.where(np.isnan(values), np.float32(self.missing_value), normalized)
 
 
 class MissingIndicatorEncoder(_ColumnEncoder):
-    """1 where there is no value."""
+    """1 if the value is missing, else 0."""
 
-    how: Literal["missing"] = "missing"
+    transform: Literal["missing_indicator"] = "missing_indicator"
     kind: ColumnKind = ColumnKind.TEXT
 
     def encode(self, columns: RawColumns) -> Floats:
@@ -83,16 +85,18 @@ class MissingIndicatorEncoder(_ColumnEncoder):
 
 
 class DiscretizationEncoder(_ColumnEncoder):
-    how: Literal["bounds"] = "bounds"
-    bounds: tuple[float, ...]
+    """The range of a number."""
+
+    transform: Literal["discretization"] = "discretization"
+    bins: tuple[float, ...]
 
     @cached_property
     def _discretization(self) -> Discretization:
-        return Discretization(self.bounds)
+        return Discretization(self.bins)
 
     @property
     def size(self) -> int:
-        return FIRST_ID + len(self.bounds) + 1
+        return FIRST_ID + len(self.bins) + 1
 
     def encode(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
@@ -100,107 +104,114 @@ class DiscretizationEncoder(_ColumnEncoder):
 
 
 class LogSquareEncoder(_ColumnEncoder):
-    """Numbers from `lowest` on have ids of their own; what is beyond shares the id of the end."""
+    """Results from `minimum` to `maximum` have ids of their own; those beyond share the id of the nearer end."""
 
-    how: Literal["log_square"] = "log_square"
-    lowest: int = -16
-    highest: int = 1906  # floor(ln(2^63)²)
+    transform: Literal["log_square"] = "log_square"
+    minimum: int = -16
+    maximum: int = 1906  # floor(ln(2^63)²)
 
     @property
     def size(self) -> int:
-        return FIRST_ID + 1 + self.highest - self.lowest
+        return FIRST_ID + 1 + self.maximum - self.minimum
 
     def encode(self, columns: RawColumns) -> Ids:
-        return columns.cached((self.how, self.column, self.lowest, self.highest), lambda: self._made(columns))
+        return columns.cached((self.transform, self.column, self.minimum, self.maximum), lambda: self._compute(columns))
 
-    def _made(self, columns: RawColumns) -> Ids:
+    def _compute(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
-        made = np.clip(_LOG_SQUARE.transform_arrays(values), self.lowest, self.highest)
-        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + made - self.lowest)
+        squares = np.clip(_LOG_SQUARE.transform_arrays(values), self.minimum, self.maximum)
+        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + squares - self.minimum)
 
 
 class LogRoundEncoder(_ColumnEncoder):
-    how: Literal["log_round"] = "log_round"
-    bins: int
+    """The rounded logarithm of a number."""
+
+    transform: Literal["log_round"] = "log_round"
+    num_bins: int
     base: float | None = None
-    edges: tuple[float, ...]  # where the rounded logarithm changes, for those who have no LogRound
+    edges: tuple[float, ...]  # where the rounded logarithm changes, for `standalone`
 
     @cached_property
     def _log_round(self) -> LogRound:
-        return LogRound(self.bins, UNKNOWN_ID - FIRST_ID, self.base)  # what is out of range is unknown
+        return LogRound(self.num_bins, UNKNOWN_ID - FIRST_ID, self.base)  # values out of range are unknown
 
     @property
     def size(self) -> int:
-        return FIRST_ID + self.bins
+        return FIRST_ID + self.num_bins
 
     def encode(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
-        made = self._log_round.transform_arrays(values)
-        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + made)
+        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + self._log_round.transform_arrays(values))
 
 
 class RoundIdentityEncoder(_ColumnEncoder):
-    how: Literal["round"] = "round"
-    bins: int
+    """The rounded number itself."""
+
+    transform: Literal["round_identity"] = "round_identity"
+    num_buckets: int
 
     @property
     def size(self) -> int:
-        return FIRST_ID + self.bins
+        return FIRST_ID + self.num_buckets
 
     def encode(self, columns: RawColumns) -> Ids:
         values = columns.numbers(self.column)
-        made = RoundIdentity(self.bins, UNKNOWN_ID - FIRST_ID).transform_arrays(values)
-        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + made)
+        rounded = RoundIdentity(self.num_buckets, UNKNOWN_ID - FIRST_ID).transform_arrays(values)
+        return np.where(np.isnan(values), MISSING_ID, FIRST_ID + rounded)
 
 
 class IndexLookupEncoder(_ColumnEncoder):
-    """Ids 1 … `unknown` are of values out of the vocabulary; those after them are places in it."""
+    """Ids 1 … `num_oov_tokens` are for values out of the vocabulary; the ids after them are indices in it."""
 
-    how: Literal["vocabulary"] = "vocabulary"
+    transform: Literal["index_lookup"] = "index_lookup"
     kind: ColumnKind = ColumnKind.TEXT
-    values: tuple[str, ...]
-    unknown: int = 1
+    vocabulary: tuple[str, ...]
+    num_oov_tokens: int = 1
 
     @property
     def size(self) -> int:
-        return 1 + self.unknown + len(self.values)
+        return 1 + self.num_oov_tokens + len(self.vocabulary)
 
     @cached_property
     def _lookup(self) -> IndexLookup:
-        return IndexLookup(self.values, self.unknown)
+        return IndexLookup(self.vocabulary, self.num_oov_tokens)
 
     def encode_texts(self, texts: Any) -> Ids:
-        places: Ids = self._lookup.transform_arrays(texts)
-        known = len(self.values)
-        return np.where(places < known, places + 1 + self.unknown, places - known + 1)
+        indices: Ids = self._lookup.transform_arrays(texts)
+        size = len(self.vocabulary)
+        return np.where(indices < size, indices + 1 + self.num_oov_tokens, indices - size + 1)
 
     def encode(self, columns: RawColumns) -> Ids:
         texts = columns.texts(self.column, self.kind)
-        if self.unknown > 1:
+        if self.num_oov_tokens > 1:
             return texts.map_distinct(self.encode_texts)
-        # As `of`, but without a fingerprint: others have one id, next to FIRST as -1 is to the first place.
+        # As `encode_texts`, but without fingerprints: all other values have one id, FIRST_ID - 1.
         return texts.map_distinct(lambda distinct: self._lookup.find(distinct) + FIRST_ID)
 
 
 class HashingEncoder(_ColumnEncoder):
-    how: Literal["hash"] = "hash"
+    """The hash of a value's text."""
+
+    transform: Literal["hashing"] = "hashing"
     kind: ColumnKind = ColumnKind.TEXT
-    bins: int
+    num_bins: int
 
     @property
     def size(self) -> int:
-        return FIRST_ID + self.bins
+        return FIRST_ID + self.num_bins
 
     def encode_texts(self, texts: Any) -> Ids:
-        made: Ids = FIRST_ID + Hashing(self.bins).transform_arrays(texts)
-        return made
+        ids: Ids = FIRST_ID + Hashing(self.num_bins).transform_arrays(texts)
+        return ids
 
     def encode(self, columns: RawColumns) -> Ids:
         return columns.texts(self.column, self.kind).map_distinct(self.encode_texts)
 
 
 class DatePartEncoder(_ColumnEncoder):
-    how: Literal["date"] = "date"
+    """One part of a date."""
+
+    transform: Literal["date_parts"] = "date_parts"
     part: str
 
     @property
@@ -208,32 +219,32 @@ class DatePartEncoder(_ColumnEncoder):
         return FIRST_ID + DATE_PART_SIZES[self.part]
 
     def encode(self, columns: RawColumns) -> Ids:
-        def part(texts: Any) -> Ids:
-            found = DateParts((self.part,)).transform_arrays(texts)[:, 0]
-            return np.where(found < 0, UNKNOWN_ID, FIRST_ID + found)
+        def encode_part(texts: Any) -> Ids:
+            part = DateParts((self.part,)).transform_arrays(texts)[:, 0]
+            return np.where(part < 0, UNKNOWN_ID, FIRST_ID + part)
 
-        return columns.texts(self.column, ColumnKind.DATE).map_distinct(part)
+        return columns.texts(self.column, ColumnKind.DATE).map_distinct(encode_part)
 
 
 class CrossEncoder(BaseModel):
-    """Missing where all of its columns are."""
+    """The values of several columns together. The cross is missing if all of its columns are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    how: Literal["cross"] = "cross"
+    transform: Literal["cross"] = "cross"
     name: str
     columns: tuple[str, ...]
     kinds: tuple[ColumnKind, ...]
-    bins: int
+    num_bins: int
 
     @property
     def size(self) -> int:
-        return FIRST_ID + self.bins
+        return FIRST_ID + self.num_bins
 
     def encode(self, columns: RawColumns) -> Ids:
-        found = [columns.texts(name, kind) for name, kind in zip(self.columns, self.kinds, strict=True)]
-        made = Cross(self.bins).transform_arrays([one.to_array() for one in found])
-        return np.where(np.all([one.is_missing for one in found], axis=0), MISSING_ID, FIRST_ID + made)
+        texts = [columns.texts(name, kind) for name, kind in zip(self.columns, self.kinds, strict=True)]
+        crossed = Cross(self.num_bins).transform_arrays([column.to_array() for column in texts])
+        return np.where(np.all([column.is_missing for column in texts], axis=0), MISSING_ID, FIRST_ID + crossed)
 
 
 FieldEncoder = Annotated[
@@ -245,34 +256,33 @@ FieldEncoder = Annotated[
     | HashingEncoder
     | DatePartEncoder
     | CrossEncoder,
-    Field(discriminator="how"),
+    Field(discriminator="transform"),
 ]
-AnyNumberEncoder = Annotated[NumberEncoder | MissingIndicatorEncoder, Field(discriminator="how")]
+AnyNumberEncoder = Annotated[NumberEncoder | MissingIndicatorEncoder, Field(discriminator="transform")]
 
 
 class SequenceEncoder(BaseModel):
-    """A text split into values, encoded as those of a field; the last `longest` of them."""
+    """Splits a text into values and encodes the last `max_length` of them as ids of one field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     column: str
     sep: str
-    longest: int
-    like: str  # a field's name: its ids are this field's
-    of: Annotated[IndexLookupEncoder | HashingEncoder, Field(discriminator="how")]
+    max_length: int
+    like: str  # the name of the field whose ids these are; "" for ids of its own
+    encoder: Annotated[IndexLookupEncoder | HashingEncoder, Field(discriminator="transform")]
 
     def encode(self, columns: RawColumns, field: int) -> Ids:
-
         return encode_padded(
-            columns.texts(self.column, ColumnKind.TEXT), self.sep, self.longest, self.of.encode_texts, field
+            columns.texts(self.column, ColumnKind.TEXT), self.sep, self.max_length, self.encoder.encode_texts, field
         )
 
 
 def encode_padded(
-    texts: TextColumn, sep: str, longest: int, encode: Callable[[Any], NDArray[np.int64]], field: int
+    texts: TextColumn, sep: str, max_length: int, encode: Callable[[Any], NDArray[np.int64]], field: int
 ) -> NDArray[np.int64]:
-    """[rows, longest]: the last `longest` values of each row as ids of `field`, then -1. Empty values are left out."""
+    """Returns [rows, max_length]: the last values of each row as ids of `field`, then -1. Empty values are left out."""
     lists = pc.split_pattern(texts.distinct, sep)
     counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     flat = lists.flatten()
@@ -281,14 +291,14 @@ def encode_padded(
     owner, flat = owner[is_full], flat.filter(pa.array(is_full))
     counts = np.bincount(owner, minlength=len(counts))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0, np.int64)
-    place = np.arange(len(owner)) - starts[owner] - np.maximum(counts - longest, 0)[owner]
-    kept = place >= 0
-    made = np.full((len(counts) + 1, longest), PADDING_ID, np.int64)  # the last is of a missing text
+    position = np.arange(len(owner)) - starts[owner] - np.maximum(counts - max_length, 0)[owner]
+    is_kept = position >= 0
+    padded = np.full((len(counts) + 1, max_length), PADDING_ID, np.int64)  # the last row is for a missing text
     encoded = flat.dictionary_encode()
     ids = (
         encode(encoded.dictionary)[encoded.indices.to_numpy(zero_copy_only=False)]
         if len(flat)
         else np.zeros(0, np.int64)
     )
-    made[owner[kept], place[kept]] = ids[kept] + (field << FIELD_BITS)
-    return made[texts.codes]
+    padded[owner[is_kept], position[is_kept]] = ids[is_kept] + (field << FIELD_BITS)
+    return padded[texts.codes]

@@ -1,4 +1,4 @@
-"""Raw columns of a batch as encoders take them: numbers with NaN where missing, texts by their distinct values."""
+"""Raw columns of a batch as encoders take them: numbers with NaN for missing ones, texts by their distinct values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elasticdl.features.statistics import ColumnKind
 
 @dataclass(eq=False)
 class TextColumn:
-    """A column of texts: its distinct values, and which of them each row has; -1 for a missing one."""
+    """A column of texts: its distinct values, and the index of each row's value, -1 for a missing one."""
 
     distinct: pa.StringArray
     codes: NDArray[np.int64]
@@ -30,36 +30,36 @@ class TextColumn:
         return self.codes < 0
 
     def map_distinct(self, encode: Callable[[Any], NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Ids of rows, from ids of the distinct values."""
+        """Returns the ids of all rows, computed from ids of the distinct values."""
         ids = np.append(encode(self.distinct), MISSING_ID)
-        return ids[self.codes]  # -1 is the last: MISSING
+        return ids[self.codes]  # -1 takes the last one, MISSING_ID
 
     def to_array(self) -> pa.StringArray:
-        """One text a row; empty where it is missing."""
+        """Returns one text for each row; a missing one is empty."""
         texts = pa.concat_arrays([self.distinct, pa.array([""], pa.string())])
         return texts.take(pa.array(np.where(self.codes < 0, len(self.distinct), self.codes)))
 
 
 class RawColumns:
-    """A batch, each of whose columns is converted once however many encoders take it."""
+    """The columns of a batch. Each is converted once, however many encoders take it."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self._numbers: dict[str, NDArray[np.float64]] = {}
         self._texts: dict[tuple[str, ColumnKind], TextColumn] = {}
-        self._made: dict[tuple[Any, ...], NDArray[np.int64]] = {}
+        self._cache: dict[tuple[Any, ...], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """DataError where a value is neither a number nor missing. A subnormal one is zero, as TensorFlow has it."""
+        """Returns a column of numbers. A subnormal one is zero, as in TensorFlow. Raises DataError for other values."""
         if name not in self._numbers:
             self._numbers[name] = _parse_numbers(self._column(name), name)
         return self._numbers[name]
 
     def texts(self, name: str, kind: ColumnKind) -> TextColumn:
-        """A number's text is that of its value: 5, 5.0 and 05 are all "5"."""
+        """Returns a column of texts. The text of a number is that of its value: 5, 5.0 and 05 are all "5"."""
         if (name, kind) not in self._texts:
             column = self._column(name)
             if kind is ColumnKind.NUMBER:
@@ -67,17 +67,17 @@ class RawColumns:
             self._texts[name, kind] = _encode_distinct(column)
         return self._texts[name, kind]
 
-    def cached(self, what: tuple[Any, ...], make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-        """What several encoders make alike is made once."""
-        if what not in self._made:
-            self._made[what] = make()
-        return self._made[what]
+    def cached(self, key: tuple[Any, ...], compute: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Returns the ids under `key`, computed once for all encoders that need the same."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return self._cache[key]
 
     def _column(self, name: str) -> pa.Array:
-        at = self._batch.schema.get_field_index(name)
-        if at < 0:
+        index = self._batch.schema.get_field_index(name)
+        if index < 0:
             raise DataError(f"no column {name!r} in the data; there are {', '.join(self._batch.schema.names[:20])}")
-        return self._batch.column(at)
+        return self._batch.column(index)
 
 
 def _parse_numbers(column: pa.Array, name: str) -> NDArray[np.float64]:
@@ -90,9 +90,9 @@ def _parse_numbers(column: pa.Array, name: str) -> NDArray[np.float64]:
         numbers = column.cast(pa.float64())
     except pa.ArrowInvalid as exc:
         raise DataError(f"column {name!r}: expected numbers: {str(exc).splitlines()[0]}") from exc
-    found = np.asarray(numbers.fill_null(math.nan).to_numpy(zero_copy_only=False), np.float64)
-    is_tiny = (np.abs(found) <= sys.float_info.min) & (found != 0)
-    return np.where(is_tiny, found * 0, found) if is_tiny.any() else found
+    values = np.asarray(numbers.fill_null(math.nan).to_numpy(zero_copy_only=False), np.float64)
+    is_subnormal = (np.abs(values) <= sys.float_info.min) & (values != 0)
+    return np.where(is_subnormal, values * 0, values) if is_subnormal.any() else values
 
 
 def _encode_distinct(column: pa.Array) -> TextColumn:
@@ -107,17 +107,17 @@ def _encode_distinct(column: pa.Array) -> TextColumn:
 
 
 def _format_numbers(values: NDArray[np.float64]) -> pa.Array:
-    """Each number as text; null where it is missing."""
+    """Formats numbers as texts; a missing one is null."""
     missing = np.isnan(values)
-    whole = np.floor(values) == values
-    if bool(np.all(missing | (whole & (np.abs(values) < 2**53)))):
+    is_integer = np.floor(values) == values
+    if bool(np.all(missing | (is_integer & (np.abs(values) < 2**53)))):
         return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing).cast(pa.string())
     return pa.array([None if math.isnan(value) else format_number(value) for value in values.tolist()], pa.string())
 
 
 def format_number(number: float) -> str:
-    is_whole = math.isfinite(number) and number == math.floor(number) and abs(number) < 2**53
-    return str(int(number)) if is_whole else repr(number)
+    is_integer = math.isfinite(number) and number == math.floor(number) and abs(number) < 2**53
+    return str(int(number)) if is_integer else repr(number)
 
 
 def _is_text(kind: pa.DataType) -> bool:

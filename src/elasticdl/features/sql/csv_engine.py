@@ -146,20 +146,20 @@ class CsvEngine:
         return csv_stream.csv_table_columns(self._source)
 
     def summarize(
-        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+        self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow | ColumnVocabulary]:
-        counter = self._counted(question, progress)
+        counter = self._counted(options, progress)
         if counter is None:
-            yield from self._by_duckdb(columns, question, progress)
+            yield from self._by_duckdb(columns, options, progress)
             return
         places = [self._source.columns.index(column.name) for column in columns if column.stored_name]
         folders = csv_stream.partition_columns(self._source.paths)
         places += range(len(self._source.columns), len(self._source.columns) + len(folders))
         asked = _counter.Question(
-            least_count=question.min_count,
-            most_values=question.max_values,
-            separator=question.separator,
-            steps=question.quantile_steps,
+            least_count=options.min_count,
+            most_values=options.max_values,
+            separator=options.separator,
+            steps=options.quantile_steps,
             most_fractions=queries.MAX_FRACTIONS,
             examples=queries.MAX_EXAMPLES,
         )
@@ -180,10 +180,10 @@ class CsvEngine:
     def close(self) -> None:
         """Nothing is open, and temporary files have no names."""
 
-    def _counted(self, question: AnalysisOptions, progress: AnalysisProgress) -> _counter.Counter | None:
+    def _counted(self, options: AnalysisOptions, progress: AnalysisProgress) -> _counter.Counter | None:
         """None where the native core does not count: a sample, or unusual CSV."""
         # A sample is DuckDB's: the same seed gives the same rows as ever.
-        if question.sample < 1 or not question.separator or not is_countable(self._source):
+        if options.sample < 1 or not options.separator or not is_countable(self._source):
             return None
         counter = _counter.Counter(
             columns=len(self._source.columns),
@@ -194,9 +194,7 @@ class CsvEngine:
             directory=str(self._temporary or tempfile.gettempdir()),
         )
         try:
-            count_rows(
-                counter, self._source, question.max_rows, lambda done: progress("reading", _READING_SHARE * done)
-            )
+            count_rows(counter, self._source, options.max_rows, lambda done: progress("reading", _READING_SHARE * done))
         except _counter.Irregular:
             return None
         except RuntimeError as exc:
@@ -204,11 +202,11 @@ class CsvEngine:
         return counter
 
     def _by_duckdb(
-        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+        self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow]:
         engine = DuckdbEngine(self._source, self.name, self._memory, self._temporary)
         try:
-            yield from engine.summarize(columns, question, progress)
+            yield from engine.summarize(columns, options, progress)
         finally:
             engine.close()
 

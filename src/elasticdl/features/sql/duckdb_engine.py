@@ -67,18 +67,18 @@ class DuckdbEngine:
             raise DataError(f"{self.name}: names of columns differ only in case (near {renamed[0]!r}); rename one")
 
     def summarize(
-        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+        self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow]:
         relation, start = self._relation, 0.0
         # A part is chosen once: every column has to be of the same rows.
-        if isinstance(self._source, CsvFiles) or question.is_partial:
-            relation, start = self._stage(columns, question, progress), _READING_SHARE
+        if isinstance(self._source, CsvFiles) or options.is_partial:
+            relation, start = self._stage(columns, options, progress), _READING_SHARE
         self._execute("CREATE OR REPLACE TEMP TABLE counted (k INTEGER, v VARCHAR, n BIGINT)")
         for place, column in enumerate(columns):
             progress(f"counting {column.name}", start + (0.9 - start) * place / len(columns))
-            self._run("INSERT INTO counted " + queries.count_column_query(relation, place, column, question, _DIALECT))
+            self._run("INSERT INTO counted " + queries.count_column_query(relation, place, column, options, _DIALECT))
         progress("summing up", 0.9)
-        result = self._run(queries.summary_query("counted", columns, question, _DIALECT))
+        result = self._run(queries.summary_query("counted", columns, options, _DIALECT))
         while rows := result.fetchmany(_FETCH_ROWS):
             yield from rows
         progress("done", 1.0)
@@ -137,11 +137,11 @@ class DuckdbEngine:
         self._execute(f"SET allowed_paths = [{allowed}]")
         self._execute("SET enable_external_access = false")
 
-    def _stage(self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress) -> str:
+    def _stage(self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress) -> str:
         def told(done: float) -> None:
             progress("reading", _READING_SHARE * min(done, 1.0))
 
-        if question.max_rows is not None:  # else the first rows would be any
+        if options.max_rows is not None:  # else the first rows would be any
             self._execute("SET preserve_insertion_order = true")
         wanted = ", ".join(_DIALECT.identifier(column.engine_name) for column in columns)
         relation, source, read = self._relation, self._source, None
@@ -152,7 +152,7 @@ class DuckdbEngine:
             else:
                 relation, read = "streamed", csv_stream.open_csv_stream(source, told)
                 self._connection.register(relation, read)
-        part = queries.sampled_relation(relation, question, _DIALECT)
+        part = queries.sampled_relation(relation, options, _DIALECT)
         try:
             self._run(f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
         finally:

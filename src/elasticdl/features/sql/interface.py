@@ -9,12 +9,12 @@ from typing import Protocol
 
 Cell = str | int | float | None
 SummaryRow = tuple[int, str, str | None, int | None, float | None]
-"""Of the summary: number of the column, what it tells, and the value, count or number that it tells."""
+"""A row of the summary: the index of the column, a key, and the value, count or number under that key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnVocabulary:
-    """All values of a column that are told, at once: most frequent first, ties by value."""
+    """The vocabulary of a column as a whole: the most frequent values first, ties by value."""
 
     column: int
     values: Sequence[str]
@@ -22,18 +22,18 @@ class ColumnVocabulary:
 
 
 AnalysisProgress = Callable[[str, float], None]
-"""What is being done, and how much of all is done, from 0 to 1."""
+"""Called with the current activity and the fraction of all work that is done, from 0 to 1."""
 
 
 class ColumnForm(StrEnum):
-    """How a database holds a column. Text may still be numbers or dates: the values tell."""
+    """The type of a column in a database. Text may still hold numbers or dates; its values decide."""
 
     TEXT = "text"
     WHOLE = "whole"
     REAL = "real"  # may be infinite, or not a number
     TRUTH = "truth"
     LIST = "list"
-    DATE = "date"  # text of it is as in ISO 8601
+    DATE = "date"  # its text is in ISO 8601
     ZONED = "zoned"  # a date with a time zone
 
 
@@ -41,7 +41,7 @@ class ColumnForm(StrEnum):
 class TableColumn:
     name: str
     form: ColumnForm = ColumnForm.TEXT
-    stored_name: str = ""  # the name under which the engine has it, if that is another
+    stored_name: str = ""  # the name in the engine, if it differs
 
     @property
     def engine_name(self) -> str:
@@ -50,15 +50,15 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What to find out about columns."""
+    """Options of an analysis."""
 
-    min_count: int = 2  # values that are rarer do not come into a vocabulary
-    max_values: int = 100_000  # of a vocabulary
-    separator: str = "|"  # of sequences in text
+    min_count: int = 2  # rarer values are left out of vocabularies
+    max_values: int = 100_000  # in a vocabulary
+    separator: str = "|"  # between the values of a sequence in one text
     sample: float = 1.0
     seed: int = 0
-    quantile_steps: int = 200  # between quantiles
-    max_rows: int | None = None  # only so many, the first ones
+    quantile_steps: int = 200  # one fewer than quantiles
+    max_rows: int | None = None  # reads only the first so many rows
 
     @property
     def is_partial(self) -> bool:
@@ -66,18 +66,18 @@ class AnalysisOptions:
 
 
 class AnalysisEngine(Protocol):
-    """A place with one table, open. `close` leaves nothing behind."""
+    """An open table. `close` leaves nothing behind."""
 
     name: str  # the address, without credentials
 
     def columns(self) -> Sequence[TableColumn]:
-        """All of the table's, in its order."""
+        """Returns all columns in the order of the table."""
         ...
 
     def summarize(
-        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+        self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow | ColumnVocabulary]:
-        """The rows of `generate.summary`, of one scan of the table; vocabularies may come whole."""
+        """Yields the rows of `queries.summary_query` from one scan of the table; vocabularies may come whole."""
         ...
 
     def close(self) -> None: ...

@@ -53,15 +53,15 @@ class MaxComputeEngine:
             return [TableColumn(column.name, _column_form(str(column.type))) for column in schema.columns]
 
     def summarize(
-        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+        self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow]:
         counts = f"elasticdl_counts_{uuid.uuid4().hex}"
         with _translate_errors(self.name):
             try:
                 progress("counting in MaxCompute", 0.0)
-                self._execute(self.count_statement(counts, columns, question))
+                self._execute(self.count_statement(counts, columns, options))
                 progress("summing up", 0.8)
-                done = self._execute(queries.summary_query(_DIALECT.identifier(counts), columns, question, _DIALECT))
+                done = self._execute(queries.summary_query(_DIALECT.identifier(counts), columns, options, _DIALECT))
                 with done.open_reader(tunnel=self._use_tunnel) as reader:
                     for record in reader:
                         place, what, value, count, number = record.values
@@ -70,13 +70,13 @@ class MaxComputeEngine:
                 self._execute(f"DROP TABLE IF EXISTS {_DIALECT.identifier(counts)}")
         progress("done", 1.0)
 
-    def count_statement(self, counts: str, columns: Sequence[TableColumn], question: AnalysisOptions) -> str:
+    def count_statement(self, counts: str, columns: Sequence[TableColumn], options: AnalysisOptions) -> str:
         """The statement that scans the table."""
         relation = f"{_DIALECT.identifier(self._table.project)}.{_DIALECT.identifier(self._table.table)}"
         if self._table.partition:
             relation = f"(SELECT * FROM {relation} WHERE {_partition_condition(self._table.partition)}) chosen"
-        relation = queries.sampled_relation(relation, question, _DIALECT)
-        counted = queries.count_query(relation, columns, question, _DIALECT)
+        relation = queries.sampled_relation(relation, options, _DIALECT)
+        counted = queries.count_query(relation, columns, options, _DIALECT)
         return f"CREATE TABLE {_DIALECT.identifier(counts)} LIFECYCLE 1 AS\n{counted}"
 
     def close(self) -> None:

@@ -56,9 +56,9 @@ class PostgresEngine:
         return [TableColumn(name, _column_form(declared, category)) for name, declared, category, _ in self._described]
 
     def summarize(
-        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+        self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow]:
-        statement = self.summary_statement(columns, question)
+        statement = self.summary_statement(columns, options)
         progress("counting in the database", 0.0)
         try:
             with self._connection.transaction(), self._connection.cursor("elasticdl_summary") as cursor:
@@ -70,13 +70,13 @@ class PostgresEngine:
             raise self._refused(exc) from exc
         progress("done", 1.0)
 
-    def summary_statement(self, columns: Sequence[TableColumn], question: AnalysisOptions) -> str:
+    def summary_statement(self, columns: Sequence[TableColumn], options: AnalysisOptions) -> str:
         relation = f"{_DIALECT.identifier(self._table.schema)}.{_DIALECT.identifier(self._table.table)}"
         is_view = self._described[0][3] in ("v", "f")
-        key = self._key(relation) if question.max_rows is not None else ()
-        relation = queries.sampled_relation(relation, question, _DIALECT, can_sample=not is_view, key=key)
-        counted = queries.count_query(relation, columns, question, _DIALECT)
-        return queries.summary_query("counted_cells", columns, question, _DIALECT, inline=counted)
+        key = self._key(relation) if options.max_rows is not None else ()
+        relation = queries.sampled_relation(relation, options, _DIALECT, can_sample=not is_view, key=key)
+        counted = queries.count_query(relation, columns, options, _DIALECT)
+        return queries.summary_query("counted_cells", columns, options, _DIALECT, inline=counted)
 
     def _key(self, relation: str) -> tuple[str, ...]:
         """What orders the rows where they are trained; without such a key the first rows are any."""

@@ -15,7 +15,7 @@ MAX_EXAMPLES = 5
 """Of values that are not like most of their column."""
 
 
-def text_expression(column: TableColumn, question: AnalysisOptions, dialect: Dialect) -> str:
+def text_expression(column: TableColumn, options: AnalysisOptions, dialect: Dialect) -> str:
     """The value as text; NULL if it is missing, infinite or not a number."""
     name = dialect.identifier(column.engine_name)
     match column.form:
@@ -25,59 +25,59 @@ def text_expression(column: TableColumn, question: AnalysisOptions, dialect: Dia
             finite = f"ABS(CAST({name} AS {dialect.double})) <= {MAX_DOUBLE}"
             return f"CASE WHEN {finite} THEN CAST({name} AS {dialect.text}) END"
         case ColumnForm.LIST:
-            return dialect.join_list(name, question.separator)
+            return dialect.join_list(name, options.separator)
         case ColumnForm.ZONED:
             return f"CAST(({name} AT TIME ZONE 'UTC') AS {dialect.text})"
     return f"CAST({name} AS {dialect.text})"
 
 
 def sampled_relation(
-    relation: str, question: AnalysisOptions, dialect: Dialect, can_sample: bool = True, key: Sequence[str] = ()
+    relation: str, options: AnalysisOptions, dialect: Dialect, can_sample: bool = True, key: Sequence[str] = ()
 ) -> str:
     """What stands after FROM: all rows, a sample, or the first ones, by `key` where there is one to order them.
 
     Some views cannot be sampled but by chance.
     """
-    if question.sample < 1 and can_sample:
-        relation = dialect.sample(relation, question.sample, question.seed)
-    elif question.sample < 1:
-        relation = f"(SELECT * FROM {relation} WHERE random() < {question.sample:.8f}) sampled"
-    if question.max_rows is not None:
+    if options.sample < 1 and can_sample:
+        relation = dialect.sample(relation, options.sample, options.seed)
+    elif options.sample < 1:
+        relation = f"(SELECT * FROM {relation} WHERE random() < {options.sample:.8f}) sampled"
+    if options.max_rows is not None:
         order = f" ORDER BY {', '.join(map(dialect.identifier, key))}" if key else ""
-        relation = f"(SELECT * FROM {relation}{order} LIMIT {question.max_rows:d}) first_rows"
+        relation = f"(SELECT * FROM {relation}{order} LIMIT {options.max_rows:d}) first_rows"
     return relation
 
 
-def count_query(relation: str, columns: Sequence[TableColumn], question: AnalysisOptions, dialect: RowDialect) -> str:
+def count_query(relation: str, columns: Sequence[TableColumn], options: AnalysisOptions, dialect: RowDialect) -> str:
     """(k, v, n): value v of column k is there n times. One scan of a table that is stored in rows."""
-    cells = dialect.unpivot(relation, [text_expression(column, question, dialect) for column in columns])
+    cells = dialect.unpivot(relation, [text_expression(column, options, dialect) for column in columns])
     return f"SELECT k, v, COUNT(*) AS n FROM (\n  {cells}\n) all_cells GROUP BY k, v"
 
 
 def count_column_query(
-    relation: str, place: int, column: TableColumn, question: AnalysisOptions, dialect: Dialect
+    relation: str, place: int, column: TableColumn, options: AnalysisOptions, dialect: Dialect
 ) -> str:
     """(k, v, n) of one column, of a table that is stored in columns: reads only that one."""
     name = dialect.identifier(column.engine_name)
     grouped = f"SELECT {name}, COUNT(*) AS n FROM {relation} GROUP BY {name}"
-    return f"SELECT {place} AS k, {text_expression(column, question, dialect)} AS v, n FROM ({grouped}) grouped"
+    return f"SELECT {place} AS k, {text_expression(column, options, dialect)} AS v, n FROM ({grouped}) grouped"
 
 
 def summary_query(
-    counts: str, columns: Sequence[TableColumn], question: AnalysisOptions, dialect: Dialect, inline: str = ""
+    counts: str, columns: Sequence[TableColumn], options: AnalysisOptions, dialect: Dialect, inline: str = ""
 ) -> str:
     """Rows (k, what, v, n, x) about each column, from the relation `counts`; `inline` is its text if it is no table."""
     parts = ([("counted_cells", inline)] if inline else []) + [
         ("typed", _typed_query("counted_cells" if inline else counts, columns, dialect)),
-        ("summed", _summed_query(question, dialect)),
+        ("summed", _summed_query(options, dialect)),
         ("placed", _placed_query(dialect)),
         ("centre", "SELECT k, MIN(y) AS low, MAX(y) AS high, SUM(y * n) / MAX(present) AS mean FROM placed GROUP BY k"),
-        ("pieces_counted", _pieces_query(question, dialect)),
-        ("ranked", _ranked_query(question, dialect)),
+        ("pieces_counted", _pieces_query(options, dialect)),
+        ("ranked", _ranked_query(options, dialect)),
     ]
     expressions = ",\n".join(f"{name} AS {dialect.materialized}(\n{text}\n)" for name, text in parts)
     every = "counted_cells" if inline else counts
-    return f"WITH {expressions}\n{_summary_rows_query(every, question, dialect)}"
+    return f"WITH {expressions}\n{_summary_rows_query(every, options, dialect)}"
 
 
 def _typed_query(counts: str, columns: Sequence[TableColumn], dialect: Dialect) -> str:
@@ -94,13 +94,13 @@ def _typed_query(counts: str, columns: Sequence[TableColumn], dialect: Dialect) 
     )
 
 
-def _summed_query(question: AnalysisOptions, dialect: Dialect) -> str:
+def _summed_query(options: AnalysisOptions, dialect: Dialect) -> str:
     def where(condition: str, name: str) -> str:
         return f"CAST(SUM(CASE WHEN {condition} THEN n ELSE 0 END) AS {dialect.bigint}) AS {name}"
 
-    separator = dialect.literal(question.separator)
+    separator = dialect.literal(options.separator)
     shorter = f"LENGTH(REPLACE(v, {separator}, ''))"
-    longest = f"MAX((LENGTH(v) - {shorter}) / {len(question.separator)} + 1)"
+    longest = f"MAX((LENGTH(v) - {shorter}) / {len(options.separator)} + 1)"
     return (
         f"SELECT k, CAST(SUM(n) AS {dialect.bigint}) AS present, COUNT(*) AS kinds,\n"
         f"  {where('x IS NOT NULL', 'numbers')}, {where('s IS NOT NULL', 'dates')},\n"
@@ -125,20 +125,20 @@ def _placed_query(dialect: Dialect) -> str:
 IS_SEQUENCE_CONDITION = "u.separated * 2 >= u.present"
 
 
-def _pieces_query(question: AnalysisOptions, dialect: Dialect) -> str:
+def _pieces_query(options: AnalysisOptions, dialect: Dialect) -> str:
     """What sequences are made of."""
     sequences = (
         f"(SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k WHERE {IS_SEQUENCE_CONDITION})"
     )
-    pieces = dialect.split_join(f"{sequences} whole", "whole.v", question.separator)
+    pieces = dialect.split_join(f"{sequences} whole", "whole.v", options.separator)
     return (
         f"SELECT k, piece AS v, CAST(SUM(n) AS {dialect.bigint}) AS n FROM {pieces} WHERE piece <> '' GROUP BY k, piece"
     )
 
 
-def _ranked_query(question: AnalysisOptions, dialect: Dialect) -> str:
+def _ranked_query(options: AnalysisOptions, dialect: Dialect) -> str:
     """The vocabularies. Rare values are left out first: they are most of all, and need not be sorted or kept."""
-    often = f"n >= {question.min_count:d}"
+    often = f"n >= {options.min_count:d}"
     place = f"ROW_NUMBER() OVER (PARTITION BY k ORDER BY n DESC, {dialect.order_by_code_point('v')})"
     return (
         f"SELECT k, v, n, {place} AS place FROM (\n"
@@ -150,7 +150,7 @@ def _ranked_query(question: AnalysisOptions, dialect: Dialect) -> str:
     )
 
 
-def _summary_rows_query(every: str, question: AnalysisOptions, dialect: Dialect) -> str:
+def _summary_rows_query(every: str, options: AnalysisOptions, dialect: Dialect) -> str:
     def row(what: str, source: str, *, v: str = "NULL", n: str = "NULL", x: str = "NULL", group: bool = False) -> str:
         return (
             f"SELECT k, '{what}' AS what, CAST({v} AS {dialect.text}) AS v, CAST({n} AS {dialect.bigint}) AS n, "
@@ -158,7 +158,7 @@ def _summary_rows_query(every: str, question: AnalysisOptions, dialect: Dialect)
         )
 
     def share(count: str) -> str:
-        return f"FLOOR(CAST({count} AS {dialect.double}) * {question.quantile_steps:d} / present)"
+        return f"FLOOR(CAST({count} AS {dialect.double}) * {options.quantile_steps:d} / present)"
 
     order = f"t.n DESC, {dialect.order_by_code_point('t.v')}"
     mixed = "(u.numbers * 2 >= u.present AND u.numbers < u.present AND t.x IS NULL)"
@@ -182,7 +182,7 @@ def _summary_rows_query(every: str, question: AnalysisOptions, dialect: Dialect)
         row("quantile", f"placed WHERE upto = n OR {share('upto')} > {share('upto - n')}", n="upto", x="y"),
         row("words", "pieces_counted", n="COUNT(*)", group=True),
         row("frequent", "ranked", n="COUNT(*)", group=True),
-        row("value", f"ranked WHERE place <= {question.max_values:d}", v="v", n="n", x="place"),
+        row("value", f"ranked WHERE place <= {options.max_values:d}", v="v", n="n", x="place"),
         row("odd", f"{odd} WHERE place <= {MAX_EXAMPLES}", v="v", n="n"),
     ]
     return "\nUNION ALL\n".join(rows)

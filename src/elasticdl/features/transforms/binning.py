@@ -88,7 +88,7 @@ class LogRound(ElementwiseTransform):
     """
 
     num_bins: int
-    default: int = 0
+    default_value: int = 0
     base: float | None = None
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class LogRound(ElementwiseTransform):
         numbers = ops.float64(values)
         rank = ops.count_not_above(tables["edges"], numbers) - 1
         is_in = (numbers < math.inf) & (rank >= 0) & (rank < self.num_bins)
-        return ops.where(is_in, rank, self.default)
+        return ops.where(is_in, rank, self.default_value)
 
 
 MAX_NUMBER = 2.0**63
@@ -153,7 +153,7 @@ class LogSquare(ElementwiseTransform):
     array([  1,   1,   5,  21, 190,  -1,  -2,  -3,  -4])
     """
 
-    default: int = 0
+    default_value: int = 0
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
@@ -166,7 +166,7 @@ class LogSquare(ElementwiseTransform):
         small = ops.where(is_small, numbers, 0.0)
         small = ops.int64(ops.floor(ops.where(small < MIN_NUMBER, MIN_NUMBER, small))) - (LAST_UNBINNED + 1)
         found = ops.where(is_small, small, ops.count_not_above(tables["edges"], numbers))
-        return ops.where(ops.is_nan(numbers), self.default, found)
+        return ops.where(ops.is_nan(numbers), self.default_value, found)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class RoundIdentity(ElementwiseTransform):
     """
 
     num_buckets: int
-    default: int = 0
+    default_value: int = 0
 
     def __post_init__(self) -> None:
         check_bins("RoundIdentity", "num_buckets", self.num_buckets)
@@ -196,4 +196,4 @@ class RoundIdentity(ElementwiseTransform):
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         rounded = ops.rint(ops.float64(values))
         is_in = (rounded >= 0) & (rounded < self.num_buckets)  # False for NaN
-        return ops.where(is_in, ops.int64(ops.where(is_in, rounded, 0.0)), self.default)
+        return ops.where(is_in, ops.int64(ops.where(is_in, rounded, 0.0)), self.default_value)

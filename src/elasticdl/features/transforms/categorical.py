@@ -132,9 +132,9 @@ class IndexLookup(ElementwiseTransform):
         found = current_statistics.column_statistics(name, statistics)
         if found.distinct and not found.values:
             raise DataError(f"column {name!r}: its statistics have no vocabulary; use Hashing, or analyze it as text")
-        if min_count < found.least_count:
+        if min_count < found.min_count:
             raise DataError(
-                f"column {name!r}: its statistics have values that are there {found.least_count} times or more only. "
+                f"column {name!r}: its statistics have values that are there {found.min_count} times or more only. "
                 f"Received: min_count={min_count}; analyze again with a lower minimum"
             )
         counted = zip(found.values, found.counts, strict=True)

@@ -125,7 +125,7 @@ class Normalizer(ElementwiseTransform):
         """Normalizes to mean 0 and deviation 1. A column of a single value is only shifted."""
         found = current_statistics.column_statistics(name, statistics)
         mean = current_statistics.require_number(name, "mean", found.mean)
-        return cls(mean, current_statistics.require_number(name, "deviation", found.deviation) or 1.0)
+        return cls(mean, current_statistics.require_number(name, "deviation", found.standard_deviation) or 1.0)
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:

@@ -80,27 +80,27 @@ class ToSparse(Transform):
 
 @dataclass(frozen=True)
 class Sequence(Transform):
-    """Splits text at `sep` into at most `longest` pieces per row: a ragged column of text.
+    """Splits text at `sep` into at most `max_length` pieces per row: a ragged column of text.
 
     Empty pieces are left out. Of a longer row the last pieces are kept, which are the latest if the order is that
-    of time, or the first with `keep="first"`. `to_padded(longest)` turns ids made from it into a dense array.
+    of time, or the first with `keep="first"`. `to_padded(max_length)` turns ids made from it into a dense array.
 
-    >>> Sequence(sep="|", longest=2)(["a|b|c", "", "d"]).to_list()
+    >>> Sequence(sep="|", max_length=2)(["a|b|c", "", "d"]).to_list()
     [['b', 'c'], [], ['d']]
-    >>> Hashing(100)(Sequence(sep="|", longest=2)(["a|b|c", "", "d"])).to_padded(2)
+    >>> Hashing(100)(Sequence(sep="|", max_length=2)(["a|b|c", "", "d"])).to_padded(2)
     array([[22, 72],
            [-1, -1],
            [65, -1]])
     """
 
     sep: str
-    longest: int
+    max_length: int
     keep: Literal["first", "last"] = "last"
 
     def __post_init__(self) -> None:
         if not self.sep:
             raise ValueError("Sequence: expected a separator of one character or more. Received: ''")
-        check_bins("Sequence", "longest", self.longest)
+        check_bins("Sequence", "max_length", self.max_length)
         if self.keep not in ("first", "last"):
             raise ValueError(f"Sequence: expected keep to be first or last. Received: {self.keep!r}")
 
@@ -112,4 +112,4 @@ class Sequence(Transform):
         if NUMPY_OPS.kind(found.values) != "text":
             raise DataError("Sequence: expected a column of text. Received: numbers")
         pieces = array_columns.drop_ignored(array_columns.split_texts(found, self.sep), "")
-        return array_columns.truncate_rows(pieces, self.longest, is_last=self.keep == "last")
+        return array_columns.truncate_rows(pieces, self.max_length, is_last=self.keep == "last")

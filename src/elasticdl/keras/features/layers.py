@@ -209,7 +209,9 @@ class Sequence(TransformLayer):
         flat, splits = tensor_columns.split_texts(flat, splits, self.definition.sep)
         flat, splits = tensor_columns.filter_values(flat, splits, tf.not_equal(flat, ""))
         return tensor_columns.make_ragged(
-            *tensor_columns.truncate_rows(flat, splits, self.definition.longest, is_last=self.definition.keep == "last")
+            *tensor_columns.truncate_rows(
+                flat, splits, self.definition.max_length, is_last=self.definition.keep == "last"
+            )
         )
 
     def compute_output_spec(self, values: Any) -> Any:

@@ -26,12 +26,12 @@ class PreprocessorLayer(keras.layers.Layer):
         self.front = preprocessor
         self.field_layers = [make_layer(one) for one in preprocessor.fields]
         self.number_layers = [
-            layers.Normalizer(one.subtract, one.divide) if isinstance(one, known.NumberEncoder) else None
+            layers.Normalizer(one.subtractor, one.divisor) if isinstance(one, known.NumberEncoder) else None
             for one in preprocessor.numbers
         ]
-        self.target_layers = [make_layer(one.of) for one in preprocessor.rates]
-        self.sequence_splitters = [layers.Sequence(one.sep, one.longest) for one in preprocessor.sequences]
-        self.sequence_layers = [make_layer(one.of) for one in preprocessor.sequences]
+        self.target_layers = [make_layer(one.encoder) for one in preprocessor.target_encoders]
+        self.sequence_splitters = [layers.Sequence(one.sep, one.max_length) for one in preprocessor.sequences]
+        self.sequence_layers = [make_layer(one.encoder) for one in preprocessor.sequences]
         self.built = True
 
     @property
@@ -45,28 +45,31 @@ class PreprocessorLayer(keras.layers.Layer):
 
     def call(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         rows = _Columns(columns)
-        front = self.front
+        preprocessor = self.front
         count = tf.shape(next(iter(columns.values())))[0]
         ids = [
             _encode_field(one, layer, rows) + (place << FIELD_BITS)
-            for place, (one, layer) in enumerate(zip(front.fields, self.field_layers, strict=True))
+            for place, (one, layer) in enumerate(zip(preprocessor.fields, self.field_layers, strict=True))
         ]
         numbers = [
-            _encode_number(one, layer, rows) for one, layer in zip(front.numbers, self.number_layers, strict=True)
+            _encode_number(one, layer, rows)
+            for one, layer in zip(preprocessor.numbers, self.number_layers, strict=True)
         ]
-        for rate, layer in zip(front.rates, self.target_layers, strict=True):
-            values = _encode_field(rate.of, layer, rows)
-            numbers += [tf.gather(tf.constant(table, tf.float32), values) for table in (rate.clicked, rate.seen)]
+        for rate, layer in zip(preprocessor.target_encoders, self.target_layers, strict=True):
+            values = _encode_field(rate.encoder, layer, rows)
+            numbers += [
+                tf.gather(tf.constant(table, tf.float32), values) for table in (rate.log_odds, rate.frequencies)
+            ]
         found = {
             "ids": tf.stack(ids, 1) if ids else tf.zeros([count, 0], tf.int64),
             "numbers": tf.stack(numbers, 1) if numbers else tf.zeros([count, 0], tf.float32),
         }
-        names, own = front.layout.field_names, len(front.fields)
-        for extra, one in enumerate(front.sequences):
+        names, own = preprocessor.layout.field_names, len(preprocessor.fields)
+        for extra, one in enumerate(preprocessor.sequences):
             field = names.index(one.like) if one.like else own + extra
             parts = self.sequence_splitters[extra](rows.texts(one.column, ColumnKind.TEXT))
-            of = parts.with_flat_values(_encode_text(one.of, self.sequence_layers[extra], parts.flat_values))
-            found[one.name] = (of + (field << FIELD_BITS)).to_tensor(PADDING_ID, shape=[None, one.longest])
+            of = parts.with_flat_values(_encode_text(one.encoder, self.sequence_layers[extra], parts.flat_values))
+            found[one.name] = (of + (field << FIELD_BITS)).to_tensor(PADDING_ID, shape=[None, one.max_length])
         return found
 
 
@@ -92,21 +95,21 @@ def make_layer(encoder: known.FieldEncoder) -> TransformLayer:
     """The layer of the transformation inside it."""
     match encoder:
         case known.DiscretizationEncoder():
-            return layers.Discretization(encoder.bounds)
+            return layers.Discretization(encoder.bins)
         case known.LogSquareEncoder():
             return layers.LogSquare()
         case known.LogRoundEncoder():
-            return layers.LogRound(encoder.bins, OUT_OF_RANGE, encoder.base)
+            return layers.LogRound(encoder.num_bins, OUT_OF_RANGE, encoder.base)
         case known.RoundIdentityEncoder():
-            return layers.RoundIdentity(encoder.bins, OUT_OF_RANGE)
+            return layers.RoundIdentity(encoder.num_buckets, OUT_OF_RANGE)
         case known.IndexLookupEncoder():
-            return layers.IndexLookup(encoder.values, encoder.unknown)
+            return layers.IndexLookup(encoder.vocabulary, encoder.num_oov_tokens)
         case known.HashingEncoder():
-            return layers.Hashing(encoder.bins)
+            return layers.Hashing(encoder.num_bins)
         case known.DatePartEncoder():
             return layers.DateParts((encoder.part,))
         case known.CrossEncoder():
-            return layers.Cross(encoder.bins)
+            return layers.Cross(encoder.num_bins)
 
 
 def _encode_field(encoder: known.FieldEncoder, layer: Any, columns: _Columns) -> Any:
@@ -123,7 +126,7 @@ def _encode_field(encoder: known.FieldEncoder, layer: Any, columns: _Columns) ->
     numbers = columns.numbers(encoder.column)
     made = layer(numbers)
     if isinstance(encoder, known.LogSquareEncoder):
-        made = tf.clip_by_value(made, encoder.lowest, encoder.highest) - encoder.lowest
+        made = tf.clip_by_value(made, encoder.minimum, encoder.maximum) - encoder.minimum
     return tf.where(tf.math.is_nan(numbers), missing, FIRST_ID + made)
 
 
@@ -134,8 +137,8 @@ def _encode_text(encoder: TextEncoder, layer: Any, texts: Any) -> Any:
     if isinstance(encoder, known.DatePartEncoder):
         part = layer(texts)[:, 0]
         return tf.where(part < 0, tf.constant(UNKNOWN_ID, tf.int64), FIRST_ID + part)
-    places, size = layer(texts), len(encoder.values)
-    return tf.where(places < size, places + 1 + encoder.unknown, places - size + 1)
+    places, size = layer(texts), len(encoder.vocabulary)
+    return tf.where(places < size, places + 1 + encoder.num_oov_tokens, places - size + 1)
 
 
 def _encode_number(encoder: known.AnyNumberEncoder, layer: Any, columns: _Columns) -> Any:
@@ -145,10 +148,10 @@ def _encode_number(encoder: known.AnyNumberEncoder, layer: Any, columns: _Column
         return tf.cast(tf.equal(columns.texts(encoder.column, ColumnKind.TEXT), ""), tf.float32)
     values = columns.numbers(encoder.column)
     is_missing = tf.math.is_nan(values)
-    if encoder.low is not None:
-        values = tf.where(values > encoder.low, values, tf.constant(encoder.low, tf.float64))
-    if encoder.high is not None:
-        values = tf.where(values < encoder.high, values, tf.constant(encoder.high, tf.float64))
+    if encoder.minimum is not None:
+        values = tf.where(values > encoder.minimum, values, tf.constant(encoder.minimum, tf.float64))
+    if encoder.maximum is not None:
+        values = tf.where(values < encoder.maximum, values, tf.constant(encoder.maximum, tf.float64))
     if encoder.log:
         values = tf.math.log1p(tf.maximum(values - encoder.shift, 0.0))
-    return tf.where(is_missing, tf.constant(encoder.missing, tf.float32), layer(values))
+    return tf.where(is_missing, tf.constant(encoder.missing_value, tf.float32), layer(values))

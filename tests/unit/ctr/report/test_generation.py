@@ -147,7 +147,7 @@ def test_a_job_that_is_resumed_by_its_name_is_reported_on_if_it_came_from_a_conf
     )  # nothing was built for it yet
     before = capsys.readouterr().out
     Path("ctr-ctr").mkdir()
-    Path("ctr-ctr", "front.json").touch()
+    Path("ctr-ctr", "preprocessor.json").touch()
     generation.report_finished_job("clicks", None, "elasticdl train", TerminalReporter())
 
     assert before == "" and capsys.readouterr().out == "report       made\n"
@@ -165,7 +165,7 @@ def test_why_the_measuring_process_failed_is_told(
     program: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = MeasurementRequest(
-        model=tmp_path, index=tmp_path, rows=1, repeats=1, seed=0, target=tmp_path / "measured.json"
+        model=tmp_path, index=tmp_path, rows=1, repeats=1, seed=0, target=tmp_path / "measurement.json"
     )
     monkeypatch.setattr(generation, "MEASURE_ARGUMENTS", ("-c", program))
 

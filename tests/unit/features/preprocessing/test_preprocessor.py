@@ -25,8 +25,8 @@ from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statisti
 from tests.properties import examples
 
 NUMBER = ColumnStatistics(
-    kind=ColumnKind.NUMBER, missing=1, distinct=9, minimum=-2.0, maximum=98.0, mean=5.0, deviation=4.0,
-    quantiles=(-2.0, 0.0, 1.0, 7.0, 98.0), values=("7", "0"), counts=(3, 2), is_whole=True,
+    kind=ColumnKind.NUMBER, missing=1, distinct=9, minimum=-2.0, maximum=98.0, mean=5.0, standard_deviation=4.0,
+    quantiles=(-2.0, 0.0, 1.0, 7.0, 98.0), values=("7", "0"), counts=(3, 2), is_integer=True,
 )  # fmt: skip
 TEXT = ColumnStatistics(kind=ColumnKind.TEXT, missing=0, distinct=3, values=("a", "ä", "rare"), counts=(5, 2, 1))
 DATE = ColumnStatistics(kind=ColumnKind.DATE, missing=0, distinct=3)
@@ -38,23 +38,27 @@ version: 1
 label: y
 columns:
   n:
-    - normalize(log=true)
-    - normalize
+    - normalizer(log=true)
+    - normalizer
     - number
     - clip
-    - missing
-    - discretize(quantiles=4)
-    - discretize(bounds=[0, 10])
+    - missing_indicator
+    - discretization(quantiles=4)
+    - discretization(bins=[0, 10])
     - log_square
-    - log_round(bins=8, base=2)
-    - round_identity(bins=50)
-    - lookup
-    - hash(bins=7)
-    - clicked
-  t: [lookup(min_count=2, unknown=3), hash(bins=1000), missing, clicked(min_count=1)]
-  d: date(parts=[year, month, day, yearday, weekday, hour, minute, second])
-  s: sequence(sep=",", longest=3, like=t)
-crosses: ["cross(n, t, bins=100)"]
+    - log_round(num_bins=8, base=2)
+    - round_identity(num_buckets=50)
+    - index_lookup
+    - hashing(num_bins=7)
+    - target_encoding
+  t:
+    - index_lookup(min_count=2, num_oov_tokens=3)
+    - hashing(num_bins=1000)
+    - missing_indicator
+    - target_encoding(min_count=1)
+  d: date_parts(parts=[year, month, day, yearday, weekday, hour, minute, second])
+  s: sequence(sep=",", max_length=3, like=t)
+crosses: ["cross(n, t, num_bins=100)"]
 groups: {user: [t, d]}
 """
 
@@ -62,10 +66,10 @@ groups: {user: [t, d]}
 def front(text: str = EVERYTHING) -> Preprocessor:
     made = Preprocessor.build(features_file.parse_features_file(text, "features.yaml"), KNOWN)
     rows = [{"n": 7.0, "t": "a"}, {"n": 0.0, "t": "ä"}, {"n": 7.0}]
-    folds = TargetFolds(made.rates)
-    if made.rates:
+    folds = TargetFolds(made.target_encoders)
+    if made.target_encoders:
         folds.add_batch(batch(rows), made.encode_ids(batch(rows)), np.array([1, 0, 1], np.float32))
-    return made.model_copy(update={"rates": folds.fitted_encoders(0.6)})
+    return made.model_copy(update={"target_encoders": folds.fitted_encoders(0.6)})
 
 
 def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -88,8 +92,8 @@ def values(front: Preprocessor, rows: list[dict[str, Any]]) -> dict[str, list[in
 def test_ids_are_missing_unknown_or_the_treatments_own() -> None:
     found = values(front(), [{"n": 7.0, "t": "a"}, {"n": None, "t": None}, {"n": -9.0, "t": "new"}])
 
-    assert found["n.lookup"] == [2, 0, 1]
-    assert found["t.lookup"][:2] == [4, 0] and 1 <= found["t.lookup"][2] <= 3
+    assert found["n.index_lookup"] == [2, 0, 1]
+    assert found["t.index_lookup"][:2] == [4, 0] and 1 <= found["t.index_lookup"][2] <= 3
     assert found["n.round_identity"] == [2 + 7, 0, 1]
     assert found["n.log_round"] == [2 + 3, 0, 1]
     assert found["d.hour"] == [0, 0, 0]
@@ -101,26 +105,30 @@ def test_numbers_are_around_zero_and_zero_where_they_are_missing() -> None:
     numbers = made.encode(batch([{"n": 5.0}, {"n": None}, {"n": 1e9}]))["numbers"]
     of = dict(zip(made.layout.numbers, numbers.T.tolist(), strict=True))
 
-    assert of["n.normalize-2"][0] == 0.0 and of["n.clip"] == [pytest.approx(0.07), 0.0, 1.0]
-    assert of["n.missing"] == [0.0, 1.0, 0.0] and of["t.missing"] == [1.0, 1.0, 1.0]
-    assert all(one[1] == 0.0 for name, one in of.items() if not name.endswith(("missing", "clicked", "seen")))
+    assert of["n.normalizer-2"][0] == 0.0 and of["n.clip"] == [pytest.approx(0.07), 0.0, 1.0]
+    assert of["n.missing_indicator"] == [0.0, 1.0, 0.0] and of["t.missing"] == [1.0, 1.0, 1.0]
+    assert all(
+        one[1] == 0.0
+        for name, one in of.items()
+        if not name.endswith(("missing_indicator", "target_encoding", "target_frequency"))
+    )
 
 
 def test_a_sequence_has_the_ids_of_the_field_it_is_like() -> None:
     made = front()
     found = made.encode(batch([{"s": "a,ä,,a,ä", "t": "a"}, {"s": ""}, {"s": "a", "t": "ä"}]))
-    field = made.layout.field_names.index("t.lookup")
+    field = made.layout.field_names.index("t.index_lookup")
     a, umlaut = found["ids"][0, field], found["ids"][2, field]
 
     assert found["s.sequence"].tolist() == [[umlaut, a, umlaut], [-1, -1, -1], [a, -1, -1]]
-    assert made.layout.sequences == {"s.sequence": "t.lookup"}
+    assert made.layout.sequences == {"s.sequence": "t.index_lookup"}
 
 
 def test_a_layout_tells_sizes_and_groups() -> None:
     fields = {field.name: field for field in front().layout.fields}
 
-    assert (fields["t.lookup"].size, fields["t.lookup"].group) == (1 + 3 + 2, "user")
-    assert (fields["n.discretize"].size, fields["n.discretize"].group) == (2 + 3 + 1, "")
+    assert (fields["t.index_lookup"].size, fields["t.index_lookup"].group) == (1 + 3 + 2, "user")
+    assert (fields["n.discretization"].size, fields["n.discretization"].group) == (2 + 3 + 1, "")
     assert len({field.name for field in front().layout.fields}) == len(front().layout.fields)
 
 
@@ -150,8 +158,11 @@ def test_rows_served_without_elasticdl_are_the_same_to_the_last_bit(rows: list[d
 
 def test_the_file_that_serves_needs_numpy_and_nothing_of_ours(tmp_path: Path) -> None:
     front().save(tmp_path)
-    (tmp_path / "served.py").write_bytes(Path(standalone.__file__).read_bytes())
-    code = "from served import Front; import sys; print(Front('front.json').encode([{'n': '7'}])['ids'][0, 0] >= 0); "
+    (tmp_path / "preprocessor.py").write_bytes(Path(standalone.__file__).read_bytes())
+    code = (
+        "from preprocessor import Preprocessor; import sys\n"
+        "print(Preprocessor('preprocessor.json').encode([{'n': '7'}])['ids'][0, 0] >= 0); "
+    )
     code += "assert not any(name.startswith('elasticdl') for name in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -182,8 +193,8 @@ def test_a_column_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("like=t", "like=d", "d has no ids; give it hash"),
-        ("lookup(min_count=2, unknown=3)", "log_square", "takes numbers, and this column has text"),
+        ("like=t", "like=d", "d has no ids; give it hashing"),
+        ("index_lookup(min_count=2, num_oov_tokens=3)", "log_square", "takes numbers, and this column has text"),
     ],
 )
 def test_what_does_not_fit_the_statistics_is_refused(old: str, new: str, complaint: str) -> None:

@@ -28,9 +28,9 @@ KNOWN = Statistics(
         "y": ColumnStatistics(kind=ColumnKind.NUMBER, missing=0, distinct=2),
     },
 )
-FRONT = Preprocessor.build(
+PREPROCESSOR = Preprocessor.build(
     features_file.parse_features_file(
-        "{version: 1, label: y, columns: {t: [lookup, clicked], n: [log_square, clicked]}}", "f"
+        "{version: 1, label: y, columns: {t: [index_lookup, target_encoding], n: [log_square, target_encoding]}}", "f"
     ),
     KNOWN,
 )
@@ -44,9 +44,9 @@ def batch(rows: list[tuple[str | None, float]]) -> pa.RecordBatch:
 
 
 def counted(rows: list[tuple[str | None, float]], labels: list[int]) -> tuple[Preprocessor, TargetFolds]:
-    folds = TargetFolds(FRONT.rates)
-    folds.add_batch(batch(rows), FRONT.encode_ids(batch(rows)), np.array(labels, np.float32))
-    return FRONT.model_copy(update={"rates": folds.fitted_encoders(0.3)}), folds
+    folds = TargetFolds(PREPROCESSOR.target_encoders)
+    folds.add_batch(batch(rows), PREPROCESSOR.encode_ids(batch(rows)), np.array(labels, np.float32))
+    return PREPROCESSOR.model_copy(update={"target_encoders": folds.fitted_encoders(0.3)}), folds
 
 
 @given(ROWS, st.data())
@@ -66,7 +66,7 @@ def test_a_value_that_is_clicked_often_has_the_greater_number() -> None:
     rows: list[tuple[str | None, float]] = [*[("a", 1.0)] * 50, *[("b", 1.0)] * 50]
     made, _ = counted(rows, [1] * 40 + [0] * 10 + [1] * 10 + [0] * 40)
     numbers = made.encode(batch([("a", 1.0), ("b", 1.0), ("new", 1.0), (None, 1.0)]))["numbers"]
-    a, b, new, missing = numbers[:, made.layout.numbers.index("t.clicked")]
+    a, b, new, missing = numbers[:, made.layout.numbers.index("t.target_encoding")]
 
     assert a > 0 > b
     assert new == missing == pytest.approx(0.0)  # nobody had them: the mean
@@ -79,7 +79,9 @@ def test_folds_are_about_as_large_and_a_row_has_always_the_same() -> None:
     folds = assign_folds(ids)
 
     assert np.bincount(folds, minlength=FOLD_COUNT).min() > 0.8 * len(ids) / FOLD_COUNT
-    assert (assign_folds(FRONT.encode_ids(batch(rows))) == assign_folds(FRONT.encode_ids(batch(rows)))).all()
+    assert (
+        assign_folds(PREPROCESSOR.encode_ids(batch(rows))) == assign_folds(PREPROCESSOR.encode_ids(batch(rows)))
+    ).all()
     assert (assign_folds(ids[::-1]) == folds[::-1]).all()
 
 
@@ -87,6 +89,6 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     rows: list[tuple[str | None, float]] = [("a", 1.0), ("b", 5.0), ("a", 99.0)]
     made, folds = counted(rows, [1, 0, 1])
     folds.save(tmp_path)
-    again = TargetFolds.load(tmp_path, made.rates)
+    again = TargetFolds.load(tmp_path, made.target_encoders)
 
     assert np.array_equal(made.encode(batch(rows), folds)["numbers"], made.encode(batch(rows), again)["numbers"])
