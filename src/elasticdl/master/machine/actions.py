@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import ConfigDict
 
 from elasticdl.master.machine.events import EpochLoss
 from elasticdl.master.machine.membership import LeaseReply
@@ -49,8 +52,11 @@ class SignalPs(NamedTuple):
     signal: int
 
 
-class EventLogEntry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EventLogEntry:
     """One line of the event log: what happened, for people in `reason`, for programs in the other fields."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
     at: float
     kind: str
@@ -59,11 +65,11 @@ class EventLogEntry(NamedTuple):
     round: int
     step: int
     cost_s: float
-    metrics: dict[str, float] = {}  # of an evaluation
+    metrics: dict[str, float] = field(default_factory=dict)  # of an evaluation; one may be NaN
 
     def to_document(self) -> dict[str, Any]:
         """The entry as a document of events.jsonl; only an evaluation has metrics there."""
-        document = self._asdict()
+        document = asdict(self)
         if not self.metrics:
             del document["metrics"]
         return document

@@ -55,7 +55,9 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         wished_ps=ledger.fleet.desired,
         strategy=str(job.spec.strategy),
         ps_mode=str(job.spec.ps.mode) if ledger.fleet.desired else "",
-        events=[pb.EventStatus(**entry._asdict()) for entry in (*_older_notable_entries(job), *ledger.recent_entries)],
+        events=[
+            pb.EventStatus(**entry.to_document()) for entry in (*_older_notable_entries(job), *ledger.recent_entries)
+        ],
         speeds=[pb.SpeedStatus(**speed._asdict()) for speed in ledger.speeds],
         gradient_square=seen.gradient_square,
         gradient_variance=seen.gradient_variance,
