@@ -221,7 +221,7 @@ class World:
             if is_quiet and self.driver.now > self.driver.machine.state.ledger.failure_budget.relaunch_at + 2:
                 if self.driver.now > self.fleet.retry_at + 2:
                     return
-                self.driver.now = self.fleet.retry_at
+                self.driver.now = max(self.driver.now, self.fleet.retry_at)
         raise AssertionError(f"does not settle: {self.fleet}")
 
     # ---- what must hold

@@ -14,6 +14,7 @@ from elasticdl.master.machine.actions import Action, WriteLogEntry
 from elasticdl.master.machine.membership import GONE_WORKER_STATES, WorkerState
 from elasticdl.master.machine.state import MAX_NOTABLE_ENTRIES, MAX_RECENT_ENTRIES
 from elasticdl.master.machine.state_machine import StateMachine
+from elasticdl.master.strategies.allreduce import AllReduceTraining
 from elasticdl.spec import JobKind, WorkerId
 from tests.properties import examples
 from tests.unit.master.driver import Driver, job_spec, running
@@ -170,7 +171,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def finishes(self, number: int) -> None:
         worker = self.pick(number, WorkerState.MEMBER)
-        if worker is not None and self.driver.machine.state.has_rounds:
+        if worker is not None and isinstance(self.driver.machine.state.strategy, AllReduceTraining):
             self.see(self.driver.finish(worker, step=self.step))
 
     @rule(number=NUMBERS)

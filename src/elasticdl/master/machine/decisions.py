@@ -1,51 +1,30 @@
-"""What is due: decisions that time, heartbeats or the sum of past events call for. Pure.
+"""Decisions that every strategy has: what time, heartbeats or the sum of past events call for. Pure.
 
-Each decision is an event of its own, journaled like any other, so that replay need not know the heartbeats
-or the hour that led to it. `due` is asked until it has no more to say.
+Each decision is an event of its own, journaled like any other, so that replay need not know the heartbeats or the time
+that led to it. A strategy lists its decisions in the order in which they are asked, until none has anything to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from elasticdl.master.machine import stalls
-from elasticdl.master.machine.ending import decide_final_checkpoint, is_failing
+from elasticdl.master.machine.actions import Action
 from elasticdl.master.machine.events import (
     Event,
-    ExportRequested,
-    JobEnded,
     LeaseExpired,
     LeaveOverdue,
     ProgressRecorded,
-    RoundEntryObserved,
-    RoundPlanned,
     WorkerLaunched,
     WorkerReturned,
 )
-from elasticdl.master.machine.membership import WorkerState
-from elasticdl.master.machine.phase import PendingPhase, RunningPhase, StoppingPhase
-from elasticdl.master.machine.silence import find_silent_worker
+from elasticdl.master.machine.membership import Worker, WorkerState
+from elasticdl.master.machine.phase import PendingPhase, RunningPhase
 from elasticdl.master.machine.state import MasterState
-from elasticdl.master.ps_fleet import fleet_decisions
-from elasticdl.master.strategies import lease_training, rounds, scripts, speeds
-from elasticdl.spec import JobKind, WorkerId
 
 PROGRESS_INTERVAL_S = 1.0
-# A replacement waits so long at most for the others to go on: its start-up would take the processors from them.
+# A replacement waits so long at most for the others to recover: its start-up would take the processors from them.
 MAX_LAUNCH_WAIT_S = 1.0
 
 
-def next_decision(job: MasterState, now: float) -> Event | None:
-    """The next decision, or None when there is nothing to decide now."""
-    if job.is_over:
-        return None
-    for decide in _DECISIONS:
-        if (event := decide(job, now)) is not None:
-            return event
-    return None
-
-
-def _decide_worker_return(job: MasterState, now: float) -> Event | None:
+def decide_worker_return(job: MasterState, now: float) -> Event | None:
     for worker in job.ledger.membership.workers.values():
         is_heard = job.observed.heard_at.get(worker.id, 0.0) > worker.since
         may_return = worker.state is WorkerState.LOST and not worker.has_exited and not worker.is_killed
@@ -54,164 +33,17 @@ def _decide_worker_return(job: MasterState, now: float) -> Event | None:
     return None
 
 
-def _decide_lease_expiry(job: MasterState, now: float) -> Event | None:
+def decide_lease_expiry(job: MasterState, now: float) -> Event | None:
     # A master that was away has heard of no progress: that is not the workers' fault.
     if now - job.observed.watching_since < job.spec.timing.lease_s:
         return None
-    queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
-    queues += [job.ledger.training.shards] if job.ledger.training is not None else []
-    for queue in queues:
+    for queue in job.strategy.open_queues(job):
         for lease in queue.overdue_leases(now, job.spec.timing.lease_s):
             return LeaseExpired(lease.id)
     return None
 
 
-def _decide_round_entry(job: MasterState, now: float) -> Event | None:
-    """A member that has taken its seat in a planned round: all have voted for it, and wait for each other there.
-
-    Without this a newcomer that froze as it entered would be missed by nobody: it held no state before.
-    """
-    rounds_ = job.ledger.rounds
-    if rounds_.newest is None or rounds_.is_entered:
-        return None
-    for known in [*rounds_.superseded, rounds_.newest]:
-        for worker in known.workers:
-            beat = job.observed.heartbeats.get(worker)
-            # In a forced round only the first step counts: its group may stand, and the members not agree yet.
-            if beat is not None and known.id in (beat.round, beat.seat) and not known.is_forced:
-                return RoundEntryObserved(known.id)
-    return None
-
-
-def _decide_end(job: MasterState, now: float) -> Event | None:
-    phase, holders = job.ledger.phase, job.present_holders()
-    if job.trains_by_leases:
-        return lease_training.next_decision(job, now)
-    if job.restarts_script:
-        return scripts.decide_end(job, now)
-    if not job.is_training:
-        return JobEnded("succeeded", "all shards are done", False) if job.ledger.evaluations.results else None
-    if is_failing(job):
-        return decide_final_checkpoint(job, now)
-    finished = [worker for worker in holders if worker.state is WorkerState.FINISHED]
-    if isinstance(phase, StoppingPhase):
-        if not holders:
-            return JobEnded("stopped", f"{phase.reason}; no worker was left to write a checkpoint", False)
-        if now >= phase.deadline:
-            grace_s = job.spec.timing.grace_s
-            return JobEnded("stopped", f"{phase.reason}; workers did not end within {grace_s:g} s", True)
-    # Whoever dropped the last step needs not do it again: those that finished hold its state.
-    waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.failed_on]
-    if not finished or waiting:
-        return None
-    is_cut_short = isinstance(phase, StoppingPhase) and not _is_complete(job)
-    if not job.ledger.is_exported:
-        is_asked = job.ledger.export is not None and any(worker.id == job.ledger.export[0] for worker in finished)
-        # A job that was stopped keeps its state, but has no model to give; nor has a script, it saves its own.
-        path = job.spec.output if job.spec.kind is JobKind.TRAINING and not is_cut_short else ""
-        if path and job.ledger.evaluations.open and job.ledger.plan and job.ledger.plan.best_metric:
-            return None  # the best model may be one that is not evaluated yet
-        return None if is_asked else ExportRequested(finished[0].id, path)
-    if isinstance(phase, StoppingPhase) and is_cut_short:
-        return JobEnded("stopped", phase.reason, False)
-    if job.ledger.evaluations.open:
-        return None
-    return JobEnded("succeeded", job.ledger.finish_reason or "all steps are done", False)
-
-
-def _decide_giving_up(job: MasterState, now: float) -> Event | None:
-    found = job.ledger.rounds
-    if is_failing(job):
-        return None
-    if found.failed_in_a_row < rounds.MAX_FAILED_ROUNDS or now - found.failing_since < rounds.FAILING_FOR_S:
-        return None
-    said = f"{found.failed_in_a_row} rounds in a row broke before a step ended, though all their members seem alive"
-    return JobEnded("failed", f"{said}: {found.failure_reason}; the logs of the workers say more", True)
-
-
-def _is_complete(job: MasterState) -> bool:
-    plan = job.ledger.plan
-    return plan is not None and plan.total_steps > 0 and job.ledger.step >= plan.total_steps
-
-
-def _decide_round(job: MasterState, now: float) -> Event | None:
-    ledger = job.ledger
-    if not job.has_rounds or (ledger.rounds.newest is None and not ledger.fleet.is_ready):
-        return None  # a job with ps begins when its fleet serves
-    if is_failing(job):
-        return None  # whoever holds the state keeps it as it is
-    if job.restarts_script:
-        return scripts.decide_round(job, now)
-    workers = ledger.membership.workers
-    if any(w.state is WorkerState.FINISHED for w in job.present_holders()):
-        return None
-    is_stopping = isinstance(ledger.phase, StoppingPhase)
-    newcomers = [] if is_stopping else [worker.id for worker in ledger.membership.newcomers(ledger.rounds.holders)]
-    broken_at = ledger.rounds.failed_at
-    # One that said why it fails is about to end: nobody waits for it, unless nobody else holds the state.
-    has_healthy = any(not holder.failure for holder in job.present_holders())
-    outlook = rounds.RoundSituation(
-        newest=ledger.rounds.newest,
-        is_entered=ledger.rounds.is_entered,
-        holders=[
-            rounds.StateHolder(
-                holder,
-                workers[holder].is_present and not (workers[holder].failure and has_healthy),
-                workers[holder].state is WorkerState.LEAVING,
-            )
-            for holder in ledger.rounds.holders
-        ],
-        newcomers=newcomers,
-        newcomers_waited_s=now - ledger.ready_at,
-        expected=len(ledger.membership.active_workers()),
-        # A job that stops only wants its checkpoint, however few are left to write it.
-        min_workers=1 if is_stopping else job.spec.workers.min,
-        max_workers=job.spec.workers.max,
-        failed_for_s=None if broken_at is None else now - broken_at,
-        regroup_s=job.spec.timing.regroup_s,
-        start_wait_s=job.spec.timing.start_wait_s,
-        pausing=[newcomer for newcomer in newcomers if workers[newcomer].join_after > now],
-    )
-    change = rounds.choose_round(outlook)
-    if change is None or (is_stopping and not change.is_forced):
-        return _decide_rebalance(job, now)
-    return _plan_round(job, change.workers, change.is_forced, change.reason)
-
-
-def _plan_round(job: MasterState, workers: tuple[WorkerId, ...], forced: bool, reason: str) -> RoundPlanned:
-    newest, holders = job.ledger.rounds.newest, job.ledger.rounds.holders
-    counts = rounds.split_ranks(job.spec.plan.logical_ranks, _compute_times_s(job, workers))
-    # Survivors settle among themselves: nobody has a donor in a forced round.
-    newcomers = [] if forced else [worker for worker in workers if worker not in holders]
-    donors = job.ledger.rounds.donors.assign(newcomers, job.possible_donors(workers))
-    seats = rounds.assign_ranks(workers, counts, donors)
-    return RoundPlanned(newest.id + 1 if newest else 1, seats, forced, reason)
-
-
-def _compute_times_s(job: MasterState, workers: tuple[WorkerId, ...]) -> list[float | None]:
-    beats = job.observed.heartbeats
-    return [beats[worker].compute_s or None if worker in beats else None for worker in workers]
-
-
-def _decide_rebalance(job: MasterState, now: float) -> Event | None:
-    newest = job.ledger.rounds.newest
-    is_quiet = job.ledger.rounds.is_entered and job.ledger.rounds.failed_at is None
-    if newest is None or not is_quiet or not isinstance(job.ledger.phase, RunningPhase):
-        job.observed.unbalanced_since = None
-        return None
-    counts = [seat.logical_ranks for seat in newest.members]
-    if not rounds.is_unbalanced(counts, _compute_times_s(job, newest.workers)):
-        job.observed.unbalanced_since = None
-        return None
-    if job.observed.unbalanced_since is None:
-        job.observed.unbalanced_since = now
-    is_sustained = now - job.observed.unbalanced_since >= rounds.UNBALANCED_FOR_S
-    if not is_sustained or now - newest.planned_at < rounds.REBALANCE_INTERVAL_S:
-        return None
-    return _plan_round(job, newest.workers, False, "rebalanced: some workers are slower than others")
-
-
-def _decide_launch(job: MasterState, now: float) -> Event | None:
+def decide_launch(job: MasterState, now: float) -> Event | None:
     ledger = job.ledger
     if not job.observed.has_launcher or not isinstance(ledger.phase, PendingPhase | RunningPhase):
         return None
@@ -236,7 +68,7 @@ def _decide_launch(job: MasterState, now: float) -> Event | None:
     )
 
 
-def _decide_overdue_leave(job: MasterState, now: float) -> Event | None:
+def decide_overdue_leave(job: MasterState, now: float) -> Event | None:
     for worker in job.ledger.membership.workers.values():
         is_late = worker.state is WorkerState.LEAVING and now - worker.since >= job.spec.timing.grace_s
         if is_late and not worker.is_external and not worker.has_exited:
@@ -244,25 +76,16 @@ def _decide_overdue_leave(job: MasterState, now: float) -> Event | None:
     return None
 
 
-def _decide_progress_record(job: MasterState, now: float) -> Event | None:
+def decide_progress_record(job: MasterState, now: float) -> Event | None:
     if job.observed.step > job.ledger.step and now - job.observed.progress_journaled_at >= PROGRESS_INTERVAL_S:
         job.observed.progress_journaled_at = now
         return ProgressRecorded(job.observed.step, job.observed.records)
     return None
 
 
-_DECISIONS: tuple[Callable[[MasterState, float], Event | None], ...] = (
-    _decide_worker_return,
-    find_silent_worker,
-    stalls.next_decision,
-    _decide_lease_expiry,
-    _decide_round_entry,
-    _decide_end,
-    _decide_giving_up,
-    fleet_decisions.next_decision,
-    _decide_round,
-    _decide_launch,
-    _decide_overdue_leave,
-    _decide_progress_record,
-    speeds.next_measurement,
-)
+def log_lease_taker(job: MasterState, worker: Worker, now: float) -> list[Action]:
+    """A worker takes leases from now on: where there are no rounds, that is how it joins."""
+    if worker.state is not WorkerState.MEMBER:
+        return []
+    job.ledger.joined_count += 1
+    return [job.add_log_entry(now, "worker-joined", worker=worker.id)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 
 from elasticdl.master.machine.actions import Action, SignalPs, SignalWorker
-from elasticdl.master.machine.events import Event, ExportRequested, JobEnded, StopRequested, TerminalDetached
+from elasticdl.master.machine.events import ExportRequested, JobEnded, StopRequested, TerminalDetached
 from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
 from elasticdl.master.machine.phase import STOPPED_EXIT_CODE, FinalPhase, Outcome, StoppingPhase
 from elasticdl.master.machine.state import MasterState, send_message
@@ -50,7 +50,7 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
     """
     if job.is_over or is_failing(job):
         return []
-    if not _has_state_to_save(job):
+    if not job.spec.has_durable_checkpoints or not job.state_holders() or not job.strategy.has_state_to_save(job):
         return end_job(job, "failed", reason, exit_code, now, kill=kill)
     deadline = now + job.spec.timing.grace_s + job.spec.checkpoint.retry_s
     job.ledger.phase = StoppingPhase(reason, deadline, failure_exit_code=exit_code)
@@ -59,37 +59,14 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
     for worker in list(job.ledger.membership.present_workers()):
         if worker.id not in staying:
             actions.append(_dismiss_worker(worker, "the job fails", now))
-        elif job.trains_by_leases:
-            actions.append(send_message(worker.id, stop=pb.StopTraining(reason=reason)))
+        else:
+            actions += job.strategy.on_failing(worker.id, reason)
     return actions
 
 
 def is_failing(job: MasterState) -> bool:
     """Whether the job has failed, and only keeps its state before it ends."""
     return isinstance(job.ledger.phase, StoppingPhase) and job.ledger.phase.failure_exit_code > 0
-
-
-def decide_final_checkpoint(job: MasterState, now: float) -> Event | None:
-    """Of a job that trains in rounds and has failed: whom to ask next, or its end."""
-    phase, ledger = job.ledger.phase, job.ledger
-    assert isinstance(phase, StoppingPhase)
-    if ledger.is_exported:
-        return JobEnded("failed", phase.reason, False)
-    if ledger.export is None and job.step <= (ledger.checkpoint[0] if ledger.checkpoint is not None else 0):
-        return JobEnded("failed", phase.reason, False)  # decided here: what heartbeats said is not replayed
-    if now >= phase.deadline:
-        return JobEnded("failed", f"{phase.reason}; its state was not written in time", True)
-    if ledger.export is not None and ledger.membership.is_present(ledger.export[0]):
-        return None
-    # One that stands still would not hear of it.
-    able = [
-        worker
-        for worker in job.present_holders()
-        if worker.id not in ledger.final_checkpoint_writers and not worker.stall_reason
-    ]
-    if not able:
-        return JobEnded("failed", f"{phase.reason}; nobody was left to keep its state", False)
-    return ExportRequested(min(able, key=lambda worker: _writer_priority(job, worker)).id, "")
 
 
 def on_final_checkpoint_failed(job: MasterState, worker: Worker) -> Actions:
@@ -99,23 +76,9 @@ def on_final_checkpoint_failed(job: MasterState, worker: Worker) -> Actions:
     return []
 
 
-def _has_state_to_save(job: MasterState) -> bool:
-    if not job.is_training or job.restarts_script or not job.spec.has_durable_checkpoints or not job.state_holders():
-        return False
-    if job.trains_by_leases:
-        return job.ledger.training is not None and job.ledger.training.batches_done > 0
-    return True
-
-
-def _writer_priority(job: MasterState, worker: Worker) -> tuple[bool, int, int]:
-    """Healthy ones first, then those that are ahead."""
-    beat = job.observed.heartbeats.get(worker.id)
-    return bool(worker.failure), -(beat.step if beat is not None else 0), worker.number
-
-
 def _checkpoint_hint(job: MasterState) -> str:
     """The words for where the newest checkpoint is, and how to go on from it."""
-    if not job.is_training or job.ledger.checkpoint is None:
+    if job.ledger.checkpoint is None:
         return ""
     step, path = job.ledger.checkpoint
     return f"; the state of step {step} is in {path}: go on from it with --resume"
@@ -150,8 +113,7 @@ def charge_failure_budget(
 def on_stop_requested(job: MasterState, event: StopRequested, now: float) -> Actions:
     if job.is_over:
         return []
-    if event.is_training_done and job.trains_by_leases:
-        job.ledger.end_reason = job.ledger.end_reason or event.reason
+    if event.is_training_done and job.strategy.end_training(job, event.reason):
         return []
     if event.at_once:
         return end_job(job, "stopped", event.reason, STOPPED_EXIT_CODE, now, kill=True)
@@ -190,11 +152,5 @@ def on_export_requested(job: MasterState, event: ExportRequested, now: float) ->
     actions: Actions = []
     if is_failing(job):
         job.ledger.final_checkpoint_writers.append(event.worker)
-        actions += [send_message(event.worker, keep=pb.Keep())] if job.has_rounds else []
-    return [
-        *actions,
-        send_message(
-            event.worker,
-            export=pb.Export(path=event.path, progress=training_progress.dump_progress(job), step=job.ledger.step),
-        ),
-    ]
+        actions += job.strategy.on_final_save_requested(event.worker)
+    return [*actions, send_message(event.worker, export=training_progress.export_message(job, event.path))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from elasticdl.master.machine.actions import Action
 from elasticdl.master.machine.membership import Worker, WorkerState
-from elasticdl.master.machine.phase import StoppingPhase
 from elasticdl.master.machine.state import MasterState, send_message
 from elasticdl.master.strategies import batch_changes, training_progress
 from elasticdl.master.strategies.rounds import Round
@@ -49,36 +48,23 @@ def pending_messages(job: MasterState, worker: Worker, entered: int) -> list[Act
         actions.append(send_message(worker.id, leave=pb.Leave(reason=worker.reason)))
     if ledger.batch_changes:
         actions.append(send_message(worker.id, batches=batch_changes.batch_scales_message(job)))
-    newest = ledger.rounds.newest
-    is_concerned = newest is not None and (worker.id in newest.workers or worker.id in ledger.rounds.holders)
-    if newest is not None and is_concerned and entered != newest.id and worker.state is not WorkerState.FINISHED:
-        actions.append(send_message(worker.id, round=round_message(job, newest)))
-    is_failing = isinstance(ledger.phase, StoppingPhase) and ledger.phase.failure_exit_code > 0
-    if is_failing and job.has_rounds:
-        if worker.id not in ledger.rounds.holders:
-            actions.append(send_message(worker.id, release=pb.Release()))
-        elif ledger.export is not None and ledger.export[0] == worker.id and not ledger.is_exported:
-            actions.append(send_message(worker.id, keep=pb.Keep()))
-    elif isinstance(ledger.phase, StoppingPhase):
-        is_holder = worker.id in ledger.rounds.holders or job.trains_by_leases
-        stop = pb.StopTraining(reason=ledger.phase.reason)
-        actions.append(
-            send_message(worker.id, stop=stop) if is_holder else send_message(worker.id, release=pb.Release())
-        )
-    if ledger.export is not None and ledger.export[0] == worker.id and not ledger.is_exported:
-        export = pb.Export(path=ledger.export[1], progress=training_progress.dump_progress(job), step=ledger.step)
-        actions.append(send_message(worker.id, export=export))
-    if ledger.initializer == worker.id and ledger.training is None:
-        actions.append(send_message(worker.id, prepare=pb.Prepare()))
-    if ledger.checkpoint_writer == worker.id:
-        save = pb.Save(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
-        actions.append(send_message(worker.id, save=save))
+    actions += job.strategy.pending_messages(job, worker, entered)
     for evaluation in ledger.evaluations.open.values():
         if evaluation.holders is not None and worker.id in evaluation.holders:
             actions.append(send_message(worker.id, evaluate=pb.EvaluationStarted(step=evaluation.step)))
     step = ledger.evaluations.newest
-    if job.is_training and step is not None and step > worker.newest_result_sent:
-        worker.newest_result_sent = step
-        result = pb.EvaluationResult(step=step, metrics=ledger.evaluations.results[step])
-        actions.append(send_message(worker.id, evaluation=result))
+    if step is not None and step > worker.newest_result_sent:
+        actions += job.strategy.pending_result(worker, step, ledger.evaluations.results[step])
     return actions
+
+
+def is_export_pending(job: MasterState, worker: WorkerId) -> bool:
+    """Whether this worker was asked to write the last checkpoint, and has not done it."""
+    ledger = job.ledger
+    return ledger.export is not None and ledger.export[0] == worker and not ledger.is_exported
+
+
+def pending_export(job: MasterState, worker: WorkerId) -> list[Action]:
+    if job.ledger.export is None or not is_export_pending(job, worker):
+        return []
+    return [send_message(worker, export=training_progress.export_message(job, job.ledger.export[1]))]

@@ -21,7 +21,7 @@ def find_silent_worker(job: MasterState, now: float) -> WorkerFellSilent | None:
     for worker in job.ledger.membership.workers.values():
         if worker.state in GONE_WORKER_STATES or worker.has_said_goodbye or not worker.reported_pid:
             continue
-        in_round = job.has_rounds and worker.id in holders and worker.state is not WorkerState.FINISHED
+        in_round = worker.id in holders and worker.state is not WorkerState.FINISHED
         if reason := (_silence_in_round(job, worker, now) if in_round else _silence_outside_round(job, worker, now)):
             return WorkerFellSilent(worker.id, reason)
     return None

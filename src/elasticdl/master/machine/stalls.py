@@ -23,8 +23,7 @@ from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
 from elasticdl.master.machine.phase import PendingPhase, RunningPhase
 from elasticdl.master.machine.silence import last_heard_at
 from elasticdl.master.machine.state import MasterState, send_message
-from elasticdl.master.machine.worker_life import remove_worker
-from elasticdl.master.strategies.allreduce import reset_worker
+from elasticdl.master.machine.worker_life import remove_worker, reset_worker
 from elasticdl.master.strategies.rounds import Round
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import WorkerId
@@ -121,24 +120,30 @@ def _is_elsewhere(position: ReportedActivity, limits: StallLimits) -> bool:
 # ---- decisions
 
 
-def next_decision(job: MasterState, now: float) -> Event | None:
+def decide_round_stall(job: MasterState, now: float) -> Event | None:
+    """In training by rounds: a worker that comes to no step, or a round that is not entered or does not end."""
+    return decide_script_stall(job, now) or _check_round(job, current_limits(job), now)
+
+
+def decide_script_stall(job: MasterState, now: float) -> Event | None:
+    """Where a script is all that is known of a worker: one that comes to no step."""
     limits = current_limits(job)
-    if not job.has_rounds:
-        return _next_lease_decision(job, limits, now)
-    if not limits.still_s or not isinstance(job.ledger.phase, PendingPhase | RunningPhase) or not _is_fleet_quiet(job):
+    if not _is_watched(job, limits):
         return None
     for worker in job.ledger.membership.present_workers():
         if (event := _check_worker(job, worker, limits, now)) is not None:
             return event
-    return _check_round(job, limits, now)
+    return None
 
 
-def _next_lease_decision(job: MasterState, limits: StallLimits, now: float) -> Event | None:
-    """In a job that works by leases alone a worker has `lease_s`, once it has begun: see `lease_expired`."""
-    lease_s = job.spec.timing.lease_s
-    queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
-    queues += [job.ledger.training.shards] if job.ledger.training is not None else []
-    late = {lease.worker for queue in queues for lease in queue.overdue_leases(now, NOTICE_FRACTION * lease_s)}
+def decide_lease_stall(job: MasterState, now: float) -> Event | None:
+    """In a job that works by leases alone a worker has `lease_s`, once it has begun: see `replace_hung_worker`."""
+    limits, lease_s = current_limits(job), job.spec.timing.lease_s
+    late = {
+        lease.worker
+        for queue in job.strategy.open_queues(job)
+        for lease in queue.overdue_leases(now, NOTICE_FRACTION * lease_s)
+    }
     for worker in job.ledger.membership.present_workers():
         if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
             if limits.still_s and (event := _check_worker(job, worker, limits, now)) is not None:
@@ -151,6 +156,11 @@ def _next_lease_decision(job: MasterState, limits: StallLimits, now: float) -> E
         if worker.stall_reason and worker.id not in late:
             return StallEnded(worker.id)
     return None
+
+
+def _is_watched(job: MasterState, limits: StallLimits) -> bool:
+    is_running = isinstance(job.ledger.phase, PendingPhase | RunningPhase)
+    return bool(limits.still_s) and is_running and _is_fleet_quiet(job)
 
 
 def current_limits(job: MasterState) -> StallLimits:
@@ -211,7 +221,7 @@ def _describe(position: ReportedActivity, limits: StallLimits, job: MasterState)
 def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | None:
     rounds = job.ledger.rounds
     newest, timing = rounds.newest, job.spec.timing
-    if newest is None or not job.has_rounds or job.restarts_script or rounds.failed_at is not None:
+    if newest is None or rounds.failed_at is not None or not _is_watched(job, limits):
         return None
     if rounds.stalls >= MAX_STALLED_ROUNDS:
         said = f"{rounds.stalls} rounds in a row came to no step after step {job.ledger.step}"
@@ -264,7 +274,9 @@ def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Act
     actions: Actions = [SignalWorker(worker.id, signal.SIGKILL)]
     if worker.is_external:
         actions.append(send_message(worker.id, release=pb.Release()))
-    is_incident = job.ledger.loss_streak.add_loss(job.known_progress, worker.number, job.ledger.membership.next_number)
+    is_incident = job.ledger.loss_streak.add_loss(
+        job.strategy.known_progress(job), worker.number, job.ledger.membership.next_number
+    )
     actions += remove_worker(job, worker, WorkerState.LOST, reason, now)
     if not is_incident:
         return actions
@@ -272,14 +284,21 @@ def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Act
     return actions + charge_failure_budget(job, worker.id, cause, now, was_useful=True, kind="workers")
 
 
-def handle_expired_lease(job: MasterState, name: WorkerId, reason: str, now: float) -> Actions:
-    """A worker that works by leases alone hangs, and is replaced; one that trains meanwhile may go on for a while."""
-    worker = job.ledger.membership.workers[name]
-    actions: Actions = [job.add_log_entry(now, "lease-expired", worker=name, reason=reason)]
-    if not job.has_rounds:
-        return actions + on_worker_stalled(job, WorkerStalled(name, reason), now) if worker.is_present else actions
+def log_expired_lease(job: MasterState, worker: WorkerId, reason: str, now: float) -> Actions:
+    """A lease was taken back because it made no progress; what becomes of its worker depends on the strategy."""
+    note = job.add_log_entry(now, "lease-expired", worker=worker, reason=reason)
+    return [note, *job.strategy.on_lease_overdue(job, job.ledger.membership.workers[worker], reason, now)]
+
+
+def replace_hung_worker(job: MasterState, worker: Worker, reason: str, now: float) -> Actions:
+    """A worker that works by leases alone, and makes no progress, hangs."""
+    return on_worker_stalled(job, WorkerStalled(worker.id, reason), now) if worker.is_present else []
+
+
+def watch_hung_worker(worker: Worker, reason: str, now: float) -> Actions:
+    """A worker that trains beside its leases may go on for a while."""
     worker.hung_at = worker.hung_at or now
-    return [*actions, send_message(name, dump_stacks=pb.DumpStacks(reason=f"{name}: {reason}"))]
+    return [send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id}: {reason}"))]
 
 
 def on_round_stalled(job: MasterState, event: RoundStalled, now: float) -> Actions:

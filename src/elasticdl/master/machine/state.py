@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import ConfigDict
 
 from elasticdl.master.machine.actions import ROUTINE_KINDS, EventLogEntry, SendMessage, WriteLogEntry
 from elasticdl.master.machine.events import BatchChange, DataPlanReported, HeartbeatReceived, JobResumed, SpeedMeasured
 from elasticdl.master.machine.failure_budget import FailureBudget, LossStreak
-from elasticdl.master.machine.membership import Membership, Worker, WorkerState
+from elasticdl.master.machine.membership import Membership, Worker
 from elasticdl.master.machine.phase import FinalPhase, PendingPhase, Phase
 from elasticdl.master.ps_fleet.fleet import PsFleet
 from elasticdl.master.ps_fleet.ps_events import PsHeartbeatReceived
@@ -20,7 +20,10 @@ from elasticdl.master.strategies.loss_curve import LossCurve
 from elasticdl.master.strategies.rounds import RoundState
 from elasticdl.master.strategies.shards import TrainingQueue
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
+from elasticdl.spec import JobSpec, PsId, WorkerId
+
+if TYPE_CHECKING:
+    from elasticdl.master.strategies.base import JobStrategy
 
 MAX_RECENT_ENTRIES = 100
 MAX_NOTABLE_ENTRIES = 20
@@ -152,28 +155,11 @@ class Observations:
 @dataclass(slots=True)
 class MasterState:
     spec: JobSpec
+    strategy: JobStrategy  # how the workers share the work
     logs: str  # where the logs of replicas lie, for messages to people
     ledger: Ledger
     initial_snapshot: str = ""  # a checkpoint with rows of ps to begin from; "": rows begin anew
     observed: Observations = field(default_factory=Observations)
-
-    @property
-    def is_training(self) -> bool:
-        return self.spec.kind in (JobKind.TRAINING, JobKind.SCRIPT)
-
-    @property
-    def trains_by_leases(self) -> bool:
-        return self.spec.trains_by_leases
-
-    @property
-    def has_rounds(self) -> bool:
-        """Whether workers meet in rounds; else they take leases until the data is drained."""
-        return self.is_training and not self.trains_by_leases
-
-    @property
-    def restarts_script(self) -> bool:
-        """Whether each round starts an unmodified script again, see restarts.py."""
-        return self.spec.restarts_script
 
     @property
     def is_over(self) -> bool:
@@ -184,41 +170,13 @@ class MasterState:
         return max(self.ledger.step, self.observed.step)
 
     @property
-    def loss(self) -> tuple[int, float]:
-        """The newest step whose loss is known, and its loss; (0, 0.0) before the first one."""
-        curve = self.ledger.loss_curve
-        if self.has_rounds and self.observed.step > curve.step:
-            return self.observed.step, self.observed.loss  # of a heartbeat
-        return curve.step, curve.loss
-
-    @property
     def records_per_epoch(self) -> int:
         """0 until a worker has said it."""
         return self.ledger.plan.records_per_epoch if self.ledger.plan is not None else 0
 
-    @property
-    def epochs(self) -> int:
-        """How many epochs the plan reaches into; of a script nobody knows it before it has joined."""
-        plan = self.ledger.plan
-        if not self.is_training:
-            return 1
-        if plan is None or not plan.records_per_epoch:
-            return 0 if self.spec.kind is JobKind.SCRIPT else self.spec.plan.epochs
-        return -(-plan.total_records // plan.records_per_epoch)
-
-    @property
-    def known_progress(self) -> int:
-        """How far the job is, as the journal knows it: steps, or records of one that works by leases."""
-        ledger = self.ledger
-        if ledger.training is not None:
-            return ledger.training.shards.done_records
-        if self.is_training:
-            return ledger.step
-        return sum(evaluation.queue.done_records for evaluation in ledger.evaluations.open.values())
-
     def record_useful_work(self) -> None:
         """A worker got as far as to be of use: the next crash is not one in a row, unless it is at the same place."""
-        if self.ledger.loss_streak.has_progressed(self.known_progress):
+        if self.ledger.loss_streak.has_progressed(self.strategy.known_progress(self)):
             self.ledger.failure_budget.reset_delay()
 
     @property
@@ -270,12 +228,8 @@ class MasterState:
         return WriteLogEntry(ledger.entry_count, entry)
 
     def state_holders(self) -> list[Worker]:
-        """Those that a stopping job waits for, since they can write its last checkpoint."""
-        if not self.trains_by_leases:
-            return self.present_holders() if self.is_training else []
-        return [
-            w for w in self.ledger.membership.present_workers() if w.state in (WorkerState.MEMBER, WorkerState.FINISHED)
-        ]
+        """The workers that a stopping job waits for, since they can write its last checkpoint."""
+        return self.strategy.state_holders(self)
 
     def possible_donors(self, members: Collection[WorkerId]) -> list[WorkerId]:
         """Who may hand the state over to newcomers to a round of `members`: those that stay, if there are any."""

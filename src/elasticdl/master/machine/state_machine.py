@@ -13,16 +13,21 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from elasticdl.master.machine import decisions, ending, notices, resume, stalls, worker_life
+from elasticdl.master.machine import ending, notices, resume, stalls, training_reports, worker_life
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, SendMessage
-from elasticdl.master.machine.membership import GONE_WORKER_STATES, Worker
+from elasticdl.master.machine.membership import Worker
 from elasticdl.master.machine.state import Ledger, MasterState, Observations, PsObservation, new_ledger, send_message
 from elasticdl.master.ps_fleet import ps_events, ps_life, tasks
 from elasticdl.master.ps_fleet.fleet import PsReplica
-from elasticdl.master.strategies import allreduce, batch_changes, lease_training, leases, scripts, speeds
+from elasticdl.master.strategies import batch_changes, leases
+from elasticdl.master.strategies.allreduce import AllReduceTraining
+from elasticdl.master.strategies.base import JobStrategy
+from elasticdl.master.strategies.lease_training import LeaseTraining
+from elasticdl.master.strategies.lease_work import LeaseWork
+from elasticdl.master.strategies.scripts import ScriptTraining
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobSpec, PsId
+from elasticdl.spec import JobKind, JobSpec, PsId
 
 _SEQUENCED_KINDS = frozenset(ev.SequencedEvent.__args__)
 _SEQUENCED_PS_KINDS = frozenset(ps_events.SequencedPsEvent.__args__)
@@ -31,11 +36,20 @@ _LEDGER_ADAPTER: TypeAdapter[Ledger] = TypeAdapter(Ledger)
 EventHandler = Callable[[MasterState, Any, float], list[Action]]
 
 
+def choose_strategy(spec: JobSpec) -> JobStrategy:
+    """The strategy of a job, for its whole life: the one place that asks what kind of job it is."""
+    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION):
+        return LeaseWork()
+    if spec.trains_by_leases:
+        return LeaseTraining()
+    return ScriptTraining() if spec.restarts_script else AllReduceTraining()
+
+
 class StateMachine:
     """One job, from its first event to its last."""
 
     def __init__(self, spec: JobSpec, logs: str = "logs", first_cut: str = "") -> None:
-        self.state = MasterState(spec, logs, new_ledger(spec), first_cut)
+        self.state = MasterState(spec, choose_strategy(spec), logs, new_ledger(spec), first_cut)
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         """Take note of `event` and say what to do about it."""
@@ -44,7 +58,13 @@ class StateMachine:
             return self._handle_once(event, event.worker, self.state.ledger.membership.workers, now)  # type: ignore[union-attr]
         if kind in _SEQUENCED_PS_KINDS:
             return self._handle_once(event, event.ps, self.state.ledger.fleet.ps, now)  # type: ignore[union-attr]
-        return _HANDLERS[kind](self.state, event, now)
+        return self._dispatch(event, now)
+
+    def _dispatch(self, event: ev.Event, now: float) -> list[Action]:
+        handler = _HANDLERS.get(type(event))
+        if handler is None:  # what differs by strategy
+            return self.state.strategy.handle(self.state, event, now)
+        return handler(self.state, event, now)
 
     def _handle_once(self, event: Any, name: Any, known: Mapping[Any, Worker | PsReplica], now: float) -> list[Action]:
         sender = known.get(name)
@@ -53,12 +73,12 @@ class StateMachine:
         actions: list[Action] = []
         if event.sequence > sender.sequence:
             sender.sequence = event.sequence
-            actions = _HANDLERS[type(event)](self.state, event, now)
+            actions = self._dispatch(event, now)
         return [*actions, acknowledge(name, sender.sequence)]
 
     def due(self, now: float) -> ev.Event | None:
         """The next thing to decide at `now`; handle it, then ask again."""
-        return decisions.next_decision(self.state, now)
+        return self.state.strategy.due(self.state, now)
 
     def dump_ledger(self) -> bytes:
         """All that the journal restores, as canonical JSON."""
@@ -72,18 +92,7 @@ class StateMachine:
         ledger = self.state.ledger
         ledger.fleet.validate()
         rounds, workers = ledger.rounds, ledger.membership.workers
-        for evaluation in ledger.evaluations.open.values():
-            evaluation.queue.validate()
-            for lease in evaluation.queue.leases.values():
-                assert workers[lease.worker].state not in GONE_WORKER_STATES, (
-                    f"{lease.worker} is gone but holds a lease"
-                )
-        if ledger.training is not None:
-            ledger.training.validate()
-            for lease in ledger.training.shards.leases.values():
-                assert workers[lease.worker].state not in GONE_WORKER_STATES, (
-                    f"{lease.worker} is gone but holds a lease"
-                )
+        self.state.strategy.validate(self.state)
         assert [c.id for c in ledger.batch_changes] == list(range(1, len(ledger.batch_changes) + 1)), (
             "a change of the batch is lost"
         )
@@ -157,14 +166,7 @@ def _on_heartbeat(job: MasterState, event: ev.HeartbeatReceived, now: float) -> 
     seen = job.observed
     seen.record_heard(event.worker, now, job.spec.timing.silence_s)
     seen.heartbeats[event.worker] = event
-    if job.trains_by_leases:  # what is trained is known from the leases
-        seen.learning_rate = event.learning_rate or seen.learning_rate
-    elif event.step > seen.step:
-        seen.record_progress(event.step, event.records, now)
-        seen.loss, seen.learning_rate = event.loss, event.learning_rate
-        seen.gradient_square, seen.gradient_variance = event.square, event.variance
-        seen.progress, seen.batch_scale = event.progress, event.batch_scale
-        speeds.update_speed(job)
+    job.strategy.on_heartbeat(job, event, now)
     return []
 
 
@@ -180,20 +182,6 @@ def _on_ps_heartbeat(job: MasterState, event: ps_events.PsHeartbeatReceived, now
     return []
 
 
-def _on_plan_reported(job: MasterState, event: ev.DataPlanReported, now: float) -> list[Action]:
-    if job.trains_by_leases:
-        return allreduce.on_plan_reported(job, event, now) + lease_training.on_plan_reported(job, event, now)
-    return allreduce.on_plan_reported(job, event, now) + leases.on_plan_reported(job, event, now)
-
-
-def _on_round_failed(job: MasterState, event: ev.RoundFailed, now: float) -> list[Action]:
-    return (scripts.on_script_failed if job.restarts_script else allreduce.on_round_failed)(job, event, now)
-
-
-def _on_worker_finished(job: MasterState, event: ev.WorkerFinished, now: float) -> list[Action]:
-    return (scripts.on_script_ended if job.restarts_script else allreduce.on_worker_finished)(job, event, now)
-
-
 _HANDLERS: dict[type, EventHandler] = {
     ev.MasterStarted: _on_master_started,
     ev.JobResumed: resume.on_job_resumed,
@@ -205,25 +193,21 @@ _HANDLERS: dict[type, EventHandler] = {
     ev.WorkerConnected: _on_worker_connected,
     ev.SessionLost: _on_session_lost,
     ev.WorkerReady: worker_life.on_worker_ready,
-    ev.RoundFailed: _on_round_failed,
-    ev.RoundEntered: allreduce.on_round_entered,
     ev.WorkerLeaving: worker_life.on_worker_leaving,
     ev.SnapshotHeld: leases.on_snapshot_held,
-    ev.CheckpointWritten: allreduce.on_checkpoint_written,
-    ev.WorkerFinished: _on_worker_finished,
-    ev.ModelExported: allreduce.on_model_exported,
+    ev.CheckpointWritten: training_reports.on_checkpoint_written,
+    ev.WorkerFinished: training_reports.on_worker_finished,
+    ev.ModelExported: training_reports.on_model_exported,
     ev.NoticeReported: notices.on_notice_reported,
     ev.BadRecordFound: notices.on_bad_record_found,
     ev.WorkerFailed: worker_life.on_worker_failed,
     ev.WorkerSaidGoodbye: worker_life.on_worker_said_goodbye,
-    ev.DataPlanReported: _on_plan_reported,
+    ev.DataPlanReported: training_reports.on_plan_reported,
     ev.BatchScaled: batch_changes.on_batch_scaled,
-    ev.LossesReported: allreduce.on_losses_reported,
-    ev.SpeedMeasured: speeds.on_speed_measured,
+    ev.LossesReported: training_reports.on_losses_reported,
     ev.StallNoticed: stalls.on_stall_noticed,
     ev.StallEnded: stalls.on_stall_ended,
     ev.WorkerStalled: stalls.on_worker_stalled,
-    ev.RoundStalled: stalls.on_round_stalled,
     ev.ExchangeReceived: leases.on_exchange_received,
     ev.HeartbeatReceived: _on_heartbeat,
     ps_events.PsConnected: _on_ps_connected,
@@ -239,14 +223,8 @@ _HANDLERS: dict[type, EventHandler] = {
     ev.WorkerReturned: worker_life.on_worker_returned,
     ev.LeaveOverdue: worker_life.on_leave_overdue,
     ev.LeaseExpired: leases.on_lease_expired,
-    ev.ProgressRecorded: allreduce.on_progress_recorded,
-    ev.RoundPlanned: allreduce.on_round_planned,
-    ev.ScriptsHalted: scripts.on_scripts_halted,
-    ev.RoundEntryObserved: allreduce.on_round_entry_observed,
+    ev.ProgressRecorded: training_reports.on_progress_recorded,
     ev.ExportRequested: ending.on_export_requested,
-    ev.InitializerChosen: lease_training.on_initializer_chosen,
-    ev.EvaluationDue: lease_training.on_evaluation_due,
-    ev.CheckpointRequested: lease_training.on_checkpoint_requested,
     ps_events.PsLaunched: ps_life.on_ps_launched,
     ps_events.PsFellSilent: ps_life.on_ps_fell_silent,
     ps_events.PsStallNoticed: ps_life.on_ps_stall_noticed,

@@ -36,7 +36,6 @@ from elasticdl.master.machine.membership import (
 )
 from elasticdl.master.machine.out_of_memory import assess_out_of_memory
 from elasticdl.master.machine.state import MasterState, send_message
-from elasticdl.master.strategies.allreduce import mark_entered, reset_worker
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import WorkerId
 
@@ -115,24 +114,21 @@ def _count_loss(job: MasterState, worker: Worker, event: ReplicaExit, cause: Exi
     is_taken = event.cause in PREEMPTION_CAUSES or cause.state is WorkerState.LEFT  # whoever took it said so
     # A crash counts by itself, and a pod that comes back with more memory does not.
     is_settled = cause.crashed != (event.cause == OUT_OF_MEMORY)
-    if is_taken or is_settled or job.restarts_script or job.is_over:
+    if is_taken or is_settled or not job.strategy.counts_repeated_losses or job.is_over:
         return cause, True
     setbacks = job.ledger.loss_streak
-    is_incident = setbacks.add_loss(job.known_progress, worker.number, job.ledger.membership.next_number)
+    is_incident = setbacks.add_loss(job.strategy.known_progress(job), worker.number, job.ledger.membership.next_number)
     if cause.crashed:
         return cause, is_incident
     if not setbacks.is_failure:
         return cause, True
-    place = "before anything was done" if not job.known_progress else f"no further than {_progress_text(job)}"
+    progress = job.strategy.describe_progress(job)
+    place = f"no further than {progress}" if job.strategy.known_progress(job) else "before anything was done"
     reason = (
         f"{cause.reason}; loss {setbacks.incidents} in a row with the job {place}, so it counts as a failure: "
         f"if the kernel ends workers for lack of memory, {out_of_memory.memory_advice(job)}"
     )
     return ExitCause(WorkerState.LOST, reason, crashed=True), is_incident
-
-
-def _progress_text(job: MasterState) -> str:
-    return f"step {job.known_progress}" if job.has_rounds else f"record {job.known_progress}"
 
 
 def remove_worker(job: MasterState, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
@@ -141,13 +137,7 @@ def remove_worker(job: MasterState, worker: Worker, state: WorkerState, reason: 
     worker.set_state(state, now, reason)
     kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
     actions: Actions = [job.add_log_entry(now, kind, worker=worker.id, reason=reason)]
-    job.ledger.rounds.donors.remove_worker(worker.id)
-    if job.ledger.training is not None:
-        job.ledger.training.shards.release(worker.id)
-    for step in job.ledger.evaluations.remove_worker(worker.id):
-        why = "abandoned: nobody holds the weights of this step any more"
-        actions.append(job.add_log_entry(now, "evaluation", reason=why, step=step))
-    return actions
+    return actions + job.strategy.on_worker_lost(job, worker, now)
 
 
 def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) -> Actions:
@@ -161,9 +151,7 @@ def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) ->
         # Another process under the same name: an external worker that was started again.
         if worker.state not in GONE_WORKER_STATES:
             actions += remove_worker(job, worker, WorkerState.LOST, f"replaced by process {event.pid}", now)
-        if worker.id in job.ledger.rounds.holders:
-            job.ledger.rounds.holders.remove(worker.id)
-            job.ledger.rounds.failed_at = now - 2 * job.spec.timing.regroup_s
+        actions += job.strategy.on_worker_replaced(job, worker, now)
         worker = None
     if worker is None:
         worker = membership.add(event.worker, WorkerState.LAUNCHING, now, external=True)
@@ -181,8 +169,8 @@ def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) ->
         _mark_ready(job, worker, now)
     if event.leaving and worker.is_active:
         worker.set_state(WorkerState.LEAVING, now, "asked to leave")
-    if event.round and not worker.must_reset:
-        actions += mark_entered(job, now, event.round)
+    if not worker.must_reset:
+        actions += job.strategy.on_worker_connected(job, event, now)
     actions.append(send_message(worker.id, welcome=pb.Welcome()))
     return actions + messages.pending_messages(job, worker, event.round)
 
@@ -210,18 +198,12 @@ def on_worker_ready(job: MasterState, event: WorkerReady, now: float) -> Actions
     worker.store_address = event.store_address or worker.store_address
     if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
         _mark_ready(job, worker, now)
-    if worker.state is WorkerState.MEMBER and not job.has_rounds:
-        job.ledger.joined_count += 1
-        return [job.add_log_entry(now, "worker-joined", worker=worker.id)]
-    return []
+    return job.strategy.on_worker_joined(job, worker, now)
 
 
 def _mark_ready(job: MasterState, worker: Worker, now: float) -> None:
-    # Without rounds there is nothing to join: a ready worker takes leases.
-    worker.set_state(WorkerState.READY if job.has_rounds else WorkerState.MEMBER, now)
     job.ledger.ready_at = now
-    if not job.has_rounds:
-        job.record_useful_work()
+    job.strategy.on_worker_ready(job, worker, now)
 
 
 def on_worker_leaving(job: MasterState, event: WorkerLeaving, now: float) -> Actions:
@@ -233,29 +215,13 @@ def on_worker_leaving(job: MasterState, event: WorkerLeaving, now: float) -> Act
 
 def on_worker_said_goodbye(job: MasterState, event: WorkerSaidGoodbye, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
-    actions: Actions = []
-    if (
-        worker.state is WorkerState.LEAVING
-        and worker.id in job.ledger.rounds.holders
-        and _may_have_been_entered(job, worker)
-    ):
-        # It goes when all entered the round without it; their own word for it comes a step later.
-        actions += mark_entered(job, now)
+    actions = job.strategy.on_goodbye(job, worker, now)
     worker.has_said_goodbye = True
     # Why it was asked to leave says more than that it did.
     worker.reason = worker.reason or event.reason
     if worker.is_external:
         actions += remove_worker(job, worker, WorkerState.LEFT, worker.reason, now)
     return actions
-
-
-def _may_have_been_entered(job: MasterState, leaver: Worker) -> bool:
-    """Whether the newest round is one that a leaver waits for. It also goes when its grace is over: a newcomer that got
-    no state from it has dropped the round, and begins again."""
-    newest, workers = job.ledger.rounds.newest, job.ledger.membership.workers
-    if newest is None or newest.is_forced or leaver.id in newest.workers:
-        return False
-    return not any(workers[member].state in (WorkerState.STARTING, WorkerState.READY) for member in newest.workers)
 
 
 def on_worker_failed(job: MasterState, event: WorkerFailed, now: float) -> Actions:
@@ -276,19 +242,24 @@ def on_worker_fell_silent(job: MasterState, event: WorkerFellSilent, now: float)
 
 
 def on_worker_returned(job: MasterState, event: WorkerReturned, now: float) -> Actions:
-    """Taken for lost but alive: its round went on without it, so its state is worth nothing.
-
-    Unless it had done all steps of that round (a model that is exported keeps a process busy for long), or the job has
-    no rounds, and its workers no state.
-    """
+    """It was taken for lost but is alive: it goes on as it was, or drops its state where that is worth nothing now."""
     worker = job.ledger.membership.workers[event.worker]
     job.observed.silent_at.pop(worker.id, None)
     reason = f"was taken for lost ({worker.reason}) and was heard again"
-    has_finished = worker.state_before_loss is WorkerState.FINISHED and worker.id in job.ledger.rounds.holders
-    if worker.state_before_loss is not None and (has_finished or not job.has_rounds):
+    if worker.state_before_loss is not None and job.strategy.keeps_its_state(job, worker):
         worker.set_state(worker.state_before_loss, now, reason)
         return [job.add_log_entry(now, "worker-returned", worker=worker.id, reason=reason)]
     return reset_worker(job, worker, reason, now)
+
+
+def reset_worker(job: MasterState, worker: Worker, reason: str, now: float, kind: str = "worker-returned") -> Actions:
+    """The state it holds is worth nothing any more: it drops it and says Ready again."""
+    worker.must_reset, worker.has_said_goodbye = True, False
+    worker.set_state(WorkerState.STARTING, now, reason)
+    return [
+        send_message(worker.id, expelled=pb.Expelled(reason=reason)),
+        job.add_log_entry(now, kind, worker=worker.id, reason=reason),
+    ]
 
 
 def on_leave_overdue(job: MasterState, event: LeaveOverdue, now: float) -> Actions:

@@ -163,5 +163,5 @@ class PrometheusMetrics:
 
 def _seconds_without_progress(job: MasterState, now: float) -> float:
     """Seconds since a step ended, or since this master came; 0.0 where no step is awaited."""
-    is_training = job.is_training and not job.restarts_script and isinstance(job.ledger.phase, RunningPhase)
-    return max(0.0, now - max(job.observed.progressed_at, job.observed.watching_since)) if is_training else 0.0
+    is_awaited = job.strategy.expects_steps() and isinstance(job.ledger.phase, RunningPhase)
+    return max(0.0, now - max(job.observed.progressed_at, job.observed.watching_since)) if is_awaited else 0.0

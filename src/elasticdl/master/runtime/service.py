@@ -120,8 +120,7 @@ class MasterServicer:
         await self._loop.submit_and_wait(
             ev.StopRequested(request.at_once, request.reason or "asked to stop", request.is_end)
         )
-        how = "at once" if request.at_once else "after the running step, with a checkpoint"
-        return pb.Accepted(message=f"stopping {how}" if job.is_training else "stopping")
+        return pb.Accepted(message=job.strategy.describe_stop(at_once=request.at_once))
 
 
 def check_launched(ledger: Ledger, replica: str) -> None:

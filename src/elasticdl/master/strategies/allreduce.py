@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from elasticdl.master.machine import messages
-from elasticdl.master.machine.actions import Action, RecordLosses
+from elasticdl.master.machine import decisions, messages, stalls
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.machine.ending import is_failing
 from elasticdl.master.machine.events import (
-    CheckpointWritten,
     DataPlanReported,
-    EpochLoss,
-    LossesReported,
-    ModelExported,
-    ProgressRecorded,
+    HeartbeatReceived,
     RoundEntered,
     RoundEntryObserved,
     RoundFailed,
     RoundPlanned,
+    RoundStalled,
+    SpeedMeasured,
+    WorkerConnected,
     WorkerFinished,
 )
 from elasticdl.master.machine.membership import Worker, WorkerState
 from elasticdl.master.machine.phase import PendingPhase, RunningPhase, StoppingPhase
+from elasticdl.master.machine.silence import find_silent_worker
 from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.machine.training_reports import record_worker_finished
+from elasticdl.master.machine.worker_life import reset_worker
+from elasticdl.master.ps_fleet import fleet_decisions
+from elasticdl.master.strategies import round_decisions, speeds
+from elasticdl.master.strategies.base import JobStrategy
 from elasticdl.master.strategies.rounds import FAILED_REASON, Round
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import WorkerId
+from elasticdl.spec import JobKind, WorkerId
 
 Actions = list[Action]
-
-GENERIC_STOP_REASON = "stopped"  # what a worker says that was told to stop, but not why
 
 
 def on_round_planned(job: MasterState, event: RoundPlanned, now: float) -> Actions:
@@ -177,78 +181,144 @@ def _retry_state_transfer(job: MasterState, newcomer: Worker, event: RoundFailed
     return reset_worker(job, newcomer, reason, now, kind="handover-failed")
 
 
-def reset_worker(job: MasterState, worker: Worker, reason: str, now: float, kind: str = "worker-returned") -> Actions:
-    """The state it holds is worth nothing any more: it drops it and says Ready again."""
-    worker.must_reset, worker.has_said_goodbye = True, False
-    worker.set_state(WorkerState.STARTING, now, reason)
-    return [
-        send_message(worker.id, expelled=pb.Expelled(reason=reason)),
-        job.add_log_entry(now, kind, worker=worker.id, reason=reason),
-    ]
+class AllReduceTraining(JobStrategy):
+    """Workers train in rounds: all members of a round hold the same state, and reduce their gradients together."""
 
+    handlers = {
+        RoundPlanned: on_round_planned,
+        RoundEntryObserved: on_round_entry_observed,
+        RoundEntered: on_round_entered,
+        RoundFailed: on_round_failed,
+        RoundStalled: stalls.on_round_stalled,
+        SpeedMeasured: speeds.on_speed_measured,
+    }
+    decisions = (
+        decisions.decide_worker_return,
+        find_silent_worker,
+        stalls.decide_round_stall,
+        decisions.decide_lease_expiry,
+        round_decisions.decide_round_entry,
+        round_decisions.decide_end,
+        round_decisions.decide_giving_up,
+        fleet_decisions.next_decision,
+        round_decisions.decide_round,
+        decisions.decide_launch,
+        decisions.decide_overdue_leave,
+        decisions.decide_progress_record,
+        speeds.next_measurement,
+    )
 
-def on_worker_finished(job: MasterState, event: WorkerFinished, now: float) -> Actions:
-    ledger = job.ledger
-    worker = ledger.membership.workers[event.worker]
-    if worker.is_present:
-        worker.set_state(WorkerState.FINISHED, now, event.why)
-    ledger.step = max(ledger.step, event.step)
-    ledger.records = max(ledger.records, event.records)
-    ledger.progress = max(ledger.progress, event.progress)
-    if ledger.finish_reason in ("", GENERIC_STOP_REASON):  # one worker may know more than the others
-        ledger.finish_reason = event.why
-    ledger.loss_curve.add_last_step(event.step, event.loss, event.epoch)
-    return []
+    # ---- handle
 
-
-def on_losses_reported(job: MasterState, event: LossesReported, now: float) -> Actions:
-    """Draw what is new, and let all who hold the state forget what is known."""
-    curve, before = job.ledger.loss_curve, job.ledger.loss_curve.complete_until
-    began_at = job.ledger.rounds.newest.planned_at if job.ledger.rounds.newest is not None else now
-    points, epochs = curve.add_report(event, began_at, now)
-    if event.points:
-        step, _, _, records = event.points[-1]
-        job.ledger.step, job.ledger.records = max(job.ledger.step, step), max(job.ledger.records, records)
-    actions: Actions = [RecordLosses(tuple(points), tuple(epochs))] if points or epochs else []
-    actions += [log_epoch(job, epoch, now) for epoch in epochs]
-    if curve.complete_until > before:
-        known = pb.LossesKnown(step=curve.complete_until)
-        actions += [send_message(worker.id, losses_known=known) for worker in job.present_holders()]
-    return actions
-
-
-def log_epoch(job: MasterState, epoch: EpochLoss, now: float) -> Action:
-    reason = f"epoch {epoch.epoch} of {job.epochs}: mean loss {epoch.loss:.6g} over {epoch.records:,} records"
-    return job.add_log_entry(now, "epoch-ended", reason=reason, step=epoch.step)
-
-
-def on_checkpoint_written(job: MasterState, event: CheckpointWritten, now: float) -> Actions:
-    job.ledger.step = max(job.ledger.step, event.step)
-    job.ledger.checkpoint = (event.step, event.path)
-    if job.ledger.checkpoint_writer == event.worker:
-        job.ledger.checkpoint_writer = None
-    reason = f"{event.path}, written in {event.seconds:.3f} s"
-    return [
-        job.add_log_entry(
-            now, "checkpoint", worker=event.worker, reason=reason, step=event.step, cost_s=round(event.copy_s, 6)
-        )
-    ]
-
-
-def on_model_exported(job: MasterState, event: ModelExported, now: float) -> Actions:
-    job.ledger.is_exported, job.ledger.output = True, event.path
-    if not event.path:
+    def on_plan_reported(self, job: MasterState, event: DataPlanReported, now: float) -> Actions:
         return []
-    return [job.add_log_entry(now, "exported", worker=event.worker, reason=event.path)]
+
+    def on_worker_finished(self, job: MasterState, event: WorkerFinished, now: float) -> Actions:
+        return record_worker_finished(job, event, now)
+
+    def on_worker_ready(self, job: MasterState, worker: Worker, now: float) -> None:
+        worker.set_state(WorkerState.READY, now)
+
+    def on_worker_connected(self, job: MasterState, event: WorkerConnected, now: float) -> Actions:
+        return mark_entered(job, now, event.round) if event.round else []
+
+    def on_worker_replaced(self, job: MasterState, worker: Worker, now: float) -> Actions:
+        rounds = job.ledger.rounds
+        if worker.id in rounds.holders:
+            rounds.holders.remove(worker.id)
+            rounds.failed_at = now - 2 * job.spec.timing.regroup_s
+        return []
+
+    def on_goodbye(self, job: MasterState, worker: Worker, now: float) -> Actions:
+        """A leaver goes when all have entered the round without it; their own report comes a step later."""
+        is_leaving = worker.state is WorkerState.LEAVING and worker.id in job.ledger.rounds.holders
+        return mark_entered(job, now) if is_leaving and _may_have_been_entered(job, worker) else []
+
+    def on_heartbeat(self, job: MasterState, event: HeartbeatReceived, now: float) -> None:
+        is_newer = event.step > job.observed.step
+        super().on_heartbeat(job, event, now)
+        if is_newer:
+            speeds.update_speed(job)
+
+    def is_drained(self, job: MasterState) -> bool:
+        return True
+
+    def can_take_leases(self, worker: Worker) -> bool:
+        return super().can_take_leases(worker) or worker.is_active
+
+    # ---- lost
+
+    def on_worker_lost(self, job: MasterState, worker: Worker, now: float) -> Actions:
+        job.ledger.rounds.donors.remove_worker(worker.id)
+        return super().on_worker_lost(job, worker, now)
+
+    def keeps_its_state(self, job: MasterState, worker: Worker) -> bool:
+        """The round went on without it, so its state is worth nothing.
+
+        Unless it had done all steps of that round: a model that is exported keeps a process busy for long.
+        """
+        return worker.state_before_loss is WorkerState.FINISHED and worker.id in job.ledger.rounds.holders
+
+    def on_lease_overdue(self, job: MasterState, worker: Worker, reason: str, now: float) -> Actions:
+        return stalls.watch_hung_worker(worker, reason, now)
+
+    def state_holders(self, job: MasterState) -> list[Worker]:
+        return job.present_holders()
+
+    def has_state_to_save(self, job: MasterState) -> bool:
+        return True
+
+    def on_final_save_requested(self, worker: WorkerId) -> Actions:
+        return [send_message(worker, keep=pb.Keep())]
+
+    # ---- status
+
+    def pending_messages(self, job: MasterState, worker: Worker, entered: int) -> Actions:
+        ledger, actions = job.ledger, list[Action]()
+        newest, phase = ledger.rounds.newest, ledger.phase
+        is_holder = worker.id in ledger.rounds.holders
+        is_concerned = newest is not None and (worker.id in newest.workers or is_holder)
+        if newest is not None and is_concerned and entered != newest.id and worker.state is not WorkerState.FINISHED:
+            actions.append(send_message(worker.id, round=messages.round_message(job, newest)))
+        if isinstance(phase, StoppingPhase) and not is_holder:
+            actions.append(send_message(worker.id, release=pb.Release()))
+        elif isinstance(phase, StoppingPhase) and not is_failing(job):
+            actions.append(send_message(worker.id, stop=pb.StopTraining(reason=phase.reason)))
+        elif is_failing(job) and messages.is_export_pending(job, worker.id):
+            actions.append(send_message(worker.id, keep=pb.Keep()))
+        return actions + messages.pending_export(job, worker.id)
+
+    def known_progress(self, job: MasterState) -> int:
+        return job.ledger.step
+
+    def describe_progress(self, job: MasterState) -> str:
+        return f"step {self.known_progress(job)}"
+
+    def done_records(self, job: MasterState) -> int:
+        return max(job.ledger.records, job.observed.records)
+
+    def epochs(self, job: MasterState) -> int:
+        """A script's epochs are known once it has joined."""
+        is_known = job.records_per_epoch or job.spec.kind is not JobKind.SCRIPT
+        return super().epochs(job) if is_known else 0
+
+    def newest_loss(self, job: MasterState) -> tuple[int, float]:
+        observed = job.observed
+        if observed.step > job.ledger.loss_curve.step:
+            return observed.step, observed.loss  # of a heartbeat
+        return super().newest_loss(job)
+
+    def complete_status(self, job: MasterState, status: pb.JobStatus) -> None:
+        status.max_batch_scale = job.max_batch_scale
 
 
-def on_plan_reported(job: MasterState, event: DataPlanReported, now: float) -> Actions:
-    if job.ledger.plan is None:
-        job.ledger.plan = event
-    return []
+def _may_have_been_entered(job: MasterState, leaver: Worker) -> bool:
+    """Whether the newest round is one that a leaver waits for.
 
-
-def on_progress_recorded(job: MasterState, event: ProgressRecorded, now: float) -> Actions:
-    job.ledger.step = max(job.ledger.step, event.step)
-    job.ledger.records = max(job.ledger.records, event.records)
-    return []
+    It also goes when its grace period is over: a newcomer that got no state from it has dropped the round, and begins
+    again.
+    """
+    newest, workers = job.ledger.rounds.newest, job.ledger.membership.workers
+    if newest is None or newest.is_forced or leaver.id in newest.workers:
+        return False
+    return not any(workers[member].state in (WorkerState.STARTING, WorkerState.READY) for member in newest.workers)

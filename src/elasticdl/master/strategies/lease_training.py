@@ -8,7 +8,9 @@ or a callback has ended the training, one worker writes the last checkpoint and 
 
 from __future__ import annotations
 
-from elasticdl.master.machine import stalls
+from collections.abc import Iterable
+
+from elasticdl.master.machine import decisions, messages, stalls
 from elasticdl.master.machine.actions import Action, RecordLosses
 from elasticdl.master.machine.events import (
     CheckpointRequested,
@@ -17,19 +19,25 @@ from elasticdl.master.machine.events import (
     EvaluationDue,
     Event,
     ExportRequested,
+    HeartbeatReceived,
     InitializerChosen,
     JobEnded,
     LeaseReport,
+    WorkerFinished,
 )
 from elasticdl.master.machine.membership import Worker, WorkerState
 from elasticdl.master.machine.phase import Outcome, PendingPhase, RunningPhase, StoppingPhase
+from elasticdl.master.machine.silence import find_silent_worker
 from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.machine.training_reports import log_epoch, record_worker_finished
+from elasticdl.master.ps_fleet import fleet_decisions
 from elasticdl.master.strategies import training_progress
-from elasticdl.master.strategies.allreduce import log_epoch
+from elasticdl.master.strategies.base import JobStrategy
 from elasticdl.master.strategies.evaluation import OpenEvaluation
 from elasticdl.master.strategies.loss_curve import LossPoint
-from elasticdl.master.strategies.shards import ShardQueue, TrainingQueue
+from elasticdl.master.strategies.shards import ShardQueue, SourcedLease, TrainingQueue
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
 
 Actions = list[Action]
 
@@ -43,46 +51,13 @@ def on_initializer_chosen(job: MasterState, event: InitializerChosen, now: float
     return [send_message(event.worker, prepare=pb.Prepare())]
 
 
-def on_plan_reported(job: MasterState, event: DataPlanReported, now: float) -> Actions:
-    """The first state is made: the data can be handed out, from where the checkpoint it came from was."""
-    ledger = job.ledger
-    if ledger.training is not None or event.worker != ledger.initializer:
-        return []
-    queue = TrainingQueue.create(job.spec, event.total_records, ledger.started_at)
-    ledger.training = queue = training_progress.restore_queue(event.progress, queue) if event.progress else queue
-    ledger.evaluated_records, ledger.checkpointed_batches = queue.shards.done_records, queue.batches_done
-    ledger.loss_curve.complete_until = queue.batches_done
-    ledger.loss_curve.ended_epochs = (
-        queue.shards.done_records // event.records_per_epoch if event.records_per_epoch else 0
-    )
-    if isinstance(ledger.phase, PendingPhase):
-        ledger.phase = RunningPhase()
-    return []
-
-
-def apply_report(job: MasterState, worker: Worker, said: LeaseReport, now: float) -> Actions | None:
-    """Take a report of a training lease. None: it is of another kind. Raises PoisonShard."""
-    queue = job.ledger.training
-    if queue is None or said.lease not in queue.shards.leases:
-        return None
-    if said.finished and not said.failure:
-        is_taken = queue.finish(said.lease, worker.id)
-    else:
-        is_taken = queue.shards.advance(said.lease, worker.id, said.done, now)
-        if is_taken and said.failure:
-            queue.shards.fail(said.lease, said.failure, job.spec.timing.lease_attempts)
-    job.ledger.records, job.ledger.step = queue.shards.done_records, queue.batches_done
-    job.observed.record_progress(queue.batches_done, queue.shards.done_records, now)
-    return _record_losses(job, said, now) if is_taken else []
-
-
-def _record_losses(job: MasterState, said: LeaseReport, now: float) -> Actions:
+def _record_losses(job: MasterState, queue: TrainingQueue, said: LeaseReport, now: float) -> Actions:
     """Points of the loss curve and the ends of epochs that a report completes.
 
     A batch counts in the point and in the epoch that were open when it was reported as done: each of them once.
     """
-    queue, plan, curve = job.ledger.training, job.ledger.plan, job.ledger.loss_curve
-    assert queue is not None and plan is not None
+    plan, curve = job.ledger.plan, job.ledger.loss_curve
+    assert plan is not None
     for name, values, records in said.sums:
         if name == LOSS_METRIC:
             curve.add_batches(values[0], records)
@@ -115,124 +90,95 @@ def on_checkpoint_requested(job: MasterState, event: CheckpointRequested, now: f
     return [send_message(event.worker, save=pb.Save(step=event.step, progress=training_progress.dump_progress(job)))]
 
 
-def expire_lease(job: MasterState, lease_id: int, now: float) -> Actions:
-    """A worker that makes no progress hangs: it is replaced, its shard goes to others. Raises PoisonShard."""
-    queue = job.ledger.training
-    lease = queue.shards.leases.get(lease_id) if queue else None
-    if queue is None or lease is None:
-        return []
-    why = f"no progress for {job.spec.timing.lease_s:g} s"
-    queue.shards.fail(lease_id, why, job.spec.timing.lease_attempts)
-    return stalls.handle_expired_lease(
-        job, lease.worker, f"training[{lease.start}:{lease.stop}] taken back: {why}", now
-    )
-
-
 # ---- decisions
 
 
-def next_decision(job: MasterState, now: float) -> Event | None:
-    if not job.trains_by_leases:
-        return None
-    for decide in (_decide_initializer, _decide_evaluation, _decide_checkpoint, _decide_end):
-        if (event := decide(job, now)) is not None:
-            return event
-    return None
+def _decide_work(job: MasterState, now: float) -> Event | None:
+    """The next step of the training itself: its first state, then evaluations and checkpoints."""
+    queue = job.ledger.training
+    if queue is None:
+        return _decide_initializer(job)
+    return _decide_evaluation(job, queue) or _decide_checkpoint(job, queue)
 
 
-def is_done(job: MasterState) -> bool:
-    """Whether no work will come any more: all is trained, and the last evaluation is over."""
-    ledger = job.ledger
-    if ledger.training is None or ledger.evaluations.open:
-        return False
-    if ledger.end_reason:
-        return not ledger.training.shards.leases
-    if not ledger.training.shards.is_drained:
-        return False
-    is_evaluated = ledger.evaluations.newest == ledger.training.batches_done
-    return is_evaluated or ledger.plan is None or not ledger.plan.validation_records
+def _lease_takers(job: MasterState) -> list[Worker]:
+    states = (WorkerState.MEMBER, WorkerState.FINISHED)
+    return [worker for worker in job.ledger.membership.present_workers() if worker.state in states]
 
 
-def can_train(job: MasterState) -> bool:
+def _can_train(job: MasterState, queue: TrainingQueue) -> bool:
     """Whether training data may be handed out now."""
-    ledger = job.ledger
-    if ledger.training is None or ledger.end_reason or isinstance(ledger.phase, StoppingPhase):
+    if job.ledger.end_reason or isinstance(job.ledger.phase, StoppingPhase):
         return False
-    return not _awaits_evaluation(job) or bool(ledger.training.shards.returned)
+    return not _awaits_evaluation(job, queue) or bool(queue.shards.returned)
 
 
-def _awaits_evaluation(job: MasterState) -> bool:
+def _is_complete(job: MasterState, queue: TrainingQueue) -> bool:
+    """Whether all is trained, or a callback has ended the training."""
+    return queue.shards.is_drained or bool(job.ledger.end_reason)
+
+
+def _awaits_evaluation(job: MasterState, queue: TrainingQueue) -> bool:
     """Whether an evaluation is awaited: what is handed out is trained to its end, and no more of it."""
     ledger = job.ledger
-    if not job.spec.evaluation.wait or ledger.training is None or not (ledger.plan and ledger.plan.validation_records):
+    if not job.spec.evaluation.wait or not (ledger.plan and ledger.plan.validation_records):
         return False
-    shards = ledger.training.shards
+    shards = queue.shards
     handed_out = min(shards.next_shard * shards.shard_records, shards.records)
-    return bool(ledger.evaluations.open) or _is_evaluation_due(job, handed_out)
+    return bool(ledger.evaluations.open) or _is_evaluation_due(job, queue, handed_out)
 
 
-def _is_idle(job: MasterState) -> bool:
+def _is_idle(queue: TrainingQueue) -> bool:
     """Whether nobody trains."""
-    assert job.ledger.training is not None
-    return not (job.ledger.training.shards.leases or job.ledger.training.shards.returned)
+    return not (queue.shards.leases or queue.shards.returned)
 
 
-def _is_evaluation_due(job: MasterState, records: int) -> bool:
+def _is_evaluation_due(job: MasterState, queue: TrainingQueue, records: int) -> bool:
     """Whether an evaluation lies between the newest one and so many trained records."""
     ledger, when = job.ledger, job.spec.evaluation
-    assert ledger.training is not None and ledger.plan is not None
-    by_steps = when.steps * ledger.training.minibatch
+    assert ledger.plan is not None
+    by_steps = when.steps * queue.minibatch
     by_epochs = (when.epochs or (0 if when.steps else 1)) * ledger.plan.records_per_epoch
     return any(every and records // every > ledger.evaluated_records // every for every in (by_steps, by_epochs))
 
 
-def _members(job: MasterState) -> list[Worker]:
-    wanted = (WorkerState.MEMBER, WorkerState.FINISHED)
-    return [w for w in job.ledger.membership.workers.values() if w.is_present and w.state in wanted]
-
-
-def _decide_initializer(job: MasterState, now: float) -> Event | None:
+def _decide_initializer(job: MasterState) -> Event | None:
     ledger = job.ledger
-    if (
-        ledger.training is not None
-        or not ledger.fleet.is_ready
-        or not isinstance(ledger.phase, PendingPhase | RunningPhase)
-    ):
+    if not ledger.fleet.is_ready or not isinstance(ledger.phase, PendingPhase | RunningPhase):
         return None
     if ledger.initializer is not None and ledger.membership.is_present(ledger.initializer):
         return None
-    ready = [worker.id for worker in _members(job)]
+    ready = [worker.id for worker in _lease_takers(job)]
     return InitializerChosen(ready[0]) if ready else None
 
 
-def _decide_evaluation(job: MasterState, now: float) -> Event | None:
-    ledger = job.ledger
-    if ledger.training is None or ledger.plan is None or not ledger.plan.validation_records or ledger.evaluations.open:
+def _decide_evaluation(job: MasterState, queue: TrainingQueue) -> Event | None:
+    ledger, shards = job.ledger, queue.shards
+    if ledger.plan is None or not ledger.plan.validation_records or ledger.evaluations.open:
         return None
-    queue, shards = ledger.training, ledger.training.shards
-    if ledger.end_reason or (_awaits_evaluation(job) and not _is_idle(job)):
+    if ledger.end_reason or (_awaits_evaluation(job, queue) and not _is_idle(queue)):
         return None
     is_last = shards.is_drained and ledger.evaluations.newest != queue.batches_done
-    is_due = _is_evaluation_due(job, shards.done_records)
+    is_due = _is_evaluation_due(job, queue, shards.done_records)
     return EvaluationDue(queue.batches_done, shards.done_records) if is_due or is_last else None
 
 
-def _decide_checkpoint(job: MasterState, now: float) -> Event | None:
+def _decide_checkpoint(job: MasterState, queue: TrainingQueue) -> Event | None:
     ledger, every = job.ledger, job.spec.checkpoint.steps
-    if ledger.training is None or not every or not isinstance(ledger.phase, RunningPhase):
+    if not every or not isinstance(ledger.phase, RunningPhase):
         return None
-    if _awaits_evaluation(job) and not _is_idle(job):
+    if _awaits_evaluation(job, queue) and not _is_idle(queue):
         return None  # the state that is evaluated is kept
-    done = ledger.training.batches_done
-    if done // every <= ledger.checkpointed_batches // every or ledger.training.shards.is_drained:
+    done = queue.batches_done
+    if done // every <= ledger.checkpointed_batches // every or queue.shards.is_drained:
         return None
-    able = [worker.id for worker in _members(job) if worker.state is WorkerState.MEMBER]
+    able = [worker.id for worker in _lease_takers(job) if worker.state is WorkerState.MEMBER]
     return CheckpointRequested(able[0], done) if able else None
 
 
 def _decide_end(job: MasterState, now: float) -> Event | None:
     ledger, phase = job.ledger, job.ledger.phase
-    members = _members(job)
+    members = _lease_takers(job)
     if isinstance(phase, StoppingPhase):
         outcome: Outcome = "failed" if phase.failure_exit_code else "stopped"
         if not members:
@@ -242,7 +188,7 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
     finished = [worker for worker in members if worker.state is WorkerState.FINISHED]
     if not finished or len(finished) < len(members):
         return None
-    is_complete = ledger.training is not None and (ledger.training.shards.is_drained or bool(ledger.end_reason))
+    is_complete = ledger.training is not None and _is_complete(job, ledger.training)
     if not ledger.is_exported:
         is_asked = ledger.export is not None and any(worker.id == ledger.export[0] for worker in finished)
         return None if is_asked else ExportRequested(finished[0].id, job.spec.output if is_complete else "")
@@ -253,3 +199,161 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
     if not is_complete:
         return JobEnded("failed", "all workers ended before all records were trained", False)
     return JobEnded("succeeded", ledger.end_reason or ledger.finish_reason or "all records are trained", False)
+
+
+class LeaseTraining(JobStrategy):
+    """Workers take shards of the training data, and need not know each other: the model is on the ps."""
+
+    handlers = {
+        InitializerChosen: on_initializer_chosen,
+        EvaluationDue: on_evaluation_due,
+        CheckpointRequested: on_checkpoint_requested,
+    }
+    decisions = (
+        decisions.decide_worker_return,
+        find_silent_worker,
+        stalls.decide_lease_stall,
+        decisions.decide_lease_expiry,
+        _decide_work,
+        _decide_end,
+        fleet_decisions.next_decision,
+        decisions.decide_launch,
+        decisions.decide_overdue_leave,
+    )
+
+    # ---- handle
+
+    def on_plan_reported(self, job: MasterState, event: DataPlanReported, now: float) -> Actions:
+        """The first state is made: the data can be handed out, from where the checkpoint it came from was."""
+        ledger = job.ledger
+        if ledger.training is not None or event.worker != ledger.initializer:
+            return []
+        queue = TrainingQueue.create(job.spec, event.total_records, ledger.started_at)
+        ledger.training = queue = training_progress.restore_queue(event.progress, queue) if event.progress else queue
+        ledger.evaluated_records, ledger.checkpointed_batches = queue.shards.done_records, queue.batches_done
+        ledger.loss_curve.complete_until = queue.batches_done
+        per_epoch = event.records_per_epoch
+        ledger.loss_curve.ended_epochs = queue.shards.done_records // per_epoch if per_epoch else 0
+        if isinstance(ledger.phase, PendingPhase):
+            ledger.phase = RunningPhase()
+        return []
+
+    def on_worker_finished(self, job: MasterState, event: WorkerFinished, now: float) -> Actions:
+        return record_worker_finished(job, event, now)
+
+    def on_worker_ready(self, job: MasterState, worker: Worker, now: float) -> None:
+        worker.set_state(WorkerState.MEMBER, now)
+        job.record_useful_work()
+
+    def on_worker_joined(self, job: MasterState, worker: Worker, now: float) -> Actions:
+        return decisions.log_lease_taker(job, worker, now)
+
+    def on_heartbeat(self, job: MasterState, event: HeartbeatReceived, now: float) -> None:
+        """The progress is known from the leases."""
+        job.observed.learning_rate = event.learning_rate or job.observed.learning_rate
+
+    def apply_report(self, job: MasterState, worker: Worker, report: LeaseReport, now: float) -> Actions:
+        queue = job.ledger.training
+        if queue is None or report.lease not in queue.shards.leases:
+            return super().apply_report(job, worker, report, now)
+        if report.finished and not report.failure:
+            is_taken = queue.finish(report.lease, worker.id)
+        else:
+            is_taken = queue.shards.advance(report.lease, worker.id, report.done, now)
+            if is_taken and report.failure:
+                queue.shards.fail(report.lease, report.failure, job.spec.timing.lease_attempts)
+        job.ledger.records, job.ledger.step = queue.shards.done_records, queue.batches_done
+        job.observed.record_progress(queue.batches_done, queue.shards.done_records, now)
+        return _record_losses(job, queue, report, now) if is_taken else []
+
+    def take_leases(self, job: MasterState, worker: Worker, count: int, now: float) -> list[SourcedLease]:
+        queue, taken = job.ledger.training, list[SourcedLease]()
+        while queue is not None and len(taken) < count and _can_train(job, queue):
+            lease = queue.take(worker.id, job.ledger.evaluations.next_lease, now)
+            if lease is None:
+                break
+            job.ledger.evaluations.next_lease += 1
+            taken.append((queue.shards.source, 0, lease))
+        return taken
+
+    def is_drained(self, job: MasterState) -> bool:
+        """Whether all is trained, and the last evaluation is over."""
+        ledger, queue = job.ledger, job.ledger.training
+        if queue is None or ledger.evaluations.open:
+            return False
+        if ledger.end_reason:
+            return not queue.shards.leases
+        if not queue.shards.is_drained:
+            return False
+        is_evaluated = ledger.evaluations.newest == queue.batches_done
+        return is_evaluated or ledger.plan is None or not ledger.plan.validation_records
+
+    def end_training(self, job: MasterState, reason: str) -> bool:
+        job.ledger.end_reason = job.ledger.end_reason or reason
+        return True
+
+    # ---- lost
+
+    def on_worker_lost(self, job: MasterState, worker: Worker, now: float) -> Actions:
+        if job.ledger.training is not None:
+            job.ledger.training.shards.release(worker.id)
+        return super().on_worker_lost(job, worker, now)
+
+    def expire_lease(self, job: MasterState, lease_id: int, now: float) -> Actions:
+        """A worker that makes no progress hangs: it is replaced, and its shard goes to others."""
+        queue = job.ledger.training
+        lease = queue.shards.leases.get(lease_id) if queue else None
+        if queue is None or lease is None:
+            return super().expire_lease(job, lease_id, now)
+        why = f"no progress for {job.spec.timing.lease_s:g} s"
+        queue.shards.fail(lease_id, why, job.spec.timing.lease_attempts)
+        reason = f"{queue.shards.source}[{lease.start}:{lease.stop}] taken back: {why}"
+        return stalls.log_expired_lease(job, lease.worker, reason, now)
+
+    def on_lease_overdue(self, job: MasterState, worker: Worker, reason: str, now: float) -> Actions:
+        return stalls.replace_hung_worker(job, worker, reason, now)
+
+    def open_queues(self, job: MasterState) -> Iterable[ShardQueue]:
+        training = [job.ledger.training.shards] if job.ledger.training is not None else []
+        return [*super().open_queues(job), *training]
+
+    def state_holders(self, job: MasterState) -> list[Worker]:
+        return _lease_takers(job)
+
+    def has_state_to_save(self, job: MasterState) -> bool:
+        return job.ledger.training is not None and job.ledger.training.batches_done > 0
+
+    def on_failing(self, worker: WorkerId, reason: str) -> Actions:
+        """All stop, as for any other end; one of them then writes the rows of the ps."""
+        return [send_message(worker, stop=pb.StopTraining(reason=reason))]
+
+    # ---- status
+
+    def pending_messages(self, job: MasterState, worker: Worker, entered: int) -> Actions:
+        ledger, actions = job.ledger, list[Action]()
+        if isinstance(ledger.phase, StoppingPhase):
+            actions.append(send_message(worker.id, stop=pb.StopTraining(reason=ledger.phase.reason)))
+        actions += messages.pending_export(job, worker.id)
+        if ledger.initializer == worker.id and ledger.training is None:
+            actions.append(send_message(worker.id, prepare=pb.Prepare()))
+        if ledger.checkpoint_writer == worker.id:
+            save = pb.Save(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
+            actions.append(send_message(worker.id, save=save))
+        return actions
+
+    def known_progress(self, job: MasterState) -> int:
+        return job.ledger.training.shards.done_records if job.ledger.training is not None else job.ledger.step
+
+    def done_records(self, job: MasterState) -> int:
+        if job.ledger.training is None:
+            return max(job.ledger.records, job.observed.records)
+        return job.ledger.training.shards.done_records
+
+    def progress_scalars(self, job: MasterState) -> dict[str, float]:
+        """The learning rate, which is recorded with the loss where all workers have the same."""
+        return {"learning_rate": job.observed.learning_rate} if job.observed.learning_rate else {}
+
+    def validate(self, job: MasterState) -> None:
+        super().validate(job)
+        if job.ledger.training is not None:
+            job.ledger.training.validate()

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from elasticdl.errors import PoisonShard
 from elasticdl.master.machine import stalls
 from elasticdl.master.machine.actions import Action, RecordMetrics, ReplyToExchange
-from elasticdl.master.machine.ending import end_job, fail_job
-from elasticdl.master.machine.events import DataPlanReported, ExchangeReceived, LeaseExpired, LeaseReport, SnapshotHeld
-from elasticdl.master.machine.membership import LeaseReply, Worker, WorkerState
+from elasticdl.master.machine.ending import fail_job
+from elasticdl.master.machine.events import ExchangeReceived, LeaseExpired, LeaseReport, SnapshotHeld
+from elasticdl.master.machine.membership import LeaseReply, Worker
 from elasticdl.master.machine.phase import PendingPhase, RunningPhase
 from elasticdl.master.machine.state import MasterState, send_message
-from elasticdl.master.strategies import lease_training
 from elasticdl.master.strategies.evaluation import OpenEvaluation
-from elasticdl.master.strategies.shards import ShardLease, ShardQueue
+from elasticdl.master.strategies.shards import ShardQueue, SourcedLease
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind
 
 Actions = list[Action]
-
-
-def on_plan_reported(job: MasterState, event: DataPlanReported, now: float) -> Actions:
-    """An evaluation or prediction job has its one piece of work once someone counted the records."""
-    evaluations = job.ledger.evaluations
-    if job.is_training or evaluations.open or evaluations.results:
-        return []
-    source = "validation" if job.spec.kind is JobKind.EVALUATION else "prediction"
-    if event.total_records <= 0:
-        uri = getattr(job.spec.data, source)
-        return end_job(job, "failed", f"data.{source}: expected at least one record, {uri!r} has none", 2, now)
-    queue = ShardQueue(source, event.total_records, job.spec.data.shard_records)
-    step = event.total_steps  # of the weights: such a job takes none of its own
-    evaluations.open[step] = OpenEvaluation(step, queue, holders=None)
-    return []
 
 
 def on_snapshot_held(job: MasterState, event: SnapshotHeld, now: float) -> Actions:
@@ -66,8 +51,7 @@ def on_exchange_received(job: MasterState, event: ExchangeReceived, now: float) 
     actions: Actions = []
     try:
         for report in event.reports:
-            trained = lease_training.apply_report(job, worker, report, now)
-            actions += _apply_report(job, worker, report, now) if trained is None else trained
+            actions += job.strategy.apply_report(job, worker, report, now)
     except PoisonShard as exc:
         actions += fail_job(job, str(exc), 1, now)
         return [*actions, ReplyToExchange(event.worker, event.request, None)]
@@ -78,7 +62,8 @@ def on_exchange_received(job: MasterState, event: ExchangeReceived, now: float) 
     return actions
 
 
-def _apply_report(job: MasterState, worker: Worker, report: LeaseReport, now: float) -> Actions:
+def apply_report(job: MasterState, worker: Worker, report: LeaseReport, now: float) -> Actions:
+    """Take the report of a lease of an evaluation. PoisonShard."""
     for evaluation in job.ledger.evaluations.open.values():
         queue = evaluation.queue
         if report.lease not in queue.leases:
@@ -97,28 +82,21 @@ def _apply_report(job: MasterState, worker: Worker, report: LeaseReport, now: fl
 
 def _grant_leases(job: MasterState, worker: Worker, event: ExchangeReceived, now: float) -> LeaseReply:
     evaluations = job.ledger.evaluations
-    taken: list[tuple[str, int, ShardLease]] = []
-    training = job.ledger.training
-    drained = lease_training.is_done(job) if job.trains_by_leases else bool(evaluations.results) or job.has_rounds
-    is_member = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
-    may_take = is_member or (job.has_rounds and worker.is_active)
+    taken: list[SourcedLease] = []
+    is_drained, may_take = job.strategy.is_drained(job), job.strategy.can_take_leases(worker)
     for evaluation in evaluations.open.values():
         if not evaluation.is_open_to(worker.id, event.steps):
             continue
-        drained = False
+        is_drained = False
         while may_take and len(taken) < event.max_leases:
             lease = evaluation.queue.take(worker.id, evaluations.next_lease, now)
             if lease is None:
                 break
             evaluations.next_lease += 1
             taken.append((evaluation.queue.source, evaluation.step, lease))
-    while training is not None and may_take and len(taken) < event.max_leases and lease_training.can_train(job):
-        lease = training.take(worker.id, evaluations.next_lease, now)
-        if lease is None:
-            break
-        evaluations.next_lease += 1
-        taken.append((training.shards.source, 0, lease))
-    return LeaseReply(event.request, tuple(taken), drained)
+    if may_take:
+        taken += job.strategy.take_leases(job, worker, event.max_leases - len(taken), now)
+    return LeaseReply(event.request, tuple(taken), is_drained)
 
 
 def _close_evaluation(job: MasterState, evaluation: OpenEvaluation, now: float) -> Actions:
@@ -130,32 +108,34 @@ def _close_evaluation(job: MasterState, evaluation: OpenEvaluation, now: float) 
         job.add_log_entry(now, "evaluation", reason=shown or "done", step=evaluation.step, metrics=metrics)
     ]
     actions.append(RecordMetrics(evaluation.step, metrics))
-    if job.is_training:
-        result = pb.EvaluationResult(step=evaluation.step, metrics=metrics)
-        for worker in job.ledger.membership.present_workers():
-            if worker.is_connected:
-                worker.newest_result_sent = max(worker.newest_result_sent, evaluation.step)
-                actions.append(send_message(worker.id, evaluation=result))
-    else:
-        job.ledger.records = evaluation.queue.records
+    return actions + job.strategy.on_evaluation_finished(job, evaluation, metrics, now)
+
+
+def announce_result(job: MasterState, step: int, metrics: Mapping[str, float]) -> Actions:
+    """All workers that are connected hear the result of an evaluation."""
+    actions: Actions = []
+    for worker in job.ledger.membership.present_workers():
+        if worker.is_connected:
+            worker.newest_result_sent = max(worker.newest_result_sent, step)
+            actions.append(send_message(worker.id, evaluation=pb.EvaluationResult(step=step, metrics=metrics)))
     return actions
 
 
 def on_lease_expired(job: MasterState, event: LeaseExpired, now: float) -> Actions:
     try:
-        if actions := lease_training.expire_lease(job, event.lease, now):
-            return actions
+        return job.strategy.expire_lease(job, event.lease, now)
     except PoisonShard as exc:
         return fail_job(job, str(exc), 1, now)
+
+
+def expire_lease(job: MasterState, lease_id: int, now: float) -> Actions:
+    """Take back a lease of an evaluation. PoisonShard."""
     for evaluation in job.ledger.evaluations.open.values():
-        lease = evaluation.queue.leases.get(event.lease)
+        lease = evaluation.queue.leases.get(lease_id)
         if lease is None:
             continue
         why = f"no progress for {job.spec.timing.lease_s:g} s"
-        try:
-            evaluation.queue.fail(event.lease, why, job.spec.timing.lease_attempts)
-        except PoisonShard as exc:
-            return fail_job(job, str(exc), 1, now)
+        evaluation.queue.fail(lease_id, why, job.spec.timing.lease_attempts)
         reason = f"{evaluation.queue.source}[{lease.start}:{lease.stop}] taken back: {why}"
-        return stalls.handle_expired_lease(job, lease.worker, reason, now)
+        return stalls.log_expired_lease(job, lease.worker, reason, now)
     return []

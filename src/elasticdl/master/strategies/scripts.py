@@ -8,14 +8,17 @@ starts before all scripts of the round before have ended: they may still be writ
 
 from __future__ import annotations
 
+from elasticdl.master.machine import decisions, stalls
 from elasticdl.master.machine.actions import Action
 from elasticdl.master.machine.ending import charge_failure_budget
 from elasticdl.master.machine.events import JobEnded, RoundFailed, RoundPlanned, ScriptsHalted, WorkerFinished
 from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
 from elasticdl.master.machine.phase import StoppingPhase
+from elasticdl.master.machine.silence import find_silent_worker
 from elasticdl.master.machine.state import MasterState, send_message
-from elasticdl.master.strategies import rounds
-from elasticdl.master.strategies.allreduce import log_round
+from elasticdl.master.ps_fleet import fleet_decisions
+from elasticdl.master.strategies import round_decisions, rounds, speeds
+from elasticdl.master.strategies.allreduce import AllReduceTraining, log_round
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import WorkerId
 
@@ -48,7 +51,8 @@ def decide_end(job: MasterState, now: float) -> JobEnded | None:
 
 def decide_round(job: MasterState, now: float) -> ScriptsHalted | RoundPlanned | None:
     """Whether the scripts are to be ended, or to be started."""
-    if isinstance(job.ledger.phase, StoppingPhase):
+    rounds_, fleet = job.ledger.rounds, job.ledger.fleet
+    if isinstance(job.ledger.phase, StoppingPhase) or (rounds_.newest is None and not fleet.is_ready):
         return None
     if job.ledger.rounds.newest is None or job.ledger.rounds.halted_at is not None:
         return _decide_start(job, now)
@@ -164,3 +168,35 @@ def on_script_ended(job: MasterState, event: WorkerFinished, now: float) -> Acti
     if worker.is_present and worker.state is WorkerState.MEMBER:
         worker.set_state(WorkerState.FINISHED, now, event.why)
     return []
+
+
+class ScriptTraining(AllReduceTraining):
+    """All-reduce training by unmodified scripts: every round starts them again."""
+
+    handlers = {**AllReduceTraining.handlers, ScriptsHalted: on_scripts_halted, RoundFailed: on_script_failed}
+    decisions = (
+        decisions.decide_worker_return,
+        find_silent_worker,
+        stalls.decide_script_stall,
+        decisions.decide_lease_expiry,
+        round_decisions.decide_round_entry,
+        decide_end,
+        round_decisions.decide_giving_up,
+        fleet_decisions.next_decision,
+        decide_round,
+        decisions.decide_launch,
+        decisions.decide_overdue_leave,
+        decisions.decide_progress_record,
+        speeds.next_measurement,
+    )
+    counts_repeated_losses = False  # scripts that fail are counted when it is known who else is gone
+
+    def on_worker_finished(self, job: MasterState, event: WorkerFinished, now: float) -> Actions:
+        return on_script_ended(job, event, now)
+
+    def has_state_to_save(self, job: MasterState) -> bool:
+        """A script saves its own state."""
+        return False
+
+    def expects_steps(self) -> bool:
+        return False

@@ -38,6 +38,9 @@ class ShardLease(NamedTuple):
     number: int = 0
 
 
+SourcedLease = tuple[str, int, ShardLease]  # (source, step of the weights that are evaluated, lease)
+
+
 @dataclass(slots=True)
 class ShardQueue:
     """Every shard is in exactly one place: not yet leased, leased, returned or finished."""

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from elasticdl.master.machine.state import MasterState
 from elasticdl.master.strategies.shards import ReturnedShard, TrainingQueue
+from elasticdl.rpc import elasticdl_pb2 as pb
 
 _QUEUE_ADAPTER: TypeAdapter[TrainingQueue] = TypeAdapter(TrainingQueue)
 
@@ -24,6 +25,11 @@ def dump_progress(job: MasterState) -> bytes:
     leased = [ReturnedShard(lease.shard, lease.done, lease.attempt) for lease in queue.shards.leases.values()]
     shards = dataclasses.replace(queue.shards, leases={}, returned=deque([*leased, *queue.shards.returned]))
     return _QUEUE_ADAPTER.dump_json(TrainingQueue(shards, queue.minibatch, queue.lanes))
+
+
+def export_message(job: MasterState, path: str) -> pb.Export:
+    """The request to write the last checkpoint, and the model where `path` is given."""
+    return pb.Export(path=path, progress=dump_progress(job), step=job.ledger.step)
 
 
 def restore_queue(text: str, fresh: TrainingQueue) -> TrainingQueue:

@@ -14,7 +14,6 @@ from elasticdl.master.machine.state import MasterState
 from elasticdl.master.ps_fleet.fleet import PsReplica
 from elasticdl.master.ps_fleet.ps_events import PsHeartbeatReceived
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind
 
 # Workers that are gone are told of for so long; the event log has them for ever.
 _MAX_GONE_WORKERS = 20
@@ -26,16 +25,16 @@ _RATE_VALID_S = 5.0
 def job_status(job: MasterState, now: float) -> pb.JobStatus:
     ledger, seen = job.ledger, job.observed
     phase, plan = ledger.phase, ledger.plan
-    loss_step, loss = job.loss
+    loss_step, loss = job.strategy.newest_loss(job)
     done = pb.JobStatus(
         name=job.spec.name,
         kind=job.spec.kind.value,
         phase=phase.name,
         reason=phase.reason,
         step=job.step,
-        records=_done_records(job),
+        records=job.strategy.done_records(job),
         epoch=_done_epochs(job),
-        epochs=job.epochs,
+        epochs=job.strategy.epochs(job),
         records_per_epoch=job.records_per_epoch,
         loss=loss,
         loss_step=loss_step,
@@ -64,7 +63,6 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         progress=job.progress,
         global_batch=job.global_batch,
         batch_scale=seen.batch_scale,
-        max_batch_scale=job.max_batch_scale if job.has_rounds else 1,
         bad_records=len(ledger.bad_records),
         bad_record_names=_bad_record_names(job),
         batch_scales=[pb.BatchScale(**change._asdict()) for change in ledger.batch_changes],
@@ -81,21 +79,10 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         done.best = "{} {:.6g} at step {}".format(*ledger.evaluations.best)
     for evaluation in ledger.evaluations.open.values():
         done.shards_done, done.shards = evaluation.queue.finished, evaluation.queue.shard_count
-        if job.spec.kind is JobKind.PREDICTION:  # bad rows so far
-            done.metrics.update(evaluation.metrics())
-    if not job.is_training and ledger.evaluations.results and plan is not None:
-        done.shards = done.shards_done = -(-plan.total_records // job.spec.data.shard_records)
+    job.strategy.complete_status(job, done)
     if not isinstance(phase, FinalPhase):
         resume.complete_status(job, done)
     return done
-
-
-def _done_records(job: MasterState) -> int:
-    if job.ledger.training is not None:
-        return job.ledger.training.shards.done_records
-    if not job.is_training:
-        return sum(work.queue.done_records for work in job.ledger.evaluations.open.values()) or job.ledger.records
-    return max(job.ledger.records, job.observed.records)
 
 
 def _older_notable_entries(job: MasterState) -> list[EventLogEntry]:
@@ -106,7 +93,9 @@ def _older_notable_entries(job: MasterState) -> list[EventLogEntry]:
 
 def _done_epochs(job: MasterState) -> int:
     """Whole epochs that are trained."""
-    return min(_done_records(job) // job.records_per_epoch, job.epochs) if job.records_per_epoch else 0
+    if not job.records_per_epoch:
+        return 0
+    return min(job.strategy.done_records(job) // job.records_per_epoch, job.strategy.epochs(job))
 
 
 def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
@@ -143,6 +132,7 @@ def job_result(job: MasterState, phase: FinalPhase) -> dict[str, Any]:
     """How the job ended, for result.json."""
     ledger = job.ledger
     newest = ledger.evaluations.newest
+    loss_step, loss = job.strategy.newest_loss(job)
     return {
         "name": job.spec.name,
         "kind": job.spec.kind.value,
@@ -151,18 +141,18 @@ def job_result(job: MasterState, phase: FinalPhase) -> dict[str, Any]:
         "exit_code": phase.exit_code,
         "step": job.step,
         "total_steps": ledger.plan.total_steps if ledger.plan else 0,
-        "records": _done_records(job),
+        "records": job.strategy.done_records(job),
         "total_records": ledger.plan.total_records if ledger.plan else 0,
         "records_per_epoch": job.records_per_epoch,
         "epoch": _done_epochs(job),
-        "epochs": job.epochs,
-        "loss": job.loss[1],
-        "loss_step": job.loss[0],
+        "epochs": job.strategy.epochs(job),
+        "loss": loss,
+        "loss_step": loss_step,
         "epoch_loss": ledger.loss_curve.epoch._asdict() if ledger.loss_curve.epoch is not None else None,
         "metrics": ledger.evaluations.results[newest] if newest is not None else {},
         "metrics_step": newest,
         "best": "{} {:.6g} at step {}".format(*ledger.evaluations.best) if ledger.evaluations.best else "",
-        "output": ledger.output or ("" if job.is_training else job.spec.output),
+        "output": job.strategy.output(job),
         "checkpoint": ledger.checkpoint[1] if ledger.checkpoint else "",
         "checkpoint_step": ledger.checkpoint[0] if ledger.checkpoint else None,
         "started_at": ledger.started_at,

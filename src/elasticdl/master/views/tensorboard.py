@@ -70,11 +70,9 @@ class TensorBoardCurves:
         self._last_step = seen.step
         members = sum(w.state is WorkerState.MEMBER for w in job.ledger.membership.workers.values())
         scalars = {"workers": float(members)}
-        if job.trains_by_leases and seen.learning_rate:  # elsewhere it is drawn with the loss
-            scalars["learning_rate"] = seen.learning_rate
         if seen.records_per_s:
             scalars["records_per_s"] = seen.records_per_s
-        self._add(seen.step, scalars | _ps_scalars(job))
+        self._add(seen.step, scalars | job.strategy.progress_scalars(job) | _ps_scalars(job))
 
     def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         if step in self._drawn[VALIDATION_PREFIX]:

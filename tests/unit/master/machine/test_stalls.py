@@ -179,7 +179,7 @@ def test_nobody_is_blamed_while_rows_are_restored() -> None:
     driver = training(2)
     driver.machine.state.ledger.fleet.task = ev.PsEvent.__args__[-2]("restore", 2, "ps-0", "ps-0", (), "")
     driver._handle(driver.heartbeat("worker-0", step=1)._replace(activity=pb.COMPUTING, since_s=1e6, still_s=1e6))
-    assert stalls.next_decision(driver.machine.state, driver.now) is None
+    assert stalls.decide_round_stall(driver.machine.state, driver.now) is None
 
 
 def test_the_only_worker_that_sends_no_heartbeats_is_told_of_then_replaced() -> None:

@@ -396,5 +396,5 @@ def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() ->
     assert [point.step for point in points] == list(range(1, 81))
     assert [(epoch.epoch, epoch.step, epoch.records) for epoch in epochs] == [(1, 40, 2560), (2, 80, 2560)]
     assert sum(epoch.loss * epoch.records for epoch in epochs) == weighted
-    assert driver.machine.state.loss == (80, 120.0)
+    assert driver.machine.state.strategy.newest_loss(driver.machine.state) == (80, 120.0)
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
