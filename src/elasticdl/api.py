@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from elasticdl.errors import SpecError
 from elasticdl.jobs import queueing, submission
+from elasticdl.jobs.description import VERB_OF_KIND
+from elasticdl.jobs.job import Job
+from elasticdl.jobs.options import check_option_names
 from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, JobSpec, load
+from elasticdl.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from elasticdl.jobs.submission_options import SubmissionOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,6 @@ def resolve_job(
     kind: JobKind,
     options: dict[str, Any],
     *,
-    extra: Mapping[str, Any] | None = None,
     on: str = "",
     priority: int | None = None,
     is_preview: bool = False,
@@ -34,7 +42,7 @@ def resolve_job(
 ) -> ResolvedJob:
     """Resolves a job file, a ctr.yaml, a mapping or options alone. Builds the directory of a ctr.yaml.
 
-    `extra` is a document that counts more than the options. With `is_preview` the job is not going to be launched, and
+    With `is_preview` the job is not going to be launched, and
     the framework of its model need not be installed.
     """
     from elasticdl.ctr import config_job
@@ -52,5 +60,77 @@ def resolve_job(
         if not (is_preview or options.get("image_name") or (document.get("job") or {}).get("cluster")):
             config_job.check_model_framework(document, kind)  # before the analysis, which may take minutes
         document = config_job.job_document(file, document, kind, options.get("ps_mode"), reporter)
-    source = submission.SubmissionSource(kind, document, options, file, extra or {}, on, queue, priority)
+    source = submission.SubmissionSource(kind, document, options, file, on, queue, priority)
     return ResolvedJob(submission.resolve_submission(source), queue, is_config)
+
+
+def submit(
+    job: str | PathLike[str] | Mapping[str, Any] | JobSpec | None = None,
+    /,
+    *,
+    kind: JobKind | str | None = None,
+    on: str | None = None,
+    context: str | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    **options: Unpack[SubmissionOptions],
+) -> Job:
+    """Submits a job and returns it as soon as its master has accepted it. The job then runs on by itself.
+
+    Three lines train a model:
+
+        import elasticdl
+
+        job = elasticdl.submit("job.yaml", num_workers=4)
+        print(job.wait().metrics)
+
+    `job` is the path of a job.yaml or ctr.yaml, a mapping of the same form, a JobSpec, or None if the options say it
+    all. `options` are those of the command line: an option counts more than the file, the file more than the default.
+    `kind` is training, evaluation, prediction or script; by default what the file says, else script if the option
+    `script` is given, else training. `on` is "local" or "kubernetes", `context` a context of the kubeconfig.
+
+    With `queue` (a name, or "" for the default queue), the job waits for this machine's scheduler; `priority` is its
+    priority there. On Kubernetes, `queue` is a queue of Kueue.
+
+    Raises SpecError for a wrong option or description, NameInUse for a name that another job has, and NoCluster for a
+    cluster that is not there.
+    """
+    description = _load_description(job)
+    job_kind = _choose_kind(kind, description, has_script=options.get("script") is not None)
+    check_option_names(options, VERB_OF_KIND[job_kind])
+    reporter = SubmissionReporter()
+    values: dict[str, Any] = {**options, "queue": queue}
+    resolved = resolve_job(description, job_kind, values, on=on or "", priority=priority, reporter=reporter)
+    if resolved.spec.cluster is None and context:
+        raise SpecError("--context is for jobs on Kubernetes; give image_name, too")
+    return Job(
+        submission.launch_job(
+            resolved.spec, context=context or "", queue=resolved.queue, priority=priority or 0, reporter=reporter
+        )
+    )
+
+
+def _load_description(job: str | PathLike[str] | Mapping[str, Any] | JobSpec | None) -> Path | Mapping[str, Any] | None:
+    if isinstance(job, JobSpec):
+        return job.model_dump(mode="json", exclude_none=True)
+    if job is None or isinstance(job, Mapping):
+        return job
+    if isinstance(job, str | PathLike):
+        return Path(job)
+    expected = "the path of a YAML file, a mapping, a JobSpec or None"
+    raise SpecError(f"submit: expected {expected}; received {type(job).__name__}")
+
+
+def _choose_kind(
+    kind: JobKind | str | None, description: Path | Mapping[str, Any] | None, *, has_script: bool
+) -> JobKind:
+    if kind is None and description is not None:
+        document = load.read_yaml_file(description) if isinstance(description, Path) else description
+        kind = document.get("kind")
+    if kind is None:
+        return JobKind.SCRIPT if has_script else JobKind.TRAINING
+    known = [one.value for one in JobKind]
+    if kind not in known:
+        near = did_you_mean(str(kind), known)
+        raise SpecError(f"kind: expected {', '.join(known)}; received {kind!r}{near}")
+    return JobKind(kind)

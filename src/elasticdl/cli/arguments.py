@@ -43,9 +43,7 @@ def location_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def with_place(*, on: str | None, namespace: str | None, context: str | None, **values: Any) -> Any:
-        if on == LOCAL and (namespace or context):
-            raise click.UsageError("--namespace and --context are of Kubernetes; leave out --on local")
-        return function(place=JobLocation(on or "", namespace or "", context or ""), **values)
+        return function(place=JobLocation.from_options(on, namespace, context), **values)
 
     for option in (
         click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),

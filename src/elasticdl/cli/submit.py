@@ -66,9 +66,7 @@ def submit_options(function: Decorated) -> Decorated:
     return function
 
 
-def run_submit_verb(
-    kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: dict[str, Any] | None = None
-) -> int:
+def run_submit_verb(kind: JobKind, file: Path | None, values: dict[str, Any]) -> int:
     """Runs the described job. Returns the exit code of the command."""
     from elasticdl import api
     from elasticdl.cli.screens.progress_bars import TerminalReporter
@@ -77,14 +75,7 @@ def run_submit_verb(
     is_preview = bool(manner.dry_run or manner.yaml)
     reporter = TerminalReporter()
     resolved = api.resolve_job(
-        file,
-        kind,
-        values,
-        extra=extra,
-        on=manner.on,
-        priority=manner.priority,
-        is_preview=is_preview,
-        reporter=reporter,
+        file, kind, values, on=manner.on, priority=manner.priority, is_preview=is_preview, reporter=reporter
     )
     spec = resolved.spec
     if spec.cluster is None and (manner.yaml or manner.context or manner.dry_run == "server"):

@@ -78,6 +78,10 @@ class JobBackend(Protocol):
         """The resolved job."""
         ...
 
+    def has_processes(self) -> bool:
+        """Whether a launcher or master of it still runs on this machine."""
+        ...
+
     def status(self, timeout_s: float) -> pb.JobStatus:
         """As its master sees it, which is given `timeout_s` to answer; else as it was written down last."""
         ...
@@ -92,6 +96,11 @@ class JobBackend(Protocol):
 
     def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
         """For scripts."""
+        ...
+
+    @property
+    def context(self) -> str:
+        """The context of the kubeconfig; "" for a job of this machine."""
         ...
 
     @property

@@ -26,6 +26,7 @@ STOPPED_EXIT_CODE = 130
 
 class LocalJob:
     location = THIS_MACHINE
+    context = ""
 
     def __init__(self, directory: JobDirectory) -> None:
         self._directory = directory
@@ -38,6 +39,9 @@ class LocalJob:
 
     def load_spec(self) -> JobSpec:
         return self._directory.load_spec()
+
+    def has_processes(self) -> bool:
+        return home.is_alive(self._directory)
 
     def status(self, timeout_s: float) -> pb.JobStatus:
         from elasticdl.jobs import queueing

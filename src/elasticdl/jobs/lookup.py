@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 LOCAL, KUBERNETES = "local", "kubernetes"
 PLACES = (LOCAL, KUBERNETES)
 
+CLUSTER_TIMEOUT_S = 2.0  # a cluster that has not answered by then is left out of a list
 _POD_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -31,6 +33,16 @@ class JobLocation:
     on: str = ""
     namespace: str = ""
     context: str = ""
+
+    @classmethod
+    def from_options(cls, on: str | None, namespace: str | None, context: str | None) -> JobLocation:
+        """Checks the options --on, --namespace and --context; None is nothing."""
+        if on not in (None, "", LOCAL, KUBERNETES):
+            near = did_you_mean(on, PLACES)
+            raise SpecError(f"--on: expected {LOCAL} or {KUBERNETES}; received {on!r}{near}")
+        if on == LOCAL and (namespace or context):
+            raise SpecError("--namespace and --context are of Kubernetes; leave out --on local")
+        return cls(on or "", namespace or "", context or "")
 
     @property
     def may_be_local(self) -> bool:
@@ -101,3 +113,46 @@ def _find_on_cluster(word: str, place: JobLocation, here: Sequence[str]) -> JobB
         if name is None:
             raise
         return cluster_job.find_cluster_job(api, namespace, name)
+
+
+def list_jobs(place: JobLocation, warn: Callable[[str], None]) -> list[JobBackend]:
+    """The jobs of this machine, and of the cluster if one is configured, the newest of each last."""
+    from elasticdl.jobs.local import LocalJob
+
+    jobs: list[JobBackend] = []
+    if place.may_be_local:
+        jobs += [LocalJob(home.job_directory(name)) for name in home.job_names()]
+    if not place.must_be_local and (is_cluster_configured() or not place.may_be_local):
+        jobs += _list_on_cluster(place, warn)
+    return jobs
+
+
+def _list_on_cluster(place: JobLocation, warn: Callable[[str], None]) -> list[JobBackend]:
+    """The jobs of the cluster. Warns instead if it does not answer and the user did not ask for it."""
+    found: list[JobBackend] = []
+    problems: list[ElasticDLError] = []
+
+    def ask() -> None:
+        from elasticdl.jobs.kubernetes import cluster_job
+
+        try:
+            api = connect_cluster(place.context)
+            found.extend(cluster_job.list_cluster_jobs(api, place.namespace or api.namespace))
+        except ElasticDLError as exc:
+            problems.append(exc)
+
+    if place.on == KUBERNETES or not place.may_be_local:
+        ask()
+        if problems:
+            raise problems[0]
+        return found
+    # A thread of its own: whatever the way to the cluster hangs on, the list of this machine does not wait for it.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(CLUSTER_TIMEOUT_S)
+    if asking.is_alive():
+        warn(f"the cluster did not answer within {CLUSTER_TIMEOUT_S:.0f} s; its jobs are left out")
+        return []
+    for problem in problems:
+        warn(f"without the jobs of the cluster: {problem}")
+    return found

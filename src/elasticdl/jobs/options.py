@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from elasticdl.errors import SpecError
 from elasticdl.spec import Strategy, options
 from elasticdl.spec.load import read_yaml_file
-from elasticdl.spec.options import OptionSyntax
+from elasticdl.spec.options import Option, OptionSyntax
 from elasticdl.spec.parsing import parse_mapping, parse_pairs
-from elasticdl.spec.unsupported_options import UNSUPPORTED, UNSUPPORTED_BY_RUN
+from elasticdl.spec.unsupported_options import UNSUPPORTED, UNSUPPORTED_BY_COMPAT, UNSUPPORTED_BY_RUN
 
 LOCAL_STRATEGY = "Local"
 STRATEGY_NAMES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL_STRATEGY)
@@ -61,21 +64,66 @@ def list_refusals(refusals: Sequence[str]) -> str:
 
 
 def parse_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that are not None by name. Words of the command line are parsed; other values stay."""
+    """Returns the options that are not None by name. Words of the command line are parsed; typed values stay."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         option = options.find_option(name)
-        if option is None or value is None or value == ():
-            continue
-        if option.syntax is OptionSyntax.MAPPING:
-            value = parse_mapping(value, option.flag)
-        elif option.syntax is OptionSyntax.LIST:
-            value = [item.strip() for item in value.split(",")]
-        elif option.syntax is OptionSyntax.PAIRS:
-            value = parse_pairs(value, option.flag)
-        elif option.syntax is OptionSyntax.VOLUMES:
-            value = [parse_pairs(one, option.flag) for one in value.split(";") if one.strip()]
-        elif option.syntax is OptionSyntax.FILE:
-            value = read_yaml_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
-        result[name] = value
+        if option is not None and value is not None and value != ():
+            result[option.name] = _parse_value(option, value)
     return result
+
+
+def _parse_value(option: Option, value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    match option.syntax, value:
+        case OptionSyntax.MAPPING, str():
+            return parse_mapping([value], option.flag)
+        case OptionSyntax.MAPPING, tuple():
+            return parse_mapping(value, option.flag)
+        case OptionSyntax.LIST, str():
+            return [item.strip() for item in value.split(",")]
+        case OptionSyntax.PAIRS, str():
+            return parse_pairs(value, option.flag)
+        case OptionSyntax.VOLUMES, str():
+            return [parse_pairs(volume, option.flag) for volume in value.split(";") if volume.strip()]
+        case OptionSyntax.FILE, str():
+            return read_yaml_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
+    return list(value) if option.syntax is OptionSyntax.LIST else value
+
+
+def pop_script_document(values: dict[str, Any]) -> dict[str, Any]:
+    """Takes script, arguments and workers, which only scripts have, out of `values`. Returns their document."""
+    script, arguments = values.pop("script", None), values.pop("arguments", None)
+    workers = values.pop("workers", None)
+    if values.get("compat") is not None:
+        for name, reason in UNSUPPORTED_BY_COMPAT.items():
+            if values.get(name) is not None:
+                raise SpecError(f"--{name} with --compat: {reason}; leave it out")
+    document: dict[str, Any] = {}
+    if script:
+        document["script"] = {"path": os.fspath(script), "arguments": [str(word) for word in arguments or ()]}
+    elif arguments:
+        raise SpecError("arguments: which script are they for? Give script, too")
+    if workers is not None:
+        document["workers"] = _parse_workers(str(workers))
+    return document
+
+
+def _parse_workers(text: str) -> dict[str, int]:
+    """`2` is exactly two wished for, `1:4` four wished for and one enough."""
+    match = re.fullmatch(r"(?:(\d+):)?(\d+)", text.strip())
+    if match is None or int(match[2]) < 1:
+        raise SpecError(f"--workers: expected a number such as 2, or min:max such as 1:4; received {text!r}")
+    high = int(match[2])
+    return {"wish": high, "max": high} | ({"min": int(match[1])} if match[1] else {})
+
+
+def check_option_names(names: Iterable[str], verb: str) -> None:
+    """Raises SpecError, with the nearest names, for options that the verb does not have."""
+    known = [name for option in options.options_of(verb) for name in (option.name, option.alias) if name]
+    known += ["distribution_strategy"] if verb != options.RUN else ["script", "arguments", "workers"]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        hint = "see docs/api.md"
+        raise SpecError(list_refusals([unknown_option_message(name, known, verb, hint) for name in unknown]))

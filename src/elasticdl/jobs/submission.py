@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import SystemRandom
@@ -20,6 +20,7 @@ from elasticdl.jobs.description import describe_job
 from elasticdl.jobs.interface import JobBackend
 from elasticdl.jobs.local import LocalJob
 from elasticdl.jobs.lookup import KUBERNETES, LOCAL
+from elasticdl.jobs.options import pop_script_document
 from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
@@ -34,7 +35,6 @@ class SubmissionSource:
     document: Mapping[str, Any]
     options: Mapping[str, Any]
     file: Path | None = None  # relative paths of the document are meant from its directory
-    extra: Mapping[str, Any] = field(default_factory=dict)  # a document above the options
     on: str = ""  # local or kubernetes; "": as the document says
     queue: str | None = None  # of this machine's scheduler; "": its default queue; None: the job starts at once
     priority: int | None = None  # in that queue
@@ -47,17 +47,19 @@ def resolve_submission(source: SubmissionSource) -> JobSpec:
         raise SpecError(f"--on: expected {LOCAL} or {KUBERNETES}; received {source.on!r}{near}")
     if source.priority is not None and source.queue is None:
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
+    values = dict(source.options)
+    extra = pop_script_document(values) if source.kind is JobKind.SCRIPT else {}
     return describe_job(
         source.kind,
         source.document,
-        source.options,
+        values,
         file=source.file,
         working_directory=Path.cwd(),
         now=datetime.now(),
         random=SystemRandom(),
         directory_of=home.job_directory,
         find_name=home.find_name_to_resume,
-        extra=source.extra,
+        extra=extra,
         on=source.on,
         defaults=queueing.QUEUED_JOB_DEFAULTS if source.queue is not None else {},
     )

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 
 import click
 
 from elasticdl.cli.arguments import location_options
 from elasticdl.cli.command import Command
-from elasticdl.errors import ElasticDLError
-from elasticdl.jobs import formatting, home
+from elasticdl.jobs import formatting
 from elasticdl.jobs.interface import THIS_MACHINE, JobBackend
-from elasticdl.jobs.local import LocalJob
-from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster, is_cluster_configured
+from elasticdl.jobs.lookup import JobLocation, list_jobs
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 REASON_COLUMN = "why"
@@ -29,7 +26,6 @@ OPTIONAL_COLUMNS = (
     "where",
     "workers",
 )  # in this order, until the others fit the terminal
-CLUSTER_TIMEOUT_S = 2.0  # a cluster that has not answered by then is left out
 
 EXAMPLES = """
 elasticdl jobs
@@ -43,11 +39,7 @@ elasticdl jobs --on kubernetes --namespace team-a
 @location_options
 def command(as_json: bool, place: JobLocation) -> None:
     """List the jobs of this machine and of the cluster of the current context, the newest last."""
-    jobs: list[JobBackend] = []
-    if place.may_be_local:
-        jobs += [LocalJob(directory) for directory in map(home.job_directory, home.job_names())]
-    if not place.must_be_local and (is_cluster_configured() or not place.may_be_local):
-        jobs += _list_on_cluster(place)
+    jobs = list_jobs(place, lambda note: click.echo(f"note: {note}", err=True))
     found = [(job, job.quick_status()) for job in jobs]
     if as_json:
         click.echo(
@@ -112,36 +104,3 @@ def format_table(rows: Sequence[Mapping[str, str]], width: int | None) -> list[s
 def _waiting_reason(status: pb.JobStatus) -> str:
     """Why a job waits, or has fewer workers than it could use."""
     return status.reason if status.phase not in formatting.OVER_PHASES else ""
-
-
-def _list_on_cluster(place: JobLocation) -> list[JobBackend]:
-    """Those of the cluster; a note instead, where it cannot be asked and the person did not ask for it."""
-    found: list[JobBackend] = []
-    problems: list[ElasticDLError] = []
-
-    def ask() -> None:
-        from elasticdl.jobs.kubernetes import cluster_job
-
-        try:
-            api = connect_cluster(place.context)
-            found.extend(cluster_job.list_cluster_jobs(api, place.namespace or api.namespace))
-        except ElasticDLError as exc:
-            problems.append(exc)
-
-    if place.on == KUBERNETES or not place.may_be_local:
-        ask()
-        if problems:
-            raise problems[0]
-        return found
-    # A thread of its own: whatever the way to the cluster hangs on, the list of this machine does not wait for it.
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(CLUSTER_TIMEOUT_S)
-    if asking.is_alive():
-        click.echo(
-            f"note: the cluster did not answer within {CLUSTER_TIMEOUT_S:.0f} s; its jobs are left out", err=True
-        )
-        return []
-    for problem in problems:
-        click.echo(f"note: without the jobs of the cluster: {problem}", err=True)
-    return found

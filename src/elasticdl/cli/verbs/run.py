@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
 
 from elasticdl.cli.command import Command, JobOption, job_options
 from elasticdl.cli.submit import run_submit_verb, submit_options
-from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind
-from elasticdl.spec.unsupported_options import UNSUPPORTED_BY_COMPAT
 
 EXAMPLES = """
 elasticdl run --workers 1:4 train.py --epochs 3
@@ -50,25 +47,6 @@ def command(workers: str | None, script: str | None, arguments: tuple[str, ...],
     """
     if script is None and not values["resume"]:
         raise click.UsageError("which script? Name it after the options: elasticdl run --workers 2 train.py")
-    if values["compat"] is not None:
-        _refuse_compat_options(values)
-    extra: dict[str, Any] = {"script": {"path": script, "arguments": list(arguments)}} if script else {}
-    if workers is not None:
-        extra["workers"] = parse_workers(workers)
-    return run_submit_verb(JobKind.SCRIPT, None, values, extra=extra)
-
-
-def _refuse_compat_options(values: dict[str, Any]) -> None:
-    """An option that would be ignored is refused."""
-    for name, why in UNSUPPORTED_BY_COMPAT.items():
-        if values[name] is not None:
-            raise SpecError(f"--{name} with --compat: {why}; leave it out")
-
-
-def parse_workers(text: str) -> dict[str, int]:
-    """`2` is exactly two wished for, `1:4` four wished for and one enough."""
-    match = re.fullmatch(r"(?:(\d+):)?(\d+)", text.strip())
-    if match is None or int(match[2]) < 1:
-        raise SpecError(f"--workers: expected a number such as 2, or min:max such as 1:4; received {text!r}")
-    high = int(match[2])
-    return {"wish": high, "max": high} | ({"min": int(match[1])} if match[1] else {})
+    return run_submit_verb(
+        JobKind.SCRIPT, None, {**values, "script": script, "arguments": arguments, "workers": workers}
+    )

@@ -94,6 +94,10 @@ class ClusterJob:
         self._scheduled = scheduled  # what the scheduler says of it
 
     @property
+    def context(self) -> str:
+        return self._api.context
+
+    @property
     def location(self) -> str:
         return f"{self._api.context or 'cluster'}/{self._namespace}"
 
@@ -102,6 +106,9 @@ class ClusterJob:
 
     def load_spec(self) -> JobSpec:
         return read_spec(self._api, self._namespace, self.name)
+
+    def has_processes(self) -> bool:
+        return False
 
     def status(self, timeout_s: float) -> pb.JobStatus:
         """From the master where one runs, else by the objects: no right to its Secret, or it is away this moment."""

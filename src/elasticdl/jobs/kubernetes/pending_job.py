@@ -63,6 +63,10 @@ class PendingJob:
         self._resource = found
 
     @property
+    def context(self) -> str:
+        return self._api.context
+
+    @property
     def location(self) -> str:
         return f"{self._api.context or 'cluster'}/{self._namespace}"
 
@@ -77,6 +81,9 @@ class PendingJob:
 
     def load_spec(self) -> JobSpec:
         return resolve_elastic_job(self._resource)
+
+    def has_processes(self) -> bool:
+        return False
 
     def status(self, timeout_s: float) -> pb.JobStatus:
         return self.quick_status()

@@ -250,7 +250,7 @@ def test_a_cluster_that_hangs_does_not_hold_up_the_list(
         raise ApiUnavailable("nobody waits for this any more")
 
     monkeypatch.setattr(cluster, "list", hang)
-    monkeypatch.setattr("elasticdl.cli.verbs.jobs.CLUSTER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("elasticdl.jobs.lookup.CLUSTER_TIMEOUT_S", 0.05)
 
     result = elasticdl("jobs")
     ended.set()
