@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from elasticdl.errors import SpecError
 from elasticdl.jobs import queueing, submission
 from elasticdl.jobs.description import VERB_OF_KIND
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.jobs.job import Job
 from elasticdl.jobs.options import check_option_names
-from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, JobSpec, load
 from elasticdl.spelling import did_you_mean
 

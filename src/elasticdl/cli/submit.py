@@ -16,7 +16,7 @@ from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind, JobSpec
 
 if TYPE_CHECKING:
-    from elasticdl.jobs.reporter import SubmissionReporter
+    from elasticdl.jobs.interface import SubmissionReporter
 
 
 @dataclass(frozen=True, slots=True)

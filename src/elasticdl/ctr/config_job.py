@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import SpecError
-from elasticdl.jobs.reporter import SubmissionReporter
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.spec import JobKind, load
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elasticdl.jobs.evaluations import LoggedEvaluation as LoggedEvaluation
+    from elasticdl.jobs.history import LoggedEvaluation
     from elasticdl.jobs.job import Job as Job
     from elasticdl.jobs.job import LogLine as LogLine
     from elasticdl.jobs.job import find as find
@@ -30,7 +30,7 @@ _SOURCES = {
     "JobEvent": ("job_status", "JobEvent"),
     "JobStatus": ("job_status", "JobStatus"),
     "LogLine": ("job", "LogLine"),
-    "LoggedEvaluation": ("evaluations", "LoggedEvaluation"),
+    "LoggedEvaluation": ("history", "LoggedEvaluation"),
     "ReplicaStatus": ("job_status", "ReplicaStatus"),
     "find": ("job", "find"),
     "list": ("job", "list_jobs"),

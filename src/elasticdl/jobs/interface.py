@@ -1,9 +1,10 @@
-"""What every job can do, wherever it runs: processes of this machine, or pods of a cluster."""
+"""What every job can do, wherever it runs, and where a submission reports to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.spec.directory import JobDirectory
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from elasticdl.rpc import elasticdl_pb2 as pb
     from elasticdl.rpc.client import MasterClient
     from elasticdl.spec import JobSpec
+
 
 THIS_MACHINE = "here"  # the location of jobs that are processes of this machine
 MASTER_TIMEOUT_S = 15.0  # a master that was killed this moment is back within a few seconds
@@ -137,3 +139,24 @@ class JobBackend(Protocol):
     def open_directory(self) -> AbstractContextManager[JobDirectory]:
         """Its directory, or one with what is known of it."""
         ...
+
+
+DataCheckProgress = Callable[[str, int, int], None]  # address of the data, bytes done, bytes in all
+AnalysisProgress = Callable[[str, float], None]  # what is done, how much of it, 0 to 1
+
+_log = logging.getLogger("elasticdl")
+
+
+class SubmissionReporter:
+    """Logs what a submission has to say, and shows no progress. The command line's subclass shows both."""
+
+    def say(self, line: str) -> None:
+        _log.info(line)
+
+    @contextmanager
+    def data_check_progress(self) -> Iterator[DataCheckProgress]:
+        yield lambda address, done, total: None
+
+    @contextmanager
+    def analysis_progress(self) -> Iterator[AnalysisProgress]:
+        yield lambda what, done: None

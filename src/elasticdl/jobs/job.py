@@ -22,7 +22,7 @@ from elasticdl.spelling import did_you_mean
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from elasticdl.jobs.evaluations import LoggedEvaluation
+    from elasticdl.jobs.history import LoggedEvaluation
     from elasticdl.jobs.submission_options import SubmissionOptions
 
 _log = logging.getLogger("elasticdl")
@@ -133,7 +133,7 @@ class Job:
 
     def evaluations(self) -> list[LoggedEvaluation]:
         """Every evaluation of a training job, by step."""
-        from elasticdl.jobs.evaluations import read_evaluations
+        from elasticdl.jobs.history import read_evaluations
 
         return read_evaluations(
             {"kind": event.kind, "at": event.at, "step": event.step, "reason": event.reason} for event in self.events()
@@ -156,7 +156,7 @@ class Job:
         those of this job unless the options, such as `validation_data`, say otherwise.
         """
         from elasticdl.jobs import submission
-        from elasticdl.jobs.reporter import SubmissionReporter
+        from elasticdl.jobs.interface import SubmissionReporter
 
         document = _evaluation_document(self.spec, self.status, options.get("validation_data"))
         source = submission.SubmissionSource(JobKind.EVALUATION, document, options)

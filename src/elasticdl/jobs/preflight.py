@@ -13,7 +13,7 @@ from pathlib import Path
 from elasticdl.errors import JobNotFound, NameInUse, SpecError
 from elasticdl.extras import install_command, reinstall_command
 from elasticdl.jobs import home, queueing
-from elasticdl.jobs.reporter import SubmissionReporter
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.spec import BadRows, JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spelling import did_you_mean

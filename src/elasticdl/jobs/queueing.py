@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import SpecError
 from elasticdl.jobs import formatting, home
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.jobs.lookup import KUBERNETES, LOCAL
-from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.scheduler.accounts.report import ScheduledJobState, ScheduledJobStatus
 from elasticdl.scheduler.local.queue import SubmissionQueue

@@ -17,11 +17,10 @@ from typing import Any
 from elasticdl.errors import ElasticDLError, NameInUse, SpecError
 from elasticdl.jobs import home, preflight, queueing, watch
 from elasticdl.jobs.description import describe_job
-from elasticdl.jobs.interface import JobBackend
+from elasticdl.jobs.interface import JobBackend, SubmissionReporter
 from elasticdl.jobs.local import LocalJob
 from elasticdl.jobs.lookup import KUBERNETES, LOCAL
 from elasticdl.jobs.options import pop_script_document
-from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spelling import did_you_mean

@@ -1,4 +1,4 @@
-"""The options of `elasticdl.submit`, with their types. Generated: see tests/unit/jobs/submission_options.py."""
+"""The options of `elasticdl.submit`, with their types; written by tests/unit/jobs/submission_options.py."""
 
 from __future__ import annotations
 

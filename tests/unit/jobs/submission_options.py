@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from elasticdl.spec import JobSpec, load, options
 from elasticdl.spec.options import Option, OptionSyntax
 
-HEADER = '''"""The options of `elasticdl.submit`, with their types. Generated: see tests/unit/jobs/submission_options.py."""
+HEADER = '''"""The options of `elasticdl.submit`, with their types; written by tests/unit/jobs/submission_options.py."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasticdl.jobs.reporter import DataCheckProgress, SubmissionReporter
+from elasticdl.jobs.interface import DataCheckProgress, SubmissionReporter
 
 if TYPE_CHECKING:
     from elasticdl.features.sql.interface import AnalysisProgress

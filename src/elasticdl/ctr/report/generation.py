@@ -14,7 +14,7 @@ from elasticdl.ctr.report import subjects
 from elasticdl.ctr.report.subjects import ReportSubject
 from elasticdl.errors import ElasticDLError
 from elasticdl.jobs import history, home, timeline
-from elasticdl.jobs.reporter import SubmissionReporter
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.reporting import use_writable_font_cache
 from elasticdl.spec import DataSpec, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json

@@ -26,7 +26,7 @@ from elasticdl.ctr.search.trial_jobs import TrialJobs
 from elasticdl.errors import SpecError
 from elasticdl.features.preprocessing.preprocessor import PREPROCESSOR_FILE as FRONT
 from elasticdl.jobs import home
-from elasticdl.jobs.reporter import SubmissionReporter
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.spec import JobKind, load
 from elasticdl.spec.job import NAME_PATTERN
 

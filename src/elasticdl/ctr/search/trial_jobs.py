@@ -15,10 +15,10 @@ from elasticdl.ctr.job_description import build_job_description
 from elasticdl.ctr.search.loop import TrialProgress
 from elasticdl.ctr.search.space import apply_values
 from elasticdl.errors import SpecError
-from elasticdl.jobs import evaluations, history, home, queueing, submission
+from elasticdl.jobs import history, home, queueing, submission
 from elasticdl.jobs.description import describe_job
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.jobs.local import kill_job
-from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
@@ -149,7 +149,7 @@ def read_losses(directory: JobDirectory) -> tuple[float, ...]:
     """The logloss of each evaluation, in order. A job that was interrupted and went on has its logs in pieces."""
     pieces = sorted(directory.root.glob("previous-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2]))
     events = [one for piece in (*pieces, directory.root) for one in history.read_events(JobDirectory(piece))]
-    return tuple(one.metrics[METRIC] for one in evaluations.read_evaluations(events) if METRIC in one.metrics)
+    return tuple(one.metrics[METRIC] for one in history.read_evaluations(events) if METRIC in one.metrics)
 
 
 def _is_over(directory: JobDirectory) -> bool:

@@ -19,7 +19,7 @@ from elasticdl.experiments.convergence.judgment import (
     summarize_best_aucs,
 )
 from elasticdl.experiments.convergence.training_run import RunPlan, run_job
-from elasticdl.jobs.reporter import SubmissionReporter
+from elasticdl.jobs.interface import SubmissionReporter
 
 MADE_UP = "made-up"
 COLUMNS = "label,I1..I13,C1..C26"

@@ -14,7 +14,7 @@ from typing import Any
 
 from elasticdl.errors import ElasticDLError, PermanentError
 from elasticdl.experiments.convergence.judgment import ConvergenceRun
-from elasticdl.jobs import evaluations, history, timeline
+from elasticdl.jobs import history, timeline
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec.directory import JobDirectory, read_json
@@ -168,9 +168,7 @@ def summarize_run(
     changes: Sequence[tuple[int, str]],
 ) -> ConvergenceRun:
     """A job that succeeded, from what it wrote down. PermanentError where it was never evaluated."""
-    points = tuple(
-        (one.step, one.metrics["auc"]) for one in evaluations.read_evaluations(events) if "auc" in one.metrics
-    )
+    points = tuple((one.step, one.metrics["auc"]) for one in history.read_evaluations(events) if "auc" in one.metrics)
     if not points:
         raise PermanentError(f"job {plan.name} was never evaluated; its log has no AUC")
     kinds = [one.get("kind") for one in events]

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from elasticdl.errors import ElasticDLError, NameInUse
+from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.jobs.kubernetes import preflight
 from elasticdl.jobs.lookup import connect_cluster
-from elasticdl.jobs.reporter import SubmissionReporter
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyExists, ApiUnavailable, NotFound
 from elasticdl.kube.kinds import CONFIG_MAP, ROLE_BINDING, STATEFUL_SET, kind_of

@@ -14,7 +14,7 @@ from elasticdl.ctr.search.loop import Search, TrialProgress
 from elasticdl.ctr.search.space import ChoiceDimension, RangeDimension, Space
 from elasticdl.ctr.search.study import SearchOptions, Study, Trial, TrialStatus
 from elasticdl.errors import PermanentError, SpecError
-from elasticdl.jobs import evaluations
+from elasticdl.jobs import history
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")
@@ -158,7 +158,7 @@ def test_evaluations_are_read_from_the_log_each_step_once() -> None:
     def event(step: int, reason: str, kind: str = "evaluation") -> dict[str, object]:
         return {"at": 1.0 * step, "kind": kind, "reason": reason, "step": step}
 
-    found = evaluations.read_evaluations(
+    found = history.read_evaluations(
         [
             event(20, "auc 0.7, logloss 0.5"),
             event(10, "auc 0.6, logloss 0.6"),
