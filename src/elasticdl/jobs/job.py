@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -108,7 +109,7 @@ class Job:
                     exit_deadline = exit_deadline or time.monotonic() + EXIT_TIMEOUT_S
                     if not self._backend.has_processes() or time.monotonic() > exit_deadline:
                         return status
-            remaining_s = poll_s if deadline is None else deadline - time.monotonic()
+            remaining_s = math.inf if deadline is None else deadline - time.monotonic()
             if remaining_s <= 0:
                 phase = f" is still {last.phase}" if last is not None else " could not be reached"
                 raise WaitTimedOut(f"job {self.name!r}{phase} after {timeout_s:g} s; it goes on")
