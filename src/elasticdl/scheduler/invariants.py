@@ -55,7 +55,7 @@ def _size_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -
             and given.workers
             and not meets_constraints(FreeResources(snapshot.nodes), job, given.workers)
         ):
-            yield f"{name}: {dict(given.workers)} is not what its demands ask"
+            yield f"{name}: {dict(given.workers)} does not meet its constraints"
 
 
 def _capacity_violations(snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:

@@ -66,8 +66,8 @@ def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = Fal
     needs = ", ".join([each, *(f"{name} {_format_amount(amount)}" for name, amount in job.request.items())])
     where = f" of kind {' or '.join(job.kinds)}" if job.kinds else ""
     most = empty.total_workers_that_fit(job)
-    demands = " as its demands ask" if job.constraints and most >= least else ""
-    workers = f"needs {least} workers of {needs}{where}{demands}"
+    constraints = " placed as its constraints require" if job.constraints and most >= least else ""
+    workers = f"needs {least} workers of {needs}{where}{constraints}"
     if is_shared:
         return f"waits for room that others hold: {workers}, they leave room for {most}"
     return f"can never run here: {workers}, the empty cluster has room for {most}"

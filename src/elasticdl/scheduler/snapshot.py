@@ -90,13 +90,11 @@ class JobInfo:
     # What was measured of it
     speeds: tuple[SpeedSample, ...] = ()
     noise: GradientNoise | None = None
-    losses: tuple[tuple[float, float], ...] = ()  # (epoch, loss)
     rates: RateModel | None = None  # useful work a second by allocation; None: nothing is known yet
     work_left: float | None = None  # in the unit of `rates`, by what it declares; None: nobody knows
     work_done: float = 0.0
     # What its owner said
     weight: float = 1.0
-    deadline_at: float | None = None
     utility: UtilityFunction | None = None
 
     def __post_init__(self) -> None:

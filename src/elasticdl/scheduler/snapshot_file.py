@@ -90,7 +90,7 @@ def _job_document(job: JobInfo, snapshot: Snapshot, per_node: dict[str, int]) ->
     found = {one.name: getattr(job, one.name) for one in fields(JobInfo) if one.name != "rates"}
     for name in ("noise", "utility"):
         found[name] = asdict(found[name]) if found[name] is not None else None
-    for name in ("demands", "speeds"):
+    for name in ("constraints", "speeds"):
         found[name] = [asdict(one) for one in found[name]]
     for name in ("request", "workers"):
         found[name] = dict(found[name])
@@ -111,16 +111,17 @@ def _parse_node(document: Document) -> NodeInfo:
 
 def _parse_job(document: Document) -> JobInfo:
     given = dict(document)
-    for name, made in (("demands", PlacementConstraint), ("speeds", SpeedSample)):
+    for name, made in (("constraints", PlacementConstraint), ("speeds", SpeedSample)):
         given[name] = tuple(made(**one) for one in given.get(name, ()))
     for name, kind in (("noise", GradientNoise), ("utility", UtilityFunction)):
         given[name] = kind(**given[name]) if given.get(name) is not None else None
     for name in ("sizes", "kinds"):
         given[name] = tuple(given.get(name, ()))
-    given["losses"] = tuple((float(epoch), float(loss)) for epoch, loss in given.get("losses", ()))
     given["rates"] = RateTable.from_document(given["rates"]) if given.get("rates") is not None else None
     job = JobInfo(**given)
-    counts = {name: (getattr(job, name), int) for name in ("minimum", "maximum", "requested", "priority", "devices")}
+    counts = {
+        name: (getattr(job, name), int) for name in ("min_workers", "max_workers", "requested", "priority", "devices")
+    }
     _check_types(f"job {job.name}", counts | {f"workers on {name}": (n, int) for name, n in job.workers.items()})
     return job
 

@@ -163,7 +163,7 @@ class _RemainingWorkload(ConstantRateWorkload):
     def report(self) -> JobReport:
         job = self._job
         left = self._left if job.work_left is not None else None
-        return JobReport(job.speeds, job.noise, job.losses, job.rates, left, job.work_done)
+        return JobReport(job.speeds, job.noise, job.rates, left, job.work_done)
 
     def isolated_duration_s(self, workers: float) -> float:
         rate = float(self._rates.work_per_s(np.array([max(workers, 1.0)]), np.array([1]), "")[0])

@@ -18,7 +18,6 @@ class JobReport:
 
     speeds: tuple[SpeedSample, ...] = ()
     noise: GradientNoise | None = None
-    losses: tuple[tuple[float, float], ...] = ()
     rates: RateModel | None = None
     work_left: float | None = None
     work_done: float = 0.0

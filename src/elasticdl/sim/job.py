@@ -150,7 +150,6 @@ class SimulatedJob:
             max_workers_so_far=self._most,
             speeds=known.speeds,
             noise=known.noise,
-            losses=known.losses,
             rates=known.rates,
             work_left=known.work_left,
             work_done=known.work_done,

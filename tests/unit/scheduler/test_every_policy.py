@@ -35,21 +35,21 @@ def cluster_of(chance: Random, size: int) -> tuple[NodeInfo, ...]:
 
 
 def job_of(chance: Random, index: int) -> JobInfo:
-    minimum, more = chance.randint(1, 6), chance.randint(0, 8)
+    min_workers, more = chance.randint(1, 6), chance.randint(0, 8)
     is_known, is_odd = chance.random() < 0.5, chance.random() < 0.25  # most are plain
     return JobInfo(
         name=f"j{index}",
         submitted_at=chance.randint(0, 5) * 100.0,
-        min_workers=minimum,
-        max_workers=minimum + more,
-        requested=chance.choice((0, minimum, minimum + more // 2)),
+        min_workers=min_workers,
+        max_workers=min_workers + more,
+        requested=chance.choice((0, min_workers, min_workers + more // 2)),
         sizes=chance.choice(((), (1, 2, 4, 8, 12))) if is_odd else (),
         priority=chance.choice((0, 0, 0, 1)),
         queue=chance.choice(("", "ads")),
         devices=chance.choice((1, 2, 3)) if is_odd else 1,
         request={"memory": chance.choice((1.0, 3.0))} if is_odd and chance.random() < 0.5 else {},
         kinds=chance.choice(((), ("t4",), ("t4", "a100"))) if is_odd else (),
-        constraints=(PlacementConstraint(min(minimum, 2), chance.choice(KINDS), same_rack=True),)
+        constraints=(PlacementConstraint(min(min_workers, 2), chance.choice(KINDS), same_rack=True),)
         if chance.random() < 0.05
         else (),
         is_guaranteed=chance.random() < 0.5,
@@ -61,7 +61,6 @@ def job_of(chance: Random, index: int) -> JobInfo:
         rates=Concave(chance.choice((0.5, 0.9))) if is_known else None,
         work_left=chance.choice((None, 1e2, 1e5)) if is_known else None,
         weight=chance.choice((1.0, 2.0)),
-        deadline_at=chance.choice((None, 5e3)),
     )
 
 

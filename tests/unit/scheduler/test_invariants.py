@@ -45,7 +45,11 @@ def test_a_plan_that_forgets_a_job() -> None:
         (job("j", may_share=True), Allocation({"n0": 1}, "x", share=1.5), "a share of 1.5"),
         (job("j", may_share=True), Allocation({"n0": 1}, "x", share=0.0), "a share of 0.0"),
         (job("j", kinds=("b",)), Allocation({"n0": 1}, "x"), "which are of another kind than ('b',)"),
-        (job("j", demands=(PlacementConstraint(1, "b"),)), Allocation({"n0": 1}, "x"), "is not what its demands ask"),
+        (
+            job("j", constraints=(PlacementConstraint(1, "b"),)),
+            Allocation({"n0": 1}, "x"),
+            "does not meet its constraints",
+        ),
         (job("j", 5), Allocation({"n0": 5}, "x"), "n0: 1 devices more than it has"),
         (job("j", 2, devices=3), Allocation({"n0": 2}, "x"), "n0: 2 devices more than it has"),
         (job("j", 2, request={"memory": 5.0}), Allocation({"n0": 2}, "x"), "n0: more memory than it has"),

@@ -69,7 +69,7 @@ def test_a_job_that_can_never_run_is_rejected_with_the_reason() -> None:
         job("kind", kinds=("h100",)),
         job("memory", request={"memory": 5.0}),
         job("sizes", 2, 3, sizes=(1, 4)),
-        job("demands", 2, demands=(PlacementConstraint(1, "t4"),)),
+        job("constraints", 2, constraints=(PlacementConstraint(1, "t4"),)),
         job("fine", 8),
     )
 
@@ -82,7 +82,7 @@ def test_a_job_that_can_never_run_is_rejected_with_the_reason() -> None:
     assert "of kind h100" in reasons["kind"]
     assert "1 device, memory 5" in reasons["memory"]
     assert reasons["sizes"] == "none of its sizes [1, 4] is between its minimum 2 and maximum 3"
-    assert "as its demands ask" in reasons["demands"]
+    assert "placed as its constraints require" in reasons["constraints"]
 
 
 def test_a_rigid_policy_rejects_by_the_size_that_was_asked_for() -> None:

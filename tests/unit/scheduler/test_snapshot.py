@@ -13,8 +13,8 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"minimum": 0}, "expected a minimum of 1 worker or more, received 0"),
-        ({"minimum": 3, "maximum": 2}, "expected minimum <= maximum, received minimum 3, maximum 2"),
+        ({"min_workers": 0}, "expected a minimum of 1 worker or more, received 0"),
+        ({"min_workers": 3, "max_workers": 2}, "expected minimum <= maximum, received minimum 3, maximum 2"),
         ({"submitted_at": -1.0}, "0 or later, received -1.0"),
         ({"submitted_at": math.nan}, "0 or later, received nan"),
         ({"submitted_at": math.inf}, "0 or later, received inf"),

@@ -44,7 +44,6 @@ FULL = JobInfo(
     attained_s=12.0,
     speeds=(SpeedSample(1, 2, 32, 0.1, 0.08, "a100"),),
     noise=GradientNoise(1.0, 2.0),
-    losses=((1.0, 0.5),),
     work_left=50.0,
     utility=UtilityFunction(2.0),
 )

@@ -27,12 +27,14 @@ def trace_of(seed: int, jobs: int) -> list[TraceJob]:
     at = 0.0
     for index in range(jobs):
         at += chance.choice((0.0, 1.0, 50.0, 333.3))
-        minimum = chance.choice((1, 1, 2))
-        maximum = minimum + chance.choice((0, 2, 6))
+        min_workers = chance.choice((1, 1, 2))
+        max_workers = min_workers + chance.choice((0, 2, 6))
         body = Work(
             chance.choice((0.1, 10.0, 777.7, 5e3)), chance.choice((0.5, 0.9, 1.0)), is_known=chance.random() < 0.7
         )
-        found.append(TraceJob(f"j{index}", at, body, maximum, minimum, maximum, priority=chance.choice((0, 0, 1))))
+        found.append(
+            TraceJob(f"j{index}", at, body, max_workers, min_workers, max_workers, priority=chance.choice((0, 0, 1)))
+        )
     return found
 
 

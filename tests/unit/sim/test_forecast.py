@@ -17,7 +17,7 @@ NODES = (NodeInfo("n0", 4), NodeInfo("n1", 4))
 def running(name: str, workers: dict[str, int], left_s: float | None = None, **more: int) -> JobInfo:
     """That is over in so many seconds with what it has."""
     count = sum(workers.values())
-    given = {"minimum": count, "maximum": count} | more
+    given = {"min_workers": count, "max_workers": count} | more
     known = {"rates": AssumedScalingModel(count, 1.0), "work_left": left_s} if left_s is not None else {}
     return JobInfo(name, 1.0, requested=count, workers=workers, started_at=1.0, **given, **known)  # type: ignore[arg-type]
 

@@ -106,11 +106,13 @@ def trace_of(seed: int) -> list[TraceJob]:
     chance, at, found = Random(seed), 0.0, []
     for index in range(6):
         at += chance.choice((0.0, 16.0, 64.0, 128.0))
-        minimum = chance.choice((1, 1, 2))
-        maximum = minimum + chance.choice((0, 1, 3))
+        min_workers = chance.choice((1, 1, 2))
+        max_workers = min_workers + chance.choice((0, 1, 3))
         work = float(chance.choice((64, 256, 1024)))
         found.append(
-            TraceJob(f"j{index}", at, Work(work), maximum, minimum, maximum, priority=chance.choice((0, 0, 1)))
+            TraceJob(
+                f"j{index}", at, Work(work), max_workers, min_workers, max_workers, priority=chance.choice((0, 0, 1))
+            )
         )
     return found
 

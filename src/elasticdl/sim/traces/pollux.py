@@ -213,7 +213,7 @@ class ProfiledWorkload:
             rates = self._rates()
             if isinstance(rates, OracleRateModel):
                 left = rates.steps_left()
-            self._known = JobReport(tuple(self._samples.values()), self._noise, (), rates, left, self._progress)
+            self._known = JobReport(tuple(self._samples.values()), self._noise, rates, left, self._progress)
         return self._known
 
     def isolated_duration_s(self, workers: float) -> float:

@@ -60,9 +60,9 @@ class MachineUnderScheduler(RuleBasedStateMachine):
             del self.queue[name]
 
     @rule(min_workers=st.integers(1, 3), more=st.integers(0, 4), priority=st.integers(0, 2), devices=st.integers(1, 2))
-    def submit(self, minimum: int, more: int, priority: int, devices: int) -> None:
+    def submit(self, min_workers: int, more: int, priority: int, devices: int) -> None:
         name = f"job-{next(self.numbers)}"
-        one = submission(name, minimum, minimum + more, at=self.now, priority=priority, devices=devices)
+        one = submission(name, min_workers, min_workers + more, at=self.now, priority=priority, devices=devices)
         self.queue[name] = one
         self.step(ev.JobSubmitted(one))
 

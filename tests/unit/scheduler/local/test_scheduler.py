@@ -193,10 +193,10 @@ def _history(coming: Coming, interval_s: float) -> list[tuple[float, list[JobEve
     """Jobs come and end; nothing but time passes at a tick."""
     happens: defaultdict[float, list[JobEvent]] = defaultdict(list)
     at = 0.0
-    for index, (pause_s, minimum, more, priority, lasts_s) in enumerate(coming):
+    for index, (pause_s, min_workers, more, priority, lasts_s) in enumerate(coming):
         at += pause_s
         name = f"job-{index}"
-        happens[at].append(submitted(name, minimum, minimum + more, at=at, priority=priority))
+        happens[at].append(submitted(name, min_workers, min_workers + more, at=at, priority=priority))
         happens[at + lasts_s].append(JobExited(name, "succeeded"))
     ticks = int(max(happens) / interval_s) if interval_s else 0
     return sorted(({tick * interval_s: [] for tick in range(1, ticks + 1)} | happens).items())

@@ -8,8 +8,8 @@ from elasticdl.scheduler.snapshot import JobInfo, WorkersByNode
 from tests.unit.scheduler.policies.rules import cluster
 
 
-def job(name: str, workers: WorkersByNode | None = None, maximum: int = 8, **more: object) -> JobInfo:
-    return JobInfo(name, 0.0, max_workers=maximum, workers=workers or {}, **more)  # type: ignore[arg-type]
+def job(name: str, workers: WorkersByNode | None = None, max_workers: int = 8, **more: object) -> JobInfo:
+    return JobInfo(name, 0.0, max_workers=max_workers, workers=workers or {}, **more)  # type: ignore[arg-type]
 
 
 def test_who_keeps_its_count_keeps_its_nodes() -> None:

@@ -26,10 +26,10 @@ class SlowBetweenNodes:
 
 
 def job(
-    name: str, workers: WorkersByNode, cost_s: float = 1.0, demands: tuple[PlacementConstraint, ...] = ()
+    name: str, workers: WorkersByNode, cost_s: float = 1.0, constraints: tuple[PlacementConstraint, ...] = ()
 ) -> JobInfo:
     return JobInfo(
-        name, 0.0, 1, 8, workers=workers, change_cost_s=cost_s, rates=SlowBetweenNodes(), constraints=demands
+        name, 0.0, 1, 8, workers=workers, change_cost_s=cost_s, rates=SlowBetweenNodes(), constraints=constraints
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_nobody_moves_where_it_costs_more_than_it_brings() -> None:
 
 
 def test_who_has_demands_makes_no_way() -> None:
-    pinned = job("pinned", {"a": 1}, demands=(PlacementConstraint(1),))
+    pinned = job("pinned", {"a": 1}, constraints=(PlacementConstraint(1),))
     jobs = [job("spread", {"a": 3, "b": 1}), pinned, job("full", {"c": 4}), job("other", {"b": 2})]
 
     assert consolidate(NODES, jobs, given(*jobs), 600.0) == given(*jobs)

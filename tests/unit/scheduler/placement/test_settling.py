@@ -98,6 +98,6 @@ def test_plain_is_who_takes_any_device() -> None:
             {"devices": 2},
             {"kinds": ("t4",)},
             {"request": {"memory": 1.0}},
-            {"demands": (PlacementConstraint(1),)},
+            {"constraints": (PlacementConstraint(1),)},
         )
     )

@@ -88,7 +88,7 @@ def test_when_not_all_can_run_the_least_executed_take_turns() -> None:
     assert counts(after.plan) == {"a": 1, "b": 1, "c": 0}
 
 
-@pytest.mark.parametrize("name", ["afs-l", "afs-p", "afs-l:packs=yes"])
+@pytest.mark.parametrize("name", ["afs-l", "afs-p", "afs-l:sizes_divide_nodes=yes"])
 def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
     for seed in range(60):
         check(load_policy(name), seed)

@@ -16,7 +16,7 @@ POLICY = Oasis(horizon_slots=12)
 
 def job(name: str, slots: float = 1.0, **more: object) -> JobInfo:
     """So many slots of work for one worker."""
-    return JobInfo(name, 0.0, work_left=slots * SLOT, **{"maximum": 4, **more})  # type: ignore[arg-type]
+    return JobInfo(name, 0.0, work_left=slots * SLOT, **{"max_workers": 4, **more})  # type: ignore[arg-type]
 
 
 def test_a_job_on_a_free_cluster_is_accepted_until_its_work_is_done() -> None:

@@ -98,7 +98,7 @@ def test_unknown_jobs_count_as_linear_with_as_much_to_do_as_they_did() -> None:
 def test_demands_are_met_and_what_does_not_fit_is_given_to_others() -> None:
     cluster = (*nodes(2, kind="t4"), *(one for one in nodes(1, 2) if one.name == "n1"))
     picky = job(
-        "picky", 1, 4, rates=Concave(1.0), work_left=1e6, demands=(PlacementConstraint(1, "t4"),), kinds=("t4",)
+        "picky", 1, 4, rates=Concave(1.0), work_left=1e6, constraints=(PlacementConstraint(1, "t4"),), kinds=("t4",)
     )
     other = job("other", 1, 4, rates=Concave(1.0), work_left=1.0)
 

@@ -79,7 +79,7 @@ def test_what_the_search_knows_nothing_of_is_kept_too(seed: int) -> None:
     """Demands, kinds and memory: `decided` checks all rules."""
     cluster = (*nodes(4, 4, kind="t4", rack="r0"), *(one for one in nodes(0, 0, 4, kind="a100") if one.devices))
     jobs = [
-        measured("picky", 4, demands=(PlacementConstraint(1, "t4", same_rack=True),)),
+        measured("picky", 4, constraints=(PlacementConstraint(1, "t4", same_rack=True),)),
         measured("a100", 4, kinds=("a100",)),
         measured("plain", 4),
     ]

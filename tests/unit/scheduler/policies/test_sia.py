@@ -14,8 +14,8 @@ from tests.unit.scheduler.cases import Concave, applied, counts, workers_of
 from tests.unit.scheduler.policies.rules import check, cluster
 
 
-def job(name: str, power: float = 0.8, maximum: int = 16, **more: object) -> JobInfo:
-    return JobInfo(name, 0.0, max_workers=maximum, rates=Concave(power, kinds=(("fast", 4.0),)), **more)  # type: ignore[arg-type]
+def job(name: str, power: float = 0.8, max_workers: int = 16, **more: object) -> JobInfo:
+    return JobInfo(name, 0.0, max_workers=max_workers, rates=Concave(power, kinds=(("fast", 4.0),)), **more)  # type: ignore[arg-type]
 
 
 def after(snapshot: Snapshot, rounds: int) -> Snapshot:

@@ -25,7 +25,7 @@ RECORDS = st.lists(
         attained_s=SECONDS,
         restarts=COUNTS,
         fairness=st.none() | SECONDS,
-        why=st.text(max_size=9),
+        reason=st.text(max_size=9),
         spans=st.lists(SPANS, max_size=2),
     ),
     max_size=6,
