@@ -13,9 +13,9 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 
 def find_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -> list[str]:
     """Every broken rule in a sentence; none for a plan that may be carried out."""
-    found = [*_name_violations(snapshot, plan)]
-    if found:
-        return found
+    violations = [*_name_violations(snapshot, plan)]
+    if violations:
+        return violations
     return [
         *_size_violations(policy, snapshot, plan),
         *_capacity_violations(snapshot, plan),
@@ -28,42 +28,42 @@ def _name_violations(snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
         yield f"allocates to jobs that are not there: {sorted(unknown)}"
     if forgotten := set(snapshot.jobs_by_name) - set(plan.allocations):
         yield f"says nothing about {sorted(forgotten)}"
-    for name, given in plan.allocations.items():
-        if lost := [node for node in given.workers if node not in snapshot.nodes_by_name]:
+    for name, allocation in plan.allocations.items():
+        if lost := [node for node in allocation.workers if node not in snapshot.nodes_by_name]:
             yield f"{name}: puts workers on nodes that are not there: {sorted(lost)}"
 
 
 def _size_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
-    for name, given in plan.allocations.items():
+    for name, allocation in plan.allocations.items():
         job = snapshot.jobs_by_name[name]
-        if any(count < 1 for count in given.workers.values()):
-            yield f"{name}: has a node with less than one worker: {dict(given.workers)}"
-        if given.workers and not (
-            given.worker_count == job.rigid_size if policy.is_rigid else job.allows_size(given.worker_count)
+        if any(count < 1 for count in allocation.workers.values()):
+            yield f"{name}: has a node with less than one worker: {dict(allocation.workers)}"
+        if allocation.workers and not (
+            allocation.worker_count == job.rigid_size if policy.is_rigid else job.allows_size(allocation.worker_count)
         ):
-            yield f"{name}: {given.worker_count} workers, allowed are {_describe_allowed_sizes(policy, job)}"
-        if given.workers and given.is_rejected:
+            yield f"{name}: {allocation.worker_count} workers, allowed are {_describe_allowed_sizes(policy, job)}"
+        if allocation.workers and allocation.is_rejected:
             yield f"{name}: is rejected and has workers"
-        if not given.reason:
+        if not allocation.reason:
             yield f"{name}: no reason is given"
-        if not 0 < given.share <= 1 or (given.share < 1 and not job.may_share):
-            yield f"{name}: a share of {given.share} of its devices"
-        if wrong := [node for node in given.workers if not job.can_run_on(snapshot.nodes_by_name[node])]:
-            yield f"{name}: on {wrong}, which are of another kind than {job.kinds}"
+        if not 0 < allocation.share <= 1 or (allocation.share < 1 and not job.may_share):
+            yield f"{name}: a share of {allocation.share} of its devices"
+        if wrong_nodes := [node for node in allocation.workers if not job.can_run_on(snapshot.nodes_by_name[node])]:
+            yield f"{name}: on {wrong_nodes}, which are of another kind than {job.kinds}"
         if (
             job.constraints
-            and given.workers
-            and not meets_constraints(FreeResources(snapshot.nodes), job, given.workers)
+            and allocation.workers
+            and not meets_constraints(FreeResources(snapshot.nodes), job, allocation.workers)
         ):
-            yield f"{name}: {dict(given.workers)} does not meet its constraints"
+            yield f"{name}: {dict(allocation.workers)} does not meet its constraints"
 
 
 def _capacity_violations(snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
-    room = _resources_left(snapshot, plan.allocations)
-    for node, devices in room.devices.items():
+    free = _resources_left(snapshot, plan.allocations)
+    for node, devices in free.devices.items():
         if devices < -1e-6:
             yield f"{node}: {-devices:g} devices more than it has"
-    for node, left in room.resources_by_node.items():
+    for node, left in free.resources_by_node.items():
         yield from (f"{node}: more {resource} than it has" for resource, amount in left.items() if amount < -1e-6)
 
 
@@ -76,16 +76,22 @@ def _priority_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPla
             for job in snapshot.jobs
             if job.priority == priority and not plan.workers_of(job.name) and not plan.allocations[job.name].is_rejected
         ]
-        above = {n: a for n, a in plan.allocations.items() if snapshot.jobs_by_name[n].priority >= priority}
+        above = {
+            name: allocation
+            for name, allocation in plan.allocations.items()
+            if snapshot.jobs_by_name[name].priority >= priority
+        }
         below = {
-            n: a for n, a in plan.allocations.items() if snapshot.jobs_by_name[n].priority < priority and a.workers
+            name: allocation
+            for name, allocation in plan.allocations.items()
+            if snapshot.jobs_by_name[name].priority < priority and allocation.workers
         }
         if not below or not waiting:
             continue
-        room, free = _resources_left(snapshot, above), _resources_left(snapshot, plan.allocations)
+        free_above, free_now = _resources_left(snapshot, above), _resources_left(snapshot, plan.allocations)
         for job in waiting:
             size = _min_size(policy, job)
-            if place_workers(room, job, size) is not None and place_workers(free, job, size) is None:
+            if place_workers(free_above, job, size) is not None and place_workers(free_now, job, size) is None:
                 yield f"{job.name}: waits though jobs of lower priority have what it needs: {sorted(below)}"
 
 
@@ -100,7 +106,7 @@ def _describe_allowed_sizes(policy: Policy, job: JobInfo) -> str:
 
 
 def _resources_left(snapshot: Snapshot, allocations: Mapping[str, Allocation]) -> FreeResources:
-    room = FreeResources(snapshot.nodes)
-    for name, given in allocations.items():
-        room.allocate(snapshot.jobs_by_name[name], given.workers, given.share)
-    return room
+    free = FreeResources(snapshot.nodes)
+    for name, allocation in allocations.items():
+        free.allocate(snapshot.jobs_by_name[name], allocation.workers, allocation.share)
+    return free

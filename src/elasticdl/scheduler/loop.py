@@ -41,7 +41,7 @@ class SchedulingLoop:
             self.policy_error = "; ".join(find_violations(self.policy, snapshot, decision.plan))
         except Exception as exc:  # a policy is anybody's code: whatever it does, jobs go on
             self.policy_error, failure = f"{type(exc).__name__}: {exc}", exc
-        self._time(self._timer() - began)
+        self._record_duration(self._timer() - began)
         if self.policy_error:
             self.rejected_plans += 1
             if self.policy_error != before:  # said once, however often it is asked
@@ -52,7 +52,7 @@ class SchedulingLoop:
         self._cluster.apply(self.plan, now)
         return self.plan
 
-    def _time(self, seconds: float) -> None:
+    def _record_duration(self, seconds: float) -> None:
         self.decisions += 1
         self.policy_s += seconds
         self.max_policy_s = max(self.max_policy_s, seconds)
@@ -60,13 +60,13 @@ class SchedulingLoop:
 
 def keep_current_plan(snapshot: Snapshot, error: str) -> AllocationPlan:
     """What the jobs have now, as far as its nodes are still there; nobody else gets anything."""
-    room = FreeResources(snapshot.nodes)
-    kept = {}
+    free = FreeResources(snapshot.nodes)
+    allocations = {}
     for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.name)):
-        workers = {name: count for name, count in job.workers.items() if name in room.nodes}
-        if not room.can_hold(job, workers, job.share) or not (not workers or job.allows_size(sum(workers.values()))):
+        workers = {name: count for name, count in job.workers.items() if name in free.nodes}
+        if not free.can_hold(job, workers, job.share) or not (not workers or job.allows_size(sum(workers.values()))):
             workers = {}
-        room.allocate(job, workers, job.share)
+        free.allocate(job, workers, job.share)
         reason = f"as before: the policy failed ({error})"
-        kept[job.name] = Allocation(workers, reason, job.share if workers else 1.0)
-    return AllocationPlan(kept)
+        allocations[job.name] = Allocation(workers, reason, job.share if workers else 1.0)
+    return AllocationPlan(allocations)

@@ -32,5 +32,5 @@ class AllocationPlan:
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
 
     def workers_of(self, job: str) -> WorkersByNode:
-        found = self.allocations.get(job)
-        return found.workers if found else {}
+        allocation = self.allocations.get(job)
+        return allocation.workers if allocation else {}

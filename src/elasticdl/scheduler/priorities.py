@@ -18,59 +18,59 @@ def decide_by_priority(policy: Policy, snapshot: Snapshot, memory: Mapping[int, 
     """`memory`, and the decision's, is the policy's by priority."""
     empty = FreeResources(snapshot.nodes)
     allocations: dict[str, Allocation] = {}
-    able: dict[int, list[JobInfo]] = {}
-    asked: dict[Hashable, str] = {}  # jobs of one shape have one answer
+    feasible: dict[int, list[JobInfo]] = {}
+    reasons: dict[Hashable, str] = {}  # jobs of one shape have one answer
     for job in snapshot.jobs:
-        if why := _explain_infeasible_cached(empty, job, policy.is_rigid, snapshot.is_shared, asked):
-            allocations[job.name] = Allocation({}, why, is_rejected=not snapshot.is_shared)
+        if reason := _explain_infeasible_cached(empty, job, policy.is_rigid, snapshot.is_shared, reasons):
+            allocations[job.name] = Allocation({}, reason, is_rejected=not snapshot.is_shared)
         else:
-            able.setdefault(job.priority, []).append(_drop_invalid_measurements(job))
+            feasible.setdefault(job.priority, []).append(_drop_invalid_measurements(job))
     # What a priority without jobs remembered is kept until it has some again.
-    nodes, kept = snapshot.nodes, dict(memory or {})
-    for priority in sorted(able, reverse=True):
-        seen = Snapshot(snapshot.now, nodes, tuple(able[priority]))
-        decision = policy.decide(seen, (memory or {}).get(priority))
+    nodes, memories = snapshot.nodes, dict(memory or {})
+    for priority in sorted(feasible, reverse=True):
+        visible = Snapshot(snapshot.now, nodes, tuple(feasible[priority]))
+        decision = policy.decide(visible, (memory or {}).get(priority))
         allocations |= decision.plan.allocations
-        kept[priority] = decision.memory
+        memories[priority] = decision.memory
         if decision.blocks_lower_priorities:
             nodes = tuple(replace(node, devices=0) for node in nodes)
-        elif len(able) > 1:
-            room = FreeResources(nodes)
-            for name, given in decision.plan.allocations.items():
-                room.allocate(seen.jobs_by_name[name], given.workers, given.share)
-            nodes = room.remaining_nodes()
-    return Decision(AllocationPlan(allocations), kept)
+        elif len(feasible) > 1:
+            free = FreeResources(nodes)
+            for name, allocation in decision.plan.allocations.items():
+                free.allocate(visible.jobs_by_name[name], allocation.workers, allocation.share)
+            nodes = free.remaining_nodes()
+    return Decision(AllocationPlan(allocations), memories)
 
 
 def _explain_infeasible_cached(
-    empty: FreeResources, job: JobInfo, is_rigid: bool, is_shared: bool, asked: dict[Hashable, str]
+    empty: FreeResources, job: JobInfo, is_rigid: bool, is_shared: bool, reasons: dict[Hashable, str]
 ) -> str:
     size = job.rigid_size if is_rigid else job.min_size
     shape = size, job.devices, job.kinds, job.constraints, tuple(job.request.items())
-    if not size or shape not in asked:
-        asked[shape] = explain_infeasible(empty, job.as_rigid() if is_rigid else job, is_shared)
-    return asked[shape]
+    if not size or shape not in reasons:
+        reasons[shape] = explain_infeasible(empty, job.as_rigid() if is_rigid else job, is_shared)
+    return reasons[shape]
 
 
 def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = False) -> str:
     """Why this job could not even run on a cluster that is all its own, or all that others leave; "": it could."""
-    least = job.min_size
-    if not least:
+    min_size = job.min_size
+    if not min_size:
         limits = f"its minimum {job.min_workers} and maximum {job.max_workers}"
         return f"none of its sizes {list(job.sizes)} is between {limits}"
-    if not job.constraints and empty.total_workers_that_fit(job) >= least:
+    if not job.constraints and empty.total_workers_that_fit(job) >= min_size:
         return ""
-    if place_workers(empty, job, least) is not None:
+    if place_workers(empty, job, min_size) is not None:
         return ""
-    each = f"{job.devices} device{'s' * (job.devices > 1)}"
-    needs = ", ".join([each, *(f"{name} {_format_amount(amount)}" for name, amount in job.request.items())])
-    where = f" of kind {' or '.join(job.kinds)}" if job.kinds else ""
-    most = empty.total_workers_that_fit(job)
-    constraints = " placed as its constraints require" if job.constraints and most >= least else ""
-    workers = f"needs {least} workers of {needs}{where}{constraints}"
+    worker_devices = f"{job.devices} device{'s' * (job.devices > 1)}"
+    needs = ", ".join([worker_devices, *(f"{name} {_format_amount(amount)}" for name, amount in job.request.items())])
+    kinds = f" of kind {' or '.join(job.kinds)}" if job.kinds else ""
+    workers_that_fit = empty.total_workers_that_fit(job)
+    constraints = " placed as its constraints require" if job.constraints and workers_that_fit >= min_size else ""
+    workers = f"needs {min_size} workers of {needs}{kinds}{constraints}"
     if is_shared:
-        return f"waits for room that others hold: {workers}, they leave room for {most}"
-    return f"can never run here: {workers}, the empty cluster has room for {most}"
+        return f"waits for room that others hold: {workers}, they leave room for {workers_that_fit}"
+    return f"can never run here: {workers}, the empty cluster has room for {workers_that_fit}"
 
 
 def _format_amount(amount: float) -> str:
@@ -83,16 +83,16 @@ def _format_amount(amount: float) -> str:
 
 def _drop_invalid_measurements(job: JobInfo) -> JobInfo:
     """Without measurements that are no numbers."""
-    speeds = tuple(one for one in job.speeds if _is_valid(one))
+    speeds = tuple(sample for sample in job.speeds if _is_valid(sample))
     noise = job.noise
     if noise is not None and not (math.isfinite(noise.gradient_norm_sq) and math.isfinite(noise.gradient_variance)):
         noise = None
-    left = job.work_left if job.work_left is None or math.isfinite(job.work_left) else None
-    if speeds == job.speeds and noise is job.noise and left == job.work_left:
+    work_left = job.work_left if job.work_left is None or math.isfinite(job.work_left) else None
+    if speeds == job.speeds and noise is job.noise and work_left == job.work_left:
         return job
-    return replace(job, speeds=speeds, noise=noise, work_left=left)
+    return replace(job, speeds=speeds, noise=noise, work_left=work_left)
 
 
 def _is_valid(sample: SpeedSample) -> bool:
     times = sample.step_s, sample.compute_s
-    return all(math.isfinite(one) and one > 0 for one in times) and min(sample.nodes, sample.workers) > 0
+    return all(math.isfinite(seconds) and seconds > 0 for seconds in times) and min(sample.nodes, sample.workers) > 0

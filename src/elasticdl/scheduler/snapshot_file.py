@@ -34,9 +34,9 @@ class SnapshotWithUnits:
     unit: float = 1.0
 
 
-def write_snapshot(path: Path, pictured: SnapshotWithUnits) -> None:
+def write_snapshot(path: Path, snapshot: SnapshotWithUnits) -> None:
     try:
-        atomic.write_file(path, json.dumps(to_document(pictured), indent=1) + "\n")
+        atomic.write_file(path, json.dumps(to_document(snapshot), indent=1) + "\n")
     except OSError as exc:
         raise SpecError(f"{path}: the snapshot cannot be written: {exc}") from exc
 
@@ -49,56 +49,58 @@ def read_snapshot(path: Path) -> SnapshotWithUnits:
     return from_document(document, str(path))
 
 
-def to_document(pictured: SnapshotWithUnits) -> Document:
-    snapshot = pictured.snapshot
-    per_node: dict[str, int] = {}
+def to_document(snapshot_with_units: SnapshotWithUnits) -> Document:
+    snapshot = snapshot_with_units.snapshot
+    devices_per_node: dict[str, int] = {}
     for node in snapshot.nodes:
-        per_node[node.kind] = max(per_node.get(node.kind, 0), node.devices)
+        devices_per_node[node.kind] = max(devices_per_node.get(node.kind, 0), node.devices)
     return {
         "version": VERSION,
         "now": snapshot.now,
         "is_shared": snapshot.is_shared,
-        "resource": pictured.resource,
-        "unit": pictured.unit,
+        "resource": snapshot_with_units.resource,
+        "unit": snapshot_with_units.unit,
         "nodes": [asdict(node) for node in snapshot.nodes],
-        "jobs": [_job_document(job, snapshot, per_node) for job in snapshot.jobs],
+        "jobs": [_job_document(job, snapshot, devices_per_node) for job in snapshot.jobs],
     }
 
 
-def from_document(document: Any, where: str) -> SnapshotWithUnits:
+def from_document(document: Any, source: str) -> SnapshotWithUnits:
     """DataError with what is wrong, and with whom."""
     if not isinstance(document, dict) or document.get("version") != VERSION:
         received = document.get("version") if isinstance(document, dict) else type(document).__name__
-        raise DataError(f"{where}: expected a snapshot of version {VERSION}, received {received!r}")
+        raise DataError(f"{source}: expected a snapshot of version {VERSION}, received {received!r}")
     try:
-        nodes = tuple(_parse_node(one) for one in document["nodes"])
+        nodes = tuple(_parse_node(item) for item in document["nodes"])
         names = {node.name for node in nodes}
-        jobs = tuple(_parse_job(one) for one in document["jobs"])
+        jobs = tuple(_parse_job(item) for item in document["jobs"])
         if len({job.name for job in jobs}) < len(jobs) or len(names) < len(nodes):
             raise ValueError("expected each name once")
         for job in jobs:
-            if lost := sorted(set(job.workers) - names):
-                raise ValueError(f"job {job.name}: has workers on {lost}, which are not among the nodes")
+            if unknown_nodes := sorted(set(job.workers) - names):
+                raise ValueError(f"job {job.name}: has workers on {unknown_nodes}, which are not among the nodes")
         snapshot = Snapshot(float(document["now"]), nodes, jobs, document.get("is_shared") is True)
         return SnapshotWithUnits(snapshot, str(document.get("resource", "")), float(document.get("unit", 1.0)))
     except (KeyError, TypeError, ValueError, AttributeError, SpecError) as exc:
-        what = f"{exc} is missing" if isinstance(exc, KeyError) else str(exc)
-        raise DataError(f"{where}: not a snapshot: {what}") from exc
+        problem = f"{exc} is missing" if isinstance(exc, KeyError) else str(exc)
+        raise DataError(f"{source}: not a snapshot: {problem}") from exc
 
 
-def _job_document(job: JobInfo, snapshot: Snapshot, per_node: dict[str, int]) -> Document:
-    found = {one.name: getattr(job, one.name) for one in fields(JobInfo) if one.name != "rates"}
+def _job_document(job: JobInfo, snapshot: Snapshot, devices_per_node: dict[str, int]) -> Document:
+    document = {field.name: getattr(job, field.name) for field in fields(JobInfo) if field.name != "rates"}
     for name in ("noise", "utility"):
-        found[name] = asdict(found[name]) if found[name] is not None else None
+        document[name] = asdict(document[name]) if document[name] is not None else None
     for name in ("constraints", "speeds"):
-        found[name] = [asdict(one) for one in found[name]]
+        document[name] = [asdict(field) for field in document[name]]
     for name in ("request", "workers"):
-        found[name] = dict(found[name])
-    most = min(job.max_workers, max(snapshot.total_devices // job.devices, 1))
-    found["rates"] = (
-        RateTable.from_model(job.rates, most, per_node or {"": 1}, job.devices).to_document() if job.rates else None
+        document[name] = dict(document[name])
+    max_workers = min(job.max_workers, max(snapshot.total_devices // job.devices, 1))
+    document["rates"] = (
+        RateTable.from_model(job.rates, max_workers, devices_per_node or {"": 1}, job.devices).to_document()
+        if job.rates
+        else None
     )
-    return found
+    return document
 
 
 def _parse_node(document: Document) -> NodeInfo:
@@ -110,23 +112,25 @@ def _parse_node(document: Document) -> NodeInfo:
 
 
 def _parse_job(document: Document) -> JobInfo:
-    given = dict(document)
-    for name, made in (("constraints", PlacementConstraint), ("speeds", SpeedSample)):
-        given[name] = tuple(made(**one) for one in given.get(name, ()))
+    values = dict(document)
+    for name, item_type in (("constraints", PlacementConstraint), ("speeds", SpeedSample)):
+        values[name] = tuple(item_type(**item) for item in values.get(name, ()))
     for name, kind in (("noise", GradientNoise), ("utility", UtilityFunction)):
-        given[name] = kind(**given[name]) if given.get(name) is not None else None
+        values[name] = kind(**values[name]) if values.get(name) is not None else None
     for name in ("sizes", "kinds"):
-        given[name] = tuple(given.get(name, ()))
-    given["rates"] = RateTable.from_document(given["rates"]) if given.get("rates") is not None else None
-    job = JobInfo(**given)
-    counts = {
+        values[name] = tuple(values.get(name, ()))
+    values["rates"] = RateTable.from_document(values["rates"]) if values.get("rates") is not None else None
+    job = JobInfo(**values)
+    integers = {
         name: (getattr(job, name), int) for name in ("min_workers", "max_workers", "requested", "priority", "devices")
     }
-    _check_types(f"job {job.name}", counts | {f"workers on {name}": (n, int) for name, n in job.workers.items()})
+    _check_types(
+        f"job {job.name}", integers | {f"workers on {name}": (count, int) for name, count in job.workers.items()}
+    )
     return job
 
 
-def _check_types(who: str, values: Mapping[str, tuple[Any, type]]) -> None:
+def _check_types(owner: str, values: Mapping[str, tuple[Any, type]]) -> None:
     for name, (value, kind) in values.items():
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise ValueError(f"{who}: {name}: expected {kind.__name__}, received {value!r}")
+            raise ValueError(f"{owner}: {name}: expected {kind.__name__}, received {value!r}")

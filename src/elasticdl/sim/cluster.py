@@ -23,16 +23,19 @@ def parse_nodes(count: int, devices: int, kinds: str = "", racks: int = 0) -> tu
     total = sum(part[1] for part in parts)
     if count and count != total:
         raise SpecError(f"--kinds {kinds}: has {total} nodes, --nodes says {count}")
-    if total < 1 or any(each < 1 for _, _, each in parts):
+    if total < 1 or any(node_devices < 1 for _, _, node_devices in parts):
         raise SpecError(f"--nodes: expected 1 node with 1 device or more, received {total} with {devices}")
     if racks < 0 or racks > total:
         raise SpecError(f"--racks: expected 1 to {total}, received {racks}")
     digits = max(len(str(total - 1)), 2)
-    made = [(kind, each) for kind, number, each in parts for _ in range(number)]
-    found = [NodeInfo(f"node-{index:0{digits}}", each, kind) for index, (kind, each) in enumerate(made)]
+    kinds_and_devices = [(kind, node_devices) for kind, node_count, node_devices in parts for _ in range(node_count)]
+    nodes = [
+        NodeInfo(f"node-{index:0{digits}}", node_devices, kind)
+        for index, (kind, node_devices) in enumerate(kinds_and_devices)
+    ]
     if racks:
-        found = [replace(node, rack=f"rack-{index * racks // total}") for index, node in enumerate(found)]
-    return tuple(found)
+        nodes = [replace(node, rack=f"rack-{index * racks // total}") for index, node in enumerate(nodes)]
+    return tuple(nodes)
 
 
 def _parse_kind(text: str, devices: int) -> tuple[str, int, int]:
@@ -63,42 +66,42 @@ class NodeFailures:
 
     def __iter__(self) -> Iterator[NodeOutage]:
         rng = np.random.default_rng(self.seed)
-        coming = [(float(rng.exponential(self.mtbf_s)), name) for name in self.names]
-        heapq.heapify(coming)
+        next_failures = [(float(rng.exponential(self.mtbf_s)), name) for name in self.names]
+        heapq.heapify(next_failures)
         while True:
-            at, name = coming[0]
-            yield NodeOutage(name, at, at + self.repair_s)
-            heapq.heapreplace(coming, (at + self.repair_s + float(rng.exponential(self.mtbf_s)), name))
+            failed_at, name = next_failures[0]
+            yield NodeOutage(name, failed_at, failed_at + self.repair_s)
+            heapq.heapreplace(next_failures, (failed_at + self.repair_s + float(rng.exponential(self.mtbf_s)), name))
 
 
 def parse_failures(text: str, names: tuple[str, ...], seed: int) -> NodeFailures:
     """`MTBF=SECONDS,repair=SECONDS`."""
-    given = parse_pairs("--failures", text)
-    if set(given) != {"mtbf", "repair"}:
+    values = parse_pairs("--failures", text)
+    if set(values) != {"mtbf", "repair"}:
         raise SpecError(f"--failures: expected MTBF=SECONDS,repair=SECONDS, received {text!r}")
-    return NodeFailures(names, given["mtbf"], given["repair"], seed)
+    return NodeFailures(names, values["mtbf"], values["repair"], seed)
 
 
 def parse_stragglers(text: str, names: tuple[str, ...]) -> dict[str, float]:
     """`NODE=FACTOR,…`: 2.0 takes twice as long."""
-    found = parse_pairs("--stragglers", text)
-    for name, factor in found.items():
+    slowness = parse_pairs("--stragglers", text)
+    for name, factor in slowness.items():
         if name not in names:
             raise SpecError(f"--stragglers: expected a node, {names[0]} to {names[-1]}, received {name!r}")
         if not 1 <= factor < math.inf:
             raise SpecError(f"--stragglers: {name}: expected a factor of 1 or more, received {factor:g}")
-    return found
+    return slowness
 
 
 def parse_pairs(flag: str, text: str) -> dict[str, float]:
     """`KEY=NUMBER,…`, keys in lower case."""
-    found = {}
+    values = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         try:
-            found[key.strip().lower()] = float(value)
+            values[key.strip().lower()] = float(value)
         except ValueError:
             equals = ""
         if not equals:
             raise SpecError(f"{flag}: expected KEY=NUMBER, received {part!r}")
-    return found
+    return values

@@ -54,95 +54,95 @@ class SimulationEngine:
         self.policy_error = ""  # the last answer of the policy that was refused
         self._policy = policy
         self._interval_s = config.interval_s or policy.interval_s
-        self._coming = iter(trace)
-        self._next_job = next(self._coming, None)
+        self._trace = iter(trace)
+        self._next_job = next(self._trace, None)
         self._events: list[tuple[float, int, str]] = []  # of jobs: time, version, name
         self._versions = 0
         self._contention = 0.0  # integral of the number of jobs over time
         self._capacity = sum(node.devices for node in config.nodes)
         self._outages = iter(config.outages)
-        self._next_loss = next(self._outages, None)
-        self._returns: list[tuple[float, str]] = []
+        self._next_failure = next(self._outages, None)
+        self._repairs: list[tuple[float, str]] = []
         self._away: Counter[str] = Counter()  # nodes that are gone, by how many outages
         self._kinds = {node.name: node.kind for node in config.nodes}
         self._idle_ticks = 0  # with nothing running and nothing coming
-        self._used = 0.0
-        self._used_at = 0.0
+        self._devices_in_use = 0.0
+        self._usage_since = 0.0
 
     def run(self, progress: Callable[[float, int], None] = lambda now, active_jobs: None) -> Iterator[JobRecord]:
         """Records of jobs as they end; those that never ran last, with the reason."""
         while self._next_job is not None or self.active_jobs:
-            due = min(self._next_arrival(), self._next_event(), self._next_tick(), self._next_outage())
+            due = min(self._next_arrival(), self._next_job_event(), self._next_tick(), self._next_outage())
             if due == NEVER:
                 break
             self._contention += (due - self.now) * len(self.active_jobs)
             self.now = due
             ended = list(self._end_jobs())
-            came = self._take_jobs()
-            failed = self._take_outages()
-            if ended or failed:
-                self._slow_down()
-            asked = self._is_asked(bool(ended) or came or failed)
-            if asked:
+            has_arrivals = self._admit_arrivals()
+            has_outages = self._apply_outages()
+            if ended or has_outages:
+                self._update_slowness()
+            should_decide = self._should_decide(bool(ended) or has_arrivals or has_outages)
+            if should_decide:
                 self.loop.run_once(self.now)
                 self.policy_error = self.loop.policy_error or self.policy_error
             yield from ended
-            if asked:  # an older plan may be one for fewer nodes
-                yield from self._rejected()
+            if should_decide:  # an older plan may be one for fewer nodes
+                yield from self._drop_rejected()
             progress(self.now, len(self.active_jobs))
         for name in sorted(self.active_jobs):
             yield self._give_up(name, "it never could run: nothing that was waited for comes any more")
 
-    def load_running_jobs(self, now: float, found: Iterable[tuple[TraceJob, JobInfo]]) -> None:
+    def load_running_jobs(self, now: float, jobs: Iterable[tuple[TraceJob, JobInfo]]) -> None:
         """Begin at `now` with jobs that are there already and have what they have. Before `run`."""
-        self.now = self._used_at = now
+        self.now = self._usage_since = now
         self.device_usage = [(now, 0.0)]
-        for told, job in found:
-            self.active_jobs[told.name] = taken = SimulatedJob(
-                told, self.config.cost, self._contention, self.config.records_spans
+        for trace_job, job in jobs:
+            self.active_jobs[trace_job.name] = simulated = SimulatedJob(
+                trace_job, self.config.cost, self._contention, self.config.records_spans
             )
-            taken.resume_from(job, self._kind_of(next(iter(job.workers), "")), now)
-            self._expect(told.name)
-        self._count()
+            simulated.resume_from(job, self._kind_of(next(iter(job.workers), "")), now)
+            self._schedule_event(trace_job.name)
+        self._update_usage()
 
     # Cluster
 
     def snapshot(self, now: float) -> Snapshot:
         for name, job in self.active_jobs.items():
             if job.advance(now):
-                self._expect(name)
+                self._schedule_event(name)
         return Snapshot(now, self._nodes(), tuple(job.to_job_info() for job in self.active_jobs.values()))
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         changed = []
         for name, job in self.active_jobs.items():
-            given = plan.allocations[name]
-            if dict(given.workers) != job.workers or given.share != job.share:
-                kind = self._kind_of(next(iter(given.workers), ""))
-                job.allocate(given.workers, kind, given.share, given.batch, now)
+            allocation = plan.allocations[name]
+            if dict(allocation.workers) != job.workers or allocation.share != job.share:
+                kind = self._kind_of(next(iter(allocation.workers), ""))
+                job.allocate(allocation.workers, kind, allocation.share, allocation.batch, now)
                 changed.append(name)
         if changed:
-            self._slow_down()
+            self._update_slowness()
             for name in changed:
-                self._expect(name)
-            self._count()
+                self._schedule_event(name)
+            self._update_usage()
 
     # Events
 
     def _next_arrival(self) -> float:
         return NEVER if self._next_job is None else self._next_job.submitted_at
 
-    def _next_event(self) -> float:
+    def _next_job_event(self) -> float:
         while self._events:
-            at, version, name = self._events[0]
+            due_at, version, name = self._events[0]
             if name in self.active_jobs and self.active_jobs[name].version == version:
-                return at
+                return due_at
             heapq.heappop(self._events)
         return NEVER
 
     def _next_tick(self) -> float:
         """On whole multiples of the interval, as clocks tick, also after a time without jobs."""
-        self._idle_ticks = 0 if self._used or self._next_job is not None else self._idle_ticks + 1
+        self._idle_ticks = 0 if self._devices_in_use or self._next_job is not None else self._idle_ticks + 1
         if not self._interval_s or not self.active_jobs or self._idle_ticks > MAX_IDLE_TICKS:
             return NEVER
         return (int(self.now / self._interval_s + 1e-9) + 1) * self._interval_s
@@ -150,69 +150,73 @@ class SimulationEngine:
     def _next_outage(self) -> float:
         if not self.active_jobs or self._idle_ticks > MAX_IDLE_TICKS:
             return NEVER
-        loss = self._next_loss.start_s if self._next_loss else NEVER
-        return max(min(loss, self._returns[0][0] if self._returns else NEVER), self.now)
+        loss = self._next_failure.start_s if self._next_failure else NEVER
+        return max(min(loss, self._repairs[0][0] if self._repairs else NEVER), self.now)
 
-    def _is_asked(self, happened: bool) -> bool:
+    def _should_decide(self, has_news: bool) -> bool:
         if not self.active_jobs:
             return False
-        on_tick = (
+        is_tick = (
             bool(self._interval_s) and abs(self.now / self._interval_s - round(self.now / self._interval_s)) < 1e-9
         )
-        return on_tick or (happened and self._policy.decides_on_events)
+        return is_tick or (has_news and self._policy.decides_on_events)
 
-    def _take_jobs(self) -> bool:
-        came = False
+    def _admit_arrivals(self) -> bool:
+        has_arrivals = False
         while self._next_job is not None and self._next_job.submitted_at <= self.now:
-            told = self._next_job
-            self.active_jobs[told.name] = SimulatedJob(
-                told, self.config.cost, self._contention, self.config.records_spans
+            trace_job = self._next_job
+            self.active_jobs[trace_job.name] = SimulatedJob(
+                trace_job, self.config.cost, self._contention, self.config.records_spans
             )
-            self._next_job = next(self._coming, None)
-            came = True
-        return came
+            self._next_job = next(self._trace, None)
+            has_arrivals = True
+        return has_arrivals
 
     def _end_jobs(self) -> Iterator[JobRecord]:
         """All events of jobs up to now."""
-        while self._next_event() <= self.now:
-            at, _, name = heapq.heappop(self._events)
+        while self._next_job_event() <= self.now:
+            due_at, _, name = heapq.heappop(self._events)
             job = self.active_jobs[name]
-            job.advance(at)
+            job.advance(due_at)
             if job.workload.is_done:
-                yield self._ended(name, at)
+                yield self._finish_job(name, due_at)
             else:
-                self._expect(name)
+                self._schedule_event(name)
 
-    def _ended(self, name: str, at: float) -> JobRecord:
+    def _finish_job(self, name: str, finished_at: float) -> JobRecord:
         job = self.active_jobs.pop(name)
-        job.finish(at)
+        job.finish(finished_at)
         record = job.record
-        jct = max(at - record.submitted_at, 1e-9)
-        jobs = max((self._contention - job.contention) / jct, 1.0)
-        alone = job.workload.isolated_duration_s(self._capacity / job.told.devices / jobs) + self.config.cost.start_s
-        record.fairness = jct / alone
-        self._count()
+        jct_s = max(finished_at - record.submitted_at, 1e-9)
+        mean_jobs = max((self._contention - job.contention) / jct_s, 1.0)
+        isolated_s = (
+            job.workload.isolated_duration_s(self._capacity / job.told.devices / mean_jobs) + self.config.cost.start_s
+        )
+        record.fairness = jct_s / isolated_s
+        self._update_usage()
         return record
 
-    def _rejected(self) -> Iterator[JobRecord]:
+    def _drop_rejected(self) -> Iterator[JobRecord]:
         if self._away:
             return  # it might run on a node that comes back
         for name in [
-            n for n, given in self.loop.plan.allocations.items() if given.is_rejected and n in self.active_jobs
+            name
+            for name, allocation in self.loop.plan.allocations.items()
+            if allocation.is_rejected and name in self.active_jobs
         ]:
             yield self._give_up(name, self.loop.plan.allocations[name].reason)
 
-    def _give_up(self, name: str, why: str) -> JobRecord:
+    def _give_up(self, name: str, reason: str) -> JobRecord:
         record = self.active_jobs.pop(name).record
-        record.reason = why
+        record.reason = reason
         return record
 
-    def _expect(self, name: str) -> None:
+    def _schedule_event(self, name: str) -> None:
         job = self.active_jobs[name]
         self._versions += 1
         job.version = self._versions
-        if (at := job.next_event_at()) < NEVER:
-            heapq.heappush(self._events, (at, job.version, name))
+        if (due_at := job.next_event_at()) < NEVER:
+            heapq.heappush(self._events, (due_at, job.version, name))
 
     # Nodes
 
@@ -224,50 +228,54 @@ class SimulationEngine:
     def _kind_of(self, name: str) -> str:
         return self._kinds.get(name, "")
 
-    def _take_outages(self) -> bool:
+    def _apply_outages(self) -> bool:
         """Workers on nodes that are gone are gone too; a job that may not have so few has none."""
-        happened = False
-        while self._next_loss is not None and self._next_loss.start_s <= self.now:
-            self._away[self._next_loss.node] += 1
-            heapq.heappush(self._returns, (self._next_loss.end_s, self._next_loss.node))
-            self._next_loss = next(self._outages, None)
-            happened = True
-        while self._returns and self._returns[0][0] <= self.now:
-            self._away -= Counter([heapq.heappop(self._returns)[1]])
-            happened = True
-        if happened and self._away:
-            self._take_from_lost()
-        return happened
+        has_changed = False
+        while self._next_failure is not None and self._next_failure.start_s <= self.now:
+            self._away[self._next_failure.node] += 1
+            heapq.heappush(self._repairs, (self._next_failure.end_s, self._next_failure.node))
+            self._next_failure = next(self._outages, None)
+            has_changed = True
+        while self._repairs and self._repairs[0][0] <= self.now:
+            self._away -= Counter([heapq.heappop(self._repairs)[1]])
+            has_changed = True
+        if has_changed and self._away:
+            self._remove_lost_workers()
+        return has_changed
 
-    def _take_from_lost(self) -> None:
+    def _remove_lost_workers(self) -> None:
         for name, job in self.active_jobs.items():
             if any(node in self._away for node in job.workers):
                 job.advance(self.now)
-                left = {node: count for node, count in job.workers.items() if node not in self._away}
-                enough = not self._policy.is_rigid and job.to_job_info().allows_size(sum(left.values()))
-                kind = self._kind_of(next(iter(left), ""))
-                job.allocate(left if enough else {}, kind, job.share if enough else 1.0, None, self.now)
-                self._expect(name)
-        self._count()
+                remaining = {node: count for node, count in job.workers.items() if node not in self._away}
+                can_continue = not self._policy.is_rigid and job.to_job_info().allows_size(sum(remaining.values()))
+                kind = self._kind_of(next(iter(remaining), ""))
+                job.allocate(
+                    remaining if can_continue else {}, kind, job.share if can_continue else 1.0, None, self.now
+                )
+                self._schedule_event(name)
+        self._update_usage()
 
-    def _slow_down(self) -> None:
+    def _update_slowness(self) -> None:
         """Stragglers, and jobs that disturb each other on a node."""
         if not self.config.slowness and not self.config.interference:
             return
-        wide = [set(job.workers) for job in self.active_jobs.values() if len(job.workers) > 1]
+        distributed = [set(job.workers) for job in self.active_jobs.values() if len(job.workers) > 1]
         for name, job in self.active_jobs.items():
             slowness = max((self.config.slowness.get(node, 1.0) for node in job.workers), default=1.0)
-            if len(job.workers) > 1 and sum(bool(nodes & set(job.workers)) for nodes in wide) > 1:
+            if len(job.workers) > 1 and sum(bool(nodes & set(job.workers)) for nodes in distributed) > 1:
                 slowness /= 1.0 - self.config.interference
             if slowness != job.slowness:
                 job.advance(self.now)
                 job.slowness = slowness
-                self._expect(name)
+                self._schedule_event(name)
 
-    def _count(self) -> None:
+    def _update_usage(self) -> None:
         """Devices in use from now on."""
-        self.device_s += (self.now - self._used_at) * self._used
-        self._used_at = self.now
-        self._used = sum(sum(job.workers.values()) * job.told.devices * job.share for job in self.active_jobs.values())
-        if self.config.records_spans and self._used != self.device_usage[-1][1]:
-            self.device_usage.append((self.now, self._used))
+        self.device_s += (self.now - self._usage_since) * self._devices_in_use
+        self._usage_since = self.now
+        self._devices_in_use = sum(
+            sum(job.workers.values()) * job.told.devices * job.share for job in self.active_jobs.values()
+        )
+        if self.config.records_spans and self._devices_in_use != self.device_usage[-1][1]:
+            self.device_usage.append((self.now, self._devices_in_use))

@@ -50,36 +50,48 @@ def forecast_job(policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeC
     """The job comes now. Others go on as fast as is known of them, and nobody else comes."""
     if job.name in snapshot.jobs_by_name:
         raise SpecError(f"there is a job {job.name!r} already: give the new one another name")
-    now = _decide(policy, snapshot, job)
-    given = now.allocations[job.name]
-    if given.workers or given.is_rejected:
-        changes = _allocation_changes(_decide(policy, snapshot, None), now, snapshot)
-        wait = None if given.is_rejected else 0.0
-        return Forecast(given.worker_count, given.workers, wait, given.reason, given.is_rejected, changes, ())
+    plan = _decide(policy, snapshot, job)
+    allocation = plan.allocations[job.name]
+    if allocation.workers or allocation.is_rejected:
+        changes = _allocation_changes(_decide(policy, snapshot, None), plan, snapshot)
+        wait_s = None if allocation.is_rejected else 0.0
+        return Forecast(
+            allocation.worker_count, allocation.workers, wait_s, allocation.reason, allocation.is_rejected, changes, ()
+        )
     started = _simulate_until_start(policy, snapshot, job, cost)
-    guessed = tuple(sorted(one.name for one in snapshot.jobs if one.work_left is None or one.rates is None))
+    jobs_of_unknown_length = tuple(
+        sorted(other.name for other in snapshot.jobs if other.work_left is None or other.rates is None)
+    )
     if started is None:
-        return Forecast(0, {}, None, given.reason, False, (), guessed)
-    at, before, plan = started
-    then = plan.allocations[job.name]
-    changes = _allocation_changes(_decide(policy, before, None), plan, before)
-    return Forecast(then.worker_count, then.workers, at - snapshot.now, given.reason, False, changes, guessed)
+        return Forecast(0, {}, None, allocation.reason, False, (), jobs_of_unknown_length)
+    started_at, snapshot_then, plan_then = started
+    allocation_then = plan_then.allocations[job.name]
+    changes = _allocation_changes(_decide(policy, snapshot_then, None), plan_then, snapshot_then)
+    return Forecast(
+        allocation_then.worker_count,
+        allocation_then.workers,
+        started_at - snapshot.now,
+        allocation.reason,
+        False,
+        changes,
+        jobs_of_unknown_length,
+    )
 
 
 def _decide(policy: Policy, snapshot: Snapshot, job: JobInfo | None) -> AllocationPlan:
-    seen = replace(snapshot, jobs=(*snapshot.jobs, job)) if job else snapshot
-    return priorities.decide_by_priority(policy, seen, None).plan
+    visible = replace(snapshot, jobs=(*snapshot.jobs, job)) if job else snapshot
+    return priorities.decide_by_priority(policy, visible, None).plan
 
 
 def _allocation_changes(
-    without: AllocationPlan, with_it: AllocationPlan, snapshot: Snapshot
+    plan_without: AllocationPlan, plan_with: AllocationPlan, snapshot: Snapshot
 ) -> tuple[AllocationChange, ...]:
-    found = []
+    changes = []
     for job in sort_by_submission(snapshot.jobs):
-        before, after = without.allocations[job.name].worker_count, with_it.allocations[job.name].worker_count
+        before, after = plan_without.allocations[job.name].worker_count, plan_with.allocations[job.name].worker_count
         if before != after:
-            found.append(AllocationChange(job.name, before, after, with_it.allocations[job.name].reason))
-    return tuple(found)
+            changes.append(AllocationChange(job.name, before, after, plan_with.allocations[job.name].reason))
+    return tuple(changes)
 
 
 def _simulate_until_start(
@@ -90,7 +102,9 @@ def _simulate_until_start(
     engine = _StartWatcher(
         policy, [_trace_job(job, speeds, snapshot.now)], SimulationConfig(snapshot.nodes, cost), job.name
     )
-    engine.load_running_jobs(snapshot.now, [(_trace_job(one, speeds, one.submitted_at), one) for one in snapshot.jobs])
+    engine.load_running_jobs(
+        snapshot.now, [(_trace_job(other, speeds, other.submitted_at), other) for other in snapshot.jobs]
+    )
     for _ in engine.run(engine.check):
         pass
     return engine.started
@@ -103,28 +117,28 @@ class _StartWatcher(SimulationEngine):
         super().__init__(policy, trace, setting)
         self.started: tuple[float, Snapshot, AllocationPlan] | None = None
         self._name = name
-        self._until = trace[0].submitted_at + HORIZON_S
-        self._seen: Snapshot | None = None
+        self._horizon_at = trace[0].submitted_at + HORIZON_S
+        self._last_snapshot: Snapshot | None = None
 
     def snapshot(self, now: float) -> Snapshot:
-        self._seen = super().snapshot(now)
-        return self._seen
+        self._last_snapshot = super().snapshot(now)
+        return self._last_snapshot
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         super().apply(plan, now)
-        if self.started is None and plan.workers_of(self._name) and self._seen is not None:
-            others = tuple(job for job in self._seen.jobs if job.name != self._name)
-            self.started = now, replace(self._seen, jobs=others), plan
+        if self.started is None and plan.workers_of(self._name) and self._last_snapshot is not None:
+            others = tuple(job for job in self._last_snapshot.jobs if job.name != self._name)
+            self.started = now, replace(self._last_snapshot, jobs=others), plan
 
     def check(self, now: float, _active: int) -> None:
-        if self.started is not None or now > self._until:
+        if self.started is not None or now > self._horizon_at:
             self.active_jobs.clear()  # nothing after that is asked for
 
 
-def _trace_job(job: JobInfo, speeds: SpeedEstimates, at: float) -> TraceJob:
+def _trace_job(job: JobInfo, speeds: SpeedEstimates, submitted_at: float) -> TraceJob:
     return TraceJob(
         job.name,
-        at,
+        submitted_at,
         _RemainingWorkload(job, speeds),
         job.rigid_size,
         job.min_workers,
@@ -157,14 +171,14 @@ class _RemainingWorkload(ConstantRateWorkload):
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
         count = sum(placement)
-        found = self._rates.work_per_s(np.array([count]), np.array([len(placement)]), kind)[0] if count else 0.0
-        self._rate = max(float(np.nan_to_num(found)), 0.0)
+        rate = self._rates.work_per_s(np.array([count]), np.array([len(placement)]), kind)[0] if count else 0.0
+        self._rate = max(float(np.nan_to_num(rate)), 0.0)
 
     def report(self) -> JobReport:
         job = self._job
-        left = self._left if job.work_left is not None else None
-        return JobReport(job.speeds, job.noise, job.rates, left, job.work_done)
+        work_left = self._remaining if job.work_left is not None else None
+        return JobReport(job.speeds, job.noise, job.rates, work_left, job.work_done)
 
     def isolated_duration_s(self, workers: float) -> float:
         rate = float(self._rates.work_per_s(np.array([max(workers, 1.0)]), np.array([1]), "")[0])
-        return self._whole / max(rate, 1e-9)
+        return self._total / max(rate, 1e-9)

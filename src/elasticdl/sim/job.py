@@ -13,7 +13,7 @@ TIME_TOLERANCE_S = 1e-6  # what is less than that away is there: seconds of a we
 class SimulatedJob:
     """Moves forward when it is told to; between two changes its rate is constant."""
 
-    def __init__(self, trace_job: TraceJob, cost: ChangeCost, contention: float, keeps_spans: bool = True) -> None:
+    def __init__(self, trace_job: TraceJob, cost: ChangeCost, contention: float, records_spans: bool = True) -> None:
         self.told = trace_job
         self.workload = trace_job.workload
         self.record = JobRecord(
@@ -25,26 +25,28 @@ class SimulatedJob:
         self.contention = contention  # integral of the number of jobs, when it came
         self.slowness = 1.0  # of its slowest node, or of who it shares with
         self._cost = cost
-        self._keeps_spans = keeps_spans
+        self._records_spans = records_spans
         self._now = trace_job.submitted_at
         self._pause_s = 0.0
         self._join_s = 0.0
-        self._next: tuple[WorkersPerNode, str, BatchConfig | None] | None = None  # once its newcomers have joined
+        self._pending_placement: tuple[WorkersPerNode, str, BatchConfig | None] | None = (
+            None  # once its newcomers have joined
+        )
         self._executed_s = 0.0
         self._changed_at: float | None = None
-        self._span_at = 0.0
-        self._most = 0
+        self._span_started_at = 0.0
+        self._max_workers = 0
 
     def resume_from(self, job: JobInfo, kind: str, now: float) -> None:
         """It is there already, with all that `job` says, and computes."""
-        self._now = self._span_at = now
+        self._now = self._span_started_at = now
         self.workers, self.share = dict(job.workers), job.share
         self.record.started_at, self.record.attained_s, self.record.restarts = (
             job.started_at,
             job.attained_s,
             job.restarts,
         )
-        self._executed_s, self._changed_at, self._most = job.executed_s, job.changed_at, job.max_workers_so_far
+        self._executed_s, self._changed_at, self._max_workers = job.executed_s, job.changed_at, job.max_workers_so_far
         if job.workers:
             self.workload.place(tuple(job.workers[name] for name in sorted(job.workers)), kind, None)
 
@@ -53,8 +55,8 @@ class SimulatedJob:
         if not self.workers or self.workload.is_done:
             return self._now if self.workload.is_done else float("inf")
         rate = self.workload.rate() * self.share / self.slowness
-        at = self._now + self._pause_s + (self.workload.work_to_next_change() / rate if rate > 0 else float("inf"))
-        return at if self._next is None else min(at, self._now + self._join_s)
+        due_at = self._now + self._pause_s + (self.workload.work_to_next_change() / rate if rate > 0 else float("inf"))
+        return due_at if self._pending_placement is None else min(due_at, self._now + self._join_s)
 
     def advance(self, now: float) -> bool:
         """Up to `now`, at most its `next_at`. Whether it goes on at another rate."""
@@ -66,63 +68,63 @@ class SimulatedJob:
         self._executed_s += seconds
         paused = min(self._pause_s, seconds)
         self._pause_s -= paused
-        changed = self._work(seconds - paused) if self._pause_s < TIME_TOLERANCE_S else False
-        return self._let_join(seconds) or changed
+        changed = self._do_work(seconds - paused) if self._pause_s < TIME_TOLERANCE_S else False
+        return self._admit_joining(seconds) or changed
 
-    def _let_join(self, seconds: float) -> bool:
+    def _admit_joining(self, seconds: float) -> bool:
         """Whether newcomers, who were waited for, take part from now on."""
         self._join_s -= seconds
-        if self._next is None or self._join_s > TIME_TOLERANCE_S or self.workload.is_done:
+        if self._pending_placement is None or self._join_s > TIME_TOLERANCE_S or self.workload.is_done:
             return False
-        self.workload.place(*self._next)
-        self._next, self._pause_s = None, max(self._pause_s, self._cost.change_s)
+        self.workload.place(*self._pending_placement)
+        self._pending_placement, self._pause_s = None, max(self._pause_s, self._cost.change_s)
         return True
 
-    def _work(self, seconds: float) -> bool:
+    def _do_work(self, seconds: float) -> bool:
         if self.workload.is_done:
             return False
-        rate, to_mark = self.workload.rate() * self.share / self.slowness, self.workload.work_to_next_change()
+        rate, work_to_change = self.workload.rate() * self.share / self.slowness, self.workload.work_to_next_change()
         work = seconds * rate
-        if to_mark - work <= TIME_TOLERANCE_S * rate:
-            work = to_mark
+        if work_to_change - work <= TIME_TOLERANCE_S * rate:
+            work = work_to_change
         return self.workload.advance(work) if work > 0 else False
 
     def allocate(self, workers: WorkersByNode, kind: str, share: float, batch: BatchConfig | None, now: float) -> None:
         """From `now`, to which it has been advanced."""
         before, self.workers, self.share = self.workers, dict(workers), share
-        self._draw(before, now)
+        self._close_span(before, now)
         placement = tuple(workers[name] for name in sorted(workers))
-        self._next, self._changed_at = None, now
+        self._pending_placement, self._changed_at = None, now
         if not workers:
             self.workload.place((), "", None)
             return
-        self._most = max(self._most, sum(placement))
+        self._max_workers = max(self._max_workers, sum(placement))
         if self.record.started_at is None:
             self.record.started_at = now
         elif before or self._executed_s:
             self.record.restarts += 1
-        kept = {name: min(count, before.get(name, 0)) for name, count in workers.items() if name in before}
+        unchanged = {name: min(count, before.get(name, 0)) for name, count in workers.items() if name in before}
         # Who has not come out of its last change yet is no earlier ready by another one.
         pause_s = self._pause_s if before else 0.0
-        if not kept:
+        if not unchanged:
             self.workload.place(placement, kind, batch)
             cost_s = max(self._cost.join_s, self._cost.change_s) if before else self._cost.start_s
             self._pause_s = max(pause_s, cost_s)
-        elif self._cost.join_s and sum(kept.values()) < sum(placement):
-            self.workload.place(tuple(kept[name] for name in sorted(kept)), kind, None)
-            self._next, self._join_s = (placement, kind, batch), self._cost.join_s
+        elif self._cost.join_s and sum(unchanged.values()) < sum(placement):
+            self.workload.place(tuple(unchanged[name] for name in sorted(unchanged)), kind, None)
+            self._pending_placement, self._join_s = (placement, kind, batch), self._cost.join_s
         else:
             self.workload.place(placement, kind, batch)
             self._pause_s = max(pause_s, self._cost.change_s)
 
     def finish(self, now: float) -> None:
-        self._draw(self.workers, now)
+        self._close_span(self.workers, now)
         self.workers = {}
         self.record.finished_at = now
 
     def to_job_info(self) -> JobInfo:
         """As a scheduler sees it."""
-        trace_job, known, record = self.told, self.workload.report(), self.record
+        trace_job, report, record = self.told, self.workload.report(), self.record
         return JobInfo(
             trace_job.name,
             trace_job.submitted_at,
@@ -147,18 +149,18 @@ class SimulatedJob:
             changed_at=self._changed_at,
             restarts=record.restarts,
             change_cost_s=self._cost.change_s if record.started_at is not None else self._cost.start_s,
-            max_workers_so_far=self._most,
-            speeds=known.speeds,
-            noise=known.noise,
-            rates=known.rates,
-            work_left=known.work_left,
-            work_done=known.work_done,
+            max_workers_so_far=self._max_workers,
+            speeds=report.speeds,
+            noise=report.noise,
+            rates=report.rates,
+            work_left=report.work_left,
+            work_done=report.work_done,
             weight=trace_job.weight,
         )
 
-    def _draw(self, before: WorkersByNode, now: float) -> None:
-        if before and self._keeps_spans:
+    def _close_span(self, before: WorkersByNode, now: float) -> None:
+        if before and self._records_spans:
             self.record.spans.append(
-                AllocationSpan(self.told.name, self._span_at, now, sum(before.values()), len(before))
+                AllocationSpan(self.told.name, self._span_started_at, now, sum(before.values()), len(before))
             )
-        self._span_at = now
+        self._span_started_at = now

@@ -34,21 +34,21 @@ IsStopped = Callable[[], bool]
 
 
 def simulate(
-    policy: str, source: TraceSource, setting: SimulationConfig, tell: ProgressCallback, is_stopped: IsStopped
+    policy: str, source: TraceSource, config: SimulationConfig, report_progress: ProgressCallback, is_stopped: IsStopped
 ) -> SimulationOutcome:
     """One policy, here. When stopped it answers with what there is."""
-    began = told_at = time.monotonic()
-    rule = policies.load_policy(policy)
-    jobs = source.jobs(adapts_batch=rule.adapts_batch, needs_oracle=rule.needs_oracle)
-    engine = SimulationEngine(rule, jobs, setting)
+    began = reported_at = time.monotonic()
+    loaded_policy = policies.load_policy(policy)
+    jobs = source.jobs(adapts_batch=loaded_policy.adapts_batch, needs_oracle=loaded_policy.needs_oracle)
+    engine = SimulationEngine(loaded_policy, jobs, config)
     ended, never = JobRecords(), JobRecords()
     stopped_at: float | None = None
 
     def progress(now: float, _active: int) -> None:
-        nonlocal told_at
-        if (real := time.monotonic()) - told_at >= PROGRESS_INTERVAL_S:
-            told_at = real
-            tell(SimulationProgress(policy, now, len(ended) + len(never), real - began))
+        nonlocal reported_at
+        if (now_s := time.monotonic()) - reported_at >= PROGRESS_INTERVAL_S:
+            reported_at = now_s
+            report_progress(SimulationProgress(policy, now, len(ended) + len(never), now_s - began))
             if is_stopped():
                 raise _SimulationStopped
 
@@ -59,10 +59,10 @@ def simulate(
         stopped_at = engine.now
     loop = engine.loop
     timing = SimulationTiming(time.monotonic() - began, loop.policy_s, loop.max_policy_s, loop.decisions)
-    tell(SimulationProgress(policy, engine.now, len(ended) + len(never), timing.wall_s))
+    report_progress(SimulationProgress(policy, engine.now, len(ended) + len(never), timing.wall_s))
     return SimulationOutcome(
         policy,
-        sum(node.devices for node in setting.nodes),
+        sum(node.devices for node in config.nodes),
         ended,
         never,
         len(engine.active_jobs) if stopped_at is not None else 0,
@@ -82,45 +82,47 @@ class _SimulationStopped(Exception):
 def simulate_all(
     names: list[str],
     source: TraceSource,
-    setting: SimulationConfig,
+    config: SimulationConfig,
     processes: int,
-    tell: ProgressCallback,
+    report_progress: ProgressCallback,
     is_stopped: IsStopped,
 ) -> Iterator[SimulationOutcome]:
     """As they end. With one process, or one policy, here."""
     if min(processes, len(names)) <= 1:
         for name in names:
             if not is_stopped():
-                yield simulate(name, source, setting, tell, is_stopped)
+                yield simulate(name, source, config, report_progress, is_stopped)
         return
     # Not forked: threads of the terminal would be, too.
     context = multiprocessing.get_context("spawn")
-    words, stop = context.Queue(), context.Event()
-    with ProcessPoolExecutor(min(processes, len(names)), context, _initialize_process, (words, stop)) as pool:
+    progress_queue, stop_event = context.Queue(), context.Event()
+    with ProcessPoolExecutor(
+        min(processes, len(names)), context, _initialize_process, (progress_queue, stop_event)
+    ) as pool:
         # Ctrl-C is ours: processes that are born while it is blocked never hear it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            waiting: set[Future[SimulationOutcome]] = {
-                pool.submit(_simulate_in_process, name, source, setting) for name in names
+            pending: set[Future[SimulationOutcome]] = {
+                pool.submit(_simulate_in_process, name, source, config) for name in names
             }
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        while waiting:
-            if is_stopped() and not stop.is_set():
-                stop.set()
-                for one in waiting:
-                    one.cancel()
-            _forward_progress(words, tell)
-            done = {one for one in waiting if one.done()}
-            waiting -= done
-            yield from (one.result() for one in as_completed(done) if not one.cancelled())
+        while pending:
+            if is_stopped() and not stop_event.is_set():
+                stop_event.set()
+                for future in pending:
+                    future.cancel()
+            _forward_progress(progress_queue, report_progress)
+            done = {future for future in pending if future.done()}
+            pending -= done
+            yield from (future.result() for future in as_completed(done) if not future.cancelled())
 
 
-def _forward_progress(words: Any, tell: ProgressCallback) -> None:
+def _forward_progress(progress_queue: Any, report_progress: ProgressCallback) -> None:
     try:
-        tell(words.get(timeout=PROGRESS_INTERVAL_S))
+        report_progress(progress_queue.get(timeout=PROGRESS_INTERVAL_S))
         while True:
-            tell(words.get_nowait())
+            report_progress(progress_queue.get_nowait())
     except Empty:
         pass
 
@@ -130,10 +132,10 @@ _progress_queue: Any = None
 _stop_event: Any = None
 
 
-def _initialize_process(words: Any, stop: Any) -> None:
+def _initialize_process(progress_queue: Any, stop_event: Any) -> None:
     global _progress_queue, _stop_event
-    _progress_queue, _stop_event = words, stop
+    _progress_queue, _stop_event = progress_queue, stop_event
 
 
-def _simulate_in_process(policy: str, source: TraceSource, setting: SimulationConfig) -> SimulationOutcome:
-    return simulate(policy, source, setting, _progress_queue.put, _stop_event.is_set)
+def _simulate_in_process(policy: str, source: TraceSource, config: SimulationConfig) -> SimulationOutcome:
+    return simulate(policy, source, config, _progress_queue.put, _stop_event.is_set)

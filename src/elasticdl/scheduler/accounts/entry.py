@@ -80,8 +80,8 @@ class JobEntry:
     @property
     def batch_scale_to_set(self) -> int:
         """What is to be asked of its master; 0: nothing, or it does not train yet."""
-        is_heard = self.phase == "running" and self.batch_scale > 0
-        return self.planned_batch_scale if is_heard and self.planned_batch_scale != self.batch_scale else 0
+        is_known = self.phase == "running" and self.batch_scale > 0
+        return self.planned_batch_scale if is_known and self.planned_batch_scale != self.batch_scale else 0
 
     @property
     def queue_order(self) -> tuple[int, float, str]:
@@ -102,8 +102,8 @@ class JobEntry:
         if account.started_at is None:
             self.account = replace(account, started_at=now, changed_at=now, max_workers=count)
         else:
-            most = max(account.max_workers, count)
-            self.account = replace(account, changed_at=now, changes=account.changes + 1, max_workers=most)
+            max_workers = max(account.max_workers, count)
+            self.account = replace(account, changed_at=now, changes=account.changes + 1, max_workers=max_workers)
         self.allocated, self.allocated_at = dict(allocation.workers), now
 
     def charge_until(self, now: float) -> None:
@@ -114,9 +114,9 @@ class JobEntry:
             attained_s, executed_s = self.account.attained_s + devices * seconds, self.account.executed_s + seconds
             self.account = replace(self.account, attained_s=attained_s, executed_s=executed_s)
 
-    def to_job_info(self, rates_of: FitRates) -> JobInfo:
+    def to_job_info(self, fit_rates: FitRates) -> JobInfo:
         account, progress = self.account, self.progress
-        cost = progress.change_cost_s
+        change_cost_s = progress.change_cost_s
         return self.submission.to_job_info(
             workers=dict(self.allocated),
             started_at=account.started_at,
@@ -124,11 +124,11 @@ class JobEntry:
             executed_s=account.executed_s,
             changed_at=account.changed_at,
             restarts=account.changes,
-            change_cost_s=DEFAULT_CHANGE_COST_S if cost is None else cost,
+            change_cost_s=DEFAULT_CHANGE_COST_S if change_cost_s is None else change_cost_s,
             max_workers_so_far=account.max_workers,
             speeds=progress.speeds,
             noise=progress.noise,
-            rates=rates_of(self.submission, progress),
+            rates=fit_rates(self.submission, progress),
             work_left=progress.work_left,
             work_done=progress.work_done or float(progress.step),
         )

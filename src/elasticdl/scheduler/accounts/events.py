@@ -59,15 +59,18 @@ class JobProgress:
         if not self.total_steps:
             return None
         scale = max(self.batch_scale, 1)
-        worth = float(gain_ratio(self.noise, scale)) / scale if self.noise else 1.0
-        return max(self.total_steps - self.step, 0) * worth
+        work_per_step = float(gain_ratio(self.noise, scale)) / scale if self.noise else 1.0
+        return max(self.total_steps - self.step, 0) * work_per_step
 
     def merged_with(self, earlier: JobProgress) -> JobProgress:
         """With what was measured earlier and not yet again: a master after a suspension knows none of it."""
-        speeds = {(one.nodes, one.workers, one.local_batch, one.kind): one for one in (*earlier.speeds, *self.speeds)}
-        cost = earlier.change_cost_s if self.change_cost_s is None else self.change_cost_s
+        speeds = {
+            (sample.nodes, sample.workers, sample.local_batch, sample.kind): sample
+            for sample in (*earlier.speeds, *self.speeds)
+        }
+        change_cost_s = earlier.change_cost_s if self.change_cost_s is None else self.change_cost_s
         noise = self.noise or earlier.noise
-        return replace(self, speeds=tuple(speeds.values()), noise=noise, change_cost_s=cost)
+        return replace(self, speeds=tuple(speeds.values()), noise=noise, change_cost_s=change_cost_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,12 @@ def worker_device_resource(spec: JobSpec) -> str:
     return next((name for name in sorted(worker_requests(spec)) if "/" in name), CPU)
 
 
-def job_info_from_spec(spec: JobSpec, where: SnapshotWithUnits, created_at: float, priority: int = 0) -> JobInfo:
+def job_info_from_spec(
+    spec: JobSpec, cluster_snapshot: SnapshotWithUnits, created_at: float, priority: int = 0
+) -> JobInfo:
     """A job as a policy sees it among those of `where`."""
     limits, cluster = spec.workers, spec.cluster
-    if not where.resource:
+    if not cluster_snapshot.resource:
         devices, request, queue = limits.threads, {}, ""
     else:
         if cluster is None:
@@ -27,10 +29,10 @@ def job_info_from_spec(spec: JobSpec, where: SnapshotWithUnits, created_at: floa
                 f"{spec.name}: the cluster is one of Kubernetes, and the job has no image there; give it cluster.image"
             )
         request, queue = worker_requests(spec), cluster.queue
-        devices = -(-round(request.pop(where.resource, 0.0) * 1000) // round(where.unit * 1000))
+        devices = -(-round(request.pop(cluster_snapshot.resource, 0.0) * 1000) // round(cluster_snapshot.unit * 1000))
         if not devices:
             raise SpecError(
-                f"{spec.name}: its workers request no {where.resource}, what is shared: a scheduler would leave "
+                f"{spec.name}: its workers request no {cluster_snapshot.resource}, what is shared: a scheduler would leave "
                 "it alone; write it under cluster.worker.requests, or name another resource with --device"
             )
     return JobInfo(
@@ -48,5 +50,5 @@ def job_info_from_spec(spec: JobSpec, where: SnapshotWithUnits, created_at: floa
 
 def worker_requests(spec: JobSpec) -> dict[str, float]:
     """Of each worker, by resource."""
-    asked = spec.cluster.worker.requests if spec.cluster else {}
-    return {name: parse_quantity(text) for name, text in asked.items()}
+    requests = spec.cluster.worker.requests if spec.cluster else {}
+    return {name: parse_quantity(text) for name, text in requests.items()}

@@ -13,8 +13,10 @@ _DEAD_WORKER_STATES = ("left", "lost")
 
 
 def parse_status_event(name: str, status: pb.JobStatus) -> JobStatusReported:
-    living = sum(worker.state not in _DEAD_WORKER_STATES for worker in status.workers)
-    return JobStatusReported(name, status.now, status.phase, status.wished_workers, living, parse_progress(status))
+    live_workers = sum(worker.state not in _DEAD_WORKER_STATES for worker in status.workers)
+    return JobStatusReported(
+        name, status.now, status.phase, status.wished_workers, live_workers, parse_progress(status)
+    )
 
 
 def parse_progress(status: pb.JobStatus) -> JobProgress:
@@ -52,19 +54,19 @@ def _change_cost_s(status: pb.JobStatus) -> float | None:
 def parse_speed_samples(status: pb.JobStatus, kind: str = "") -> tuple[SpeedSample, ...]:
     """One for each way it was spread, on devices of `kind`. What is no time is left out."""
     return tuple(
-        SpeedSample(one.nodes, one.workers, one.local_batch, one.step_s, one.compute_s, kind)
-        for one in status.speeds
-        if all(math.isfinite(seconds) and seconds > 0 for seconds in (one.step_s, one.compute_s))
-        and min(one.nodes, one.workers, one.local_batch) > 0
+        SpeedSample(sample.nodes, sample.workers, sample.local_batch, sample.step_s, sample.compute_s, kind)
+        for sample in status.speeds
+        if all(math.isfinite(seconds) and seconds > 0 for seconds in (sample.step_s, sample.compute_s))
+        and min(sample.nodes, sample.workers, sample.local_batch) > 0
     )
 
 
 def parse_gradient_noise(status: pb.JobStatus) -> GradientNoise | None:
     """Of its gradient at the global batch it was submitted with; None: nobody knows."""
-    square, variance = status.gradient_square, status.gradient_variance
-    if not (math.isfinite(square) and math.isfinite(variance)) or min(square, variance) < 0 or not square + variance:
+    norm_sq, variance = status.gradient_square, status.gradient_variance
+    if not (math.isfinite(norm_sq) and math.isfinite(variance)) or min(norm_sq, variance) < 0 or not norm_sq + variance:
         return None
-    return GradientNoise(square, variance)
+    return GradientNoise(norm_sq, variance)
 
 
 def batch_scale(status: pb.JobStatus, batch: BatchConfig, workers: int) -> int:
@@ -72,10 +74,10 @@ def batch_scale(status: pb.JobStatus, batch: BatchConfig, workers: int) -> int:
     return compute_batch_scale(batch, workers, status.global_batch, status.max_batch_scale)
 
 
-def compute_batch_scale(batch: BatchConfig, workers: int, global_batch: int, most_scale: int) -> int:
+def compute_batch_scale(batch: BatchConfig, workers: int, global_batch: int, max_scale: int) -> int:
     if not global_batch:
         return 1
     # A pass that is a global batch, rounded up to whole records of each worker, is one.
     is_whole = (batch.local_batch - 1) * workers < global_batch <= batch.local_batch * workers
     scale = batch.passes if is_whole else round(batch.total_records(workers) / global_batch)
-    return max(1, min(scale, most_scale or 1))
+    return max(1, min(scale, max_scale or 1))

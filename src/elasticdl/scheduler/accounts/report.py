@@ -86,7 +86,7 @@ class SchedulerReport:
 
     @property
     def used_devices(self) -> int:
-        return sum(one.worker_count * one.devices for one in self.jobs.values())
+        return sum(status.worker_count * status.devices for status in self.jobs.values())
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))
@@ -98,12 +98,14 @@ class SchedulerReport:
             document = read_json(path)
             if document is None:
                 return None
-            return cls(**document | {"jobs": {name: _parse_job_status(one) for name, one in document["jobs"].items()}})
+            return cls(
+                **document | {"jobs": {name: _parse_job_status(status) for name, status in document["jobs"].items()}}
+            )
         except (StateDamaged, ValueError, KeyError, TypeError) as exc:
             _log.warning("%s is not understood: %r", path, exc)
             return None
 
 
 def _parse_job_status(document: Mapping[str, Any]) -> ScheduledJobStatus:
-    made = {"state": ScheduledJobState(document["state"]), "account": JobAccount(**document["account"])}
-    return ScheduledJobStatus(**{**document, **made})
+    fields = {"state": ScheduledJobState(document["state"]), "account": JobAccount(**document["account"])}
+    return ScheduledJobStatus(**{**document, **fields})

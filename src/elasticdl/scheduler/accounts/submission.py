@@ -72,13 +72,13 @@ class JobSubmission:
         if not isinstance(document, dict):
             raise ValueError(f"expected a submission, received {type(document).__name__}")
         try:
-            made = cls(**document)
+            submission = cls(**document)
         except TypeError as exc:
             raise ValueError(f"not a submission: {exc}") from None
-        for one in fields(cls):
-            if not isinstance(value := getattr(made, one.name), _TYPES[str(one.type)]):
-                raise ValueError(f"{one.name}: expected {one.type}, received {value!r}")
-        return made
+        for field in fields(cls):
+            if not isinstance(value := getattr(submission, field.name), _TYPES[str(field.type)]):
+                raise ValueError(f"{field.name}: expected {field.type}, received {value!r}")
+        return submission
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,10 +87,10 @@ class JobSubmission:
         """The job, to be launched with so many workers; its plan does not depend on them."""
         spec = JobSpec.model_validate(dict(self.spec))
         checkpoint = spec.checkpoint.model_copy(update={"resume": True}) if resumes else spec.checkpoint
-        wished = spec.workers.model_copy(update={"wish": workers})
-        return spec.model_copy(update={"workers": wished, "checkpoint": checkpoint})
+        limits = spec.workers.model_copy(update={"wish": workers})
+        return spec.model_copy(update={"workers": limits, "checkpoint": checkpoint})
 
-    def to_job_info(self, **became: Any) -> JobInfo:
+    def to_job_info(self, **progress: Any) -> JobInfo:
         """As a policy sees it, with what `became` of it."""
         from elasticdl.scheduler.snapshot import JobInfo
 
@@ -103,5 +103,5 @@ class JobSubmission:
             priority=self.priority,
             queue=self.queue,
             devices=self.devices,
-            **became,
+            **progress,
         )

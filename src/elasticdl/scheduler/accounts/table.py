@@ -24,10 +24,10 @@ _ACTIVE_PHASES = ("", "pending", "starting", "running")  # phases in which a mas
 class JobTable:
     """A `Cluster` for the loop. Every job in it is not over."""
 
-    def __init__(self, nodes: tuple[NodeInfo, ...], rates_of: FitRates = fit_no_rates) -> None:
+    def __init__(self, nodes: tuple[NodeInfo, ...], fit_rates: FitRates = fit_no_rates) -> None:
         self.nodes = nodes
         self.entries: dict[str, JobEntry] = {}
-        self._rates_of = rates_of
+        self._fit_rates = fit_rates
 
     @property
     def total_devices(self) -> int:
@@ -39,39 +39,39 @@ class JobTable:
         """Take note of it. True: the policy wants to know."""
         match event:
             case ev.JobSubmitted(submission):
-                return self._add(JobEntry(submission, allocated_at=now, charged_until=now))
+                return self._add_entry(JobEntry(submission, allocated_at=now, charged_until=now))
             case ev.JobRecovered():
-                return self._found(event, now)
+                return self._recover_job(event, now)
         entry = self.entries.get(event.name)
         if entry is None:
             return False
         entry.charge_until(now)
         match event:
             case ev.JobStopRequested():
-                was_wanted, entry.is_stop_requested = not entry.is_stop_requested, True
-                return was_wanted
+                is_first_request, entry.is_stop_requested = not entry.is_stop_requested, True
+                return is_first_request
             case ev.JobStatusReported():
                 _apply_status(entry, event)
-            case ev.ActionSucceeded(_, at):
-                entry.is_busy, entry.last_action_at = False, at
+            case ev.ActionSucceeded(_, finished_at):
+                entry.is_busy, entry.last_action_at = False, finished_at
                 if entry.is_stop_requested or entry.state is ScheduledJobState.SUSPENDING:
                     entry.phase = "stopping"
-            case ev.ActionFailed(_, at):
-                entry.is_busy, entry.last_action_at, entry.retry_at = False, at, now + RETRY_S
+            case ev.ActionFailed(_, finished_at):
+                entry.is_busy, entry.last_action_at, entry.retry_at = False, finished_at, now + RETRY_S
             case ev.JobExited(_, phase):
-                return self._ended(entry, phase)
-            case ev.JobLost(_, why):
-                return self._lost(entry, why, now)
+                return self._handle_exit(entry, phase)
+            case ev.JobLost(_, reason):
+                return self._handle_loss(entry, reason, now)
         return False
 
     # ---- the cluster of the loop
 
     def snapshot(self, now: float) -> Snapshot:
-        self._count_up_to(now)
-        wanted = [
+        self._charge_all_until(now)
+        entries = [
             entry for entry in self.entries.values() if not entry.is_stop_requested and not entry.rejection_reason
         ]
-        return Snapshot(now, self.nodes, tuple(entry.to_job_info(self._rates_of) for entry in wanted))
+        return Snapshot(now, self.nodes, tuple(entry.to_job_info(self._fit_rates) for entry in entries))
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         for name, allocation in plan.allocations.items():
@@ -87,22 +87,24 @@ class JobTable:
     def due_actions(self, now: float) -> list[ev.JobAction]:
         """What can be done now towards the plan. Whoever it is about is busy until Done, Failed or the end."""
         actions: list[ev.JobAction] = []
-        idle = sorted((one for one in self.entries.values() if one.can_act(now)), key=lambda entry: entry.queue_order)
-        for entry in idle:
+        ready = sorted(
+            (entry for entry in self.entries.values() if entry.can_act(now)), key=lambda entry: entry.queue_order
+        )
+        for entry in ready:
             actions += _release_actions(entry)
         free = self.total_devices - sum(entry.held_devices for entry in self.entries.values())
-        for entry in idle:
-            need = None if entry.is_busy else _devices_needed(entry)
-            if need is not None and need <= free:
-                free -= need
+        for entry in ready:
+            needed = None if entry.is_busy else _devices_needed(entry)
+            if needed is not None and needed <= free:
+                free -= needed
                 actions.append(_start_or_grow(entry, now))
             elif not entry.is_busy and entry.state is ScheduledJobState.RUNNING and entry.batch_scale_to_set:
                 actions.append(_resize(entry, entry.desired_workers))
         return actions
 
     def job_statuses(self, now: float) -> Mapping[str, ScheduledJobStatus]:
-        self._count_up_to(now)
-        waits = self._waits()
+        self._charge_all_until(now)
+        waits = self._estimate_waits_by_job()
         return {
             name: ScheduledJobStatus(
                 state=entry.state,
@@ -123,17 +125,17 @@ class JobTable:
 
     # ---- inside
 
-    def _count_up_to(self, now: float) -> None:
+    def _charge_all_until(self, now: float) -> None:
         for entry in self.entries.values():
             entry.charge_until(now)
 
-    def _add(self, entry: JobEntry) -> bool:
+    def _add_entry(self, entry: JobEntry) -> bool:
         is_new = entry.name not in self.entries
         if is_new:
             self.entries[entry.name] = entry
         return is_new
 
-    def _found(self, event: ev.JobRecovered, now: float) -> bool:
+    def _recover_job(self, event: ev.JobRecovered, now: float) -> bool:
         account = event.account
         entry = JobEntry(event.submission, event.state, allocated_at=now, account=account, charged_until=now)
         entry.reason = "as the last scheduler left it"
@@ -142,9 +144,9 @@ class JobTable:
         entry.allocated = {node.name: event.allocated[node.name] for node in self.nodes if node.name in event.allocated}
         # Until its master says more, nobody may have what it perhaps has.
         entry.desired_workers, entry.live_workers = entry.worker_count, account.max_workers
-        return self._add(entry)
+        return self._add_entry(entry)
 
-    def _ended(self, entry: JobEntry, phase: str) -> bool:
+    def _handle_exit(self, entry: JobEntry, phase: str) -> bool:
         """A stop that we asked for, and nobody else, is no end."""
         if phase == "stopped" and entry.state is ScheduledJobState.SUSPENDING and not entry.is_stop_requested:
             _reset_to_waiting(entry)
@@ -153,17 +155,17 @@ class JobTable:
         # Who was rejected or unwanted had left the snapshots before.
         return not (entry.rejection_reason or entry.is_stop_requested)
 
-    def _lost(self, entry: JobEntry, why: str, now: float) -> bool:
+    def _handle_loss(self, entry: JobEntry, reason: str, now: float) -> bool:
         _reset_to_waiting(entry)
         losses = entry.account.losses + 1
         entry.account = replace(entry.account, losses=losses)
         entry.allocated, entry.allocated_at = {}, now
-        entry.reason = f"{why}; goes on from its newest checkpoint"
+        entry.reason = f"{reason}; goes on from its newest checkpoint"
         if losses >= MAX_LOSSES:
-            entry.rejection_reason = f"{why}, {losses} times without a step between; see its logs"
+            entry.rejection_reason = f"{reason}, {losses} times without a step between; see its logs"
         return True
 
-    def _waits(self) -> Mapping[str, float | None]:
+    def _estimate_waits_by_job(self) -> Mapping[str, float | None]:
         def devices(entry: JobEntry) -> int:
             return entry.worker_count * entry.submission.devices
 
@@ -171,28 +173,30 @@ class JobTable:
         running = [
             RunningJob(entry.name, devices(entry), entry.progress.remaining_s) for entry in entries if entry.allocated
         ]
-        wants = [WaitingJob(entry.name, entry.submission.min_workers * entry.submission.devices) for entry in entries]
-        waiting = [want for entry, want in zip(entries, wants, strict=True) if not entry.allocated]
-        shrunk = [
+        requests = [
+            WaitingJob(entry.name, entry.submission.min_workers * entry.submission.devices) for entry in entries
+        ]
+        waiting = [request for entry, request in zip(entries, requests, strict=True) if not entry.allocated]
+        growing = [
             WaitingJob(entry.name, entry.submission.devices)
             for entry in entries
             if entry.allocated and entry.worker_count < entry.submission.max_workers
         ]
-        found = estimate_waits(self.total_devices - sum(one.devices for one in running), running, [*waiting, *shrunk])
-        return {entry.name: found.get(entry.name) for entry in entries}
+        waits = estimate_waits(self.total_devices - sum(job.devices for job in running), running, [*waiting, *growing])
+        return {entry.name: waits.get(entry.name) for entry in entries}
 
 
-def _apply_status(entry: JobEntry, seen: ev.JobStatusReported) -> None:
+def _apply_status(entry: JobEntry, event: ev.JobStatusReported) -> None:
     # One that starts up does not know yet how far it was before.
-    if seen.phase not in ("pending", "starting"):
-        losses = 0 if seen.progress.step > entry.progress.step else entry.account.losses
-        entry.progress = seen.progress.merged_with(entry.progress)
+    if event.phase not in ("pending", "starting"):
+        losses = 0 if event.progress.step > entry.progress.step else entry.account.losses
+        entry.progress = event.progress.merged_with(entry.progress)
         step, total_steps = entry.progress.step, entry.progress.total_steps
         entry.account = replace(entry.account, step=step, total_steps=total_steps, losses=losses)
     # What was told before we last did something about it may be no longer so.
-    if seen.reported_at > entry.last_action_at and not entry.is_busy:
-        entry.phase, entry.desired_workers, entry.live_workers = seen.phase, seen.desired_workers, seen.live_workers
-        entry.batch_scale = seen.progress.batch_scale
+    if event.reported_at > entry.last_action_at and not entry.is_busy:
+        entry.phase, entry.desired_workers, entry.live_workers = event.phase, event.desired_workers, event.live_workers
+        entry.batch_scale = event.progress.batch_scale
 
 
 def _reset_to_waiting(entry: JobEntry) -> None:
@@ -207,12 +211,12 @@ def _release_actions(entry: JobEntry) -> Iterator[ev.JobAction]:
     if entry.state is ScheduledJobState.WAITING:
         if entry.rejection_reason or entry.is_stop_requested:
             entry.is_busy = True
-            why = (
+            phase_and_reason = (
                 ("failed", entry.rejection_reason)
                 if entry.rejection_reason
                 else ("stopped", "taken out of the queue by its owner")
             )
-            yield ev.CloseJob(entry.name, *why)
+            yield ev.CloseJob(entry.name, *phase_and_reason)
     elif entry.phase not in _ACTIVE_PHASES:
         return
     elif entry.is_stop_requested:
@@ -277,16 +281,16 @@ def estimate_waits(free: int, running: Sequence[RunningJob], waiting: Sequence[W
     One that runs and waits for more does not get it from its own end. An estimate: speeds change with the number of
     workers, and jobs ahead may end, too.
     """
-    ends = sorted((one.remaining_s, one.devices, one.name) for one in running if one.remaining_s is not None)
-    found: dict[str, float | None] = {}
-    at = 0.0
-    for want in waiting:
+    running_ends = sorted((job.remaining_s, job.devices, job.name) for job in running if job.remaining_s is not None)
+    waits: dict[str, float | None] = {}
+    freed_after_s = 0.0
+    for job in waiting:
         is_over = False
-        while free < want.devices and ends and not is_over:
-            at, devices, name = ends.pop(0)
+        while free < job.devices and running_ends and not is_over:
+            freed_after_s, devices, name = running_ends.pop(0)
             free += devices
-            is_over = name == want.name
-        has_room = free >= want.devices and not is_over
-        found[want.name] = at if has_room else None
-        free -= want.devices if has_room else 0
-    return found
+            is_over = name == job.name
+        has_room = free >= job.devices and not is_over
+        waits[job.name] = freed_after_s if has_room else None
+        free -= job.devices if has_room else 0
+    return waits

@@ -21,13 +21,13 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 
 def milli_per_device(requests: Iterable[Mapping[str, float]], device: str) -> int:
     """Thousandths of the resource that one device is: the largest that every worker takes a whole number of."""
-    return math.gcd(*(to_milli(one.get(device, 0.0)) for one in requests)) or MILLI
+    return math.gcd(*(to_milli(request.get(device, 0.0)) for request in requests)) or MILLI
 
 
 def default_device_resource(documents: Iterable[Document]) -> str:
     """What is shared unless somebody says otherwise: GPUs where nodes have them, else cores."""
     allocatable = [node["status"].get("allocatable", {}) for node in documents]
-    return GPU if any(parse_quantity(str(one.get(GPU, "0"))) for one in allocatable) else CPU
+    return GPU if any(parse_quantity(str(resources.get(GPU, "0"))) for resources in allocatable) else CPU
 
 
 def to_milli(quantity: float) -> int:
@@ -38,28 +38,28 @@ def available_nodes(
     documents: Iterable[Document], pods: Iterable[Document], jobs: Collection[str], device: str, unit: int
 ) -> tuple[NodeInfo, ...]:
     """Those that take pods, with what all pods but the workers of `jobs` leave."""
-    taken: dict[str, ResourceAmounts] = {}
+    used_by_node: dict[str, ResourceAmounts] = {}
     for pod in pods:
-        where = pod["spec"].get("nodeName")
-        if where and is_pod_alive(pod) and worker_job_name(pod) not in jobs:
-            held = taken.setdefault(where, {"pods": 0.0})
-            held["pods"] += 1
+        node = pod["spec"].get("nodeName")
+        if node and is_pod_alive(pod) and worker_job_name(pod) not in jobs:
+            used = used_by_node.setdefault(node, {"pods": 0.0})
+            used["pods"] += 1
             for name, quantity in pod_requests(pod).items():
-                held[name] = held.get(name, 0.0) + quantity
+                used[name] = used.get(name, 0.0) + quantity
     return tuple(
-        _available_node(one, taken.get(one["metadata"]["name"], {}), device, unit)
-        for one in documents
-        if _accepts_pods(one)
+        _available_node(document, used_by_node.get(document["metadata"]["name"], {}), device, unit)
+        for document in documents
+        if _accepts_pods(document)
     )
 
 
-def _available_node(document: Document, taken: Mapping[str, float], device: str, unit: int) -> NodeInfo:
+def _available_node(document: Document, used: Mapping[str, float], device: str, unit: int) -> NodeInfo:
     metadata = document["metadata"]
-    has = {name: parse_quantity(str(text)) for name, text in document["status"].get("allocatable", {}).items()}
-    left = {name: max(quantity - taken.get(name, 0.0), 0.0) for name, quantity in has.items()}
+    allocatable = {name: parse_quantity(str(text)) for name, text in document["status"].get("allocatable", {}).items()}
+    remaining = {name: max(quantity - used.get(name, 0.0), 0.0) for name, quantity in allocatable.items()}
     labels = metadata.get("labels") or {}
-    devices = to_milli(left.pop(device, 0.0)) // unit
-    return NodeInfo(metadata["name"], devices, labels.get(GPU_PRODUCT_LABEL, ""), labels.get(ZONE_LABEL, ""), left)
+    devices = to_milli(remaining.pop(device, 0.0)) // unit
+    return NodeInfo(metadata["name"], devices, labels.get(GPU_PRODUCT_LABEL, ""), labels.get(ZONE_LABEL, ""), remaining)
 
 
 def _accepts_pods(document: Document) -> bool:
@@ -72,21 +72,21 @@ def _accepts_pods(document: Document) -> bool:
 
 def pod_requests(pod: Document) -> ResourceAmounts:
     """What the scheduler of Kubernetes counts for it: its containers together, or the greatest that runs before."""
-    together: ResourceAmounts = {}
+    total: ResourceAmounts = {}
     for container in pod["spec"].get("containers", []):
         for name, quantity in _container_requests(container).items():
-            together[name] = together.get(name, 0.0) + quantity
+            total[name] = total.get(name, 0.0) + quantity
     for container in pod["spec"].get("initContainers", []):
         for name, quantity in _container_requests(container).items():
-            together[name] = max(together.get(name, 0.0), quantity)
+            total[name] = max(total.get(name, 0.0), quantity)
     for name, text in (pod["spec"].get("overhead") or {}).items():
-        together[name] = together.get(name, 0.0) + parse_quantity(str(text))
-    return together
+        total[name] = total.get(name, 0.0) + parse_quantity(str(text))
+    return total
 
 
 def _container_requests(container: Document) -> ResourceAmounts:
-    asked = (container.get("resources") or {}).get("requests") or {}
-    return {name: parse_quantity(str(text)) for name, text in asked.items()}
+    requests = (container.get("resources") or {}).get("requests") or {}
+    return {name: parse_quantity(str(text)) for name, text in requests.items()}
 
 
 def worker_job_name(pod: Document) -> str:
@@ -101,10 +101,10 @@ def is_pod_alive(pod: Document) -> bool:
 
 def count_workers_by_node(pods: Iterable[Document]) -> dict[str, dict[str, int]]:
     """By job: how many of its workers are on which node, of those that have one and stay."""
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for pod in pods:
-        job, where = worker_job_name(pod), pod["spec"].get("nodeName")
-        if job and where and is_pod_alive(pod) and "deletionTimestamp" not in pod["metadata"]:
-            on = found.setdefault(job, {})
-            on[where] = on.get(where, 0) + 1
-    return found
+        job, node = worker_job_name(pod), pod["spec"].get("nodeName")
+        if job and node and is_pod_alive(pod) and "deletionTimestamp" not in pod["metadata"]:
+            job_counts = counts.setdefault(job, {})
+            job_counts[node] = job_counts.get(node, 0) + 1
+    return counts

@@ -22,37 +22,45 @@ class SchedulerHealth:
         self._silence_s = silence_s
         self._clock = clock
         self.heartbeat = LoopHeartbeat(silence_s, clock)
-        self._due_at = math.inf  # when the next word of the turns is overdue
-        self._doing = "it starts"
-        self._trouble: Callable[[], str] = lambda: "it starts"
+        self._next_report_due_at = math.inf  # when the next word of the turns is overdue
+        self._activity = "it starts"
+        self._not_ready_reason: Callable[[], str] = lambda: "it starts"
 
-    def set_standby(self, trouble: Callable[[], str]) -> None:
-        """It has no turns: another scheduler leads, or nobody yet. `trouble` says why it does not know, if so."""
-        self._due_at, self._doing, self._trouble = math.inf, "it waits for the Lease", trouble
+    def set_standby(self, reason: Callable[[], str]) -> None:
+        """It has no turns: another scheduler leads, or nobody yet. `reason` says why it does not know, if so."""
+        self._next_report_due_at, self._activity, self._not_ready_reason = math.inf, "it waits for the Lease", reason
 
     def begin_turn(self) -> None:
-        self._due_at, self._doing = self._clock() + self._silence_s, "a turn goes on"
+        self._next_report_due_at, self._activity = self._clock() + self._silence_s, "a turn goes on"
 
-    def end_turn(self, next_s: float | None, trouble: str = "") -> None:
+    def end_turn(self, next_s: float | None, reason: str = "") -> None:
         """The next comes in `next_s`, if no news comes before; None: it comes with news only."""
         late_s = math.inf if next_s is None else max(MAX_MISSED_INTERVALS * next_s, self._silence_s)
-        self._due_at, self._doing, self._trouble = self._clock() + late_s, "it leads", lambda: trouble
+        self._next_report_due_at, self._activity, self._not_ready_reason = (
+            self._clock() + late_s,
+            "it leads",
+            lambda: reason,
+        )
 
     @property
     def unhealthy_reason(self) -> str:
         """Why it should be started again; "" while it lives."""
         now = self._clock()
-        late = f"{self._doing}, and the next turn is {now - self._due_at:.0f} s overdue" if now > self._due_at else ""
+        late = (
+            f"{self._activity}, and the next turn is {now - self._next_report_due_at:.0f} s overdue"
+            if now > self._next_report_due_at
+            else ""
+        )
         return self.heartbeat.silence_reason or late
 
     @property
     def not_ready_reason(self) -> str:
         """Why it cannot decide; "" where it can, or need not because another leads."""
-        return self._trouble() or self.unhealthy_reason
+        return self._not_ready_reason() or self.unhealthy_reason
 
     def answer_probe(self, path: str) -> HttpResponse:
         if path == LIVENESS:
             return HttpResponse.from_problem(self.unhealthy_reason)
         if path == READINESS:
-            return HttpResponse.from_problem(self.not_ready_reason, self._doing)
+            return HttpResponse.from_problem(self.not_ready_reason, self._activity)
         return HttpResponse(404, f"there are {LIVENESS} and {READINESS}\n".encode())

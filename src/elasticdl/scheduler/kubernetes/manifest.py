@@ -31,22 +31,25 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def scheduler_objects(namespace: str, image: str, arguments: Sequence[str], port: int = health.PORT) -> list[Document]:
     """For `kubectl apply`. `arguments` are of `elasticdl scheduler`; on `port` it says whether it is well."""
-    there = {"namespace": namespace}
-    everywhere = f"{NAME}-{namespace}"  # of the cluster: each namespace has its own
+    in_namespace = {"namespace": namespace}
+    cluster_role_name = f"{NAME}-{namespace}"  # of the cluster: each namespace has its own
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(NAME) | there},
-        _role("ClusterRole", _metadata(everywhere), [_rule(*one) for one in CLUSTER_RULES]),
-        _binding("ClusterRole", _metadata(everywhere), namespace),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(NAME) | in_namespace},
+        _role("ClusterRole", _metadata(cluster_role_name), [_rule(*rule) for rule in CLUSTER_RULES]),
+        _binding("ClusterRole", _metadata(cluster_role_name), namespace),
         _role(
             "Role",
-            _metadata(NAME) | there,
-            [*(_rule(*one) for one in RULES), *(_rule(*one) | {"resourceNames": [LEASE_NAME]} for one in LEASE_RULES)],
+            _metadata(NAME) | in_namespace,
+            [
+                *(_rule(*rule) for rule in RULES),
+                *(_rule(*rule) | {"resourceNames": [LEASE_NAME]} for rule in LEASE_RULES),
+            ],
         ),
-        _binding("Role", _metadata(NAME) | there, namespace),
+        _binding("Role", _metadata(NAME) | in_namespace, namespace),
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": _metadata(NAME) | there,
+            "metadata": _metadata(NAME) | in_namespace,
             "spec": {
                 "replicas": 1,  # of more, all but one wait
                 "selector": {"matchLabels": dict(LABELS)},

@@ -42,8 +42,8 @@ class NamespaceCluster:
         api: Api,
         namespace: str,
         device_resource: str,
-        leads: Callable[[], bool],
-        coming: Sequence[ResourceAmounts] = (),
+        is_leader: Callable[[], bool],
+        upcoming_requests: Sequence[ResourceAmounts] = (),
     ) -> None:
         """`leads` is asked before each write: whether nobody else can decide by now.
 
@@ -54,32 +54,42 @@ class NamespaceCluster:
         self.device_resource = device_resource
         self.elastic_jobs: dict[str, ElasticJobView] = {}  # of the last snapshot
         self.unit = capacity.MILLI  # of it: thousandths of the resource that one device is
-        self._leads = leads
-        self._coming = coming
+        self._is_leader = is_leader
+        self._upcoming_requests = upcoming_requests
         self._entries: dict[str, JobEntry] = {}  # by uid
-        self._left_alone: set[str] = set()
+        self._ignored: set[str] = set()
 
     def snapshot(self, now: float) -> Snapshot:
         documents, _ = self.api.list(ELASTIC_JOB, self.namespace)
         self.elastic_jobs = {
-            one.name: one for one in map(parse_elastic_job, documents) if one is not None and self._takes_part(one)
+            job.name: job for job in map(parse_elastic_job, documents) if job is not None and self._requests_device(job)
         }
         pods, _ = self.api.list(POD, ALL_NAMESPACES)
-        ours = [pod for pod in pods if pod["metadata"].get("namespace") == self.namespace]
-        others = [pod for pod in pods if pod["metadata"].get("namespace") != self.namespace]
-        wanted = [one.worker_requests() for one in self.elastic_jobs.values()]
-        milli_per_device = self.unit = capacity.milli_per_device([*wanted, *self._coming], self.device_resource)
-        # Workers of another namespace are others, whatever their job is called.
-        theirs = [{**pod, "metadata": {**pod["metadata"], "labels": {}}} for pod in others]
-        nodes = capacity.available_nodes(
-            self.api.list(NODE)[0], [*ours, *theirs], self.elastic_jobs.keys(), self.device_resource, milli_per_device
+        own_pods = [pod for pod in pods if pod["metadata"].get("namespace") == self.namespace]
+        other_pods = [pod for pod in pods if pod["metadata"].get("namespace") != self.namespace]
+        requests = [job.worker_requests() for job in self.elastic_jobs.values()]
+        milli_per_device = self.unit = capacity.milli_per_device(
+            [*requests, *self._upcoming_requests], self.device_resource
         )
-        placed, told = capacity.count_workers_by_node(ours), self._told()
+        # Workers of another namespace are others, whatever their job is called.
+        unlabeled = [{**pod, "metadata": {**pod["metadata"], "labels": {}}} for pod in other_pods]
+        nodes = capacity.available_nodes(
+            self.api.list(NODE)[0],
+            [*own_pods, *unlabeled],
+            self.elastic_jobs.keys(),
+            self.device_resource,
+            milli_per_device,
+        )
+        workers_by_job, statuses = capacity.count_workers_by_node(own_pods), self._read_statuses()
         entries = {
-            one.uid: self._entry(one, told.get(one.name), milli_per_device, now) for one in self.elastic_jobs.values()
+            job.uid: self._update_entry(job, statuses.get(job.name), milli_per_device, now)
+            for job in self.elastic_jobs.values()
         }
         self._entries = entries
-        jobs = [self._job(one, entries[one.uid], placed.get(one.name, {}), nodes) for one in self.elastic_jobs.values()]
+        jobs = [
+            self._to_job_info(job, entries[job.uid], workers_by_job.get(job.name, {}), nodes)
+            for job in self.elastic_jobs.values()
+        ]
         return Snapshot(now, nodes, tuple(jobs), is_shared=True)
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
@@ -88,7 +98,7 @@ class NamespaceCluster:
         Raises after the last where the API server was away for one: that is worth another try soon.
         """
         allocations = plan.allocations
-        away: TransientError | None = None
+        unavailable: TransientError | None = None
 
         def growth(name: str) -> int:
             return allocations[name].worker_count - (
@@ -96,100 +106,106 @@ class NamespaceCluster:
             )
 
         for name in sorted(allocations, key=lambda name: (growth(name), name)):
-            resource, given = self.elastic_jobs[name], allocations[name]
-            self._entries[resource.uid].apply_allocation(given, now)
-            change = resource.patch_for(given)
-            if not change:
+            resource, allocation = self.elastic_jobs[name], allocations[name]
+            self._entries[resource.uid].apply_allocation(allocation, now)
+            patch = resource.patch_for(allocation)
+            if not patch:
                 continue
-            if not self._leads():
+            if not self._is_leader():
                 _log.warning("%s: what is left of this plan is not written: another may lead", self.namespace)
                 return
-            if "spec" in change:
-                words = (
-                    f"{given.worker_count} worker{'s' * (given.worker_count != 1)}" if given.worker_count else "waits"
+            if "spec" in patch:
+                description = (
+                    f"{allocation.worker_count} worker{'s' * (allocation.worker_count != 1)}"
+                    if allocation.worker_count
+                    else "waits"
                 )
-                _log.info("%s/%s: %s: %s", self.namespace, name, words, given.reason)
+                _log.info("%s/%s: %s: %s", self.namespace, name, description, allocation.reason)
             try:
-                self.api.patch(ELASTIC_JOB, name, change, self.namespace)
+                self.api.patch(ELASTIC_JOB, name, patch, self.namespace)
             except NotFound:
                 continue  # it was deleted meanwhile
             except TransientError as exc:
-                away = exc
+                unavailable = exc
             except ApiError as exc:
                 _log.warning("%s/%s: not written, it will be at the next turn: %s", self.namespace, name, exc)
-        if away is not None:
-            raise away
+        if unavailable is not None:
+            raise unavailable
 
-    def _takes_part(self, one: ElasticJobView) -> bool:
-        if capacity.to_milli(one.worker_requests().get(self.device_resource, 0.0)) > 0:
+    def _requests_device(self, job: ElasticJobView) -> bool:
+        if capacity.to_milli(job.worker_requests().get(self.device_resource, 0.0)) > 0:
             return True
-        if one.uid not in self._left_alone:
-            self._left_alone.add(one.uid)
+        if job.uid not in self._ignored:
+            self._ignored.add(job.uid)
             _log.warning(
-                "%s/%s is left alone: its workers request no %s", self.namespace, one.name, self.device_resource
+                "%s/%s is left alone: its workers request no %s", self.namespace, job.name, self.device_resource
             )
         return False
 
-    def _told(self) -> Mapping[str, pb.JobStatus]:
+    def _read_statuses(self) -> Mapping[str, pb.JobStatus]:
         """What masters wrote down last, by job."""
-        held, _ = self.api.list(CONFIG_MAP, self.namespace, f"{ROLE_LABEL}={STATUS}")
-        found = {}
-        for one in held:
+        config_maps, _ = self.api.list(CONFIG_MAP, self.namespace, f"{ROLE_LABEL}={STATUS}")
+        statuses = {}
+        for config_map in config_maps:
             name, text = (
-                one["metadata"].get("labels", {}).get(JOB_LABEL, ""),
-                (one.get("data") or {}).get("status.json"),
+                config_map["metadata"].get("labels", {}).get(JOB_LABEL, ""),
+                (config_map.get("data") or {}).get("status.json"),
             )
             if name in self.elastic_jobs and text:
                 try:
-                    found[name] = Parse(text, pb.JobStatus(), ignore_unknown_fields=True)
+                    statuses[name] = Parse(text, pb.JobStatus(), ignore_unknown_fields=True)
                 except ParseError as exc:
                     _log.warning("%s: its status is not understood: %s", name, exc)
-        return found
+        return statuses
 
-    def _entry(self, one: ElasticJobView, told: pb.JobStatus | None, milli_per_device: int, now: float) -> JobEntry:
-        submission = self._submission(one, milli_per_device)
-        entry = self._entries.get(one.uid) or JobEntry(submission, charged_until=now)
+    def _update_entry(
+        self, job: ElasticJobView, status: pb.JobStatus | None, milli_per_device: int, now: float
+    ) -> JobEntry:
+        submission = self._submission(job, milli_per_device)
+        entry = self._entries.get(job.uid) or JobEntry(submission, charged_until=now)
         entry.submission = submission
         entry.charge_until(now)
-        if told is not None and told.phase not in ("pending", "starting"):
-            entry.progress = parse_progress(told).merged_with(entry.progress)
+        if status is not None and status.phase not in ("pending", "starting"):
+            entry.progress = parse_progress(status).merged_with(entry.progress)
         return entry
 
-    def _submission(self, one: ElasticJobView, unit: int) -> JobSubmission:
+    def _submission(self, job: ElasticJobView, unit: int) -> JobSubmission:
         """Without its rule for batches: nobody can ask a master for another from here."""
-        workers, queue = one.spec.workers, one.spec.cluster.queue if one.spec.cluster else ""
-        requested = min(max(one.requested, workers.min), workers.max)
-        devices = capacity.to_milli(one.worker_requests()[self.device_resource]) // unit
-        spec: dict[str, Any] = {"plan": {"logical_ranks": one.spec.plan.logical_ranks}}
+        workers, queue = job.spec.workers, job.spec.cluster.queue if job.spec.cluster else ""
+        requested = min(max(job.requested, workers.min), workers.max)
+        devices = capacity.to_milli(job.worker_requests()[self.device_resource]) // unit
+        spec: dict[str, Any] = {"plan": {"logical_ranks": job.spec.plan.logical_ranks}}
         return JobSubmission(
-            one.name, one.created_at, workers.min, workers.max, requested, devices, one.priority, queue, spec
+            job.name, job.created_at, workers.min, workers.max, requested, devices, job.priority, queue, spec
         )
 
-    def _job(
-        self, one: ElasticJobView, entry: JobEntry, placed: Mapping[str, int], nodes: tuple[NodeInfo, ...]
+    def _to_job_info(
+        self, job: ElasticJobView, entry: JobEntry, workers: Mapping[str, int], nodes: tuple[NodeInfo, ...]
     ) -> JobInfo:
         """Where it was given workers, or where Kubernetes really put as many."""
-        known = {node.name for node in nodes}
-        here = {name: count for name, count in placed.items() if name in known}
+        node_names = {node.name for node in nodes}
+        workers_here = {name: count for name, count in workers.items() if name in node_names}
         is_first = entry.account.started_at is None
-        if not one.is_suspended and here and (sum(here.values()) == entry.worker_count or is_first):
-            count = sum(here.values())
-            entry.allocated = here if one.spec.workers.min <= count <= one.spec.workers.max else {}
-        entry.allocated = {name: count for name, count in entry.allocated.items() if name in known}
-        others = {name: quantity for name, quantity in one.worker_requests().items() if name != self.device_resource}
-        job = entry.to_job_info(fit_rates)
-        cost_s = job.change_cost_s if job.is_running else max(job.change_cost_s, START_COST_S)
-        return replace(job, request=others, change_cost_s=cost_s)
+        if not job.is_suspended and workers_here and (sum(workers_here.values()) == entry.worker_count or is_first):
+            count = sum(workers_here.values())
+            entry.allocated = workers_here if job.spec.workers.min <= count <= job.spec.workers.max else {}
+        entry.allocated = {name: count for name, count in entry.allocated.items() if name in node_names}
+        other_requests = {
+            name: quantity for name, quantity in job.worker_requests().items() if name != self.device_resource
+        }
+        info = entry.to_job_info(fit_rates)
+        cost_s = info.change_cost_s if info.is_running else max(info.change_cost_s, START_COST_S)
+        return replace(info, request=other_requests, change_cost_s=cost_s)
 
 
 def snapshot_namespace(
-    api: Api, namespace: str, device: str, now: float, coming: Sequence[ResourceAmounts] = ()
+    api: Api, namespace: str, device_resource: str, now: float, upcoming_requests: Sequence[ResourceAmounts] = ()
 ) -> SnapshotWithUnits:
     """`coming`: what workers of jobs request that are not there yet."""
-    cluster = NamespaceCluster(api, namespace, device, lambda: False, coming)
+    cluster = NamespaceCluster(api, namespace, device_resource, lambda: False, upcoming_requests)
     snapshot = cluster.snapshot(now)
     jobs = tuple(_assume_started_at_submission(job, now) for job in snapshot.jobs)
-    return SnapshotWithUnits(replace(snapshot, jobs=jobs), device, cluster.unit / MILLI)
+    return SnapshotWithUnits(replace(snapshot, jobs=jobs), device_resource, cluster.unit / MILLI)
 
 
 def _assume_started_at_submission(job: JobInfo, now: float) -> JobInfo:
@@ -198,11 +214,11 @@ def _assume_started_at_submission(job: JobInfo, now: float) -> JobInfo:
         return job
     ran_s = max(now - job.submitted_at, 0.0)
     attained_s = ran_s * job.worker_count * job.devices
-    began = job.submitted_at
+    started_at = job.submitted_at
     return replace(
         job,
-        started_at=began,
-        changed_at=began,
+        started_at=started_at,
+        changed_at=started_at,
         executed_s=ran_s,
         attained_s=attained_s,
         max_workers_so_far=job.worker_count,

@@ -57,24 +57,24 @@ class ElasticJobView:
         workers = self.spec.workers
         return self.uid, workers.min, workers.max, self.requested, self.priority
 
-    def patch_for(self, given: Allocation) -> dict[str, Any]:
+    def patch_for(self, allocation: Allocation) -> dict[str, Any]:
         """What to write so that it has what it is given; {}: nothing."""
-        count = given.worker_count
-        wanted: dict[str, str | None] = {SCHEDULING_REASON: given.reason}
+        count = allocation.worker_count
+        annotations: dict[str, str | None] = {SCHEDULING_REASON: allocation.reason}
         if count and count != self.replicas and REQUESTED_WORKERS not in self.annotations:
-            wanted[REQUESTED_WORKERS] = str(self.replicas)
+            annotations[REQUESTED_WORKERS] = str(self.replicas)
         if count:
-            wanted[SUSPENDED_BY] = None
+            annotations[SUSPENDED_BY] = None
         elif not self.is_suspended:
-            wanted[SUSPENDED_BY] = SCHEDULER
-        differing = {name: text for name, text in wanted.items() if self.annotations.get(name) != text}
+            annotations[SUSPENDED_BY] = SCHEDULER
+        changed = {name: text for name, text in annotations.items() if self.annotations.get(name) != text}
         spec: dict[str, Any] = {}
         if count and count != self.replicas:
             spec["workers"] = {"wish": count}
         if self.is_suspended != (not count):
             spec["suspend"] = not count
-        change: dict[str, Any] = {"metadata": {"annotations": differing}} if differing else {}
-        return change | ({"spec": spec} if spec else {})
+        patch: dict[str, Any] = {"metadata": {"annotations": changed}} if changed else {}
+        return patch | ({"spec": spec} if spec else {})
 
 
 def parse_priority(annotations: Mapping[str, str]) -> int:

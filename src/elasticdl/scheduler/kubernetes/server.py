@@ -35,55 +35,57 @@ class NamespaceSchedulerServer:
     """Until it is told to stop. Jobs go on without it."""
 
     def __init__(
-        self, policy: Policy, cluster: NamespaceCluster, interval_s: float | None, pulse: SchedulerHealth
+        self, policy: Policy, cluster: NamespaceCluster, interval_s: float | None, health: SchedulerHealth
     ) -> None:
         """`interval_s` overrules the policy's own; 0: only when something happened."""
         self.loop = SchedulingLoop(policy, cluster)
         self._cluster = cluster
         self._interval_s = interval_s if interval_s is not None else policy.interval_s or DEFAULT_INTERVAL_S
         self._decides_on_events = policy.decides_on_events or not self._interval_s
-        self._pulse = pulse
+        self._health = health
         self._stopped = threading.Event()
-        self._news = threading.Event()
-        self._trouble = ""  # of the last turn, if it failed
+        self._wake = threading.Event()
+        self._last_error = ""  # of the last turn, if it failed
 
     def stop(self) -> None:
         """From a signal handler or another thread."""
         self._stopped.set()
-        self._news.set()
+        self._wake.set()
 
     def run(self) -> None:
         namespace = self._cluster.namespace
-        watched = ((ELASTIC_JOB, namespace, "", has_job_changed), (NODE, "", "", has_node_changed))
-        for one in (*watched, (POD, namespace, POD_SELECTOR, self._is_room)):
-            threading.Thread(target=self._watch, args=one, name=f"watch-{one[0].plural}", daemon=True).start()
+        watches = ((ELASTIC_JOB, namespace, "", has_job_changed), (NODE, "", "", has_node_changed))
+        for watch in (*watches, (POD, namespace, POD_SELECTOR, self._has_pod_ended)):
+            threading.Thread(target=self._watch, args=watch, name=f"watch-{watch[0].plural}", daemon=True).start()
         while not self._stopped.is_set():
-            self._pulse.begin_turn()
-            next_s = self._turn()
-            self._pulse.end_turn(next_s, self._trouble or self.loop.policy_error)
-            self._news.wait(next_s)
-            if self._news.is_set():
+            self._health.begin_turn()
+            next_s = self._run_turn()
+            self._health.end_turn(next_s, self._last_error or self.loop.policy_error)
+            self._wake.wait(next_s)
+            if self._wake.is_set():
                 self._stopped.wait(DEBOUNCE_S)
 
-    def _turn(self) -> float | None:
+    def _run_turn(self) -> float | None:
         """One decision; seconds until the next that needs no news. None: for ever."""
-        self._news.clear()
+        self._wake.clear()
         try:
             self.loop.run_once(time.time())
         except ElasticDLError as exc:
-            if str(exc) != self._trouble:  # said once, however often it is tried
+            if str(exc) != self._last_error:  # said once, however often it is tried
                 _log.warning("%s; trying again", exc)
-            self._trouble = str(exc)
+            self._last_error = str(exc)
             return RETRY_S
-        self._trouble = ""
+        self._last_error = ""
         return POLICY_RETRY_S if self.loop.policy_error else self._interval_s or None
 
-    def _watch(self, kind: ResourceKind, namespace: str, labels: str, is_news: Callable[[ObjectChange], bool]) -> None:
+    def _watch(
+        self, kind: ResourceKind, namespace: str, labels: str, is_relevant: Callable[[ObjectChange], bool]
+    ) -> None:
         for changes in follow_changes(self._cluster.api, kind, namespace, labels, self._stopped):
-            if self._decides_on_events and any(map(is_news, changes)):
-                self._news.set()
+            if self._decides_on_events and any(map(is_relevant, changes)):
+                self._wake.set()
 
-    def _is_room(self, change: ObjectChange) -> bool:
+    def _has_pod_ended(self, change: ObjectChange) -> bool:
         return has_pod_ended(change, self._cluster.elastic_jobs)
 
 
@@ -98,20 +100,20 @@ def has_node_changed(change: ObjectChange) -> bool:
 def has_pod_ended(change: ObjectChange, jobs: Collection[str]) -> bool:
     """Whether it was of none of `jobs`: a job is over before its pods are. Those who shrink were planned with."""
     before, after = change
-    is_end = before is not None and is_pod_alive(before) and (after is None or not is_pod_alive(after))
-    return is_end and before is not None and before["metadata"]["labels"].get(JOB_LABEL) not in jobs
+    has_ended = before is not None and is_pod_alive(before) and (after is None or not is_pod_alive(after))
+    return has_ended and before is not None and before["metadata"]["labels"].get(JOB_LABEL) not in jobs
 
 
 def _job_key(document: Document | None) -> object:
-    found = parse_elastic_job(document) if document is not None else None
-    return None if found is None else found.change_key
+    job = parse_elastic_job(document) if document is not None else None
+    return None if job is None else job.change_key
 
 
 def _node_key(document: Document | None) -> object:
     if document is None:
         return None
     spec, status = document.get("spec", {}), document.get("status", {})
-    ready = [one["status"] for one in status.get("conditions", []) if one["type"] == "Ready"]
+    ready = [condition["status"] for condition in status.get("conditions", []) if condition["type"] == "Ready"]
     return spec.get("unschedulable"), spec.get("taints"), status.get("allocatable"), ready
 
 
@@ -120,40 +122,40 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def lead_and_serve(
-    make: Callable[[], NamespaceSchedulerServer],
+    make_server: Callable[[], NamespaceSchedulerServer],
     election: Election,
-    pulse: SchedulerHealth,
+    health: SchedulerHealth,
     signals: Sequence[signal.Signals] = STOP_SIGNALS,
 ) -> None:
     """A new server for each term: what an old one knew of the namespace may be long ago."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     for number in signals:
-        loop.add_signal_handler(number, asked.set)
-    ending = loop.create_task(asked.wait())
-    beating = loop.create_task(pulse.heartbeat.run())
-    while not asked.is_set():
-        pulse.set_standby(lambda: election.last_error)
-        winning = loop.create_task(election.wait_until_leader())
-        await asyncio.wait({winning, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if winning.done():
-            winning.result()
-            await _serve_term(make(), election, ending)
+        loop.add_signal_handler(number, stop_requested.set)
+    stopping = loop.create_task(stop_requested.wait())
+    heartbeat = loop.create_task(health.heartbeat.run())
+    while not stop_requested.is_set():
+        health.set_standby(lambda: election.last_error)
+        electing = loop.create_task(election.wait_until_leader())
+        await asyncio.wait({electing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if electing.done():
+            electing.result()
+            await _serve_term(make_server(), election, stopping)
         else:
-            winning.cancel()
-    pulse.set_standby(lambda: election.last_error)
-    ending.cancel()
+            electing.cancel()
+    health.set_standby(lambda: election.last_error)
+    stopping.cancel()
     # After a signal: whoever waits need not wait for it to run out. Also where it was won too late to serve.
     await election.release()
-    beating.cancel()
+    heartbeat.cancel()
 
 
-async def _serve_term(server: NamespaceSchedulerServer, election: Election, ending: asyncio.Task[bool]) -> None:
+async def _serve_term(server: NamespaceSchedulerServer, election: Election, stopping: asyncio.Task[bool]) -> None:
     """Until the Lease is lost or `ending` is done, and the last write is answered: only then may the Lease go."""
     serving = asyncio.create_task(asyncio.to_thread(server.run))
-    keeping = asyncio.create_task(election.wait_until_lost())
-    await asyncio.wait({serving, keeping, ending}, return_when=asyncio.FIRST_COMPLETED)
+    leading = asyncio.create_task(election.wait_until_lost())
+    await asyncio.wait({serving, leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     server.stop()
     await serving
-    if keeping.done():
-        keeping.result()
-    keeping.cancel()
+    if leading.done():
+        leading.result()
+    leading.cancel()

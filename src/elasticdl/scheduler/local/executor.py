@@ -41,16 +41,16 @@ _log = logging.getLogger(__name__)
 class ActionExecutor:
     """Never waits: every action is carried out by a thread, and ends in Done or Failed."""
 
-    def __init__(self, queue: SubmissionQueue, tell: Callable[[JobEvent], None]) -> None:
+    def __init__(self, queue: SubmissionQueue, report_event: Callable[[JobEvent], None]) -> None:
         self._queue = queue
-        self._tell = tell
+        self._report_event = report_event
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT_ACTIONS, thread_name_prefix="hand")
 
     def execute(self, action: JobAction) -> None:
-        self._threads.submit(self._carry_out, action)
+        self._threads.submit(self._execute, action)
 
     def follow_job(self, name: str) -> None:
-        follow_job(self._queue.job_directory(name), self._tell)
+        follow_job(self._queue.job_directory(name), self._report_event)
 
     def reap_children(self) -> None:
         """Launchers that have ended are our children, as long as we are there."""
@@ -58,7 +58,7 @@ class ActionExecutor:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
-    def _carry_out(self, action: JobAction) -> None:
+    def _execute(self, action: JobAction) -> None:
         directory = self._queue.job_directory(action.name)
         _log.info("%s", action)
         try:
@@ -74,14 +74,14 @@ class ActionExecutor:
                     self._stop(directory, "elasticdl stop")
                 case CloseJob(name, phase, reason):
                     close_job(directory, phase, reason)
-                    self._tell(JobExited(name, phase))
-            self._tell(ActionSucceeded(action.name, time.time()))
+                    self._report_event(JobExited(name, phase))
+            self._report_event(ActionSucceeded(action.name, time.time()))
         except Exception as exc:  # whatever it is: a job whose action is never answered would be busy for ever
             is_known = isinstance(exc, ElasticDLError | OSError)
             _log.warning("%s: %s", action, exc, exc_info=not is_known)
             if isinstance(action, StartJob):
-                self._tell(JobLost(action.name, f"cannot be started: {exc}"))
-            self._tell(ActionFailed(action.name, time.time()))
+                self._report_event(JobLost(action.name, f"cannot be started: {exc}"))
+            self._report_event(ActionFailed(action.name, time.time()))
 
     def _start(self, action: StartJob, directory: JobDirectory) -> None:
         submission = self._queue.find(action.name)
@@ -113,22 +113,24 @@ POLL_S = 0.05
 _follow_log = logging.getLogger(__name__)
 
 
-def follow_job(directory: JobDirectory, tell: Callable[[JobEvent], None]) -> threading.Thread:
+def follow_job(directory: JobDirectory, report_event: Callable[[JobEvent], None]) -> threading.Thread:
     """Tell of it from a thread of its own, which ends with the process."""
     name = directory.root.name
-    thread = threading.Thread(target=_follow_until_end, args=(name, directory, tell), name=f"watch-{name}", daemon=True)
+    thread = threading.Thread(
+        target=_follow_until_end, args=(name, directory, report_event), name=f"watch-{name}", daemon=True
+    )
     thread.start()
     return thread
 
 
-def _follow_until_end(name: str, directory: JobDirectory, tell: Callable[[JobEvent], None]) -> None:
+def _follow_until_end(name: str, directory: JobDirectory, report_event: Callable[[JobEvent], None]) -> None:
     deadline = time.monotonic() + LAUNCH_TIMEOUT_S
     while True:
         is_started = directory.launcher.exists()
         is_alive = is_running(directory) if is_started else time.monotonic() < deadline
         result = read_json(directory.result)
         if not is_alive or (result is not None and not is_started):
-            tell(JobLost(name) if result is None else JobExited(name, str(result.get("phase", "failed"))))
+            report_event(JobLost(name) if result is None else JobExited(name, str(result.get("phase", "failed"))))
             return
         if result is not None or not is_started:
             time.sleep(POLL_S)  # its last processes end, or its first begin
@@ -136,7 +138,7 @@ def _follow_until_end(name: str, directory: JobDirectory, tell: Callable[[JobEve
         try:
             with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
                 for status in client.watch(STATUS_HZ):
-                    tell(progress.parse_status_event(name, status))
+                    report_event(progress.parse_status_event(name, status))
         except ElasticDLError as exc:
             _follow_log.info("%s: %s", name, exc)
             time.sleep(POLL_S)

@@ -58,12 +58,12 @@ class SubmissionQueue:
 
     def remove(self, name: str) -> None:
         self._entry(name).unlink(missing_ok=True)
-        self._mark(name).unlink(missing_ok=True)
+        self._stop_mark(name).unlink(missing_ok=True)
 
     # ---- ends that people ask for
 
     def request_stop(self, name: str) -> None:
-        self._mark(name).touch()
+        self._stop_mark(name).touch()
 
     def stop_requests(self) -> set[str]:
         return {path.stem for path in self._entries.glob("*.stop")}
@@ -102,7 +102,7 @@ class SubmissionQueue:
     def _entry(self, name: str) -> Path:
         return self._entries / f"{name}.json"
 
-    def _mark(self, name: str) -> Path:
+    def _stop_mark(self, name: str) -> Path:
         return self._entries / f"{name}.stop"
 
 

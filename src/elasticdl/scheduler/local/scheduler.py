@@ -23,18 +23,18 @@ class LocalScheduler:
         self.loop = SchedulingLoop(policy, job_table)
         self._interval_s = policy.interval_s if interval_s is None else interval_s
         self._decides_on_events = policy.decides_on_events or not self._interval_s
-        self._next_at: float | None = None  # of the next turn that needs no event
+        self._next_tick_at: float | None = None  # of the next turn that needs no event
 
     def step(self, events: Iterable[JobEvent], now: float) -> list[JobAction]:
         """Take note of what happened, decide if that is due, and say what is to be done."""
         has_news = any([self.job_table.handle(event, now) for event in events])
-        is_tick = now >= self._next_at if self._next_at is not None else self._is_on_tick(now)
-        if is_tick or self._next_at is None:
-            self._next_at = self._tick_after(now)
+        is_tick = now >= self._next_tick_at if self._next_tick_at is not None else self._is_on_tick(now)
+        if is_tick or self._next_tick_at is None:
+            self._next_tick_at = self._tick_after(now)
         if self.job_table.entries and (is_tick or (has_news and self._decides_on_events)):
             self.loop.run_once(now)
             if self.loop.policy_error:
-                self._next_at = min(self._next_at, now + POLICY_RETRY_S)
+                self._next_tick_at = min(self._next_tick_at, now + POLICY_RETRY_S)
         return self.job_table.due_actions(now)
 
     def _is_on_tick(self, now: float) -> bool:

@@ -32,15 +32,15 @@ class LocalSchedulerServer:
     """Serves one queue until it is told to stop. Jobs go on without it."""
 
     def __init__(
-        self, queue: SubmissionQueue, turns: LocalScheduler, show: ShowReport, say: Callable[[str], None]
+        self, queue: SubmissionQueue, scheduler: LocalScheduler, show_report: ShowReport, notify: Callable[[str], None]
     ) -> None:
-        """`show` is given every report, with the jobs that ended since the last; `say` what a person must know."""
+        """`show_report` is given every report, with the jobs that ended since the last; `notify` what a person must know."""
         self._queue = queue
-        self._turns = turns
-        self._show = show
-        self._say = say
-        self._news: SimpleQueue[JobEvent | None] = SimpleQueue()  # None: look whether to stop
-        self._hands = ActionExecutor(queue, self._news.put)
+        self._scheduler = scheduler
+        self._show_report = show_report
+        self._notify = notify
+        self._events: SimpleQueue[JobEvent | None] = SimpleQueue()  # None: look whether to stop
+        self._executor = ActionExecutor(queue, self._events.put)
         self._unreadable: set[str] = set()
         self._is_stopping = False
         self._saved_at = 0.0
@@ -49,117 +49,117 @@ class LocalSchedulerServer:
     def stop(self) -> None:
         """From a signal handler or another thread."""
         self._is_stopping = True
-        self._news.put(None)
+        self._events.put(None)
 
     def run(self) -> None:
-        self._turn(self._greet(recover_jobs(self._queue, self._say)))
+        self._run_step(self._follow_recovered_jobs(recover_jobs(self._queue, self._notify)))
         while not self._is_stopping:
-            self._turn([*self._heard(POLL_INTERVAL_S), *self._asked()])
+            self._run_step([*self._receive_events(POLL_INTERVAL_S), *self._read_queue()])
 
-    def _greet(self, found: list[JobEvent]) -> list[JobEvent]:
+    def _follow_recovered_jobs(self, recovered: list[JobEvent]) -> list[JobEvent]:
         """What is heard of jobs that run already, so that the first plan knows what they have."""
         running = {
-            one.submission.name
-            for one in found
-            if isinstance(one, JobRecovered) and one.state is not ScheduledJobState.WAITING
+            event.submission.name
+            for event in recovered
+            if isinstance(event, JobRecovered) and event.state is not ScheduledJobState.WAITING
         }
         for name in running:
-            self._hands.follow_job(name)
-        events, deadline = list(found), time.monotonic() + RECOVERY_TIMEOUT_S
+            self._executor.follow_job(name)
+        events, deadline = list(recovered), time.monotonic() + RECOVERY_TIMEOUT_S
         while running and not self._is_stopping and time.monotonic() < deadline:
-            heard = self._heard(POLL_INTERVAL_S)
-            running -= {event.name for event in heard if not isinstance(event, JobSubmitted | JobRecovered)}
-            events += heard
+            received = self._receive_events(POLL_INTERVAL_S)
+            running -= {event.name for event in received if not isinstance(event, JobSubmitted | JobRecovered)}
+            events += received
         return events
 
-    def _turn(self, events: list[JobEvent]) -> None:
+    def _run_step(self, events: list[JobEvent]) -> None:
         now = time.time()
-        actions = self._turns.step(events, now)
+        actions = self._scheduler.step(events, now)
         ended = [
             event
             for event in events
-            if isinstance(event, JobExited) and event.name not in self._turns.job_table.entries
+            if isinstance(event, JobExited) and event.name not in self._scheduler.job_table.entries
         ]
-        self._write_down(actions, ended, now)
+        self._save_report(actions, ended, now)
         for event in ended:
             self._queue.remove(event.name)
         for action in actions:
-            self._hands.execute(action)
-        self._hands.reap_children()
+            self._executor.execute(action)
+        self._executor.reap_children()
 
-    def _write_down(self, actions: list[JobAction], ended: list[JobExited], now: float) -> None:
+    def _save_report(self, actions: list[JobAction], ended: list[JobExited], now: float) -> None:
         """Before anything is done: a scheduler after us must know what we may have begun."""
-        decisions = self._turns.loop.decisions
+        decisions = self._scheduler.loop.decisions
         if not actions and not ended and decisions == self._decisions and now - self._saved_at < SAVE_INTERVAL_S:
             return
-        report = self._turns.report(now)
+        report = self._scheduler.report(now)
         report.save(self._queue.report_path)
         self._saved_at, self._decisions = now, decisions
-        self._show(report, ended)
+        self._show_report(report, ended)
 
-    def _heard(self, timeout_s: float) -> list[JobEvent]:
+    def _receive_events(self, timeout_s: float) -> list[JobEvent]:
         """All there is, after up to `timeout_s` without anything."""
         events: list[JobEvent] = []
         try:
             while True:
-                event = self._news.get(timeout=0.0 if events else timeout_s)
+                event = self._events.get(timeout=0.0 if events else timeout_s)
                 if event is None:
                     return events
                 events.append(event)
         except Empty:
             return events
 
-    def _asked(self) -> list[JobEvent]:
+    def _read_queue(self) -> list[JobEvent]:
         """What people put into the queue."""
-        known = self._turns.job_table.entries
-        found: list[JobEvent] = []
+        entries = self._scheduler.job_table.entries
+        events: list[JobEvent] = []
         names = self._queue.job_names()
         for name in names:
-            if name not in known and name not in self._unreadable:
+            if name not in entries and name not in self._unreadable:
                 try:
                     submission = self._queue.find(name)
                 except SpecError as exc:
                     self._unreadable.add(name)
-                    self._say(f"{name} is left alone: {exc}")
+                    self._notify(f"{name} is left alone: {exc}")
                     continue
-                found += [JobSubmitted(submission)] if submission else []
+                events += [JobSubmitted(submission)] if submission else []
         for name in self._queue.stop_requests():
             if name in names:
-                found.append(JobStopRequested(name))
+                events.append(JobStopRequested(name))
             else:
                 self._queue.remove(name)  # the mark of a job that was over by then
-        return found
+        return events
 
 
-def recover_jobs(queue: SubmissionQueue, say: Callable[[str], None]) -> list[JobEvent]:
+def recover_jobs(queue: SubmissionQueue, notify: Callable[[str], None]) -> list[JobEvent]:
     """Every job of the queue, as it was known last. Those that are over leave the queue."""
     report = queue.load_report()
-    known = report.jobs if report else {}
-    found: list[JobEvent] = []
+    statuses = report.jobs if report else {}
+    events: list[JobEvent] = []
     for name in queue.job_names():
         try:
             submission = queue.find(name)
         except SpecError as exc:
-            say(f"{name} is left alone: {exc}")
+            notify(f"{name} is left alone: {exc}")
             continue
-        standing = known.get(name)
+        status = statuses.get(name)
         if submission is None:
             continue
-        if standing is None or standing.submitted_at != submission.submitted_at:
-            found.append(JobSubmitted(submission))
-        elif _is_over(queue.job_directory(name), standing):
+        if status is None or status.submitted_at != submission.submitted_at:
+            events.append(JobSubmitted(submission))
+        elif _is_over(queue.job_directory(name), status):
             queue.remove(name)
         else:
-            found.append(JobRecovered(submission, standing.state, standing.allocated, standing.account))
-    return found
+            events.append(JobRecovered(submission, status.state, status.allocated, status.account))
+    return events
 
 
-def _is_over(directory: JobDirectory, standing: ScheduledJobStatus) -> bool:
+def _is_over(directory: JobDirectory, status: ScheduledJobStatus) -> bool:
     """Whether a job without processes was closed by a scheduler that then died; of others the end is yet to come."""
-    if standing.state is not ScheduledJobState.WAITING:
+    if status.state is not ScheduledJobState.WAITING:
         return False
     result = read_json(directory.result)
     if result is None:
         return False
-    is_suspended = result.get("phase") == "stopped" and standing.account.launches > 0
+    is_suspended = result.get("phase") == "stopped" and status.account.launches > 0
     return not is_suspended

@@ -29,20 +29,24 @@ def load_local_snapshot(queue: SubmissionQueue, now: float) -> LocalSnapshot:
         )
     nodes = tuple(NodeInfo(name, devices) for name, devices in report.nodes.items())
     jobs = []
-    for name, standing in report.jobs.items():
+    for name, status in report.jobs.items():
         if (submission := queue.find(name)) is not None:
-            jobs.append(_job_info(submission, standing.allocated, standing.account))
+            jobs.append(_job_info(submission, status.allocated, status.account))
     return LocalSnapshot(SnapshotWithUnits(Snapshot(now, nodes, tuple(jobs))), report.policy)
 
 
-def _job_info(submission: JobSubmission, given: WorkersByNode, account: JobAccount) -> JobInfo:
+def _job_info(submission: JobSubmission, workers: WorkersByNode, account: JobAccount) -> JobInfo:
     speed = account.step * submission.devices / account.attained_s if account.attained_s > 0 else 0.0
-    most = submission.max_workers
+    max_workers = submission.max_workers
     # Nobody wrote down more than a mean: taken as if each worker were worth as much as another.
-    table = RateTable({"": ((1, speed), (most, speed * most)) if most > 1 else ((1, speed),)}) if speed > 0 else None
-    left = float(max(account.total_steps - account.step, 0)) if account.total_steps and table else None
+    table = (
+        RateTable({"": ((1, speed), (max_workers, speed * max_workers)) if max_workers > 1 else ((1, speed),)})
+        if speed > 0
+        else None
+    )
+    work_left = float(max(account.total_steps - account.step, 0)) if account.total_steps and table else None
     return submission.to_job_info(
-        workers=given,
+        workers=workers,
         started_at=account.started_at,
         attained_s=account.attained_s,
         executed_s=account.executed_s,
@@ -50,6 +54,6 @@ def _job_info(submission: JobSubmission, given: WorkersByNode, account: JobAccou
         restarts=account.changes,
         max_workers_so_far=account.max_workers,
         rates=table,
-        work_left=left,
+        work_left=work_left,
         work_done=float(account.step) if table else 0.0,
     )

@@ -35,19 +35,19 @@ class SpeedEstimates:
 
     def min_nodes(self, job: JobInfo, workers: ArrayLike, kind: str) -> Floats:
         """As few as so many workers can be on."""
-        each = max(self.devices_per_node.get(kind, 0) // job.devices, 1)
-        fewest: Floats = np.ceil(np.asarray(workers, float) / each)
-        return fewest
+        per_node = max(self.devices_per_node.get(kind, 0) // job.devices, 1)
+        nodes: Floats = np.ceil(np.asarray(workers, float) / per_node)
+        return nodes
 
     def rates(self, job: JobInfo, workers: ArrayLike, kind: str | None = None) -> Floats:
         """Useful work a second with so many workers on as few nodes as they fit on. At least 0, always a number."""
         kind = self.main_kind(job) if kind is None else kind
-        counts = np.asarray(workers, float)
+        worker_counts = np.asarray(workers, float)
         if job.rates is None:
-            return counts
-        found = job.rates.work_per_s(counts, self.min_nodes(job, counts, kind), kind)
-        clean: Floats = np.maximum(np.nan_to_num(np.asarray(found, float), nan=0.0, posinf=0.0, neginf=0.0), 0.0)
-        return clean
+            return worker_counts
+        rates = job.rates.work_per_s(worker_counts, self.min_nodes(job, worker_counts, kind), kind)
+        finite: Floats = np.maximum(np.nan_to_num(np.asarray(rates, float), nan=0.0, posinf=0.0, neginf=0.0), 0.0)
+        return finite
 
     def rate(self, job: JobInfo, workers: int, kind: str | None = None) -> float:
         return float(self.rates(job, np.array([workers]), kind)[0])
@@ -59,11 +59,11 @@ class SpeedEstimates:
         return max(job.work_done, self.rate(job, max(job.min_workers, 1)) * DEFAULT_DURATION_S)
 
 
-def candidate_sizes(job: JobInfo, most: int) -> tuple[int, ...]:
+def candidate_sizes(job: JobInfo, limit: int) -> tuple[int, ...]:
     """Of its allowed sizes up to `most` the least, the greatest, and those next below powers of two."""
-    largest = job.max_size_up_to(most)
+    largest = job.max_size_up_to(limit)
     if not largest:
         return ()
-    found = {job.sizes_up_to(largest)[0], largest}
-    found.update(job.max_size_up_to(1 << power) for power in range(largest.bit_length()))
-    return tuple(sorted(found - {0}))
+    sizes = {job.sizes_up_to(largest)[0], largest}
+    sizes.update(job.max_size_up_to(1 << power) for power in range(largest.bit_length()))
+    return tuple(sorted(sizes - {0}))

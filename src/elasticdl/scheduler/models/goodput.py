@@ -38,8 +38,12 @@ class BatchLimits:
 def gain_ratio(noise: GradientNoise, scale: ArrayLike) -> Floats:
     """Progress of one step with a batch `scale` times the initial one, in steps of that."""
     scale = np.asarray(scale, float)
-    rest = noise.gradient_variance / scale + noise.gradient_norm_sq
-    return np.where(rest > 0, (noise.gradient_variance + noise.gradient_norm_sq) / np.where(rest > 0, rest, 1.0), 1.0)
+    remaining_noise = noise.gradient_variance / scale + noise.gradient_norm_sq
+    return np.where(
+        remaining_noise > 0,
+        (noise.gradient_variance + noise.gradient_norm_sq) / np.where(remaining_noise > 0, remaining_noise, 1.0),
+        1.0,
+    )
 
 
 def split_batch(total: ArrayLike, workers: ArrayLike, limits: BatchLimits) -> tuple[Floats, Floats]:
@@ -48,10 +52,10 @@ def split_batch(total: ArrayLike, workers: ArrayLike, limits: BatchLimits) -> tu
     One worker alone makes two passes where the batch is above the initial one: noise is measured between passes.
     """
     total, workers = np.asarray(total, float), np.asarray(workers)
-    each = np.ceil(total / workers - _EPSILON)
-    passes = np.ceil(each / limits.local_maximum - _EPSILON)
+    per_worker = np.ceil(total / workers - _EPSILON)
+    passes = np.ceil(per_worker / limits.local_maximum - _EPSILON)
     passes = np.where((workers == 1) & (total > limits.initial + _EPSILON), np.maximum(passes, 2), passes)
-    local = np.ceil(each / passes - _EPSILON)
+    local = np.ceil(per_worker / passes - _EPSILON)
     return np.minimum(local, np.floor(limits.maximum / (workers * passes))), passes
 
 
@@ -64,17 +68,17 @@ class AdaptiveBatchModel:
     limits: BatchLimits
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
-        return self._best(np.asarray(workers), np.asarray(nodes))[0]
+        return self._best_batches_for(np.asarray(workers), np.asarray(nodes))[0]
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
-        _, local, passes = self._best(np.array([workers]), np.array([nodes]))
+        _, local, passes = self._best_batches_for(np.array([workers]), np.array([nodes]))
         return self.batch_config(int(local[0]), int(passes[0]), workers)
 
     def batch_config(self, local: int, passes: int, workers: int) -> BatchConfig:
         """With the learning rate of AdaScale."""
         return BatchConfig(local, passes, float(gain_ratio(self.noise, local * passes * workers / self.limits.initial)))
 
-    def _best(self, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
+    def _best_batches_for(self, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
         """Goodput, local batch and passes for each."""
         values = np.array(_parameters(self))[:, None, None]
         rates, local, passes = _best_batches(values, workers.reshape(1, -1), nodes.reshape(1, -1))
@@ -92,11 +96,13 @@ class FixedBatchModel:
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         workers, nodes = np.asarray(workers), np.maximum(np.asarray(nodes), 1)
-        some = np.maximum(workers, 1)
-        local, passes = split_batch(self.total_batch, some, self.limits)
-        scale = local * passes * some / self.limits.initial
+        active_workers = np.maximum(workers, 1)
+        local, passes = split_batch(self.total_batch, active_workers, self.limits)
+        scale = local * passes * active_workers / self.limits.initial
         return np.where(
-            workers > 0, gain_ratio(self.noise, scale) / self.throughput.step_s(some, nodes, local, passes), 0.0
+            workers > 0,
+            gain_ratio(self.noise, scale) / self.throughput.step_s(active_workers, nodes, local, passes),
+            0.0,
         )
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
@@ -111,52 +117,54 @@ def goodput_tables(
     """Of many jobs at once, each with its own numbers of workers: rates, and the batches (local, passes) of them."""
     if not jobs:
         return []
-    width = max(len(some) for some in workers)
+    width = max(len(sizes) for sizes in workers)
     counts, spreads = np.zeros((len(jobs), width)), np.ones((len(jobs), width))
-    for row, (some, where) in enumerate(zip(workers, nodes, strict=True)):
-        counts[row, : len(some)], spreads[row, : len(some)] = some, where
-    values = np.array([_parameters(job) for job in jobs]).T[:, :, None]
-    found = np.empty((3, *counts.shape))
+    for row, (sizes, spread) in enumerate(zip(workers, nodes, strict=True)):
+        counts[row, : len(sizes)], spreads[row, : len(sizes)] = sizes, spread
+    parameters = np.array([_parameters(job) for job in jobs]).T[:, :, None]
+    tables = np.empty((3, *counts.shape))
     for start in range(0, len(jobs), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        found[:, part] = _best_batches(values[:, part], counts[part], spreads[part], COARSE_BATCH_SAMPLES)
-    return [found[:, row, : len(some)] for row, some in enumerate(workers)]
+        block = slice(start, start + _BLOCK)
+        tables[:, block] = _best_batches(parameters[:, block], counts[block], spreads[block], COARSE_BATCH_SAMPLES)
+    return [tables[:, row, : len(sizes)] for row, sizes in enumerate(workers)]
 
 
 def _parameters(job: AdaptiveBatchModel) -> tuple[float, ...]:
-    times, limits, noise = job.throughput, job.limits, job.noise
-    grad_sync = times.alpha_grad, times.beta_grad, times.alpha_nodes, times.beta_nodes, times.alpha_local
-    known = limits.initial, limits.maximum, limits.local_minimum, limits.local_maximum
-    return (*grad_sync, times.beta_local, times.gamma, noise.gradient_norm_sq, noise.gradient_variance, *known)
+    model, limits, noise = job.throughput, job.limits, job.noise
+    grad_sync = model.alpha_grad, model.beta_grad, model.alpha_nodes, model.beta_nodes, model.alpha_local
+    batch_limits = limits.initial, limits.maximum, limits.local_minimum, limits.local_maximum
+    return (*grad_sync, model.beta_local, model.gamma, noise.gradient_norm_sq, noise.gradient_variance, *batch_limits)
 
 
 def _best_batches(
-    values: Floats, workers: Floats, nodes: Floats, samples: int = BATCH_SAMPLES
+    parameters: Floats, workers: Floats, nodes: Floats, samples: int = BATCH_SAMPLES
 ) -> tuple[Floats, Floats, Floats]:
     """Goodput, local batch and passes of jobs (rows) with so many workers (columns); `values` are `_numbers`."""
-    *times, square, variance, initial, maximum, local_minimum, local_maximum = values
-    some = np.maximum(workers, 1)
-    least = np.minimum(np.maximum(initial, local_minimum * some), maximum)
-    total = least * (maximum / least) ** np.linspace(0.0, 1.0, samples)[:, None, None]
-    each = total / some
-    passes = np.ceil(each / local_maximum - _EPSILON)
-    passes = np.where((some == 1) & (each > initial + _EPSILON), np.maximum(passes, 2), passes)
-    local = np.ceil(each / passes - _EPSILON)
-    scale = local * passes * some / initial
-    rest = variance / scale + square
-    gains = np.where(rest > 0, (variance + square) / np.where(rest > 0, rest, 1.0), 1.0)
-    rates = gains / ThroughputModel(*times).step_s(some, np.maximum(nodes, 1), local, passes)
+    *times, norm_sq, variance, initial, maximum, local_minimum, local_maximum = parameters
+    active_workers = np.maximum(workers, 1)
+    min_total = np.minimum(np.maximum(initial, local_minimum * active_workers), maximum)
+    total = min_total * (maximum / min_total) ** np.linspace(0.0, 1.0, samples)[:, None, None]
+    per_worker = total / active_workers
+    passes = np.ceil(per_worker / local_maximum - _EPSILON)
+    passes = np.where((active_workers == 1) & (per_worker > initial + _EPSILON), np.maximum(passes, 2), passes)
+    local = np.ceil(per_worker / passes - _EPSILON)
+    scale = local * passes * active_workers / initial
+    remaining_noise = variance / scale + norm_sq
+    gains = np.where(
+        remaining_noise > 0, (variance + norm_sq) / np.where(remaining_noise > 0, remaining_noise, 1.0), 1.0
+    )
+    rates = gains / ThroughputModel(*times).step_s(active_workers, np.maximum(nodes, 1), local, passes)
     possible = (local >= local_minimum) & (local <= local_maximum) & (workers > 0)
     rates = np.where(possible, rates, 0.0)
     best = np.argmax(rates, axis=0)[None]
-    local = np.minimum(local, np.maximum(np.floor(maximum / (some * passes)), 1))
-    return tuple(np.take_along_axis(one, best, axis=0)[0] for one in (rates, local, passes))
+    local = np.minimum(local, np.maximum(np.floor(maximum / (active_workers * passes)), 1))
+    return tuple(np.take_along_axis(table, best, axis=0)[0] for table in (rates, local, passes))
 
 
-def candidate_batch_scales(most: int) -> tuple[int, ...]:
+def candidate_batch_scales(max_scale: int) -> tuple[int, ...]:
     """1, 2, 3, 4, 6, 8, 12, … : coarse, so that a little more noise is no reason for another batch."""
-    powers = [1 << power for power in range(most.bit_length())]
-    return tuple(sorted({one for power in powers for one in (power, power + power // 2) if one <= most}))
+    powers = [1 << power for power in range(max_scale.bit_length())]
+    return tuple(sorted({scale for power in powers for scale in (power, power + power // 2) if scale <= max_scale}))
 
 
 @dataclass(frozen=True)
@@ -171,21 +179,21 @@ class LogicalBatchModel:
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts = np.asarray(workers)
-        best: Floats = self._all(counts, np.asarray(nodes)).max(axis=0)
+        best: Floats = self._rates_by_scale(counts, np.asarray(nodes)).max(axis=0)
         return np.where(counts > 0, best, 0.0)
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         if len(self.scales) == 1:
             return None
-        scale = self.scales[int(self._all(np.array([workers]), np.array([nodes])).argmax())]
+        scale = self.scales[int(self._rates_by_scale(np.array([workers]), np.array([nodes])).argmax())]
         return BatchConfig(-(-self.global_batch // workers), scale, float(self._gain(scale)))
 
-    def _all(self, workers: Floats, nodes: Floats) -> Floats:
+    def _rates_by_scale(self, workers: Floats, nodes: Floats) -> Floats:
         """Work a second, by scale and number of workers."""
-        some = np.maximum(workers, 1)
-        local = np.ceil(np.ceil(self.logical_ranks / some) * self.global_batch / self.logical_ranks)
-        scales = np.array(self.scales, float).reshape(-1, *[1] * some.ndim)
-        step_s = self.throughput.step_s(some, np.maximum(nodes, 1), local, scales)
+        active_workers = np.maximum(workers, 1)
+        local = np.ceil(np.ceil(self.logical_ranks / active_workers) * self.global_batch / self.logical_ranks)
+        scales = np.array(self.scales, float).reshape(-1, *[1] * active_workers.ndim)
+        step_s = self.throughput.step_s(active_workers, np.maximum(nodes, 1), local, scales)
         rates: Floats = self._gain(scales) / step_s
         return rates
 

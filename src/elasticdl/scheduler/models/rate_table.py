@@ -34,18 +34,24 @@ class RateTable:
                 raise ValueError(f"expected sizes in order, received {[size for size, _ in pairs]}")
 
     @classmethod
-    def from_model(cls, rates: RateModel, most: int, per_node: Mapping[str, int], devices: int) -> RateTable:
+    def from_model(
+        cls, model: RateModel, max_workers: int, devices_per_node: Mapping[str, int], devices_per_worker: int
+    ) -> RateTable:
         """`per_node`: devices of a node, by kind. `devices`: of a worker."""
         sizes = sorted(
-            {*range(1, min(most, DENSE_UP_TO) + 1), *(1 << power for power in range(most.bit_length())), most}
+            {
+                *range(1, min(max_workers, DENSE_UP_TO) + 1),
+                *(1 << power for power in range(max_workers.bit_length())),
+                max_workers,
+            }
         )
-        counts = np.array([size for size in sizes if size <= most])
-        found = {}
-        for kind, each in per_node.items():
-            nodes = np.ceil(counts / max(each // devices, 1))
-            values = np.nan_to_num(rates.work_per_s(counts, nodes, kind), nan=0.0, posinf=0.0, neginf=0.0)
-            found[kind] = tuple((int(size), float(rate)) for size, rate in zip(counts, values, strict=True))
-        return cls(found)
+        counts = np.array([size for size in sizes if size <= max_workers])
+        by_kind = {}
+        for kind, node_devices in devices_per_node.items():
+            nodes = np.ceil(counts / max(node_devices // devices_per_worker, 1))
+            values = np.nan_to_num(model.work_per_s(counts, nodes, kind), nan=0.0, posinf=0.0, neginf=0.0)
+            by_kind[kind] = tuple((int(size), float(rate)) for size, rate in zip(counts, values, strict=True))
+        return cls(by_kind)
 
     @classmethod
     def from_document(cls, document: Any) -> RateTable:
@@ -53,10 +59,10 @@ class RateTable:
         if not isinstance(document, dict):
             raise ValueError(f"expected {{kind: [[workers, rate], …]}}, received {type(document).__name__}")
         try:
-            made = {str(kind): tuple((int(n), float(rate)) for n, rate in pairs) for kind, pairs in document.items()}
+            by_kind = {str(kind): tuple((int(n), float(rate)) for n, rate in pairs) for kind, pairs in document.items()}
         except TypeError as exc:
             raise ValueError(f"expected {{kind: [[workers, rate], …]}}: {exc}") from None
-        return cls(made)
+        return cls(by_kind)
 
     def to_document(self) -> dict[str, list[list[float]]]:
         return {kind: [[size, rate] for size, rate in pairs] for kind, pairs in self.by_kind.items()}
@@ -64,8 +70,8 @@ class RateTable:
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         pairs = self.by_kind.get(kind) or next(iter(self.by_kind.values()))
         sizes, rates = zip(*((0, 0.0), *pairs), strict=True)
-        found: Floats = np.interp(np.asarray(workers, float), sizes, rates)
-        return found
+        interpolated: Floats = np.interp(np.asarray(workers, float), sizes, rates)
+        return interpolated
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         return None

@@ -59,44 +59,46 @@ def fit_throughput(samples: Sequence[SpeedSample]) -> ThroughputModel:
     """The parameters that explain `samples` best. What is no time (NaN, 0, …) is left out; at least one is needed."""
     from scipy.optimize import minimize
 
-    samples = [one for one in samples if _is_time(one.step_s) and _is_time(one.compute_s)]
+    samples = [sample for sample in samples if _is_time(sample.step_s) and _is_time(sample.compute_s)]
     if not samples:
         raise ValueError("expected at least one sample with finite times above 0, received none")
-    nodes = np.array([one.nodes for one in samples])
-    workers = np.array([one.workers for one in samples])
-    local = np.array([one.local_batch for one in samples], float)
-    grad_log = np.log([one.compute_s for one in samples])
-    step_log = np.log([one.step_s for one in samples])
+    nodes = np.array([sample.nodes for sample in samples])
+    workers = np.array([sample.workers for sample in samples])
+    local = np.array([sample.local_batch for sample in samples], float)
+    grad_log = np.log([sample.compute_s for sample in samples])
+    step_log = np.log([sample.step_s for sample in samples])
     start, lower = list(_INITIAL_GUESS), [MIN_PARAMETER] * 6 + [1.0]
     upper: list[float | None] = [None] * 6 + [10.0]
-    for place, value in _unidentifiable_parameters(nodes, workers, local, grad_log).items():
-        start[place] = lower[place] = upper[place] = value
+    for index, value in _unidentifiable_parameters(nodes, workers, local, grad_log).items():
+        start[index] = lower[index] = upper[index] = value
     objective = FitObjective(nodes, workers, local, grad_log, step_log)
     bounds = list(zip(lower, upper, strict=True))
     with limit_to_one_blas_thread():
-        found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        fitted = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
         # Where one of the two errors is 0 the objective has a kink, at which the search may stop too soon.
         smooth = FitObjective(nodes, workers, local, grad_log, step_log, softness=_SOFTNESS)
-        again = minimize(smooth, found, jac=True, method="L-BFGS-B", bounds=bounds).x
-    if objective(again)[0] < objective(found)[0] - _SOFTNESS:
-        found = again
-    fitted = ThroughputModel(*(float(value) for value in found))
+        refined = minimize(smooth, fitted, jac=True, method="L-BFGS-B", bounds=bounds).x
+    if objective(refined)[0] < objective(fitted)[0] - _SOFTNESS:
+        fitted = refined
+    model = ThroughputModel(*(float(value) for value in fitted))
     if not np.any(nodes > 1):
         # Several nodes are never quicker than one.
-        values = list(astuple(fitted))
+        values = list(astuple(model))
         values[2], values[3] = max(values[2], 1.1 * values[4]), max(values[3], 1.1 * values[5])
-        fitted = ThroughputModel(*values)
-    return fitted
+        model = ThroughputModel(*values)
+    return model
 
 
 def _is_time(seconds: float) -> bool:
     return 0 < seconds < math.inf
 
 
-def _unidentifiable_parameters(nodes: Floats, workers: Floats, local: Floats, grad_log: Floats) -> dict[int, float]:
+def _unidentifiable_parameters(
+    nodes: Floats, workers: Floats, local_batch: Floats, grad_log: Floats
+) -> dict[int, float]:
     """Parameters that these samples say nothing about, by their place."""
     fixed: dict[int, float] = {}
-    if len(np.unique(local)) == 1:
+    if len(np.unique(local_batch)) == 1:
         fixed[0] = float(np.mean(np.exp(grad_log))) / 2
     if not np.any(nodes > 1):
         fixed |= {2: MIN_PARAMETER, 3: MIN_PARAMETER}

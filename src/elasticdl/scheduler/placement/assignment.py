@@ -16,7 +16,7 @@ def sort_by_submission(jobs: Iterable[JobInfo]) -> list[JobInfo]:
 
 
 def assign_nodes(
-    room: FreeResources, jobs: Iterable[JobInfo], sizes: Mapping[str, int], *, is_rigid: bool = False
+    free: FreeResources, jobs: Iterable[JobInfo], sizes: Mapping[str, int], *, is_rigid: bool = False
 ) -> dict[str, WorkersByNode]:
     """Nodes for so many workers of each job, taken from `room`; jobs that get none do not stand in it.
 
@@ -24,70 +24,72 @@ def assign_nodes(
     workers are tried once more with the least they can run with, in the order given: a job waits only if it must.
     """
     jobs = list(jobs)
-    given: dict[str, WorkersByNode] = {}
+    assigned: dict[str, WorkersByNode] = {}
 
-    def give(job: JobInfo, workers: WorkersByNode | None) -> None:
+    def assign(job: JobInfo, workers: WorkersByNode | None) -> None:
         if workers:
-            room.allocate(job, workers)
-            given[job.name] = workers
+            free.allocate(job, workers)
+            assigned[job.name] = workers
 
     for job in jobs:
         if job.workers and job.worker_count == sizes.get(job.name, 0):
-            give(
+            assign(
                 job,
-                job.workers if room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers) else None,
+                job.workers if free.can_hold(job, job.workers) and meets_constraints(free, job, job.workers) else None,
             )
-    changed = [job for job in jobs if sizes.get(job.name, 0) and job.name not in given]
+    changed = [job for job in jobs if sizes.get(job.name, 0) and job.name not in assigned]
     for job in sorted(changed, key=lambda job: _change_order(job, sizes[job.name])):
         size = sizes[job.name]
-        give(job, resize_in_place(room, job, size) if is_rigid else place_at_most(room, job, size))
+        assign(job, resize_in_place(free, job, size) if is_rigid else place_at_most(free, job, size))
     for job in jobs:
-        if job.name not in given and room.free_devices:
-            give(job, resize_in_place(room, job, job.rigid_size if is_rigid else job.min_size))
-    return given
+        if job.name not in assigned and free.free_devices:
+            assign(job, resize_in_place(free, job, job.rigid_size if is_rigid else job.min_size))
+    return assigned
 
 
-def place_at_most(room: FreeResources, job: JobInfo, max_workers: int) -> WorkersByNode:
+def place_at_most(free: FreeResources, job: JobInfo, max_workers: int) -> WorkersByNode:
     """Up to `most` workers, where they are if possible; {}: not even its least. Takes nothing."""
-    size = job.max_size_up_to(min(max_workers, room.total_workers_that_fit(job)))
+    size = job.max_size_up_to(min(max_workers, free.total_workers_that_fit(job)))
     while size:
-        if (workers := resize_in_place(room, job, size)) is not None:
+        if (workers := resize_in_place(free, job, size)) is not None:
             return workers
         size = job.max_size_up_to(size - 1)
     return {}
 
 
-def surviving_workers(room: FreeResources, job: JobInfo) -> WorkersByNode:
+def surviving_workers(free: FreeResources, job: JobInfo) -> WorkersByNode:
     """As many of a running job's workers as can stay where they are; {}: it would have to start anew."""
     if (
-        room.can_hold(job, job.workers)
+        free.can_hold(job, job.workers)
         and job.allows_size(job.worker_count)
-        and meets_constraints(room, job, job.workers)
+        and meets_constraints(free, job, job.workers)
     ):
         return job.workers
-    left = {name: min(n, room.workers_that_fit(job, name)) for name, n in job.workers.items() if name in room.nodes}
-    kept = shrink_workers(left, job.max_size_up_to(sum(left.values())))
-    return kept if meets_constraints(room, job, kept) else {}
+    remaining = {
+        name: min(n, free.workers_that_fit(job, name)) for name, n in job.workers.items() if name in free.nodes
+    }
+    surviving = shrink_workers(remaining, job.max_size_up_to(sum(remaining.values())))
+    return surviving if meets_constraints(free, job, surviving) else {}
 
 
 def can_all_stay(nodes: Iterable[NodeInfo], jobs: Iterable[JobInfo]) -> bool:
     """Whether all may keep just the workers they have, on devices of their own."""
-    room = FreeResources(nodes)
+    free = FreeResources(nodes)
     for job in jobs:
         if not job.workers:
             continue
         is_allowed = job.allows_size(job.worker_count) and job.share == 1.0
-        if not (is_allowed and room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers)):
+        if not (is_allowed and free.can_hold(job, job.workers) and meets_constraints(free, job, job.workers)):
             return False
-        room.allocate(job, job.workers)
+        free.allocate(job, job.workers)
     return True
 
 
-def grow_workers(room: FreeResources, job: JobInfo, workers: WorkersByNode, size: int) -> WorkersByNode | None:
+def grow_workers(free: FreeResources, job: JobInfo, workers: WorkersByNode, size: int) -> WorkersByNode | None:
     """Takes room for `size` workers in place of these, beside them if possible. None: no room, and nothing changed."""
-    room.release(job, workers)
-    grown = resize_in_place(room, with_workers(job, workers) if workers else job, size)
-    room.allocate(job, workers if grown is None else grown)
+    free.release(job, workers)
+    grown = resize_in_place(free, with_workers(job, workers) if workers else job, size)
+    free.allocate(job, workers if grown is None else grown)
     return grown
 
 
@@ -118,7 +120,7 @@ DesiredSize = tuple[JobInfo, int]
 
 
 def assign_or_repack(
-    nodes: Iterable[NodeInfo], wanted: Sequence[DesiredSize], found: Mapping[str, WorkersByNode] = {}
+    nodes: Iterable[NodeInfo], desired: Sequence[DesiredSize], fallback: Mapping[str, WorkersByNode] = {}
 ) -> dict[str, WorkersByNode]:
     """Workers of each job. They stay where they are, unless placing all anew serves more jobs, or gives more devices.
 
@@ -127,57 +129,59 @@ def assign_or_repack(
     least all the same if there is room for it then, in the order of `wanted`: nobody waits beside a free device.
     """
     nodes = tuple(nodes)
-    given = _assign_in_order(nodes, wanted)
-    if any(sum(given[job.name].values()) < count for job, count in wanted):
-        anew = dict(found) or _assign_in_order(nodes, [(replace(job, workers={}), count) for job, count in wanted])
-        given = anew if _assignment_value(anew, wanted) > _assignment_value(given, wanted) else given
-    room = FreeResources(nodes)
-    for job, _ in wanted:
-        room.allocate(job, given.setdefault(job.name, {}))
-    for job, count in wanted:
-        if not count and room.free_devices >= job.devices:
-            given[job.name] = place_at_most(room, job, next_size(job, 0))
-            room.allocate(job, given[job.name])
-    return given
+    assigned = _assign_in_order(nodes, desired)
+    if any(sum(assigned[job.name].values()) < count for job, count in desired):
+        repacked = dict(fallback) or _assign_in_order(
+            nodes, [(replace(job, workers={}), count) for job, count in desired]
+        )
+        assigned = repacked if _assignment_value(repacked, desired) > _assignment_value(assigned, desired) else assigned
+    free = FreeResources(nodes)
+    for job, _ in desired:
+        free.allocate(job, assigned.setdefault(job.name, {}))
+    for job, count in desired:
+        if not count and free.free_devices >= job.devices:
+            assigned[job.name] = place_at_most(free, job, next_size(job, 0))
+            free.allocate(job, assigned[job.name])
+    return assigned
 
 
-def sort_by_change(wanted: Iterable[DesiredSize]) -> list[DesiredSize]:
+def sort_by_change(desired: Iterable[DesiredSize]) -> list[DesiredSize]:
     """Who stays as it is, who shrinks, who grows, who starts; among these the larger and the more particular first."""
 
-    def key(one: DesiredSize) -> tuple[int, int, int, float, str]:
-        job, count = one
+    def key(desired_size: DesiredSize) -> tuple[int, int, int, float, str]:
+        job, count = desired_size
         change = 3 if not job.workers else 0 if job.worker_count == count else 1 if count < job.worker_count else 2
         return change, len(job.kinds) or 1 << 30, -count * job.devices, job.submitted_at, job.name
 
-    return sorted(wanted, key=key)
+    return sorted(desired, key=key)
 
 
-def grow_round_robin(room: FreeResources, queue: Sequence[JobInfo], given: dict[str, WorkersByNode]) -> None:
+def grow_round_robin(free: FreeResources, queue: Sequence[JobInfo], assigned: dict[str, WorkersByNode]) -> None:
     """What is left goes round in this order, a step to the next allowed size each, until nobody can take more."""
-    turn = list(queue)
-    while turn and room.free_devices:
-        turn = [job for job in turn if _grow_one_step(room, job, given)]
+    growing = list(queue)
+    while growing and free.free_devices:
+        growing = [job for job in growing if _grow_one_step(free, job, assigned)]
 
 
-def _grow_one_step(room: FreeResources, job: JobInfo, given: dict[str, WorkersByNode]) -> bool:
-    workers = given.get(job.name, {})
+def _grow_one_step(free: FreeResources, job: JobInfo, assigned: dict[str, WorkersByNode]) -> bool:
+    workers = assigned.get(job.name, {})
     size = next_size(job, sum(workers.values()))
-    grown = grow_workers(room, job, workers, size) if size else None
+    grown = grow_workers(free, job, workers, size) if size else None
     if grown is None:
         return False
-    given[job.name] = grown
+    assigned[job.name] = grown
     return True
 
 
-def _assign_in_order(nodes: Iterable[NodeInfo], wanted: Sequence[DesiredSize]) -> dict[str, WorkersByNode]:
-    room = FreeResources(nodes)
-    given: dict[str, WorkersByNode] = {}
-    for job, count in sort_by_change(wanted):
-        given[job.name] = place_at_most(room, job, count) if count else {}
-        room.allocate(job, given[job.name])
-    return given
+def _assign_in_order(nodes: Iterable[NodeInfo], desired: Sequence[DesiredSize]) -> dict[str, WorkersByNode]:
+    free = FreeResources(nodes)
+    assigned: dict[str, WorkersByNode] = {}
+    for job, count in sort_by_change(desired):
+        assigned[job.name] = place_at_most(free, job, count) if count else {}
+        free.allocate(job, assigned[job.name])
+    return assigned
 
 
-def _assignment_value(given: Mapping[str, WorkersByNode], wanted: Sequence[DesiredSize]) -> tuple[int, int]:
-    served = sum(1 for workers in given.values() if workers)
-    return served, sum(job.devices * sum(given.get(job.name, {}).values()) for job, _ in wanted)
+def _assignment_value(assigned: Mapping[str, WorkersByNode], desired: Sequence[DesiredSize]) -> tuple[int, int]:
+    served = sum(1 for workers in assigned.values() if workers)
+    return served, sum(job.devices * sum(assigned.get(job.name, {}).values()) for job, _ in desired)

@@ -14,110 +14,118 @@ MAX_MOVES = 4  # in one decision
 
 
 def consolidate(
-    nodes: Sequence[NodeInfo], jobs: Sequence[JobInfo], given: Mapping[str, WorkersByNode], lasts_s: float
+    nodes: Sequence[NodeInfo], jobs: Sequence[JobInfo], assigned: Mapping[str, WorkersByNode], horizon_s: float
 ) -> dict[str, WorkersByNode]:
     """`given`, with jobs on fewer nodes that gain more work within `lasts_s` than moving costs."""
-    found = dict(given)
-    if all(len(workers) < 2 for workers in found.values()):
-        return found
-    by_name = {job.name: job for job in jobs}
-    room = FreeResources(nodes)
-    for name, workers in found.items():
-        room.allocate(by_name[name], workers)
+    placements = dict(assigned)
+    if all(len(workers) < 2 for workers in placements.values()):
+        return placements
+    jobs_by_name = {job.name: job for job in jobs}
+    free = FreeResources(nodes)
+    for name, workers in placements.items():
+        free.allocate(jobs_by_name[name], workers)
     spread = [
-        job for job in jobs if len(found[job.name]) > 1 and not job.constraints
-        and not is_consolidated(room, job, found[job.name])
+        job for job in jobs if len(placements[job.name]) > 1 and not job.constraints
+        and not is_consolidated(free, job, placements[job.name])
     ]  # fmt: skip
     for job in spread[:MAX_MOVES]:
-        room.release(job, found[job.name])
-        better = _gather_on_fewer_nodes(room, job, found[job.name])
+        free.release(job, placements[job.name])
+        better = _gather_on_fewer_nodes(free, job, placements[job.name])
         if (
             better is not None
-            and len(better) < len(found[job.name])
-            and _is_worth_moving(job, found[job.name], better, lasts_s)
+            and len(better) < len(placements[job.name])
+            and _is_worth_moving(job, placements[job.name], better, horizon_s)
         ):
-            found[job.name] = better
-            room.allocate(job, better)
+            placements[job.name] = better
+            free.allocate(job, better)
             continue
-        room.allocate(job, found[job.name])
-        _move_others_away(room, job, found, by_name, lasts_s)
-    return found
+        free.allocate(job, placements[job.name])
+        _move_others_away(free, job, placements, jobs_by_name, horizon_s)
+    return placements
 
 
-def _gather_on_fewer_nodes(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
+def _gather_on_fewer_nodes(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
     """On one of its own nodes if one has room for all: some need not move then. Else wherever it takes fewest."""
     count = sum(workers.values())
-    own = [
-        name for name in sorted(workers, key=lambda name: -workers[name]) if room.workers_that_fit(job, name) >= count
+    own_nodes = [
+        name for name in sorted(workers, key=lambda name: -workers[name]) if free.workers_that_fit(job, name) >= count
     ]
-    return {own[0]: count} if own else place_workers(room, job, count)
+    return {own_nodes[0]: count} if own_nodes else place_workers(free, job, count)
 
 
 def _move_others_away(
-    room: FreeResources, job: JobInfo, found: dict[str, WorkersByNode], by_name: Mapping[str, JobInfo], lasts_s: float
+    free: FreeResources,
+    job: JobInfo,
+    placements: dict[str, WorkersByNode],
+    jobs_by_name: Mapping[str, JobInfo],
+    horizon_s: float,
 ) -> None:
     """Onto one node, whose smallest other jobs go where there is room; nothing happens if that does not pay."""
-    count = sum(found[job.name].values())
-    if count * job.devices > max(room.nodes[name].devices for name in found[job.name]):
+    count = sum(placements[job.name].values())
+    if count * job.devices > max(free.nodes[name].devices for name in placements[job.name]):
         return
-    node = max(found[job.name], key=lambda name: (found[job.name][name], name))
-    others = [
-        one for one, workers in found.items()
-        if one != job.name and node in workers and len(workers) == 1 and not by_name[one].constraints
+    node = max(placements[job.name], key=lambda name: (placements[job.name][name], name))
+    movable = [
+        name for name, workers in placements.items()
+        if name != job.name and node in workers and len(workers) == 1 and not jobs_by_name[name].constraints
     ]  # fmt: skip
-    others.sort(key=lambda one: (sum(found[one].values()) * by_name[one].devices, one))
-    before = dict(found)
-    room.release(job, found[job.name])
+    movable.sort(key=lambda name: (sum(placements[name].values()) * jobs_by_name[name].devices, name))
+    previous = dict(placements)
+    free.release(job, placements[job.name])
     moved: list[str] = []
-    room_after = room.workers_that_fit(job, node)
-    for other in others:
-        if room_after >= count:
+    workers_that_fit = free.workers_that_fit(job, node)
+    for name in movable:
+        if workers_that_fit >= count:
             break
-        guest = by_name[other]
-        room.release(guest, found[other])
-        room_after = room.workers_that_fit(job, node)
-        moved.append(other)
-    if room_after >= count:
-        room.allocate(job, {node: count})
-        found[job.name] = {node: count}
-        if all(_move_to_other_node(room, by_name[other], found, node) for other in moved):
-            cost = sum(_migration_cost(by_name[other]) for other in moved)
-            if _is_worth_moving(job, before[job.name], found[job.name], lasts_s, cost):
+        neighbour = jobs_by_name[name]
+        free.release(neighbour, placements[name])
+        workers_that_fit = free.workers_that_fit(job, node)
+        moved.append(name)
+    if workers_that_fit >= count:
+        free.allocate(job, {node: count})
+        placements[job.name] = {node: count}
+        if all(_move_to_other_node(free, jobs_by_name[name], placements, node) for name in moved):
+            cost = sum(_migration_cost(jobs_by_name[name]) for name in moved)
+            if _is_worth_moving(job, previous[job.name], placements[job.name], horizon_s, cost):
                 return
-        room.release(job, {node: count})
-    for other in moved:
-        if found[other] is not before[other]:
-            room.release(by_name[other], found[other])
-        room.allocate(by_name[other], before[other])
-        found[other] = before[other]
-    room.allocate(job, before[job.name])
-    found[job.name] = before[job.name]
+        free.release(job, {node: count})
+    for name in moved:
+        if placements[name] is not previous[name]:
+            free.release(jobs_by_name[name], placements[name])
+        free.allocate(jobs_by_name[name], previous[name])
+        placements[name] = previous[name]
+    free.allocate(job, previous[job.name])
+    placements[job.name] = previous[job.name]
 
 
-def _move_to_other_node(room: FreeResources, guest: JobInfo, found: dict[str, WorkersByNode], away_from: str) -> bool:
+def _move_to_other_node(
+    free: FreeResources, job: JobInfo, placements: dict[str, WorkersByNode], away_from: str
+) -> bool:
     """Onto one other node."""
-    count = sum(found[guest.name].values())
-    target = next((name for name in room.best_fit_nodes(guest, count) if name != away_from), None)
+    count = sum(placements[job.name].values())
+    target = next((name for name in free.best_fit_nodes(job, count) if name != away_from), None)
     if target is None:
         return False
-    found[guest.name] = {target: count}
-    room.allocate(guest, found[guest.name])
+    placements[job.name] = {target: count}
+    free.allocate(job, placements[job.name])
     return True
 
 
-def _migration_cost(guest: JobInfo) -> float:
+def _migration_cost(job: JobInfo) -> float:
     """Seconds of one device that moving it costs."""
-    return guest.change_cost_s * guest.worker_count * guest.devices
+    return job.change_cost_s * job.worker_count * job.devices
 
 
 def _is_worth_moving(
-    job: JobInfo, before: WorkersByNode, after: WorkersByNode, lasts_s: float, others: float = 0.0
+    job: JobInfo, before: WorkersByNode, after: WorkersByNode, horizon_s: float, cost_of_others: float = 0.0
 ) -> bool:
     if job.rates is None:
-        return len(job.workers) != len(before) or (others == 0.0 and job.change_cost_s < 1.0)
+        return len(job.workers) != len(before) or (cost_of_others == 0.0 and job.change_cost_s < 1.0)
     count = sum(before.values())
     slow, fast = job.rates.work_per_s(np.array([count, count]), np.array([len(before), len(after)]))
-    lasts_s = min(lasts_s, job.work_left / fast) if job.work_left is not None and fast > 0 else lasts_s
+    horizon_s = min(horizon_s, job.work_left / fast) if job.work_left is not None and fast > 0 else horizon_s
     moves = job.workers != after and job.is_running
-    gained = (fast / slow - 1.0) * lasts_s if slow > 0 else lasts_s
-    return bool(gained * count * job.devices > (job.change_cost_s * count * job.devices if moves else 0.0) + others)
+    gained = (fast / slow - 1.0) * horizon_s if slow > 0 else horizon_s
+    return bool(
+        gained * count * job.devices > (job.change_cost_s * count * job.devices if moves else 0.0) + cost_of_others
+    )

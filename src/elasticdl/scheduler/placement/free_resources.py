@@ -19,50 +19,66 @@ class FreeResources:
         self.resources_by_node = {name: dict(node.resources) for name, node in self.nodes.items() if node.resources}
         self.racks = sorted({node.rack for node in self.nodes.values()})
         # By kind and whole free devices: the names, in the order they came to be so.
-        self._shelves: dict[str, list[dict[str, None]]] = {}
+        self._names_by_free_devices: dict[str, list[dict[str, None]]] = {}
         for name, node in self.nodes.items():
-            shelves = self._shelves.setdefault(node.kind, [])
-            while len(shelves) <= node.devices:
-                shelves.append({})
-            shelves[node.devices][name] = None
+            names_by_free = self._names_by_free_devices.setdefault(node.kind, [])
+            while len(names_by_free) <= node.devices:
+                names_by_free.append({})
+            names_by_free[node.devices][name] = None
 
     @property
     def free_devices(self) -> int:
         """Whole devices."""
-        return sum(level * len(names) for shelves in self._shelves.values() for level, names in enumerate(shelves))
+        return sum(
+            level * len(names)
+            for names_by_free in self._names_by_free_devices.values()
+            for level, names in enumerate(names_by_free)
+        )
 
     def workers_that_fit(self, job: JobInfo, node: str, share: float = 1.0) -> int:
         """How many more workers of `job` this node has room for."""
         if not job.can_run_on(self.nodes[node]):
             return 0
-        most = int(self.devices[node] / (job.devices * share) + _EPSILON)
+        workers = int(self.devices[node] / (job.devices * share) + _EPSILON)
         for name, amount in job.request.items():
             if amount > 0:
-                most = min(most, int(self.resources_by_node.get(node, {}).get(name, 0.0) / amount + _EPSILON))
-        return max(most, 0)
+                workers = min(workers, int(self.resources_by_node.get(node, {}).get(name, 0.0) / amount + _EPSILON))
+        return max(workers, 0)
 
     def total_workers_that_fit(self, job: JobInfo, rack: str | None = None) -> int:
         """How many workers of `job` all nodes, or those of a rack, have room for together."""
         if rack is None and not job.request and job.devices == 1:
-            kinds = job.kinds or self._shelves
-            return sum(level * len(names) for kind in kinds for level, names in enumerate(self._shelves.get(kind, ())))
-        found = self._found(job, job.devices)
-        return sum(self.workers_that_fit(job, name) for name in found if rack in (None, self.nodes[name].rack))
+            kinds = job.kinds or self._names_by_free_devices
+            return sum(
+                level * len(names)
+                for kind in kinds
+                for level, names in enumerate(self._names_by_free_devices.get(kind, ()))
+            )
+        nodes = self._nodes_by_free_devices(job, job.devices)
+        return sum(self.workers_that_fit(job, name) for name in nodes if rack in (None, self.nodes[name].rack))
 
     def best_fit_nodes(self, job: JobInfo, workers: int) -> Iterator[str]:
         """Nodes with room for so many workers, those first that have the least left."""
-        return (name for name in self._found(job, workers * job.devices) if self.workers_that_fit(job, name) >= workers)
+        return (
+            name
+            for name in self._nodes_by_free_devices(job, workers * job.devices)
+            if self.workers_that_fit(job, name) >= workers
+        )
 
     def emptiest_nodes(self, job: JobInfo) -> Iterator[str]:
         """Nodes with room for a worker, those first that have room for the most."""
-        found = (name for name in self._found(job, job.devices, tightest=False) if self.workers_that_fit(job, name))
-        return iter(sorted(found, key=lambda name: -self.workers_that_fit(job, name))) if job.request else found
+        nodes = (
+            name
+            for name in self._nodes_by_free_devices(job, job.devices, tightest=False)
+            if self.workers_that_fit(job, name)
+        )
+        return iter(sorted(nodes, key=lambda name: -self.workers_that_fit(job, name))) if job.request else nodes
 
     def allocate(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
-        self._change(job, workers, -share)
+        self._apply(job, workers, -share)
 
     def release(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
-        self._change(job, workers, share)
+        self._apply(job, workers, share)
 
     def can_hold(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> bool:
         """Whether just these workers fit where they are named."""
@@ -81,20 +97,22 @@ class FreeResources:
             for name, node in self.nodes.items()
         )
 
-    def _found(self, job: JobInfo, devices_by_node: int, *, tightest: bool = True) -> Iterator[str]:
-        kinds = [kind for kind in (job.kinds or sorted(self._shelves)) if kind in self._shelves]
-        levels = range(devices_by_node, max((len(self._shelves[kind]) for kind in kinds), default=0))
+    def _nodes_by_free_devices(self, job: JobInfo, devices_by_node: int, *, tightest: bool = True) -> Iterator[str]:
+        kinds = [
+            kind for kind in (job.kinds or sorted(self._names_by_free_devices)) if kind in self._names_by_free_devices
+        ]
+        levels = range(devices_by_node, max((len(self._names_by_free_devices[kind]) for kind in kinds), default=0))
         for level in levels if tightest else reversed(levels):
             for kind in kinds:
-                if level < len(self._shelves[kind]):
-                    yield from self._shelves[kind][level]
+                if level < len(self._names_by_free_devices[kind]):
+                    yield from self._names_by_free_devices[kind][level]
 
-    def _change(self, job: JobInfo, workers: WorkersByNode, sign: float) -> None:
+    def _apply(self, job: JobInfo, workers: WorkersByNode, sign: float) -> None:
         for name, count in workers.items():
-            shelves = self._shelves[self.nodes[name].kind]
-            del shelves[max(int(self.devices[name] + _EPSILON), 0)][name]
+            names_by_free = self._names_by_free_devices[self.nodes[name].kind]
+            del names_by_free[max(int(self.devices[name] + _EPSILON), 0)][name]
             self.devices[name] += sign * job.devices * count
-            shelves[max(int(self.devices[name] + _EPSILON), 0)][name] = None
+            names_by_free[max(int(self.devices[name] + _EPSILON), 0)][name] = None
             for resource, amount in job.request.items():
                 left = self.resources_by_node.setdefault(name, {})
                 left[resource] = left.get(resource, 0.0) + (amount * count if sign > 0 else -amount * count)

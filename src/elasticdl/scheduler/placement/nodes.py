@@ -11,56 +11,58 @@ from elasticdl.scheduler.placement.free_resources import FreeResources
 from elasticdl.scheduler.snapshot import JobInfo, PlacementConstraint, WorkersByNode
 
 
-def place_workers(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
+def place_workers(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
     """Nodes for `count` workers, on as few as there are; None: they do not fit. Takes nothing.
 
     One node if one has room, the one with the least left over; else whole nodes, the emptiest first, and the rest
     where it leaves the least. Demands of the job (a kind, one rack) are met first.
     """
     chosen: Counter[str] = Counter()
-    for demand, wanted in sorted(
-        _workers_per_constraint(job, count), key=lambda one: (not one[0].kind, not one[0].same_rack)
+    for constraint, workers in sorted(
+        _workers_per_constraint(job, count), key=lambda item: (not item[0].kind, not item[0].same_rack)
     ):
-        if demand.kind and job.kinds and demand.kind not in job.kinds:
+        if constraint.kind and job.kinds and constraint.kind not in job.kinds:
             return None
-        part = replace(job, kinds=(demand.kind,)) if demand.kind else job
-        found = (
-            _place_in_one_rack(room, part, wanted, chosen)
-            if demand.same_rack
-            else _place_on_few_nodes(room, part, wanted, chosen)
+        restricted = replace(job, kinds=(constraint.kind,)) if constraint.kind else job
+        nodes = (
+            _place_in_one_rack(free, restricted, workers, chosen)
+            if constraint.same_rack
+            else _place_on_few_nodes(free, restricted, workers, chosen)
         )
-        if found is None:
+        if nodes is None:
             return None
-        chosen.update(found)
-    rest = _place_on_few_nodes(room, job, count - chosen.total(), chosen)
-    if rest is None:
+        chosen.update(nodes)
+    remaining = _place_on_few_nodes(free, job, count - chosen.total(), chosen)
+    if remaining is None:
         return None
-    chosen.update(rest)
+    chosen.update(remaining)
     return dict(chosen)
 
 
-def resize_in_place(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
+def resize_in_place(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
     """As `place`, but workers stay where they are: fewer leave the nodes with the fewest, more come beside them."""
-    now = {name: n for name, n in job.workers.items() if name in room.nodes}
-    if sum(now.values()) >= count:
-        kept = shrink_workers(now, count)
+    current = {name: n for name, n in job.workers.items() if name in free.nodes}
+    if sum(current.values()) >= count:
+        remaining = shrink_workers(current, count)
         return (
-            kept if room.can_hold(job, kept) and meets_constraints(room, job, kept) else place_workers(room, job, count)
+            remaining
+            if free.can_hold(job, remaining) and meets_constraints(free, job, remaining)
+            else place_workers(free, job, count)
         )
-    if not now or not room.can_hold(job, now) or not meets_constraints(room, job, now):
-        return place_workers(room, job, count)
-    chosen = Counter(now)
-    for name in sorted(now, key=lambda name: (-now[name], name)):
-        chosen[name] += min(room.workers_that_fit(job, name) - now[name], count - chosen.total())
-    rest = _place_on_few_nodes(room, job, count - chosen.total(), chosen)
-    return None if rest is None else dict(chosen + Counter(rest))
+    if not current or not free.can_hold(job, current) or not meets_constraints(free, job, current):
+        return place_workers(free, job, count)
+    chosen = Counter(current)
+    for name in sorted(current, key=lambda name: (-current[name], name)):
+        chosen[name] += min(free.workers_that_fit(job, name) - current[name], count - chosen.total())
+    added = _place_on_few_nodes(free, job, count - chosen.total(), chosen)
+    return None if added is None else dict(chosen + Counter(added))
 
 
-def place_on_emptiest(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
+def place_on_emptiest(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
     """The emptiest node as far as it goes, then the next one: how many published systems place. Takes nothing."""
     chosen: dict[str, int] = {}
-    for name in room.emptiest_nodes(job) if count else ():
-        chosen[name] = min(room.workers_that_fit(job, name), count - sum(chosen.values()))
+    for name in free.emptiest_nodes(job) if count else ():
+        chosen[name] = min(free.workers_that_fit(job, name), count - sum(chosen.values()))
         if sum(chosen.values()) == count:
             return chosen
     return None if count else {}
@@ -68,92 +70,92 @@ def place_on_emptiest(room: FreeResources, job: JobInfo, count: int) -> WorkersB
 
 def shrink_workers(workers: WorkersByNode, count: int) -> WorkersByNode:
     """`count` of these: the others leave the nodes that have the fewest, so that whole nodes become free."""
-    left = dict(workers)
+    remaining = dict(workers)
     for name in sorted(workers, key=lambda name: (workers[name], name)):
-        gone = min(left[name], sum(left.values()) - count)
-        left[name] -= gone
-    return {name: n for name, n in left.items() if n}
+        removed = min(remaining[name], sum(remaining.values()) - count)
+        remaining[name] -= removed
+    return {name: n for name, n in remaining.items() if n}
 
 
-def meets_constraints(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
+def meets_constraints(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
     """Whether each demand has its workers, none counted for two of them. Exact: all choices of racks are tried."""
     if not job.constraints:
         return True
-    cells: Counter[tuple[str, str]] = Counter()
+    supply: Counter[tuple[str, str]] = Counter()
     for name, count in workers.items():
-        cells[room.nodes[name].rack, room.nodes[name].kind] += count
-    wanted = [workers for _, workers in _workers_per_constraint(job, cells.total())]
-    racks = sorted({rack for rack, _ in cells})
-    choices = product(*(racks if demand.same_rack else [None] for demand in job.constraints))
-    return any(_are_constraints_met(cells, job.constraints, wanted, choice) for choice in choices)
+        supply[free.nodes[name].rack, free.nodes[name].kind] += count
+    needed = [workers for _, workers in _workers_per_constraint(job, supply.total())]
+    racks = sorted({rack for rack, _ in supply})
+    choices = product(*(racks if constraint.same_rack else [None] for constraint in job.constraints))
+    return any(_are_constraints_met(supply, job.constraints, needed, choice) for choice in choices)
 
 
-def is_consolidated(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
+def is_consolidated(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
     """Whether no placement on nodes as large as these could use fewer of them."""
-    sizes = sorted((room.nodes[name].devices // job.devices for name in workers), reverse=True)
+    sizes = sorted((free.nodes[name].devices // job.devices for name in workers), reverse=True)
     count = sum(workers.values())
     return count <= 0 or len(workers) <= 1 or sum(sizes[:-1]) < count
 
 
 def _workers_per_constraint(job: JobInfo, count: int) -> list[tuple[PlacementConstraint, int]]:
     """Of so many workers: those that each demand gets, the first ones first."""
-    found = []
-    for demand in job.constraints:
-        found.append((demand, min(demand.workers, count)))
-        count -= found[-1][1]
-    return found
+    needed = []
+    for constraint in job.constraints:
+        needed.append((constraint, min(constraint.workers, count)))
+        count -= needed[-1][1]
+    return needed
 
 
-def _place_on_few_nodes(room: FreeResources, job: JobInfo, count: int, taken: Counter[str]) -> WorkersByNode | None:
+def _place_on_few_nodes(free: FreeResources, job: JobInfo, count: int, reserved: Counter[str]) -> WorkersByNode | None:
     """`taken` of each node's room is gone already, though `room` does not know it."""
     if count <= 0:
         return {}
-    if taken:
-        room.allocate(job, taken)
-        found = _place_on_few_nodes(room, job, count, Counter())
-        room.release(job, taken)
-        return found
-    one = next(room.best_fit_nodes(job, count), None)
-    if one is not None:
-        return {one: count}
+    if reserved:
+        free.allocate(job, reserved)
+        nodes = _place_on_few_nodes(free, job, count, Counter())
+        free.release(job, reserved)
+        return nodes
+    node = next(free.best_fit_nodes(job, count), None)
+    if node is not None:
+        return {node: count}
     chosen: dict[str, int] = {}
-    for name in room.emptiest_nodes(job):
-        rest = count - sum(chosen.values())
-        if room.workers_that_fit(job, name) > rest:
+    for name in free.emptiest_nodes(job):
+        remaining = count - sum(chosen.values())
+        if free.workers_that_fit(job, name) > remaining:
             # The last few go where they leave the least, not into the next empty node.
-            name = next(found for found in room.best_fit_nodes(job, rest) if found not in chosen)
-        chosen[name] = min(room.workers_that_fit(job, name), rest)
+            name = next(nodes for nodes in free.best_fit_nodes(job, remaining) if nodes not in chosen)
+        chosen[name] = min(free.workers_that_fit(job, name), remaining)
         if sum(chosen.values()) == count:
             return chosen
     return None
 
 
-def _place_in_one_rack(room: FreeResources, job: JobInfo, count: int, taken: Counter[str]) -> WorkersByNode | None:
-    found = []
-    room.allocate(job, taken)
-    left = room.remaining_nodes()
-    room.release(job, taken)
-    for rack in room.racks:
-        inside = FreeResources(node for node in left if node.rack == rack)
+def _place_in_one_rack(free: FreeResources, job: JobInfo, count: int, reserved: Counter[str]) -> WorkersByNode | None:
+    candidates = []
+    free.allocate(job, reserved)
+    remaining_nodes = free.remaining_nodes()
+    free.release(job, reserved)
+    for rack in free.racks:
+        inside = FreeResources(node for node in remaining_nodes if node.rack == rack)
         if (workers := _place_on_few_nodes(inside, job, count, Counter())) is not None:
-            found.append((len(workers), inside.total_workers_that_fit(job), rack, workers))
-    return min(found, key=lambda one: one[:3])[3] if found else None
+            candidates.append((len(workers), inside.total_workers_that_fit(job), rack, workers))
+    return min(candidates, key=lambda candidate: candidate[:3])[3] if candidates else None
 
 
 def _are_constraints_met(
-    cells: Counter[tuple[str, str]],
-    demands: Sequence[PlacementConstraint],
-    wanted: Sequence[int],
+    supply: Counter[tuple[str, str]],
+    constraints: Sequence[PlacementConstraint],
+    needed: Sequence[int],
     racks: Sequence[str | None],
 ) -> bool:
     """Hall's condition: any demands together want no more than there is of what any of them takes."""
-    for some in product((False, True), repeat=len(demands)):
-        chosen = [index for index, is_in in enumerate(some) if is_in]
-        supply = sum(
+    for is_selected in product((False, True), repeat=len(constraints)):
+        chosen = [index for index, is_chosen in enumerate(is_selected) if is_chosen]
+        available = sum(
             count
-            for (rack, kind), count in cells.items()
-            if any(racks[i] in (None, rack) and demands[i].kind in ("", kind) for i in chosen)
+            for (rack, kind), count in supply.items()
+            if any(racks[i] in (None, rack) and constraints[i].kind in ("", kind) for i in chosen)
         )
-        if sum(wanted[i] for i in chosen) > supply:
+        if sum(needed[i] for i in chosen) > available:
             return False
     return True

@@ -98,22 +98,22 @@ class ReservationCalendar:
 
 def candidate_configurations(table: ConfigurationTable, job: JobInfo) -> list[list[DeviceConfiguration]]:
     """Few sizes on each kind it can run on; or over several, where it must."""
-    found = [
-        [DeviceConfiguration(size, kind, {kind: size * job.devices}) for size in candidate_sizes(job, most)]
+    groups = [
+        [DeviceConfiguration(size, kind, {kind: size * job.devices}) for size in candidate_sizes(job, max_workers)]
         for kind in table.speeds.usable_kinds(job)
-        if not job.constraints and (most := table.devices_by_kind[kind] // job.devices) > 0
+        if not job.constraints and (max_workers := table.devices_by_kind[kind] // job.devices) > 0
     ]
-    return [group for group in found if group] or [group for group in [table.configurations_of(job)] if group]
+    return [group for group in groups if group] or [group for group in [table.configurations_of(job)] if group]
 
 
 def best_reservation(
     calendar: ReservationCalendar,
     job: JobInfo,
     now: float,
-    work: float,
-    worth: Callable[[float], float],
+    total_work: float,
+    utility: Callable[[float], float],
     bounds: PriceBounds,
-    units: int,
+    work_units: int,
 ) -> Reservation | None:
     """The reservation with the greatest worth of its end less its price; None: none is worth its price.
 
@@ -124,94 +124,98 @@ def best_reservation(
         return None
     seconds = np.full(calendar.slot_count, calendar.slot_s)
     seconds[0] = max(calendar.slot_ends_at(0) - now, 0.0)
-    gains = np.array([worth(calendar.slot_ends_at(slot)) for slot in range(calendar.slot_count)])
-    found: tuple[float, Reservation] | None = None
+    gains = np.array([utility(calendar.slot_ends_at(slot)) for slot in range(calendar.slot_count)])
+    best: tuple[float, Reservation] | None = None
     for group in candidate_configurations(calendar.configurations, job):
         rates = np.array([calendar.configurations.speeds.rate(job, config.workers, config.kind) for config in group])
-        done = np.floor(np.outer(seconds, rates) / max(work / units, 1e-12) + 1e-9)
+        units_done = np.floor(np.outer(seconds, rates) / max(total_work / work_units, 1e-12) + 1e-9)
         costs = np.stack([calendar.slot_costs(config, low, high) for config in group], axis=1)
-        totals, choices = min_costs_by_slot(costs, np.minimum(done, units).astype(int), units)
+        totals, choices = min_costs_by_slot(costs, np.minimum(units_done, work_units).astype(int), work_units)
         payoff = gains - totals
         end = int(payoff.argmax())
-        if payoff[end] > 0 and (found is None or payoff[end] > found[0]):
-            found = float(payoff[end]), _make_reservation(calendar.first_slot, group, trace_choices(choices, end))
-    return found[1] if found else None
+        if payoff[end] > 0 and (best is None or payoff[end] > best[0]):
+            best = float(payoff[end]), _make_reservation(calendar.first_slot, group, trace_choices(choices, end))
+    return best[1] if best else None
 
 
 def min_costs_by_slot(
-    costs: Floats, done: np.ndarray, units: int
+    costs: Floats, units_done: np.ndarray, work_units: int
 ) -> tuple[Floats, list[tuple[np.ndarray, np.ndarray]]]:
     """For each slot the least cost of all units by its end; for `follow`, how.
 
     `costs` and `done` by slot and option; doing nothing in a slot is free. least[r] over the slots so far is the
     minimum over options of its cost and least[r - done] of the slots before.
     """
-    least = np.full(units + 1, np.inf)
+    least = np.full(work_units + 1, np.inf)
     least[0] = 0.0
     totals, choices = [], []
     for slot in range(len(costs)):
         price = np.append(0.0, costs[slot])
-        before = np.maximum(np.arange(units + 1)[None, :] - np.append(0, done[slot])[:, None], 0)
-        values = price[:, None] + least[before]
+        remaining_units = np.maximum(np.arange(work_units + 1)[None, :] - np.append(0, units_done[slot])[:, None], 0)
+        values = price[:, None] + least[remaining_units]
         choice = values.argmin(axis=0)
-        every = np.arange(units + 1)
+        every = np.arange(work_units + 1)
         least = values[choice, every]
-        choices.append((choice, before[choice, every]))
-        totals.append(least[units])
+        choices.append((choice, remaining_units[choice, every]))
+        totals.append(least[work_units])
     return np.array(totals), choices
 
 
 def trace_choices(choices: Sequence[tuple[np.ndarray, np.ndarray]], end: int) -> dict[int, int]:
     """The option taken in each slot up to `end`, slots without any left out."""
-    taken, left = {}, len(choices[0][0]) - 1
+    chosen, units_left = {}, len(choices[0][0]) - 1
     for slot in range(end, -1, -1):
-        choice, before = choices[slot]
-        if choice[left]:
-            taken[slot] = int(choice[left]) - 1
-        left = int(before[left])
-    return taken
+        choice, remaining_units = choices[slot]
+        if choice[units_left]:
+            chosen[slot] = int(choice[units_left]) - 1
+        units_left = int(remaining_units[units_left])
+    return chosen
 
 
-def _make_reservation(first: int, group: Sequence[DeviceConfiguration], taken: Mapping[int, int]) -> Reservation:
+def _make_reservation(first_slot: int, group: Sequence[DeviceConfiguration], chosen: Mapping[int, int]) -> Reservation:
     return Reservation(
         group[0].kind,
-        {first + slot: group[option].workers for slot, option in taken.items()},
-        {first + slot: group[option].devices for slot, option in taken.items()},
+        {first_slot + slot: group[option].workers for slot, option in chosen.items()},
+        {first_slot + slot: group[option].devices for slot, option in chosen.items()},
     )
 
 
 def carry_over_reservations(
-    past: Mapping[str, Reservation], snapshot: Snapshot, calendar: ReservationCalendar
+    previous: Mapping[str, Reservation], snapshot: Snapshot, calendar: ReservationCalendar
 ) -> dict[str, Reservation]:
     """Those of jobs that are still there and whose last slot is not over, entered into the calendar."""
-    kept = {
-        name: one
-        for name, one in past.items()
-        if name in snapshot.jobs_by_name and one.last_slot >= calendar.first_slot
+    reservations = {
+        name: reservation
+        for name, reservation in previous.items()
+        if name in snapshot.jobs_by_name and reservation.last_slot >= calendar.first_slot
     }
-    for one in kept.values():
-        calendar.add(one)
-    return kept
+    for reservation in reservations.values():
+        calendar.add(reservation)
+    return reservations
 
 
 def allocate_slot(
     snapshot: Snapshot, queue: Sequence[JobInfo], reserved: Mapping[str, Reservation], slot: int, slot_s: float
 ) -> dict[str, Allocation]:
     """Who has reserved this slot gets that; what is left goes round to the others, in the order of `queue`."""
-    due = {job.name: _reserved_workers(job, reserved, slot) for job in queue}
-    room, scratch = FreeResources(snapshot.nodes), dict[str, WorkersByNode]()
-    for job, count in sort_by_change((replace(one, workers={}), count) for one, count in due.values() if count):
-        scratch[job.name] = place_at_most(room, job, count)
-        room.allocate(job, scratch[job.name])
+    reserved_now = {job.name: _reserved_workers(job, reserved, slot) for job in queue}
+    free, tentative = FreeResources(snapshot.nodes), dict[str, WorkersByNode]()
+    for job, count in sort_by_change(
+        (replace(reserved_job, workers={}), count) for reserved_job, count in reserved_now.values() if count
+    ):
+        tentative[job.name] = place_at_most(free, job, count)
+        free.allocate(job, tentative[job.name])
     # Other resources than devices are not reserved: who finds no place on its kind is everybody's guest.
-    due |= {job.name: (job, 0) for job in queue if not scratch.get(job.name)}
-    guests = [job for job in queue if not due[job.name][1]]
-    grow_round_robin(room, [replace(job, workers={}) for job in guests], scratch)
-    counts = {name: sum(workers.values()) for name, workers in scratch.items()}
-    given = assign_or_repack(snapshot.nodes, [(due[job.name][0], counts.get(job.name, 0)) for job in queue], scratch)
+    reserved_now |= {job.name: (job, 0) for job in queue if not tentative.get(job.name)}
+    unreserved = [job for job in queue if not reserved_now[job.name][1]]
+    grow_round_robin(free, [replace(job, workers={}) for job in unreserved], tentative)
+    counts = {name: sum(workers.values()) for name, workers in tentative.items()}
+    assigned = assign_or_repack(
+        snapshot.nodes, [(reserved_now[job.name][0], counts.get(job.name, 0)) for job in queue], tentative
+    )
     return {
         job.name: _allocation(
-            job, given[job.name], reserved.get(job.name), bool(due[job.name][1]), snapshot.now, slot_s
+            job, assigned[job.name], reserved.get(job.name), bool(reserved_now[job.name][1]), snapshot.now, slot_s
         )
         for job in queue
     }
@@ -219,26 +223,27 @@ def allocate_slot(
 
 def _reserved_workers(job: JobInfo, reserved: Mapping[str, Reservation], slot: int) -> tuple[JobInfo, int]:
     """As it was reserved: on one kind, if there was one."""
-    one = reserved.get(job.name)
-    count = job.max_size_up_to(one.workers.get(slot, 0)) if one else 0
-    if not one or not count or one.kind is None:
+    reservation = reserved.get(job.name)
+    count = job.max_size_up_to(reservation.workers.get(slot, 0)) if reservation else 0
+    if not reservation or not count or reservation.kind is None:
         return job, count
-    return replace(job, kinds=(one.kind,)), count
+    return replace(job, kinds=(reservation.kind,)), count
 
 
 def _allocation(
-    job: JobInfo, workers: WorkersByNode, one: Reservation | None, is_due: bool, now: float, slot_s: float
+    job: JobInfo, workers: WorkersByNode, reservation: Reservation | None, is_reserved: bool, now: float, slot_s: float
 ) -> Allocation:
     count = sum(workers.values())
-    if workers and is_due:
-        assert one is not None
+    if workers and is_reserved:
+        assert reservation is not None
         return Allocation(
-            workers, f"{count} workers, as reserved until {max((one.last_slot + 1) * slot_s - now, 0):.0f} s from now"
+            workers,
+            f"{count} workers, as reserved until {max((reservation.last_slot + 1) * slot_s - now, 0):.0f} s from now",
         )
     if workers:
         return Allocation(workers, f"{count} workers that nobody reserved for this slot")
-    if one is None:
+    if reservation is None:
         return Allocation({}, "waits: it is worth less than its devices cost now; it is asked again next slot")
-    starts = min((slot for slot in one.workers if slot * slot_s > now), default=None)
+    starts = min((slot for slot in reservation.workers if slot * slot_s > now), default=None)
     wait = None if starts is None else starts * slot_s - now
     return Allocation({}, "waits for the slot that it reserved", expected_wait_s=wait)

@@ -37,25 +37,25 @@ POLICY_REGISTRY: dict[str, tuple[str, dict[str, object]]] = {
 
 def load_policy(text: str) -> Policy:
     """`tiresias`, or with parameters of its class: `tiresias:threshold_s=3600,promote=8`."""
-    name, _, rest = text.partition(":")
+    name, _, parameters = text.partition(":")
     if name not in POLICY_REGISTRY:
         raise SpecError(f"--policy: no policy {name!r}; there are {', '.join(sorted(POLICY_REGISTRY))}")
-    module, given = POLICY_REGISTRY[name]
-    made = import_module(f"elasticdl.scheduler.policies.{module}").POLICY
-    values = {**given, **_parse_parameters(text, rest, made)}
-    policy: Policy = made(**values)
+    module, preset = POLICY_REGISTRY[name]
+    policy_class = import_module(f"elasticdl.scheduler.policies.{module}").POLICY
+    values = {**preset, **_parse_parameters(text, parameters, policy_class)}
+    policy: Policy = policy_class(**values)
     return policy
 
 
-def _parse_parameters(text: str, rest: str, made: type) -> dict[str, object]:
-    known = {name: type(field.default) for name, field in made.__dataclass_fields__.items()}  # type: ignore[attr-defined]
+def _parse_parameters(text: str, parameters: str, policy_class: type) -> dict[str, object]:
+    types = {name: type(field.default) for name, field in policy_class.__dataclass_fields__.items()}  # type: ignore[attr-defined]
     values: dict[str, object] = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, parameters.split(",")):
         key, equals, value = part.partition("=")
-        if not equals or known.get(key) not in (int, float, str, bool):
-            raise SpecError(f"--policy {text}: expected NAME=VALUE with one of {', '.join(known)}, received {part!r}")
+        if not equals or types.get(key) not in (int, float, str, bool):
+            raise SpecError(f"--policy {text}: expected NAME=VALUE with one of {', '.join(types)}, received {part!r}")
         try:
-            values[key] = value.lower() in ("true", "yes", "1") if known[key] is bool else known[key](value)
+            values[key] = value.lower() in ("true", "yes", "1") if types[key] is bool else types[key](value)
         except ValueError:
-            raise SpecError(f"--policy {text}: {key} is a {known[key].__name__}, received {value!r}") from None
+            raise SpecError(f"--policy {text}: {key} is a {types[key].__name__}, received {value!r}") from None
     return values

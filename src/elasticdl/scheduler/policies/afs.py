@@ -43,14 +43,14 @@ class AfsShare:
     def assign(self, workers: WorkersByNode) -> None:
         self.workers, self.worker_count = workers, sum(workers.values())
         size = next_size(self.job, self.worker_count)
-        now, then = self._rates[self.worker_count], self._rates[size]
-        self.ends_in_s = (self.work_left or 0.0) / now if now > 0 else float("inf")
+        rate, next_rate = self._rates[self.worker_count], self._rates[size]
+        self.ends_in_s = (self.work_left or 0.0) / rate if rate > 0 else float("inf")
         # The first step is never refused: a job whose speed nobody knows must run to be measured.
-        self.can_use_more = bool(size) and (not self.worker_count or then > now * (1 + _TINY))
-        devices = (size - self.worker_count) * self.job.devices if self.worker_count else 1
+        self.can_use_more = bool(size) and (not self.worker_count or next_rate > rate * (1 + _TINY))
+        step_devices = (size - self.worker_count) * self.job.devices if self.worker_count else 1
         # Its side of the rule where it ends sooner, and where it ends later.
-        self.gain_if_sooner = (then - now) / now / devices if now > 0 else float("inf")
-        self.gain_if_later = (then - now) / then / devices if then > 0 else 0.0
+        self.gain_if_sooner = (next_rate - rate) / rate / step_devices if rate > 0 else float("inf")
+        self.gain_if_later = (next_rate - rate) / next_rate / step_devices if next_rate > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -67,44 +67,50 @@ class Afs:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         """`memory`: when the turn of each running job began."""
-        began: Mapping[str, float] = memory or {}
-        speeds, room = SpeedEstimates(snapshot), FreeResources(snapshot.nodes)
+        turn_started_at: Mapping[str, float] = memory or {}
+        speeds, free = SpeedEstimates(snapshot), FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
-        shares = {job.name: self._share(snapshot, speeds, room, job) for job in queue}
+        shares = {job.name: self._share(snapshot, speeds, free, job) for job in queue}
         if self.knows_length:
-            _distribute_devices(room, list(shares.values()))
+            _distribute_devices(free, list(shares.values()))
         else:
-            first = sorted(queue, key=lambda job: self._turn(job, began, snapshot.now))
-            started = [share for job in first if _start_job(room, share := shares[job.name])]
-            _distribute_devices(room, sorted(started, key=lambda share: (share.job.submitted_at, share.job.name)))
-        found = {name: share.workers for name, share in shares.items()}
-        given = assign_or_repack(snapshot.nodes, [(job, shares[job.name].worker_count) for job in queue], found)
-        turns = {job.name: self._began(job, began, snapshot.now) for job in queue if found[job.name]}
-        return Decision(AllocationPlan({job.name: self._allocation(job, given[job.name]) for job in queue}), turns)
+            first = sorted(queue, key=lambda job: self._turn_order(job, turn_started_at, snapshot.now))
+            started = [share for job in first if _start_job(free, share := shares[job.name])]
+            _distribute_devices(free, sorted(started, key=lambda share: (share.job.submitted_at, share.job.name)))
+        tentative = {name: share.workers for name, share in shares.items()}
+        assigned = assign_or_repack(snapshot.nodes, [(job, shares[job.name].worker_count) for job in queue], tentative)
+        turns = {job.name: self._turn_start(job, turn_started_at, snapshot.now) for job in queue if tentative[job.name]}
+        return Decision(AllocationPlan({job.name: self._allocation(job, assigned[job.name]) for job in queue}), turns)
 
-    def _share(self, snapshot: Snapshot, speeds: SpeedEstimates, room: FreeResources, job: JobInfo) -> AfsShare:
-        most = min(job.max_workers, room.total_workers_that_fit(job))
+    def _share(self, snapshot: Snapshot, speeds: SpeedEstimates, free: FreeResources, job: JobInfo) -> AfsShare:
+        max_workers = min(job.max_workers, free.total_workers_that_fit(job))
         sizes = job.sizes
         if self.sizes_divide_nodes:
-            node = speeds.devices_per_node.get(speeds.main_kind(job), 0)
+            node_devices = speeds.devices_per_node.get(speeds.main_kind(job), 0)
             sizes = (
-                tuple(size for size in job.sizes_up_to(most) if _divides_nodes_evenly(size * job.devices, node))
+                tuple(
+                    size
+                    for size in job.sizes_up_to(max_workers)
+                    if _divides_nodes_evenly(size * job.devices, node_devices)
+                )
                 or job.sizes
             )
-        may = replace(job, workers={}, sizes=sizes, max_workers=max(most, job.min_workers))
-        left = job.work_left if self.knows_length else None
-        rates = speeds.rates(job, np.arange(may.max_workers + 1))
+        packable = replace(job, workers={}, sizes=sizes, max_workers=max(max_workers, job.min_workers))
+        work_left = job.work_left if self.knows_length else None
+        rates = speeds.rates(job, np.arange(packable.max_workers + 1))
         rates[0] = 0.0
-        return AfsShare(may, left, rates.tolist())
+        return AfsShare(packable, work_left, rates.tolist())
 
-    def _turn(self, job: JobInfo, began: Mapping[str, float], now: float) -> tuple[float, float, float, str]:
+    def _turn_order(
+        self, job: JobInfo, turn_started_at: Mapping[str, float], now: float
+    ) -> tuple[float, float, float, str]:
         """Whoever has a turn comes first, in the order in which these began."""
-        at = began.get(job.name, now) if job.is_running else now
-        return at if now - at < self.quantum_s else now, job.executed_s, job.submitted_at, job.name
+        started_at = turn_started_at.get(job.name, now) if job.is_running else now
+        return started_at if now - started_at < self.quantum_s else now, job.executed_s, job.submitted_at, job.name
 
-    def _began(self, job: JobInfo, began: Mapping[str, float], now: float) -> float:
-        at = began.get(job.name, now)
-        return at if now - at < self.quantum_s else now
+    def _turn_start(self, job: JobInfo, turn_started_at: Mapping[str, float], now: float) -> float:
+        started_at = turn_started_at.get(job.name, now)
+        return started_at if now - started_at < self.quantum_s else now
 
     def _allocation(self, job: JobInfo, workers: WorkersByNode) -> Allocation:
         count = sum(workers.values())
@@ -122,42 +128,42 @@ def does_later_job_win(sooner: AfsShare, later: AfsShare) -> bool:
     return later.gain_if_later > sooner.gain_if_sooner
 
 
-def choose_winner(one: AfsShare, other: AfsShare) -> AfsShare:
+def choose_winner(first: AfsShare, second: AfsShare) -> AfsShare:
     """Which of two jobs gets the next device. Neither order of the two nor chance matters but for equal jobs."""
-    if one.work_left is None or other.work_left is None:
-        return _choose_without_lengths(one, other)
-    if not one.worker_count and not other.worker_count:
-        return other if other.min_size_duration_s < one.min_size_duration_s else one
-    sooner, later = (other, one) if other.ends_in_s < one.ends_in_s else (one, other)
+    if first.work_left is None or second.work_left is None:
+        return _choose_without_lengths(first, second)
+    if not first.worker_count and not second.worker_count:
+        return second if second.min_size_duration_s < first.min_size_duration_s else first
+    sooner, later = (second, first) if second.ends_in_s < first.ends_in_s else (first, second)
     return later if does_later_job_win(sooner, later) else sooner
 
 
-def _choose_without_lengths(one: AfsShare, other: AfsShare) -> AfsShare:
-    if not one.worker_count and not other.worker_count:
-        return min(one, other, key=lambda share: (share.work_left is None, share.job.executed_s))
-    other_as_later, one_as_later = does_later_job_win(one, other), does_later_job_win(other, one)
-    if other_as_later != one_as_later:
-        return other if other_as_later else one
-    return min(one, other, key=lambda share: share.worker_count * share.job.devices)
+def _choose_without_lengths(first: AfsShare, second: AfsShare) -> AfsShare:
+    if not first.worker_count and not second.worker_count:
+        return min(first, second, key=lambda share: (share.work_left is None, share.job.executed_s))
+    second_as_later, first_as_later = does_later_job_win(first, second), does_later_job_win(second, first)
+    if second_as_later != first_as_later:
+        return second if second_as_later else first
+    return min(first, second, key=lambda share: share.worker_count * share.job.devices)
 
 
-def _distribute_devices(room: FreeResources, shares: list[AfsShare]) -> None:
+def _distribute_devices(free: FreeResources, shares: list[AfsShare]) -> None:
     """Until nobody can use more."""
-    able = [share for share in shares if share.can_use_more]
-    while able and room.free_devices:
-        top = able[0]
-        for share in able[1:]:
-            top = choose_winner(top, share)
-        grown = grow_workers(room, top.job, top.workers, next_size(top.job, top.worker_count))
+    growing = [share for share in shares if share.can_use_more]
+    while growing and free.free_devices:
+        winner = growing[0]
+        for share in growing[1:]:
+            winner = choose_winner(winner, share)
+        grown = grow_workers(free, winner.job, winner.workers, next_size(winner.job, winner.worker_count))
         if grown is not None:
-            top.assign(grown)
-        if grown is None or not top.can_use_more:
-            able.remove(top)
+            winner.assign(grown)
+        if grown is None or not winner.can_use_more:
+            growing.remove(winner)
 
 
-def _start_job(room: FreeResources, share: AfsShare) -> bool:
+def _start_job(free: FreeResources, share: AfsShare) -> bool:
     size = next_size(share.job, 0)
-    workers = grow_workers(room, share.job, {}, size) if size else None
+    workers = grow_workers(free, share.job, {}, size) if size else None
     share.assign(workers or {})
     return bool(workers)
 

@@ -50,47 +50,53 @@ class AntMan:
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         queue = sort_by_submission(snapshot.jobs)
-        floor = _AntManPlacement(FreeResources(snapshot.nodes), {}, {}, {})
-        before = memory or _guess_memory(queue)
-        self._admit(floor, queue, before)
-        admitted = frozenset(floor.allocated)
+        placement = _AntManPlacement(FreeResources(snapshot.nodes), {}, {}, {})
+        previous = memory or _guess_memory(queue)
+        self._admit_guaranteed(placement, queue, previous)
+        admitted = frozenset(placement.allocated)
         for job in queue:
-            if job.name not in admitted | before.guests:
-                floor.keep(job)
+            if job.name not in admitted | previous.guests:
+                placement.keep(job)
         for job in queue:
-            if job.name not in floor.allocated and floor.free.free_devices:
-                floor.assign(job, place_workers(floor.free, job, job.rigid_size))
-        whole = [job for job in queue if job.name in floor.allocated]
+            if job.name not in placement.allocated and placement.free.free_devices:
+                placement.assign(job, place_workers(placement.free, job, job.rigid_size))
+        hosts = [job for job in queue if job.name in placement.allocated]
         for job in queue:
-            if job.name not in floor.allocated and job.may_share:
-                floor.share_devices(job, [host for host in whole if host.device_use < self.max_host_use])
-        guests = frozenset(floor.allocated) - {job.name for job in whole}
+            if job.name not in placement.allocated and job.may_share:
+                placement.share_devices(job, [host for host in hosts if host.device_use < self.max_host_use])
+        guests = frozenset(placement.allocated) - {job.name for job in hosts}
         # Who lost its nodes stays first in line.
-        kept = Memory(admitted | before.admitted & snapshot.jobs_by_name.keys(), guests)
-        return Decision(AllocationPlan({job.name: _allocation(job, floor, admitted) for job in queue}), kept)
+        new_memory = Memory(admitted | previous.admitted & snapshot.jobs_by_name.keys(), guests)
+        return Decision(AllocationPlan({job.name: _allocation(job, placement, admitted) for job in queue}), new_memory)
 
-    def _admit(self, floor: _AntManPlacement, queue: list[JobInfo], before: Memory) -> None:
-        quotas, used = parse_quotas(self.quotas), Counter[str]()
-        head: JobInfo | None = None
+    def _admit_guaranteed(self, placement: _AntManPlacement, queue: list[JobInfo], previous: Memory) -> None:
+        quotas, used_by_queue = parse_quotas(self.quotas), Counter[str]()
+        blocked: JobInfo | None = None
         # Others are stopped only where there is no idle place.
-        others = [job for job in queue if job.workers and job.name not in before.admitted | before.guests]
-        for job in sorted(queue, key=lambda job: job.name not in before.admitted):
-            need = job.rigid_size * job.devices
+        running_unadmitted = [
+            job for job in queue if job.workers and job.name not in previous.admitted | previous.guests
+        ]
+        for job in sorted(queue, key=lambda job: job.name not in previous.admitted):
+            needed_devices = job.rigid_size * job.devices
             if not job.is_guaranteed:
                 continue
-            if used[job.queue] + need > quotas.get(job.queue, need + used[job.queue]):
-                floor.waiting_reasons[job.name] = (
-                    f"its queue {job.queue!r} has {used[job.queue]} of {quotas[job.queue]} devices"
+            if used_by_queue[job.queue] + needed_devices > quotas.get(
+                job.queue, needed_devices + used_by_queue[job.queue]
+            ):
+                placement.waiting_reasons[job.name] = (
+                    f"its queue {job.queue!r} has {used_by_queue[job.queue]} of {quotas[job.queue]} devices"
                 )
-            elif head:
-                floor.waiting_reasons[job.name] = (
-                    f"devices are reserved for {head.name}, which needs {head.rigid_size} workers"
+            elif blocked:
+                placement.waiting_reasons[job.name] = (
+                    f"devices are reserved for {blocked.name}, which needs {blocked.rigid_size} workers"
                 )
-            elif floor.keep(job) or floor.assign(job, _place_on_idle_devices(floor, job, others)):
-                used[job.queue] += need
+            elif placement.keep(job) or placement.assign(
+                job, _place_on_idle_devices(placement, job, running_unadmitted)
+            ):
+                used_by_queue[job.queue] += needed_devices
             else:
-                head = job
-                floor.waiting_reasons[job.name] = (
+                blocked = job
+                placement.waiting_reasons[job.name] = (
                     f"what is free is reserved for it until it has all of its {job.rigid_size} workers"
                 )
 
@@ -115,26 +121,26 @@ class _AntManPlacement:
 
     def share_devices(self, guest: JobInfo, hosts: list[JobInfo]) -> None:
         """The guest on all devices of some hosts, those first that use the least."""
-        chosen: list[JobInfo] = []
-        there: Counter[str] = Counter()
+        chosen_hosts: list[JobInfo] = []
+        workers: Counter[str] = Counter()
         for host in sorted(hosts, key=lambda host: host.device_use):
             is_free = host.may_share and host.name not in self.shares and host.devices == guest.devices
-            if is_free and there.total() + host.rigid_size <= guest.rigid_size:
-                chosen.append(host)
-                there.update(self.allocated[host.name])
-        if there.total() != guest.rigid_size:
+            if is_free and workers.total() + host.rigid_size <= guest.rigid_size:
+                chosen_hosts.append(host)
+                workers.update(self.allocated[host.name])
+        if workers.total() != guest.rigid_size:
             return
-        rest = max(*(host.device_use for host in chosen), MIN_HOST_SHARE)
-        for host in chosen:
+        host_share = max(*(host.device_use for host in chosen_hosts), MIN_HOST_SHARE)
+        for host in chosen_hosts:
             self.free.release(host, self.allocated[host.name])
-            self.free.allocate(host, self.allocated[host.name], rest)
-        if self.free.can_hold(guest, there, 1 - rest) and meets_constraints(self.free, guest, there):
-            self.free.allocate(guest, there, 1 - rest)
-            self.allocated[guest.name] = dict(there)
-            self.shares |= {guest.name: 1 - rest, **{host.name: rest for host in chosen}}
+            self.free.allocate(host, self.allocated[host.name], host_share)
+        if self.free.can_hold(guest, workers, 1 - host_share) and meets_constraints(self.free, guest, workers):
+            self.free.allocate(guest, workers, 1 - host_share)
+            self.allocated[guest.name] = dict(workers)
+            self.shares |= {guest.name: 1 - host_share, **{host.name: host_share for host in chosen_hosts}}
             return
-        for host in chosen:
-            self.free.release(host, self.allocated[host.name], rest)
+        for host in chosen_hosts:
+            self.free.release(host, self.allocated[host.name], host_share)
             self.free.allocate(host, self.allocated[host.name])
 
 
@@ -148,37 +154,43 @@ def _guess_memory(queue: list[JobInfo]) -> Memory:
 
 def parse_quotas(quotas: str) -> dict[str, int]:
     """Devices by queue."""
-    found = {}
+    devices_by_queue = {}
     for part in filter(None, quotas.split("/")):
         queue, equals, devices = part.rpartition("=")
         if not equals or not devices.isdigit():
             raise SpecError(f"--policy antman: quotas are like ads=16/search=8, received {part!r}")
-        found[queue] = int(devices)
-    return found
+        devices_by_queue[queue] = int(devices)
+    return devices_by_queue
 
 
-def _place_on_idle_devices(floor: _AntManPlacement, job: JobInfo, others: list[JobInfo]) -> WorkersByNode | None:
+def _place_on_idle_devices(placement: _AntManPlacement, job: JobInfo, others: list[JobInfo]) -> WorkersByNode | None:
     """Where nobody is, if there is such a place."""
-    room, taken = floor.free, []
-    for other in others:
-        if other is not job and other.name not in floor.allocated and room.can_hold(other, other.workers):
-            room.allocate(other, other.workers)
-            taken.append(other)
-    found = place_workers(room, job, job.rigid_size)
-    for other in taken:
-        room.release(other, other.workers)
-    return found or place_workers(room, job, job.rigid_size)
+    free, held = placement.free, []
+    for occupant in others:
+        if (
+            occupant is not job
+            and occupant.name not in placement.allocated
+            and free.can_hold(occupant, occupant.workers)
+        ):
+            free.allocate(occupant, occupant.workers)
+            held.append(occupant)
+    workers = place_workers(free, job, job.rigid_size)
+    for occupant in held:
+        free.release(occupant, occupant.workers)
+    return workers or place_workers(free, job, job.rigid_size)
 
 
-def _allocation(job: JobInfo, floor: _AntManPlacement, admitted: frozenset[str]) -> Allocation:
-    workers, share = floor.allocated.get(job.name, {}), floor.shares.get(job.name, 1.0)
-    what = f"{job.rigid_size} workers" if share == 1 else f"{job.rigid_size} workers with {share:.0%} of their devices"
+def _allocation(job: JobInfo, placement: _AntManPlacement, admitted: frozenset[str]) -> Allocation:
+    workers, share = placement.allocated.get(job.name, {}), placement.shares.get(job.name, 1.0)
+    description = (
+        f"{job.rigid_size} workers" if share == 1 else f"{job.rigid_size} workers with {share:.0%} of their devices"
+    )
     if job.name in admitted:
-        return Allocation(workers, f"{what}, guaranteed until it ends", share)
-    why = f" ({floor.waiting_reasons[job.name]})" if job.name in floor.waiting_reasons else ""
+        return Allocation(workers, f"{description}, guaranteed until it ends", share)
+    reason = f" ({placement.waiting_reasons[job.name]})" if job.name in placement.waiting_reasons else ""
     if workers:
-        return Allocation(workers, f"{what}, while nobody who is guaranteed needs them{why}", share)
-    return Allocation({}, f"waits: no {job.rigid_size * job.devices} devices are idle, nor used little{why}")
+        return Allocation(workers, f"{description}, while nobody who is guaranteed needs them{reason}", share)
+    return Allocation({}, f"waits: no {job.rigid_size * job.devices} devices are idle, nor used little{reason}")
 
 
 POLICY = AntMan

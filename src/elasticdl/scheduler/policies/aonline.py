@@ -57,63 +57,70 @@ class AOnline:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        past: Memory = memory or Memory()
+        previous: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
         queue = sort_by_submission(snapshot.jobs)
-        is_anew = not past.known_jobs & snapshot.jobs_by_name.keys()
-        begins = is_anew or slot >= past.next_interval_slot
-        until, slots = past.next_interval_slot, past.interval_slots
-        if begins:
-            slots = 1 if is_anew else min(2 * slots, self.horizon_slots)
-            until = slot + slots
-        calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, until - slot, self.slot_s)
-        reserved = carry_over_reservations(past.reserved, snapshot, calendar)
-        if begins:
-            self._accept(snapshot, [job for job in queue if job.name not in reserved], slots, calendar, reserved)
+        starts_over = not previous.known_jobs & snapshot.jobs_by_name.keys()
+        starts_interval = starts_over or slot >= previous.next_interval_slot
+        next_interval_slot, interval_slots = previous.next_interval_slot, previous.interval_slots
+        if starts_interval:
+            interval_slots = 1 if starts_over else min(2 * interval_slots, self.horizon_slots)
+            next_interval_slot = slot + interval_slots
+        calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, next_interval_slot - slot, self.slot_s)
+        reserved = carry_over_reservations(previous.reserved, snapshot, calendar)
+        if starts_interval:
+            self._accept_jobs(
+                snapshot, [job for job in queue if job.name not in reserved], interval_slots, calendar, reserved
+            )
         plan = AllocationPlan(allocate_slot(snapshot, queue, reserved, slot, self.slot_s))
-        return Decision(plan, Memory(reserved, frozenset(snapshot.jobs_by_name), until, slots))
+        return Decision(plan, Memory(reserved, frozenset(snapshot.jobs_by_name), next_interval_slot, interval_slots))
 
-    def _accept(
+    def _accept_jobs(
         self,
         snapshot: Snapshot,
         jobs: list[JobInfo],
-        slots: int,
+        interval_slots: int,
         calendar: ReservationCalendar,
         reserved: dict[str, Reservation],
     ) -> None:
         """Those that are worth more than they cost within so many slots, entered into the calendar and `reserved`."""
-        ends_at = calendar.slot_ends_at(slots - 1)
-        work = {job.name: self._work(calendar, job, slots) for job in jobs}
-        needs = {job.name: self._needs(calendar, job, work[job.name]) for job in jobs}
+        ends_at = calendar.slot_ends_at(interval_slots - 1)
+        work = {job.name: self._work_to_reserve(calendar, job, interval_slots) for job in jobs}
+        worker_slots = {job.name: self._worker_slots(calendar, job, work[job.name]) for job in jobs}
         bounds = PriceBounds()
         for job in jobs:
-            bounds = bounds.widened_by(job.weight, job.weight, job.devices, needs[job.name])
+            bounds = bounds.widened_by(job.weight, job.weight, job.devices, worker_slots[job.name])
 
         def density(job: JobInfo) -> tuple[float, float, str]:
-            return -job.weight / (needs[job.name] * job.devices), job.submitted_at, job.name
+            return -job.weight / (worker_slots[job.name] * job.devices), job.submitted_at, job.name
 
         for job in sorted(jobs, key=density):
 
-            def worth(at: float, weight: float = job.weight) -> float:
-                return weight if at <= ends_at else 0.0
+            def utility(ends: float, weight: float = job.weight) -> float:
+                return weight if ends <= ends_at else 0.0
 
-            found = best_reservation(calendar, job, snapshot.now, work[job.name], worth, bounds, self.work_units)
-            if found is not None:
-                reserved[job.name] = found
-                calendar.add(found)
-
-    def _work(self, calendar: ReservationCalendar, job: JobInfo, slots: int) -> float:
-        left = calendar.configurations.speeds.work_left(job)
-        if slots == self.horizon_slots:
-            left = min(
-                left, calendar.configurations.speeds.rate(job, max(job.max_workers, 1)) * slots * self.slot_s / 2
+            reservation = best_reservation(
+                calendar, job, snapshot.now, work[job.name], utility, bounds, self.work_units
             )
-        return max(left, 1e-9)
+            if reservation is not None:
+                reserved[job.name] = reservation
+                calendar.add(reservation)
 
-    def _needs(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
+    def _work_to_reserve(self, calendar: ReservationCalendar, job: JobInfo, interval_slots: int) -> float:
+        work_left = calendar.configurations.speeds.work_left(job)
+        if interval_slots == self.horizon_slots:
+            work_left = min(
+                work_left,
+                calendar.configurations.speeds.rate(job, max(job.max_workers, 1)) * interval_slots * self.slot_s / 2,
+            )
+        return max(work_left, 1e-9)
+
+    def _worker_slots(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
         """Slots of one worker, with its fewest."""
-        least = max(job.min_workers, 1)
-        return max(work / max(calendar.configurations.speeds.rate(job, least), 1e-9) / self.slot_s * least, 1e-9)
+        min_workers = max(job.min_workers, 1)
+        return max(
+            work / max(calendar.configurations.speeds.rate(job, min_workers), 1e-9) / self.slot_s * min_workers, 1e-9
+        )
 
 
 POLICY = AOnline

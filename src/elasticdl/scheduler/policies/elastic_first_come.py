@@ -40,97 +40,101 @@ class ElasticFirstCome:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        room = FreeResources(snapshot.nodes)
+        free = FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
-        given: dict[str, WorkersByNode] = {}
+        assigned: dict[str, WorkersByNode] = {}
         for job in queue:
-            if job.workers and (kept := surviving_workers(room, job)):
-                given[job.name] = kept
-                room.allocate(job, kept)
-        free = room.free_devices
-        if free:
-            able = [job for job in queue if job.name not in given or sum(given[job.name].values()) < job.max_workers]
-            if all(can_use_any_device(job) for job in able):
-                _place_sizes(room, able, given, _choose_sizes(able, given, free))
+            if job.workers and (surviving := surviving_workers(free, job)):
+                assigned[job.name] = surviving
+                free.allocate(job, surviving)
+        free_devices = free.free_devices
+        if free_devices:
+            growing = [
+                job for job in queue if job.name not in assigned or sum(assigned[job.name].values()) < job.max_workers
+            ]
+            if all(can_use_any_device(job) for job in growing):
+                _place_sizes(free, growing, assigned, _choose_sizes(growing, assigned, free_devices))
             else:
-                _grow_by_trial(room, able, given)
-        free = room.free_devices
-        return Decision(AllocationPlan({job.name: _allocation(job, given.get(job.name, {}), free) for job in queue}))
+                _grow_by_trial(free, growing, assigned)
+        free_devices = free.free_devices
+        return Decision(
+            AllocationPlan({job.name: _allocation(job, assigned.get(job.name, {}), free_devices) for job in queue})
+        )
 
 
-def _choose_sizes(queue: list[JobInfo], given: Mapping[str, WorkersByNode], free: int) -> dict[str, int]:
+def _choose_sizes(queue: list[JobInfo], assigned: Mapping[str, WorkersByNode], free_devices: int) -> dict[str, int]:
     """How many workers each gets, where any device will do."""
-    sizes = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
+    sizes = {job.name: sum(assigned.get(job.name, {}).values()) for job in queue}
     for job in queue:
-        if not sizes[job.name] and job.min_size <= free:
+        if not sizes[job.name] and job.min_size <= free_devices:
             sizes[job.name] = job.min_size
-            free -= job.min_size
+            free_devices -= job.min_size
     waiting = deque(job for job in queue if sizes[job.name])
-    while waiting and free:
+    while waiting and free_devices:
         job = waiting.popleft()
         size = next_size(job, sizes[job.name])
-        if size and size - sizes[job.name] <= free:
-            free -= size - sizes[job.name]
+        if size and size - sizes[job.name] <= free_devices:
+            free_devices -= size - sizes[job.name]
             sizes[job.name] = size
             waiting.append(job)
     return sizes
 
 
 def _place_sizes(
-    room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode], sizes: Mapping[str, int]
+    free: FreeResources, queue: list[JobInfo], assigned: dict[str, WorkersByNode], sizes: Mapping[str, int]
 ) -> bool:
     """Gives these counts, who runs first and then the largest first; whether all fitted."""
     for job in sorted(queue, key=lambda job: (not job.workers, -sizes[job.name] * job.devices)):
-        before = given.get(job.name, {})
+        before = assigned.get(job.name, {})
         if sizes[job.name] == sum(before.values()):
             continue
-        workers = grow_workers(room, with_workers(job, before), before, sizes[job.name])
+        workers = grow_workers(free, with_workers(job, before), before, sizes[job.name])
         if workers is None:
             return False
-        given[job.name] = workers
+        assigned[job.name] = workers
     return True
 
 
-def _grow_by_trial(room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode]) -> None:
+def _grow_by_trial(free: FreeResources, queue: list[JobInfo], assigned: dict[str, WorkersByNode]) -> None:
     """Where not any device will do: worker by worker, then all at once on fewer nodes, until nobody gains."""
-    kept = dict(given)
+    initial = dict(assigned)
     while True:
-        before = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
+        before = {job.name: sum(assigned.get(job.name, {}).values()) for job in queue}
         for job in queue:
-            if job.name not in given:
-                _place_sizes(room, [job], given, {job.name: job.min_size})
-        waiting = deque(job for job in queue if job.name in given)
-        while waiting and room.free_devices:
+            if job.name not in assigned:
+                _place_sizes(free, [job], assigned, {job.name: job.min_size})
+        waiting = deque(job for job in queue if job.name in assigned)
+        while waiting and free.free_devices:
             job = waiting.popleft()
-            size = next_size(job, sum(given[job.name].values()))
-            if size and _place_sizes(room, [job], given, {job.name: size}):
+            size = next_size(job, sum(assigned[job.name].values()))
+            if size and _place_sizes(free, [job], assigned, {job.name: size}):
                 waiting.append(job)
-        sizes = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
+        sizes = {job.name: sum(assigned.get(job.name, {}).values()) for job in queue}
         if sizes == before:
             return
-        tried = {job.name: given[job.name] for job in queue if job.name in given}
-        _restore_workers(room, queue, given, kept)
-        if not _place_sizes(room, [job for job in queue if sizes[job.name]], given, sizes):
-            _restore_workers(room, queue, given, tried)
+        trial = {job.name: assigned[job.name] for job in queue if job.name in assigned}
+        _restore_workers(free, queue, assigned, initial)
+        if not _place_sizes(free, [job for job in queue if sizes[job.name]], assigned, sizes):
+            _restore_workers(free, queue, assigned, trial)
             return
 
 
 def _restore_workers(
-    room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode], to: Mapping[str, WorkersByNode]
+    free: FreeResources, queue: list[JobInfo], assigned: dict[str, WorkersByNode], saved: Mapping[str, WorkersByNode]
 ) -> None:
     for job in queue:
-        room.release(job, given.pop(job.name, {}))
+        free.release(job, assigned.pop(job.name, {}))
     for job in queue:
-        if job.name in to:
-            given[job.name] = to[job.name]
-            room.allocate(job, to[job.name])
+        if job.name in saved:
+            assigned[job.name] = saved[job.name]
+            free.allocate(job, saved[job.name])
 
 
-def _allocation(job: JobInfo, workers: WorkersByNode, free: int) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode, free_devices: int) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        why = f"waits for its minimum of {job.min_size} workers: {free} devices are free, earlier jobs hold the others"
-        return Allocation({}, why)
+        reason = f"waits for its minimum of {job.min_size} workers: {free_devices} devices are free, earlier jobs hold the others"
+        return Allocation({}, reason)
     if count < job.max_workers:
         return Allocation(workers, f"{count} of {job.max_workers} workers: all that is free, in order of submission")
     return Allocation(workers, f"all of its {count} workers")

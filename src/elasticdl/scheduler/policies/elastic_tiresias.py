@@ -40,97 +40,99 @@ class ElasticTiresias:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        kept = update_memory(snapshot, memory, self.threshold_s, self.promote_after)
-        line = [snapshot.jobs_by_name[name] for queue in kept.queues for name in queue]
+        updated = update_memory(snapshot, memory, self.threshold_s, self.promote_after)
+        queue = [snapshot.jobs_by_name[name] for queue in updated.queues for name in queue]
         sizes = _admit_in_order(
-            line, snapshot.total_devices, {job.name: job.max_size_up_to(job.rigid_size) or job.min_size for job in line}
+            queue,
+            snapshot.total_devices,
+            {job.name: job.max_size_up_to(job.rigid_size) or job.min_size for job in queue},
         )
-        waiting = len(line) - len(sizes)
+        waiting = len(queue) - len(sizes)
         is_crowded = waiting > self.crowded_above
         if is_crowded:
-            second = set(kept.queues[1])
-            asked = {
+            second = set(updated.queues[1])
+            desired = {
                 job.name: job.min_size if job.name in second else job.max_size_up_to(job.rigid_size) or job.min_size
-                for job in line
+                for job in queue
             }
-            sizes = _admit_in_order(line, snapshot.total_devices, asked)
-        _start_at_min_size(line, sizes, snapshot.total_devices)
-        _expand_by_speedup(line, sizes, snapshot.total_devices, snapshot.max_devices_per_node)
-        given = assign_nodes(FreeResources(snapshot.nodes), line, sizes)
-        crowd = f"; {waiting} jobs wait, so those of queue 2 are at their minimum" if is_crowded else ""
-        answers = {job.name: _allocation(job, given.get(job.name, {}), kept, crowd) for job in line}
-        return Decision(AllocationPlan(answers), kept)
+            sizes = _admit_in_order(queue, snapshot.total_devices, desired)
+        _start_at_min_size(queue, sizes, snapshot.total_devices)
+        _expand_by_speedup(queue, sizes, snapshot.total_devices, snapshot.max_devices_per_node)
+        assigned = assign_nodes(FreeResources(snapshot.nodes), queue, sizes)
+        crowd_note = f"; {waiting} jobs wait, so those of queue 2 are at their minimum" if is_crowded else ""
+        answers = {job.name: _allocation(job, assigned.get(job.name, {}), updated, crowd_note) for job in queue}
+        return Decision(AllocationPlan(answers), updated)
 
 
-def _admit_in_order(line: list[JobInfo], devices: int, asked: dict[str, int]) -> dict[str, int]:
+def _admit_in_order(queue: list[JobInfo], devices: int, desired: dict[str, int]) -> dict[str, int]:
     """Sizes of those that are reached."""
     sizes = {}
-    for job in line:
-        if asked[job.name] * job.devices <= devices:
-            sizes[job.name] = asked[job.name]
-            devices -= asked[job.name] * job.devices
+    for job in queue:
+        if desired[job.name] * job.devices <= devices:
+            sizes[job.name] = desired[job.name]
+            devices -= desired[job.name] * job.devices
     return sizes
 
 
-def _start_at_min_size(line: list[JobInfo], sizes: dict[str, int], devices: int) -> None:
+def _start_at_min_size(queue: list[JobInfo], sizes: dict[str, int], devices: int) -> None:
     """Whoever was not reached, but whose minimum is left."""
-    free = devices - sum(sizes.get(job.name, 0) * job.devices for job in line)
-    for job in line:
+    free = devices - sum(sizes.get(job.name, 0) * job.devices for job in queue)
+    for job in queue:
         if job.name not in sizes and job.min_size * job.devices <= free:
             sizes[job.name] = job.min_size
             free -= job.min_size * job.devices
 
 
-def _expand_by_speedup(line: list[JobInfo], sizes: dict[str, int], devices: int, per_node: int) -> None:
-    free = devices - sum(sizes[job.name] * job.devices for job in line if job.name in sizes)
+def _expand_by_speedup(queue: list[JobInfo], sizes: dict[str, int], devices: int, per_node: int) -> None:
+    free = devices - sum(sizes[job.name] * job.devices for job in queue if job.name in sizes)
     offers: list[tuple[float, int, int]] = []
     speedups: dict[int, Floats] = {}
 
     def offer(index: int) -> None:
-        job = line[index]
+        job = queue[index]
         if (size := next_size(job, sizes[job.name])) and size < len(speedups[index]):
-            more = speedups[index][size] - speedups[index][sizes[job.name]]
-            gain = float(more) / ((size - sizes[job.name]) * job.devices)
+            speedup_gain = speedups[index][size] - speedups[index][sizes[job.name]]
+            gain = float(speedup_gain) / ((size - sizes[job.name]) * job.devices)
             if gain > 0:
                 heapq.heappush(offers, (-gain, index, size))
 
-    for index, job in enumerate(line):
+    for index, job in enumerate(queue):
         if free and job.name in sizes:
-            most = min(job.max_workers, sizes[job.name] + free // job.devices)
-            speedups[index] = speedups_by_size(job, most, per_node)
+            max_workers = min(job.max_workers, sizes[job.name] + free // job.devices)
+            speedups[index] = speedups_by_size(job, max_workers, per_node)
             offer(index)
     while offers and free:
         _, index, size = heapq.heappop(offers)
-        cost = (size - sizes[line[index].name]) * line[index].devices
+        cost = (size - sizes[queue[index].name]) * queue[index].devices
         if cost <= free:
             free -= cost
-            sizes[line[index].name] = size
+            sizes[queue[index].name] = size
             offer(index)
 
 
-def speedups_by_size(job: JobInfo, most: int, per_node: int) -> Floats:
+def speedups_by_size(job: JobInfo, max_workers: int, devices_per_node: int) -> Floats:
     """Of 0, 1, … `most` workers over one, on as few nodes as can be; linear if nothing is known."""
-    workers = np.arange(most + 1)
+    workers = np.arange(max_workers + 1)
     linear: Floats = workers.astype(float)
-    if job.rates is None or most < 1:
+    if job.rates is None or max_workers < 1:
         return linear
-    rates = job.rates.work_per_s(workers, np.ceil(workers * job.devices / max(per_node, 1)))
+    rates = job.rates.work_per_s(workers, np.ceil(workers * job.devices / max(devices_per_node, 1)))
     return rates / rates[1] if rates[1] > 0 and np.isfinite(rates).all() else linear
 
 
-def _allocation(job: JobInfo, workers: WorkersByNode, memory: Memory, crowd: str) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode, memory: Memory, crowd_note: str) -> Allocation:
     queue = 1 + (job.name in memory.queues[1])
-    had = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
+    service = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; jobs before it take the devices")
+        return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {service}; jobs before it take the devices")
     if count > job.rigid_size:
         return Allocation(
             workers, f"{count} workers, {count - job.rigid_size} more than it asked for: nobody gains more"
         )
     if count < job.rigid_size:
-        return Allocation(workers, f"{count} of the {job.rigid_size} workers it asked for: {had}{crowd}")
-    return Allocation(workers, f"all of the {count} workers it asked for: {had}")
+        return Allocation(workers, f"{count} of the {job.rigid_size} workers it asked for: {service}{crowd_note}")
+    return Allocation(workers, f"all of the {count} workers it asked for: {service}")
 
 
 POLICY = ElasticTiresias

@@ -31,28 +31,30 @@ class FifoGang:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        room = FreeResources(snapshot.nodes)
+        free = FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
-        given: dict[str, WorkersByNode] = {}
+        assigned: dict[str, WorkersByNode] = {}
         for job in queue:
-            is_whole = job.workers and job.worker_count == job.rigid_size
-            if is_whole and room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers):
-                given[job.name] = job.workers
-                room.allocate(job, job.workers)
+            has_all_workers = job.workers and job.worker_count == job.rigid_size
+            if has_all_workers and free.can_hold(job, job.workers) and meets_constraints(free, job, job.workers):
+                assigned[job.name] = job.workers
+                free.allocate(job, job.workers)
         head: JobInfo | None = None
         for job in queue:
-            if job.name in given or (self.is_strict and head):
+            if job.name in assigned or (self.is_strict and head):
                 continue
-            if room.free_devices and (workers := place_workers(room, job, job.rigid_size)):
-                given[job.name] = workers
-                room.allocate(job, workers)
+            if free.free_devices and (workers := place_workers(free, job, job.rigid_size)):
+                assigned[job.name] = workers
+                free.allocate(job, workers)
             else:
                 head = head or job
-        free = room.free_devices
-        plan = AllocationPlan({job.name: self._allocation(job, given.get(job.name, {}), head, free) for job in queue})
+        free_devices = free.free_devices
+        plan = AllocationPlan(
+            {job.name: self._allocation(job, assigned.get(job.name, {}), head, free_devices) for job in queue}
+        )
         return Decision(plan, blocks_lower_priorities=self.is_strict and head is not None)
 
-    def _allocation(self, job: JobInfo, workers: WorkersByNode, head: JobInfo | None, free: int) -> Allocation:
+    def _allocation(self, job: JobInfo, workers: WorkersByNode, head: JobInfo | None, free_devices: int) -> Allocation:
         if workers:
             return Allocation(workers, f"all of the {job.rigid_size} workers asked for, until it ends")
         needs = f"{job.rigid_size} workers of {job.devices} device{'s' * (job.devices > 1)}"
@@ -60,7 +62,7 @@ class FifoGang:
             return Allocation(
                 {}, f"waits behind {head.name}, the head of the line, which needs {head.rigid_size} workers"
             )
-        return Allocation({}, f"waits until {needs} are free together; {free} devices are")
+        return Allocation({}, f"waits until {needs} are free together; {free_devices} devices are")
 
 
 POLICY = FifoGang

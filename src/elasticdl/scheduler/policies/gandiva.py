@@ -53,59 +53,65 @@ class Gandiva:
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         queue = sort_by_submission(snapshot.jobs)
-        before = _update_memory(memory or Memory(), queue)
+        previous = _update_memory(memory or Memory(), queue)
         turn = int(snapshot.now // self.slice_s)
-        is_same = turn == before.turn
-        pairs = dict(before.host_by_guest) if is_same else {}
-        floor = GandivaPlacement(snapshot.nodes)
-        bases = {job.name: _base_size(floor, job) for job in queue}
+        is_same_turn = turn == previous.turn
+        host_by_guest = dict(previous.host_by_guest) if is_same_turn else {}
+        placement = GandivaPlacement(snapshot.nodes)
+        base_sizes = {job.name: _base_size(placement, job) for job in queue}
 
-        line = sorted((job for job in queue if job.name not in pairs), key=lambda job: before.turns_by_job[job.name])
-        stayed = {
-            job.name
-            for job in line
-            if is_same
-            and job.name in before.ran_this_turn
-            and floor.keep(job, before.last_workers[job.name], bases[job.name])
-        }
-        floor.assign_all([job for job in line if job.name not in stayed], before.last_workers, bases)
-        if memory is not None and memory.turns_by_job.keys() - before.turns_by_job.keys():
-            still = [job for job in queue if job.name not in pairs.values()]
-            floor.consolidate(still)
-            floor.clear_nodes(still, self.empty_share)
-        floor.fill_to_base_size(line, bases)
-
-        pairs = _pack_guests(floor, queue, pairs, bases)
-        waiting = [job for job in queue if job.name not in floor.allocated]
-        calm_since = (
-            None if waiting or pairs else snapshot.now if before.idle_queue_since is None else before.idle_queue_since
+        turn_order = sorted(
+            (job for job in queue if job.name not in host_by_guest), key=lambda job: previous.turns_by_job[job.name]
         )
-        if calm_since is not None and snapshot.now - calm_since >= self.grow_after_s:
-            floor.grow_on_node(queue)
+        staying = {
+            job.name
+            for job in turn_order
+            if is_same_turn
+            and job.name in previous.ran_this_turn
+            and placement.keep(job, previous.last_workers[job.name], base_sizes[job.name])
+        }
+        placement.assign_all([job for job in turn_order if job.name not in staying], previous.last_workers, base_sizes)
+        if memory is not None and memory.turns_by_job.keys() - previous.turns_by_job.keys():
+            movable = [job for job in queue if job.name not in host_by_guest.values()]
+            placement.consolidate(movable)
+            placement.clear_nodes(movable, self.empty_share)
+        placement.fill_to_base_size(turn_order, base_sizes)
 
-        counted = before.ran_this_turn if is_same else frozenset()
-        kept = Memory(
+        host_by_guest = _pack_guests(placement, queue, host_by_guest, base_sizes)
+        waiting = [job for job in queue if job.name not in placement.allocated]
+        idle_queue_since = (
+            None
+            if waiting or host_by_guest
+            else snapshot.now
+            if previous.idle_queue_since is None
+            else previous.idle_queue_since
+        )
+        if idle_queue_since is not None and snapshot.now - idle_queue_since >= self.grow_after_s:
+            placement.grow_on_node(queue)
+
+        already_counted = previous.ran_this_turn if is_same_turn else frozenset()
+        updated = Memory(
             turn,
             {
-                name: turns + (name in floor.allocated and name not in counted)
-                for name, turns in before.turns_by_job.items()
+                name: turns + (name in placement.allocated and name not in already_counted)
+                for name, turns in previous.turns_by_job.items()
             },
-            frozenset(floor.allocated),
-            {name: floor.allocated.get(name, home) for name, home in before.last_workers.items()},
-            pairs,
-            calm_since,
+            frozenset(placement.allocated),
+            {name: placement.allocated.get(name, home) for name, home in previous.last_workers.items()},
+            host_by_guest,
+            idle_queue_since,
         )
-        answers = {job.name: _allocation(job, floor, kept, bases[job.name], len(waiting)) for job in queue}
-        return Decision(AllocationPlan(answers), kept)
+        answers = {job.name: _allocation(job, placement, updated, base_sizes[job.name], len(waiting)) for job in queue}
+        return Decision(AllocationPlan(answers), updated)
 
 
 def _update_memory(memory: Memory, queue: list[JobInfo]) -> Memory:
     """With these jobs only. Who comes has had as few turns as anybody: it is early, yet has nothing to catch up."""
     names = {job.name for job in queue}
-    fewest = min((turns for name, turns in memory.turns_by_job.items() if name in names), default=0)
+    min_turns = min((turns for name, turns in memory.turns_by_job.items() if name in names), default=0)
     return Memory(
         memory.turn,
-        {job.name: memory.turns_by_job.get(job.name, fewest) for job in queue},
+        {job.name: memory.turns_by_job.get(job.name, min_turns) for job in queue},
         memory.ran_this_turn & names,
         {job.name: job.workers or memory.last_workers.get(job.name, {}) for job in queue},
         {guest: host for guest, host in memory.host_by_guest.items() if {guest, host} <= names},
@@ -113,44 +119,48 @@ def _update_memory(memory: Memory, queue: list[JobInfo]) -> Memory:
     )
 
 
-def _base_size(floor: GandivaPlacement, job: JobInfo) -> int:
+def _base_size(placement: GandivaPlacement, job: JobInfo) -> int:
     """What it asked for, as far as it is allowed and could ever fit."""
-    return job.max_size_up_to(min(job.rigid_size, floor.free.total_workers_that_fit(job))) or job.min_size
+    return job.max_size_up_to(min(job.rigid_size, placement.free.total_workers_that_fit(job))) or job.min_size
 
 
 def _pack_guests(
-    floor: GandivaPlacement, queue: list[JobInfo], pairs: Mapping[str, str], bases: Mapping[str, int]
+    placement: GandivaPlacement, queue: list[JobInfo], previous: Mapping[str, str], base_sizes: Mapping[str, int]
 ) -> dict[str, str]:
     """Guests and hosts: those of this turn, and new ones, who uses the least first."""
     jobs = {job.name: job for job in queue}
-    found = {
+    host_by_guest = {
         guest: host
-        for guest, host in pairs.items()
-        if jobs[guest].allows_size(size := sum(floor.allocated.get(host, {}).values()))
-        and floor.pack_pair(jobs[guest], jobs[host], size)
+        for guest, host in previous.items()
+        if jobs[guest].allows_size(size := sum(placement.allocated.get(host, {}).values()))
+        and placement.pack_pair(jobs[guest], jobs[host], size)
     }
-    idle = sorted((job for job in queue if job.may_share), key=lambda job: job.device_use)
-    for guest in idle:
-        if guest.name in floor.allocated or guest.name in found:
+    shareable = sorted((job for job in queue if job.may_share), key=lambda job: job.device_use)
+    for guest in shareable:
+        if guest.name in placement.allocated or guest.name in host_by_guest:
             continue
-        for host in idle:
-            if floor.pack_pair(guest, host, bases[guest.name]):
-                found[guest.name] = host.name
+        for host in shareable:
+            if placement.pack_pair(guest, host, base_sizes[guest.name]):
+                host_by_guest[guest.name] = host.name
                 break
-    return found
+    return host_by_guest
 
 
-def _allocation(job: JobInfo, floor: GandivaPlacement, memory: Memory, base: int, waiting: int) -> Allocation:
-    workers = floor.allocated.get(job.name, {})
+def _allocation(job: JobInfo, placement: GandivaPlacement, memory: Memory, base_size: int, waiting: int) -> Allocation:
+    workers = placement.allocated.get(job.name, {})
     count, turns = sum(workers.values()), memory.turns_by_job[job.name]
-    share = floor.shares.get(job.name, 1.0)
+    share = placement.shares.get(job.name, 1.0)
     if not workers:
         return Allocation({}, f"waits for its turn, {turns} had so far; {waiting} jobs wait, all take turns")
     if share < 1:
-        other = memory.host_by_guest.get(job.name) or next(a for a, b in memory.host_by_guest.items() if b == job.name)
-        return Allocation(workers, f"{count} workers, packed with {other} on the same devices ({share:.0%})", share)
-    if count > base:
-        return Allocation(workers, f"{count} workers, {count - base} more than asked for: nobody waits for the node")
+        partner = memory.host_by_guest.get(job.name) or next(
+            a for a, b in memory.host_by_guest.items() if b == job.name
+        )
+        return Allocation(workers, f"{count} workers, packed with {partner} on the same devices ({share:.0%})", share)
+    if count > base_size:
+        return Allocation(
+            workers, f"{count} workers, {count - base_size} more than asked for: nobody waits for the node"
+        )
     if waiting:
         return Allocation(workers, f"{count} workers for its turn, number {turns}; {waiting} jobs wait for theirs")
     return Allocation(workers, f"{count} workers: all jobs fit, nobody takes turns")
@@ -166,61 +176,69 @@ class GandivaPlacement:
         self.free = FreeResources(nodes)
         self.allocated: dict[str, WorkersByNode] = {}
         self.shares: dict[str, float] = {}
-        self._sizes: dict[str, Counter[int]] = {name: Counter() for name in self.free.nodes}  # jobs on it, by devices
+        self._jobs_by_size: dict[str, Counter[int]] = {
+            name: Counter() for name in self.free.nodes
+        }  # jobs on it, by devices
 
     def assign(self, job: JobInfo, workers: WorkersByNode) -> None:
         self.unassign(job)
         self.free.allocate(job, workers)
         self.allocated[job.name] = workers
         for name in workers:
-            self._sizes[name][sum(workers.values()) * job.devices] += 1
+            self._jobs_by_size[name][sum(workers.values()) * job.devices] += 1
 
     def unassign(self, job: JobInfo) -> None:
         workers = self.allocated.pop(job.name, {})
         self.free.release(job, workers)
         for name in workers:
-            self._sizes[name][sum(workers.values()) * job.devices] -= 1
+            self._jobs_by_size[name][sum(workers.values()) * job.devices] -= 1
 
-    def keep(self, job: JobInfo, home: WorkersByNode, most: int) -> bool:
+    def keep(self, job: JobInfo, previous: WorkersByNode, max_workers: int) -> bool:
         """Seats it where it was, with no more than `most`; whether that is possible."""
-        kept = shrink_workers(home, min(sum(home.values()), most))
-        if not kept or not job.allows_size(sum(kept.values())) or not self.free.can_hold(job, kept):
+        workers = shrink_workers(previous, min(sum(previous.values()), max_workers))
+        if not workers or not job.allows_size(sum(workers.values())) or not self.free.can_hold(job, workers):
             return False
-        if meets_constraints(self.free, job, kept):
-            self.assign(job, kept)
+        if meets_constraints(self.free, job, workers):
+            self.assign(job, workers)
         return job.name in self.allocated
 
-    def assign_all(self, line: list[JobInfo], homes: Mapping[str, WorkersByNode], bases: Mapping[str, int]) -> None:
+    def assign_all(
+        self, turn_order: list[JobInfo], previous_workers: Mapping[str, WorkersByNode], base_sizes: Mapping[str, int]
+    ) -> None:
         """Who is first in line has its seats first, but those whose seats are free go back to them."""
-        scratch = FreeResources(self.free.remaining_nodes())
-        tried: dict[str, WorkersByNode] = {}
-        for job in line:
-            home = with_workers(job, homes.get(job.name, {}))
-            if seats := place_at_most(scratch, home, bases[job.name]):
-                scratch.allocate(job, seats)
-                tried[job.name] = seats
-        sizes = {name: sum(workers.values()) for name, workers in tried.items()}
-        chosen = [job for job in line if job.name in tried]
-        rest = [job for job in chosen if not self._stays(job, homes.get(job.name, {}), sizes[job.name])]
-        for job in rest:
-            workers = self._near(job, sizes[job.name]) or place_workers(self.free, job, sizes[job.name])
-            if not workers:
+        tentative = FreeResources(self.free.remaining_nodes())
+        trial: dict[str, WorkersByNode] = {}
+        for job in turn_order:
+            at_home = with_workers(job, previous_workers.get(job.name, {}))
+            if workers := place_at_most(tentative, at_home, base_sizes[job.name]):
+                tentative.allocate(job, workers)
+                trial[job.name] = workers
+        sizes = {name: sum(workers.values()) for name, workers in trial.items()}
+        admitted = [job for job in turn_order if job.name in trial]
+        moving = [
+            job
+            for job in admitted
+            if not self._place_in_same_nodes(job, previous_workers.get(job.name, {}), sizes[job.name])
+        ]
+        for job in moving:
+            placed = self._place_by_affinity(job, sizes[job.name]) or place_workers(self.free, job, sizes[job.name])
+            if not placed:
                 break
-            self.assign(job, workers)
-        if any(job.name not in self.allocated for job in chosen):
-            for job in chosen:
+            self.assign(job, placed)
+        if any(job.name not in self.allocated for job in admitted):
+            for job in admitted:
                 self.unassign(job)
-            for job in chosen:
-                self.assign(job, tried[job.name])
+            for job in admitted:
+                self.assign(job, trial[job.name])
 
-    def fill_to_base_size(self, line: Iterable[JobInfo], bases: Mapping[str, int]) -> None:
+    def fill_to_base_size(self, jobs: Iterable[JobInfo], base_sizes: Mapping[str, int]) -> None:
         """Who has less than it asked for takes what is left."""
-        for job in line:
+        for job in jobs:
             before = self.allocated.get(job.name, {})
-            if not self.free.free_devices or sum(before.values()) >= bases[job.name]:
+            if not self.free.free_devices or sum(before.values()) >= base_sizes[job.name]:
                 continue
             self.unassign(job)
-            if workers := place_at_most(self.free, with_workers(job, before), bases[job.name]):
+            if workers := place_at_most(self.free, with_workers(job, before), base_sizes[job.name]):
                 self.assign(job, workers)
 
     def consolidate(self, jobs: Iterable[JobInfo]) -> None:
@@ -230,8 +248,8 @@ class GandivaPlacement:
             if len(before) < 2:
                 continue
             self.unassign(job)
-            found = place_workers(self.free, job, sum(before.values()))
-            self.assign(job, found if found is not None and len(found) < len(before) else before)
+            gathered = place_workers(self.free, job, sum(before.values()))
+            self.assign(job, gathered if gathered is not None and len(gathered) < len(before) else before)
 
     def clear_nodes(self, jobs: list[JobInfo], empty_share: float) -> None:
         """The few jobs of nodes that are almost empty move to fuller ones."""
@@ -249,8 +267,8 @@ class GandivaPlacement:
                     for name in free.best_fit_nodes(job, count)
                     if free.devices[name] < min(free.devices[node], free.nodes[name].devices)
                 )
-                if (found := next(fuller, None)) is not None:
-                    self.assign(job, {found: count})
+                if (target := next(fuller, None)) is not None:
+                    self.assign(job, {target: count})
 
     def grow_on_node(self, jobs: Iterable[JobInfo]) -> None:
         """Jobs on one node take what is left of it."""
@@ -258,47 +276,47 @@ class GandivaPlacement:
             workers = self.allocated.get(job.name, {})
             if len(workers) == 1 and not job.constraints:
                 [(node, count)] = workers.items()
-                most = job.max_size_up_to(count + self.free.workers_that_fit(job, node))
-                if most > count:
-                    self.assign(job, {node: most})
+                max_workers = job.max_size_up_to(count + self.free.workers_that_fit(job, node))
+                if max_workers > count:
+                    self.assign(job, {node: max_workers})
 
     def pack_pair(self, guest: JobInfo, host: JobInfo, size: int) -> bool:
         """Both on the host's devices, each with its part; whether it can be."""
-        there = self.allocated.get(host.name, {})
+        workers = self.allocated.get(host.name, {})
         if host.name in self.shares or not (guest.may_share and host.may_share):
             return False
-        together = guest.device_use + host.device_use
-        if not there or together > 1 or guest.devices != host.devices or sum(there.values()) != size:
+        combined_use = guest.device_use + host.device_use
+        if not workers or combined_use > 1 or guest.devices != host.devices or sum(workers.values()) != size:
             return False
-        share = min(max(guest.device_use / together, 0.05), 0.95) if together else 0.5
-        self.free.release(host, there)
-        self.free.allocate(host, there, 1 - share)
-        if not self.free.can_hold(guest, there, share) or not meets_constraints(self.free, guest, there):
-            self.free.release(host, there, 1 - share)
-            self.free.allocate(host, there)
+        share = min(max(guest.device_use / combined_use, 0.05), 0.95) if combined_use else 0.5
+        self.free.release(host, workers)
+        self.free.allocate(host, workers, 1 - share)
+        if not self.free.can_hold(guest, workers, share) or not meets_constraints(self.free, guest, workers):
+            self.free.release(host, workers, 1 - share)
+            self.free.allocate(host, workers)
             return False
-        self.free.allocate(guest, there, share)
-        self.allocated[guest.name] = there
+        self.free.allocate(guest, workers, share)
+        self.allocated[guest.name] = workers
         self.shares |= {host.name: 1 - share, guest.name: share}
         return True
 
-    def _stays(self, job: JobInfo, home: WorkersByNode, size: int) -> bool:
-        if not home or not self.free.can_hold(job, shrink_workers(home, size)):
+    def _place_in_same_nodes(self, job: JobInfo, previous: WorkersByNode, size: int) -> bool:
+        if not previous or not self.free.can_hold(job, shrink_workers(previous, size)):
             return False
-        found = resize_in_place(self.free, with_workers(job, home), size)
-        if found:
-            self.assign(job, found)
-        return bool(found)
+        workers = resize_in_place(self.free, with_workers(job, previous), size)
+        if workers:
+            self.assign(job, workers)
+        return bool(workers)
 
-    def _near(self, job: JobInfo, size: int) -> WorkersByNode | None:
+    def _place_by_affinity(self, job: JobInfo, size: int) -> WorkersByNode | None:
         """On one node with jobs of its size, the least loaded; else on an empty one."""
         if job.constraints:
             return None
-        found = list(self.free.best_fit_nodes(job, size))
-        alike = [name for name in found if self._sizes[name][size * job.devices]]
-        if alike:
-            return {max(alike, key=lambda name: self.free.devices[name]): size}
-        empty = next((name for name in found if self.free.devices[name] == self.free.nodes[name].devices), None)
+        fitting = list(self.free.best_fit_nodes(job, size))
+        same_size = [name for name in fitting if self._jobs_by_size[name][size * job.devices]]
+        if same_size:
+            return {max(same_size, key=lambda name: self.free.devices[name]): size}
+        empty = next((name for name in fitting if self.free.devices[name] == self.free.nodes[name].devices), None)
         return {empty: size} if empty is not None else None
 
     def _is_almost_empty(self, node: NodeInfo, share: float) -> bool:

@@ -72,61 +72,62 @@ class Gavel:
             raise SpecError(f"--policy gavel: objective is one of {list(_OBJECTIVES)}, received {self.objective!r}")
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        past = _update_memory(snapshot, memory or _EMPTY_MEMORY)
+        previous = _update_memory(snapshot, memory or _EMPTY_MEMORY)
         queue = sort_by_submission(job.as_rigid() for job in snapshot.jobs)
-        is_new_round = snapshot.now >= past.round_started_at + self.round_s - _TIMER_TOLERANCE_S
-        times = self._fractions(snapshot, queue)
-        kinds = _choose_jobs(snapshot, queue, times, past, {} if is_new_round else past.running)
-        given = _place_jobs(snapshot, queue, kinds)
-        running = {job.name: kinds[job.name][0] if job.name in kinds else None for job in queue if given[job.name]}
-        round_started_at = snapshot.now if is_new_round else past.round_started_at
-        answers = {job.name: _allocation(job, given[job.name], times.get(job.name, {})) for job in queue}
-        return Decision(AllocationPlan(answers), replace(past, round_started_at=round_started_at, running=running))
+        is_new_round = snapshot.now >= previous.round_started_at + self.round_s - _TIMER_TOLERANCE_S
+        fractions = self._solve_fractions(snapshot, queue)
+        kinds = _choose_jobs(snapshot, queue, fractions, previous, {} if is_new_round else previous.running)
+        assigned = _place_jobs(snapshot, queue, kinds)
+        running = {job.name: kinds[job.name][0] if job.name in kinds else None for job in queue if assigned[job.name]}
+        round_started_at = snapshot.now if is_new_round else previous.round_started_at
+        answers = {job.name: _allocation(job, assigned[job.name], fractions.get(job.name, {})) for job in queue}
+        return Decision(AllocationPlan(answers), replace(previous, round_started_at=round_started_at, running=running))
 
-    def _fractions(self, snapshot: Snapshot, queue: list[JobInfo]) -> dict[str, dict[str, float]]:
+    def _solve_fractions(self, snapshot: Snapshot, queue: list[JobInfo]) -> dict[str, dict[str, float]]:
         """X by job and kind. Jobs that no kind alone has room for are not in it."""
         speeds = SpeedEstimates(snapshot)
-        wholes = {job.name: _rates_by_kind(speeds, job) for job in queue}
-        able = [job for job in queue if any(wholes[job.name].values())]
-        needs = TimeFractionProblem.from_lists(
+        rates_by_kind = {job.name: _rates_by_kind(speeds, job) for job in queue}
+        schedulable = [job for job in queue if any(rates_by_kind[job.name].values())]
+        problem = TimeFractionProblem.from_lists(
             devices=[speeds.devices_by_kind[kind] for kind in speeds.kinds],
-            scales=[job.rigid_size * job.devices for job in able],
-            rates=[[wholes[job.name].get(kind, 0.0) for kind in speeds.kinds] for job in able],
+            scales=[job.rigid_size * job.devices for job in schedulable],
+            rates=[[rates_by_kind[job.name].get(kind, 0.0) for kind in speeds.kinds] for job in schedulable],
         )
-        if not able:
+        if not schedulable:
             return {}
-        found = solve_time_fractions(needs, _OBJECTIVES[self.objective](snapshot, speeds, able, needs))
+        fractions = solve_time_fractions(problem, _OBJECTIVES[self.objective](snapshot, speeds, schedulable, problem))
         return {
-            job.name: dict(zip(speeds.kinds, row, strict=True)) for job, row in zip(able, found.tolist(), strict=True)
+            job.name: dict(zip(speeds.kinds, row, strict=True))
+            for job, row in zip(schedulable, fractions.tolist(), strict=True)
         }
 
 
 def _max_min(
-    snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], needs: TimeFractionProblem
+    snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], problem: TimeFractionProblem
 ) -> list[float]:
-    equal = needs.rates @ needs.devices / max(needs.devices.sum(), 1.0)
+    equal_share_rates = problem.rates @ problem.devices / max(problem.devices.sum(), 1.0)
     return [
         max(job.weight, _MIN_FRACTION) * float(rate) / (job.rigid_size * job.devices)
-        for job, rate in zip(jobs, equal, strict=True)
+        for job, rate in zip(jobs, equal_share_rates, strict=True)
     ]
 
 
 def _makespan(
-    snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], needs: TimeFractionProblem
+    snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], problem: TimeFractionProblem
 ) -> list[float]:
     return [max(speeds.work_left(job), _MIN_FRACTION) for job in jobs]
 
 
 def _fairness(
-    snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], needs: TimeFractionProblem
+    snapshot: Snapshot, speeds: SpeedEstimates, jobs: list[JobInfo], problem: TimeFractionProblem
 ) -> list[float]:
-    left = [max(speeds.work_left(job), _MIN_FRACTION) for job in jobs]
+    work_left = [max(speeds.work_left(job), _MIN_FRACTION) for job in jobs]
     elapsed = [max(snapshot.now - job.submitted_at, 0.0) for job in jobs]
-    alone = [
+    isolated_s = [
         (job.work_done + work) / rate
-        for job, work, rate in zip(jobs, left, isolated_rates(needs).tolist(), strict=True)
+        for job, work, rate in zip(jobs, work_left, isolated_rates(problem).tolist(), strict=True)
     ]
-    return find_min_rho(needs, left, elapsed, alone)[1]
+    return find_min_rho(problem, work_left, elapsed, isolated_s)[1]
 
 
 _OBJECTIVES: dict[str, Callable[[Snapshot, SpeedEstimates, list[JobInfo], TimeFractionProblem], list[float]]] = {
@@ -140,92 +141,107 @@ def _rates_by_kind(speeds: SpeedEstimates, job: JobInfo) -> dict[str, float]:
     """Its rate with all workers, on each kind that has room for them."""
     if job.constraints:
         return {}
-    fits = [kind for kind in speeds.usable_kinds(job) if speeds.devices_by_kind[kind] >= job.rigid_size * job.devices]
-    return {kind: speeds.rate(job, job.rigid_size, kind) for kind in fits}
+    fitting_kinds = [
+        kind for kind in speeds.usable_kinds(job) if speeds.devices_by_kind[kind] >= job.rigid_size * job.devices
+    ]
+    return {kind: speeds.rate(job, job.rigid_size, kind) for kind in fitting_kinds}
 
 
-def _update_memory(snapshot: Snapshot, past: Memory) -> Memory:
+def _update_memory(snapshot: Snapshot, previous: Memory) -> Memory:
     """With the time since the last decision counted, and without jobs that are over."""
-    passed = max(snapshot.now - past.decided_at, 0.0)
+    elapsed_s = max(snapshot.now - previous.decided_at, 0.0)
     received: dict[str, Mapping[KindOrAny, float]] = {}
-    known: dict[str, float] = {}
+    age_s: dict[str, float] = {}
     for job in snapshot.jobs:
-        seconds = dict(past.received_s.get(job.name, {}))
-        if job.name in past.running:
-            kind = past.running[job.name]
-            seconds[kind] = seconds.get(kind, 0.0) + passed
+        seconds = dict(previous.received_s.get(job.name, {}))
+        if job.name in previous.running:
+            kind = previous.running[job.name]
+            seconds[kind] = seconds.get(kind, 0.0) + elapsed_s
         received[job.name] = seconds
-        known[job.name] = past.age_s[job.name] + passed if job.name in past.age_s else 0.0
-    running = {name: kind for name, kind in past.running.items() if name in received}
-    return Memory(snapshot.now, past.round_started_at, running, received, known)
+        age_s[job.name] = previous.age_s[job.name] + elapsed_s if job.name in previous.age_s else 0.0
+    running = {name: kind for name, kind in previous.running.items() if name in received}
+    return Memory(snapshot.now, previous.round_started_at, running, received, age_s)
 
 
 def _choose_jobs(
     snapshot: Snapshot,
     queue: list[JobInfo],
-    times: Mapping[str, Mapping[str, float]],
-    past: Memory,
+    fractions: Mapping[str, Mapping[str, float]],
+    previous: Memory,
     running: Mapping[str, KindOrAny],
 ) -> dict[str, tuple[KindOrAny, WorkersByNode]]:
     """Who runs this round, on which kind; and where all of them fit together. `running` go on in any case."""
-    room = FreeResources(snapshot.nodes)
-    found: dict[str, tuple[KindOrAny, WorkersByNode]] = {}
-    go_on = [(job, running[job.name]) for job in queue if job.name in running]
-    for job, kind in [*go_on, *_pairs_by_priority(queue, times, past)]:
-        if job.name in found:
+    free = FreeResources(snapshot.nodes)
+    chosen: dict[str, tuple[KindOrAny, WorkersByNode]] = {}
+    continuing = [(job, running[job.name]) for job in queue if job.name in running]
+    for job, kind in [*continuing, *_pairs_by_priority(queue, fractions, previous)]:
+        if job.name in chosen:
             continue
         workers = resize_in_place(
-            room,
+            free,
             _restrict_to_kind(job, kind) if job.name in running else replace(_restrict_to_kind(job, kind), workers={}),
             job.rigid_size,
         )
         if workers is not None:
-            room.allocate(job, workers)
-            found[job.name] = kind, workers
-    return found
+            free.allocate(job, workers)
+            chosen[job.name] = kind, workers
+    return chosen
 
 
 def _pairs_by_priority(
-    queue: list[JobInfo], times: Mapping[str, Mapping[str, float]], past: Memory
+    queue: list[JobInfo], fractions: Mapping[str, Mapping[str, float]], previous: Memory
 ) -> Iterator[tuple[JobInfo, KindOrAny]]:
     """Pairs of job and kind, the greatest X over the fraction received first; at last all, the oldest first."""
     pairs = []
     for job in queue:
-        parts: Iterable[tuple[KindOrAny, float]] = [(None, 1.0 / len(queue))]
-        for kind, part in times[job.name].items() if job.name in times else parts:
-            had = past.received_s[job.name].get(kind, 0.0) / max(past.age_s[job.name], _TIMER_TOLERANCE_S)
-            if part > _MIN_FRACTION:
+        kind_fractions: Iterable[tuple[KindOrAny, float]] = [(None, 1.0 / len(queue))]
+        for kind, fraction in fractions[job.name].items() if job.name in fractions else kind_fractions:
+            received_fraction = previous.received_s[job.name].get(kind, 0.0) / max(
+                previous.age_s[job.name], _TIMER_TOLERANCE_S
+            )
+            if fraction > _MIN_FRACTION:
                 pairs.append(
-                    (-part / max(had, _MIN_FRACTION), -part, job.submitted_at, job.name, kind or "", kind, job)
+                    (
+                        -fraction / max(received_fraction, _MIN_FRACTION),
+                        -fraction,
+                        job.submitted_at,
+                        job.name,
+                        kind or "",
+                        kind,
+                        job,
+                    )
                 )
     for *_, kind, job in sorted(pairs, key=lambda pair: pair[:5]):
         yield job, kind
     for job in queue:
-        yield from ((job, kind) for kind in times.get(job.name, {}) if not job.kinds or kind in job.kinds)
+        yield from ((job, kind) for kind in fractions.get(job.name, {}) if not job.kinds or kind in job.kinds)
 
 
 def _place_jobs(
-    snapshot: Snapshot, queue: list[JobInfo], kinds: Mapping[str, tuple[KindOrAny, WorkersByNode]]
+    snapshot: Snapshot, queue: list[JobInfo], chosen: Mapping[str, tuple[KindOrAny, WorkersByNode]]
 ) -> dict[str, WorkersByNode]:
     """Lease renewal: who runs on, and on the same kind, stays where it is."""
-    wanted = [
-        (_restrict_to_kind(job, kinds[job.name][0]), job.rigid_size) if job.name in kinds else (job, 0) for job in queue
+    desired = [
+        (_restrict_to_kind(job, chosen[job.name][0]), job.rigid_size) if job.name in chosen else (job, 0)
+        for job in queue
     ]
-    return assign_or_repack(snapshot.nodes, wanted, {name: workers for name, (_, workers) in kinds.items()})
+    return assign_or_repack(snapshot.nodes, desired, {name: workers for name, (_, workers) in chosen.items()})
 
 
 def _restrict_to_kind(job: JobInfo, kind: KindOrAny) -> JobInfo:
     return job if kind is None else replace(job, kinds=(kind,))
 
 
-def _allocation(job: JobInfo, workers: WorkersByNode, times: Mapping[str, float]) -> Allocation:
-    parts = [
-        f"{part:.0%} of its time{' on ' + kind if kind else ''}" for kind, part in times.items() if part > _MIN_FRACTION
+def _allocation(job: JobInfo, workers: WorkersByNode, fractions: Mapping[str, float]) -> Allocation:
+    shares = [
+        f"{fraction:.0%} of its time{' on ' + kind if kind else ''}"
+        for kind, fraction in fractions.items()
+        if fraction > _MIN_FRACTION
     ]
-    due = " and ".join(parts) or "what others leave"
+    share = " and ".join(shares) or "what others leave"
     if workers:
-        return Allocation(workers, f"all of its {job.rigid_size} workers this round: {due} is its due")
-    return Allocation({}, f"waits this round for its {job.rigid_size} workers: {due} is its due")
+        return Allocation(workers, f"all of its {job.rigid_size} workers this round: {share} is its due")
+    return Allocation({}, f"waits this round for its {job.rigid_size} workers: {share} is its due")
 
 
 POLICY = Gavel
@@ -250,81 +266,81 @@ class TimeFractionProblem:
         return TimeFractionProblem(np.array(devices, float), np.array(scales, float), np.array(rates, float))
 
 
-def solve_time_fractions(needs: TimeFractionProblem, least: Sequence[float]) -> Floats:
+def solve_time_fractions(problem: TimeFractionProblem, required: Sequence[float]) -> Floats:
     """X by job and kind: the greatest z for which each job's rate is z times its `least`, so much for all.
 
     What time is left then gives the greatest sum of rates, each a part of the job's best.
     """
-    z, first = solve_max_min(needs, least)
-    best = np.maximum(needs.rates.max(axis=1, keepdims=True), _TINY)
-    second = _solve_program(needs, np.append(-(needs.rates / best).ravel(), 0.0), least, fixed=z * (1 - _SLACK))
+    z, first = solve_max_min(problem, required)
+    best = np.maximum(problem.rates.max(axis=1, keepdims=True), _TINY)
+    second = _solve_program(problem, np.append(-(problem.rates / best).ravel(), 0.0), required, fixed=z * (1 - _SLACK))
     return first if second is None else second[1]
 
 
-def solve_max_min(needs: TimeFractionProblem, least: Sequence[float]) -> tuple[float, Floats]:
+def solve_max_min(problem: TimeFractionProblem, required: Sequence[float]) -> tuple[float, Floats]:
     """The greatest z, and X."""
-    objective = np.zeros(needs.rates.size + 1)
+    objective = np.zeros(problem.rates.size + 1)
     objective[-1] = -1.0
-    found = _solve_program(needs, objective, least)
+    solution = _solve_program(problem, objective, required)
     # The program has always the answer 0: without one the solver gave up.
-    return found if found is not None else (0.0, np.zeros(needs.rates.shape))
+    return solution if solution is not None else (0.0, np.zeros(problem.rates.shape))
 
 
-def isolated_rates(needs: TimeFractionProblem) -> Floats:
+def isolated_rates(problem: TimeFractionProblem) -> Floats:
     """The rate of each job that has 1/n of every kind to itself."""
-    jobs = max(len(needs.scales), 1)
-    parts = needs.devices / jobs / needs.scales[:, None]
-    parts /= np.maximum(parts.sum(axis=1, keepdims=True), 1.0)
-    rate: Floats = np.maximum((needs.rates * parts).sum(axis=1), _TINY)
+    jobs = max(len(problem.scales), 1)
+    fractions = problem.devices / jobs / problem.scales[:, None]
+    fractions /= np.maximum(fractions.sum(axis=1, keepdims=True), 1.0)
+    rate: Floats = np.maximum((problem.rates * fractions).sum(axis=1), _TINY)
     return rate
 
 
 def find_min_rho(
-    needs: TimeFractionProblem, left: Sequence[float], elapsed: Sequence[float], alone: Sequence[float]
+    problem: TimeFractionProblem, work_left: Sequence[float], elapsed: Sequence[float], isolated_s: Sequence[float]
 ) -> tuple[float, list[float]]:
     """The least rho with which every job ends within rho times `alone`, counted from its start; the rates it takes."""
-    work, past, ideal = np.array(left), np.array(elapsed), np.array(alone)
+    remaining, elapsed_array, ideal = np.array(work_left), np.array(elapsed), np.array(isolated_s)
 
     def rates(rho: float) -> Floats:
-        wanted: Floats = work / np.maximum(rho * ideal - past, 1e-9)
-        return wanted
+        required: Floats = remaining / np.maximum(rho * ideal - elapsed_array, 1e-9)
+        return required
 
-    low = float((past / ideal).max())
+    low = float((elapsed_array / ideal).max())
     high = 2 * low + 1.0
-    while not _are_rates_feasible(needs, rates(high)) and high < 1e12:
+    while not _are_rates_feasible(problem, rates(high)) and high < 1e12:
         low, high = high, 4 * high
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _are_rates_feasible(needs, rates(middle)) else (middle, high)
+        low, high = (low, middle) if _are_rates_feasible(problem, rates(middle)) else (middle, high)
     return high, rates(high).tolist()
 
 
-def _are_rates_feasible(needs: TimeFractionProblem, rates: Floats) -> bool:
-    return solve_max_min(needs, rates.tolist())[0] >= 1.0 - _SLACK
+def _are_rates_feasible(problem: TimeFractionProblem, rates: Floats) -> bool:
+    return solve_max_min(problem, rates.tolist())[0] >= 1.0 - _SLACK
 
 
 def _solve_program(
-    needs: TimeFractionProblem, objective: Floats, least: Sequence[float], fixed: float | None = None
+    problem: TimeFractionProblem, objective: Floats, required: Sequence[float], fixed: float | None = None
 ) -> tuple[float, Floats] | None:
     """z, and X that minimises `objective` over (X, z); z is free, or `fixed`."""
-    jobs, kinds = needs.rates.shape
-    best = np.maximum(needs.rates.max(axis=1), _TINY)
-    part = np.maximum(np.array(least, float), _TINY) / best  # of its best rate, at z = 1
-    scale = float(part.max())  # the solver's z is near 1
+    jobs, kinds = problem.rates.shape
+    best = np.maximum(problem.rates.max(axis=1), _TINY)
+    required_share = np.maximum(np.array(required, float), _TINY) / best  # of its best rate, at z = 1
+    scale = float(required_share.max())  # the solver's z is near 1
     row, kind = np.divmod(np.arange(jobs * kinds), kinds)
-    every, last = np.arange(jobs * kinds), np.full(jobs, jobs * kinds)
+    variables, z_column = np.arange(jobs * kinds), np.full(jobs, jobs * kinds)
     # Rows: all of its time; the devices of each kind; least * z - rate <= 0.
-    values = [np.ones(jobs * kinds), needs.scales[row], -needs.rates.ravel() / best[row], part / scale]
+    values = [np.ones(jobs * kinds), problem.scales[row], -problem.rates.ravel() / best[row], required_share / scale]
     rows = [row, jobs + kind, jobs + kinds + row, jobs + kinds + np.arange(jobs)]
-    columns = [every, every, every, last]
+    columns = [variables, variables, variables, z_column]
     table = coo_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
         shape=(2 * jobs + kinds, jobs * kinds + 1),
     )
-    limits = np.concatenate([np.ones(jobs), needs.devices, np.zeros(jobs)])
+    limits = np.concatenate([np.ones(jobs), problem.devices, np.zeros(jobs)])
     lower = np.append(np.zeros(jobs * kinds), 0.0 if fixed is None else fixed * scale)
-    upper = np.append((needs.rates.ravel() > 0).astype(float), np.inf if fixed is None else fixed * scale)
-    found = linprog(objective, table.tocsr(), limits, bounds=np.stack([lower, upper], axis=1), method="highs")
-    if found.x is None:
+    upper = np.append((problem.rates.ravel() > 0).astype(float), np.inf if fixed is None else fixed * scale)
+    solution = linprog(objective, table.tocsr(), limits, bounds=np.stack([lower, upper], axis=1), method="highs")
+    if solution.x is None:
         return None
-    return float(found.x[-1]) / scale, np.clip(found.x[:-1].reshape(jobs, kinds), 0.0, 1.0)
+    return float(solution.x[-1]) / scale, np.clip(solution.x[:-1].reshape(jobs, kinds), 0.0, 1.0)

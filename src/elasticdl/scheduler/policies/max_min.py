@@ -41,61 +41,65 @@ class MaxMin:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         queue = sort_by_submission(snapshot.jobs)
-        given = _current_workers(queue, snapshot.nodes)
+        assigned = _current_workers(queue, snapshot.nodes)
         # Again from what came out, until it is no better: so the next decision changes nothing.
-        while (new := _propose_workers(queue, given, snapshot)) and _device_counts(queue, new) > _device_counts(
-            queue, given
-        ):
-            given = new
-        running = [job for job in queue if job.name in given]
-        level = sum(job.devices * sum(given[job.name].values()) for job in running) / max(len(running), 1)
-        return Decision(AllocationPlan({job.name: _allocation(job, given.get(job.name, {}), level) for job in queue}))
+        while (proposed := _propose_workers(queue, assigned, snapshot)) and _device_counts(
+            queue, proposed
+        ) > _device_counts(queue, assigned):
+            assigned = proposed
+        running = [job for job in queue if job.name in assigned]
+        level = sum(job.devices * sum(assigned[job.name].values()) for job in running) / max(len(running), 1)
+        return Decision(
+            AllocationPlan({job.name: _allocation(job, assigned.get(job.name, {}), level) for job in queue})
+        )
 
 
 def _current_workers(queue: list[JobInfo], nodes: Iterable[NodeInfo]) -> dict[str, WorkersByNode]:
     """What jobs have, as far as it is still there."""
-    room, given = FreeResources(nodes), {}
+    free, assigned = FreeResources(nodes), {}
     for job in queue:
-        if job.workers and (kept := surviving_workers(room, job)):
-            given[job.name] = kept
-            room.allocate(job, kept)
-    return given
+        if job.workers and (surviving := surviving_workers(free, job)):
+            assigned[job.name] = surviving
+            free.allocate(job, surviving)
+    return assigned
 
 
 def _propose_workers(
-    queue: list[JobInfo], given: Mapping[str, WorkersByNode], snapshot: Snapshot
+    queue: list[JobInfo], assigned: Mapping[str, WorkersByNode], snapshot: Snapshot
 ) -> dict[str, WorkersByNode]:
-    jobs = [with_workers(job, given.get(job.name, {})) for job in queue]
-    room = FreeResources(snapshot.nodes)
-    new = assign_nodes(room, sorted(jobs, key=lambda job: not job.workers), max_min_sizes(jobs, snapshot.total_devices))
-    _distribute_leftovers(room, jobs, new)
-    return new
+    jobs = [with_workers(job, assigned.get(job.name, {})) for job in queue]
+    free = FreeResources(snapshot.nodes)
+    proposed = assign_nodes(
+        free, sorted(jobs, key=lambda job: not job.workers), max_min_sizes(jobs, snapshot.total_devices)
+    )
+    _distribute_leftovers(free, jobs, proposed)
+    return proposed
 
 
-def _device_counts(queue: list[JobInfo], given: Mapping[str, WorkersByNode]) -> list[int]:
+def _device_counts(queue: list[JobInfo], assigned: Mapping[str, WorkersByNode]) -> list[int]:
     """Devices of all jobs, the least first: greater is better."""
-    return sorted(job.devices * sum(given.get(job.name, {}).values()) for job in queue)
+    return sorted(job.devices * sum(assigned.get(job.name, {}).values()) for job in queue)
 
 
 def max_min_sizes(queue: list[JobInfo], devices: int) -> dict[str, int]:
     """Workers of each job, so that nobody could have more without somebody having less who has no more than they."""
     sizes: dict[str, int] = {}
-    free = devices
+    free_devices = devices
     for job in sorted(queue, key=lambda job: not job.workers):
-        if job.min_size * job.devices <= free:
+        if job.min_size * job.devices <= free_devices:
             sizes[job.name] = job.min_size
-            free -= job.min_size * job.devices
-    line = [_fill_order(job, index, job.min_size) for index, job in enumerate(queue) if job.name in sizes]
-    heapq.heapify(line)
-    while line and free:
-        _, _, index = heapq.heappop(line)
+            free_devices -= job.min_size * job.devices
+    fill_heap = [_fill_order(job, index, job.min_size) for index, job in enumerate(queue) if job.name in sizes]
+    heapq.heapify(fill_heap)
+    while fill_heap and free_devices:
+        _, _, index = heapq.heappop(fill_heap)
         job = queue[index]
         size = next_size(job, sizes[job.name])
         cost = (size - sizes[job.name]) * job.devices
-        if size and cost <= free:
-            free -= cost
+        if size and cost <= free_devices:
+            free_devices -= cost
             sizes[job.name] = size
-            heapq.heappush(line, _fill_order(job, index, size))
+            heapq.heappush(fill_heap, _fill_order(job, index, size))
     return sizes
 
 
@@ -104,33 +108,35 @@ def _fill_order(job: JobInfo, index: int, size: int) -> tuple[int, bool, int]:
     return size * job.devices, job.worker_count <= size, index
 
 
-def _distribute_leftovers(room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode]) -> None:
+def _distribute_leftovers(free: FreeResources, queue: list[JobInfo], assigned: dict[str, WorkersByNode]) -> None:
     """Devices that somebody could not use where they are go to those with the least who can."""
-    line = [job for job in queue if job.name in given]
-    while line and room.free_devices:
-        job = min(line, key=lambda job: (job.devices * sum(given[job.name].values()), job.submitted_at, job.name))
-        if (grown := _grow_one_step(room, job, given[job.name])) is None:
-            line.remove(job)
+    growing = [job for job in queue if job.name in assigned]
+    while growing and free.free_devices:
+        job = min(growing, key=lambda job: (job.devices * sum(assigned[job.name].values()), job.submitted_at, job.name))
+        if (grown := _grow_one_step(free, job, assigned[job.name])) is None:
+            growing.remove(job)
         else:
-            given[job.name] = grown
+            assigned[job.name] = grown
 
 
-def _grow_one_step(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
+def _grow_one_step(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
     """Takes it from `room` too."""
     size = next_size(job, sum(workers.values()))
-    if not size or (size - sum(workers.values())) * job.devices > room.free_devices:
+    if not size or (size - sum(workers.values())) * job.devices > free.free_devices:
         return None
-    return grow_workers(room, with_workers(job, workers), workers, size)
+    return grow_workers(free, with_workers(job, workers), workers, size)
 
 
-def _allocation(job: JobInfo, workers: Mapping[str, int], level: float) -> Allocation:
+def _allocation(job: JobInfo, workers: Mapping[str, int], mean_devices: float) -> Allocation:
     count = sum(workers.values())
     if not workers:
         return Allocation({}, f"waits for its minimum of {job.min_size} workers: all others have no more than theirs")
     if count == job.max_workers:
-        return Allocation(workers, f"all of its {count} workers; jobs have {level:.1f} devices on average")
-    what = f"{count} of {job.max_workers} workers, {count * job.devices} devices"
-    return Allocation(workers, f"{what}: levelled with the others, who have {level:.1f} devices on average")
+        return Allocation(workers, f"all of its {count} workers; jobs have {mean_devices:.1f} devices on average")
+    description = f"{count} of {job.max_workers} workers, {count * job.devices} devices"
+    return Allocation(
+        workers, f"{description}: levelled with the others, who have {mean_devices:.1f} devices on average"
+    )
 
 
 POLICY = MaxMin

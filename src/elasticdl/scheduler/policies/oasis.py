@@ -56,46 +56,50 @@ class Oasis:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        past: Memory = memory or Memory()
+        previous: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
         queue = sort_by_submission(snapshot.jobs)
         calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, self.horizon_slots, self.slot_s)
-        reserved = carry_over_reservations(past.reserved, snapshot, calendar)
-        refused = {
-            name: at for name, at in past.rejected_in_slot.items() if at == slot and name in snapshot.jobs_by_name
+        reserved = carry_over_reservations(previous.reserved, snapshot, calendar)
+        rejected = {
+            name: rejected_slot
+            for name, rejected_slot in previous.rejected_in_slot.items()
+            if rejected_slot == slot and name in snapshot.jobs_by_name
         }
-        bounds = past.bounds
+        bounds = previous.bounds
         for job in queue:
-            if job.name in reserved or job.name in refused:
+            if job.name in reserved or job.name in rejected:
                 continue
-            work = self._work(calendar, job)
-            worth = partial(_utility_at, job, utility_or_default(job, self._soonest_s(calendar, job, work)))
-            bounds = self._seen(calendar, job, work, worth, bounds)
-            found = best_reservation(calendar, job, snapshot.now, work, worth, bounds, self.work_units)
-            if found is None:
-                refused[job.name] = slot
+            work = self._work_to_reserve(calendar, job)
+            utility = partial(_utility_at, job, utility_or_default(job, self._soonest_s(calendar, job, work)))
+            bounds = self._widen_bounds(calendar, job, work, utility, bounds)
+            reservation = best_reservation(calendar, job, snapshot.now, work, utility, bounds, self.work_units)
+            if reservation is None:
+                rejected[job.name] = slot
             else:
-                reserved[job.name] = found
-                calendar.add(found)
+                reserved[job.name] = reservation
+                calendar.add(reservation)
         plan = AllocationPlan(allocate_slot(snapshot, queue, reserved, slot, self.slot_s))
-        return Decision(plan, Memory(reserved, refused, bounds))
+        return Decision(plan, Memory(reserved, rejected, bounds))
 
-    def _work(self, calendar: ReservationCalendar, job: JobInfo) -> float:
+    def _work_to_reserve(self, calendar: ReservationCalendar, job: JobInfo) -> float:
         speeds = calendar.configurations.speeds
-        most = speeds.rate(job, max(job.max_workers, 1)) * self.horizon_slots * self.slot_s / 2
-        return max(min(speeds.work_left(job), most), 1e-9)
+        max_work = speeds.rate(job, max(job.max_workers, 1)) * self.horizon_slots * self.slot_s / 2
+        return max(min(speeds.work_left(job), max_work), 1e-9)
 
     def _soonest_s(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
         return work / max(calendar.configurations.speeds.rate(job, max(job.max_workers, 1)), 1e-9)
 
-    def _seen(
-        self, calendar: ReservationCalendar, job: JobInfo, work: float, worth: Any, bounds: PriceBounds
+    def _widen_bounds(
+        self, calendar: ReservationCalendar, job: JobInfo, work: float, utility: Any, bounds: PriceBounds
     ) -> PriceBounds:
-        soonest = calendar.first_slot * self.slot_s + self._soonest_s(calendar, job, work)
-        least = max(job.min_workers, 1)
-        slots = work / max(calendar.configurations.speeds.rate(job, least), 1e-9) / self.slot_s * least
+        soonest_end = calendar.first_slot * self.slot_s + self._soonest_s(calendar, job, work)
+        min_workers = max(job.min_workers, 1)
+        worker_slots = (
+            work / max(calendar.configurations.speeds.rate(job, min_workers), 1e-9) / self.slot_s * min_workers
+        )
         return bounds.widened_by(
-            worth(soonest), worth(calendar.slot_ends_at(self.horizon_slots - 1)), job.devices, slots
+            utility(soonest_end), utility(calendar.slot_ends_at(self.horizon_slots - 1)), job.devices, worker_slots
         )
 
 
@@ -104,8 +108,8 @@ def utility_or_default(job: JobInfo, soonest_s: float) -> UtilityFunction:
 
 
 def _utility_at(job: JobInfo, utility: UtilityFunction, ends_at: float) -> float:
-    late = utility.urgency * (max(ends_at - job.submitted_at, 0.0) - utility.target_s)
-    return utility.value / (1.0 + math.exp(min(max(late, -500.0), 500.0)))
+    exponent = utility.urgency * (max(ends_at - job.submitted_at, 0.0) - utility.target_s)
+    return utility.value / (1.0 + math.exp(min(max(exponent, -500.0), 500.0)))
 
 
 POLICY = Oasis

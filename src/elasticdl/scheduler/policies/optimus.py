@@ -56,45 +56,47 @@ class Optimus:
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         jobs = sort_by_submission(snapshot.jobs)
-        counts, nodes = self._counts(snapshot, jobs), frozenset(snapshot.nodes_by_name)
-        has = {job.name: job.workers for job in jobs if job.workers}
-        if memory == Memory(nodes, counts, has) and can_all_stay(snapshot.nodes, jobs):
-            given: Mapping[str, WorkersByNode] = has
+        counts, nodes = self._choose_counts(snapshot, jobs), frozenset(snapshot.nodes_by_name)
+        current = {job.name: job.workers for job in jobs if job.workers}
+        if memory == Memory(nodes, counts, current) and can_all_stay(snapshot.nodes, jobs):
+            assigned: Mapping[str, WorkersByNode] = current
         elif all(can_use_any_device(job) for job in jobs):
-            given = _place_all_on_emptiest(FreeResources(snapshot.nodes), jobs, counts)
+            assigned = _place_all_on_emptiest(FreeResources(snapshot.nodes), jobs, counts)
         else:
-            given = assign_nodes(FreeResources(snapshot.nodes), jobs, counts)
-        plan = AllocationPlan({job.name: _allocation(job, given.get(job.name, {})) for job in jobs})
-        return Decision(plan, Memory(nodes, counts, {name: workers for name, workers in given.items() if workers}))
+            assigned = assign_nodes(FreeResources(snapshot.nodes), jobs, counts)
+        plan = AllocationPlan({job.name: _allocation(job, assigned.get(job.name, {})) for job in jobs})
+        return Decision(plan, Memory(nodes, counts, {name: workers for name, workers in assigned.items() if workers}))
 
-    def _counts(self, snapshot: Snapshot, jobs: list[JobInfo]) -> dict[str, int]:
-        free, speeds = snapshot.total_devices, SpeedEstimates(snapshot)
+    def _choose_counts(self, snapshot: Snapshot, jobs: list[JobInfo]) -> dict[str, int]:
+        free_devices, speeds = snapshot.total_devices, SpeedEstimates(snapshot)
         counts = {}
         curves: dict[str, Floats] = {}
         gains: list[tuple[float, int, int]] = []  # least first: of a step up, per device
-        for place, job in enumerate(jobs):
-            counts[job.name] = job.min_size if job.min_size * job.devices <= free else 0
-            free -= counts[job.name] * job.devices
+        for index, job in enumerate(jobs):
+            counts[job.name] = job.min_size if job.min_size * job.devices <= free_devices else 0
+            free_devices -= counts[job.name] * job.devices
             if counts[job.name]:
                 curves[job.name] = _remaining_s(job, snapshot.total_devices, speeds)
-                self._offer(gains, place, job, counts[job.name], curves[job.name])
-        while gains and free > 0:
-            gain, place, size = heapq.heappop(gains)
-            job = jobs[place]
+                self._push_gain(gains, index, job, counts[job.name], curves[job.name])
+        while gains and free_devices > 0:
+            gain, index, size = heapq.heappop(gains)
+            job = jobs[index]
             if gain >= 0:
                 break
-            more = (size - counts[job.name]) * job.devices
-            if more <= free:
-                free -= more
+            step_devices = (size - counts[job.name]) * job.devices
+            if step_devices <= free_devices:
+                free_devices -= step_devices
                 counts[job.name] = size
-                self._offer(gains, place, job, size, curves[job.name])
+                self._push_gain(gains, index, job, size, curves[job.name])
         return counts
 
-    def _offer(self, gains: list[tuple[float, int, int]], place: int, job: JobInfo, count: int, curve: Floats) -> None:
+    def _push_gain(
+        self, gains: list[tuple[float, int, int]], index: int, job: JobInfo, count: int, curve: Floats
+    ) -> None:
         size = next_size(job, count)
         if 0 < size < len(curve):
             gain = (curve[count] - curve[size]) / ((size - count) * job.devices)
-            heapq.heappush(gains, (-float(gain), place, size))
+            heapq.heappush(gains, (-float(gain), index, size))
 
 
 def _remaining_s(job: JobInfo, devices: int, speeds: SpeedEstimates) -> Floats:
@@ -104,19 +106,19 @@ def _remaining_s(job: JobInfo, devices: int, speeds: SpeedEstimates) -> Floats:
 
 
 def _place_all_on_emptiest(
-    room: FreeResources, jobs: list[JobInfo], counts: Mapping[str, int]
+    free: FreeResources, jobs: list[JobInfo], counts: Mapping[str, int]
 ) -> dict[str, WorkersByNode]:
     """Where any device will do, so that all fit: who keeps its count stays, the smallest of the others choose first."""
-    given: dict[str, WorkersByNode] = {}
+    assigned: dict[str, WorkersByNode] = {}
     for job in jobs:
-        if counts[job.name] == job.worker_count and room.can_hold(job, job.workers):
-            given[job.name] = job.workers
-            room.allocate(job, job.workers)
+        if counts[job.name] == job.worker_count and free.can_hold(job, job.workers):
+            assigned[job.name] = job.workers
+            free.allocate(job, job.workers)
     for job in sorted(jobs, key=lambda job: counts[job.name]):
-        if job.name not in given:
-            given[job.name] = place_on_emptiest(room, job, counts[job.name]) or {}
-            room.allocate(job, given[job.name])
-    return given
+        if job.name not in assigned:
+            assigned[job.name] = place_on_emptiest(free, job, counts[job.name]) or {}
+            free.allocate(job, assigned[job.name])
+    return assigned
 
 
 def _allocation(job: JobInfo, workers: WorkersByNode) -> Allocation:

@@ -35,43 +35,45 @@ class PickyMan:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        room = FreeResources(snapshot.nodes)
+        free = FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
-        losses = {job.name: self.stop_cost(job, snapshot.now) for job in queue}
-        given: dict[str, WorkersByNode] = {}
+        stop_costs = {job.name: self.stop_cost(job, snapshot.now) for job in queue}
+        assigned: dict[str, WorkersByNode] = {}
 
-        def give(job: JobInfo, workers: WorkersByNode | None) -> None:
+        def assign(job: JobInfo, workers: WorkersByNode | None) -> None:
             if workers:
-                given[job.name] = workers
-                room.allocate(job, workers)
+                assigned[job.name] = workers
+                free.allocate(job, workers)
 
-        by_loss = sorted(queue, key=lambda job: (not job.workers, -losses[job.name] if job.workers else 0.0))
-        for job in by_loss:
-            if job.workers and job.worker_count == job.rigid_size and room.can_hold(job, job.workers):
-                give(job, job.workers if meets_constraints(room, job, job.workers) else None)
-        for job in by_loss:
-            if job.name not in given and room.free_devices:
-                give(job, place_workers(room, job, job.rigid_size))
-        free = room.free_devices
-        answers = {job.name: _allocation(job, given.get(job.name, {}), losses[job.name], free) for job in queue}
+        by_stop_cost = sorted(queue, key=lambda job: (not job.workers, -stop_costs[job.name] if job.workers else 0.0))
+        for job in by_stop_cost:
+            if job.workers and job.worker_count == job.rigid_size and free.can_hold(job, job.workers):
+                assign(job, job.workers if meets_constraints(free, job, job.workers) else None)
+        for job in by_stop_cost:
+            if job.name not in assigned and free.free_devices:
+                assign(job, place_workers(free, job, job.rigid_size))
+        free_devices = free.free_devices
+        answers = {
+            job.name: _allocation(job, assigned.get(job.name, {}), stop_costs[job.name], free_devices) for job in queue
+        }
         return Decision(AllocationPlan(answers))
 
     def stop_cost(self, job: JobInfo, now: float) -> float:
         """Device-seconds that stopping it now costs."""
-        since = 0.0
+        lost_s = 0.0
         if self.checkpoint_s > 0 and job.changed_at is not None:
-            since = max(now - job.changed_at, 0.0) % self.checkpoint_s
-        return (job.change_cost_s + since) * job.worker_count * job.devices
+            lost_s = max(now - job.changed_at, 0.0) % self.checkpoint_s
+        return (job.change_cost_s + lost_s) * job.worker_count * job.devices
 
 
-def _allocation(job: JobInfo, workers: WorkersByNode, loss: float, free: int) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode, stop_cost: float, free_devices: int) -> Allocation:
     if job.workers and not workers:
-        why = f"stopped, which costs {loss:.0f} device-seconds, less than those who stay on its nodes"
-        return Allocation({}, f"{why}; waits for {job.rigid_size} workers, {free} devices are free")
+        reason = f"stopped, which costs {stop_cost:.0f} device-seconds, less than those who stay on its nodes"
+        return Allocation({}, f"{reason}; waits for {job.rigid_size} workers, {free_devices} devices are free")
     if not workers:
-        return Allocation({}, f"waits until {job.rigid_size} workers fit together; {free} devices are free")
+        return Allocation({}, f"waits until {job.rigid_size} workers fit together; {free_devices} devices are free")
     if job.workers and dict(workers) != dict(job.workers):
-        return Allocation(workers, f"moved, which costs {loss:.0f} device-seconds: its nodes are needed by others")
+        return Allocation(workers, f"moved, which costs {stop_cost:.0f} device-seconds: its nodes are needed by others")
     return Allocation(workers, f"all of the {job.rigid_size} workers asked for")
 
 

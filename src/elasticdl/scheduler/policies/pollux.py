@@ -61,60 +61,66 @@ class Pollux:
             return Decision(
                 AllocationPlan({job.name: Allocation({}, "waits: there is no node") for job in jobs}), memory
             )
-        turn = memory.round + 1 if memory else 0
+        round_number = memory.round + 1 if memory else 0
         if (
             memory
             and memory.decided_at == snapshot.now
             and all(memory.allocated.get(j.name) == j.workers for j in jobs)
         ):
-            chosen, states = [job.workers for job in jobs], memory.plans
-            names = memory.jobs
+            workers_by_job, plans = [job.workers for job in jobs], memory.plans
+            job_names = memory.jobs
         else:
             problem = GeneticSearchProblem.from_snapshot(snapshot, jobs, nodes, self.fairness_power, self.restart_s)
             start = _carry_over_plans(memory, jobs, [node.name for node in nodes], problem.current)
-            random = np.random.default_rng([self.seed, turn])
-            states = search_plans(problem, start, self.population, self.generations, random)
-            best = states[int(np.argmax(problem.fitness(states)[0]))]
-            worth = problem.fitness(np.stack([best, problem.current]))[0]
-            if worth[0] <= worth[1] + 1e-12 and can_all_stay(snapshot.nodes, jobs):
-                best = problem.current
-            chosen = [{nodes[n].name: int(best[j, n]) for n in np.flatnonzero(best[j])} for j in range(len(jobs))]
-            names = tuple(job.name for job in jobs)
-        plan = _build_plan(snapshot, jobs, chosen)
-        answer = {job.name: plan.allocations[job.name].workers for job in jobs}
-        return Decision(plan, Memory(turn, snapshot.now, names, tuple(node.name for node in nodes), states, answer))
+            random = np.random.default_rng([self.seed, round_number])
+            plans = search_plans(problem, start, self.population, self.generations, random)
+            best_plan = plans[int(np.argmax(problem.fitness(plans)[0]))]
+            fitness = problem.fitness(np.stack([best_plan, problem.current]))[0]
+            if fitness[0] <= fitness[1] + 1e-12 and can_all_stay(snapshot.nodes, jobs):
+                best_plan = problem.current
+            workers_by_job = [
+                {nodes[n].name: int(best_plan[j, n]) for n in np.flatnonzero(best_plan[j])} for j in range(len(jobs))
+            ]
+            job_names = tuple(job.name for job in jobs)
+        plan = _build_plan(snapshot, jobs, workers_by_job)
+        allocated = {job.name: plan.allocations[job.name].workers for job in jobs}
+        return Decision(
+            plan, Memory(round_number, snapshot.now, job_names, tuple(node.name for node in nodes), plans, allocated)
+        )
 
 
-def _carry_over_plans(memory: Memory | None, jobs: list[JobInfo], nodes: list[str], now: NDArray[Any]) -> PlanMatrices:
+def _carry_over_plans(
+    memory: Memory | None, jobs: list[JobInfo], nodes: list[str], current: NDArray[Any]
+) -> PlanMatrices:
     """The last plans, for those jobs and nodes that are still there."""
     if memory is None:
-        return now[None]
-    states = np.zeros((len(memory.plans), len(jobs), len(nodes)), now.dtype)
-    rows = {name: place for place, name in enumerate(memory.jobs)}
-    columns = {name: place for place, name in enumerate(memory.nodes)}
-    same_jobs = [(place, rows[job.name]) for place, job in enumerate(jobs) if job.name in rows]
-    same_nodes = [(place, columns[name]) for place, name in enumerate(nodes) if name in columns]
+        return current[None]
+    plans = np.zeros((len(memory.plans), len(jobs), len(nodes)), current.dtype)
+    rows = {name: index for index, name in enumerate(memory.jobs)}
+    columns = {name: index for index, name in enumerate(memory.nodes)}
+    same_jobs = [(index, rows[job.name]) for index, job in enumerate(jobs) if job.name in rows]
+    same_nodes = [(index, columns[name]) for index, name in enumerate(nodes) if name in columns]
     if same_jobs and same_nodes:
         (to_job, from_job), (to_node, from_node) = zip(*same_jobs, strict=True), zip(*same_nodes, strict=True)
-        every = range(len(states))
-        states[np.ix_(every, to_job, to_node)] = memory.plans[np.ix_(every, from_job, from_node)]
-    return states
+        every = range(len(plans))
+        plans[np.ix_(every, to_job, to_node)] = memory.plans[np.ix_(every, from_job, from_node)]
+    return plans
 
 
-def _build_plan(snapshot: Snapshot, jobs: list[JobInfo], chosen: list[WorkersByNode]) -> AllocationPlan:
+def _build_plan(snapshot: Snapshot, jobs: list[JobInfo], workers_by_job: list[WorkersByNode]) -> AllocationPlan:
     """With what the search knows nothing of: other resources than devices, demands; and nobody waits for nothing."""
-    room = FreeResources(snapshot.nodes)
-    given: dict[str, WorkersByNode] = {}
-    for job, workers in zip(jobs, chosen, strict=True):
-        if workers and not (room.can_hold(job, workers) and meets_constraints(room, job, workers)):
-            workers = place_at_most(room, job, sum(workers.values()))
-        room.allocate(job, workers)
-        given[job.name] = workers
+    free = FreeResources(snapshot.nodes)
+    assigned: dict[str, WorkersByNode] = {}
+    for job, workers in zip(jobs, workers_by_job, strict=True):
+        if workers and not (free.can_hold(job, workers) and meets_constraints(free, job, workers)):
+            workers = place_at_most(free, job, sum(workers.values()))
+        free.allocate(job, workers)
+        assigned[job.name] = workers
     for job in jobs:
-        if not given[job.name] and room.free_devices:
-            given[job.name] = place_workers(room, job, job.min_size) or {}
-            room.allocate(job, given[job.name])
-    return AllocationPlan({job.name: _allocation(job, given[job.name]) for job in jobs})
+        if not assigned[job.name] and free.free_devices:
+            assigned[job.name] = place_workers(free, job, job.min_size) or {}
+            free.allocate(job, assigned[job.name])
+    return AllocationPlan({job.name: _allocation(job, assigned[job.name]) for job in jobs})
 
 
 def _allocation(job: JobInfo, workers: WorkersByNode) -> Allocation:
@@ -152,23 +158,23 @@ class GeneticSearchProblem:
     def from_snapshot(
         cls, snapshot: Snapshot, jobs: list[JobInfo], nodes: list[NodeInfo], exponent: float, restart_s: float
     ) -> GeneticSearchProblem:
-        columns = {node.name: place for place, node in enumerate(nodes)}
-        now = np.zeros((len(jobs), len(nodes)), np.int16)
+        columns = {node.name: index for index, node in enumerate(nodes)}
+        current = np.zeros((len(jobs), len(nodes)), np.int16)
         for row, job in enumerate(jobs):
             for name, count in job.workers.items():
                 if name in columns:
-                    now[row, columns[name]] = count
-        each = np.array([job.devices for job in jobs], np.int16)
+                    current[row, columns[name]] = count
+        devices_per_worker = np.array([job.devices for job in jobs], np.int16)
         devices = np.array([node.devices for node in nodes], np.int16)
-        runs = np.array([[job.can_run_on(node) for node in nodes] for job in jobs])
-        room = np.where(runs, devices[None] // each[:, None], 0).astype(np.int16)
+        can_run = np.array([[job.can_run_on(node) for node in nodes] for job in jobs])
+        node_capacity = np.where(can_run, devices[None] // devices_per_worker[:, None], 0).astype(np.int16)
         # Jobs may have more than there is room for, where a node lost devices.
-        most = int(max(room.sum(axis=1).max(initial=1), now.sum(axis=1).max(initial=1)))
-        counts = np.arange(most + 1)
+        max_workers = int(max(node_capacity.sum(axis=1).max(initial=1), current.sum(axis=1).max(initial=1)))
+        counts = np.arange(max_workers + 1)
         limits = [min(job.max_workers, max(2 * _max_measured_workers(job), job.min_workers)) for job in jobs]
         sizes = counts.tolist()
         allowed = np.array(
-            [[job.max_size_up_to(min(n, top)) for n in sizes] for job, top in zip(jobs, limits, strict=True)]
+            [[job.max_size_up_to(min(size, limit)) for size in sizes] for job, limit in zip(jobs, limits, strict=True)]
         )
         age = np.array([snapshot.now - job.submitted_at for job in jobs])
         restarts = np.array([job.restarts for job in jobs])
@@ -177,94 +183,108 @@ class GeneticSearchProblem:
         speedup = np.stack(
             [_speedups(job, total, len(jobs), min(len(nodes), MAX_NODES_PER_JOB), counts) for job in jobs]
         )
-        scale = each / total * len(nodes)
-        return cls(now, speedup, penalty, scale, allowed.astype(np.int16), room, devices, each, exponent)
+        scale = devices_per_worker / total * len(nodes)
+        return cls(
+            current,
+            speedup,
+            penalty,
+            scale,
+            allowed.astype(np.int16),
+            node_capacity,
+            devices,
+            devices_per_worker,
+            exponent,
+        )
 
-    def fitness(self, states: PlanMatrices) -> tuple[Floats, Floats]:
+    def fitness(self, plans: PlanMatrices) -> tuple[Floats, Floats]:
         """(power mean of speedups, utility of the devices) of each plan; both shall be great."""
-        nodes, workers = np.count_nonzero(states, axis=2), states.sum(axis=2)
-        rows = np.arange(states.shape[1])
+        nodes, workers = np.count_nonzero(plans, axis=2), plans.sum(axis=2)
+        rows = np.arange(plans.shape[1])
         speedups = self.speedup[rows, nodes, workers]
-        active = (states.any(axis=1) * self.devices).sum(axis=1)
+        active = (plans.any(axis=1) * self.devices).sum(axis=1)
         utility = (speedups * self.devices_per_worker).sum(axis=1) / np.maximum(active, 1)
-        changed = (states != self.current).any(axis=2)
+        changed = (plans != self.current).any(axis=2)
         scaled = speedups * self.scale * np.where(changed, self.penalty, 1.0) + 1e-3
         return np.mean(scaled**self.exponent, axis=1) ** (1.0 / self.exponent), utility
 
-    def repair(self, states: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
+    def repair(self, plans: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
         """The nearest plans that keep the rules; earlier jobs go first."""
-        wide = np.count_nonzero(states, axis=2) > 1
-        states = np.where(((states > 0) & wide[:, :, None]).cumsum(axis=1, dtype=np.int16) > 1, 0, states)
-        order = np.argsort(random.random(states.shape, dtype=np.float32), axis=2)
-        states = np.minimum(
-            np.take_along_axis(states, order, axis=2), np.take_along_axis(self.node_capacity[None], order, axis=2)
+        is_distributed = np.count_nonzero(plans, axis=2) > 1
+        plans = np.where(((plans > 0) & is_distributed[:, :, None]).cumsum(axis=1, dtype=np.int16) > 1, 0, plans)
+        order = np.argsort(random.random(plans.shape, dtype=np.float32), axis=2)
+        plans = np.minimum(
+            np.take_along_axis(plans, order, axis=2), np.take_along_axis(self.node_capacity[None], order, axis=2)
         )
-        states = self._capped(states)
-        used = np.minimum((states > 0).cumsum(axis=2, dtype=np.int16), MAX_NODES_PER_JOB)
-        states[np.diff(used, axis=2, prepend=np.int16(0)) == 0] = 0
-        states = np.take_along_axis(states, np.argsort(order, axis=2), axis=2)
-        taken = np.minimum((states * self.devices_per_worker[:, None]).cumsum(axis=1, dtype=np.int16), self.devices)
-        return self._capped(np.diff(taken, axis=1, prepend=np.int16(0)) // self.devices_per_worker[:, None])
+        plans = self._cap_to_allowed(plans)
+        used = np.minimum((plans > 0).cumsum(axis=2, dtype=np.int16), MAX_NODES_PER_JOB)
+        plans[np.diff(used, axis=2, prepend=np.int16(0)) == 0] = 0
+        plans = np.take_along_axis(plans, np.argsort(order, axis=2), axis=2)
+        used_devices = np.minimum(
+            (plans * self.devices_per_worker[:, None]).cumsum(axis=1, dtype=np.int16), self.devices
+        )
+        return self._cap_to_allowed(
+            np.diff(used_devices, axis=1, prepend=np.int16(0)) // self.devices_per_worker[:, None]
+        )
 
-    def _capped(self, states: PlanMatrices) -> PlanMatrices:
-        caps = self.allowed[np.arange(states.shape[1]), states.sum(axis=2)]
-        below: PlanMatrices = np.minimum(states.cumsum(axis=2, dtype=np.int16), caps[:, :, None])
-        kept: PlanMatrices = np.diff(below, axis=2, prepend=np.int16(0))
-        return kept
+    def _cap_to_allowed(self, plans: PlanMatrices) -> PlanMatrices:
+        caps = self.allowed[np.arange(plans.shape[1]), plans.sum(axis=2)]
+        capped_sums: PlanMatrices = np.minimum(plans.cumsum(axis=2, dtype=np.int16), caps[:, :, None])
+        capped: PlanMatrices = np.diff(capped_sums, axis=2, prepend=np.int16(0))
+        return capped
 
-    def mutate(self, states: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
+    def mutate(self, plans: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
         """Some jobs as they are now; some lose a node; some get more where there is room."""
-        back = random.random(states.shape[:2]) < 0.1
-        states = np.where(back[:, :, None], self.current, states)
-        chance = np.where(random.random(states.shape[:2], dtype=np.float32) < 0.1, 0.1, 0.0)
-        states[random.random(states.shape, dtype=np.float32) < chance[:, :, None]] = 0
-        free = self.devices - (states * self.devices_per_worker[:, None]).sum(axis=1, dtype=np.int16)
+        is_reset = random.random(plans.shape[:2]) < 0.1
+        plans = np.where(is_reset[:, :, None], self.current, plans)
+        removal_probability = np.where(random.random(plans.shape[:2], dtype=np.float32) < 0.1, 0.1, 0.0)
+        plans[random.random(plans.shape, dtype=np.float32) < removal_probability[:, :, None]] = 0
+        free = self.devices - (plans * self.devices_per_worker[:, None]).sum(axis=1, dtype=np.int16)
         fits = self.devices_per_worker[None, :, None] <= free[:, None, :]
-        here = (states > 0) & fits
-        one = fits / np.maximum(fits.sum(axis=1, keepdims=True), 1)
-        two = here / np.maximum(here.sum(axis=1, keepdims=True), 1)
-        chosen = random.random(states.shape, dtype=np.float32) < one + two - one * two
-        top = np.broadcast_to(np.maximum(self.node_capacity, 0) + 1, states.shape)[chosen]
-        states[chosen] = random.integers(np.minimum(states[chosen], top - 1), top)
-        return states
+        fits_beside = (plans > 0) & fits
+        elsewhere = fits / np.maximum(fits.sum(axis=1, keepdims=True), 1)
+        in_place = fits_beside / np.maximum(fits_beside.sum(axis=1, keepdims=True), 1)
+        is_changed = random.random(plans.shape, dtype=np.float32) < elsewhere + in_place - elsewhere * in_place
+        limits = np.broadcast_to(np.maximum(self.node_capacity, 0) + 1, plans.shape)[is_changed]
+        plans[is_changed] = random.integers(np.minimum(plans[is_changed], limits - 1), limits)
+        return plans
 
 
 def search_plans(
     problem: GeneticSearchProblem, start: PlanMatrices, size: int, generations: int, random: np.random.Generator
 ) -> PlanMatrices:
     """The last population: no plan stands in it twice."""
-    states = _drop_duplicates(problem.repair(start.copy(), random))
-    rank, crowding = rank_plans(np.stack(problem.fitness(states)))
+    plans = _drop_duplicates(problem.repair(start.copy(), random))
+    rank, crowding = rank_plans(np.stack(problem.fitness(plans)))
     for _ in range(generations - 1):
         parents = _tournament(rank, crowding, size, random)
-        children = _crossover(states, parents, random)
+        children = _crossover(plans, parents, random)
         children = problem.repair(problem.mutate(children, random), random)
-        states = _drop_duplicates(np.concatenate([states, children]))
-        values = np.stack(problem.fitness(states))
+        plans = _drop_duplicates(np.concatenate([plans, children]))
+        values = np.stack(problem.fitness(plans))
         rank, crowding = rank_plans(values)
         best = np.lexsort((-crowding, rank))[:size]
-        states, rank, crowding = states[best], rank[best], crowding[best]
-    return states
+        plans, rank, crowding = plans[best], rank[best], crowding[best]
+    return plans
 
 
 def _max_measured_workers(job: JobInfo) -> int:
-    return max((one.workers for one in job.speeds), default=0)
+    return max((sample.workers for sample in job.speeds), default=0)
 
 
-def _speedups(job: JobInfo, devices: int, jobs: int, most_nodes: int, counts: NDArray[np.int64]) -> Floats:
+def _speedups(job: JobInfo, devices: int, jobs: int, max_nodes: int, counts: NDArray[np.int64]) -> Floats:
     """By number of nodes and of workers, over a fair share of the cluster."""
-    fair = np.ceil(devices / job.devices / jobs)
+    fair_share = np.ceil(devices / job.devices / jobs)
     if job.rates is None:
-        table = np.broadcast_to(counts / fair, (most_nodes + 1, len(counts))).copy()
+        table = np.broadcast_to(counts / fair_share, (max_nodes + 1, len(counts))).copy()
     else:
-        nodes, workers = np.meshgrid(np.arange(most_nodes + 1), counts, indexing="ij")
+        nodes, workers = np.meshgrid(np.arange(max_nodes + 1), counts, indexing="ij")
         # Two kinds of placement in the model: on one node, and on several.
-        near, far = (
+        on_one_node, on_several_nodes = (
             job.rates.work_per_s(counts, np.ones_like(counts)),
             job.rates.work_per_s(counts, np.full_like(counts, 2)),
         )
-        share = float(job.rates.work_per_s(np.array([fair]), np.array([1]))[0])
-        table = np.where(nodes > 1, far[workers], near[workers]) / (share or 1.0)
+        fair_rate = float(job.rates.work_per_s(np.array([fair_share]), np.array([1]))[0])
+        table = np.where(nodes > 1, on_several_nodes[workers], on_one_node[workers]) / (fair_rate or 1.0)
     table[0] = 0.0
     table[:, 0] = 0.0
     return table
@@ -279,13 +299,13 @@ def _tournament(rank: Floats, crowding: Floats, size: int, random: np.random.Gen
     return winners
 
 
-def _crossover(states: PlanMatrices, parents: NDArray[np.int64], random: np.random.Generator) -> PlanMatrices:
+def _crossover(plans: PlanMatrices, parents: NDArray[np.int64], random: np.random.Generator) -> PlanMatrices:
     """Two children of two: the one's first jobs with the other's last ones."""
     half = len(parents) // 2
-    one, two = states[parents[:half]], states[parents[half : 2 * half]]
-    points = random.integers(states.shape[1], size=(half, 1))
-    swap = (np.arange(states.shape[1])[None] < points)[:, :, None]
-    return np.concatenate([np.where(swap, two, one), np.where(swap, one, two)])
+    first, second = plans[parents[:half]], plans[parents[half : 2 * half]]
+    points = random.integers(plans.shape[1], size=(half, 1))
+    swap = (np.arange(plans.shape[1])[None] < points)[:, :, None]
+    return np.concatenate([np.where(swap, second, first), np.where(swap, first, second)])
 
 
 def _drop_duplicates(states: PlanMatrices) -> PlanMatrices:
@@ -301,21 +321,23 @@ def rank_plans(values: Floats) -> tuple[Floats, Floats]:
     order = np.lexsort((-second, -first))
     heights: list[float] = []  # minus the greatest second value of each front: they rise
     front = np.empty(len(order))
-    before, at = (np.inf, np.inf), 0
-    for plan, one, two in zip(order.tolist(), first[order].tolist(), second[order].tolist(), strict=True):
-        if (one, two) != before:
+    previous, index = (np.inf, np.inf), 0
+    for plan, first_value, second_value in zip(
+        order.tolist(), first[order].tolist(), second[order].tolist(), strict=True
+    ):
+        if (first_value, second_value) != previous:
             # The first front whose members, all no worse in the first value, are worse in the second.
-            at = bisect_right(heights, -two)
-            heights[at : at + 1] = [-two]
-            before = one, two
-        front[plan] = at
+            index = bisect_right(heights, -second_value)
+            heights[index : index + 1] = [-second_value]
+            previous = first_value, second_value
+        front[plan] = index
     return front, _crowding_distance(front, first, second)
 
 
 def _crowding_distance(front: Floats, first: Floats, second: Floats) -> Floats:
     """Along a front both values run in opposite directions: neighbours in one are neighbours in the other."""
     order = np.lexsort((second, first, front))
-    fronts, found = front[order], np.full(len(order), np.inf)
+    fronts, distances = front[order], np.full(len(order), np.inf)
     inner = np.flatnonzero((fronts[1:-1] == fronts[:-2]) & (fronts[1:-1] == fronts[2:])) + 1
     starts = np.searchsorted(fronts, fronts[inner], "left")
     ends = np.searchsorted(fronts, fronts[inner], "right") - 1
@@ -323,7 +345,7 @@ def _crowding_distance(front: Floats, first: Floats, second: Floats) -> Floats:
     for value in (first[order], second[order]):
         span = np.abs(value[ends] - value[starts])
         total += np.abs(value[inner + 1] - value[inner - 1]) / np.where(span > 0, span, np.inf)
-    found[inner] = total
+    distances[inner] = total
     crowding = np.empty(len(order))
-    crowding[order] = found
+    crowding[order] = distances
     return crowding

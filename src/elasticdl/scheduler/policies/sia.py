@@ -61,61 +61,63 @@ class Sia:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        past: Memory | None = memory
-        is_new = past is None or snapshot.now >= past.round_started_at + self.interval_s - _TIMER_TOLERANCE_S
-        if (
-            past
-            and not is_new
-            and set(past.workers_before_round) == set(snapshot.jobs_by_name)
-            and past.nodes == snapshot.nodes_by_name
-        ):
-            return Decision(past.plan, past)
-        queue = sort_by_submission(snapshot.jobs)
-        old = past.workers_before_round if past and not is_new else {}
-        had = {job.name: old.get(job.name, job.worker_count) for job in queue}
-        chosen = self._chosen(snapshot, queue, had)
-        given = assign_whole_nodes(
-            snapshot.nodes, [_desired_size(job, chosen.get(job.name)) for job in queue], snapshot.jobs_by_name
+        previous: Memory | None = memory
+        is_new_round = (
+            previous is None or snapshot.now >= previous.round_started_at + self.interval_s - _TIMER_TOLERANCE_S
         )
-        plan = AllocationPlan({job.name: _allocation(snapshot, job, given[job.name]) for job in queue})
-        at = snapshot.now if past is None or is_new else past.round_started_at
-        return Decision(plan, Memory(at, snapshot.nodes_by_name, had, plan))
+        if (
+            previous
+            and not is_new_round
+            and set(previous.workers_before_round) == set(snapshot.jobs_by_name)
+            and previous.nodes == snapshot.nodes_by_name
+        ):
+            return Decision(previous.plan, previous)
+        queue = sort_by_submission(snapshot.jobs)
+        previous_counts = previous.workers_before_round if previous and not is_new_round else {}
+        counts_before = {job.name: previous_counts.get(job.name, job.worker_count) for job in queue}
+        configurations = self._choose_configurations(snapshot, queue, counts_before)
+        assigned = assign_whole_nodes(
+            snapshot.nodes, [_desired_size(job, configurations.get(job.name)) for job in queue], snapshot.jobs_by_name
+        )
+        plan = AllocationPlan({job.name: _allocation(snapshot, job, assigned[job.name]) for job in queue})
+        round_started_at = snapshot.now if previous is None or is_new_round else previous.round_started_at
+        return Decision(plan, Memory(round_started_at, snapshot.nodes_by_name, counts_before, plan))
 
-    def _chosen(
-        self, snapshot: Snapshot, queue: list[JobInfo], had: Mapping[str, int]
+    def _choose_configurations(
+        self, snapshot: Snapshot, queue: list[JobInfo], counts_before: Mapping[str, int]
     ) -> dict[str, DeviceConfiguration]:
         table = ConfigurationTable(snapshot)
         options: list[tuple[int, DeviceConfiguration]] = []
         costs: list[float] = []
         for row, job in enumerate(queue):
-            able = table.configurations_of(job)
-            worth = normalized_goodputs(job, able, table)
-            now = table.current_configuration(job, able)
-            factor = restart_factor(job, snapshot.now) if now is not None else 1.0
-            most = _max_workers([config.workers for config in able], had[job.name])
-            for config, value in zip(able, worth.tolist(), strict=True):
-                if config.workers <= most:
-                    cost = self._cost(value * (1.0 if config is now else factor)) - abs(self.unserved_penalty)
+            configurations = table.configurations_of(job)
+            goodputs = normalized_goodputs(job, configurations, table)
+            current = table.current_configuration(job, configurations)
+            factor = restart_factor(job, snapshot.now) if current is not None else 1.0
+            max_workers = _max_workers([config.workers for config in configurations], counts_before[job.name])
+            for config, value in zip(configurations, goodputs.tolist(), strict=True):
+                if config.workers <= max_workers:
+                    cost = self._cost(value * (1.0 if config is current else factor)) - abs(self.unserved_penalty)
                     options.append((row, config))
-                    costs.append(cost - _STAY_BONUS * (config is now) - _AGE_BONUS * (1 - row / len(queue)))
+                    costs.append(cost - _STAY_BONUS * (config is current) - _AGE_BONUS * (1 - row / len(queue)))
         capacity = [float(table.devices_by_kind[kind]) for kind in table.kinds]
         uses = [[float(config.devices.get(kind, 0)) for kind in table.kinds] for _, config in options]
         picked = choose_options([row for row, _ in options], costs, uses, capacity, self.mip_gap)
-        return {queue[options[place][0]].name: options[place][1] for place in picked}
+        return {queue[options[index][0]].name: options[index][1] for index in picked}
 
-    def _cost(self, worth: float) -> float:
+    def _cost(self, goodput: float) -> float:
         if self.fairness_power < 0:
-            return float(min(max(worth, _MIN_GOODPUT) ** self.fairness_power, 1.0))
-        return float(-(max(worth, 0.0) ** self.fairness_power))
+            return float(min(max(goodput, _MIN_GOODPUT) ** self.fairness_power, 1.0))
+        return float(-(max(goodput, 0.0) ** self.fairness_power))
 
 
-def normalized_goodputs(job: JobInfo, able: list[DeviceConfiguration], table: ConfigurationTable) -> Floats:
+def normalized_goodputs(job: JobInfo, configurations: list[DeviceConfiguration], table: ConfigurationTable) -> Floats:
     """Of each configuration, over the least of them, times the fewest workers."""
-    sizes = np.array([config.workers for config in able])
-    rates = np.zeros(len(able))
-    for kind in {config.kind for config in able}:
-        places = [place for place, config in enumerate(able) if config.kind == kind]
-        rates[places] = table.speeds.rates(job, sizes[places], kind)
+    sizes = np.array([config.workers for config in configurations])
+    rates = np.zeros(len(configurations))
+    for kind in {config.kind for config in configurations}:
+        indices = [index for index, config in enumerate(configurations) if config.kind == kind]
+        rates[indices] = table.speeds.rates(job, sizes[indices], kind)
     rates = np.maximum(rates, _MIN_GOODPUT)
     result: Floats = rates / rates.min(initial=np.inf) * sizes.min(initial=1 << 30)
     return result
@@ -129,11 +131,11 @@ def restart_factor(job: JobInfo, now: float) -> float:
     return max(age - job.restarts * job.change_cost_s, 0.0) / (age + job.change_cost_s)
 
 
-def _max_workers(sizes: list[int], had: int) -> int:
+def _max_workers(sizes: list[int], current: int) -> int:
     """Starts with its least; at most doubles, or takes the next size there is."""
-    if not had:
+    if not current:
         return min(sizes, default=0)
-    return max(2 * had, min((size for size in sizes if size > had), default=0))
+    return max(2 * current, min((size for size in sizes if size > current), default=0))
 
 
 def _desired_size(job: JobInfo, config: DeviceConfiguration | None) -> tuple[JobInfo, int]:
@@ -148,15 +150,15 @@ def _allocation(snapshot: Snapshot, job: JobInfo, workers: WorkersByNode) -> All
         return Allocation({}, "waits this round: the devices do more for other jobs")
     kinds = sorted({snapshot.nodes_by_name[name].kind for name in workers})
     batch = job.rates.batch(count, len(workers), kinds[0]) if job.rates is not None and len(kinds) == 1 else None
-    where = f" on {' and '.join(kinds)}" if any(kinds) else ""
-    return Allocation(workers, f"{count} workers{where}: the best goodput for all this round", batch=batch)
+    place_note = f" on {' and '.join(kinds)}" if any(kinds) else ""
+    return Allocation(workers, f"{count} workers{place_note}: the best goodput for all this round", batch=batch)
 
 
 POLICY = Sia
 
 
 def assign_whole_nodes(
-    nodes: Iterable[NodeInfo], wanted: Sequence[DesiredSize], jobs: Mapping[str, JobInfo]
+    nodes: Iterable[NodeInfo], desired: Sequence[DesiredSize], jobs: Mapping[str, JobInfo]
 ) -> dict[str, WorkersByNode]:
     """Workers of each job. Those in `wanted` may be restricted to one kind, those in `jobs` are as they came.
 
@@ -165,93 +167,102 @@ def assign_whole_nodes(
     least all the same where there is room, in the order of `wanted`: nobody waits beside a free device.
     """
     nodes = tuple(nodes)
-    asked = sum(1 for _, count in wanted if count)
+    job_count = sum(1 for _, count in desired if count)
     for may_stay in (_may_always_stay, _has_whole_nodes, _may_never_stay):
-        room, given = _try_layout(nodes, wanted, may_stay)
-        if len(given) == asked:
+        free, assigned = _try_layout(nodes, desired, may_stay)
+        if len(assigned) == job_count:
             break
     else:
-        room, given = max(
-            (_try_layout(nodes, wanted, who) for who in (_may_always_stay, _may_never_stay)),
-            key=lambda found: len(found[1]),
+        free, assigned = max(
+            (_try_layout(nodes, desired, may_stay) for may_stay in (_may_always_stay, _may_never_stay)),
+            key=lambda layout: len(layout[1]),
         )
-    for job, count in wanted:
-        if job.name not in given:
-            workers = place_at_most(room, job, count) if count else {}
-            given[job.name] = workers or place_at_most(room, jobs[job.name], next_size(job, 0))
-            room.allocate(job, given[job.name])
-    return given
+    for job, count in desired:
+        if job.name not in assigned:
+            workers = place_at_most(free, job, count) if count else {}
+            assigned[job.name] = workers or place_at_most(free, jobs[job.name], next_size(job, 0))
+            free.allocate(job, assigned[job.name])
+    return assigned
 
 
 def _try_layout(
-    nodes: tuple[NodeInfo, ...], wanted: Sequence[DesiredSize], may_stay: Callable[[FreeResources, JobInfo], bool]
+    nodes: tuple[NodeInfo, ...], desired: Sequence[DesiredSize], may_stay: Callable[[FreeResources, JobInfo], bool]
 ) -> _Layout:
     """Those who find a place, and the room they leave."""
-    room = FreeResources(nodes)
-    given: dict[str, WorkersByNode] = {}
-    rest = []
-    for job, count in wanted:
-        is_as_wanted = 0 < count == job.worker_count and len(job.workers) <= _min_nodes(room, job, count)
-        if is_as_wanted and may_stay(room, job) and room.can_hold(job, job.workers):
-            given[job.name] = job.workers
-            room.allocate(job, job.workers)
+    free = FreeResources(nodes)
+    assigned: dict[str, WorkersByNode] = {}
+    moving = []
+    for job, count in desired:
+        has_desired_size = 0 < count == job.worker_count and len(job.workers) <= _min_nodes(free, job, count)
+        if has_desired_size and may_stay(free, job) and free.can_hold(job, job.workers):
+            assigned[job.name] = job.workers
+            free.allocate(job, job.workers)
         elif count:
-            rest.append((job, count))
-    for job, count in sorted(rest, key=lambda one: (-one[1] * one[0].devices, one[0].submitted_at, one[0].name)):
-        if (workers := _find_nodes(room, job, count)) is not None:
-            given[job.name] = workers
-            room.allocate(job, workers)
-    return room, given
+            moving.append((job, count))
+    for job, count in sorted(
+        moving,
+        key=lambda desired_size: (
+            -desired_size[1] * desired_size[0].devices,
+            desired_size[0].submitted_at,
+            desired_size[0].name,
+        ),
+    ):
+        if (workers := _find_nodes(free, job, count)) is not None:
+            assigned[job.name] = workers
+            free.allocate(job, workers)
+    return free, assigned
 
 
 _Layout = tuple[FreeResources, dict[str, WorkersByNode]]
 
 
-def _may_always_stay(room: FreeResources, job: JobInfo) -> bool:
+def _may_always_stay(free: FreeResources, job: JobInfo) -> bool:
     return True
 
 
-def _has_whole_nodes(room: FreeResources, job: JobInfo) -> bool:
+def _has_whole_nodes(free: FreeResources, job: JobInfo) -> bool:
     """Those that have whole nodes."""
     return all(
-        count == room.nodes[name].devices // job.devices for name, count in job.workers.items() if name in room.nodes
+        count == free.nodes[name].devices // job.devices for name, count in job.workers.items() if name in free.nodes
     )
 
 
-def _may_never_stay(room: FreeResources, job: JobInfo) -> bool:
+def _may_never_stay(free: FreeResources, job: JobInfo) -> bool:
     return False
 
 
-def _find_nodes(room: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
+def _find_nodes(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
     """One node, or whole ones that are free; those that it has now first."""
     if job.constraints:
-        return resize_in_place(room, job, count)
-    own = sorted(job.workers, key=lambda name: (-job.workers[name], name))
-    own = [name for name in own if name in room.nodes and room.workers_that_fit(job, name)]
-    one = next((name for name in own if room.workers_that_fit(job, name) >= count), None) or next(
-        room.best_fit_nodes(job, count), None
+        return resize_in_place(free, job, count)
+    current_nodes = sorted(job.workers, key=lambda name: (-job.workers[name], name))
+    current_nodes = [name for name in current_nodes if name in free.nodes and free.workers_that_fit(job, name)]
+    node = next((name for name in current_nodes if free.workers_that_fit(job, name) >= count), None) or next(
+        free.best_fit_nodes(job, count), None
     )
-    if one is not None:
-        return {one: count}
-    if _min_nodes(room, job, count) == 1:
+    if node is not None:
+        return {node: count}
+    if _min_nodes(free, job, count) == 1:
         return None
-    chosen: dict[str, int] = {}
-    for name in dict.fromkeys([*own, *room.emptiest_nodes(job)]):
-        if room.devices[name] == room.nodes[name].devices:
-            chosen[name] = min(room.workers_that_fit(job, name), count - sum(chosen.values()))
-        if sum(chosen.values()) == count:
-            return chosen
+    workers: dict[str, int] = {}
+    for name in dict.fromkeys([*current_nodes, *free.emptiest_nodes(job)]):
+        if free.devices[name] == free.nodes[name].devices:
+            workers[name] = min(free.workers_that_fit(job, name), count - sum(workers.values()))
+        if sum(workers.values()) == count:
+            return workers
     return None
 
 
-def _min_nodes(room: FreeResources, job: JobInfo, count: int) -> int:
+def _min_nodes(free: FreeResources, job: JobInfo, count: int) -> int:
     """That so many workers can be on, if nothing else were there."""
-    each = max((node.devices // job.devices for node in room.nodes.values() if job.can_run_on(node)), default=1)
-    return math.ceil(count / max(each, 1))
+    workers_per_node = max(
+        (node.devices // job.devices for node in free.nodes.values() if job.can_run_on(node)), default=1
+    )
+    return math.ceil(count / max(workers_per_node, 1))
 
 
 def choose_options(
-    whose: Sequence[int],
+    owners: Sequence[int],
     costs: Sequence[float],
     uses: Sequence[Sequence[float]],
     capacity: Sequence[float],
@@ -263,18 +274,20 @@ def choose_options(
     """
     if not costs:
         return []
-    owners, number = np.array(whose), len(costs)
-    one_each = coo_array((np.ones(number), (owners, np.arange(number))), shape=(int(owners.max()) + 1, number))
-    table = vstack([one_each, coo_array(np.array(uses, float).T)]).tocsr()
-    limits = np.concatenate([np.ones(one_each.shape[0]), np.array(capacity, float)])
-    found = milp(
+    owner_rows, option_count = np.array(owners), len(costs)
+    one_per_owner = coo_array(
+        (np.ones(option_count), (owner_rows, np.arange(option_count))), shape=(int(owner_rows.max()) + 1, option_count)
+    )
+    coefficients = vstack([one_per_owner, coo_array(np.array(uses, float).T)]).tocsr()
+    limits = np.concatenate([np.ones(one_per_owner.shape[0]), np.array(capacity, float)])
+    solution = milp(
         np.array(costs),
-        integrality=np.ones(number),
+        integrality=np.ones(option_count),
         bounds=Bounds(0, 1),
-        constraints=LinearConstraint(table, -np.inf, limits),
+        constraints=LinearConstraint(coefficients, -np.inf, limits),
         # HiGHS's presolve prints to standard output now and then, and such programs hardly need it.
         options={"mip_rel_gap": gap, "presolve": False},
     )
-    if found.x is None:
-        raise RuntimeError(f"the solver found no answer though there is one: {found.message}")
-    return [int(place) for place in np.flatnonzero(found.x > 0.5)]
+    if solution.x is None:
+        raise RuntimeError(f"the solver found no answer though there is one: {solution.message}")
+    return [int(index) for index in np.flatnonzero(solution.x > 0.5)]

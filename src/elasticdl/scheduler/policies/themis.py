@@ -70,34 +70,35 @@ class Themis:
             for job in snapshot.jobs
             if (lease := (memory or {}).get(job.name)) is not None and lease.expires_at > snapshot.now
         }
-        book = _FinishTimeFairness(snapshot, self.lease_s)
-        room, given = FreeResources(snapshot.nodes), {}
+        fairness = _FinishTimeFairness(snapshot, self.lease_s)
+        free, assigned = FreeResources(snapshot.nodes), {}
         for job, count in sort_by_change(
             (job, leases[job.name].worker_count) for job in snapshot.jobs if job.name in leases
         ):
-            given[job.name] = place_at_most(room, job, count)
-            room.allocate(job, given[job.name])
-        free = [job for job in book.sort_worst_first(leases) if not given.get(job.name)]
-        bidders = free[: math.ceil((1 - self.fairness) * len(free))]
-        won = run_auction([book.make_bid(job, room) for job in bidders], room.free_devices)
+            assigned[job.name] = place_at_most(free, job, count)
+            free.allocate(job, assigned[job.name])
+        unleased = [job for job in fairness.sort_worst_first(leases) if not assigned.get(job.name)]
+        bidders = unleased[: math.ceil((1 - self.fairness) * len(unleased))]
+        won = run_auction([fairness.make_bid(job, free) for job in bidders], free.free_devices)
         for job, count in sort_by_change((job, won[job.name]) for job in bidders):
-            given[job.name] = place_at_most(room, job, count) if count else {}
-            room.allocate(job, given[job.name])
-        names = {job.name for job in bidders}
-        order = book.sort_worst_first(leases)
-        grow_round_robin(room, [job for job in order if job.name not in names], given)
-        grow_round_robin(room, [job for job in order if job.name in names], given)
-        now = {
+            assigned[job.name] = place_at_most(free, job, count) if count else {}
+            free.allocate(job, assigned[job.name])
+        bidder_names = {job.name for job in bidders}
+        worst_first = fairness.sort_worst_first(leases)
+        grow_round_robin(free, [job for job in worst_first if job.name not in bidder_names], assigned)
+        grow_round_robin(free, [job for job in worst_first if job.name in bidder_names], assigned)
+        new_leases = {
             name: DeviceLease(
                 sum(workers.values()), leases[name].expires_at if name in leases else snapshot.now + self.lease_s
             )
-            for name, workers in given.items()
+            for name, workers in assigned.items()
             if workers
         }
         answers = {
-            job.name: _allocation(job, given.get(job.name, {}), now, book, snapshot.now) for job in snapshot.jobs
+            job.name: _allocation(job, assigned.get(job.name, {}), new_leases, fairness, snapshot.now)
+            for job in snapshot.jobs
         }
-        return Decision(AllocationPlan(answers), now)
+        return Decision(AllocationPlan(answers), new_leases)
 
 
 def run_auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
@@ -107,9 +108,12 @@ def run_auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
         return won
     fair = proportionally_fair_sizes(bids, devices)
     for index, bid in enumerate(bids):
-        others = [*range(index), *range(index + 1, len(bids))]
-        absent = proportionally_fair_sizes([bids[other] for other in others], devices)
-        logs = [math.log(bids[o].rho[c] / bids[o].rho[fair[o]]) for o, c in zip(others, absent, strict=True)]
+        other_bidders = [*range(index), *range(index + 1, len(bids))]
+        absent = proportionally_fair_sizes([bids[bidder] for bidder in other_bidders], devices)
+        logs = [
+            math.log(bids[bidder].rho[choice] / bids[bidder].rho[fair[bidder]])
+            for bidder, choice in zip(other_bidders, absent, strict=True)
+        ]
         payment = math.exp(min(sum(logs), 0.0))
         won[bid.job.name] = bid.job.max_size_up_to(int(bid.sizes[fair[index]] * payment + 1e-6))
     return won
@@ -127,11 +131,11 @@ def proportionally_fair_sizes(bids: Sequence[Bid], devices: int) -> list[int]:
         choice = values.argmax(axis=0)
         best = values[choice, np.arange(devices + 1)]
         choices.append(choice)
-    chosen, left = [], devices
+    places, remaining = [], devices
     for bid, choice in zip(reversed(bids), reversed(choices), strict=True):
-        chosen.append(int(choice[left]))
-        left -= bid.devices[chosen[-1]]
-    return chosen[::-1]
+        places.append(int(choice[remaining]))
+        remaining -= bid.devices[places[-1]]
+    return places[::-1]
 
 
 @dataclass
@@ -140,7 +144,7 @@ class _FinishTimeFairness:
 
     snapshot: Snapshot
     lease_s: float
-    _alone: dict[str, float] = field(default_factory=dict)
+    _isolated_durations: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.speeds = SpeedEstimates(self.snapshot)
@@ -148,16 +152,16 @@ class _FinishTimeFairness:
 
     def rho(self, job: JobInfo, sizes: Sequence[int]) -> Floats:
         """For these numbers of workers from now on; with none it waits a lease, then goes on with its least."""
-        least = max(job.min_workers, 1)
-        counts = np.array([size or least for size in sizes])
+        min_workers = max(job.min_workers, 1)
+        counts = np.array([size or min_workers for size in sizes])
         rates = np.maximum(self.speeds.rates(job, counts), _TINY)
         waits = np.where(np.array(sizes) == 0, self.lease_s, 0.0)
         ends = max(self.snapshot.now - job.submitted_at, 0.0) + waits + self.speeds.work_left(job) / rates
-        result: Floats = np.maximum(ends, _TINY) / self._alone_s(job)
+        result: Floats = np.maximum(ends, _TINY) / self._isolated_duration_s(job)
         return result
 
-    def make_bid(self, job: JobInfo, room: FreeResources) -> Bid:
-        sizes = 0, *candidate_sizes(job, room.total_workers_that_fit(job))
+    def make_bid(self, job: JobInfo, free: FreeResources) -> Bid:
+        sizes = 0, *candidate_sizes(job, free.total_workers_that_fit(job))
         # More workers may be slower, but nobody bids worse for more.
         return Bid(job, sizes, np.minimum.accumulate(self.rho(job, sizes)))
 
@@ -168,26 +172,28 @@ class _FinishTimeFairness:
 
         return sorted(self.snapshot.jobs, key=key)
 
-    def _alone_s(self, job: JobInfo) -> float:
+    def _isolated_duration_s(self, job: JobInfo) -> float:
         """How long it takes from its start on its part of the cluster alone."""
-        if job.name not in self._alone:
-            most = max(job.max_size_up_to(max(self.snapshot.total_devices // job.devices, 1)), job.min_workers, 1)
-            whole = (job.work_done + self.speeds.work_left(job)) / max(self.speeds.rate(job, most), _TINY)
-            self._alone[job.name] = max(whole / self.fair_share, _TINY)
-        return self._alone[job.name]
+        if job.name not in self._isolated_durations:
+            max_workers = max(
+                job.max_size_up_to(max(self.snapshot.total_devices // job.devices, 1)), job.min_workers, 1
+            )
+            duration_s = (job.work_done + self.speeds.work_left(job)) / max(self.speeds.rate(job, max_workers), _TINY)
+            self._isolated_durations[job.name] = max(duration_s / self.fair_share, _TINY)
+        return self._isolated_durations[job.name]
 
 
 def _allocation(
-    job: JobInfo, workers: WorkersByNode, leases: Mapping[str, DeviceLease], book: _FinishTimeFairness, now: float
+    job: JobInfo, workers: WorkersByNode, leases: Mapping[str, DeviceLease], fairness: _FinishTimeFairness, now: float
 ) -> Allocation:
     count = sum(workers.values())
-    rho = float(book.rho(job, [count])[0])
+    rho = float(fairness.rho(job, [count])[0])
     if not workers:
         ends = min((lease.expires_at for lease in leases.values()), default=None)
         reason = f"waits at a finish-time fairness of {rho:.3g}: all is leased to others"
         return Allocation({}, reason, expected_wait_s=None if ends is None else max(ends - now, 0.0))
-    rest = leases[job.name].expires_at - now
-    return Allocation(workers, f"{count} workers leased for {rest:.0f} s more, finish-time fairness {rho:.3g}")
+    remaining_s = leases[job.name].expires_at - now
+    return Allocation(workers, f"{count} workers leased for {remaining_s:.0f} s more, finish-time fairness {rho:.3g}")
 
 
 POLICY = Themis

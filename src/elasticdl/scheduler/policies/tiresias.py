@@ -58,18 +58,20 @@ class Tiresias:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        kept = update_memory(snapshot, memory, self.threshold_s, self.promote_after)
-        line = self.sort_jobs(snapshot.jobs_by_name, kept)
-        left = snapshot.total_devices
-        chosen: list[JobInfo] = []
-        for job in line:
-            if job.rigid_size * job.devices <= left:
-                left -= job.rigid_size * job.devices
-                chosen.append(job)
-        given = place_in_order(FreeResources(snapshot.nodes), chosen, line)
-        free = snapshot.total_devices - sum(job.devices * job.rigid_size for job in line if job.name in given)
-        answers = {job.name: self._allocation(job, given.get(job.name, {}), kept, free) for job in line}
-        return Decision(AllocationPlan(answers), kept)
+        updated = update_memory(snapshot, memory, self.threshold_s, self.promote_after)
+        queue = self.sort_jobs(snapshot.jobs_by_name, updated)
+        remaining = snapshot.total_devices
+        reached: list[JobInfo] = []
+        for job in queue:
+            if job.rigid_size * job.devices <= remaining:
+                remaining -= job.rigid_size * job.devices
+                reached.append(job)
+        assigned = place_in_order(FreeResources(snapshot.nodes), reached, queue)
+        free_devices = snapshot.total_devices - sum(
+            job.devices * job.rigid_size for job in queue if job.name in assigned
+        )
+        answers = {job.name: self._allocation(job, assigned.get(job.name, {}), updated, free_devices) for job in queue}
+        return Decision(AllocationPlan(answers), updated)
 
     def sort_jobs(self, jobs: Mapping[str, JobInfo], memory: Memory) -> list[JobInfo]:
         """Everybody, in the order they may run."""
@@ -82,13 +84,13 @@ class Tiresias:
             first = tuple(sorted(first, key=lambda name: -index[name]))
         return [jobs[name] for name in (*first, *second)]
 
-    def _allocation(self, job: JobInfo, workers: WorkersByNode, memory: Memory, free: int) -> Allocation:
+    def _allocation(self, job: JobInfo, workers: WorkersByNode, memory: Memory, free_devices: int) -> Allocation:
         queue = 1 + (job.name in memory.queues[1])
-        had = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
+        service = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
         if workers:
-            return Allocation(workers, f"all of the {job.rigid_size} workers asked for: {had}")
-        why = f"needs {job.rigid_size * job.devices} devices, those before it left {free}"
-        return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; {why}")
+            return Allocation(workers, f"all of the {job.rigid_size} workers asked for: {service}")
+        needs = f"needs {job.rigid_size * job.devices} devices, those before it left {free_devices}"
+        return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {service}; {needs}")
 
 
 def attained_service(job: JobInfo, memory: Memory) -> float:
@@ -96,85 +98,91 @@ def attained_service(job: JobInfo, memory: Memory) -> float:
     return memory.executed_s[job.name] * job.rigid_size * job.devices
 
 
-def update_memory(snapshot: Snapshot, memory: Memory | None, threshold_s: float, promote: float) -> Memory:
+def update_memory(snapshot: Snapshot, memory: Memory | None, threshold_s: float, promote_after: float) -> Memory:
     """What is known now: time went on for who ran and who waited, jobs came, ended and changed queues."""
-    before = memory or Memory(snapshot.now)
-    passed_s = max(snapshot.now - before.decided_at, 0.0)
-    executed, waited, total = {}, {}, {}
+    previous = memory or Memory(snapshot.now)
+    elapsed_s = max(snapshot.now - previous.decided_at, 0.0)
+    executed, waited, total_service = {}, {}, {}
     for name, job in snapshot.jobs_by_name.items():
-        ran_s = passed_s * bool(job.workers) if name in before.executed_s else job.executed_s
-        executed[name] = before.executed_s.get(name, 0.0) + ran_s
-        waited[name] = 0.0 if job.workers else before.waited_s.get(name, 0.0) + passed_s
-        total[name] = before.total_service_s.get(name, 0.0) + ran_s * job.rigid_size * job.devices
-    first = [name for name in before.queues[0] if name in executed]
-    second = [name for name in before.queues[1] if name in executed]
-    known = {*first, *second}
-    first += [job.name for job in sort_by_submission(snapshot.jobs) if job.name not in known]
+        ran_s = elapsed_s * bool(job.workers) if name in previous.executed_s else job.executed_s
+        executed[name] = previous.executed_s.get(name, 0.0) + ran_s
+        waited[name] = 0.0 if job.workers else previous.waited_s.get(name, 0.0) + elapsed_s
+        total_service[name] = previous.total_service_s.get(name, 0.0) + ran_s * job.rigid_size * job.devices
+    first = [name for name in previous.queues[0] if name in executed]
+    second = [name for name in previous.queues[1] if name in executed]
+    queued = {*first, *second}
+    first += [job.name for job in sort_by_submission(snapshot.jobs) if job.name not in queued]
     for name in tuple(first):
         job = snapshot.jobs_by_name[name]
         if executed[name] * job.rigid_size * job.devices >= threshold_s:
             first.remove(name)
             second.append(name)
-    for name in tuple(second) if promote else ():
-        if not snapshot.jobs_by_name[name].workers and waited[name] >= promote * executed[name]:
+    for name in tuple(second) if promote_after else ():
+        if not snapshot.jobs_by_name[name].workers and waited[name] >= promote_after * executed[name]:
             second.remove(name)
             first.append(name)
             executed[name] = waited[name] = 0.0
-    ended = [total for name, total in sorted(before.total_service_s.items()) if name not in executed]
+    ended_service = [
+        total_service for name, total_service in sorted(previous.total_service_s.items()) if name not in executed
+    ]
     return Memory(
         snapshot.now,
         (tuple(first), tuple(second)),
         executed,
         waited,
-        total,
-        (*before.ended_service_s, *ended)[-MAX_GITTINS_SAMPLES:],
+        total_service,
+        (*previous.ended_service_s, *ended_service)[-MAX_GITTINS_SAMPLES:],
     )
 
 
-def gittins_index(samples: Sequence[float], service: float, most: float) -> float:
+def gittins_index(samples: Sequence[float], service: float, threshold: float) -> float:
     """sup over Δ of P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a], Δ up to the end of the queue; samples sorted."""
-    above = [sample - service for sample in samples[bisect_right(samples, service) :]]
-    best, passed = 0.0, 0.0
-    for done, left in enumerate(above, 1):
-        if left > most - service:
+    remaining_times = [sample - service for sample in samples[bisect_right(samples, service) :]]
+    best, finished_sum = 0.0, 0.0
+    for finished, remaining in enumerate(remaining_times, 1):
+        if remaining > threshold - service:
             break
-        passed += left
-        best = max(best, done / (passed + left * (len(above) - done)))
+        finished_sum += remaining
+        best = max(best, finished / (finished_sum + remaining * (len(remaining_times) - finished)))
     return best
 
 
-def place_in_order(room: FreeResources, chosen: Sequence[JobInfo], line: Sequence[JobInfo]) -> dict[str, WorkersByNode]:
+def place_in_order(
+    free: FreeResources, reached_jobs: Sequence[JobInfo], queue: Sequence[JobInfo]
+) -> dict[str, WorkersByNode]:
     """Those who run stay, others of the chosen take the emptiest nodes; then all others are tried, in line."""
-    given: dict[str, WorkersByNode] = {}
-    reached = {job.name for job in chosen}
+    assigned: dict[str, WorkersByNode] = {}
+    reached_names = {job.name for job in reached_jobs}
 
-    def give(job: JobInfo, workers: WorkersByNode | None) -> None:
+    def assign(job: JobInfo, workers: WorkersByNode | None) -> None:
         if workers:
-            given[job.name] = workers
-            room.allocate(job, workers)
+            assigned[job.name] = workers
+            free.allocate(job, workers)
 
-    for job in chosen:
-        if job.workers and job.worker_count == job.rigid_size and room.can_hold(job, job.workers):
-            give(job, job.workers if meets_constraints(room, job, job.workers) else None)
-    for job in (*chosen, *line):
-        if job.name not in given and room.free_devices:
-            stays = job.name not in reached and job.worker_count == job.rigid_size and room.can_hold(job, job.workers)
-            give(job, job.workers if stays else place_gang_on_emptiest(room, job))
-    return given
+    for job in reached_jobs:
+        if job.workers and job.worker_count == job.rigid_size and free.can_hold(job, job.workers):
+            assign(job, job.workers if meets_constraints(free, job, job.workers) else None)
+    for job in (*reached_jobs, *queue):
+        if job.name not in assigned and free.free_devices:
+            stays = (
+                job.name not in reached_names and job.worker_count == job.rigid_size and free.can_hold(job, job.workers)
+            )
+            assign(job, job.workers if stays else place_gang_on_emptiest(free, job))
+    return assigned
 
 
-def place_gang_on_emptiest(room: FreeResources, job: JobInfo) -> WorkersByNode | None:
+def place_gang_on_emptiest(free: FreeResources, job: JobInfo) -> WorkersByNode | None:
     """The nodes with the most free devices first, the lowest name on a tie."""
     if job.constraints:
-        return place_workers(room, job, job.rigid_size)
-    order = {name: index for index, name in enumerate(room.nodes)}
-    found = sorted(room.emptiest_nodes(job), key=lambda name: (-room.devices[name], order[name]))
-    chosen, rest = {}, job.rigid_size
-    for name in found:
-        chosen[name] = min(room.workers_that_fit(job, name), rest)
-        rest -= chosen[name]
-        if not rest:
-            return chosen
+        return place_workers(free, job, job.rigid_size)
+    node_order = {name: index for index, name in enumerate(free.nodes)}
+    nodes = sorted(free.emptiest_nodes(job), key=lambda name: (-free.devices[name], node_order[name]))
+    workers, remaining = {}, job.rigid_size
+    for name in nodes:
+        workers[name] = min(free.workers_that_fit(job, name), remaining)
+        remaining -= workers[name]
+        if not remaining:
+            return workers
     return None
 
 

@@ -26,29 +26,29 @@ MAX_CURVE_POINTS = 240  # of a curve of utilization
 def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
     """Devices in use over time, each point the mean of its stretch of time."""
     figure, axes = _new_figure(11, 4.2)
-    unit, seconds = _choose_time_unit(max((one.device_usage[-1][0] for one in outcomes), default=0.0))
-    for index, one in enumerate(outcomes):
-        times, shares = _mean_usage(one)
+    unit, seconds = _choose_time_unit(max((outcome.device_usage[-1][0] for outcome in outcomes), default=0.0))
+    for index, outcome in enumerate(outcomes):
+        times, shares = _mean_usage(outcome)
         axes.plot(times / seconds, shares * 100, color=_line_color(index), linestyle=_line_style(index), linewidth=1.6)
     axes.set_ylim(0, 103)
     axes.set_xlim(left=0)
     axes.set_ylabel("devices in use, %", color=INK)
     axes.set_xlabel(unit, color=INK)
-    _label_lines(axes, outcomes, [f"{one.policy}  ({one.metrics.utilization:.0%})" for one in outcomes])
+    _label_lines(axes, outcomes, [f"{outcome.policy}  ({outcome.metrics.utilization:.0%})" for outcome in outcomes])
     return figures.to_png(figure, "Utilization of the cluster")
 
 
 def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
     """Which share of the jobs took so long, or less."""
     figure, axes = _new_figure(11, 4.2)
-    times = [sorted(job.jct_s for job in one.finished_jobs if job.jct_s is not None) for one in outcomes]
-    unit, seconds = _choose_time_unit(max((mine[-1] for mine in times if mine), default=0.0))
-    for index, mine in enumerate(times):
-        if mine:
-            shares = np.arange(len(mine) + 1) / len(mine)
-            places = np.array([mine[0], *mine]) / seconds
+    times = [sorted(job.jct_s for job in outcome.finished_jobs if job.jct_s is not None) for outcome in outcomes]
+    unit, seconds = _choose_time_unit(max((job_times[-1] for job_times in times if job_times), default=0.0))
+    for index, job_times in enumerate(times):
+        if job_times:
+            shares = np.arange(len(job_times) + 1) / len(job_times)
+            seconds_from_start = np.array([job_times[0], *job_times]) / seconds
             axes.step(
-                places,
+                seconds_from_start,
                 shares * 100,
                 where="post",
                 color=_line_color(index),
@@ -61,7 +61,9 @@ def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
     axes.set_ylim(0, 101)
     axes.set_ylabel("jobs done within that time, %", color=INK)
     axes.set_xlabel(f"from submission to end, {unit}", color=INK)
-    _label_lines(axes, outcomes, [f"{one.policy}  (mean {_format_time(one.metrics.mean_jct_s)})" for one in outcomes])
+    _label_lines(
+        axes, outcomes, [f"{outcome.policy}  (mean {_format_time(outcome.metrics.mean_jct_s)})" for outcome in outcomes]
+    )
     return figures.to_png(figure, "Completion times of jobs")
 
 
@@ -71,23 +73,23 @@ def draw_gantt(outcome: SimulationOutcome) -> bytes:
     shown = jobs[:MAX_BARS]
     height = 0.24 if len(shown) <= 40 else 0.06
     figure, axes = _new_figure(11, max(2.6, 1.6 + height * len(shown)))
-    most = max((span.workers for job in shown for span in job.spans), default=1)
-    scale, map_ = LogNorm(1, max(most, 2)), colormaps["viridis_r"]
+    max_workers = max((span.workers for job in shown for span in job.spans), default=1)
+    scale, colormap = LogNorm(1, max(max_workers, 2)), colormaps["viridis_r"]
     end = outcome.device_usage[-1][0]
     unit, seconds = _choose_time_unit(max([job.finished_at or 0.0 for job in shown] + [0.0]) or end)
     bars: list[Rectangle] = []
-    colours: list[Any] = []
+    colors: list[Any] = []
     for row, job in enumerate(shown):
         if job.finished_at is not None:
             length = job.finished_at - job.submitted_at
             bars.append(Rectangle((job.submitted_at / seconds, row - 0.4), length / seconds, 0.8))
-            colours.append(WAITING_COLOR)
+            colors.append(WAITING_COLOR)
         for span in job.spans:
             bars.append(Rectangle((span.start_s / seconds, row - 0.4), (span.end_s - span.start_s) / seconds, 0.8))
-            colours.append(map_(scale(span.workers)))
+            colors.append(colormap(scale(span.workers)))
         if job.finished_at is None:
             axes.plot(job.submitted_at / seconds, row, marker="x", color=RED, markersize=4)
-    axes.add_collection(PatchCollection(bars, facecolors=colours, linewidths=0))
+    axes.add_collection(PatchCollection(bars, facecolors=colors, linewidths=0))
     axes.set_xlim(0, max([bar.get_x() + bar.get_width() for bar in bars] + [1e-3]) * 1.01)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     if len(shown) <= 40:
@@ -95,22 +97,22 @@ def draw_gantt(outcome: SimulationOutcome) -> bytes:
     else:
         axes.set_ylabel("jobs, in the order they came", color=INK)
     axes.set_xlabel(unit, color=INK)
-    bar = figure.colorbar(ScalarMappable(scale, map_), ax=axes, pad=0.01, fraction=0.025, aspect=30)
+    bar = figure.colorbar(ScalarMappable(scale, colormap), ax=axes, pad=0.01, fraction=0.025, aspect=30)
     bar.set_label("workers", color=INK)
     bar.outline.set_visible(False)
-    powers = [1 << power for power in range(max(most, 2).bit_length())]
-    bar.set_ticks(powers, labels=[str(one) for one in powers])
+    powers = [1 << power for power in range(max(max_workers, 2).bit_length())]
+    bar.set_ticks(powers, labels=[str(power_of_two) for power_of_two in powers])
     bar.ax.minorticks_off()
     axes.legend(
         handles=[Patch(color=WAITING_COLOR, label="waits")], loc="lower right", bbox_to_anchor=(1, 1), frameon=False
     )
-    which = f", the first {MAX_BARS} of {len(jobs)} jobs" if len(jobs) > MAX_BARS else ""
-    return figures.to_png(figure, f"{outcome.policy}: who had workers when{which}")
+    limit_note = f", the first {MAX_BARS} of {len(jobs)} jobs" if len(jobs) > MAX_BARS else ""
+    return figures.to_png(figure, f"{outcome.policy}: who had workers when{limit_note}")
 
 
 def _mean_usage(outcome: SimulationOutcome) -> tuple[Any, Any]:
     """Of devices in use, by what they add up to from one point of time to the next."""
-    times = np.array([at for at, _ in outcome.device_usage])
+    times = np.array([time_s for time_s, _ in outcome.device_usage])
     used = np.array([devices for _, devices in outcome.device_usage]) / max(outcome.devices, 1)
     if len(times) < 2:
         return times, used
@@ -133,12 +135,12 @@ def _label_lines(axes: Any, outcomes: Sequence[SimulationOutcome], names: Sequen
         axes.legend(lines, names, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
 
 
-def _choose_time_unit(most_s: float) -> tuple[str, float]:
-    if most_s < 600:
+def _choose_time_unit(max_s: float) -> tuple[str, float]:
+    if max_s < 600:
         return "seconds", 1.0
-    if most_s < 3 * 3600:
+    if max_s < 3 * 3600:
         return "minutes", 60.0
-    return ("hours", 3600.0) if most_s < 5 * 86400 else ("days", 86400.0)
+    return ("hours", 3600.0) if max_s < 5 * 86400 else ("days", 86400.0)
 
 
 def _format_time(seconds: float) -> str:

@@ -39,23 +39,23 @@ def results_document(outcomes: Sequence[SimulationOutcome], command: str, about:
         **about,
         "policies": [
             {
-                "policy": one.policy,
-                "is_complete": one.stopped_at is None,
-                "unfinished": one.unfinished,
-                "metrics": {key: _finite_or_none(value) for key, value in asdict(one.metrics).items()},
-                "rejected_plans": one.rejected_plans,
-                "policy_error": one.policy_error,
-                "timing": asdict(one.timing),
-                "devices_in_use": [list(point) for point in one.device_usage],
-                "jobs": [_job_row(record) for record in (*one.finished_jobs, *one.never_started_jobs)],
+                "policy": outcome.policy,
+                "is_complete": outcome.stopped_at is None,
+                "unfinished": outcome.unfinished,
+                "metrics": {key: _finite_or_none(value) for key, value in asdict(outcome.metrics).items()},
+                "rejected_plans": outcome.rejected_plans,
+                "policy_error": outcome.policy_error,
+                "timing": asdict(outcome.timing),
+                "devices_in_use": [list(point) for point in outcome.device_usage],
+                "jobs": [_job_row(record) for record in (*outcome.finished_jobs, *outcome.never_started_jobs)],
             }
-            for one in outcomes
+            for outcome in outcomes
         ],
     }
 
 
-def write_json(path: Path, found: dict[str, Any]) -> None:
-    atomic.write_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    atomic.write_file(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_parquet(path: Path, outcomes: Sequence[SimulationOutcome], command: str) -> None:
@@ -64,14 +64,14 @@ def write_parquet(path: Path, outcomes: Sequence[SimulationOutcome], command: st
     from pyarrow import parquet
 
     rows = [
-        {"policy": one.policy, **_job_row(job)}
-        for one in outcomes
-        for job in (*one.finished_jobs, *one.never_started_jobs)
+        {"policy": outcome.policy, **_job_row(job)}
+        for outcome in outcomes
+        for job in (*outcome.finished_jobs, *outcome.never_started_jobs)
     ]
-    kinds = {"policy": pa.string(), "name": pa.string(), "application": pa.string(), "reason": pa.string()}
-    whole = {"requested", "priority", "restarts"}
+    text_types = {"policy": pa.string(), "name": pa.string(), "application": pa.string(), "reason": pa.string()}
+    integers = {"requested", "priority", "restarts"}
     columns = [
-        pa.field(name, kinds.get(name, pa.int64() if name in whole else pa.float64()))
+        pa.field(name, text_types.get(name, pa.int64() if name in integers else pa.float64()))
         for name in ("policy", *JOB_COLUMNS)
     ]
     schema = pa.schema(columns, metadata={"command": command, "elasticdl": elasticdl.__version__})

@@ -22,7 +22,7 @@ def write_report(
         "utilization": figures.draw_utilization(outcomes),
         "completion": figures.draw_completion_times(outcomes),
     }
-    pictures |= {f"gantt-{_safe_file_name(one.policy)}": figures.draw_gantt(one) for one in outcomes}
+    pictures |= {f"gantt-{_safe_file_name(outcome.policy)}": figures.draw_gantt(outcome) for outcome in outcomes}
     return html.write_report(directory, _render_page(outcomes, command, about, pictures), pictures)
 
 
@@ -45,39 +45,41 @@ a column in bold.</p>
 
 def _render_table(outcomes: Sequence[SimulationOutcome]) -> str:
     head = "".join(f"<th>{escape(column.title)}</th>" for column in COLUMNS)
-    best = [column.best_of([column.value(one) for one in outcomes]) for column in COLUMNS]
+    best = [column.best_of([column.value(outcome) for outcome in outcomes]) for column in COLUMNS]
     rows = []
-    for one in outcomes:
-        parts = []
-        for column, text, ideal in zip(COLUMNS, format_row(one), best, strict=True):
-            is_best = len(outcomes) > 1 and ideal is not None and column.value(one) == ideal
-            parts.append(f"<td{' class=best' if is_best else ''}>{escape(text)}</td>")
-        rows.append(f"<tr><td>{escape(one.policy)}</td>{''.join(parts)}</tr>")
+    for outcome in outcomes:
+        table_cells = []
+        for column, text, best_value in zip(COLUMNS, format_row(outcome), best, strict=True):
+            is_best = len(outcomes) > 1 and best_value is not None and column.value(outcome) == best_value
+            table_cells.append(f"<td{' class=best' if is_best else ''}>{escape(text)}</td>")
+        rows.append(f"<tr><td>{escape(outcome.policy)}</td>{''.join(table_cells)}</tr>")
     return f"<table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _render_notes(outcomes: Sequence[SimulationOutcome]) -> str:
-    found = []
-    for one in outcomes:
-        if one.stopped_at is not None:
-            text = f"was stopped after {one.stopped_at:.0f} simulated seconds; {one.unfinished} jobs were not over"
-            found.append(f"<p><b>{escape(one.policy)}</b> {text}.</p>")
-        if one.rejected_plans:
-            found.append(
-                f"<p><b>{escape(one.policy)}</b>: {one.rejected_plans} answers refused: {escape(one.policy_error)}</p>"
+    notes = []
+    for outcome in outcomes:
+        if outcome.stopped_at is not None:
+            text = (
+                f"was stopped after {outcome.stopped_at:.0f} simulated seconds; {outcome.unfinished} jobs were not over"
             )
-        if one.never_started_jobs:
+            notes.append(f"<p><b>{escape(outcome.policy)}</b> {text}.</p>")
+        if outcome.rejected_plans:
+            notes.append(
+                f"<p><b>{escape(outcome.policy)}</b>: {outcome.rejected_plans} answers refused: {escape(outcome.policy_error)}</p>"
+            )
+        if outcome.never_started_jobs:
             rows = "".join(
                 f"<tr><td>{escape(job.name)}</td><td class=left>{escape(job.reason)}</td></tr>"
-                for job in one.never_started_jobs[:MAX_LISTED_JOBS]
+                for job in outcome.never_started_jobs[:MAX_LISTED_JOBS]
             )
             more = (
-                f"<p>… and {len(one.never_started_jobs) - MAX_LISTED_JOBS} more</p>"
-                if len(one.never_started_jobs) > MAX_LISTED_JOBS
+                f"<p>… and {len(outcome.never_started_jobs) - MAX_LISTED_JOBS} more</p>"
+                if len(outcome.never_started_jobs) > MAX_LISTED_JOBS
                 else ""
             )
-            found.append(f"<h2>{escape(one.policy)}: jobs that never ran</h2><table>{rows}</table>{more}")
-    return "\n".join(found)
+            notes.append(f"<h2>{escape(outcome.policy)}: jobs that never ran</h2><table>{rows}</table>{more}")
+    return "\n".join(notes)
 
 
 def _safe_file_name(policy: str) -> str:

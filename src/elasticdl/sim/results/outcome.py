@@ -67,7 +67,7 @@ class SimulationOutcome:
         last = float(finished.max()) if self.stopped_at is None else self.stopped_at
         times, fairness = finished - submitted, self.finished_jobs.column("fairness")
         fairness = fairness[~np.isnan(fairness)]
-        p50, p90, p99 = (float(one) for one in np.percentile(times, [50, 90, 99]))
+        p50, p90, p99 = (float(value) for value in np.percentile(times, [50, 90, 99]))
         return OutcomeMetrics(
             len(times),
             float(times.mean()),
@@ -93,7 +93,7 @@ class JobRecords(Sequence[JobRecord]):
     """Only grows. What it gives back equals what it was given."""
 
     def __init__(self, records: Iterable[JobRecord] = ()) -> None:
-        self._numbers = {name: array("d") for name in (*_INTEGERS, *_TIMES, *_OPTIONAL)}
+        self._columns = {name: array("d") for name in (*_INTEGERS, *_TIMES, *_OPTIONAL)}
         self._texts = bytearray()
         self._ends = array("Q")  # of each text, three a record
         self._spans: dict[int, list[AllocationSpan]] = {}
@@ -103,7 +103,7 @@ class JobRecords(Sequence[JobRecord]):
     def append(self, record: JobRecord) -> None:
         if record.spans:
             self._spans[len(self)] = record.spans
-        for name, column in self._numbers.items():
+        for name, column in self._columns.items():
             value = getattr(record, name)
             column.append(math.nan if value is None else value)
         for name in _TEXTS:
@@ -112,7 +112,7 @@ class JobRecords(Sequence[JobRecord]):
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One number of every record; NaN where there is none."""
-        return np.array(self._numbers[name])
+        return np.array(self._columns[name])
 
     def __len__(self) -> int:
         return len(self._ends) // len(_TEXTS)
@@ -123,12 +123,12 @@ class JobRecords(Sequence[JobRecord]):
     def __getitem__(self, index: slice) -> Sequence[JobRecord]: ...
     def __getitem__(self, index: int | slice) -> JobRecord | Sequence[JobRecord]:
         if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
+            return [self[position] for position in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        numbers = {name: column[index] for name, column in self._numbers.items()}
+        numbers = {name: column[index] for name, column in self._columns.items()}
         first = index * len(_TEXTS)
         starts = [self._ends[first - 1] if first else 0, *self._ends[first : first + len(_TEXTS) - 1]]
-        texts = [self._texts[start : self._ends[first + at]].decode() for at, start in enumerate(starts)]
+        texts = [self._texts[start : self._ends[first + offset]].decode() for offset, start in enumerate(starts)]
         return JobRecord(
             **dict(zip(_TEXTS, texts, strict=True)),  # type: ignore[arg-type]
             **{name: int(numbers[name]) for name in _INTEGERS},  # type: ignore[arg-type]

@@ -41,19 +41,19 @@ class PolicyColumn:
 
 
 COLUMNS = (
-    PolicyColumn("jobs", lambda one: one.metrics.jobs, lambda value: f"{value:.0f}", None),
-    PolicyColumn("mean JCT", lambda one: one.metrics.mean_jct_s, format_duration),
-    PolicyColumn("p50", lambda one: one.metrics.p50_jct_s, format_duration),
-    PolicyColumn("p90", lambda one: one.metrics.p90_jct_s, format_duration),
-    PolicyColumn("p99", lambda one: one.metrics.p99_jct_s, format_duration),
-    PolicyColumn("makespan", lambda one: one.metrics.makespan_s, format_duration),
-    PolicyColumn("queueing", lambda one: one.metrics.queueing_s, format_duration),
-    PolicyColumn("in use", lambda one: one.metrics.utilization, lambda value: f"{value:.1%}", None),
-    PolicyColumn("restarts", lambda one: one.metrics.restarts, _format_number),
-    PolicyColumn("worst fairness", lambda one: one.metrics.worst_fairness, _format_number),
-    PolicyColumn("mean fairness", lambda one: one.metrics.mean_fairness, _format_number),
-    PolicyColumn("policy time", lambda one: one.timing.policy_s, format_short_duration, None),
-    PolicyColumn("slowest", lambda one: one.timing.max_policy_s, format_short_duration, None),
+    PolicyColumn("jobs", lambda outcome: outcome.metrics.jobs, lambda value: f"{value:.0f}", None),
+    PolicyColumn("mean JCT", lambda outcome: outcome.metrics.mean_jct_s, format_duration),
+    PolicyColumn("p50", lambda outcome: outcome.metrics.p50_jct_s, format_duration),
+    PolicyColumn("p90", lambda outcome: outcome.metrics.p90_jct_s, format_duration),
+    PolicyColumn("p99", lambda outcome: outcome.metrics.p99_jct_s, format_duration),
+    PolicyColumn("makespan", lambda outcome: outcome.metrics.makespan_s, format_duration),
+    PolicyColumn("queueing", lambda outcome: outcome.metrics.queueing_s, format_duration),
+    PolicyColumn("in use", lambda outcome: outcome.metrics.utilization, lambda value: f"{value:.1%}", None),
+    PolicyColumn("restarts", lambda outcome: outcome.metrics.restarts, _format_number),
+    PolicyColumn("worst fairness", lambda outcome: outcome.metrics.worst_fairness, _format_number),
+    PolicyColumn("mean fairness", lambda outcome: outcome.metrics.mean_fairness, _format_number),
+    PolicyColumn("policy time", lambda outcome: outcome.timing.policy_s, format_short_duration, None),
+    PolicyColumn("slowest", lambda outcome: outcome.timing.max_policy_s, format_short_duration, None),
 )
 
 

@@ -90,11 +90,11 @@ def read_elastic_trace(path: Path, scaling: ScalingAssumption) -> Iterator[Trace
 
 def _parse_elastic_jobs(path: Path, scaling: ScalingAssumption) -> Iterator[tuple[int, TraceJob]]:
     for row in read_rows(path, ELASTIC_COLUMNS):
-        least, most, size = row.count("minimum"), row.count("maximum"), row.count("workers")
-        if not least <= size <= most:
-            values = f"minimum {least}, workers {size}, maximum {most}"
+        min_workers, max_workers, size = row.count("minimum"), row.count("maximum"), row.count("workers")
+        if not min_workers <= size <= max_workers:
+            values = f"minimum {min_workers}, workers {size}, maximum {max_workers}"
             raise row.error("workers", "minimum ≤ workers ≤ maximum", values)
-        assumption = ScalingAssumption(scaling.efficiency, most / size)
+        assumption = ScalingAssumption(scaling.efficiency, max_workers / size)
         yield (
             row.line,
             TraceJob(
@@ -104,8 +104,8 @@ def _parse_elastic_jobs(path: Path, scaling: ScalingAssumption) -> Iterator[tupl
                     row.values.get("queue") or "job", size, row.number("duration_s", is_open=True), assumption
                 ),
                 size,
-                least,
-                most,
+                min_workers,
+                max_workers,
                 priority=int(row.number("priority", least=-1e9)) if row.values.get("priority") else 0,
                 queue=row.values.get("queue", ""),
                 devices=row.count("devices") if row.values.get("devices") else 1,
@@ -124,10 +124,14 @@ def read_philly_trace(path: Path, scaling: ScalingAssumption, cluster: str = "")
     times, durations, sizes = array("d"), array("d"), array("l")
     clusters = set()
     for row in read_rows(path, PHILLY_COLUMNS):
-        at, duration, size = _parse_philly_time(row), row.number("duration", is_open=True), row.count("num_gpus")
+        submitted_at, duration, size = (
+            _parse_philly_time(row),
+            row.number("duration", is_open=True),
+            row.count("num_gpus"),
+        )
         clusters.add(row.values["cluster"])
         if cluster in ("", row.values["cluster"]):
-            times.append(at)
+            times.append(submitted_at)
             durations.append(duration)
             sizes.append(size)
     if not times:
@@ -137,10 +141,10 @@ def read_philly_trace(path: Path, scaling: ScalingAssumption, cluster: str = "")
         )
     order = sorted(range(len(times)), key=times.__getitem__)
     first = times[order[0]]
-    for place, index in enumerate(order):
+    for number, index in enumerate(order):
         size = sizes[index]
         yield recorded.recorded_job(
-            f"philly-{place:05}", times[index] - first, f"{size}-gpu", size, durations[index], scaling
+            f"philly-{number:05}", times[index] - first, f"{size}-gpu", size, durations[index], scaling
         )
 
 

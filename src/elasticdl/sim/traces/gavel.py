@@ -42,9 +42,9 @@ class GavelThroughputs:
 
     def rate(self, job_type: str, size: int, nodes: int, kind: str) -> float:
         """0: it was not measured so, or does not run. Several nodes are as measured there, else as on one."""
-        where = self.alone.get(kind + UNCONSOLIDATED_SUFFIX, {}) if nodes > 1 else {}
+        on_several_nodes = self.alone.get(kind + UNCONSOLIDATED_SUFFIX, {}) if nodes > 1 else {}
         shape = job_type, size
-        return where.get(shape) or self.alone.get(kind, {}).get(shape, 0.0)
+        return on_several_nodes.get(shape) or self.alone.get(kind, {}).get(shape, 0.0)
 
     def slowdown(self, shape: Shape, beside: Shape, kind: str) -> float | None:
         """Its share of its speed alone, when both use the same devices; None: nobody measured these two."""
@@ -58,7 +58,11 @@ def load_throughputs(path: Path) -> GavelThroughputs:
         document = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
         raise DataError(f"{path}: expected a JSON document: {exc}") from exc
-    if not isinstance(document, dict) or not document or not all(isinstance(one, dict) for one in document.values()):
+    if (
+        not isinstance(document, dict)
+        or not document
+        or not all(isinstance(rates, dict) for rates in document.values())
+    ):
         raise DataError(f"{path}: expected {{kind: {{job type: {{null: steps/s}}}}}}, received something else")
     alone: dict[str, dict[Shape, float]] = {}
     pairs: dict[str, dict[tuple[Shape, Shape], float]] = {}
@@ -69,13 +73,15 @@ def load_throughputs(path: Path) -> GavelThroughputs:
             shape = _parse_shape(where, name)
             if not isinstance(rates, dict) or "null" not in rates:
                 raise DataError(f"{where}: expected a mapping with null for its speed alone, received {rates!r:.80}")
-            for other, rate in rates.items():
-                if other == "null":
+            for neighbour, rate in rates.items():
+                if neighbour == "null":
                     alone[kind][shape] = _parse_rate(where, rate)
                 elif isinstance(rate, list) and len(rate) == 2:
-                    pairs[kind][shape, _parse_shape(where, other)] = _parse_rate(f"{where}: beside {other}", rate[0])
+                    pairs[kind][shape, _parse_shape(where, neighbour)] = _parse_rate(
+                        f"{where}: beside {neighbour}", rate[0]
+                    )
                 else:
-                    raise DataError(f"{where}: beside {other}: expected two speeds, received {rate!r:.80}")
+                    raise DataError(f"{where}: beside {neighbour}: expected two speeds, received {rate!r:.80}")
     return GavelThroughputs(alone, pairs)
 
 
@@ -104,8 +110,11 @@ class GavelRateModel:
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts, spread = np.broadcast_arrays(np.asarray(workers), np.asarray(nodes))
-        found = [self.rate(int(n), int(on), kind) for n, on in zip(counts.ravel(), spread.ravel(), strict=True)]
-        return np.array(found, float).reshape(counts.shape)
+        rates = [
+            self.rate(int(count), int(node_count), kind)
+            for count, node_count in zip(counts.ravel(), spread.ravel(), strict=True)
+        ]
+        return np.array(rates, float).reshape(counts.shape)
 
     def rate(self, workers: int, nodes: int, kind: str) -> float:
         """Sizes between those measured: as the next smaller one."""
@@ -120,25 +129,25 @@ class GavelRateModel:
 class GavelWorkload(ConstantRateWorkload):
     """Is a Body. Its work is steps."""
 
-    def __init__(self, table: GavelThroughputs, job_type: str, steps: float, home: str) -> None:
+    def __init__(self, table: GavelThroughputs, job_type: str, steps: float, fastest_kind: str) -> None:
         super().__init__(steps)
-        self._rates = GavelRateModel(table, job_type)
-        self._home = home  # the kind that `alone_s` is about
+        self._rate_model = GavelRateModel(table, job_type)
+        self._fastest_kind = fastest_kind  # the kind that `alone_s` is about
 
     @property
     def name(self) -> str:
-        return self._rates.job_type
+        return self._rate_model.job_type
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
-        self._rate = self._rates.rate(sum(placement), len(placement), kind or self._home)
+        self._rate = self._rate_model.rate(sum(placement), len(placement), kind or self._fastest_kind)
 
     def report(self) -> JobReport:
-        return JobReport(rates=self._rates, work_left=self._left, work_done=self._whole - self._left)
+        return JobReport(rates=self._rate_model, work_left=self._remaining, work_done=self._total - self._remaining)
 
     def isolated_duration_s(self, workers: float) -> float:
         """On the fastest kind; less than one worker: in turns."""
-        rate = self._rates.rate(max(int(workers), 1), 1, self._home) * min(workers, 1.0)
-        return self._whole / rate
+        rate = self._rate_model.rate(max(int(workers), 1), 1, self._fastest_kind) * min(workers, 1.0)
+        return self._total / rate
 
 
 def synthesize_gavel_jobs(table: GavelThroughputs, arrivals: PoissonArrivals) -> Iterator[TraceJob]:
@@ -147,19 +156,21 @@ def synthesize_gavel_jobs(table: GavelThroughputs, arrivals: PoissonArrivals) ->
         size: sorted(name for (name, devices), rate in table.alone[fastest].items() if devices == size and rate > 0)
         for size in {devices for _, devices in table.alone[fastest]}
     }
-    for one in sample_jobs(arrivals):
-        if not (types := by_size.get(one.size)):
-            raise DataError(f"no job type was measured with {one.size} devices of {fastest}")
-        job_type = types[int(one.random_choice * len(types))]
-        body = GavelWorkload(table, job_type, one.duration_s * table.rate(job_type, one.size, 1, fastest), fastest)
+    for sample in sample_jobs(arrivals):
+        if not (types := by_size.get(sample.size)):
+            raise DataError(f"no job type was measured with {sample.size} devices of {fastest}")
+        job_type = types[int(sample.random_choice * len(types))]
+        workload = GavelWorkload(
+            table, job_type, sample.duration_s * table.rate(job_type, sample.size, 1, fastest), fastest
+        )
         sizes = table.sizes(job_type, fastest)
-        able = [kind for kind in table.kinds if set(sizes) <= set(table.sizes(job_type, kind))]
-        kinds = () if able == table.kinds else ("", *able)  # nodes of no kind are of the fastest
+        usable_kinds = [kind for kind in table.kinds if set(sizes) <= set(table.sizes(job_type, kind))]
+        kinds = () if usable_kinds == table.kinds else ("", *usable_kinds)  # nodes of no kind are of the fastest
         yield TraceJob(
-            f"job-{one.number:04}",
-            one.submitted_s,
-            body,
-            one.size,
+            f"job-{sample.number:04}",
+            sample.submitted_s,
+            workload,
+            sample.size,
             min(sizes),
             max(sizes),
             sizes,

@@ -31,8 +31,8 @@ MEASURED_DEVICES_PER_NODE = 4  # … with so many devices each
 
 def pack_on_nodes(workers: int, per_node: int = MEASURED_DEVICES_PER_NODE) -> MeasuredPlacement:
     """So many workers on as few nodes as possible."""
-    full, rest = divmod(workers, per_node)
-    return (*([per_node] * full), *([rest] if rest else []))
+    full_nodes, remaining = divmod(workers, per_node)
+    return (*([per_node] * full_nodes), *([remaining] if remaining else []))
 
 
 @dataclass
@@ -45,22 +45,22 @@ class MeasuredApplication:
     placements: Mapping[MeasuredPlacement, Floats]  # rows (local batch, step_s, sync_s)
     points: Floats  # rows (nodes, workers, local batch, step_s, sync_s)
     validation: Mapping[int, Floats]  # by total batch: rows (progress, square, variance), an epoch each
-    _steps: dict[tuple[MeasuredPlacement, int], tuple[float, float]] = field(default_factory=dict)
+    _step_times: dict[tuple[MeasuredPlacement, int], tuple[float, float]] = field(default_factory=dict)
     _noise: dict[tuple[int, int], GradientNoise] = field(default_factory=dict)
-    _alone: dict[tuple[int | None, int], float] = field(default_factory=dict)
+    _isolated_durations: dict[tuple[int | None, int], float] = field(default_factory=dict)
 
     def step_times_s(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
         """(whole step, waiting for others) with so many records a worker."""
-        if (placement, local) not in self._steps:
-            self._steps[placement, local] = self._interpolated(placement, local)
-        return self._steps[placement, local]
+        if (placement, local) not in self._step_times:
+            self._step_times[placement, local] = self._interpolate_step_times(placement, local)
+        return self._step_times[placement, local]
 
     def noise(self, batch: int, epoch: int) -> GradientNoise:
         if (batch, epoch) not in self._noise:
             sizes = list(self.validation)
             rows = np.array([self.validation[size][epoch, 1:] for size in sizes])
-            square, variance = (float(np.interp(batch, sizes, rows[:, column])) for column in (0, 1))
-            self._noise[batch, epoch] = GradientNoise(square, variance)
+            norm_sq, variance = (float(np.interp(batch, sizes, rows[:, column])) for column in (0, 1))
+            self._noise[batch, epoch] = GradientNoise(norm_sq, variance)
         return self._noise[batch, epoch]
 
     @cached_property
@@ -78,48 +78,54 @@ class MeasuredApplication:
         """Of a whole run with so many workers; None: the best batch in each epoch. Less than one worker: in turns."""
         if workers < 1:
             return self.isolated_duration_s(batch, 1) / workers
-        low, rest = int(workers), workers - int(workers)
-        if rest > 1e-9:
-            slower, faster = 1.0 / self.isolated_duration_s(batch, low), 1.0 / self.isolated_duration_s(batch, low + 1)
-            return 1.0 / (slower * (1 - rest) + faster * rest)
-        if (batch, low) not in self._alone:
-            self._alone[batch, low] = self._whole_run_s(batch, low)
-        return self._alone[batch, low]
+        whole_workers, fraction = int(workers), workers - int(workers)
+        if fraction > 1e-9:
+            slower, faster = (
+                1.0 / self.isolated_duration_s(batch, whole_workers),
+                1.0 / self.isolated_duration_s(batch, whole_workers + 1),
+            )
+            return 1.0 / (slower * (1 - fraction) + faster * fraction)
+        if (batch, whole_workers) not in self._isolated_durations:
+            self._isolated_durations[batch, whole_workers] = self._whole_run_duration_s(batch, whole_workers)
+        return self._isolated_durations[batch, whole_workers]
 
-    def _whole_run_s(self, batch: int | None, workers: int) -> float:
+    def _whole_run_duration_s(self, batch: int | None, workers: int) -> float:
         limits = self.limits
         workers = min(workers, max(1, (batch or limits.maximum) // limits.local_minimum))
-        least = min(max(limits.initial, limits.local_minimum * workers), limits.maximum)
+        min_batch = min(max(limits.initial, limits.local_minimum * workers), limits.maximum)
         work = np.diff(self.progress, prepend=0.0)
         best = np.zeros(len(work))
-        for total in [batch] if batch else np.geomspace(least, limits.maximum, 50).astype(int):
-            local, passes = (int(one) for one in split_batch(total, workers, limits))
+        for total in [batch] if batch else np.geomspace(min_batch, limits.maximum, 50).astype(int):
+            local, passes = (int(value) for value in split_batch(total, workers, limits))
             if local < limits.local_minimum:
                 continue
             step, sync = self.step_times_s(pack_on_nodes(workers), local)
-            real = local * passes * workers
-            gains = [float(gain_ratio(self.noise(real, epoch), real / limits.initial)) for epoch in range(len(work))]
+            total_records = local * passes * workers
+            gains = [
+                float(gain_ratio(self.noise(total_records, epoch), total_records / limits.initial))
+                for epoch in range(len(work))
+            ]
             best = np.maximum(best, np.array(gains) / (step + (step - sync) * (passes - 1)))
         return float(np.sum(work / best))
 
     @cached_property
-    def _everywhere(self) -> tuple[Any, Any]:
+    def _interpolators(self) -> tuple[Any, Any]:
         from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
-        at, times = self.points[:, :3], self.points[:, 3:]
-        return LinearNDInterpolator(at, times), NearestNDInterpolator(at, times, rescale=True)
+        points, times = self.points[:, :3], self.points[:, 3:]
+        return LinearNDInterpolator(points, times), NearestNDInterpolator(points, times, rescale=True)
 
-    def _interpolated(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
-        turned = min(placement[i:] + placement[:i] for i in range(len(placement)))
-        if turned in self.placements:
-            rows = self.placements[turned]
+    def _interpolate_step_times(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
+        rotated = min(placement[i:] + placement[:i] for i in range(len(placement)))
+        if rotated in self.placements:
+            rows = self.placements[rotated]
             return tuple(float(np.interp(local, rows[:, 0], rows[:, column])) for column in (1, 2))  # type: ignore[return-value]
-        where = [min(len(placement), MAX_MEASURED_NODES), sum(placement), local]
-        linear, nearest = self._everywhere
-        found = linear([where])[0]
-        if not np.all(np.isfinite(found)):  # outside of what was measured
-            found = nearest([where])[0]
-        return float(found[0]), float(found[1])
+        point = [min(len(placement), MAX_MEASURED_NODES), sum(placement), local]
+        linear, nearest = self._interpolators
+        times = linear([point])[0]
+        if not np.all(np.isfinite(times)):  # outside of what was measured
+            times = nearest([point])[0]
+        return float(times[0]), float(times[1])
 
 
 def load_application(directory: Path, epochs: int = 0, local_maximum: int = 0) -> MeasuredApplication:
@@ -135,7 +141,7 @@ def load_application(directory: Path, epochs: int = 0, local_maximum: int = 0) -
             means.setdefault((len(placement), sum(placement), local), []).append((step, sync))
     columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
     scaled = [row for _, row in _read_columns(directory / "scalability.csv", columns)]
-    points = np.array([(*at, *np.mean(times, axis=0)) for at, times in sorted(means.items())] + scaled)
+    points = np.array([(*key, *np.mean(times, axis=0)) for key, times in sorted(means.items())] + scaled)
     validation = {}
     for path in directory.glob("validation-*.csv"):
         rows = [row for _, row in _read_columns(path, ("progress", "grad_sqr", "grad_var", "iteration"))]
@@ -143,9 +149,12 @@ def load_application(directory: Path, epochs: int = 0, local_maximum: int = 0) -
     if not validation:
         raise DataError(f"{directory}: expected validation-B.csv files of an application, found none")
     validation = dict(sorted(validation.items()))
-    locals_ = np.concatenate([rows[:, 0] for rows in tables.values()])
+    local_batches = np.concatenate([rows[:, 0] for rows in tables.values()])
     limits = BatchLimits(
-        min(validation), max(validation), int(locals_.min()), min(local_maximum or 1 << 30, int(locals_.max()))
+        min(validation),
+        max(validation),
+        int(local_batches.min()),
+        min(local_maximum or 1 << 30, int(local_batches.max())),
     )
     epochs = epochs or min(len(rows) for rows in validation.values())
     return MeasuredApplication(directory.name, limits, epochs, tables, points, validation)
@@ -155,7 +164,8 @@ def _read_columns(path: Path, columns: tuple[str, ...], key: str = "") -> list[t
     try:
         with path.open(newline="") as file:
             return [
-                (row[key] if key else "", tuple(float(row[one]) for one in columns)) for row in csv.DictReader(file)
+                (row[key] if key else "", tuple(float(row[column]) for column in columns))
+                for row in csv.DictReader(file)
             ]
     except (OSError, KeyError, TypeError, ValueError) as exc:
         raise DataError(f"{path}: expected columns {', '.join(columns)} with numbers: {exc}") from exc
@@ -176,7 +186,7 @@ class ProfiledWorkload:
         self._fitted: ThroughputModel | None = None
         self._noise: GradientNoise | None = None
         self._rate = 0.0
-        self._known: JobReport | None = None
+        self._report: JobReport | None = None
 
     @property
     def is_done(self) -> bool:
@@ -184,7 +194,7 @@ class ProfiledWorkload:
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
         self._placement = tuple(count for count in placement if count)
-        self._choose()
+        self._choose_batch()
 
     def rate(self) -> float:
         return self._rate
@@ -196,30 +206,30 @@ class ProfiledWorkload:
         if not self._placement:
             return False
         before = self._rate
-        self._measure()
+        self._record_sample()
         if work >= self.work_to_next_change() - 1e-9:
             self._progress = float(self.application.progress[self._epoch])
             self._epoch += 1
         else:
             self._progress += work
-        self._known = None
+        self._report = None
         if not self.is_done:
-            self._choose()
+            self._choose_batch()
         return self._rate != before
 
     def report(self) -> JobReport:
-        if self._known is None:
-            left = float(self.application.progress[-1]) - self._progress
-            rates = self._rates()
+        if self._report is None:
+            work_left = float(self.application.progress[-1]) - self._progress
+            rates = self._rate_model()
             if isinstance(rates, OracleRateModel):
-                left = rates.steps_left()
-            self._known = JobReport(tuple(self._samples.values()), self._noise, rates, left, self._progress)
-        return self._known
+                work_left = rates.steps_left()
+            self._report = JobReport(tuple(self._samples.values()), self._noise, rates, work_left, self._progress)
+        return self._report
 
     def isolated_duration_s(self, workers: float) -> float:
         return self.application.isolated_duration_s(self._batch, workers)
 
-    def _rates(self) -> RateModel | None:
+    def _rate_model(self) -> RateModel | None:
         limits = self.application.limits
         if self._is_oracle and self._batch is not None:
             return OracleRateModel(self.application, self._batch, self._epoch)
@@ -230,13 +240,13 @@ class ProfiledWorkload:
             return FixedBatchModel(self._fitted, self._noise, limits, self._batch)
         return AdaptiveBatchModel(self._fitted, self._noise, limits)
 
-    def _choose(self) -> None:
+    def _choose_batch(self) -> None:
         """The batch for what it has, and so its rate."""
         if not self._placement or self.is_done:
             self._rate = 0.0
             return
         limits, workers = self.application.limits, sum(self._placement)
-        rates = self._rates() if self._batch is None else None
+        rates = self._rate_model() if self._batch is None else None
         if rates is not None and (best := rates.batch(workers, len(self._placement))) is not None:
             self._local, self._passes = best.local_batch, best.passes
         else:
@@ -248,13 +258,13 @@ class ProfiledWorkload:
         noise = self.application.noise(self._local * self._passes * workers, self._epoch)
         self._rate = float(gain_ratio(noise, scale)) / (step + (step - sync) * (self._passes - 1))
 
-    def _measure(self) -> None:
+    def _record_sample(self) -> None:
         nodes, workers = len(self._placement), sum(self._placement)
         self._noise = self.application.noise(self._local * self._passes * workers, self._epoch)
-        at = (nodes, workers, self._local)
-        if at not in self._samples:
+        key = (nodes, workers, self._local)
+        if key not in self._samples:
             step, sync = self.application.step_times_s(self._placement, self._local)
-            self._samples[at] = SpeedSample(*at, step, step - sync)
+            self._samples[key] = SpeedSample(*key, step, step - sync)
             self._fitted = None
 
 
@@ -268,8 +278,8 @@ class OracleRateModel:
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts = np.asarray(workers)
-        found = [self._rate(int(count)) for count in counts.ravel()]
-        return np.array(found).reshape(counts.shape)
+        rates = [self._rate(int(count)) for count in counts.ravel()]
+        return np.array(rates).reshape(counts.shape)
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         local, passes = split_batch(self.total_batch, workers, self.application.limits)
@@ -286,7 +296,7 @@ class OracleRateModel:
         )
 
     def step_s(self, workers: int) -> float:
-        local, passes = (int(one) for one in split_batch(self.total_batch, workers, self.application.limits))
+        local, passes = (int(value) for value in split_batch(self.total_batch, workers, self.application.limits))
         if workers == 1 and passes < 2:  # as the authors predict it
             local, passes = math.ceil(self.total_batch / 2), 2
         step, sync = self.application.step_times_s(pack_on_nodes(workers), local)
@@ -305,32 +315,35 @@ _LOCAL_MAXIMUM = {"yolov3": 8}
 
 def load_applications(directory: Path) -> Mapping[str, MeasuredApplication]:
     """All that are measured below `directory`, by name."""
-    found = sorted(path.parent for path in directory.glob("*/placements.csv"))
-    if not found:
+    directories = sorted(path.parent for path in directory.glob("*/placements.csv"))
+    if not directories:
         raise DataError(f"{directory}: expected directories with placements.csv, one an application; found none")
     return {
-        path.name: load_application(path, _EPOCHS.get(path.name, 0), _LOCAL_MAXIMUM.get(path.name, 0)) for path in found
+        path.name: load_application(path, _EPOCHS.get(path.name, 0), _LOCAL_MAXIMUM.get(path.name, 0))
+        for path in directories
     }
 
 
 def read_pollux_trace(
-    path: Path, known: Mapping[str, MeasuredApplication], *, adapts_batch: bool, needs_oracle: bool
+    path: Path, applications: Mapping[str, MeasuredApplication], *, adapts_batch: bool, needs_oracle: bool
 ) -> Iterator[TraceJob]:
     """Jobs of workload-N.csv: name, time, application, num_replicas, batch_size; in order of time."""
-    return check_order(path, _parse_pollux_jobs(path, known, adapts_batch, needs_oracle))
+    return check_order(path, _parse_pollux_jobs(path, applications, adapts_batch, needs_oracle))
 
 
 def _parse_pollux_jobs(
-    path: Path, known: Mapping[str, MeasuredApplication], adapts_batch: bool, needs_oracle: bool
+    path: Path, applications: Mapping[str, MeasuredApplication], adapts_batch: bool, needs_oracle: bool
 ) -> Iterator[tuple[int, TraceJob]]:
     for row in csv_traces.read_rows(path, POLLUX_COLUMNS):
-        name, at, kind = row.text("name"), row.number("time"), row.text("application")
+        name, submitted_at, application = row.text("name"), row.number("time"), row.text("application")
         workers, batch = row.count("num_replicas"), row.count("batch_size")
-        if kind not in known:
-            raise row.error("application", f"one that was measured ({', '.join(known)})", kind)
-        pinned = PINNED_BATCHES.get(kind)
-        fixed = pinned if adapts_batch else batch
-        app = known[kind]
-        most = 1 if pinned else max(1, (fixed or app.limits.maximum) // app.limits.local_minimum)
-        body = ProfiledWorkload(app, fixed, is_oracle=needs_oracle)
-        yield row.line, TraceJob(name, at, body, workers, 1, min(most, MAX_MEASURED_WORKERS))
+        if application not in applications:
+            raise row.error("application", f"one that was measured ({', '.join(applications)})", application)
+        pinned_batch = PINNED_BATCHES.get(application)
+        fixed_batch = pinned_batch if adapts_batch else batch
+        measured = applications[application]
+        max_workers = (
+            1 if pinned_batch else max(1, (fixed_batch or measured.limits.maximum) // measured.limits.local_minimum)
+        )
+        workload = ProfiledWorkload(measured, fixed_batch, is_oracle=needs_oracle)
+        yield row.line, TraceJob(name, submitted_at, workload, workers, 1, min(max_workers, MAX_MEASURED_WORKERS))

@@ -18,21 +18,21 @@ class ConstantRateWorkload:
     """So much work; whoever derives from it sets `_rate` when it is placed."""
 
     def __init__(self, work: float) -> None:
-        self._whole = self._left = work
+        self._total = self._remaining = work
         self._rate = 0.0
 
     @property
     def is_done(self) -> bool:
-        return self._left <= 0
+        return self._remaining <= 0
 
     def rate(self) -> float:
         return self._rate
 
     def work_to_next_change(self) -> float:
-        return self._left
+        return self._remaining
 
     def advance(self, work: float) -> bool:
-        self._left = 0.0 if work >= self._left - 1e-9 else self._left - work
+        self._remaining = 0.0 if work >= self._remaining - 1e-9 else self._remaining - work
         return False
 
 
@@ -62,10 +62,10 @@ class AssumedScalingModel:
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts = np.asarray(workers, float)
-        found: Floats = (
+        rates: Floats = (
             np.minimum(counts, self.size) + self.efficiency * np.maximum(counts - self.size, 0)
         ) / self.size
-        return found
+        return rates
 
     def rate(self, workers: float) -> float:
         return (min(workers, self.size) + self.efficiency * max(workers - self.size, 0)) / self.size
@@ -82,25 +82,27 @@ class RecordedWorkload(ConstantRateWorkload):
             raise DataError(f"job of {name}: expected a duration above 0 s, received {duration_s}")
         super().__init__(duration_s)
         self._name = name
-        self._curve = AssumedScalingModel(size, scaling.efficiency)
-        self._most = scaling.max_size(size)
+        self._model = AssumedScalingModel(size, scaling.efficiency)
+        self._max_size = scaling.max_size(size)
 
     @property
     def name(self) -> str:
         return self._name
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
-        self._rate = self._curve.rate(sum(placement))
+        self._rate = self._model.rate(sum(placement))
 
     def report(self) -> JobReport:
-        return JobReport(rates=self._curve, work_left=self._left, work_done=self._whole - self._left)
+        return JobReport(rates=self._model, work_left=self._remaining, work_done=self._total - self._remaining)
 
     def isolated_duration_s(self, workers: float) -> float:
-        return self._whole / self._curve.rate(min(workers, self._most))
+        return self._total / self._model.rate(min(workers, self._max_size))
 
 
 def recorded_job(
-    name: str, at: float, family: str, size: int, duration_s: float, scaling: ScalingAssumption
+    name: str, submitted_at: float, family: str, size: int, duration_s: float, scaling: ScalingAssumption
 ) -> TraceJob:
     """One worker at least, `max_scale` times its size at most."""
-    return TraceJob(name, at, RecordedWorkload(family, size, duration_s, scaling), size, 1, scaling.max_size(size))
+    return TraceJob(
+        name, submitted_at, RecordedWorkload(family, size, duration_s, scaling), size, 1, scaling.max_size(size)
+    )

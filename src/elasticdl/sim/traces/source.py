@@ -20,8 +20,8 @@ _BY_COLUMNS = {
     "tiresias": csv_traces.TIRESIAS_COLUMNS,
     "elastic": csv_traces.ELASTIC_COLUMNS,
 }
-_SCALING = tuple(one.name for one in fields(ScalingAssumption))
-_ARRIVALS = tuple(one.name for one in fields(PoissonArrivals))
+_SCALING = tuple(field.name for field in fields(ScalingAssumption))
+_ARRIVALS = tuple(field.name for field in fields(PoissonArrivals))
 _PARAMETERS = {
     "pollux": (),
     "philly": (*_SCALING, "cluster"),
@@ -45,8 +45,8 @@ class TraceSource:
     limit: int = 0  # 0: all jobs
 
     def jobs(self, *, adapts_batch: bool = True, needs_oracle: bool = False) -> Iterator[TraceJob]:
-        found = self._all(adapts_batch, needs_oracle)
-        return islice(found, self.limit) if self.limit else found
+        jobs = self._read_jobs(adapts_batch, needs_oracle)
+        return islice(jobs, self.limit) if self.limit else jobs
 
     def device_kinds(self) -> list[str]:
         """Kinds of devices its jobs were measured on; []: they run on any."""
@@ -54,10 +54,12 @@ class TraceSource:
 
         return gavel.load_throughputs(self.path).kinds if self.format == "gavel" else []
 
-    def _all(self, adapts_batch: bool, needs_oracle: bool) -> Iterator[TraceJob]:
+    def _read_jobs(self, adapts_batch: bool, needs_oracle: bool) -> Iterator[TraceJob]:
         if self.format == "pollux":
-            known = pollux.load_applications(self.profiles)
-            return pollux.read_pollux_trace(self.path, known, adapts_batch=adapts_batch, needs_oracle=needs_oracle)
+            applications = pollux.load_applications(self.profiles)
+            return pollux.read_pollux_trace(
+                self.path, applications, adapts_batch=adapts_batch, needs_oracle=needs_oracle
+            )
         if self.format == "philly":
             return csv_traces.read_philly_trace(self.path, self.scaling, self.cluster)
         if self.format == "tiresias":
@@ -73,30 +75,30 @@ class TraceSource:
 
 def open_trace(text: str, profiles: Path | None = None, limit: int = 0) -> TraceSource:
     """`FILE`, `FILE:KEY=VALUE,…` or `synthetic:KEY=VALUE,…`. The format is told by the file's first line."""
-    name, given = _split_parameters(text)
+    name, parameters = _split_parameters(text)
     path = Path(name)
-    form = SYNTHETIC if name == SYNTHETIC else _detect_format(path)
-    if unknown := sorted(set(given) - set(_PARAMETERS[form])):
-        allowed = ", ".join(_PARAMETERS[form]) or "none"
-        raise SpecError(f"--trace {text}: a {form} trace has the parameters {allowed}; received {', '.join(unknown)}")
+    format = SYNTHETIC if name == SYNTHETIC else _detect_format(path)
+    if unknown := sorted(set(parameters) - set(_PARAMETERS[format])):
+        allowed = ", ".join(_PARAMETERS[format]) or "none"
+        raise SpecError(f"--trace {text}: a {format} trace has the parameters {allowed}; received {', '.join(unknown)}")
     return TraceSource(
-        form,
+        format,
         path,
         profiles or path.resolve().parent.parent / "traces",
-        ScalingAssumption(**_parse_numbers(text, given, ScalingAssumption)),
-        PoissonArrivals(**_parse_numbers(text, given, PoissonArrivals)),  # type: ignore[arg-type]
-        given.get("cluster", ""),
+        ScalingAssumption(**_parse_numbers(text, parameters, ScalingAssumption)),
+        PoissonArrivals(**_parse_numbers(text, parameters, PoissonArrivals)),  # type: ignore[arg-type]
+        parameters.get("cluster", ""),
         limit,
     )
 
 
 def _split_parameters(text: str) -> tuple[str, dict[str, str]]:
-    name, colon, rest = text.rpartition(":")
-    if not colon or "=" not in rest.partition(",")[0]:
+    name, colon, parameters = text.rpartition(":")
+    if not colon or "=" not in parameters.partition(",")[0]:
         return text, {}
-    pairs = [part.partition("=") for part in rest.split(",") if part]
-    if wrong := [key for key, equals, _ in pairs if not equals]:
-        raise SpecError(f"--trace {text}: expected KEY=VALUE, received {wrong[0]!r}")
+    pairs = [part.partition("=") for part in parameters.split(",") if part]
+    if malformed := [key for key, equals, _ in pairs if not equals]:
+        raise SpecError(f"--trace {text}: expected KEY=VALUE, received {malformed[0]!r}")
     return name, {key: value for key, _, value in pairs}
 
 
@@ -109,26 +111,28 @@ def _detect_format(path: Path) -> str:
     if first.startswith("{"):
         return "gavel"
     columns = {name.strip() for name in first.split(",")}
-    for form, expected in _BY_COLUMNS.items():
+    for format, expected in _BY_COLUMNS.items():
         if columns.issuperset(expected):
-            return form
-    known = "; ".join(f"{','.join(expected)} ({form})" for form, expected in _BY_COLUMNS.items())
+            return format
+    known_formats = "; ".join(f"{','.join(expected)} ({format})" for format, expected in _BY_COLUMNS.items())
     raise DataError(
-        f"{path}:1: expected a JSON document of Gavel's throughputs, or a CSV file with the columns {known}; "
+        f"{path}:1: expected a JSON document of Gavel's throughputs, or a CSV file with the columns {known_formats}; "
         f"received {first[:200]!r}"
     )
 
 
 def _parse_numbers(
-    text: str, given: Mapping[str, str], made: type[ScalingAssumption] | type[PoissonArrivals]
+    text: str, parameters: Mapping[str, str], parameter_class: type[ScalingAssumption] | type[PoissonArrivals]
 ) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for one in fields(made):
-        if one.name in given:
-            kind = int if isinstance(one.default, int) else float
+    numbers: dict[str, float] = {}
+    for field in fields(parameter_class):
+        if field.name in parameters:
+            number_type = int if isinstance(field.default, int) else float
             try:
-                found[one.name] = kind(given[one.name])
+                numbers[field.name] = number_type(parameters[field.name])
             except ValueError:
-                expected = f"{'an' if kind is int else 'a'} {kind.__name__}"
-                raise SpecError(f"--trace {text}: {one.name} is {expected}, received {given[one.name]!r}") from None
-    return found
+                expected = f"{'an' if number_type is int else 'a'} {number_type.__name__}"
+                raise SpecError(
+                    f"--trace {text}: {field.name} is {expected}, received {parameters[field.name]!r}"
+                ) from None
+    return numbers

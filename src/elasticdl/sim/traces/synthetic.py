@@ -50,17 +50,19 @@ class SampledJob:
 def sample_jobs(arrivals: PoissonArrivals) -> Iterator[SampledJob]:
     """Durations are 10^x minutes, x from 1.5 to 3 (80 %) or 3 to 4. The first comes at 0."""
     rng = np.random.default_rng(arrivals.seed)
-    sizes, chances = zip(*SIZE_PROBABILITIES, strict=True)
-    at = 0.0
+    sizes, probabilities = zip(*SIZE_PROBABILITIES, strict=True)
+    submitted_s = 0.0
     for number in range(arrivals.jobs):
-        size = int(rng.choice(sizes, p=chances))
+        size = int(rng.choice(sizes, p=probabilities))
         exponent = rng.uniform(1.5, 3.0) if rng.random() < 0.8 else rng.uniform(3.0, 4.0)
-        yield SampledJob(number, at, size, 60.0 * 10.0**exponent * arrivals.duration_scale, float(rng.random()))
-        at += rng.exponential(3600.0 / arrivals.per_hour)
+        yield SampledJob(
+            number, submitted_s, size, 60.0 * 10.0**exponent * arrivals.duration_scale, float(rng.random())
+        )
+        submitted_s += rng.exponential(3600.0 / arrivals.per_hour)
 
 
 def synthesize_jobs(arrivals: PoissonArrivals, scaling: ScalingAssumption) -> Iterator[TraceJob]:
-    for one in sample_jobs(arrivals):
+    for sample in sample_jobs(arrivals):
         yield recorded.recorded_job(
-            f"job-{one.number:04}", one.submitted_s, f"{one.size}-gpu", one.size, one.duration_s, scaling
+            f"job-{sample.number:04}", sample.submitted_s, f"{sample.size}-gpu", sample.size, sample.duration_s, scaling
         )

@@ -29,22 +29,22 @@ def solve_exactly(jobs: Sequence[KnapsackOptions], capacity: int) -> list[Pick]:
     """The greatest sum of values within `capacity`, by dynamic programming: jobs × sizes × capacity."""
     best = np.zeros(capacity + 1)
     picks = np.full((len(jobs), capacity + 1), -1, np.int16)
-    for row, choice in enumerate(jobs):
-        new, pick = best.copy(), picks[row]
-        for place, (size, value) in enumerate(zip(choice.devices.tolist(), choice.values.tolist(), strict=True)):
+    for row, options in enumerate(jobs):
+        with_job, pick = best.copy(), picks[row]
+        for index, (size, value) in enumerate(zip(options.devices.tolist(), options.values.tolist(), strict=True)):
             if size > capacity or value <= 0:
                 continue
-            with_it = best[: capacity + 1 - size] + value
-            better = with_it > new[size:]
-            new[size:][better] = with_it[better]
-            pick[size:][better] = place
-        best = new
-    found, left = [], capacity
+            with_size = best[: capacity + 1 - size] + value
+            better = with_size > with_job[size:]
+            with_job[size:][better] = with_size[better]
+            pick[size:][better] = index
+        best = with_job
+    chosen, remaining = [], capacity
     for row in range(len(jobs) - 1, -1, -1):
-        place = int(picks[row, left])
-        found.append((0, place) if place >= 0 else NO_PICK)
-        left -= int(jobs[row].devices[place]) if place >= 0 else 0
-    return found[::-1]
+        index = int(picks[row, remaining])
+        chosen.append((0, index) if index >= 0 else NO_PICK)
+        remaining -= int(jobs[row].devices[index]) if index >= 0 else 0
+    return chosen[::-1]
 
 
 def solve_by_hull(jobs: Sequence[Sequence[KnapsackOptions]], capacity: Sequence[int]) -> list[Pick]:
@@ -56,39 +56,39 @@ def solve_by_hull(jobs: Sequence[Sequence[KnapsackOptions]], capacity: Sequence[
     steps: list[tuple[int, int, int, int]] = []  # job, choice, place, devices
     slopes: list[float] = []
     for row, choices in enumerate(jobs):
-        for which, choice in enumerate(choices):
-            sizes, values = choice.devices.tolist(), choice.values.tolist()
+        for option_index, options in enumerate(choices):
+            sizes, values = options.devices.tolist(), options.values.tolist()
             size, value = 0, 0.0
-            for place in _concave_hull(sizes, values):
-                steps.append((row, which, place, sizes[place] - size))
-                slopes.append((values[place] - value) / (sizes[place] - size))
-                size, value = sizes[place], values[place]
-    found, left = [NO_PICK] * len(jobs), list(capacity)
+            for index in _concave_hull(sizes, values):
+                steps.append((row, option_index, index, sizes[index] - size))
+                slopes.append((values[index] - value) / (sizes[index] - size))
+                size, value = sizes[index], values[index]
+    chosen, remaining = [NO_PICK] * len(jobs), list(capacity)
     closed: set[tuple[int, int]] = set()
     for step in np.argsort(-np.array(slopes), kind="stable").tolist() if slopes else []:
-        row, which, place, more = steps[step]
-        if found[row][0] not in (-1, which) or (row, which) in closed:
+        row, option_index, index, step_devices = steps[step]
+        if chosen[row][0] not in (-1, option_index) or (row, option_index) in closed:
             continue
-        kind = jobs[row][which].kind
-        if more <= left[kind]:
-            left[kind] -= more
-            found[row] = which, place
+        kind = jobs[row][option_index].kind
+        if step_devices <= remaining[kind]:
+            remaining[kind] -= step_devices
+            chosen[row] = option_index, index
         else:
-            closed.add((row, which))
-    return found
+            closed.add((row, option_index))
+    return chosen
 
 
 def _concave_hull(sizes: list[int], values: list[float]) -> list[int]:
     """Places of the sizes on the concave hull from nothing up, as far as it rises."""
     hull: list[int] = []
-    for place, (size, value) in enumerate(zip(sizes, values, strict=True)):
+    for index, (size, value) in enumerate(zip(sizes, values, strict=True)):
         if value <= (values[hull[-1]] if hull else 0.0):
             continue
         while hull:
             last = hull[-1]
-            low, worth = (sizes[hull[-2]], values[hull[-2]]) if len(hull) > 1 else (0, 0.0)
-            if (values[last] - worth) * (size - low) > (value - worth) * (sizes[last] - low):
+            low_size, low_value = (sizes[hull[-2]], values[hull[-2]]) if len(hull) > 1 else (0, 0.0)
+            if (values[last] - low_value) * (size - low_size) > (value - low_value) * (sizes[last] - low_size):
                 break
             hull.pop()
-        hull.append(place)
+        hull.append(index)
     return hull

@@ -66,41 +66,48 @@ class GoodputPolicy:
         jobs = sort_by_submission(snapshot.jobs)
         if not snapshot.nodes:
             return Decision(AllocationPlan({job.name: Allocation({}, "waits: there is no node") for job in jobs}))
-        found = list_size_options(snapshot, jobs)
-        now = {job.name: job.workers for job in jobs}
-        if memory and memory.decided_at == snapshot.now and memory.allocated == now:
-            given: Mapping[str, WorkersByNode] = now  # asked again while nothing has happened
+        options = list_size_options(snapshot, jobs)
+        current = {job.name: job.workers for job in jobs}
+        if memory and memory.decided_at == snapshot.now and memory.allocated == current:
+            assigned: Mapping[str, WorkersByNode] = current  # asked again while nothing has happened
         else:
-            values = self._values(snapshot.now, jobs, found)
-            given = self._placed(snapshot, jobs, self._counts(snapshot, jobs, found, values))
-            if can_all_stay(snapshot.nodes, jobs) and _total_value(jobs, found, values, given) <= _total_value(
-                jobs, found, values, now
+            values = self._option_values(snapshot.now, jobs, options)
+            assigned = self._place_jobs(snapshot, jobs, self._choose_counts(snapshot, jobs, options, values))
+            if can_all_stay(snapshot.nodes, jobs) and _total_value(jobs, options, values, assigned) <= _total_value(
+                jobs, options, values, current
             ):
-                given = now
-            given = consolidate(snapshot.nodes, jobs, given, self.horizon_s)
-        both = zip(jobs, found, strict=True)
-        plan = AllocationPlan({job.name: _allocation(job, given[job.name], snapshot, some) for job, some in both})
-        return Decision(plan, Memory(snapshot.now, dict(given)))
+                assigned = current
+            assigned = consolidate(snapshot.nodes, jobs, assigned, self.horizon_s)
+        pairs = zip(jobs, options, strict=True)
+        plan = AllocationPlan(
+            {job.name: _allocation(job, assigned[job.name], snapshot, job_options) for job, job_options in pairs}
+        )
+        return Decision(plan, Memory(snapshot.now, dict(assigned)))
 
-    def _values(self, now: float, jobs: Sequence[JobInfo], found: Sequence[list[SizeOptions]]) -> list[list[Floats]]:
+    def _option_values(
+        self, now: float, jobs: Sequence[JobInfo], options: Sequence[list[SizeOptions]]
+    ) -> list[list[Floats]]:
         """Of each size of each offer. That one more job runs outweighs any size of another."""
-        weights = self._weights(now, jobs, found)
+        weights = self._job_weights(now, jobs, options)
         values = [
-            [weight * self._worth(now, job, one) for one in some]
-            for job, some, weight in zip(jobs, found, weights, strict=True)
+            [weight * self._size_values(now, job, size_options) for size_options in job_options]
+            for job, job_options, weight in zip(jobs, options, weights, strict=True)
         ]
-        runs = 1.0 + 2.0 * max((float(one.max(initial=0.0)) for some in values for one in some), default=0.0)
+        run_value = 1.0 + 2.0 * max(
+            (float(size_options.max(initial=0.0)) for job_options in values for size_options in job_options),
+            default=0.0,
+        )
         # A little more for those who run already: nobody is exchanged for an equal.
         return [
-            [runs * (1.0 if job.is_running else 1.0 - 1e-6) + one for one in some]
-            for job, some in zip(jobs, values, strict=True)
+            [run_value * (1.0 if job.is_running else 1.0 - 1e-6) + size_options for size_options in job_options]
+            for job, job_options in zip(jobs, values, strict=True)
         ]
 
-    def _counts(
+    def _choose_counts(
         self,
         snapshot: Snapshot,
         jobs: Sequence[JobInfo],
-        found: Sequence[list[SizeOptions]],
+        options: Sequence[list[SizeOptions]],
         values: Sequence[list[Floats]],
     ) -> list[tuple[int, str]]:
         """Workers and kind of device for each."""
@@ -111,7 +118,7 @@ class GoodputPolicy:
                 knapsack.KnapsackOptions(one.sizes * job.devices, value, kinds.index(one.kind))
                 for one, value in zip(some, worth, strict=True)
             ]
-            for job, some, worth in zip(jobs, found, values, strict=True)
+            for job, some, worth in zip(jobs, options, values, strict=True)
         ]
         if len(kinds) == 1 and capacity[0] <= MAX_EXACT_DEVICES:
             picks = knapsack.solve_exactly([some[0] for some in choices], capacity[0])
@@ -119,13 +126,13 @@ class GoodputPolicy:
             picks = knapsack.solve_by_hull(choices, capacity)
         return [
             (int(some[which].sizes[place]), some[which].kind) if which >= 0 else (0, "")
-            for some, (which, place) in zip(found, picks, strict=True)
+            for some, (which, place) in zip(options, picks, strict=True)
         ]
 
-    def _weights(self, now: float, jobs: Sequence[JobInfo], found: Sequence[list[SizeOptions]]) -> list[float]:
+    def _job_weights(self, now: float, jobs: Sequence[JobInfo], options: Sequence[list[SizeOptions]]) -> list[float]:
         exponent = self.short_job_exponent * min(1.0, max(len(jobs) - 1, 0) / self.crowded_above)
         weights = []
-        for job, some in zip(jobs, found, strict=True):
+        for job, some in zip(jobs, options, strict=True):
             alone_s = max((_work_left(job) / one.rate_per_worker for one in some), default=0.0)
             weight = job.weight * (alone_s / self.min_duration_s + 1.0) ** -exponent
             if not job.is_running:
@@ -134,73 +141,77 @@ class GoodputPolicy:
             weights.append(weight)
         return weights
 
-    def _worth(self, now: float, job: JobInfo, offer: SizeOptions) -> Floats:
+    def _size_values(self, now: float, job: JobInfo, size_options: SizeOptions) -> Floats:
         """Of each size: at least about 1, for any that does what one worker does."""
-        left_s = _remaining_s(job, offer) + job.change_cost_s
-        expected_s = np.minimum(left_s, self._calm_s(now, job))
-        is_kept = (offer.sizes == job.worker_count) & offer.is_current_kind
-        kept = np.where(is_kept, 1.0, np.maximum(1.0 - job.change_cost_s / np.maximum(expected_s, 1e-9), 0.01))
-        speedups = np.maximum(offer.rates / offer.rate_per_worker * kept, 1e-6)
-        worth: Floats = np.maximum((speedups**self.speedup_exponent - 1.0) / self.speedup_exponent + 2.0, 1e-6)
-        return worth * np.where(is_kept, 1.0 + 1e-9, 1.0)
+        remaining_s = _remaining_s(job, size_options) + job.change_cost_s
+        expected_s = np.minimum(remaining_s, self._expected_stable_s(now, job))
+        is_unchanged = (size_options.sizes == job.worker_count) & size_options.is_current_kind
+        kept_share = np.where(
+            is_unchanged, 1.0, np.maximum(1.0 - job.change_cost_s / np.maximum(expected_s, 1e-9), 0.01)
+        )
+        speedups = np.maximum(size_options.rates / size_options.rate_per_worker * kept_share, 1e-6)
+        value: Floats = np.maximum((speedups**self.speedup_exponent - 1.0) / self.speedup_exponent + 2.0, 1e-6)
+        return value * np.where(is_unchanged, 1.0 + 1e-9, 1.0)
 
-    def _calm_s(self, now: float, job: JobInfo) -> float:
+    def _expected_stable_s(self, now: float, job: JobInfo) -> float:
         """How long its next allocation is expected to last."""
         if job.started_at is None or job.changed_at is None:
             return self.horizon_s
         mean_s = (now - job.started_at + job.change_cost_s) / (job.restarts + 1)
         return min(self.horizon_s, max(self.stability * mean_s, now - job.changed_at))
 
-    def _placed(
+    def _place_jobs(
         self, snapshot: Snapshot, jobs: Sequence[JobInfo], counts: Sequence[tuple[int, str]]
     ) -> dict[str, WorkersByNode]:
-        room = FreeResources(snapshot.nodes)
-        given: dict[str, WorkersByNode] = {}
-        rest = []
+        free = FreeResources(snapshot.nodes)
+        assigned: dict[str, WorkersByNode] = {}
+        changed = []
         for job, (count, kind) in zip(jobs, counts, strict=True):
             stays = count == job.worker_count and job.is_running and _is_on_kind(snapshot, job.workers, kind)
-            if stays and room.can_hold(job, job.workers) and meets_constraints(room, job, job.workers):
-                given[job.name] = job.workers
-                room.allocate(job, job.workers)
+            if stays and free.can_hold(job, job.workers) and meets_constraints(free, job, job.workers):
+                assigned[job.name] = job.workers
+                free.allocate(job, job.workers)
             else:
-                rest.append((job, count, kind))
-        for job, count, kind in sorted(rest, key=lambda one: -one[1] * one[0].devices):
-            given[job.name] = _place_on_fewest_nodes(room, job, count, kind)
-            room.allocate(job, given[job.name])
+                changed.append((job, count, kind))
+        for job, count, kind in sorted(changed, key=lambda change: -change[1] * change[0].devices):
+            assigned[job.name] = _place_on_fewest_nodes(free, job, count, kind)
+            free.allocate(job, assigned[job.name])
         for job in jobs:
             if (
-                not given[job.name]
-                and room.free_devices >= job.devices
-                and (few := resize_in_place(room, job, job.min_size))
+                not assigned[job.name]
+                and free.free_devices >= job.devices
+                and (min_workers := resize_in_place(free, job, job.min_size))
             ):
-                given[job.name] = few
-                room.allocate(job, few)
-        return given
+                assigned[job.name] = min_workers
+                free.allocate(job, min_workers)
+        return assigned
 
 
 def _total_value(
     jobs: Sequence[JobInfo],
-    found: Sequence[list[SizeOptions]],
+    options: Sequence[list[SizeOptions]],
     values: Sequence[list[Floats]],
-    given: Mapping[str, WorkersByNode],
+    assigned: Mapping[str, WorkersByNode],
 ) -> float:
     """What a plan is worth; sizes between two that were offered count as the smaller."""
     total = 0.0
-    for job, some, worth in zip(jobs, found, values, strict=True):
-        if count := sum(given[job.name].values()):
-            at = max(int(np.searchsorted(some[0].sizes, count, "right")) - 1, 0)
-            total += max(float(one[min(at, len(one) - 1)]) for one in worth)
+    for job, job_options, job_values in zip(jobs, options, values, strict=True):
+        if count := sum(assigned[job.name].values()):
+            index = max(int(np.searchsorted(job_options[0].sizes, count, "right")) - 1, 0)
+            total += max(float(size_values[min(index, len(size_values) - 1)]) for size_values in job_values)
     return total
 
 
-def _place_on_fewest_nodes(room: FreeResources, job: JobInfo, count: int, kind: str) -> WorkersByNode:
+def _place_on_fewest_nodes(free: FreeResources, job: JobInfo, count: int, kind: str) -> WorkersByNode:
     """On the fewest nodes; where it is already, if that is as few. Fewer workers where so many do not fit."""
-    for size in reversed(job.sizes_up_to(min(count, room.total_workers_that_fit(job)))):
-        found = [
-            some for some in (resize_in_place(room, job, size), place_workers(room, job, size)) if some is not None
+    for size in reversed(job.sizes_up_to(min(count, free.total_workers_that_fit(job)))):
+        placements = [
+            workers
+            for workers in (resize_in_place(free, job, size), place_workers(free, job, size))
+            if workers is not None
         ]
-        if found:
-            return min(found, key=len)
+        if placements:
+            return min(placements, key=len)
     return {}
 
 
@@ -213,20 +224,20 @@ def _work_left(job: JobInfo) -> float:
     return max(job.work_left if job.work_left is not None else job.work_done, 0.0)
 
 
-def _remaining_s(job: JobInfo, offer: SizeOptions) -> Floats:
+def _remaining_s(job: JobInfo, size_options: SizeOptions) -> Floats:
     if job.work_left is None:
-        return np.full(len(offer.sizes), np.inf)
-    return job.work_left / np.maximum(offer.rates, 1e-12)
+        return np.full(len(size_options.sizes), np.inf)
+    return job.work_left / np.maximum(size_options.rates, 1e-12)
 
 
-def _allocation(job: JobInfo, workers: WorkersByNode, snapshot: Snapshot, found: Sequence[SizeOptions]) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode, snapshot: Snapshot, options: Sequence[SizeOptions]) -> Allocation:
     count = sum(workers.values())
     if not workers:
         return Allocation(
             {}, f"waits for {job.min_size} workers: jobs that end sooner or came earlier have the devices"
         )
     kind = snapshot.nodes_by_name[next(iter(workers))].kind
-    batch = next((offer.batch_config(job, count) for offer in found if offer.kind == kind), None)
+    batch = next((size_options.batch_config(job, count) for size_options in options if size_options.kind == kind), None)
     if batch is None and job.rates is not None:
         batch = job.rates.batch(count, len(workers), kind)
     if count >= job.max_workers:
