@@ -1,4 +1,4 @@
-"""What meets here: rates of jobs, policies, and the cluster that a plan is carried out on."""
+"""The interfaces of the scheduler: rate models of jobs, policies, and the cluster on which a plan is carried out."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class BatchConfig:
-    """How a job makes a step with its workers."""
+    """The batch with which a job makes a step."""
 
     local_batch: int  # records of one worker in one pass
-    passes: int = 1  # whose gradients are summed before an update
+    passes: int = 1  # passes whose gradients are summed before an update
     learning_rate_scale: float = 1.0
 
     def total_records(self, workers: int) -> int:
@@ -28,33 +28,33 @@ class BatchConfig:
 
 
 class RateModel(Protocol):
-    """Useful work a second that a job does with an allocation, as far as anybody knows. Work has the job's own unit."""
+    """Predicts the useful work per second of a job with an allocation. Each job has its own unit of work."""
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
-        """For so many workers on so many nodes each, arrays of one shape. 0 workers: 0."""
+        """Returns the rates for arrays of worker and node counts of the same shape; 0 for 0 workers."""
         ...
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
-        """The batch at which it does that; None: the job's own."""
+        """Returns the batch that reaches the rate; None: the job's own batch."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan, and all that the policy wants to be told next time: history is never hidden."""
+    """A plan, and what the policy wants to remember for its next decision."""
 
     plan: AllocationPlan
     memory: Any = None
     blocks_lower_priorities: bool = (
-        False  # jobs of lower priority get nothing, though there is room: somebody waits for it
+        False  # jobs of lower priority get nothing, because a job waits for the free devices
     )
 
 
 class Policy(Protocol):
-    """A rule: a pure function of what it is shown and of what it answered before.
+    """A scheduling rule: a pure function of a snapshot and of its own memory.
 
-    The same snapshot and memory give the same decision. It sees the jobs of one priority only; `tiers` asks it for each
-    priority, with the room that greater ones left.
+    The same snapshot and memory give the same decision. A policy sees the jobs of one priority; `priorities` calls it
+    once for each priority, with the resources that higher priorities left.
     """
 
     @property
@@ -62,36 +62,36 @@ class Policy(Protocol):
 
     @property
     def is_rigid(self) -> bool:
-        """Whether it gives a job all that its owner asked for or nothing."""
+        """Whether a job gets all the workers it requested or none."""
         ...
 
     @property
     def interval_s(self) -> float:
-        """How often it wants to be asked though nothing happened; 0: not at all."""
+        """How often the policy decides even if nothing happens; 0: never."""
         ...
 
     @property
     def decides_on_events(self) -> bool:
-        """Whether it is also asked whenever a job comes or ends; else only every `interval_s`."""
+        """Whether the policy also decides when a job comes or ends, not only every `interval_s`."""
         ...
 
     @property
     def adapts_batch(self) -> bool:
-        """Whether it is meant for jobs that train with the best batch for their workers."""
+        """Whether the policy is for jobs that train with the best batch for their workers."""
         ...
 
     @property
     def needs_oracle(self) -> bool:
-        """Whether it is to be told true speeds: only a simulator can."""
+        """Whether the policy needs the true speeds of jobs, which only the simulator knows."""
         ...
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        """`memory` is what the last decision said, None at first."""
+        """`memory` is that of the last decision, None at first."""
         ...
 
 
 class Cluster(Protocol):
-    """Where plans are carried out: this machine, Kubernetes, or the simulator."""
+    """The cluster on which plans are carried out: this machine, a Kubernetes namespace, or the simulator."""
 
     def snapshot(self, now: float) -> Snapshot: ...
 

@@ -1,4 +1,4 @@
-"""What every plan must keep, whatever the policy."""
+"""The rules that every plan must keep, whatever the policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 
 
 def find_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -> list[str]:
-    """Every broken rule in a sentence; none for a plan that may be carried out."""
+    """Returns a sentence for every broken rule; none for a plan that may be carried out."""
     violations = [*_name_violations(snapshot, plan)]
     if violations:
         return violations
@@ -25,12 +25,12 @@ def find_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) ->
 
 def _name_violations(snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
     if unknown := set(plan.allocations) - set(snapshot.jobs_by_name):
-        yield f"allocates to jobs that are not there: {sorted(unknown)}"
+        yield f"allocates to unknown jobs: {sorted(unknown)}"
     if forgotten := set(snapshot.jobs_by_name) - set(plan.allocations):
-        yield f"says nothing about {sorted(forgotten)}"
+        yield f"has no allocation for {sorted(forgotten)}"
     for name, allocation in plan.allocations.items():
         if lost := [node for node in allocation.workers if node not in snapshot.nodes_by_name]:
-            yield f"{name}: puts workers on nodes that are not there: {sorted(lost)}"
+            yield f"{name}: puts workers on unknown nodes: {sorted(lost)}"
 
 
 def _size_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
@@ -45,11 +45,11 @@ def _size_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -
         if allocation.workers and allocation.is_rejected:
             yield f"{name}: is rejected and has workers"
         if not allocation.reason:
-            yield f"{name}: no reason is given"
+            yield f"{name}: has no reason"
         if not 0 < allocation.share <= 1 or (allocation.share < 1 and not job.may_share):
             yield f"{name}: a share of {allocation.share} of its devices"
         if wrong_nodes := [node for node in allocation.workers if not job.can_run_on(snapshot.nodes_by_name[node])]:
-            yield f"{name}: on {wrong_nodes}, which are of another kind than {job.kinds}"
+            yield f"{name}: on {wrong_nodes}, whose devices are none of {job.kinds}"
         if (
             job.constraints
             and allocation.workers
@@ -68,7 +68,7 @@ def _capacity_violations(snapshot: Snapshot, plan: AllocationPlan) -> Iterator[s
 
 
 def _priority_violations(policy: Policy, snapshot: Snapshot, plan: AllocationPlan) -> Iterator[str]:
-    """A waiting job could not even start on what is free and what jobs of lower priority have."""
+    """A waiting job must not fit on the free devices together with those of jobs of lower priority."""
     priorities = {job.priority for job in snapshot.jobs}
     for priority in sorted(priorities)[1:]:
         waiting = [

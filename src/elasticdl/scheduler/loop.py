@@ -1,4 +1,4 @@
-"""Snapshot, decide, check, act: the same loop on this machine, on Kubernetes and in the simulator."""
+"""The scheduling loop (snapshot, decide, check, act), the same on one machine, on Kubernetes and in the simulator."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _log = logging.getLogger(__name__)
 
 
 class SchedulingLoop:
-    """One policy on one cluster. A policy that raises or breaks a rule costs its jobs nothing: the last plan stays."""
+    """Runs one policy on one cluster. If the policy raises or breaks a rule, the current plan stays."""
 
     def __init__(self, policy: Policy, cluster: Cluster, timer: Callable[[], float] = time.perf_counter) -> None:
         self.policy = policy
         self.plan = AllocationPlan()
-        self.policy_error = ""  # why the policy's last answer was not taken; "": it was
+        self.policy_error = ""  # why the policy's last plan was rejected; "": it was not
         self.decisions = 0
         self.rejected_plans = 0
-        self.policy_s = 0.0  # spent in the policy
+        self.policy_s = 0.0  # seconds spent in the policy
         self.max_policy_s = 0.0
         self._cluster = cluster
         self._memory: Any = None
@@ -39,12 +39,12 @@ class SchedulingLoop:
         try:
             decision = priorities.decide_by_priority(self.policy, snapshot, self._memory)
             self.policy_error = "; ".join(find_violations(self.policy, snapshot, decision.plan))
-        except Exception as exc:  # a policy is anybody's code: whatever it does, jobs go on
+        except Exception as exc:  # policies are user code: jobs go on whatever one raises
             self.policy_error, failure = f"{type(exc).__name__}: {exc}", exc
         self._record_duration(self._timer() - began)
         if self.policy_error:
             self.rejected_plans += 1
-            if self.policy_error != before:  # said once, however often it is asked
+            if self.policy_error != before:  # logged once, however often it happens
                 _log.error("policy %s: %s; the last plan stays", self.policy.name, self.policy_error, exc_info=failure)
             self.plan = keep_current_plan(snapshot, self.policy_error)
         else:
@@ -59,7 +59,7 @@ class SchedulingLoop:
 
 
 def keep_current_plan(snapshot: Snapshot, error: str) -> AllocationPlan:
-    """What the jobs have now, as far as its nodes are still there; nobody else gets anything."""
+    """Returns the current workers of each job, as far as their nodes still exist; no job gets more."""
     free = FreeResources(snapshot.nodes)
     allocations = {}
     for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.name)):
@@ -67,6 +67,6 @@ def keep_current_plan(snapshot: Snapshot, error: str) -> AllocationPlan:
         if not free.can_hold(job, workers, job.share) or not (not workers or job.allows_size(sum(workers.values()))):
             workers = {}
         free.allocate(job, workers, job.share)
-        reason = f"as before: the policy failed ({error})"
+        reason = f"unchanged: the policy failed ({error})"
         allocations[job.name] = Allocation(workers, reason, job.share if workers else 1.0)
     return AllocationPlan(allocations)

@@ -1,4 +1,4 @@
-"""What a policy answers: for each job its workers, where, how they train, and why."""
+"""The answer of a policy: for each job its workers, their nodes, its batch, and the reason."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from elasticdl.scheduler.snapshot import WorkersByNode
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one job gets. Without workers it waits."""
+    """What one job gets. A job without workers waits."""
 
     workers: WorkersByNode
-    reason: str  # for a person: why so many, or why it waits
-    share: float = 1.0  # of each of its devices; the rest is another job's
-    batch: BatchConfig | None = None  # None: as the job likes
-    expected_wait_s: float | None = None  # until it has workers, or more of them; None: nobody can say
-    is_rejected: bool = False  # it can never run here
+    reason: str  # for users: why so many workers, or why the job waits
+    share: float = 1.0  # of each of its devices; another job has the remainder
+    batch: BatchConfig | None = None  # None: the job's own
+    expected_wait_s: float | None = None  # until it has workers, or more of them; None: unknown
+    is_rejected: bool = False  # the job can never run on this cluster
 
     @property
     def worker_count(self) -> int:
@@ -27,7 +27,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class AllocationPlan:
-    """For every job of the snapshot."""
+    """An allocation for every job of the snapshot."""
 
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""A policy for jobs of all priorities: each priority gets what greater ones left, so that none is ever inverted."""
+"""Applies a policy to jobs of all priorities: each gets what higher priorities left, so that none is ever inverted."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, SpeedSample
 
 
 def decide_by_priority(policy: Policy, snapshot: Snapshot, memory: Mapping[int, Any] | None) -> Decision:
-    """`memory`, and the decision's, is the policy's by priority."""
+    """`memory`, here and in the decision, is the policy's memory by priority."""
     empty = FreeResources(snapshot.nodes)
     allocations: dict[str, Allocation] = {}
     feasible: dict[int, list[JobInfo]] = {}
-    reasons: dict[Hashable, str] = {}  # jobs of one shape have one answer
+    reasons: dict[Hashable, str] = {}  # by shape: equal jobs have the same answer
     for job in snapshot.jobs:
         if reason := _explain_infeasible_cached(empty, job, policy.is_rigid, snapshot.is_shared, reasons):
             allocations[job.name] = Allocation({}, reason, is_rejected=not snapshot.is_shared)
         else:
             feasible.setdefault(job.priority, []).append(_drop_invalid_measurements(job))
-    # What a priority without jobs remembered is kept until it has some again.
+    # The memory of a priority without jobs is kept until it has jobs again.
     nodes, memories = snapshot.nodes, dict(memory or {})
     for priority in sorted(feasible, reverse=True):
         visible = Snapshot(snapshot.now, nodes, tuple(feasible[priority]))
@@ -53,7 +53,7 @@ def _explain_infeasible_cached(
 
 
 def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = False) -> str:
-    """Why this job could not even run on a cluster that is all its own, or all that others leave; "": it could."""
+    """Returns why a job cannot run even alone on the cluster, or on all that other users leave; "": it can."""
     min_size = job.min_size
     if not min_size:
         limits = f"its minimum {job.min_workers} and maximum {job.max_workers}"
@@ -69,12 +69,12 @@ def explain_infeasible(empty: FreeResources, job: JobInfo, is_shared: bool = Fal
     constraints = " placed as its constraints require" if job.constraints and workers_that_fit >= min_size else ""
     workers = f"needs {min_size} workers of {needs}{kinds}{constraints}"
     if is_shared:
-        return f"waits for room that others hold: {workers}, they leave room for {workers_that_fit}"
+        return f"waits for devices that other users hold: {workers}, they leave room for {workers_that_fit}"
     return f"can never run here: {workers}, the empty cluster has room for {workers_that_fit}"
 
 
 def _format_amount(amount: float) -> str:
-    """Bytes as people write them: 700Mi."""
+    """Formats bytes with a unit, such as 700Mi."""
     for unit, size in (("Gi", 2.0**30), ("Mi", 2.0**20)):
         if amount >= size:
             return f"{amount / size:.4g}{unit}"
@@ -82,7 +82,7 @@ def _format_amount(amount: float) -> str:
 
 
 def _drop_invalid_measurements(job: JobInfo) -> JobInfo:
-    """Without measurements that are no numbers."""
+    """Removes measurements that are not finite."""
     speeds = tuple(sample for sample in job.speeds if _is_valid(sample))
     noise = job.noise
     if noise is not None and not (math.isfinite(noise.gradient_norm_sq) and math.isfinite(noise.gradient_variance)):

@@ -1,4 +1,4 @@
-"""All that a policy may know: the cluster's nodes and the jobs that are not over, at one moment. Plain data."""
+"""A snapshot of the cluster: its nodes and unfinished jobs at one moment, all that a policy may know. Plain data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from elasticdl.errors import SpecError
 from elasticdl.scheduler.interface import RateModel
 
 WorkersByNode = Mapping[str, int]
-"""How many workers on which node, by its name. Nodes without any do not stand in it."""
+"""Worker counts by node name, without nodes that have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A machine. Devices are what is scheduled: its GPUs, or its cores where jobs compute on them."""
+    """A machine. Its devices are what is scheduled: GPUs, or cores if jobs compute on them."""
 
     name: str
     devices: int
-    kind: str = ""  # of its devices, e.g. "a100"
+    kind: str = ""  # of its devices, such as "a100"
     rack: str = ""
-    resources: Mapping[str, float] = field(default_factory=dict)  # what else it has, e.g. {"memory": 64e9}
+    resources: Mapping[str, float] = field(default_factory=dict)  # other resources, such as {"memory": 64e9}
 
     def __post_init__(self) -> None:
         if self.devices < 0:
@@ -31,7 +31,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class PlacementConstraint:
-    """So many of a job's workers at least on this kind of device, in one rack: "4 in one rack on a, 2 on b"."""
+    """At least so many of a job's workers are on this kind of device, and in one rack if `same_rack`."""
 
     workers: int
     kind: str = ""  # "": any
@@ -40,19 +40,19 @@ class PlacementConstraint:
 
 @dataclass(frozen=True, slots=True)
 class SpeedSample:
-    """One optimizer step as it was measured."""
+    """The measured times of one optimizer step."""
 
     nodes: int
     workers: int
     local_batch: int  # records of one worker in one pass
-    step_s: float  # of a step without accumulation: computing and waiting for the others
-    compute_s: float  # of it, forward and backward alone
+    step_s: float  # step without accumulation: computing and waiting for the other workers
+    compute_s: float  # forward and backward alone
     kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientNoise:
-    """Of the gradient at the job's initial batch: |g|² and the trace of its covariance."""
+    """|g|² of the gradient at the job's initial batch, and the trace of its covariance."""
 
     gradient_norm_sq: float
     gradient_variance: float
@@ -60,45 +60,45 @@ class GradientNoise:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """A job that was submitted and is not over."""
+    """A job that was submitted and has not ended."""
 
     name: str
     submitted_at: float
-    min_workers: int = 1  # workers it can run with …
-    max_workers: int = 1  # … and those it can use
-    requested: int = 0  # what its owner asked for, the size rigid policies know; 0: its maximum
-    sizes: tuple[int, ...] = ()  # allowed numbers of workers; (): all from minimum to maximum
-    priority: int = 0  # greater goes first
+    min_workers: int = 1
+    max_workers: int = 1
+    requested: int = 0  # size that rigid policies use; 0: the maximum
+    sizes: tuple[int, ...] = ()  # allowed worker counts; (): all from minimum to maximum
+    priority: int = 0  # higher first
     queue: str = ""  # or tenant
-    devices: int = 1  # of each worker
-    request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
-    kinds: tuple[str, ...] = ()  # devices it can run on; (): all
-    constraints: tuple[PlacementConstraint, ...] = ()  # how its minimum must be placed
-    is_guaranteed: bool = True  # False: opportunistic, takes what nobody else uses (AntMan)
+    devices: int = 1  # per worker
+    request: Mapping[str, float] = field(default_factory=dict)  # other resources per worker
+    kinds: tuple[str, ...] = ()  # kinds of devices it can run on; (): all
+    constraints: tuple[PlacementConstraint, ...] = ()  # how its workers must be placed
+    is_guaranteed: bool = True  # False: opportunistic, uses what other jobs leave (AntMan)
     may_share: bool = False  # its workers may share a device with those of another job
-    device_use: float = 1.0  # share of a device's compute that one worker uses alone
-    # What became of it so far
+    device_use: float = 1.0  # share of a device that a worker uses when alone
+    # Its history
     workers: WorkersByNode = field(default_factory=dict)
-    share: float = 1.0  # of each device, that it has now
-    started_at: float | None = None  # first time it had workers
-    attained_s: float = 0.0  # devices times seconds
-    executed_s: float = 0.0  # with any workers at all
-    changed_at: float | None = None  # when its workers changed last
+    share: float = 1.0  # of each of its devices
+    started_at: float | None = None  # when it first had workers
+    attained_s: float = 0.0  # device-seconds
+    executed_s: float = 0.0  # seconds with workers
+    changed_at: float | None = None  # when its workers last changed
     restarts: int = 0  # changes of its workers since it started
-    change_cost_s: float = 0.0  # what the next change costs it, in seconds without progress
-    max_workers_so_far: int = 0  # that it ever had
-    # What was measured of it
+    change_cost_s: float = 0.0  # seconds without progress that the next change costs
+    max_workers_so_far: int = 0
+    # Measurements
     speeds: tuple[SpeedSample, ...] = ()
     noise: GradientNoise | None = None
-    rates: RateModel | None = None  # useful work a second by allocation; None: nothing is known yet
-    work_left: float | None = None  # in the unit of `rates`, by what it declares; None: nobody knows
+    rates: RateModel | None = None  # None: nothing is known yet
+    work_left: float | None = None  # in the unit of `rates`; None: unknown
     work_done: float = 0.0
-    # What its owner said
+    # Set by the user
     weight: float = 1.0
     utility: UtilityFunction | None = None
 
     def __post_init__(self) -> None:
-        # One comparison for the good ones: a hundred thousand are made for a snapshot. NaN compares false.
+        # Valid jobs take one comparison, because a snapshot may have 100,000. NaN compares false.
         is_sound = 1 <= self.min_workers <= self.max_workers and 0 <= self.submitted_at < math.inf
         if not (is_sound and self.requested >= 0 and self.devices >= 1 and 0 < self.share <= 1):
             raise SpecError(f"job {self.name}: {_validation_error(self)}")
@@ -109,12 +109,12 @@ class JobInfo:
 
     @property
     def rigid_size(self) -> int:
-        """The size a rigid policy gives it."""
+        """The number of workers that a rigid policy gives the job."""
         return self.requested or self.max_workers
 
     @property
     def min_size(self) -> int:
-        """The smallest allowed number of workers; 0: none is."""
+        """The smallest allowed number of workers; 0: there is none."""
         return self.min_workers if not self.sizes else next(iter(self.sizes_up_to(self.max_workers)), 0)
 
     @property
@@ -125,13 +125,13 @@ class JobInfo:
         return self.min_workers <= count <= self.max_workers and (not self.sizes or count in self.sizes)
 
     def max_size_up_to(self, limit: int) -> int:
-        """The greatest allowed number of workers up to `most`; 0: none is."""
+        """Returns the greatest allowed number of workers up to `limit`; 0: there is none."""
         if self.sizes:
             return max((size for size in self.sizes if size <= limit and self.allows_size(size)), default=0)
         return 0 if limit < self.min_workers else min(limit, self.max_workers)
 
     def sizes_up_to(self, limit: int) -> tuple[int, ...]:
-        """All allowed numbers of workers up to `most`, the least first."""
+        """Returns all allowed numbers of workers up to `limit`, ascending."""
         if self.sizes:
             return tuple(sorted(size for size in self.sizes if size <= limit and self.allows_size(size)))
         return tuple(range(self.min_workers, min(limit, self.max_workers) + 1))
@@ -140,7 +140,7 @@ class JobInfo:
         return not self.kinds or node.kind in self.kinds
 
     def as_rigid(self) -> JobInfo:
-        """As those see it who know one size only."""
+        """Returns the job with its rigid size as the only one."""
         return replace(self, min_workers=self.rigid_size, max_workers=self.rigid_size, sizes=())
 
 
@@ -150,20 +150,20 @@ def _validation_error(job: JobInfo) -> str:
     if job.max_workers < job.min_workers:
         return f"expected minimum <= maximum, received minimum {job.min_workers}, maximum {job.max_workers}"
     if not 0 <= job.submitted_at < math.inf:
-        return f"expected the time of its submission in seconds, 0 or later, received {job.submitted_at}"
+        return f"expected a time of submission of 0 s or later, received {job.submitted_at}"
     if job.requested < 0:
-        return f"expected requested workers, or 0 for its maximum, received {job.requested}"
+        return f"expected requested workers of 0 (the maximum) or more, received {job.requested}"
     if job.devices < 1:
-        return f"expected 1 device or more of each worker, received {job.devices}"
+        return f"expected 1 device or more per worker, received {job.devices}"
     return f"expected a share of its devices above 0 and up to 1, received {job.share}"
 
 
 @dataclass(frozen=True, slots=True)
 class UtilityFunction:
-    """What it is worth to be done after so many seconds: worth / (1 + exp(urgency · (seconds − target_s)))."""
+    """The value of a job that ends after so many seconds: value / (1 + exp(urgency · (seconds − target_s)))."""
 
     value: float = 1.0
-    urgency: float = 0.0  # a second; 0: half the worth, whenever
+    urgency: float = 0.0  # per second; 0: half the value at any time
     target_s: float = 3600.0
 
 
@@ -174,7 +174,7 @@ class Snapshot:
     now: float
     nodes: tuple[NodeInfo, ...]
     jobs: tuple[JobInfo, ...]
-    is_shared: bool = False  # with others, who come and go: nodes are what those leave, and may have more tomorrow
+    is_shared: bool = False  # nodes are what other users of the cluster leave, which may be more later
 
     @cached_property
     def total_devices(self) -> int:
@@ -190,5 +190,5 @@ class Snapshot:
 
     @cached_property
     def max_devices_per_node(self) -> int:
-        """Of the largest."""
+        """The number of devices of the largest node."""
         return max((node.devices for node in self.nodes), default=0)

@@ -1,4 +1,4 @@
-"""A snapshot as a JSON document, to be looked at elsewhere: what a policy knows, rates as a table of sizes."""
+"""Stores a snapshot as a JSON document, with rate models as tables of sizes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWithUnits:
-    """A snapshot, and what its devices are: `unit` of `resource` each, where they are those of Kubernetes."""
+    """A snapshot, and what its devices are: `unit` of the Kubernetes resource `resource` each."""
 
     snapshot: Snapshot
-    resource: str = ""  # cpu, nvidia.com/gpu; "": threads of this machine
+    resource: str = ""  # such as nvidia.com/gpu; "": threads of this machine
     unit: float = 1.0
 
 
@@ -66,7 +66,7 @@ def to_document(snapshot_with_units: SnapshotWithUnits) -> Document:
 
 
 def from_document(document: Any, source: str) -> SnapshotWithUnits:
-    """DataError with what is wrong, and with whom."""
+    """Raises DataError that names what is wrong, and in which job or node."""
     if not isinstance(document, dict) or document.get("version") != VERSION:
         received = document.get("version") if isinstance(document, dict) else type(document).__name__
         raise DataError(f"{source}: expected a snapshot of version {VERSION}, received {received!r}")
@@ -75,7 +75,7 @@ def from_document(document: Any, source: str) -> SnapshotWithUnits:
         names = {node.name for node in nodes}
         jobs = tuple(_parse_job(item) for item in document["jobs"])
         if len({job.name for job in jobs}) < len(jobs) or len(names) < len(nodes):
-            raise ValueError("expected each name once")
+            raise ValueError("expected unique names")
         for job in jobs:
             if unknown_nodes := sorted(set(job.workers) - names):
                 raise ValueError(f"job {job.name}: has workers on {unknown_nodes}, which are not among the nodes")

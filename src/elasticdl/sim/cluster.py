@@ -15,9 +15,10 @@ from elasticdl.sim.engine import NodeOutage
 
 
 def parse_nodes(count: int, devices: int, kinds: str = "", racks: int = 0) -> tuple[NodeInfo, ...]:
-    """`kinds`: KIND:NODES or KIND:NODESxDEVICES, with commas; then `count` is 0 or their sum. Racks: one after another.
+    """Returns the nodes of a cluster, named node-00, node-01, …, with so many digits that they sort by number.
 
-    Names sort as they are numbered: node-00, node-01, …
+    `kinds` is KIND:NODES or KIND:NODESxDEVICES, separated by commas; then `count` is 0 or their sum. Racks are filled
+    one after another.
     """
     parts = [_parse_kind(text, devices) for text in kinds.split(",")] if kinds else [("", count, devices)]
     total = sum(part[1] for part in parts)
@@ -48,7 +49,7 @@ def _parse_kind(text: str, devices: int) -> tuple[str, int, int]:
 
 @dataclass(frozen=True)
 class NodeFailures:
-    """Every node fails after a time that is exponential with this mean, and is away for `repair_s`. Endless.
+    """An endless series of outages: nodes fail after exponential times with this mean, for `repair_s` seconds.
 
     The same seed gives the same outages.
     """
@@ -75,7 +76,7 @@ class NodeFailures:
 
 
 def parse_failures(text: str, names: tuple[str, ...], seed: int) -> NodeFailures:
-    """`MTBF=SECONDS,repair=SECONDS`."""
+    """Parses `MTBF=SECONDS,repair=SECONDS`."""
     values = parse_pairs("--failures", text)
     if set(values) != {"mtbf", "repair"}:
         raise SpecError(f"--failures: expected MTBF=SECONDS,repair=SECONDS, received {text!r}")
@@ -83,7 +84,7 @@ def parse_failures(text: str, names: tuple[str, ...], seed: int) -> NodeFailures
 
 
 def parse_stragglers(text: str, names: tuple[str, ...]) -> dict[str, float]:
-    """`NODE=FACTOR,…`: 2.0 takes twice as long."""
+    """Parses `NODE=FACTOR,…`; with 2.0 a node takes twice as long."""
     slowness = parse_pairs("--stragglers", text)
     for name, factor in slowness.items():
         if name not in names:
@@ -94,7 +95,7 @@ def parse_stragglers(text: str, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def parse_pairs(flag: str, text: str) -> dict[str, float]:
-    """`KEY=NUMBER,…`, keys in lower case."""
+    """Parses `KEY=NUMBER,…`; keys are converted to lower case."""
     values = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")

@@ -16,12 +16,12 @@ from elasticdl.sim.job import SimulatedJob
 from elasticdl.sim.traces.trace import TraceJob
 
 NEVER = float("inf")
-MAX_IDLE_TICKS = 1000  # a policy that starts nobody for so long never will
+MAX_IDLE_TICKS = 1000  # a policy that starts no job for so long never will
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOutage:
-    """A node is away from then to then."""
+    """A node is unavailable during this time."""
 
     node: str
     start_s: float
@@ -30,47 +30,49 @@ class NodeOutage:
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """The cluster, and what befalls it."""
+    """The cluster, its failures and the cost of changes."""
 
     nodes: tuple[NodeInfo, ...]
     cost: ChangeCost = field(default_factory=ChangeCost)
-    outages: Iterable[NodeOutage] = ()  # the first to start first; may be endless, and is read once a run
-    slowness: Mapping[str, float] = field(default_factory=dict)  # of stragglers: 2.0 takes twice as long
-    interference: float = 0.0  # slowdown of jobs on several nodes that share one with another such job
+    outages: Iterable[NodeOutage] = ()  # in order of start; may be endless, and is read once per run
+    slowness: Mapping[str, float] = field(default_factory=dict)  # of stragglers; 2.0 takes twice as long
+    interference: float = 0.0  # slowdown of distributed jobs that share a node
     interval_s: float = 0.0  # 0: the policy's own
     records_spans: bool = True
 
 
 class SimulationEngine:
-    """Is a Cluster. `run` ends when all jobs have ended or none can any more."""
+    """Simulates one policy on a trace, as the `Cluster` of its loop, until all jobs have ended or none can any more."""
 
     def __init__(self, policy: Policy, trace: Iterable[TraceJob], config: SimulationConfig) -> None:
         self.config = config
         self.loop = SchedulingLoop(policy, self)
         self.now = 0.0
         self.active_jobs: dict[str, SimulatedJob] = {}
-        self.device_usage: list[tuple[float, float]] = [(0.0, 0.0)]  # devices that are allocated, from when
+        self.device_usage: list[tuple[float, float]] = [
+            (0.0, 0.0)
+        ]  # (time, allocated devices), a point for each change
         self.device_s = 0.0
-        self.policy_error = ""  # the last answer of the policy that was refused
+        self.policy_error = ""  # why the policy's last rejected plan was rejected
         self._policy = policy
         self._interval_s = config.interval_s or policy.interval_s
         self._trace = iter(trace)
         self._next_job = next(self._trace, None)
-        self._events: list[tuple[float, int, str]] = []  # of jobs: time, version, name
+        self._events: list[tuple[float, int, str]] = []  # of jobs: (time, version, name)
         self._versions = 0
         self._contention = 0.0  # integral of the number of jobs over time
         self._capacity = sum(node.devices for node in config.nodes)
         self._outages = iter(config.outages)
         self._next_failure = next(self._outages, None)
         self._repairs: list[tuple[float, str]] = []
-        self._away: Counter[str] = Counter()  # nodes that are gone, by how many outages
+        self._away: Counter[str] = Counter()  # unavailable nodes, and their number of outages
         self._kinds = {node.name: node.kind for node in config.nodes}
-        self._idle_ticks = 0  # with nothing running and nothing coming
+        self._idle_ticks = 0  # consecutive ticks with no job running or arriving
         self._devices_in_use = 0.0
         self._usage_since = 0.0
 
     def run(self, progress: Callable[[float, int], None] = lambda now, active_jobs: None) -> Iterator[JobRecord]:
-        """Records of jobs as they end; those that never ran last, with the reason."""
+        """Yields the records of jobs as they end, and at last those of jobs that never ran, with the reason."""
         while self._next_job is not None or self.active_jobs:
             due = min(self._next_arrival(), self._next_job_event(), self._next_tick(), self._next_outage())
             if due == NEVER:
@@ -87,14 +89,14 @@ class SimulationEngine:
                 self.loop.run_once(self.now)
                 self.policy_error = self.loop.policy_error or self.policy_error
             yield from ended
-            if should_decide:  # an older plan may be one for fewer nodes
+            if should_decide:  # an older plan may be for fewer nodes
                 yield from self._drop_rejected()
             progress(self.now, len(self.active_jobs))
         for name in sorted(self.active_jobs):
-            yield self._give_up(name, "it never could run: nothing that was waited for comes any more")
+            yield self._give_up(name, "it could never run, and nothing that could change this will happen")
 
     def load_running_jobs(self, now: float, jobs: Iterable[tuple[TraceJob, JobInfo]]) -> None:
-        """Begin at `now` with jobs that are there already and have what they have. Before `run`."""
+        """Begins at `now` with jobs that exist already and have workers. Call it before `run`."""
         self.now = self._usage_since = now
         self.device_usage = [(now, 0.0)]
         for trace_job, job in jobs:
@@ -105,7 +107,7 @@ class SimulationEngine:
             self._schedule_event(trace_job.name)
         self._update_usage()
 
-    # Cluster
+    # ---- Cluster
 
     def snapshot(self, now: float) -> Snapshot:
         for name, job in self.active_jobs.items():
@@ -127,7 +129,7 @@ class SimulationEngine:
                 self._schedule_event(name)
             self._update_usage()
 
-    # Events
+    # ---- events
 
     def _next_arrival(self) -> float:
         return NEVER if self._next_job is None else self._next_job.submitted_at
@@ -141,7 +143,7 @@ class SimulationEngine:
         return NEVER
 
     def _next_tick(self) -> float:
-        """On whole multiples of the interval, as clocks tick, also after a time without jobs."""
+        """Ticks are whole multiples of the interval, as of a clock, also after a time without jobs."""
         self._idle_ticks = 0 if self._devices_in_use or self._next_job is not None else self._idle_ticks + 1
         if not self._interval_s or not self.active_jobs or self._idle_ticks > MAX_IDLE_TICKS:
             return NEVER
@@ -173,7 +175,7 @@ class SimulationEngine:
         return has_arrivals
 
     def _end_jobs(self) -> Iterator[JobRecord]:
-        """All events of jobs up to now."""
+        """Handles all events of jobs up to now."""
         while self._next_job_event() <= self.now:
             due_at, _, name = heapq.heappop(self._events)
             job = self.active_jobs[name]
@@ -198,7 +200,7 @@ class SimulationEngine:
 
     def _drop_rejected(self) -> Iterator[JobRecord]:
         if self._away:
-            return  # it might run on a node that comes back
+            return  # it might run on a node that returns
         for name in [
             name
             for name, allocation in self.loop.plan.allocations.items()
@@ -218,7 +220,7 @@ class SimulationEngine:
         if (due_at := job.next_event_at()) < NEVER:
             heapq.heappush(self._events, (due_at, job.version, name))
 
-    # Nodes
+    # ---- nodes
 
     def _nodes(self) -> tuple[NodeInfo, ...]:
         if not self._away:
@@ -229,7 +231,7 @@ class SimulationEngine:
         return self._kinds.get(name, "")
 
     def _apply_outages(self) -> bool:
-        """Workers on nodes that are gone are gone too; a job that may not have so few has none."""
+        """Removes workers on failed nodes; a job that may not run with so few has none."""
         has_changed = False
         while self._next_failure is not None and self._next_failure.start_s <= self.now:
             self._away[self._next_failure.node] += 1
@@ -257,7 +259,7 @@ class SimulationEngine:
         self._update_usage()
 
     def _update_slowness(self) -> None:
-        """Stragglers, and jobs that disturb each other on a node."""
+        """Applies stragglers, and the interference of distributed jobs on a node."""
         if not self.config.slowness and not self.config.interference:
             return
         distributed = [set(job.workers) for job in self.active_jobs.values() if len(job.workers) > 1]
@@ -271,7 +273,7 @@ class SimulationEngine:
                 self._schedule_event(name)
 
     def _update_usage(self) -> None:
-        """Devices in use from now on."""
+        """Records the devices in use from now on."""
         self.device_s += (self.now - self._usage_since) * self._devices_in_use
         self._usage_since = self.now
         self._devices_in_use = sum(

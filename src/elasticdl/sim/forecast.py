@@ -25,7 +25,7 @@ HORIZON_S = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class AllocationChange:
-    """Of a job that is there: its workers without the newcomer, and with it."""
+    """How the workers of an existing job change because of the new one."""
 
     job: str
     workers_without_job: int
@@ -35,21 +35,21 @@ class AllocationChange:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`wait_s` None: not within a week, or never. `guessed`: jobs of which nobody knows how long they go on."""
+    """What a new job would get. `wait_s` is None if it would not start within a week, or never."""
 
     workers: int
     nodes: Mapping[str, int]
     wait_s: float | None
     reason: str
     is_rejected: bool
-    changes: tuple[AllocationChange, ...]  # at the moment it starts
+    changes: tuple[AllocationChange, ...]  # when it starts
     jobs_of_unknown_length: tuple[str, ...]
 
 
 def forecast_job(policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeCost) -> Forecast:
-    """The job comes now. Others go on as fast as is known of them, and nobody else comes."""
+    """Forecasts a job that is submitted now. Other jobs go on as fast as is known, and no other job is submitted."""
     if job.name in snapshot.jobs_by_name:
-        raise SpecError(f"there is a job {job.name!r} already: give the new one another name")
+        raise SpecError(f"a job {job.name!r} exists already; give the new one another name")
     plan = _decide(policy, snapshot, job)
     allocation = plan.allocations[job.name]
     if allocation.workers or allocation.is_rejected:
@@ -97,7 +97,7 @@ def _allocation_changes(
 def _simulate_until_start(
     policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeCost
 ) -> tuple[float, Snapshot, AllocationPlan] | None:
-    """When it first has workers, the others as they stood, and the plan that gave it some."""
+    """Returns when the job first has workers, the other jobs at that moment, and the plan that starts it."""
     speeds = SpeedEstimates(snapshot)
     engine = _StartWatcher(
         policy, [_trace_job(job, speeds, snapshot.now)], SimulationConfig(snapshot.nodes, cost), job.name
@@ -111,7 +111,7 @@ def _simulate_until_start(
 
 
 class _StartWatcher(SimulationEngine):
-    """Remembers the plan that first gives one job workers, and ends then, or after `FARTHEST_S`."""
+    """Ends with the plan that first gives one job workers, or after `HORIZON_S`, and remembers it."""
 
     def __init__(self, policy: Policy, trace: list[TraceJob], setting: SimulationConfig, name: str) -> None:
         super().__init__(policy, trace, setting)
@@ -132,7 +132,7 @@ class _StartWatcher(SimulationEngine):
 
     def check(self, now: float, _active: int) -> None:
         if self.started is not None or now > self._horizon_at:
-            self.active_jobs.clear()  # nothing after that is asked for
+            self.active_jobs.clear()  # ends the simulation
 
 
 def _trace_job(job: JobInfo, speeds: SpeedEstimates, submitted_at: float) -> TraceJob:
@@ -158,7 +158,7 @@ def _trace_job(job: JobInfo, speeds: SpeedEstimates, submitted_at: float) -> Tra
 
 
 class _RemainingWorkload(ConstantRateWorkload):
-    """Is a Body: what is left of a job, by what is known or believed of it."""
+    """The remaining work of a job, known or assumed."""
 
     def __init__(self, job: JobInfo, speeds: SpeedEstimates) -> None:
         super().__init__(max(speeds.work_left(job), 1e-6))

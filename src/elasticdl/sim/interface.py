@@ -9,12 +9,12 @@ from elasticdl.scheduler.interface import BatchConfig, RateModel
 from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
 
 WorkersPerNode = tuple[int, ...]
-"""Workers on each of its nodes, in the order of their names."""
+"""Workers on each node of a job, in the order of the nodes' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What a scheduler is told about a job, besides what it asks for."""
+    """What a scheduler knows of a job besides its requests."""
 
     speeds: tuple[SpeedSample, ...] = ()
     noise: GradientNoise | None = None
@@ -25,11 +25,11 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCost:
-    """What changes cost a job, in seconds. Systems that restart from a checkpoint have start and change alike."""
+    """The cost of changes in seconds. If a system restarts from a checkpoint, a start and a change cost the same."""
 
-    start_s: float = 30.0  # from its devices to its first step
-    change_s: float = 30.0  # without progress, when its workers change
-    join_s: float = 0.0  # until new workers take part; the others go on meanwhile
+    start_s: float = 30.0  # from its allocation to its first step
+    change_s: float = 30.0  # without progress when its workers change
+    join_s: float = 0.0  # until new workers take part; the others go on until then
 
     @classmethod
     def uniform(cls, seconds: float) -> ChangeCost:
@@ -37,42 +37,42 @@ class ChangeCost:
 
 
 class Workload(Protocol):
-    """The work of a job: how quickly it goes with which workers, and when that changes."""
+    """The work of a job: how fast it goes with which workers, and when its rate changes."""
 
     @property
     def name(self) -> str:
-        """Of its application."""
+        """The name of its application."""
         ...
 
     @property
     def is_done(self) -> bool: ...
 
     def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
-        """It computes with these workers from now on; () for none."""
+        """Continues with these workers from now on; () for none."""
         ...
 
     def rate(self) -> float:
-        """Work a second now."""
+        """Returns the current work per second."""
         ...
 
     def work_to_next_change(self) -> float:
-        """Work until its rate changes by itself, or it is done."""
+        """Returns the work until the rate changes by itself, or the job ends."""
         ...
 
     def advance(self, work: float) -> bool:
-        """Do so much, at most `to_mark`. Whether the rate is another afterwards."""
+        """Does so much work, at most `work_to_next_change`. Returns whether the rate changes."""
         ...
 
     def report(self) -> JobReport: ...
 
     def isolated_duration_s(self, workers: float) -> float:
-        """Seconds from its first step to its end, with so many workers all the time on as few nodes as possible."""
+        """Returns its duration from the first step, with so many workers on as few nodes as possible all the time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationSpan:
-    """A job had these workers from then to then: a bar of the Gantt chart."""
+    """The time during which a job had the same workers: a bar of the Gantt chart."""
 
     job: str
     start_s: float
@@ -83,7 +83,7 @@ class AllocationSpan:
 
 @dataclass(slots=True)
 class JobRecord:
-    """What became of one job."""
+    """The history of one job."""
 
     name: str
     application: str
@@ -95,8 +95,8 @@ class JobRecord:
     waited_s: float = 0.0  # without workers
     attained_s: float = 0.0
     restarts: int = 0
-    fairness: float | None = None  # its time over that on its fair share alone
-    reason: str = ""  # it never ran
+    fairness: float | None = None  # its duration over that on its fair share alone
+    reason: str = ""  # why it never ran
     spans: list[AllocationSpan] = field(default_factory=list)
 
     @property

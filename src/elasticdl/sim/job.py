@@ -7,11 +7,11 @@ from elasticdl.scheduler.snapshot import JobInfo, WorkersByNode
 from elasticdl.sim.interface import AllocationSpan, ChangeCost, JobRecord, WorkersPerNode
 from elasticdl.sim.traces.trace import TraceJob
 
-TIME_TOLERANCE_S = 1e-6  # what is less than that away is there: seconds of a week have no finer digits to add up
+TIME_TOLERANCE_S = 1e-6  # events closer than this are simultaneous: sums of seconds over a week are not more exact
 
 
 class SimulatedJob:
-    """Moves forward when it is told to; between two changes its rate is constant."""
+    """Advances when it is told to; its rate is constant between two changes."""
 
     def __init__(self, trace_job: TraceJob, cost: ChangeCost, contention: float, records_spans: bool = True) -> None:
         self.told = trace_job
@@ -22,15 +22,15 @@ class SimulatedJob:
         self.workers: WorkersByNode = {}
         self.share = 1.0
         self.version = 0  # of its next event
-        self.contention = contention  # integral of the number of jobs, when it came
-        self.slowness = 1.0  # of its slowest node, or of who it shares with
+        self.contention = contention  # integral of the number of jobs when it was submitted
+        self.slowness = 1.0  # of its slowest node, or by interference
         self._cost = cost
         self._records_spans = records_spans
         self._now = trace_job.submitted_at
         self._pause_s = 0.0
         self._join_s = 0.0
         self._pending_placement: tuple[WorkersPerNode, str, BatchConfig | None] | None = (
-            None  # once its newcomers have joined
+            None  # once new workers have joined
         )
         self._executed_s = 0.0
         self._changed_at: float | None = None
@@ -38,7 +38,7 @@ class SimulatedJob:
         self._max_workers = 0
 
     def resume_from(self, job: JobInfo, kind: str, now: float) -> None:
-        """It is there already, with all that `job` says, and computes."""
+        """Continues a job that exists already, with all that `job` says."""
         self._now = self._span_started_at = now
         self.workers, self.share = dict(job.workers), job.share
         self.record.started_at, self.record.attained_s, self.record.restarts = (
@@ -51,7 +51,7 @@ class SimulatedJob:
             self.workload.place(tuple(job.workers[name] for name in sorted(job.workers)), kind, None)
 
     def next_event_at(self) -> float:
-        """When its rate changes by itself, or it ends; inf: it waits."""
+        """Returns when its rate changes by itself, or it ends; inf: it waits."""
         if not self.workers or self.workload.is_done:
             return self._now if self.workload.is_done else float("inf")
         rate = self.workload.rate() * self.share / self.slowness
@@ -59,7 +59,7 @@ class SimulatedJob:
         return due_at if self._pending_placement is None else min(due_at, self._now + self._join_s)
 
     def advance(self, now: float) -> bool:
-        """Up to `now`, at most its `next_at`. Whether it goes on at another rate."""
+        """Advances up to `now`, at most to `next_event_at`. Returns whether its rate changes."""
         seconds, self._now = max(now - self._now, 0.0), max(now, self._now)
         if not self.workers:
             self.record.waited_s += seconds
@@ -72,7 +72,7 @@ class SimulatedJob:
         return self._admit_joining(seconds) or changed
 
     def _admit_joining(self, seconds: float) -> bool:
-        """Whether newcomers, who were waited for, take part from now on."""
+        """Returns whether new workers take part from now on."""
         self._join_s -= seconds
         if self._pending_placement is None or self._join_s > TIME_TOLERANCE_S or self.workload.is_done:
             return False
@@ -90,7 +90,7 @@ class SimulatedJob:
         return self.workload.advance(work) if work > 0 else False
 
     def allocate(self, workers: WorkersByNode, kind: str, share: float, batch: BatchConfig | None, now: float) -> None:
-        """From `now`, to which it has been advanced."""
+        """Changes the workers at `now`, to which the job has been advanced."""
         before, self.workers, self.share = self.workers, dict(workers), share
         self._close_span(before, now)
         placement = tuple(workers[name] for name in sorted(workers))
@@ -104,7 +104,7 @@ class SimulatedJob:
         elif before or self._executed_s:
             self.record.restarts += 1
         unchanged = {name: min(count, before.get(name, 0)) for name, count in workers.items() if name in before}
-        # Who has not come out of its last change yet is no earlier ready by another one.
+        # Another change does not shorten the pause of the last one.
         pause_s = self._pause_s if before else 0.0
         if not unchanged:
             self.workload.place(placement, kind, batch)
@@ -123,7 +123,7 @@ class SimulatedJob:
         self.record.finished_at = now
 
     def to_job_info(self) -> JobInfo:
-        """As a scheduler sees it."""
+        """Returns the job as a scheduler sees it."""
         trace_job, report, record = self.told, self.workload.report(), self.record
         return JobInfo(
             trace_job.name,

@@ -16,7 +16,7 @@ from elasticdl.sim.engine import SimulationConfig, SimulationEngine
 from elasticdl.sim.results.outcome import JobRecords, SimulationOutcome, SimulationTiming
 from elasticdl.sim.traces.source import TraceSource
 
-PROGRESS_INTERVAL_S = 0.1  # between two words about progress
+PROGRESS_INTERVAL_S = 0.1  # between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ IsStopped = Callable[[], bool]
 def simulate(
     policy: str, source: TraceSource, config: SimulationConfig, report_progress: ProgressCallback, is_stopped: IsStopped
 ) -> SimulationOutcome:
-    """One policy, here. When stopped it answers with what there is."""
+    """Simulates one policy in this process. If it is stopped, returns what there is."""
     began = reported_at = time.monotonic()
     loaded_policy = policies.load_policy(policy)
     jobs = source.jobs(adapts_batch=loaded_policy.adapts_batch, needs_oracle=loaded_policy.needs_oracle)
@@ -87,19 +87,19 @@ def simulate_all(
     report_progress: ProgressCallback,
     is_stopped: IsStopped,
 ) -> Iterator[SimulationOutcome]:
-    """As they end. With one process, or one policy, here."""
+    """Yields outcomes as simulations end. With one process or one policy they run in this process."""
     if min(processes, len(names)) <= 1:
         for name in names:
             if not is_stopped():
                 yield simulate(name, source, config, report_progress, is_stopped)
         return
-    # Not forked: threads of the terminal would be, too.
+    # Spawned, because a fork would copy the threads of the terminal.
     context = multiprocessing.get_context("spawn")
     progress_queue, stop_event = context.Queue(), context.Event()
     with ProcessPoolExecutor(
         min(processes, len(names)), context, _initialize_process, (progress_queue, stop_event)
     ) as pool:
-        # Ctrl-C is ours: processes that are born while it is blocked never hear it.
+        # Only this process handles Ctrl-C: processes that start while it is blocked never receive it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             pending: set[Future[SimulationOutcome]] = {
@@ -127,7 +127,7 @@ def _forward_progress(progress_queue: Any, report_progress: ProgressCallback) ->
         pass
 
 
-# Of a process of the pool: where it tells, and whether it is to stop.
+# In a process of the pool: where it reports progress, and whether it must stop.
 _progress_queue: Any = None
 _stop_event: Any = None
 

@@ -29,7 +29,7 @@ def served(queue: SubmissionQueue) -> Iterator[SubmissionQueue]:
     """By a scheduler with four devices that answers nothing."""
     with queue.acquire_lock() as is_ours:
         assert is_ours
-        SchedulerReport(0.0, "goodput", {"here": 4}).save(queue.report_path)
+        queue.save_report(SchedulerReport(0.0, "goodput", {"here": 4}))
         yield queue
 
 
@@ -47,7 +47,7 @@ def decide(queue: SubmissionQueue, standing: ScheduledJobStatus) -> None:
     submission = queue.find("digits")
     assert submission is not None
     standing = replace(standing, submitted_at=submission.submitted_at)
-    SchedulerReport(1.0, "goodput", {"here": 4}, "", {"digits": standing}).save(queue.report_path)
+    queue.save_report(SchedulerReport(1.0, "goodput", {"here": 4}, "", {"digits": standing}))
 
 
 def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(

@@ -136,8 +136,7 @@ def test_the_same_seed_makes_the_same_jobs() -> None:
     assert 0.67 < sizes.count(1) / 4000 < 0.73 and 0.035 < sizes.count(8) / 4000 < 0.065
 
 
-def test_what_a_job_of_gavel_does_depends_on_the_kind_and_on_its_neighbour(tmp_path: Path) -> None:
-    from elasticdl.sim.traces import gavel
+def test_what_a_job_of_gavel_does_depends_on_the_kind_and_the_number_of_nodes(tmp_path: Path) -> None:
 
     one = "('a', 1)"
     document = {"fast": {one: {"null": 4.0, one: [3.0, 3.0]}}, "slow": {one: {"null": 1.0, one: [0.5, 0.5]}}}
@@ -153,7 +152,6 @@ def test_what_a_job_of_gavel_does_depends_on_the_kind_and_on_its_neighbour(tmp_p
     assert [float(rates.work_per_s(1, 1, kind)) for kind in ("fast", "slow")] == [4, 1]
     assert [float(rates.work_per_s(2, nodes, "slow")) for nodes in (1, 2)] == [6, 2]
     assert job.sizes == (1, 2, 4, 8)
-    assert gavel.load_throughputs(Path(path)).slowdown(("a", 1), ("a", 1), "fast") == 0.75
 
 
 @pytest.mark.skipif(not REAL.exists(), reason=f"the published traces are not in {REAL}")

@@ -1,1 +1,1 @@
-"""What the scheduler knows of each job: its submission, state, usage and measured progress; events in, actions out."""
+"""What the scheduler knows of each job: submission, state, usage and measured progress; events in, actions out."""

@@ -1,4 +1,4 @@
-"""One job in the job table: its submission, what the plan gives it, and what it really has."""
+"""One job in the job table: its submission, what the plan allocates to it, and what it really has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from elasticdl.scheduler.snapshot import JobInfo, WorkersByNode
 DEFAULT_CHANGE_COST_S = 0.5  # of a change of workers, before one was measured
 
 FitRates = Callable[[JobSubmission, JobProgress], RateModel | None]
-"""The seam for models of speed: useful work a second, in steps, by what was measured; None: nothing is known yet."""
+"""Fits a rate model, in steps per second, to what was measured; returns None if nothing was measured yet."""
 
 
 def fit_no_rates(submission: JobSubmission, progress: JobProgress) -> RateModel | None:
@@ -26,26 +26,28 @@ def fit_no_rates(submission: JobSubmission, progress: JobProgress) -> RateModel 
 
 @dataclass(slots=True)
 class JobEntry:
+    """A job, its state, and the difference between the plan and reality."""
+
     submission: JobSubmission
     state: ScheduledJobState = ScheduledJobState.WAITING
     allocated: WorkersByNode = field(default_factory=dict)  # by the last plan
     reason: str = "submitted; not yet decided on"
     expected_wait_s: float | None = None
-    batch: BatchConfig | None = None  # by the last plan; None: as the job likes
-    allocated_at: float = 0.0  # it is given so many
+    batch: BatchConfig | None = None  # by the last plan; None: the job's own
+    allocated_at: float = 0.0
     account: JobAccount = field(default_factory=JobAccount)
-    charged_until: float = 0.0  # the account is true up to here
+    charged_until: float = 0.0  # the account includes usage up to this time
     progress: JobProgress = field(default_factory=JobProgress)
-    # What is really there
-    phase: str = ""  # as its master says
-    desired_workers: int = 0  # by its master, or what we asked it for
+    # What the job really has
+    phase: str = ""  # reported by its master
+    desired_workers: int = 0  # reported by its master, or what we requested from it
     live_workers: int = 0
-    batch_scale: int = 0  # as its master says, or what we asked it for; 0: not known yet
-    is_busy: bool = False  # an action of ours is under way
-    last_action_at: float = -math.inf  # what was seen before counts no more
-    retry_at: float = -math.inf  # after an action that failed
-    # How it will end
-    is_stop_requested: bool = False  # its owner wants it ended
+    batch_scale: int = 0  # reported by its master, or what we requested from it; 0: unknown
+    is_busy: bool = False  # one of our actions is running
+    last_action_at: float = -math.inf  # older reports do not count
+    retry_at: float = -math.inf  # after a failed action
+    # How the job will end
+    is_stop_requested: bool = False  # by the user
     rejection_reason: str = ""  # why it can never run here
 
     @property
@@ -57,12 +59,12 @@ class JobEntry:
 
     @property
     def worker_count(self) -> int:
-        """Workers it is given."""
+        """The number of workers allocated by the plan."""
         return sum(self.allocated.values())
 
     @property
     def held_devices(self) -> int:
-        """Devices that nobody else may have now."""
+        """Devices that no other job may have now."""
         return (
             0
             if self.state is ScheduledJobState.WAITING
@@ -71,7 +73,7 @@ class JobEntry:
 
     @property
     def planned_batch_scale(self) -> int:
-        """Global batches of an update, by the last plan; 0: that is not the plan's business."""
+        """The number of global batches of an update by the last plan; 0: the plan does not decide it."""
         batch, progress = self.batch, self.progress
         if batch is None or not self.worker_count or not progress.global_batch or not self.submission.is_adaptive:
             return 0
@@ -79,13 +81,13 @@ class JobEntry:
 
     @property
     def batch_scale_to_set(self) -> int:
-        """What is to be asked of its master; 0: nothing, or it does not train yet."""
+        """The batch scale to request from the master; 0: none, or the job does not train yet."""
         is_known = self.phase == "running" and self.batch_scale > 0
         return self.planned_batch_scale if is_known and self.planned_batch_scale != self.batch_scale else 0
 
     @property
     def queue_order(self) -> tuple[int, float, str]:
-        """Whoever has the least is served first."""
+        """Sorts the jobs that go first to the front."""
         return -self.submission.priority, self.submission.submitted_at, self.name
 
     @property
@@ -93,7 +95,7 @@ class JobEntry:
         return self.account.launches > 0
 
     def apply_allocation(self, allocation: Allocation, now: float) -> None:
-        """What the plan says, from now on."""
+        """Records what the plan allocates from now on."""
         self.reason, self.expected_wait_s = allocation.reason, allocation.expected_wait_s
         self.batch = allocation.batch
         if dict(allocation.workers) == dict(self.allocated):
@@ -107,7 +109,7 @@ class JobEntry:
         self.allocated, self.allocated_at = dict(allocation.workers), now
 
     def charge_until(self, now: float) -> None:
-        """Charge it for what it was given since."""
+        """Adds the usage since the last charge to the account."""
         seconds, self.charged_until = max(now - self.charged_until, 0.0), max(now, self.charged_until)
         if self.allocated:
             devices = self.worker_count * self.submission.devices

@@ -10,7 +10,7 @@ from elasticdl.scheduler.accounts.submission import JobSubmission
 from elasticdl.scheduler.models.goodput import gain_ratio
 from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
 
-# ---- what happened
+# ---- events
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,41 +20,41 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class JobRecovered:
-    """A scheduler before us knew this job."""
+    """The previous scheduler process knew this job."""
 
     submission: JobSubmission
     state: ScheduledJobState
-    allocated: Mapping[str, int]  # workers by node, of its last plan
+    allocated: Mapping[str, int]  # workers by node in its last plan
     account: JobAccount
 
 
 @dataclass(frozen=True, slots=True)
 class JobStopRequested:
-    """By a person: the job shall end for good."""
+    """The user wants the job to end for good."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """What a job's master knows of its training."""
+    """What a job's master reported about its training."""
 
     step: int = 0
-    total_steps: int = 0  # 0: not known
-    remaining_s: float | None = None  # at the present speed; None: nobody can say
-    change_cost_s: float | None = None  # of the newest change of its workers
+    total_steps: int = 0  # 0: unknown
+    remaining_s: float | None = None  # at the current speed; None: unknown
+    change_cost_s: float | None = None  # of the most recent change of its workers
     speeds: tuple[SpeedSample, ...] = ()
     noise: GradientNoise | None = None
-    work_done: float = 0.0  # steps of one global batch that would have come as far; 0: not known, its steps count
-    global_batch: int = 0  # records; 0: not known
-    batch_scale: int = 0  # global batches that make an update; 0: not known
-    max_batch_scale: int = 1  # 1: its batch stays as it is
+    work_done: float = 0.0  # steps of one global batch that make this progress; 0: unknown, steps count
+    global_batch: int = 0  # records; 0: unknown
+    batch_scale: int = 0  # global batches per update; 0: unknown
+    max_batch_scale: int = 1  # 1: the batch never changes
 
     @property
     def work_left(self) -> float | None:
-        """What it will have come farther by, in the unit of `work`, if it ends as it trains now. None: nobody knows.
+        """The remaining progress in the unit of `work_done`, if the job goes on as it trains now. None: unknown.
 
-        A job is over when its steps are: with k batches an update, k steps are worth less than k.
+        A job ends after a number of steps. With k batches per update, k steps are worth less than k steps of one batch.
         """
         if not self.total_steps:
             return None
@@ -63,7 +63,7 @@ class JobProgress:
         return max(self.total_steps - self.step, 0) * work_per_step
 
     def merged_with(self, earlier: JobProgress) -> JobProgress:
-        """With what was measured earlier and not yet again: a master after a suspension knows none of it."""
+        """Adds earlier measurements that are not repeated yet: after a suspension a new master knows none of them."""
         speeds = {
             (sample.nodes, sample.workers, sample.local_batch, sample.kind): sample
             for sample in (*earlier.speeds, *self.speeds)
@@ -75,19 +75,19 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobStatusReported:
-    """A master told how its job stands at `at`."""
+    """A master reported the state of its job."""
 
     name: str
     reported_at: float
     phase: str
     desired_workers: int  # workers it works towards
-    live_workers: int  # workers that have not gone yet
+    live_workers: int  # workers that have not left yet
     progress: JobProgress = JobProgress()
 
 
 @dataclass(frozen=True, slots=True)
 class JobExited:
-    """It left a result, and no process of it lives."""
+    """The job left a result, and all its processes have ended."""
 
     name: str
     phase: str  # succeeded, stopped, failed
@@ -95,7 +95,7 @@ class JobExited:
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """No process of it lives, and it left no result."""
+    """All processes of the job have ended, and it left no result."""
 
     name: str
     reason: str = "its processes are gone and left no result"
@@ -103,7 +103,7 @@ class JobLost:
 
 @dataclass(frozen=True, slots=True)
 class ActionSucceeded:
-    """An action of ours was carried out by `at`."""
+    """One of our actions was carried out."""
 
     name: str
     finished_at: float
@@ -111,7 +111,7 @@ class ActionSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """It was not; it is due again."""
+    """One of our actions failed; it is due again."""
 
     name: str
     failed_at: float
@@ -128,26 +128,26 @@ JobEvent = (
     | ActionFailed
 )
 
-# ---- what is to be done
+# ---- actions
 
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
     name: str
     workers: int
-    resumes: bool  # it ran before: go on from its newest checkpoint
+    resumes: bool  # it ran before: continue from its newest checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeJob:
     name: str
     workers: int
-    batch_scale: int = 0  # global batches that make an update from now on; 0: as they do
+    batch_scale: int = 0  # global batches per update from now on; 0: unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class SuspendJob:
-    """Stop with a checkpoint; it goes on later."""
+    """Stop the job with a checkpoint, to continue later."""
 
     name: str
     reason: str
@@ -155,14 +155,14 @@ class SuspendJob:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Stop with a checkpoint, for good."""
+    """Stop the job with a checkpoint, for good."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CloseJob:
-    """A job without processes is over."""
+    """End a job that has no processes."""
 
     name: str
     phase: str  # failed, stopped

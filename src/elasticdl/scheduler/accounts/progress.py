@@ -35,7 +35,7 @@ def parse_progress(status: pb.JobStatus) -> JobProgress:
 
 
 def _latest_batch_scale(status: pb.JobStatus) -> int:
-    """The newest that was asked for, as it was for its workers: it may still wait for an update."""
+    """Returns the most recently requested batch scale, which may still wait for an update."""
     newest = status.batch_scales[-1] if status.batch_scales else None
     return newest.scale if newest is not None and newest.step < 0 else status.batch_scale
 
@@ -46,13 +46,13 @@ def _remaining_s(status: pb.JobStatus) -> float | None:
 
 
 def _change_cost_s(status: pb.JobStatus) -> float | None:
-    """Of the newest change that cost anything, whoever wanted it."""
+    """Returns the cost of the most recent change that cost anything."""
     costs = [event.cost_s for event in status.events if event.kind.startswith("worker-") and event.cost_s > 0]
     return costs[-1] if costs else None
 
 
 def parse_speed_samples(status: pb.JobStatus, kind: str = "") -> tuple[SpeedSample, ...]:
-    """One for each way it was spread, on devices of `kind`. What is no time is left out."""
+    """Returns a sample for each placement, on devices of `kind`. Invalid times are left out."""
     return tuple(
         SpeedSample(sample.nodes, sample.workers, sample.local_batch, sample.step_s, sample.compute_s, kind)
         for sample in status.speeds
@@ -62,22 +62,18 @@ def parse_speed_samples(status: pb.JobStatus, kind: str = "") -> tuple[SpeedSamp
 
 
 def parse_gradient_noise(status: pb.JobStatus) -> GradientNoise | None:
-    """Of its gradient at the global batch it was submitted with; None: nobody knows."""
+    """Returns the noise of the gradient at the global batch the job was submitted with; None: unknown."""
     norm_sq, variance = status.gradient_square, status.gradient_variance
     if not (math.isfinite(norm_sq) and math.isfinite(variance)) or min(norm_sq, variance) < 0 or not norm_sq + variance:
         return None
     return GradientNoise(norm_sq, variance)
 
 
-def batch_scale(status: pb.JobStatus, batch: BatchConfig, workers: int) -> int:
-    """How many global batches make an update of about the size that a plan has chosen, as far as the job allows it."""
-    return compute_batch_scale(batch, workers, status.global_batch, status.max_batch_scale)
-
-
 def compute_batch_scale(batch: BatchConfig, workers: int, global_batch: int, max_scale: int) -> int:
+    """Returns how many global batches make an update of about the planned size, within the job's limit."""
     if not global_batch:
         return 1
-    # A pass that is a global batch, rounded up to whole records of each worker, is one.
+    # A pass of one global batch, rounded up to whole records per worker, counts as one.
     is_whole = (batch.local_batch - 1) * workers < global_batch <= batch.local_batch * workers
     scale = batch.passes if is_whole else round(batch.total_records(workers) / global_batch)
     return max(1, min(scale, max_scale or 1))

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def fit_rates(submission: JobSubmission, progress: JobProgress) -> RateModel | None:
-    """Steps of one global batch a second. Of an adaptive job with the best batch, once its noise is known."""
+    """Returns steps of one global batch per second; with the best batch for an adaptive job whose noise is known."""
     if not progress.speeds or not progress.global_batch or not _can_fit():
         return None
     ranks = submission.logical_ranks or submission.max_workers
@@ -30,14 +30,14 @@ def fit_rates(submission: JobSubmission, progress: JobProgress) -> RateModel | N
 
 
 def warm_up_fitting() -> None:
-    """What fitting imports takes seconds on a busy machine: better at the start than when somebody waits."""
+    """Imports what fitting needs at the start, because that takes seconds on a busy machine."""
     if _can_fit():
         fit_throughput((SpeedSample(1, 1, 1, 1.0, 1.0),))
 
 
 @lru_cache(maxsize=4096)
 def _fit_cached(samples: tuple[SpeedSample, ...]) -> ThroughputModel:
-    """Once for the same samples: masters change theirs when a time has changed by 5 %."""
+    """Fits once for the same samples; masters change theirs only when a time has changed by 5 %."""
     return fit_throughput(samples)
 
 

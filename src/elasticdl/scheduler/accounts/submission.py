@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.spec import JobSpec
@@ -23,16 +24,18 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobSubmission:
+    """A submitted job, as it is stored in the queue."""
+
     name: str
     submitted_at: float
-    min_workers: int  # workers
+    min_workers: int
     max_workers: int
     requested: int
-    devices: int = 1  # of each worker
-    priority: int = 0  # greater goes first
+    devices: int = 1  # per worker
+    priority: int = 0  # higher first
     queue: str = ""  # or tenant
     spec: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the JobSpec, as a document
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)  # of whoever submitted it
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the process that submitted it
 
     @classmethod
     def from_spec(
@@ -58,7 +61,7 @@ class JobSubmission:
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether its batch may be chosen for it: its owner said so, and planned no changes of their own."""
+        """Whether the policy may choose the batch: the user permits it, and planned no changes of their own."""
         rule = self._plan.get("batch_rule", BatchRule.NONE)
         return rule != BatchRule.NONE and not self._plan.get("batch_schedule")
 
@@ -75,23 +78,23 @@ class JobSubmission:
             submission = cls(**document)
         except TypeError as exc:
             raise ValueError(f"not a submission: {exc}") from None
-        for field in fields(cls):
-            if not isinstance(value := getattr(submission, field.name), _TYPES[str(field.type)]):
-                raise ValueError(f"{field.name}: expected {field.type}, received {value!r}")
+        for column in dataclasses.fields(cls):
+            if not isinstance(value := getattr(submission, column.name), _TYPES[str(column.type)]):
+                raise ValueError(f"{column.name}: expected {column.type}, received {value!r}")
         return submission
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
 
     def to_launch_spec(self, workers: int, *, resumes: bool) -> JobSpec:
-        """The job, to be launched with so many workers; its plan does not depend on them."""
+        """Returns the job's spec with so many workers; its data plan does not depend on them."""
         spec = JobSpec.model_validate(dict(self.spec))
         checkpoint = spec.checkpoint.model_copy(update={"resume": True}) if resumes else spec.checkpoint
         limits = spec.workers.model_copy(update={"wish": workers})
         return spec.model_copy(update={"workers": limits, "checkpoint": checkpoint})
 
     def to_job_info(self, **progress: Any) -> JobInfo:
-        """As a policy sees it, with what `became` of it."""
+        """Returns the job as a policy sees it, with `progress` as further fields."""
         from elasticdl.scheduler.snapshot import JobInfo
 
         return JobInfo(

@@ -1,7 +1,7 @@
-"""All jobs of this machine that are not over: events in, snapshots out, plans in, actions out. Pure.
+"""The table of all unfinished jobs: events in, snapshots out, plans in, actions out. Pure.
 
-What the last plan gives a job is what policies are shown, as in the simulator. What is carried out of it is held
-against the devices that are really free: whoever gets more waits until whoever gets less has let go.
+Policies see what the last plan allocated to each job, as in the simulator. Actions are limited to the devices that are
+really free: a job that grows waits until the shrinking ones have released theirs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from elasticdl.scheduler.accounts.report import ScheduledJobState, ScheduledJobS
 from elasticdl.scheduler.plan import AllocationPlan
 from elasticdl.scheduler.snapshot import NodeInfo, Snapshot
 
-MAX_LOSSES = 3  # in a row, without progress between them
-RETRY_S = 1.0  # after an action that failed
+MAX_LOSSES = 3  # consecutive, without progress between them
+RETRY_S = 1.0  # after a failed action
 
-_ACTIVE_PHASES = ("", "pending", "starting", "running")  # phases in which a master takes wishes
+_ACTIVE_PHASES = ("", "pending", "starting", "running")  # phases in which a master accepts requests
 
 
 class JobTable:
-    """A `Cluster` for the loop. Every job in it is not over."""
+    """The unfinished jobs of a scheduler, as the `Cluster` of its loop."""
 
     def __init__(self, nodes: tuple[NodeInfo, ...], fit_rates: FitRates = fit_no_rates) -> None:
         self.nodes = nodes
@@ -36,7 +36,7 @@ class JobTable:
     # ---- events
 
     def handle(self, event: ev.JobEvent, now: float) -> bool:
-        """Take note of it. True: the policy wants to know."""
+        """Records an event. Returns whether the policy should decide anew."""
         match event:
             case ev.JobSubmitted(submission):
                 return self._add_entry(JobEntry(submission, allocated_at=now, charged_until=now))
@@ -64,7 +64,7 @@ class JobTable:
                 return self._handle_loss(entry, reason, now)
         return False
 
-    # ---- the cluster of the loop
+    # ---- Cluster
 
     def snapshot(self, now: float) -> Snapshot:
         self._charge_all_until(now)
@@ -78,14 +78,14 @@ class JobTable:
             entry = self.entries[name]
             entry.charge_until(now)
             entry.apply_allocation(allocation, now)
-            # Who has run already does not fail for want of room: there may be more again.
+            # A job that ran already is not rejected: the cluster may grow again.
             if allocation.is_rejected and entry.account.launches == 0:
                 entry.rejection_reason = allocation.reason
 
-    # ---- what is to be done
+    # ---- actions
 
     def due_actions(self, now: float) -> list[ev.JobAction]:
-        """What can be done now towards the plan. Whoever it is about is busy until Done, Failed or the end."""
+        """Returns what can be done now to reach the plan. A job is busy until its action has a result, or it ends."""
         actions: list[ev.JobAction] = []
         ready = sorted(
             (entry for entry in self.entries.values() if entry.can_act(now)), key=lambda entry: entry.queue_order
@@ -110,7 +110,7 @@ class JobTable:
                 state=entry.state,
                 allocated=dict(entry.allocated),
                 max_workers=entry.submission.max_workers,
-                reason="stops: its owner asked for it" if entry.is_stop_requested else entry.reason,
+                reason="stops: the user requested it" if entry.is_stop_requested else entry.reason,
                 expected_wait_s=waits[name] if entry.expected_wait_s is None else entry.expected_wait_s,
                 allocated_at=entry.allocated_at,
                 submitted_at=entry.submission.submitted_at,
@@ -123,7 +123,7 @@ class JobTable:
             for name, entry in self.entries.items()
         }
 
-    # ---- inside
+    # ---- private
 
     def _charge_all_until(self, now: float) -> None:
         for entry in self.entries.values():
@@ -138,21 +138,21 @@ class JobTable:
     def _recover_job(self, event: ev.JobRecovered, now: float) -> bool:
         account = event.account
         entry = JobEntry(event.submission, event.state, allocated_at=now, account=account, charged_until=now)
-        entry.reason = "as the last scheduler left it"
+        entry.reason = "unchanged since the previous scheduler process"
         entry.progress = ev.JobProgress(account.step, account.total_steps, work_done=float(account.step))
-        # A node that is declared no more has nothing to give.
+        # Nodes that are no longer declared are left out.
         entry.allocated = {node.name: event.allocated[node.name] for node in self.nodes if node.name in event.allocated}
-        # Until its master says more, nobody may have what it perhaps has.
+        # Until its master reports, no other job may have the devices it may hold.
         entry.desired_workers, entry.live_workers = entry.worker_count, account.max_workers
         return self._add_entry(entry)
 
     def _handle_exit(self, entry: JobEntry, phase: str) -> bool:
-        """A stop that we asked for, and nobody else, is no end."""
+        """A stop that only the scheduler requested is a suspension, not an end."""
         if phase == "stopped" and entry.state is ScheduledJobState.SUSPENDING and not entry.is_stop_requested:
             _reset_to_waiting(entry)
             return False
         del self.entries[entry.name]
-        # Who was rejected or unwanted had left the snapshots before.
+        # Rejected and stopped jobs left the snapshots before.
         return not (entry.rejection_reason or entry.is_stop_requested)
 
     def _handle_loss(self, entry: JobEntry, reason: str, now: float) -> bool:
@@ -160,7 +160,7 @@ class JobTable:
         losses = entry.account.losses + 1
         entry.account = replace(entry.account, losses=losses)
         entry.allocated, entry.allocated_at = {}, now
-        entry.reason = f"{reason}; goes on from its newest checkpoint"
+        entry.reason = f"{reason}; continues from its newest checkpoint"
         if losses >= MAX_LOSSES:
             entry.rejection_reason = f"{reason}, {losses} times without a step between; see its logs"
         return True
@@ -187,26 +187,26 @@ class JobTable:
 
 
 def _apply_status(entry: JobEntry, event: ev.JobStatusReported) -> None:
-    # One that starts up does not know yet how far it was before.
+    # A starting master does not know yet how far the job came.
     if event.phase not in ("pending", "starting"):
         losses = 0 if event.progress.step > entry.progress.step else entry.account.losses
         entry.progress = event.progress.merged_with(entry.progress)
         step, total_steps = entry.progress.step, entry.progress.total_steps
         entry.account = replace(entry.account, step=step, total_steps=total_steps, losses=losses)
-    # What was told before we last did something about it may be no longer so.
+    # A report from before our last action may be outdated.
     if event.reported_at > entry.last_action_at and not entry.is_busy:
         entry.phase, entry.desired_workers, entry.live_workers = event.phase, event.desired_workers, event.live_workers
         entry.batch_scale = event.progress.batch_scale
 
 
 def _reset_to_waiting(entry: JobEntry) -> None:
-    """What we may have begun about it meanwhile is still to be heard of."""
+    """The result of an action that is under way is still expected."""
     entry.state, entry.phase = ScheduledJobState.WAITING, ""
     entry.desired_workers = entry.live_workers = entry.batch_scale = 0
 
 
 def _release_actions(entry: JobEntry) -> Iterator[ev.JobAction]:
-    """What gives devices back, or ends a job: at once."""
+    """Yields the actions that release devices or end a job; they are never delayed."""
     is_running = entry.state is ScheduledJobState.RUNNING
     if entry.state is ScheduledJobState.WAITING:
         if entry.rejection_reason or entry.is_stop_requested:
@@ -214,7 +214,7 @@ def _release_actions(entry: JobEntry) -> Iterator[ev.JobAction]:
             phase_and_reason = (
                 ("failed", entry.rejection_reason)
                 if entry.rejection_reason
-                else ("stopped", "taken out of the queue by its owner")
+                else ("stopped", "removed from the queue by the user")
             )
             yield ev.CloseJob(entry.name, *phase_and_reason)
     elif entry.phase not in _ACTIVE_PHASES:
@@ -226,13 +226,13 @@ def _release_actions(entry: JobEntry) -> Iterator[ev.JobAction]:
         entry.is_busy, entry.state = True, ScheduledJobState.SUSPENDING
         yield ev.SuspendJob(entry.name, entry.reason)
     elif entry.worker_count < entry.desired_workers:
-        # Its devices are free once its workers are gone, not before.
+        # Its devices are free only when its workers have left.
         entry.live_workers = max(entry.live_workers, entry.desired_workers)
         yield _resize(entry, entry.worker_count)
 
 
 def _devices_needed(entry: JobEntry) -> int | None:
-    """Devices that its start or growth takes beyond those it has; None: neither is due."""
+    """Returns the devices that its start or growth needs beyond those it holds; None: neither is due."""
     is_start = entry.state is ScheduledJobState.WAITING and entry.allocated and not entry.is_stop_requested
     is_growth = (
         entry.state is ScheduledJobState.RUNNING
@@ -243,7 +243,6 @@ def _devices_needed(entry: JobEntry) -> int | None:
 
 
 def _start_or_grow(entry: JobEntry, now: float) -> ev.JobAction:
-    """Start or grow it."""
     resumes = entry.was_launched
     if entry.state is not ScheduledJobState.WAITING:
         return _resize(entry, entry.worker_count)
@@ -256,7 +255,7 @@ def _start_or_grow(entry: JobEntry, now: float) -> ev.JobAction:
 
 
 def _resize(entry: JobEntry, workers: int) -> ev.JobAction:
-    """With the batch of the plan, where that is another."""
+    """Changes the workers, and the batch if the plan has another."""
     scale = entry.batch_scale_to_set
     entry.is_busy, entry.desired_workers, entry.batch_scale = True, workers, scale or entry.batch_scale
     return ev.ResizeJob(entry.name, workers, scale)
@@ -266,20 +265,20 @@ def _resize(entry: JobEntry, workers: int) -> ev.JobAction:
 class RunningJob:
     name: str
     devices: int
-    remaining_s: float | None  # None: nobody knows
+    remaining_s: float | None  # None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     name: str
-    devices: int  # that it needs to begin, or to grow
+    devices: int  # needed to start or to grow
 
 
 def estimate_waits(free: int, running: Sequence[RunningJob], waiting: Sequence[WaitingJob]) -> dict[str, float | None]:
-    """Seconds until each has its devices, if those ahead of it take theirs and keep them. None: nobody can say.
+    """Estimates the seconds until each job has its devices, if the jobs ahead of it keep theirs. None: unknown.
 
-    One that runs and waits for more does not get it from its own end. An estimate: speeds change with the number of
-    workers, and jobs ahead may end, too.
+    A running job that waits for more workers does not get them from its own end. Speeds change with the number of
+    workers, and jobs ahead may end, so this is only an estimate.
     """
     running_ends = sorted((job.remaining_s, job.devices, job.name) for job in running if job.remaining_s is not None)
     waits: dict[str, float | None] = {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-PRIORITY = "elasticdl.org/priority"  # an integer, by its owner
-REQUESTED_WORKERS = "elasticdl.org/requested-workers"  # the owner's wish, before the scheduler wrote its own there
-SCHEDULING_REASON = "elasticdl.org/scheduling"  # why it has so many workers, or waits
-SUSPENDED_BY = "elasticdl.org/suspended-by"  # ours is "scheduler"; else it was a person
+PRIORITY = "elasticdl.org/priority"  # an integer, set by the user
+REQUESTED_WORKERS = "elasticdl.org/requested-workers"  # the user's replicas, before the scheduler changed them
+SCHEDULING_REASON = "elasticdl.org/scheduling"  # why the job has so many workers, or waits
+SUSPENDED_BY = "elasticdl.org/suspended-by"  # "scheduler", or the user if it is absent
 SCHEDULER = "scheduler"

@@ -14,18 +14,18 @@ Document = Mapping[str, Any]
 ResourceAmounts = dict[str, float]
 
 CPU, GPU = "cpu", "nvidia.com/gpu"
-MILLI = 1000  # what devices are counted in, before a unit is chosen
-GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"  # label of a node, where its devices are GPUs
+MILLI = 1000  # thousandths per unit of a resource
+GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"  # a label of nodes with GPUs
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
 
 def milli_per_device(requests: Iterable[Mapping[str, float]], device: str) -> int:
-    """Thousandths of the resource that one device is: the largest that every worker takes a whole number of."""
+    """Returns the size of a device in thousandths: the largest of which every worker requests a whole number."""
     return math.gcd(*(to_milli(request.get(device, 0.0)) for request in requests)) or MILLI
 
 
 def default_device_resource(documents: Iterable[Document]) -> str:
-    """What is shared unless somebody says otherwise: GPUs where nodes have them, else cores."""
+    """Returns GPUs if a node has any, else cores."""
     allocatable = [node["status"].get("allocatable", {}) for node in documents]
     return GPU if any(parse_quantity(str(resources.get(GPU, "0"))) for resources in allocatable) else CPU
 
@@ -37,7 +37,7 @@ def to_milli(quantity: float) -> int:
 def available_nodes(
     documents: Iterable[Document], pods: Iterable[Document], jobs: Collection[str], device: str, unit: int
 ) -> tuple[NodeInfo, ...]:
-    """Those that take pods, with what all pods but the workers of `jobs` leave."""
+    """Returns the nodes that accept pods, with what all pods except the workers of `jobs` leave."""
     used_by_node: dict[str, ResourceAmounts] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName")
@@ -63,7 +63,7 @@ def _available_node(document: Document, used: Mapping[str, float], device: str, 
 
 
 def _accepts_pods(document: Document) -> bool:
-    """Whether pods of anybody may come: ready, not cordoned, no taint but those of devices."""
+    """Returns whether any pod may run on the node: it is ready, not cordoned, and has only taints for devices."""
     spec, conditions = document.get("spec", {}), document["status"].get("conditions", [])
     is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
     taints = [one for one in spec.get("taints") or [] if one["effect"] in ("NoSchedule", "NoExecute")]
@@ -71,7 +71,7 @@ def _accepts_pods(document: Document) -> bool:
 
 
 def pod_requests(pod: Document) -> ResourceAmounts:
-    """What the scheduler of Kubernetes counts for it: its containers together, or the greatest that runs before."""
+    """Returns what Kubernetes reserves for the pod: all its containers together, or the greatest init container."""
     total: ResourceAmounts = {}
     for container in pod["spec"].get("containers", []):
         for name, quantity in _container_requests(container).items():
@@ -90,7 +90,7 @@ def _container_requests(container: Document) -> ResourceAmounts:
 
 
 def worker_job_name(pod: Document) -> str:
-    """The ElasticJob whose worker it is; "": of none."""
+    """Returns the ElasticJob whose worker the pod is; "": none."""
     labels = pod["metadata"].get("labels") or {}
     return labels.get(JOB_LABEL, "") if labels.get(ROLE_LABEL) == WORKER else ""
 
@@ -100,7 +100,7 @@ def is_pod_alive(pod: Document) -> bool:
 
 
 def count_workers_by_node(pods: Iterable[Document]) -> dict[str, dict[str, int]]:
-    """By job: how many of its workers are on which node, of those that have one and stay."""
+    """Returns, by job, the number of its workers on each node, without pods that are pending or being deleted."""
     counts: dict[str, dict[str, int]] = {}
     for pod in pods:
         job, node = worker_job_name(pod), pod["spec"].get("nodeName")

@@ -11,30 +11,33 @@ from elasticdl.kube.probes import HttpResponse, LoopHeartbeat
 PORT = 8080
 LIVENESS, READINESS = "/healthz", "/readyz"
 
-SILENCE_TIMEOUT_S = 120.0  # of a turn, which may write to many jobs, and of the event loop that renews the Lease
-MAX_MISSED_INTERVALS = 3  # that a turn may be late
+SILENCE_TIMEOUT_S = 120.0  # for a turn, which may write to many jobs, and for the event loop that renews the Lease
+MAX_MISSED_INTERVALS = 3  # by which a turn may be late
 
 
 class SchedulerHealth:
-    """What the scheduler last told of itself; asked from other threads."""
+    """The scheduler's last report about itself, read by other threads.
+
+    What has not been reported for too long is the reason given by the probe.
+    """
 
     def __init__(self, *, silence_s: float = SILENCE_TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence_s = silence_s
         self._clock = clock
         self.heartbeat = LoopHeartbeat(silence_s, clock)
-        self._next_report_due_at = math.inf  # when the next word of the turns is overdue
+        self._next_report_due_at = math.inf  # when the next report is overdue
         self._activity = "it starts"
         self._not_ready_reason: Callable[[], str] = lambda: "it starts"
 
     def set_standby(self, reason: Callable[[], str]) -> None:
-        """It has no turns: another scheduler leads, or nobody yet. `reason` says why it does not know, if so."""
+        """There are no turns, because another scheduler leads or none yet. `reason` says why the leader is unknown."""
         self._next_report_due_at, self._activity, self._not_ready_reason = math.inf, "it waits for the Lease", reason
 
     def begin_turn(self) -> None:
         self._next_report_due_at, self._activity = self._clock() + self._silence_s, "a turn goes on"
 
     def end_turn(self, next_s: float | None, reason: str = "") -> None:
-        """The next comes in `next_s`, if no news comes before; None: it comes with news only."""
+        """The next turn comes within `next_s`, earlier if something happens; None: only if something happens."""
         late_s = math.inf if next_s is None else max(MAX_MISSED_INTERVALS * next_s, self._silence_s)
         self._next_report_due_at, self._activity, self._not_ready_reason = (
             self._clock() + late_s,
@@ -44,7 +47,7 @@ class SchedulerHealth:
 
     @property
     def unhealthy_reason(self) -> str:
-        """Why it should be started again; "" while it lives."""
+        """Why the scheduler should be restarted; "": it is alive."""
         now = self._clock()
         late = (
             f"{self._activity}, and the next turn is {now - self._next_report_due_at:.0f} s overdue"
@@ -55,7 +58,7 @@ class SchedulerHealth:
 
     @property
     def not_ready_reason(self) -> str:
-        """Why it cannot decide; "" where it can, or need not because another leads."""
+        """Why the scheduler cannot decide; "": it can, or another one leads."""
         return self._not_ready_reason() or self.unhealthy_reason
 
     def answer_probe(self, path: str) -> HttpResponse:

@@ -14,25 +14,25 @@ Rules = tuple[tuple[str, str, tuple[str, ...]], ...]
 NAME = "elasticdl-scheduler"
 LABELS = {"app.kubernetes.io/name": "elasticdl", "app.kubernetes.io/component": "scheduler"}
 
-# All that it does to the API; it reads no Secrets, and makes and deletes nothing but its Lease.
+# All its calls to the API: it reads no Secrets, and creates and deletes nothing but its Lease.
 CLUSTER_RULES: Rules = (
-    ("", "nodes", ("list", "watch")),  # what there is
-    ("", "pods", ("list",)),  # what pods of others leave of it
+    ("", "nodes", ("list", "watch")),  # the capacity
+    ("", "pods", ("list",)),  # what other pods use of it
 )
 RULES: Rules = (
-    ("elasticdl.org", "elasticjobs", ("list", "watch", "patch")),  # who wants workers; how many each gets, and why
-    ("", "pods", ("watch",)),  # when room comes free
+    ("elasticdl.org", "elasticjobs", ("list", "watch", "patch")),  # jobs that want workers; how many each gets, and why
+    ("", "pods", ("watch",)),  # when devices become free
     ("", "configmaps", ("list",)),  # what masters measured
-    ("coordination.k8s.io", "leases", ("create",)),  # a name cannot be asked for at creation
+    ("coordination.k8s.io", "leases", ("create",)),  # RBAC cannot restrict creation by name
 )
-LEASE_RULES: Rules = (("coordination.k8s.io", "leases", ("get", "update")),)  # of its own alone
+LEASE_RULES: Rules = (("coordination.k8s.io", "leases", ("get", "update")),)  # only its own
 _RBAC = "rbac.authorization.k8s.io"
 
 
 def scheduler_objects(namespace: str, image: str, arguments: Sequence[str], port: int = health.PORT) -> list[Document]:
-    """For `kubectl apply`. `arguments` are of `elasticdl scheduler`; on `port` it says whether it is well."""
+    """Returns objects for `kubectl apply`. `arguments` are those of `elasticdl scheduler`, `port` serves the probes."""
     in_namespace = {"namespace": namespace}
-    cluster_role_name = f"{NAME}-{namespace}"  # of the cluster: each namespace has its own
+    cluster_role_name = f"{NAME}-{namespace}"  # one per namespace
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(NAME) | in_namespace},
         _role("ClusterRole", _metadata(cluster_role_name), [_rule(*rule) for rule in CLUSTER_RULES]),
@@ -51,7 +51,7 @@ def scheduler_objects(namespace: str, image: str, arguments: Sequence[str], port
             "kind": "Deployment",
             "metadata": _metadata(NAME) | in_namespace,
             "spec": {
-                "replicas": 1,  # of more, all but one wait
+                "replicas": 1,  # more replicas would wait for the Lease
                 "selector": {"matchLabels": dict(LABELS)},
                 "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image, arguments, port)},
             },
@@ -60,13 +60,13 @@ def scheduler_objects(namespace: str, image: str, arguments: Sequence[str], port
 
 
 def _pod(image: str, arguments: Sequence[str], port: int) -> Document:
-    """As the operator's: not root, nothing to write to but /tmp."""
+    """Like the operator's pod: not root, and only /tmp is writable."""
     container = {
         "name": "scheduler",
         "image": image,
         "command": ["python", "-P", "-m", "elasticdl.cli", "scheduler", *arguments, f"--port={port}"],
         "ports": [{"name": "health", "containerPort": port}],
-        # It imports for some seconds before it answers at all.
+        # Imports take some seconds before the first answer.
         "startupProbe": _probe(health.LIVENESS, periodSeconds=2, failureThreshold=60),
         "livenessProbe": _probe(health.LIVENESS, periodSeconds=20, failureThreshold=3),
         "readinessProbe": _probe(health.READINESS, periodSeconds=5),
@@ -108,7 +108,7 @@ def _role(kind: str, metadata: Document, rules: list[Document]) -> Document:
 
 
 def _binding(kind: str, metadata: Document, namespace: str) -> Document:
-    """Of the role of the same name, to the account."""
+    """Binds the role of the same name to the service account."""
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{kind}Binding",

@@ -1,6 +1,6 @@
-"""A namespace of ElasticJobs as the `Cluster` of the loop: read whole for every decision, written by patches.
+"""The ElasticJobs of a namespace as the `Cluster` of the loop, read completely for every decision, written by patches.
 
-Nothing is remembered but accounts: what a job is given stands in its resource, what it has are its pods.
+Only accounts are remembered: allocations are in the resources, and what jobs really have are their pods.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from elasticdl.scheduler.plan import AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 from elasticdl.scheduler.snapshot_file import SnapshotWithUnits
 
-START_COST_S = 30.0  # of pods, Python and framework: what it costs a job to be given workers when it has none
+START_COST_S = 30.0  # of pods, Python and the framework, for a job that has no workers
 
 _log = logging.getLogger(__name__)
 
 
 class NamespaceCluster:
-    """ElasticJobs whose workers take the resource `device`; all others are left alone."""
+    """ElasticJobs whose workers request `device_resource`; all others are ignored."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class NamespaceCluster:
         is_leader: Callable[[], bool],
         upcoming_requests: Sequence[ResourceAmounts] = (),
     ) -> None:
-        """`leads` is asked before each write: whether nobody else can decide by now.
+        """`is_leader` is asked before each write: whether no other scheduler may decide by now.
 
-        `coming`: what workers of other jobs request, of which devices are to be a whole number, too.
+        `upcoming_requests` are requests of workers of other jobs, which must be a whole number of devices, too.
         """
         self.api = api
         self.namespace = namespace
         self.device_resource = device_resource
-        self.elastic_jobs: dict[str, ElasticJobView] = {}  # of the last snapshot
-        self.unit = capacity.MILLI  # of it: thousandths of the resource that one device is
+        self.elastic_jobs: dict[str, ElasticJobView] = {}  # in the last snapshot
+        self.unit = capacity.MILLI  # thousandths of the resource per device
         self._is_leader = is_leader
         self._upcoming_requests = upcoming_requests
         self._entries: dict[str, JobEntry] = {}  # by uid
@@ -71,7 +71,7 @@ class NamespaceCluster:
         milli_per_device = self.unit = capacity.milli_per_device(
             [*requests, *self._upcoming_requests], self.device_resource
         )
-        # Workers of another namespace are others, whatever their job is called.
+        # Workers of other namespaces are not ours, even if their job has the same name.
         unlabeled = [{**pod, "metadata": {**pod["metadata"], "labels": {}}} for pod in other_pods]
         nodes = capacity.available_nodes(
             self.api.list(NODE)[0],
@@ -93,9 +93,9 @@ class NamespaceCluster:
         return Snapshot(now, nodes, tuple(jobs), is_shared=True)
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
-        """Who gets less first: those who get more wait for their room as pending pods.
+        """Shrinks jobs first; growing jobs wait for their devices as pending pods.
 
-        Raises after the last where the API server was away for one: that is worth another try soon.
+        If the API server was unavailable for a job, raises after the last one, so that it is tried again soon.
         """
         allocations = plan.allocations
         unavailable: TransientError | None = None
@@ -112,7 +112,9 @@ class NamespaceCluster:
             if not patch:
                 continue
             if not self._is_leader():
-                _log.warning("%s: what is left of this plan is not written: another may lead", self.namespace)
+                _log.warning(
+                    "%s: the remaining plan is not written, because another scheduler may lead", self.namespace
+                )
                 return
             if "spec" in patch:
                 description = (
@@ -124,11 +126,11 @@ class NamespaceCluster:
             try:
                 self.api.patch(ELASTIC_JOB, name, patch, self.namespace)
             except NotFound:
-                continue  # it was deleted meanwhile
+                continue  # it was deleted in the meantime
             except TransientError as exc:
                 unavailable = exc
             except ApiError as exc:
-                _log.warning("%s/%s: not written, it will be at the next turn: %s", self.namespace, name, exc)
+                _log.warning("%s/%s: not written, the next turn tries again: %s", self.namespace, name, exc)
         if unavailable is not None:
             raise unavailable
 
@@ -137,13 +139,11 @@ class NamespaceCluster:
             return True
         if job.uid not in self._ignored:
             self._ignored.add(job.uid)
-            _log.warning(
-                "%s/%s is left alone: its workers request no %s", self.namespace, job.name, self.device_resource
-            )
+            _log.warning("%s/%s is ignored: its workers request no %s", self.namespace, job.name, self.device_resource)
         return False
 
     def _read_statuses(self) -> Mapping[str, pb.JobStatus]:
-        """What masters wrote down last, by job."""
+        """Returns the last status that each master stored, by job."""
         config_maps, _ = self.api.list(CONFIG_MAP, self.namespace, f"{ROLE_LABEL}={STATUS}")
         statuses = {}
         for config_map in config_maps:
@@ -155,7 +155,7 @@ class NamespaceCluster:
                 try:
                     statuses[name] = Parse(text, pb.JobStatus(), ignore_unknown_fields=True)
                 except ParseError as exc:
-                    _log.warning("%s: its status is not understood: %s", name, exc)
+                    _log.warning("%s: its status cannot be parsed: %s", name, exc)
         return statuses
 
     def _update_entry(
@@ -170,7 +170,7 @@ class NamespaceCluster:
         return entry
 
     def _submission(self, job: ElasticJobView, unit: int) -> JobSubmission:
-        """Without its rule for batches: nobody can ask a master for another from here."""
+        """Leaves out the batch rule, because the scheduler cannot change a master's batch here."""
         workers, queue = job.spec.workers, job.spec.cluster.queue if job.spec.cluster else ""
         requested = min(max(job.requested, workers.min), workers.max)
         devices = capacity.to_milli(job.worker_requests()[self.device_resource]) // unit
@@ -182,7 +182,7 @@ class NamespaceCluster:
     def _to_job_info(
         self, job: ElasticJobView, entry: JobEntry, workers: Mapping[str, int], nodes: tuple[NodeInfo, ...]
     ) -> JobInfo:
-        """Where it was given workers, or where Kubernetes really put as many."""
+        """The job has the workers it was allocated, or those on nodes if Kubernetes placed as many."""
         node_names = {node.name for node in nodes}
         workers_here = {name: count for name, count in workers.items() if name in node_names}
         is_first = entry.account.started_at is None
@@ -201,7 +201,7 @@ class NamespaceCluster:
 def snapshot_namespace(
     api: Api, namespace: str, device_resource: str, now: float, upcoming_requests: Sequence[ResourceAmounts] = ()
 ) -> SnapshotWithUnits:
-    """`coming`: what workers of jobs request that are not there yet."""
+    """`upcoming_requests` are requests of workers of jobs that do not exist yet."""
     cluster = NamespaceCluster(api, namespace, device_resource, lambda: False, upcoming_requests)
     snapshot = cluster.snapshot(now)
     jobs = tuple(_assume_started_at_submission(job, now) for job in snapshot.jobs)
@@ -209,7 +209,7 @@ def snapshot_namespace(
 
 
 def _assume_started_at_submission(job: JobInfo, now: float) -> JobInfo:
-    """Nobody wrote down when a job that has workers got them: taken as if it always had."""
+    """When a job got its workers is not recorded, so it is assumed that it always had them."""
     if not job.workers:
         return job
     ran_s = max(now - job.submitted_at, 0.0)

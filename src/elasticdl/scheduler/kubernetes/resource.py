@@ -27,13 +27,13 @@ _ENDED_PHASES = ("Succeeded", "Stopped", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class ElasticJobView:
-    """One that wants workers."""
+    """An ElasticJob that wants workers."""
 
     name: str
     uid: str
     created_at: float
     spec: JobSpec
-    replicas: int  # of its resource, now
+    replicas: int  # as the resource says now
     is_suspended: bool
     annotations: Mapping[str, str]
 
@@ -47,18 +47,18 @@ class ElasticJobView:
         return parse_priority(self.annotations)
 
     def worker_requests(self) -> dict[str, float]:
-        """Of each worker, by resource."""
+        """Returns the requests of one worker by resource."""
         assert self.spec.cluster is not None
         return {name: parse_quantity(text) for name, text in self.spec.cluster.worker.requests.items()}
 
     @property
     def change_key(self) -> tuple[Any, ...]:
-        """What makes it worth to decide anew; not what the scheduler itself writes."""
+        """What makes a new decision worthwhile when it changes; the scheduler's own writes are not part of it."""
         workers = self.spec.workers
         return self.uid, workers.min, workers.max, self.requested, self.priority
 
     def patch_for(self, allocation: Allocation) -> dict[str, Any]:
-        """What to write so that it has what it is given; {}: nothing."""
+        """Returns the patch that carries out an allocation; {}: nothing changes."""
         count = allocation.worker_count
         annotations: dict[str, str | None] = {SCHEDULING_REASON: allocation.reason}
         if count and count != self.replicas and REQUESTED_WORKERS not in self.annotations:
@@ -78,7 +78,7 @@ class ElasticJobView:
 
 
 def parse_priority(annotations: Mapping[str, str]) -> int:
-    """What its owner wrote; what is no integer counts as 0."""
+    """Returns the user's priority; anything but an integer counts as 0."""
     try:
         return int(annotations.get(PRIORITY, "0"))
     except ValueError:
@@ -86,7 +86,7 @@ def parse_priority(annotations: Mapping[str, str]) -> int:
 
 
 def parse_elastic_job(document: Document) -> ElasticJobView | None:
-    """None: it is over, going, invalid, or suspended by somebody else."""
+    """Returns None for a job that ended, is being deleted, is invalid, or was suspended by the user."""
     metadata, status = document["metadata"], document.get("status") or {}
     annotations = metadata.get("annotations") or {}
     is_suspended = bool(document["spec"].get("suspend"))
@@ -96,7 +96,7 @@ def parse_elastic_job(document: Document) -> ElasticJobView | None:
     try:
         spec = resolve_elastic_job(document)
     except SpecError:
-        return None  # the operator says why
+        return None  # the operator reports it
     created_at = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
     return ElasticJobView(
         metadata["name"], metadata["uid"], created_at, spec, spec.workers.wish, is_suspended, annotations

@@ -21,10 +21,10 @@ from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
 from elasticdl.scheduler.kubernetes.resource import parse_elastic_job
 from elasticdl.scheduler.loop import SchedulingLoop
 
-DEBOUNCE_S = 0.2  # what comes together is decided together
-RETRY_S = 2.0  # after a call that failed
-POLICY_RETRY_S = 5.0  # after a policy that failed; the loop has said why
-DEFAULT_INTERVAL_S = 10.0  # of policies that need none: pods of others come and go, and nobody tells us of them
+DEBOUNCE_S = 0.2  # events within this time are decided together
+RETRY_S = 2.0  # after a failed call
+POLICY_RETRY_S = 5.0  # after a failure of the policy, which the loop has logged
+DEFAULT_INTERVAL_S = 10.0  # for policies without one, because pods of other users come and go unnoticed
 
 POD_SELECTOR = "app.kubernetes.io/name=elasticdl"
 
@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 
 
 class NamespaceSchedulerServer:
-    """Until it is told to stop. Jobs go on without it."""
+    """Decides until it is stopped. Jobs go on without it."""
 
     def __init__(
         self, policy: Policy, cluster: NamespaceCluster, interval_s: float | None, health: SchedulerHealth
     ) -> None:
-        """`interval_s` overrules the policy's own; 0: only when something happened."""
+        """`interval_s` overrides the policy's own; 0: decide on events only."""
         self.loop = SchedulingLoop(policy, cluster)
         self._cluster = cluster
         self._interval_s = interval_s if interval_s is not None else policy.interval_s or DEFAULT_INTERVAL_S
@@ -45,10 +45,10 @@ class NamespaceSchedulerServer:
         self._health = health
         self._stopped = threading.Event()
         self._wake = threading.Event()
-        self._last_error = ""  # of the last turn, if it failed
+        self._last_error = ""  # of the last turn; "": it succeeded
 
     def stop(self) -> None:
-        """From a signal handler or another thread."""
+        """May be called from a signal handler or another thread."""
         self._stopped.set()
         self._wake.set()
 
@@ -66,12 +66,12 @@ class NamespaceSchedulerServer:
                 self._stopped.wait(DEBOUNCE_S)
 
     def _run_turn(self) -> float | None:
-        """One decision; seconds until the next that needs no news. None: for ever."""
+        """Decides once; returns the seconds until the next decision without news. None: forever."""
         self._wake.clear()
         try:
             self.loop.run_once(time.time())
         except ElasticDLError as exc:
-            if str(exc) != self._last_error:  # said once, however often it is tried
+            if str(exc) != self._last_error:  # logged once, however often it happens
                 _log.warning("%s; trying again", exc)
             self._last_error = str(exc)
             return RETRY_S
@@ -98,7 +98,7 @@ def has_node_changed(change: ObjectChange) -> bool:
 
 
 def has_pod_ended(change: ObjectChange, jobs: Collection[str]) -> bool:
-    """Whether it was of none of `jobs`: a job is over before its pods are. Those who shrink were planned with."""
+    """Returns whether a pod of none of `jobs` ended. (A job ends before its pods; the plan knows who shrinks.)"""
     before, after = change
     has_ended = before is not None and is_pod_alive(before) and (after is None or not is_pod_alive(after))
     return has_ended and before is not None and before["metadata"]["labels"].get(JOB_LABEL) not in jobs
@@ -117,7 +117,7 @@ def _node_key(document: Document | None) -> object:
     return spec.get("unschedulable"), spec.get("taints"), status.get("allocatable"), ready
 
 
-LEASE_NAME = "elasticdl-scheduler"  # in the namespace of the jobs: one decides for each
+LEASE_NAME = "elasticdl-scheduler"  # in the namespace of the jobs, for which one scheduler decides
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -127,7 +127,7 @@ async def lead_and_serve(
     health: SchedulerHealth,
     signals: Sequence[signal.Signals] = STOP_SIGNALS,
 ) -> None:
-    """A new server for each term: what an old one knew of the namespace may be long ago."""
+    """Makes a new server for each term, because an old one's knowledge of the namespace may be outdated."""
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     for number in signals:
         loop.add_signal_handler(number, stop_requested.set)
@@ -144,13 +144,13 @@ async def lead_and_serve(
             electing.cancel()
     health.set_standby(lambda: election.last_error)
     stopping.cancel()
-    # After a signal: whoever waits need not wait for it to run out. Also where it was won too late to serve.
+    # After a signal, another scheduler need not wait until the Lease expires, even if it was won too late to serve.
     await election.release()
     heartbeat.cancel()
 
 
 async def _serve_term(server: NamespaceSchedulerServer, election: Election, stopping: asyncio.Task[bool]) -> None:
-    """Until the Lease is lost or `ending` is done, and the last write is answered: only then may the Lease go."""
+    """Returns when the Lease is lost or `stopping` is done, after the last write: only then may the Lease go."""
     serving = asyncio.create_task(asyncio.to_thread(server.run))
     leading = asyncio.create_task(election.wait_until_lost())
     await asyncio.wait({serving, leading, stopping}, return_when=asyncio.FIRST_COMPLETED)

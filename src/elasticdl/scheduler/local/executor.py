@@ -32,19 +32,23 @@ from elasticdl.scheduler.accounts.events import (
 from elasticdl.scheduler.local.queue import SubmissionQueue, close_job
 from elasticdl.spec.directory import JobDirectory, read_json
 
-CONNECT_TIMEOUT_S = 10.0  # a master that was launched this moment, or killed, is there by then
+CONNECT_TIMEOUT_S = 10.0  # a master that was just launched, or killed, answers within this time
 MAX_CONCURRENT_ACTIONS = 8
+STATUS_HZ = 2.0
+MASTER_TIMEOUT_S = 2.0  # a master that does not answer for this time is looked up again
+LAUNCH_TIMEOUT_S = 20.0  # a launcher records its process within this time
+POLL_S = 0.05
 
 _log = logging.getLogger(__name__)
 
 
 class ActionExecutor:
-    """Never waits: every action is carried out by a thread, and ends in Done or Failed."""
+    """Carries out actions in threads, without waiting. Each ends with ActionSucceeded or ActionFailed."""
 
     def __init__(self, queue: SubmissionQueue, report_event: Callable[[JobEvent], None]) -> None:
         self._queue = queue
         self._report_event = report_event
-        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_ACTIONS, thread_name_prefix="hand")
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_ACTIONS, thread_name_prefix="action")
 
     def execute(self, action: JobAction) -> None:
         self._threads.submit(self._execute, action)
@@ -53,7 +57,7 @@ class ActionExecutor:
         follow_job(self._queue.job_directory(name), self._report_event)
 
     def reap_children(self) -> None:
-        """Launchers that have ended are our children, as long as we are there."""
+        """Reaps launchers that have ended: they are children of this process."""
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -76,7 +80,7 @@ class ActionExecutor:
                     close_job(directory, phase, reason)
                     self._report_event(JobExited(name, phase))
             self._report_event(ActionSucceeded(action.name, time.time()))
-        except Exception as exc:  # whatever it is: a job whose action is never answered would be busy for ever
+        except Exception as exc:  # any error: a job whose action has no result would stay busy forever
             is_known = isinstance(exc, ElasticDLError | OSError)
             _log.warning("%s: %s", action, exc, exc_info=not is_known)
             if isinstance(action, StartJob):
@@ -86,9 +90,9 @@ class ActionExecutor:
     def _start(self, action: StartJob, directory: JobDirectory) -> None:
         submission = self._queue.find(action.name)
         if submission is None:
-            raise SpecError(f"{action.name} is in the queue no more")
-        if not is_running(directory):  # else it was started a moment ago, by a scheduler that died
-            # Whatever we know of it: where a run has left something, this one goes on from there.
+            raise SpecError(f"{action.name} is no longer in the queue")
+        if not is_running(directory):  # otherwise a scheduler that died has just started it
+            # A directory with traces of a run shows that the job ran, whatever the account says.
             resumes = action.resumes or directory.launcher.exists() or directory.result.exists()
             spec = submission.to_launch_spec(action.workers, resumes=resumes)
             if not directory.root.exists():
@@ -105,19 +109,11 @@ class ActionExecutor:
             client.stop(at_once=False, reason=reason)
 
 
-STATUS_HZ = 2.0
-MASTER_TIMEOUT_S = 2.0  # a master that does not answer for so long is looked for again
-LAUNCH_TIMEOUT_S = 20.0  # a launcher has written down that it lives by then
-POLL_S = 0.05
-
-_follow_log = logging.getLogger(__name__)
-
-
 def follow_job(directory: JobDirectory, report_event: Callable[[JobEvent], None]) -> threading.Thread:
-    """Tell of it from a thread of its own, which ends with the process."""
+    """Reports the job's events from a thread, which ends when its last process has ended."""
     name = directory.root.name
     thread = threading.Thread(
-        target=_follow_until_end, args=(name, directory, report_event), name=f"watch-{name}", daemon=True
+        target=_follow_until_end, args=(name, directory, report_event), name=f"follow-{name}", daemon=True
     )
     thread.start()
     return thread
@@ -133,12 +129,12 @@ def _follow_until_end(name: str, directory: JobDirectory, report_event: Callable
             report_event(JobLost(name) if result is None else JobExited(name, str(result.get("phase", "failed"))))
             return
         if result is not None or not is_started:
-            time.sleep(POLL_S)  # its last processes end, or its first begin
+            time.sleep(POLL_S)  # its last processes end, or its first ones start
             continue
         try:
             with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
                 for status in client.watch(STATUS_HZ):
                     report_event(progress.parse_status_event(name, status))
         except ElasticDLError as exc:
-            _follow_log.info("%s: %s", name, exc)
+            _log.info("%s: %s", name, exc)
             time.sleep(POLL_S)

@@ -12,9 +12,9 @@ LOCAL_NODE = "here"
 
 
 def parse_nodes(budget: int | None, nodes: str | None) -> tuple[NodeInfo, ...]:
-    """`--budget 320` is one node with 320 devices, `--nodes 4x8` four with eight; neither: our cores."""
+    """Returns one node with 320 devices for `--budget 320`, four with eight for `--nodes 4x8`; by default our cores."""
     if budget is not None and nodes is not None:
-        raise SpecError("--budget and --nodes both say how much there is; leave out one of them")
+        raise SpecError("--budget and --nodes cannot be combined; leave out one of them")
     if nodes is None:
         return (NodeInfo(LOCAL_NODE, budget or available_cores()),)
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", nodes.strip())
@@ -24,5 +24,5 @@ def parse_nodes(budget: int | None, nodes: str | None) -> tuple[NodeInfo, ...]:
 
 
 def available_cores() -> int:
-    """Those this process may use."""
+    """Returns the number of cores this process may use."""
     return len(os.sched_getaffinity(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -15,10 +16,12 @@ from elasticdl.scheduler.accounts.report import SchedulerReport
 from elasticdl.scheduler.accounts.submission import JobSubmission
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class SubmissionQueue:
-    """Of one home: jobs lie in `home/jobs`, this in `home/scheduler`."""
+    """The queue of one home: jobs are in `home/jobs`, the scheduler's files in `home/scheduler`."""
 
     home: Path
 
@@ -40,7 +43,7 @@ class SubmissionQueue:
         write_json(self._entry(submission.name), submission.to_document())
 
     def find(self, name: str) -> JobSubmission | None:
-        """SpecError for a file that holds no submission."""
+        """Raises SpecError if the file holds no submission."""
         path = self._entry(name)
         try:
             document = read_json(path)
@@ -60,7 +63,7 @@ class SubmissionQueue:
         self._entry(name).unlink(missing_ok=True)
         self._stop_mark(name).unlink(missing_ok=True)
 
-    # ---- ends that people ask for
+    # ---- requests to stop
 
     def request_stop(self, name: str) -> None:
         self._stop_mark(name).touch()
@@ -68,21 +71,30 @@ class SubmissionQueue:
     def stop_requests(self) -> set[str]:
         return {path.stem for path in self._entries.glob("*.stop")}
 
-    # ---- what was decided
+    # ---- the report
+
+    def save_report(self, report: SchedulerReport) -> None:
+        write_json(self.report_path, report.to_document())
 
     def load_report(self) -> SchedulerReport | None:
-        return SchedulerReport.load(self.report_path)
+        """Returns None if no report exists that this version understands; masters and directories know the rest."""
+        try:
+            document = read_json(self.report_path)
+            return None if document is None else SchedulerReport.from_document(document)
+        except (StateDamaged, ValueError, KeyError, TypeError) as exc:
+            _log.warning("%s cannot be read: %r", self.report_path, exc)
+            return None
 
-    # ---- who serves
+    # ---- the lock
 
     @contextmanager
     def acquire_lock(self, patience_s: float = 0.0) -> Iterator[bool]:
-        """Whether we are the only one that serves this queue, until the end of the block."""
+        """Yields whether this process alone serves the queue until the end of the block."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + patience_s
         try:
-            # Somebody may just look whether the queue is served.
+            # Another process may hold the lock only to see whether the queue is served.
             while not (is_ours := _try_lock(descriptor)) and time.monotonic() < deadline:
                 time.sleep(0.02)
             yield is_ours
@@ -118,7 +130,7 @@ _EXIT_CODES = {"failed": SpecError.exit_code, "stopped": 130}
 
 
 def close_job(directory: JobDirectory, phase: str, reason: str) -> None:
-    """Leave a result that says how it ended. That of a suspended job stays: it tells what was trained."""
+    """Writes a result for a job that ends without processes. That of a suspended job stays: it says what it trained."""
     if not directory.root.exists() or (directory.result.exists() and phase == "stopped"):
         return
     now = time.time()

@@ -11,14 +11,14 @@ from elasticdl.scheduler.accounts.table import JobTable
 from elasticdl.scheduler.interface import Policy
 from elasticdl.scheduler.loop import SchedulingLoop
 
-POLICY_RETRY_S = 5.0  # a policy that failed is asked again after so long, though nothing happened
+POLICY_RETRY_S = 5.0  # a policy that failed is asked again after this time
 
 
 class LocalScheduler:
-    """One policy over one book, by the loop that the simulator runs too."""
+    """Runs one policy on a job table, with the loop that the simulator uses too."""
 
     def __init__(self, policy: Policy, job_table: JobTable, interval_s: float | None = None) -> None:
-        """`interval_s` overrules the policy's own; 0: only when something happened."""
+        """`interval_s` overrides the policy's own; 0: decide on events only."""
         self.job_table = job_table
         self.loop = SchedulingLoop(policy, job_table)
         self._interval_s = policy.interval_s if interval_s is None else interval_s
@@ -26,7 +26,7 @@ class LocalScheduler:
         self._next_tick_at: float | None = None  # of the next turn that needs no event
 
     def step(self, events: Iterable[JobEvent], now: float) -> list[JobAction]:
-        """Take note of what happened, decide if that is due, and say what is to be done."""
+        """Records events, decides if that is due, and returns the actions that follow."""
         has_news = any([self.job_table.handle(event, now) for event in events])
         is_tick = now >= self._next_tick_at if self._next_tick_at is not None else self._is_on_tick(now)
         if is_tick or self._next_tick_at is None:
@@ -41,7 +41,7 @@ class LocalScheduler:
         return bool(self._interval_s) and now % self._interval_s == 0.0
 
     def _tick_after(self, now: float) -> float:
-        """On whole multiples of the interval, as clocks tick; so does the simulator."""
+        """Ticks are whole multiples of the interval, as in the simulator."""
         return (math.floor(now / self._interval_s) + 1) * self._interval_s if self._interval_s else math.inf
 
     def report(self, now: float) -> SchedulerReport:

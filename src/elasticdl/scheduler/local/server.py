@@ -21,33 +21,33 @@ from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.scheduler.local.scheduler import LocalScheduler
 from elasticdl.spec.directory import JobDirectory, read_json
 
-POLL_INTERVAL_S = 0.2  # the queue is looked at so often
-SAVE_INTERVAL_S = 1.0  # accounts are written down so often
-RECOVERY_TIMEOUT_S = 3.0  # masters of jobs that were found may take so long to be heard before anything is decided
+POLL_INTERVAL_S = 0.2  # between two reads of the queue
+SAVE_INTERVAL_S = 1.0  # between two saves of the accounts
+RECOVERY_TIMEOUT_S = 3.0  # how long to wait for masters of recovered jobs before the first decision
 
 ShowReport = Callable[[SchedulerReport, list[JobExited]], None]
 
 
 class LocalSchedulerServer:
-    """Serves one queue until it is told to stop. Jobs go on without it."""
+    """Serves one queue until it is stopped. Jobs go on without it."""
 
     def __init__(
         self, queue: SubmissionQueue, scheduler: LocalScheduler, show_report: ShowReport, notify: Callable[[str], None]
     ) -> None:
-        """`show_report` is given every report, with the jobs that ended since the last; `notify` what a person must know."""
+        """`show_report` gets every report and the jobs that ended since the last, `notify` messages for the user."""
         self._queue = queue
         self._scheduler = scheduler
         self._show_report = show_report
         self._notify = notify
-        self._events: SimpleQueue[JobEvent | None] = SimpleQueue()  # None: look whether to stop
+        self._events: SimpleQueue[JobEvent | None] = SimpleQueue()  # None: wakes the loop
         self._executor = ActionExecutor(queue, self._events.put)
         self._unreadable: set[str] = set()
         self._is_stopping = False
         self._saved_at = 0.0
-        self._decisions = 0  # that are written down
+        self._decisions = 0  # included in the last saved report
 
     def stop(self) -> None:
-        """From a signal handler or another thread."""
+        """May be called from a signal handler or another thread."""
         self._is_stopping = True
         self._events.put(None)
 
@@ -57,7 +57,7 @@ class LocalSchedulerServer:
             self._run_step([*self._receive_events(POLL_INTERVAL_S), *self._read_queue()])
 
     def _follow_recovered_jobs(self, recovered: list[JobEvent]) -> list[JobEvent]:
-        """What is heard of jobs that run already, so that the first plan knows what they have."""
+        """Waits for the masters of running jobs, so that the first plan knows what they have."""
         running = {
             event.submission.name
             for event in recovered
@@ -88,17 +88,17 @@ class LocalSchedulerServer:
         self._executor.reap_children()
 
     def _save_report(self, actions: list[JobAction], ended: list[JobExited], now: float) -> None:
-        """Before anything is done: a scheduler after us must know what we may have begun."""
+        """Saves before anything is done: the next scheduler process must know what this one may have begun."""
         decisions = self._scheduler.loop.decisions
         if not actions and not ended and decisions == self._decisions and now - self._saved_at < SAVE_INTERVAL_S:
             return
         report = self._scheduler.report(now)
-        report.save(self._queue.report_path)
+        self._queue.save_report(report)
         self._saved_at, self._decisions = now, decisions
         self._show_report(report, ended)
 
     def _receive_events(self, timeout_s: float) -> list[JobEvent]:
-        """All there is, after up to `timeout_s` without anything."""
+        """Returns all available events; waits up to `timeout_s` for the first."""
         events: list[JobEvent] = []
         try:
             while True:
@@ -110,7 +110,7 @@ class LocalSchedulerServer:
             return events
 
     def _read_queue(self) -> list[JobEvent]:
-        """What people put into the queue."""
+        """Returns new submissions and requests to stop."""
         entries = self._scheduler.job_table.entries
         events: list[JobEvent] = []
         names = self._queue.job_names()
@@ -120,19 +120,19 @@ class LocalSchedulerServer:
                     submission = self._queue.find(name)
                 except SpecError as exc:
                     self._unreadable.add(name)
-                    self._notify(f"{name} is left alone: {exc}")
+                    self._notify(f"{name} is ignored: {exc}")
                     continue
                 events += [JobSubmitted(submission)] if submission else []
         for name in self._queue.stop_requests():
             if name in names:
                 events.append(JobStopRequested(name))
             else:
-                self._queue.remove(name)  # the mark of a job that was over by then
+                self._queue.remove(name)  # a request for a job that had ended
         return events
 
 
 def recover_jobs(queue: SubmissionQueue, notify: Callable[[str], None]) -> list[JobEvent]:
-    """Every job of the queue, as it was known last. Those that are over leave the queue."""
+    """Returns every job of the queue in its last known state. Jobs that ended leave the queue."""
     report = queue.load_report()
     statuses = report.jobs if report else {}
     events: list[JobEvent] = []
@@ -140,7 +140,7 @@ def recover_jobs(queue: SubmissionQueue, notify: Callable[[str], None]) -> list[
         try:
             submission = queue.find(name)
         except SpecError as exc:
-            notify(f"{name} is left alone: {exc}")
+            notify(f"{name} is ignored: {exc}")
             continue
         status = statuses.get(name)
         if submission is None:
@@ -155,7 +155,7 @@ def recover_jobs(queue: SubmissionQueue, notify: Callable[[str], None]) -> list[
 
 
 def _is_over(directory: JobDirectory, status: ScheduledJobStatus) -> bool:
-    """Whether a job without processes was closed by a scheduler that then died; of others the end is yet to come."""
+    """Returns whether a scheduler that died had closed a job without processes; other ends are still to be reported."""
     if status.state is not ScheduledJobState.WAITING:
         return False
     result = read_json(directory.result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.accounts.report import JobAccount, SchedulerReport
+from elasticdl.scheduler.accounts.report import JobAccount
 from elasticdl.scheduler.accounts.submission import JobSubmission
 from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.scheduler.models.rate_table import RateTable
@@ -15,13 +15,15 @@ from elasticdl.scheduler.snapshot_file import SnapshotWithUnits
 
 @dataclass(frozen=True, slots=True)
 class LocalSnapshot:
+    """A snapshot of this machine's scheduler, and its policy."""
+
     snapshot: SnapshotWithUnits
-    policy: str  # that decides here
+    policy: str
 
 
 def load_local_snapshot(queue: SubmissionQueue, now: float) -> LocalSnapshot:
-    """SpecError where no scheduler ever served this queue."""
-    report = SchedulerReport.load(queue.report_path)
+    """Raises SpecError if no scheduler has served this queue."""
+    report = queue.load_report()
     if report is None:
         raise SpecError(
             f"no scheduler has served {queue.root} yet: start `elasticdl scheduler`, or give --snapshot FILE, "
@@ -38,7 +40,7 @@ def load_local_snapshot(queue: SubmissionQueue, now: float) -> LocalSnapshot:
 def _job_info(submission: JobSubmission, workers: WorkersByNode, account: JobAccount) -> JobInfo:
     speed = account.step * submission.devices / account.attained_s if account.attained_s > 0 else 0.0
     max_workers = submission.max_workers
-    # Nobody wrote down more than a mean: taken as if each worker were worth as much as another.
+    # Only a mean speed is recorded, so the rate is assumed to be linear.
     table = (
         RateTable({"": ((1, speed), (max_workers, speed * max_workers)) if max_workers > 1 else ((1, speed),)})
         if speed > 0

@@ -1,8 +1,8 @@
-"""Goodput (Pollux, OSDI'21): records a second times what a record is worth in a batch of that size.
+"""Goodput (Pollux, OSDI'21): records per second times the value of a record in a batch of that size.
 
-A batch of M records instead of the initial M0 makes gain(M) = (v + g) / (v/S + g) steps' worth of progress, S = M/M0,
-with g = |gradient|² and v the trace of its covariance at M0: much while noise prevails, nothing more once it does not.
-Work is counted in steps of the initial batch.
+A batch of M records instead of the initial M0 makes gain(M) = (v + g) / (v/S + g) steps' worth of progress, with
+S = M/M0, g = |gradient|² and v the trace of its covariance at M0: a lot while noise prevails, and no more than a step
+once it does not. Work is counted in steps of the initial batch.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elasticdl.scheduler.interface import BatchConfig, Floats
+from elasticdl.scheduler.interface import BatchConfig, Floats, RateModel
 from elasticdl.scheduler.models.throughput import ThroughputModel
 from elasticdl.scheduler.snapshot import GradientNoise
 
 Counts = NDArray[np.int64]
 
-BATCH_SAMPLES = 50  # batch sizes that are tried, in geometric steps …
-COARSE_BATCH_SAMPLES = 24  # … and where many jobs are compared: the best is flat
+BATCH_SAMPLES = 50  # batch sizes to try, in geometric steps
+COARSE_BATCH_SAMPLES = 24  # fewer if many jobs are compared, because the optimum is flat
 _EPSILON = 1e-8
-_BLOCK = 256  # jobs computed at once: what they need stays in the cache
+_BLOCK = 256  # jobs computed at once, so that their arrays stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Which batches a job can train with."""
+    """The batches a job can train with."""
 
     initial: int  # of all workers together
     maximum: int
-    local_minimum: int = 1  # of one worker, in one pass
+    local_minimum: int = 1  # of one worker in one pass
     local_maximum: int = 1 << 30
 
 
 def gain_ratio(noise: GradientNoise, scale: ArrayLike) -> Floats:
-    """Progress of one step with a batch `scale` times the initial one, in steps of that."""
+    """Returns the progress of one step with a batch `scale` times the initial one, in steps of the initial batch."""
     scale = np.asarray(scale, float)
     remaining_noise = noise.gradient_variance / scale + noise.gradient_norm_sq
     return np.where(
@@ -47,9 +47,9 @@ def gain_ratio(noise: GradientNoise, scale: ArrayLike) -> Floats:
 
 
 def split_batch(total: ArrayLike, workers: ArrayLike, limits: BatchLimits) -> tuple[Floats, Floats]:
-    """(records of one worker in one pass, passes) that make about `total` with so many workers.
+    """Returns (records of one worker in one pass, passes) that make about `total` records with so many workers.
 
-    One worker alone makes two passes where the batch is above the initial one: noise is measured between passes.
+    A single worker makes two passes if the batch is above the initial one, because noise is measured between passes.
     """
     total, workers = np.asarray(total, float), np.asarray(workers)
     per_worker = np.ceil(total / workers - _EPSILON)
@@ -60,8 +60,8 @@ def split_batch(total: ArrayLike, workers: ArrayLike, limits: BatchLimits) -> tu
 
 
 @dataclass(frozen=True)
-class AdaptiveBatchModel:
-    """Rates of a job that trains with the best batch for its workers."""
+class AdaptiveBatchModel(RateModel):
+    """The rates of a job that trains with the best batch for its workers."""
 
     throughput: ThroughputModel
     noise: GradientNoise
@@ -75,19 +75,19 @@ class AdaptiveBatchModel:
         return self.batch_config(int(local[0]), int(passes[0]), workers)
 
     def batch_config(self, local: int, passes: int, workers: int) -> BatchConfig:
-        """With the learning rate of AdaScale."""
+        """Returns the batch with AdaScale's learning rate."""
         return BatchConfig(local, passes, float(gain_ratio(self.noise, local * passes * workers / self.limits.initial)))
 
     def _best_batches_for(self, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
-        """Goodput, local batch and passes for each."""
+        """Returns goodput, local batch and passes for each pair of workers and nodes."""
         values = np.array(_parameters(self))[:, None, None]
         rates, local, passes = _best_batches(values, workers.reshape(1, -1), nodes.reshape(1, -1))
         return rates.reshape(workers.shape), local.reshape(workers.shape), passes.reshape(workers.shape)
 
 
 @dataclass(frozen=True)
-class FixedBatchModel:
-    """Rates of a job whose batch is its owner's."""
+class FixedBatchModel(RateModel):
+    """The rates of a job whose batch is the user's."""
 
     throughput: ThroughputModel
     noise: GradientNoise
@@ -114,7 +114,7 @@ class FixedBatchModel:
 def goodput_tables(
     jobs: Sequence[AdaptiveBatchModel], workers: Sequence[Counts], nodes: Sequence[Counts]
 ) -> list[Floats]:
-    """Of many jobs at once, each with its own numbers of workers: rates, and the batches (local, passes) of them."""
+    """Computes many jobs at once, each with its own worker counts: arrays of rates and batches (local, passes)."""
     if not jobs:
         return []
     width = max(len(sizes) for sizes in workers)
@@ -139,7 +139,7 @@ def _parameters(job: AdaptiveBatchModel) -> tuple[float, ...]:
 def _best_batches(
     parameters: Floats, workers: Floats, nodes: Floats, samples: int = BATCH_SAMPLES
 ) -> tuple[Floats, Floats, Floats]:
-    """Goodput, local batch and passes of jobs (rows) with so many workers (columns); `values` are `_numbers`."""
+    """Returns goodput, local batch and passes by job (rows) and worker count (columns); see `_parameters`."""
     *times, norm_sq, variance, initial, maximum, local_minimum, local_maximum = parameters
     active_workers = np.maximum(workers, 1)
     min_total = np.minimum(np.maximum(initial, local_minimum * active_workers), maximum)
@@ -162,20 +162,26 @@ def _best_batches(
 
 
 def candidate_batch_scales(max_scale: int) -> tuple[int, ...]:
-    """1, 2, 3, 4, 6, 8, 12, … : coarse, so that a little more noise is no reason for another batch."""
+    """Returns 1, 2, 3, 4, 6, 8, 12, …: coarse, so that a little more noise does not change the batch."""
     powers = [1 << power for power in range(max_scale.bit_length())]
     return tuple(sorted({scale for power in powers for scale in (power, power + power // 2) if scale <= max_scale}))
 
 
 @dataclass(frozen=True)
-class LogicalBatchModel:
-    """The best of some scales for each number of workers; with one scale, a job whose batch is its owner's."""
+class LogicalBatchModel(RateModel):
+    """The rates of an ElasticDL job with logical ranks; the best of some batch scales for each number of workers.
+
+    A pass is always one global batch, whatever the workers: the worker with most of the logical ranks computes
+    ceil(ranks / workers) of them, so that 3 workers with 4 ranks are no faster than 2. A batch of scale k is k passes.
+    Pollux (`AdaptiveBatchModel`) divides a larger batch among the workers instead, which would overestimate these jobs
+    where every pass has a fixed cost. With one scale, the batch is the user's.
+    """
 
     throughput: ThroughputModel
     global_batch: int
     logical_ranks: int
     scales: tuple[int, ...] = (1,)
-    noise: GradientNoise | None = None  # None: a larger batch is worth as much as its records
+    noise: GradientNoise | None = None  # None: a larger batch is worth its number of records
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         counts = np.asarray(workers)
@@ -189,7 +195,7 @@ class LogicalBatchModel:
         return BatchConfig(-(-self.global_batch // workers), scale, float(self._gain(scale)))
 
     def _rates_by_scale(self, workers: Floats, nodes: Floats) -> Floats:
-        """Work a second, by scale and number of workers."""
+        """Returns the work per second by scale and number of workers."""
         active_workers = np.maximum(workers, 1)
         local = np.ceil(np.ceil(self.logical_ranks / active_workers) * self.global_batch / self.logical_ranks)
         scales = np.array(self.scales, float).reshape(-1, *[1] * active_workers.ndim)

@@ -12,14 +12,15 @@ from numpy.typing import ArrayLike
 
 from elasticdl.scheduler.interface import BatchConfig, Floats, RateModel
 
-DENSE_UP_TO = 32  # of greater sizes only some are written down
+DENSE_UP_TO = 32  # of larger sizes only powers of two are stored
 
 
 @dataclass(frozen=True)
-class RateTable:
-    """Is a Rates: work a second by kind of device, as pairs of workers and rate on as few nodes as possible.
+class RateTable(RateModel):
+    """A rate model: by kind of device, pairs of workers and rate on as few nodes as possible.
 
-    Linear between two sizes, and as the greatest beyond it. A kind that is not in it: as the first.
+    Rates between two sizes are interpolated, and constant beyond the greatest. An unknown kind has the first one's
+    rates.
     """
 
     by_kind: Mapping[str, tuple[tuple[int, float], ...]]
@@ -37,7 +38,7 @@ class RateTable:
     def from_model(
         cls, model: RateModel, max_workers: int, devices_per_node: Mapping[str, int], devices_per_worker: int
     ) -> RateTable:
-        """`per_node`: devices of a node, by kind. `devices`: of a worker."""
+        """`devices_per_node` is by kind."""
         sizes = sorted(
             {
                 *range(1, min(max_workers, DENSE_UP_TO) + 1),
@@ -55,7 +56,7 @@ class RateTable:
 
     @classmethod
     def from_document(cls, document: Any) -> RateTable:
-        """ValueError for what is none."""
+        """Raises ValueError for a document that is not a table."""
         if not isinstance(document, dict):
             raise ValueError(f"expected {{kind: [[workers, rate], …]}}, received {type(document).__name__}")
         try:

@@ -1,10 +1,10 @@
-"""How long a step of data-parallel training takes: Pollux's throughput model (OSDI'21), fitted to what was measured.
+"""How long a step of data-parallel training takes: Pollux's throughput model (OSDI'21), fitted to measured times.
 
     T_grad(m)    = α_g + β_g·m                                  forward and backward of m records
-    T_sync(n, w) = 0 | α_l + β_l·(w−2) | α_n + β_n·(w−2)        one worker | one node | several
-    T_step       = (T_grad^γ + T_sync^γ)^(1/γ)                  γ: how much of one hides behind the other
+    T_sync(n, w) = 0 | α_l + β_l·(w−2) | α_n + β_n·(w−2)        one worker | one node | several nodes
+    T_step       = (T_grad^γ + T_sync^γ)^(1/γ)                  γ: how much the two overlap
 
-What was never seen is taken to be good (priors of the authors' code), so that a scheduler tries it.
+What was never measured is assumed to be fast (priors of the authors' code), so that a scheduler tries it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INITIAL_GUESS = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
 
 @dataclass(frozen=True, slots=True)
 class ThroughputModel:
-    """The seven parameters, in seconds."""
+    """The seven parameters of the model; α and β are in seconds."""
 
     alpha_grad: float
     beta_grad: float
@@ -49,14 +49,14 @@ class ThroughputModel:
         return np.where(nodes > 1, self.alpha_nodes + self.beta_nodes * beyond, local)
 
     def step_s(self, workers: ArrayLike, nodes: ArrayLike, local_batch: ArrayLike, passes: ArrayLike = 1) -> Floats:
-        """Of one update: `passes` gradients, the last of which is exchanged."""
+        """Returns the time of one update with `passes` gradients, the last of which is exchanged."""
         grad, sync = self.grad_s(local_batch), self.sync_s(workers, nodes)
         overlapped = np.exp(np.logaddexp(self.gamma * np.log(grad), self.gamma * np.log(sync)) / self.gamma)
         return (np.asarray(passes) - 1) * grad + overlapped
 
 
 def fit_throughput(samples: Sequence[SpeedSample]) -> ThroughputModel:
-    """The parameters that explain `samples` best. What is no time (NaN, 0, …) is left out; at least one is needed."""
+    """Returns the parameters that explain the samples best. Samples with invalid times are ignored; one is needed."""
     from scipy.optimize import minimize
 
     samples = [sample for sample in samples if _is_time(sample.step_s) and _is_time(sample.compute_s)]
@@ -75,14 +75,14 @@ def fit_throughput(samples: Sequence[SpeedSample]) -> ThroughputModel:
     bounds = list(zip(lower, upper, strict=True))
     with limit_to_one_blas_thread():
         fitted = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-        # Where one of the two errors is 0 the objective has a kink, at which the search may stop too soon.
+        # The objective has a kink where one of its two errors is 0, and the search may stop there too early.
         smooth = FitObjective(nodes, workers, local, grad_log, step_log, softness=_SOFTNESS)
         refined = minimize(smooth, fitted, jac=True, method="L-BFGS-B", bounds=bounds).x
     if objective(refined)[0] < objective(fitted)[0] - _SOFTNESS:
         fitted = refined
     model = ThroughputModel(*(float(value) for value in fitted))
     if not np.any(nodes > 1):
-        # Several nodes are never quicker than one.
+        # Several nodes are never faster than one.
         values = list(astuple(model))
         values[2], values[3] = max(values[2], 1.1 * values[4]), max(values[3], 1.1 * values[5])
         model = ThroughputModel(*values)
@@ -96,7 +96,7 @@ def _is_time(seconds: float) -> bool:
 def _unidentifiable_parameters(
     nodes: Floats, workers: Floats, local_batch: Floats, grad_log: Floats
 ) -> dict[int, float]:
-    """Parameters that these samples say nothing about, by their place."""
+    """Returns fixed values of the parameters that these samples do not determine, by index."""
     fixed: dict[int, float] = {}
     if len(np.unique(local_batch)) == 1:
         fixed[0] = float(np.mean(np.exp(grad_log))) / 2
@@ -110,7 +110,7 @@ def _unidentifiable_parameters(
 
 
 class FitObjective:
-    """RMSLE of both times, a little weight towards γ = 1 and towards no retrogression; with its gradient.
+    """RMSLE of both times, with a small weight towards γ = 1 and against retrogression, and its gradient.
 
     `softness` rounds off the kinks where an error is 0.
     """
@@ -137,7 +137,7 @@ class FitObjective:
         log_step = np.logaddexp(gamma * log_grad, gamma * log_sync) / gamma
         first, d_first = _rms(log_grad - self.grad_log, self.softness)
         second, d_second = _rms(log_step - self.step_log, self.softness)
-        # How much of a step's logarithm is each part's.
+        # The derivative of log(step) by log(grad).
         of_grad = np.exp(gamma * (log_grad - log_step))
         by_grad = d_first / grad + d_second * of_grad / grad
         by_sync = d_second * (1.0 - of_grad) / sync
@@ -159,12 +159,13 @@ class FitObjective:
 
 
 def _rms(errors: Floats, softness: float) -> tuple[float, Floats]:
-    """And its derivative by each error."""
+    """Returns the root mean square, and its derivative by each error."""
     rms = float(np.sqrt(np.mean(errors**2) + softness**2))
     return rms - softness, errors / (len(errors) * rms) if rms > 0 else np.zeros_like(errors)
 
 
 def limit_to_one_blas_thread() -> AbstractContextManager[Any]:
+    """Limits BLAS to one thread: it would wake a pool of threads for every small fit, and wait 100 times as long."""
     limit: AbstractContextManager[Any] = _threadpool_controller().limit(limits=1, user_api="blas")
     return limit
 

@@ -1,1 +1,1 @@
-"""From worker counts to nodes: free resources, where a job's workers go, and assignments of many jobs at once."""
+"""Placement: free resources, the nodes of one job's workers, and assignments of many jobs at once."""

@@ -11,17 +11,17 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, WorkersByNode
 
 
 def sort_by_submission(jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """First come, first."""
+    """Sorts jobs by time of submission, then by name."""
     return sorted(jobs, key=lambda job: (job.submitted_at, job.name))
 
 
 def assign_nodes(
     free: FreeResources, jobs: Iterable[JobInfo], sizes: Mapping[str, int], *, is_rigid: bool = False
 ) -> dict[str, WorkersByNode]:
-    """Nodes for so many workers of each job, taken from `room`; jobs that get none do not stand in it.
+    """Returns nodes for so many workers of each job, allocated in `free`; jobs that get none are left out.
 
-    Whoever does not fit gets the next smaller size that does, or nothing if sizes are rigid. In the end those without
-    workers are tried once more with the least they can run with, in the order given: a job waits only if it must.
+    A job that does not fit gets the next smaller size that does, or none if sizes are rigid. Finally jobs without
+    workers are tried with their minimum, in the given order, so that a job waits only if it must.
     """
     jobs = list(jobs)
     assigned: dict[str, WorkersByNode] = {}
@@ -48,7 +48,7 @@ def assign_nodes(
 
 
 def place_at_most(free: FreeResources, job: JobInfo, max_workers: int) -> WorkersByNode:
-    """Up to `most` workers, where they are if possible; {}: not even its least. Takes nothing."""
+    """Returns up to `max_workers` workers, in place if possible; {}: not even the minimum fits. Allocates nothing."""
     size = job.max_size_up_to(min(max_workers, free.total_workers_that_fit(job)))
     while size:
         if (workers := resize_in_place(free, job, size)) is not None:
@@ -58,7 +58,7 @@ def place_at_most(free: FreeResources, job: JobInfo, max_workers: int) -> Worker
 
 
 def surviving_workers(free: FreeResources, job: JobInfo) -> WorkersByNode:
-    """As many of a running job's workers as can stay where they are; {}: it would have to start anew."""
+    """Returns as many of a running job's workers as can stay where they are; {}: the job would have to restart."""
     if (
         free.can_hold(job, job.workers)
         and job.allows_size(job.worker_count)
@@ -73,7 +73,7 @@ def surviving_workers(free: FreeResources, job: JobInfo) -> WorkersByNode:
 
 
 def can_all_stay(nodes: Iterable[NodeInfo], jobs: Iterable[JobInfo]) -> bool:
-    """Whether all may keep just the workers they have, on devices of their own."""
+    """Returns whether all jobs may keep exactly the workers they have, on devices of their own."""
     free = FreeResources(nodes)
     for job in jobs:
         if not job.workers:
@@ -86,7 +86,7 @@ def can_all_stay(nodes: Iterable[NodeInfo], jobs: Iterable[JobInfo]) -> bool:
 
 
 def grow_workers(free: FreeResources, job: JobInfo, workers: WorkersByNode, size: int) -> WorkersByNode | None:
-    """Takes room for `size` workers in place of these, beside them if possible. None: no room, and nothing changed."""
+    """Allocates `size` workers instead of these, beside them if possible. None: they do not fit, nothing changed."""
     free.release(job, workers)
     grown = resize_in_place(free, with_workers(job, workers) if workers else job, size)
     free.allocate(job, workers if grown is None else grown)
@@ -94,19 +94,19 @@ def grow_workers(free: FreeResources, job: JobInfo, workers: WorkersByNode, size
 
 
 def with_workers(job: JobInfo, workers: WorkersByNode) -> JobInfo:
-    """As if it had these."""
+    """Returns the job as if it had these workers."""
     return job if workers == job.workers else replace(job, workers=workers)
 
 
 def next_size(job: JobInfo, count: int) -> int:
-    """The least allowed number of workers above `count`; 0: there is none."""
+    """Returns the smallest allowed number of workers above `count`; 0: there is none."""
     if job.sizes:
         return min((size for size in job.sizes if size > count and job.allows_size(size)), default=0)
     return 0 if count >= job.max_workers else max(count + 1, job.min_workers)
 
 
 def can_use_any_device(job: JobInfo) -> bool:
-    """Whether any free device will do for any of its workers, so that counting devices is enough."""
+    """Returns whether any free device suits any of the job's workers, so that counting devices is enough."""
     return job.devices == 1 and not (job.request or job.constraints or job.kinds)
 
 
@@ -122,11 +122,11 @@ DesiredSize = tuple[JobInfo, int]
 def assign_or_repack(
     nodes: Iterable[NodeInfo], desired: Sequence[DesiredSize], fallback: Mapping[str, WorkersByNode] = {}
 ) -> dict[str, WorkersByNode]:
-    """Workers of each job. They stay where they are, unless placing all anew serves more jobs, or gives more devices.
+    """Returns the workers of each job. They stay where they are unless packing all anew serves more jobs or devices.
 
-    `found` is a placement of all that is wanted, where it is known already that there is one. Without it, whoever
-    does not fit gets the largest allowed size that does, or nothing. A job that shall have none (0) starts with its
-    least all the same if there is room for it then, in the order of `wanted`: nobody waits beside a free device.
+    `fallback` is a known placement of all desired sizes. Without one, a job that does not fit gets the largest
+    allowed size that does, or none. A job of size 0 starts with its minimum if that fits in the end, in the order of
+    `desired`, so that none waits beside free devices.
     """
     nodes = tuple(nodes)
     assigned = _assign_in_order(nodes, desired)
@@ -146,7 +146,7 @@ def assign_or_repack(
 
 
 def sort_by_change(desired: Iterable[DesiredSize]) -> list[DesiredSize]:
-    """Who stays as it is, who shrinks, who grows, who starts; among these the larger and the more particular first."""
+    """Sorts unchanged jobs first, then shrinking, growing, starting ones; within these, restricted and large ones."""
 
     def key(desired_size: DesiredSize) -> tuple[int, int, int, float, str]:
         job, count = desired_size
@@ -157,7 +157,7 @@ def sort_by_change(desired: Iterable[DesiredSize]) -> list[DesiredSize]:
 
 
 def grow_round_robin(free: FreeResources, queue: Sequence[JobInfo], assigned: dict[str, WorkersByNode]) -> None:
-    """What is left goes round in this order, a step to the next allowed size each, until nobody can take more."""
+    """Gives the free devices to the jobs in turn, one step to the next allowed size each, until none can grow."""
     growing = list(queue)
     while growing and free.free_devices:
         growing = [job for job in growing if _grow_one_step(free, job, assigned)]

@@ -14,20 +14,22 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 
 @dataclass(frozen=True)
 class DeviceConfiguration:
+    """A number of workers on one kind of device."""
+
     workers: int
-    kind: str | None  # None: over several
+    kind: str | None  # None: several kinds
     devices: Mapping[str, int]  # by kind
 
 
 class ConfigurationTable:
-    """Of the jobs of one snapshot."""
+    """The configurations of the jobs in one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.speeds = SpeedEstimates(snapshot)
         self.devices_by_kind, self.kinds = self.speeds.devices_by_kind, self.speeds.kinds
         self._nodes = {node.name: node for node in snapshot.nodes}
         self._empty = FreeResources(snapshot.nodes)
-        # The size of node that most devices of a kind are on, and how many such nodes there are.
+        # By kind: the node size that has most of its devices, and the number of these nodes.
         self._usual_nodes: dict[str, tuple[int, int]] = {}
         for kind in self.kinds:
             sizes = Counter(node.devices for node in snapshot.nodes if node.kind == kind)
@@ -51,7 +53,7 @@ class ConfigurationTable:
     def current_configuration(
         self, job: JobInfo, configurations: list[DeviceConfiguration]
     ) -> DeviceConfiguration | None:
-        """That it runs in now; None: it does not run, or not as it could be placed."""
+        """Returns the configuration in which a job runs now; None: it does not run, or runs in no configuration."""
         if not job.workers or any(name not in self._nodes for name in job.workers):
             return None
         kinds = {self._nodes[name].kind for name in job.workers}

@@ -1,4 +1,4 @@
-"""Defragmentation by migration, where it pays: a spread job moves onto fewer nodes, and small jobs make way for it."""
+"""Migrates jobs where that pays: a distributed job moves onto fewer nodes, and small jobs make room for it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from elasticdl.scheduler.placement.free_resources import FreeResources
 from elasticdl.scheduler.placement.nodes import is_consolidated, place_workers
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, WorkersByNode
 
-MAX_MOVES = 4  # in one decision
+MAX_MOVES = 4  # per decision
 
 
 def consolidate(
     nodes: Sequence[NodeInfo], jobs: Sequence[JobInfo], assigned: Mapping[str, WorkersByNode], horizon_s: float
 ) -> dict[str, WorkersByNode]:
-    """`given`, with jobs on fewer nodes that gain more work within `lasts_s` than moving costs."""
+    """Returns `assigned` with those jobs on fewer nodes that gain more work within `horizon_s` than moving costs."""
     placements = dict(assigned)
     if all(len(workers) < 2 for workers in placements.values()):
         return placements
@@ -45,7 +45,7 @@ def consolidate(
 
 
 def _gather_on_fewer_nodes(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
-    """On one of its own nodes if one has room for all: some need not move then. Else wherever it takes fewest."""
+    """Prefers one of the job's own nodes, so that some workers need not move, else takes the fewest nodes."""
     count = sum(workers.values())
     own_nodes = [
         name for name in sorted(workers, key=lambda name: -workers[name]) if free.workers_that_fit(job, name) >= count
@@ -60,7 +60,7 @@ def _move_others_away(
     jobs_by_name: Mapping[str, JobInfo],
     horizon_s: float,
 ) -> None:
-    """Onto one node, whose smallest other jobs go where there is room; nothing happens if that does not pay."""
+    """Gathers the job on one node whose smallest other jobs move elsewhere; does nothing if that does not pay."""
     count = sum(placements[job.name].values())
     if count * job.devices > max(free.nodes[name].devices for name in placements[job.name]):
         return
@@ -101,7 +101,7 @@ def _move_others_away(
 def _move_to_other_node(
     free: FreeResources, job: JobInfo, placements: dict[str, WorkersByNode], away_from: str
 ) -> bool:
-    """Onto one other node."""
+    """Moves a job onto one other node."""
     count = sum(placements[job.name].values())
     target = next((name for name in free.best_fit_nodes(job, count) if name != away_from), None)
     if target is None:
@@ -112,7 +112,7 @@ def _move_to_other_node(
 
 
 def _migration_cost(job: JobInfo) -> float:
-    """Seconds of one device that moving it costs."""
+    """Returns the device-seconds that moving the job costs."""
     return job.change_cost_s * job.worker_count * job.devices
 
 

@@ -10,15 +10,15 @@ _EPSILON = 1e-9  # shares of devices are floats
 
 
 class FreeResources:
-    """Free devices and other resources, by node. Made for one decision, changed while it is made."""
+    """Free devices and other resources by node. Made for one decision, and changed while it is made."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
-        """All of it is free."""
+        """All resources of the nodes are free."""
         self.nodes = {node.name: node for node in sorted(nodes, key=lambda node: (len(node.name), node.name))}
         self.devices = {name: float(node.devices) for name, node in self.nodes.items()}
         self.resources_by_node = {name: dict(node.resources) for name, node in self.nodes.items() if node.resources}
         self.racks = sorted({node.rack for node in self.nodes.values()})
-        # By kind and whole free devices: the names, in the order they came to be so.
+        # By kind and number of whole free devices: node names, in the order in which they got there.
         self._names_by_free_devices: dict[str, list[dict[str, None]]] = {}
         for name, node in self.nodes.items():
             names_by_free = self._names_by_free_devices.setdefault(node.kind, [])
@@ -28,7 +28,7 @@ class FreeResources:
 
     @property
     def free_devices(self) -> int:
-        """Whole devices."""
+        """The number of whole free devices."""
         return sum(
             level * len(names)
             for names_by_free in self._names_by_free_devices.values()
@@ -36,7 +36,7 @@ class FreeResources:
         )
 
     def workers_that_fit(self, job: JobInfo, node: str, share: float = 1.0) -> int:
-        """How many more workers of `job` this node has room for."""
+        """Returns how many more workers of the job fit on this node."""
         if not job.can_run_on(self.nodes[node]):
             return 0
         workers = int(self.devices[node] / (job.devices * share) + _EPSILON)
@@ -45,9 +45,9 @@ class FreeResources:
                 workers = min(workers, int(self.resources_by_node.get(node, {}).get(name, 0.0) / amount + _EPSILON))
         return max(workers, 0)
 
-    def total_workers_that_fit(self, job: JobInfo, rack: str | None = None) -> int:
-        """How many workers of `job` all nodes, or those of a rack, have room for together."""
-        if rack is None and not job.request and job.devices == 1:
+    def total_workers_that_fit(self, job: JobInfo) -> int:
+        """Returns how many workers of the job fit on all nodes together."""
+        if not job.request and job.devices == 1:
             kinds = job.kinds or self._names_by_free_devices
             return sum(
                 level * len(names)
@@ -55,10 +55,10 @@ class FreeResources:
                 for level, names in enumerate(self._names_by_free_devices.get(kind, ()))
             )
         nodes = self._nodes_by_free_devices(job, job.devices)
-        return sum(self.workers_that_fit(job, name) for name in nodes if rack in (None, self.nodes[name].rack))
+        return sum(self.workers_that_fit(job, name) for name in nodes)
 
     def best_fit_nodes(self, job: JobInfo, workers: int) -> Iterator[str]:
-        """Nodes with room for so many workers, those first that have the least left."""
+        """Yields nodes that can hold so many workers, those with the fewest free devices first."""
         return (
             name
             for name in self._nodes_by_free_devices(job, workers * job.devices)
@@ -66,7 +66,7 @@ class FreeResources:
         )
 
     def emptiest_nodes(self, job: JobInfo) -> Iterator[str]:
-        """Nodes with room for a worker, those first that have room for the most."""
+        """Yields nodes that can hold a worker, those that can hold the most first."""
         nodes = (
             name
             for name in self._nodes_by_free_devices(job, job.devices, tightest=False)
@@ -81,11 +81,11 @@ class FreeResources:
         self._apply(job, workers, share)
 
     def can_hold(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> bool:
-        """Whether just these workers fit where they are named."""
+        """Returns whether exactly these workers fit on these nodes."""
         return all(name in self.devices and self.workers_that_fit(job, name, share) >= n for name, n in workers.items())
 
     def remaining_nodes(self) -> tuple[NodeInfo, ...]:
-        """The nodes with what is free of them, for whoever comes next."""
+        """Returns the nodes with only their free resources."""
         return tuple(
             NodeInfo(
                 name,

@@ -12,10 +12,10 @@ from elasticdl.scheduler.snapshot import JobInfo, PlacementConstraint, WorkersBy
 
 
 def place_workers(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
-    """Nodes for `count` workers, on as few as there are; None: they do not fit. Takes nothing.
+    """Returns as few nodes as possible for `count` workers; None: they do not fit. Allocates nothing.
 
-    One node if one has room, the one with the least left over; else whole nodes, the emptiest first, and the rest
-    where it leaves the least. Demands of the job (a kind, one rack) are met first.
+    One node if one can hold them, the one with the least left over; else whole nodes, the emptiest first, and the
+    remaining workers where they leave the least. The job's constraints (a kind, one rack) are met first.
     """
     chosen: Counter[str] = Counter()
     for constraint, workers in sorted(
@@ -40,7 +40,7 @@ def place_workers(free: FreeResources, job: JobInfo, count: int) -> WorkersByNod
 
 
 def resize_in_place(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
-    """As `place`, but workers stay where they are: fewer leave the nodes with the fewest, more come beside them."""
+    """Like `place_workers`, but workers stay in place: they leave nodes with the fewest, and new ones come beside."""
     current = {name: n for name, n in job.workers.items() if name in free.nodes}
     if sum(current.values()) >= count:
         remaining = shrink_workers(current, count)
@@ -59,7 +59,7 @@ def resize_in_place(free: FreeResources, job: JobInfo, count: int) -> WorkersByN
 
 
 def place_on_emptiest(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
-    """The emptiest node as far as it goes, then the next one: how many published systems place. Takes nothing."""
+    """Fills the emptiest node, then the next one, as many published systems do. Allocates nothing."""
     chosen: dict[str, int] = {}
     for name in free.emptiest_nodes(job) if count else ():
         chosen[name] = min(free.workers_that_fit(job, name), count - sum(chosen.values()))
@@ -69,7 +69,7 @@ def place_on_emptiest(free: FreeResources, job: JobInfo, count: int) -> WorkersB
 
 
 def shrink_workers(workers: WorkersByNode, count: int) -> WorkersByNode:
-    """`count` of these: the others leave the nodes that have the fewest, so that whole nodes become free."""
+    """Returns `count` of these workers; the others leave the nodes with the fewest, so that whole nodes become free."""
     remaining = dict(workers)
     for name in sorted(workers, key=lambda name: (workers[name], name)):
         removed = min(remaining[name], sum(remaining.values()) - count)
@@ -78,7 +78,7 @@ def shrink_workers(workers: WorkersByNode, count: int) -> WorkersByNode:
 
 
 def meets_constraints(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
-    """Whether each demand has its workers, none counted for two of them. Exact: all choices of racks are tried."""
+    """Returns whether each constraint has its workers, none counted twice. Exact: tries all choices of racks."""
     if not job.constraints:
         return True
     supply: Counter[tuple[str, str]] = Counter()
@@ -91,14 +91,14 @@ def meets_constraints(free: FreeResources, job: JobInfo, workers: WorkersByNode)
 
 
 def is_consolidated(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> bool:
-    """Whether no placement on nodes as large as these could use fewer of them."""
+    """Returns whether no placement on nodes of these sizes could use fewer of them."""
     sizes = sorted((free.nodes[name].devices // job.devices for name in workers), reverse=True)
     count = sum(workers.values())
     return count <= 0 or len(workers) <= 1 or sum(sizes[:-1]) < count
 
 
 def _workers_per_constraint(job: JobInfo, count: int) -> list[tuple[PlacementConstraint, int]]:
-    """Of so many workers: those that each demand gets, the first ones first."""
+    """Divides `count` workers among the constraints, the first ones first."""
     needed = []
     for constraint in job.constraints:
         needed.append((constraint, min(constraint.workers, count)))
@@ -107,7 +107,7 @@ def _workers_per_constraint(job: JobInfo, count: int) -> list[tuple[PlacementCon
 
 
 def _place_on_few_nodes(free: FreeResources, job: JobInfo, count: int, reserved: Counter[str]) -> WorkersByNode | None:
-    """`taken` of each node's room is gone already, though `room` does not know it."""
+    """`reserved` workers are taken from each node first, though `free` does not know of them."""
     if count <= 0:
         return {}
     if reserved:
@@ -122,7 +122,7 @@ def _place_on_few_nodes(free: FreeResources, job: JobInfo, count: int, reserved:
     for name in free.emptiest_nodes(job):
         remaining = count - sum(chosen.values())
         if free.workers_that_fit(job, name) > remaining:
-            # The last few go where they leave the least, not into the next empty node.
+            # The last few go where they leave the least, not on the next empty node.
             name = next(nodes for nodes in free.best_fit_nodes(job, remaining) if nodes not in chosen)
         chosen[name] = min(free.workers_that_fit(job, name), remaining)
         if sum(chosen.values()) == count:
@@ -148,7 +148,7 @@ def _are_constraints_met(
     needed: Sequence[int],
     racks: Sequence[str | None],
 ) -> bool:
-    """Hall's condition: any demands together want no more than there is of what any of them takes."""
+    """Hall's condition: any constraints together need at most the workers that one of them accepts."""
     for is_selected in product((False, True), repeat=len(constraints)):
         chosen = [index for index, is_chosen in enumerate(is_selected) if is_chosen]
         available = sum(

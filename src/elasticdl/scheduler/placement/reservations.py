@@ -1,8 +1,8 @@
-"""A calendar of slots in which jobs reserve workers at prices that rise with what is reserved already (OASiS).
+"""A calendar in which jobs reserve workers slot by slot, at prices that rise with what is reserved (OASiS).
 
-A device costs L·(U/L)**(reserved/capacity) in a slot: next to nothing while all is free, and more than any job is worth
-when all is taken. U is the most that a job is worth for each device of a worker, L the least that one is worth for each
-device and slot it needs, over four times the part of the calendar that the smallest needs.
+In a slot a device costs L·(U/L)**(reserved/capacity): almost nothing while all devices are free, and more than any job
+is worth when all are reserved. U is the greatest value of a job per device of a worker. L is the smallest value of a
+job per device and slot it needs, over four times the part of the calendar that the smallest job needs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MAX_PRICE_RATIO = 1e6  # U / L
 
 @dataclass(frozen=True)
 class Reservation:
-    """Workers of one job by slot, numbered since the beginning of time, and the devices they take of each kind."""
+    """The workers of one job by slot (numbered from time 0), and the devices they take by kind."""
 
-    kind: str | None  # None: over several
+    kind: str | None  # None: several kinds
     workers: Mapping[int, int]
     devices: Mapping[int, Mapping[str, int]]
 
@@ -39,11 +39,11 @@ class Reservation:
 
 @dataclass(frozen=True)
 class PriceBounds:
-    """Of all jobs seen so far."""
+    """The range of values over all jobs seen so far, from which prices follow."""
 
-    max_device_value: float = 0.0  # worth for each device of a worker, if done as soon as can be
-    min_device_slot_value: float = math.inf  # worth for each device and slot it needs, if done at the very end
-    min_device_slots: float = math.inf  # devices times slots
+    max_device_value: float = 0.0  # value per device of a worker, if the job ends as soon as possible
+    min_device_slot_value: float = math.inf  # value per device and slot, if the job ends at the end of the calendar
+    min_device_slots: float = math.inf
 
     def widened_by(self, soonest: float, latest: float, devices: int, slots: float) -> PriceBounds:
         needs = max(slots * devices, 1e-9)
@@ -54,17 +54,17 @@ class PriceBounds:
         )
 
     def price_range(self, all_slots: float) -> tuple[float, float]:
-        """L and U, where the calendar has so many slots times devices."""
+        """Returns L and U for a calendar with so many device-slots."""
         low = self.min_device_slot_value * min(self.min_device_slots / max(all_slots, 1e-9), 1.0) / 4
         return min(max(low, self.max_device_value / _MAX_PRICE_RATIO), self.max_device_value), self.max_device_value
 
 
 @dataclass
 class ReservationCalendar:
-    """What is reserved of each kind, while a decision is made."""
+    """What is reserved of each kind of device while a decision is made."""
 
     configurations: ConfigurationTable
-    first_slot: int  # slot
+    first_slot: int
     slot_count: int
     slot_s: float
     reserved: dict[str, Floats] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class ReservationCalendar:
                     self.reserved[kind][slot - self.first_slot] += devices[kind]
 
     def slot_costs(self, config: DeviceConfiguration, low: float, high: float) -> Floats:
-        """Of this configuration in each slot; infinite where it does not fit any more."""
+        """Returns the cost of a configuration in each slot; infinite where it does not fit any more."""
         total = np.zeros(self.slot_count)
         for kind, devices in config.devices.items():
             capacity = max(self.configurations.devices_by_kind[kind], 1)
@@ -92,12 +92,12 @@ class ReservationCalendar:
         return total
 
     def slot_ends_at(self, slot: int) -> float:
-        """Of the slot so many after the first."""
+        """Returns the end of a slot, counted from the first one."""
         return (self.first_slot + slot + 1) * self.slot_s
 
 
 def candidate_configurations(table: ConfigurationTable, job: JobInfo) -> list[list[DeviceConfiguration]]:
-    """Few sizes on each kind it can run on; or over several, where it must."""
+    """Returns a few sizes on each kind the job can run on, or over several kinds if it must."""
     groups = [
         [DeviceConfiguration(size, kind, {kind: size * job.devices}) for size in candidate_sizes(job, max_workers)]
         for kind in table.speeds.usable_kinds(job)
@@ -115,9 +115,9 @@ def best_reservation(
     bounds: PriceBounds,
     work_units: int,
 ) -> Reservation | None:
-    """The reservation with the greatest worth of its end less its price; None: none is worth its price.
+    """Returns the reservation with the greatest utility of its end minus its price; None: none is worth its price.
 
-    `work` is cut into so many `units`: what a slot does is rounded down to these.
+    The work is divided into `work_units`; what a slot does is rounded down to whole units.
     """
     low, high = bounds.price_range(calendar.total_device_slots)
     if low <= 0:
@@ -141,10 +141,10 @@ def best_reservation(
 def min_costs_by_slot(
     costs: Floats, units_done: np.ndarray, work_units: int
 ) -> tuple[Floats, list[tuple[np.ndarray, np.ndarray]]]:
-    """For each slot the least cost of all units by its end; for `follow`, how.
+    """Returns the smallest cost of all units by the end of each slot, and the choices for `trace_choices`.
 
-    `costs` and `done` by slot and option; doing nothing in a slot is free. least[r] over the slots so far is the
-    minimum over options of its cost and least[r - done] of the slots before.
+    `costs` and `units_done` are indexed by slot and option; doing nothing in a slot is free. least[r], over the slots
+    so far, is the minimum over options of their cost plus least[r - done] of the slots before.
     """
     least = np.full(work_units + 1, np.inf)
     least[0] = 0.0
@@ -162,7 +162,7 @@ def min_costs_by_slot(
 
 
 def trace_choices(choices: Sequence[tuple[np.ndarray, np.ndarray]], end: int) -> dict[int, int]:
-    """The option taken in each slot up to `end`, slots without any left out."""
+    """Returns the option chosen in each slot up to `end`, without slots that have none."""
     chosen, units_left = {}, len(choices[0][0]) - 1
     for slot in range(end, -1, -1):
         choice, remaining_units = choices[slot]
@@ -183,7 +183,7 @@ def _make_reservation(first_slot: int, group: Sequence[DeviceConfiguration], cho
 def carry_over_reservations(
     previous: Mapping[str, Reservation], snapshot: Snapshot, calendar: ReservationCalendar
 ) -> dict[str, Reservation]:
-    """Those of jobs that are still there and whose last slot is not over, entered into the calendar."""
+    """Enters into the calendar the reservations of jobs that still exist and whose last slot is not over."""
     reservations = {
         name: reservation
         for name, reservation in previous.items()
@@ -197,7 +197,7 @@ def carry_over_reservations(
 def allocate_slot(
     snapshot: Snapshot, queue: Sequence[JobInfo], reserved: Mapping[str, Reservation], slot: int, slot_s: float
 ) -> dict[str, Allocation]:
-    """Who has reserved this slot gets that; what is left goes round to the others, in the order of `queue`."""
+    """Gives each job what it reserved for this slot; the others get the remaining devices in turn."""
     reserved_now = {job.name: _reserved_workers(job, reserved, slot) for job in queue}
     free, tentative = FreeResources(snapshot.nodes), dict[str, WorkersByNode]()
     for job, count in sort_by_change(
@@ -205,7 +205,7 @@ def allocate_slot(
     ):
         tentative[job.name] = place_at_most(free, job, count)
         free.allocate(job, tentative[job.name])
-    # Other resources than devices are not reserved: who finds no place on its kind is everybody's guest.
+    # Other resources are not reserved, so a reserved job may not fit on its kind: it is placed like one without.
     reserved_now |= {job.name: (job, 0) for job in queue if not tentative.get(job.name)}
     unreserved = [job for job in queue if not reserved_now[job.name][1]]
     grow_round_robin(free, [replace(job, workers={}) for job in unreserved], tentative)
@@ -222,7 +222,7 @@ def allocate_slot(
 
 
 def _reserved_workers(job: JobInfo, reserved: Mapping[str, Reservation], slot: int) -> tuple[JobInfo, int]:
-    """As it was reserved: on one kind, if there was one."""
+    """Returns the job restricted to the kind it reserved, and its number of workers in this slot."""
     reservation = reserved.get(job.name)
     count = job.max_size_up_to(reservation.workers.get(slot, 0)) if reservation else 0
     if not reservation or not count or reservation.kind is None:
@@ -241,9 +241,11 @@ def _allocation(
             f"{count} workers, as reserved until {max((reservation.last_slot + 1) * slot_s - now, 0):.0f} s from now",
         )
     if workers:
-        return Allocation(workers, f"{count} workers that nobody reserved for this slot")
+        return Allocation(workers, f"{count} workers that are not reserved in this slot")
     if reservation is None:
-        return Allocation({}, "waits: it is worth less than its devices cost now; it is asked again next slot")
+        return Allocation(
+            {}, "waits: its value is below the price of its devices; it is considered again in the next slot"
+        )
     starts = min((slot for slot in reservation.workers if slot * slot_s > now), default=None)
     wait = None if starts is None else starts * slot_s - now
-    return Allocation({}, "waits for the slot that it reserved", expected_wait_s=wait)
+    return Allocation({}, "waits for its reserved slot", expected_wait_s=wait)

@@ -1,4 +1,4 @@
-"""All policies by name. A policy's file is imported only when it is used: some need scipy."""
+"""All policies by name. The module of a policy is imported only when it is used, because some need scipy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from elasticdl.errors import SpecError
 from elasticdl.scheduler.interface import Policy
 
-# name: module, what it is called there with
+# name: (module, parameters that differ from the class's defaults)
 POLICY_REGISTRY: dict[str, tuple[str, dict[str, object]]] = {
     "afs-l": ("afs", {"name": "afs-l"}),
     "afs-p": ("afs", {"name": "afs-p", "knows_length": False, "interval_s": 600.0}),
@@ -36,7 +36,7 @@ POLICY_REGISTRY: dict[str, tuple[str, dict[str, object]]] = {
 
 
 def load_policy(text: str) -> Policy:
-    """`tiresias`, or with parameters of its class: `tiresias:threshold_s=3600,promote=8`."""
+    """Returns the policy `tiresias`, or with parameters of its class `tiresias:threshold_s=3600,promote_after=8`."""
     name, _, parameters = text.partition(":")
     if name not in POLICY_REGISTRY:
         raise SpecError(f"--policy: no policy {name!r}; there are {', '.join(sorted(POLICY_REGISTRY))}")

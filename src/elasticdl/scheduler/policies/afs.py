@@ -1,16 +1,20 @@
-"""AFS, apathetic future share (Hwang et al., NSDI'21): who gets the next device, decided for two jobs at a time.
+"""AFS, apathetic future share (Hwang et al., NSDI'21): compares two jobs at a time to decide who gets the next device.
 
-Let p be what a job does a second now and p' with the next device. Of a job a that ends sooner and a job b that ends
-later, b gets it if (p'_b - p_b) / p'_b > (p'_a - p_a) / p_a, else a (equation 3). Shares start at nothing, and the
-winner over all jobs gets devices one by one. AFS-L knows how long jobs are; of two without any device the shorter
-wins, and a job without devices ends last. AFS-P does not: the rule is asked both ways, and a job that wins both
-gets it. When not all jobs can run, AFS-P takes turns of 2 h, whoever executed the least first.
+Let p be the rate of a job now and p' its rate with the next device. Job a ends sooner than job b. The device goes to b
+if (p'_b - p_b) / p'_b > (p'_a - p_a) / p_a, else to a (equation 3). All shares start at zero, and devices are given one
+by one to the job that wins against all others. AFS-L knows the lengths of jobs; of two jobs without devices the shorter
+one wins, and a job without devices counts as ending last. AFS-P does not know lengths: it applies the rule both ways,
+and a job that wins both times gets the device. If not all jobs can run, AFS-P takes turns of 2 h, beginning with the
+jobs that executed the least.
 
-Deviations. Where both answers of AFS-P contradict each other the job with fewer devices wins, not a random one.
-AFS-L asks the same way about pairs in which somebody's length is unknown. Nobody gets a device that makes it no faster.
-Where allowed sizes are more than one worker apart, both sides of the rule are a device's part of the step; the first
-step, to the least size, counts as one. One kind of device is known: that which there is most of and which the job
-can run on. New jobs are not overestimated first: what was measured of a job is its rates' business.
+Deviations:
+- If the two answers of AFS-P contradict each other, the job with fewer devices wins instead of a random one.
+- AFS-L also applies the rule both ways if the length of one of the two jobs is unknown.
+- No job gets a device that does not make it faster.
+- If allowed sizes are more than one worker apart, each side of the rule is divided by the devices of the step. The
+  first step, to the minimum size, counts as one device.
+- Each job uses one kind of device: the most common one it can run on.
+- New jobs are not overestimated first; the rate models decide what is assumed of them.
 """
 
 from __future__ import annotations
@@ -32,12 +36,12 @@ _TINY = 1e-9  # rates are floats
 
 
 class AfsShare:
-    """Of one job, while devices are handed out."""
+    """The devices given to one job so far, and its two sides of equation 3."""
 
     def __init__(self, job: JobInfo, work_left: float | None, rates: Sequence[float]) -> None:
-        """`job` as it may be given: without its present workers, with packed sizes. `rates` by number of workers."""
+        """`job` has no workers and only packed sizes; `rates` is indexed by the number of workers."""
         self.job, self.work_left, self._rates = job, work_left, rates
-        self.min_size_duration_s = (work_left or 0.0) / max(rates[next_size(job, 0)], _TINY)  # with its fewest workers
+        self.min_size_duration_s = (work_left or 0.0) / max(rates[next_size(job, 0)], _TINY)  # at its minimum size
         self.assign({})
 
     def assign(self, workers: WorkersByNode) -> None:
@@ -45,10 +49,10 @@ class AfsShare:
         size = next_size(self.job, self.worker_count)
         rate, next_rate = self._rates[self.worker_count], self._rates[size]
         self.ends_in_s = (self.work_left or 0.0) / rate if rate > 0 else float("inf")
-        # The first step is never refused: a job whose speed nobody knows must run to be measured.
+        # A job can always start: its speed is unknown until it has run.
         self.can_use_more = bool(size) and (not self.worker_count or next_rate > rate * (1 + _TINY))
         step_devices = (size - self.worker_count) * self.job.devices if self.worker_count else 1
-        # Its side of the rule where it ends sooner, and where it ends later.
+        # The job's side of equation 3 if it ends sooner, and if it ends later.
         self.gain_if_sooner = (next_rate - rate) / rate / step_devices if rate > 0 else float("inf")
         self.gain_if_later = (next_rate - rate) / next_rate / step_devices if next_rate > 0 else 0.0
 
@@ -57,8 +61,8 @@ class AfsShare:
 class Afs:
     name: str = "afs-l"
     knows_length: bool = True
-    sizes_divide_nodes: bool = False  # shares are factors and multiples of a node's devices
-    quantum_s: float = 7200.0  # of AFS-P, when not all jobs can run
+    sizes_divide_nodes: bool = False  # sizes are divisors or multiples of a node's devices
+    quantum_s: float = 7200.0  # length of a turn of AFS-P, if not all jobs can run
     is_rigid: bool = False
     interval_s: float = 0.0
     decides_on_events: bool = True
@@ -66,7 +70,7 @@ class Afs:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        """`memory`: when the turn of each running job began."""
+        """`memory` says when the turn of each running job began."""
         turn_started_at: Mapping[str, float] = memory or {}
         speeds, free = SpeedEstimates(snapshot), FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
@@ -104,7 +108,7 @@ class Afs:
     def _turn_order(
         self, job: JobInfo, turn_started_at: Mapping[str, float], now: float
     ) -> tuple[float, float, float, str]:
-        """Whoever has a turn comes first, in the order in which these began."""
+        """Jobs with a turn come first, in the order in which their turns began."""
         started_at = turn_started_at.get(job.name, now) if job.is_running else now
         return started_at if now - started_at < self.quantum_s else now, job.executed_s, job.submitted_at, job.name
 
@@ -115,21 +119,25 @@ class Afs:
     def _allocation(self, job: JobInfo, workers: WorkersByNode) -> Allocation:
         count = sum(workers.values())
         if not workers and self.knows_length:
-            return Allocation({}, f"waits for its least of {next_size(job, 0)} workers: shorter jobs gain more by them")
+            return Allocation(
+                {}, f"waits for its minimum of {next_size(job, 0)} workers: shorter jobs gain more from them"
+            )
         if not workers:
-            return Allocation({}, f"waits for its turn of {self.quantum_s:g} s: others executed less, or have theirs")
+            return Allocation(
+                {}, f"waits for its turn of {self.quantum_s:g} s: other jobs executed less, or have their turn"
+            )
         if count == job.max_workers:
             return Allocation(workers, f"all of its {count} workers")
-        return Allocation(workers, f"{count} workers: another would gain less here than where it is")
+        return Allocation(workers, f"{count} workers: another device gains more in another job")
 
 
 def does_later_job_win(sooner: AfsShare, later: AfsShare) -> bool:
-    """Equation 3: whether of two jobs the one that ends later gets the next device."""
+    """Returns whether the job that ends later gets the next device (equation 3)."""
     return later.gain_if_later > sooner.gain_if_sooner
 
 
 def choose_winner(first: AfsShare, second: AfsShare) -> AfsShare:
-    """Which of two jobs gets the next device. Neither order of the two nor chance matters but for equal jobs."""
+    """Returns which of two jobs gets the next device; their order matters only if they are equal."""
     if first.work_left is None or second.work_left is None:
         return _choose_without_lengths(first, second)
     if not first.worker_count and not second.worker_count:
@@ -148,7 +156,7 @@ def _choose_without_lengths(first: AfsShare, second: AfsShare) -> AfsShare:
 
 
 def _distribute_devices(free: FreeResources, shares: list[AfsShare]) -> None:
-    """Until nobody can use more."""
+    """Gives devices to the winners, one step at a time, until no job can use more."""
     growing = [share for share in shares if share.can_use_more]
     while growing and free.free_devices:
         winner = growing[0]

@@ -1,16 +1,18 @@
-"""AntMan (OSDI'20): guaranteed jobs in whole gangs within their tenant's quota, opportunistic ones on what they leave.
+"""AntMan (OSDI'20): guaranteed jobs in gangs within their tenant's quota, opportunistic jobs on the remaining devices.
 
-Guaranteed jobs are admitted in order, each with all its workers, up to the quota of their queue. If one does not fit,
-what is free is reserved for it, lent to opportunistic jobs meanwhile. Opportunistic jobs take idle devices, and else
-share those of jobs that use less than `busy` of them; they stop when a guaranteed job needs the devices. A guaranteed
-job that is not admitted runs as an opportunistic one until it is.
+Guaranteed jobs are admitted in order of submission, each with all its workers, up to the quota of their queue. If a job
+does not fit, the free devices are reserved for it; opportunistic jobs may use them until then. Opportunistic jobs take
+idle devices first, and otherwise share the devices of jobs that use less than `max_host_use` of them; they stop when a
+guaranteed job needs the devices. A guaranteed job that is not admitted yet runs as an opportunistic one.
 
-`quotas` reads like `ads=16/search=8`, in devices; a queue that is not named may have all.
+`quotas` gives devices by queue, `ads=16/search=8`. A queue without a quota may use all devices.
 
-Deviations: a job is converted at once, not after waiting long. Throttling of kernels and moving of tensors to the
-host's memory are the workers' business: here a guest has the share of a device that its hosts do not use, and hosts
-keep what they use. A guest takes all devices of its hosts, which have workers of as many devices, so that no part of
-a device is left over. What a job uses is what was measured of it, not the last 10 s.
+Deviations:
+- A job is converted at once instead of after a long wait.
+- Workers, not the scheduler, would throttle kernels and move tensors to the host's memory. Here a guest gets the share
+  of a device that its hosts do not use.
+- A guest takes all devices of its hosts, whose workers have as many devices as its own, so that no fraction is left.
+- A job's use of its devices is what was measured so far, not in the last 10 s.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers
 from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
-MIN_HOST_SHARE = 0.05  # of a host that uses nothing at all
+MIN_HOST_SHARE = 0.05  # for a host that does not use its devices at all
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one decision, for the next."""
+    """What one decision leaves for the next."""
 
-    admitted: frozenset[str] = frozenset()  # guaranteed jobs that have their guarantee, or had it and lost a node
-    guests: frozenset[str] = frozenset()  # of others' devices
+    admitted: frozenset[str] = frozenset()  # guaranteed jobs with their guarantee, also if they lost a node since
+    guests: frozenset[str] = frozenset()  # jobs that share the devices of others
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,15 @@ class AntMan:
             if job.name not in placement.allocated and job.may_share:
                 placement.share_devices(job, [host for host in hosts if host.device_use < self.max_host_use])
         guests = frozenset(placement.allocated) - {job.name for job in hosts}
-        # Who lost its nodes stays first in line.
+        # An admitted job that lost its nodes stays at the head of the queue.
         new_memory = Memory(admitted | previous.admitted & snapshot.jobs_by_name.keys(), guests)
         return Decision(AllocationPlan({job.name: _allocation(job, placement, admitted) for job in queue}), new_memory)
 
     def _admit_guaranteed(self, placement: _AntManPlacement, queue: list[JobInfo], previous: Memory) -> None:
+        """Admits guaranteed jobs in order, admitted ones first; the first that does not fit blocks the later ones."""
         quotas, used_by_queue = parse_quotas(self.quotas), Counter[str]()
         blocked: JobInfo | None = None
-        # Others are stopped only where there is no idle place.
+        # Running jobs are stopped only if there are no idle devices.
         running_unadmitted = [
             job for job in queue if job.workers and job.name not in previous.admitted | previous.guests
         ]
@@ -103,10 +106,12 @@ class AntMan:
 
 @dataclass
 class _AntManPlacement:
+    """Allocations and shares while a decision is made."""
+
     free: FreeResources
     allocated: dict[str, WorkersByNode]
     shares: dict[str, float]
-    waiting_reasons: dict[str, str]  # a guaranteed job is not admitted
+    waiting_reasons: dict[str, str]  # why a guaranteed job is not admitted
 
     def assign(self, job: JobInfo, workers: WorkersByNode | None) -> bool:
         if workers:
@@ -120,7 +125,7 @@ class _AntManPlacement:
         return meets_constraints(self.free, job, job.workers) and self.assign(job, job.workers)
 
     def share_devices(self, guest: JobInfo, hosts: list[JobInfo]) -> None:
-        """The guest on all devices of some hosts, those first that use the least."""
+        """Places the guest on all devices of some hosts, those with the lowest use first."""
         chosen_hosts: list[JobInfo] = []
         workers: Counter[str] = Counter()
         for host in sorted(hosts, key=lambda host: host.device_use):
@@ -145,7 +150,7 @@ class _AntManPlacement:
 
 
 def _guess_memory(queue: list[JobInfo]) -> Memory:
-    """If nothing is remembered: who is guaranteed and has all is admitted, who shares is a guest."""
+    """Without memory, guaranteed jobs with all their workers count as admitted, and jobs with a share as guests."""
     has_all = frozenset(
         job.name for job in queue if job.is_guaranteed and job.worker_count == job.rigid_size and job.share == 1
     )
@@ -153,18 +158,18 @@ def _guess_memory(queue: list[JobInfo]) -> Memory:
 
 
 def parse_quotas(quotas: str) -> dict[str, int]:
-    """Devices by queue."""
+    """Returns devices by queue."""
     devices_by_queue = {}
     for part in filter(None, quotas.split("/")):
         queue, equals, devices = part.rpartition("=")
         if not equals or not devices.isdigit():
-            raise SpecError(f"--policy antman: quotas are like ads=16/search=8, received {part!r}")
+            raise SpecError(f"--policy antman: expected quotas such as ads=16/search=8, received {part!r}")
         devices_by_queue[queue] = int(devices)
     return devices_by_queue
 
 
 def _place_on_idle_devices(placement: _AntManPlacement, job: JobInfo, others: list[JobInfo]) -> WorkersByNode | None:
-    """Where nobody is, if there is such a place."""
+    """Places a job on devices that no other job has, if possible."""
     free, held = placement.free, []
     for occupant in others:
         if (
@@ -189,8 +194,8 @@ def _allocation(job: JobInfo, placement: _AntManPlacement, admitted: frozenset[s
         return Allocation(workers, f"{description}, guaranteed until it ends", share)
     reason = f" ({placement.waiting_reasons[job.name]})" if job.name in placement.waiting_reasons else ""
     if workers:
-        return Allocation(workers, f"{description}, while nobody who is guaranteed needs them{reason}", share)
-    return Allocation({}, f"waits: no {job.rigid_size * job.devices} devices are idle, nor used little{reason}")
+        return Allocation(workers, f"{description}, until a guaranteed job needs them{reason}", share)
+    return Allocation({}, f"waits: {job.rigid_size * job.devices} devices are neither idle nor little used{reason}")
 
 
 POLICY = AntMan

@@ -1,17 +1,19 @@
-"""A-online (Zhang et al., MobiHoc'20): least sum of weighted ends, by intervals that double.
+"""A-online (Zhang et al., MobiHoc'20): minimises the sum of weighted completion times, by intervals that double.
 
-Online jobs that shall end early are turned into a series of offline problems: intervals of 1, 2, 4, … slots follow each
-other, and at the beginning of each, of all jobs that came and are not accepted yet, those of the greatest weight that
-can end within it are accepted. Which these are is found as in OASiS: dual prices, the cheapest schedule for each job, a
-job is worth its weight if it ends within the interval, and accepted if that is more than its price. The others are
-carried over to the next interval, which is longer.
+The online problem becomes a series of offline problems. Intervals of 1, 2, 4, … slots follow each other. When an
+interval begins, the jobs that have come and are not accepted yet are considered, and those with the greatest total
+weight that can end within the interval are accepted. They are found as in OASiS, by dual prices and the cheapest
+schedule of each job: a job is worth its weight if it ends within the interval, and it is accepted if that exceeds its
+price. The other jobs are carried over to the next, longer interval.
 
-Deviations. The paper's reduction is read here from the framework it rests on (Hall et al., Garg et al.); jobs are
-tried by their weight over the devices and slots they need, the greatest first. When all jobs of an interval are gone,
-intervals begin again with the shortest; they stop doubling at the horizon, and then longer jobs than that reserve half
-of it at a time. As with OASiS here, jobs without reserved workers use what nobody reserved in a slot, devices of a
-kind are one pool, and unknown work left is believed to be as much as was done. Kinds of workers and parameter servers
-are kinds of devices; a job keeps to one.
+Deviations:
+- The reduction follows the framework it rests on (Hall et al., Garg et al.). Jobs are tried by weight per device and
+  slot they need, the greatest first.
+- When all jobs of an interval are gone, intervals start again with the shortest. They stop doubling at the horizon;
+  longer jobs then reserve half of the horizon at a time.
+- As in our OASiS, jobs without reserved workers use what is not reserved in a slot, devices of a kind are one pool, and
+  a job of unknown length is assumed to have as much work left as it did.
+- Kinds of workers and parameter servers are kinds of devices; a job uses one kind.
 """
 
 from __future__ import annotations
@@ -40,16 +42,16 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 class Memory:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)
     known_jobs: frozenset[str] = frozenset()  # jobs
-    next_interval_slot: int = -(1 << 62)  # the slot in which the next interval begins
-    interval_slots: int = 0  # of this interval
+    next_interval_slot: int = -(1 << 62)  # slot in which the next interval begins
+    interval_slots: int = 0  # length of this interval
 
 
 @dataclass(frozen=True)
 class AOnline:
     name: str = "aonline"
     slot_s: float = 600.0
-    horizon_slots: int = 64  # slots, of the longest interval
-    work_units: int = 48  # with many divisors
+    horizon_slots: int = 64  # length of the longest interval
+    work_units: int = 48  # a number with many divisors
     is_rigid: bool = False
     interval_s: float = 600.0
     decides_on_events: bool = True
@@ -83,7 +85,7 @@ class AOnline:
         calendar: ReservationCalendar,
         reserved: dict[str, Reservation],
     ) -> None:
-        """Those that are worth more than they cost within so many slots, entered into the calendar and `reserved`."""
+        """Adds to `reserved` and the calendar the jobs whose weight exceeds their price within the interval."""
         ends_at = calendar.slot_ends_at(interval_slots - 1)
         work = {job.name: self._work_to_reserve(calendar, job, interval_slots) for job in jobs}
         worker_slots = {job.name: self._worker_slots(calendar, job, work[job.name]) for job in jobs}
@@ -116,7 +118,7 @@ class AOnline:
         return max(work_left, 1e-9)
 
     def _worker_slots(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
-        """Slots of one worker, with its fewest."""
+        """Returns how many slots of one worker the job needs at its minimum size."""
         min_workers = max(job.min_workers, 1)
         return max(
             work / max(calendar.configurations.speeds.rate(job, min_workers), 1e-9) / self.slot_s * min_workers, 1e-9

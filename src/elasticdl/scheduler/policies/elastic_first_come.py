@@ -1,12 +1,13 @@
-"""ElasticDL's first-come elastic scheduling: whoever comes starts at once with whatever is free.
+"""The original ElasticDL's elastic scheduling in order of submission: a job starts at once with whatever is free.
 
-As the original left it to Kubernetes: pods are asked for in the order of submission, what is free is given at once,
-the rest when somebody leaves. Jobs of equal priority never take from each other. First every job gets its minimum,
-in order; then what is left goes round, one worker each (vodascheduler's "Elastic-FIFO").
+The original leaves this to Kubernetes: pods are requested in order of submission, free devices are used at once, and
+the remaining pods start when other jobs end. Jobs of equal priority never take devices from each other. First every job
+gets its minimum, in order; then the remaining devices go round, one worker each (vodascheduler's "Elastic-FIFO").
 
-Deviations: pods already running are never moved; going round instead of filling the first job's maximum is what the
-Kubernetes queue did in effect, since masters ask again and again. Counts are decided first and placed then, so that
-who comes is on few nodes.
+Deviations:
+- Devices go round instead of filling the first job to its maximum. The queue of Kubernetes has the same effect, because
+  masters ask again and again.
+- Sizes are decided first and placed afterwards, so that new jobs are on few nodes. Running workers are never moved.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class ElasticFirstCome:
 
 
 def _choose_sizes(queue: list[JobInfo], assigned: Mapping[str, WorkersByNode], free_devices: int) -> dict[str, int]:
-    """How many workers each gets, where any device will do."""
+    """Returns the worker counts of jobs that can use any device."""
     sizes = {job.name: sum(assigned.get(job.name, {}).values()) for job in queue}
     for job in queue:
         if not sizes[job.name] and job.min_size <= free_devices:
@@ -83,7 +84,7 @@ def _choose_sizes(queue: list[JobInfo], assigned: Mapping[str, WorkersByNode], f
 def _place_sizes(
     free: FreeResources, queue: list[JobInfo], assigned: dict[str, WorkersByNode], sizes: Mapping[str, int]
 ) -> bool:
-    """Gives these counts, who runs first and then the largest first; whether all fitted."""
+    """Places these sizes, running jobs first, then the largest; returns whether all fit."""
     for job in sorted(queue, key=lambda job: (not job.workers, -sizes[job.name] * job.devices)):
         before = assigned.get(job.name, {})
         if sizes[job.name] == sum(before.values()):
@@ -96,7 +97,7 @@ def _place_sizes(
 
 
 def _grow_by_trial(free: FreeResources, queue: list[JobInfo], assigned: dict[str, WorkersByNode]) -> None:
-    """Where not any device will do: worker by worker, then all at once on fewer nodes, until nobody gains."""
+    """Grows jobs that need certain devices: worker by worker, then all at once on fewer nodes, until none grows."""
     initial = dict(assigned)
     while True:
         before = {job.name: sum(assigned.get(job.name, {}).values()) for job in queue}
@@ -133,10 +134,10 @@ def _restore_workers(
 def _allocation(job: JobInfo, workers: WorkersByNode, free_devices: int) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        reason = f"waits for its minimum of {job.min_size} workers: {free_devices} devices are free, earlier jobs hold the others"
-        return Allocation({}, reason)
+        minimum = f"waits for its minimum of {job.min_size} workers"
+        return Allocation({}, f"{minimum}: {free_devices} devices are free, earlier jobs have the others")
     if count < job.max_workers:
-        return Allocation(workers, f"{count} of {job.max_workers} workers: all that is free, in order of submission")
+        return Allocation(workers, f"{count} of {job.max_workers} workers: all free devices, in order of submission")
     return Allocation(workers, f"all of its {count} workers")
 
 

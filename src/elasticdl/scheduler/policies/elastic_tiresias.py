@@ -1,15 +1,17 @@
-"""Elastic-Tiresias (EDL, TPDS'21), by the rules of vodascheduler: Tiresias's order, and sizes that give way and grow.
+"""Elastic-Tiresias (EDL, TPDS'21), with the rules of vodascheduler: Tiresias's order, and sizes that shrink and grow.
 
-Jobs stand in Tiresias's two queues and get what they asked for, in that order. Compaction: when more than `crowd` jobs
-wait, those of the second queue are given their minimum instead, and more are admitted. Expansion: devices that are
-left go to those not reached whose minimum fits, in order, and then one worker at a time to whoever gains the most
-speedup by it, as long as anybody gains.
+Jobs are in Tiresias's two queues and get the workers they requested, in that order. Compaction: if more than
+`crowded_above` jobs wait, jobs of the second queue get their minimum instead, and more jobs are admitted. Expansion:
+remaining devices go to the jobs that were not admitted and whose minimum fits, in order, and then one worker at a time
+to the job whose speedup grows the most.
 
-Settings are vodascheduler's: 3,600 device-seconds between the queues, promotion after 8 times as long as it ran,
-compaction above 10 waiting.
+Settings are vodascheduler's: 3,600 device-seconds between the queues, promotion after waiting 8 times as long as the
+job ran, compaction above 10 waiting jobs.
 
-Deviations: speedup is by the job's rates; a job of which nothing is known is taken to scale linearly. Gain is counted
-by device, and over the whole step where sizes leave some out. Waiting jobs are counted before compaction.
+Deviations:
+- Speedup comes from the job's rate model; without a model it is assumed to be linear. The gain is per device, and over
+  the whole step if allowed sizes are apart.
+- Waiting jobs are counted before compaction.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 class ElasticTiresias:
     name: str = "elastic-tiresias"
     threshold_s: float = 3600.0  # device-seconds
-    promote_after: float = 8.0  # times that a job waits as long as it ran; 0: never
-    crowded_above: int = 10  # waiting jobs that are still no reason to shrink others
+    promote_after: float = 8.0  # promote a job that waited so many times as long as it ran; 0: never
+    crowded_above: int = 10  # waiting jobs above which others shrink
     is_rigid: bool = False
     interval_s: float = 60.0
     decides_on_events: bool = True
@@ -59,13 +61,13 @@ class ElasticTiresias:
         _start_at_min_size(queue, sizes, snapshot.total_devices)
         _expand_by_speedup(queue, sizes, snapshot.total_devices, snapshot.max_devices_per_node)
         assigned = assign_nodes(FreeResources(snapshot.nodes), queue, sizes)
-        crowd_note = f"; {waiting} jobs wait, so those of queue 2 are at their minimum" if is_crowded else ""
+        crowd_note = f"; {waiting} jobs wait, so jobs of queue 2 are at their minimum" if is_crowded else ""
         answers = {job.name: _allocation(job, assigned.get(job.name, {}), updated, crowd_note) for job in queue}
         return Decision(AllocationPlan(answers), updated)
 
 
 def _admit_in_order(queue: list[JobInfo], devices: int, desired: dict[str, int]) -> dict[str, int]:
-    """Sizes of those that are reached."""
+    """Returns the sizes of the jobs that fit, in order of the queue."""
     sizes = {}
     for job in queue:
         if desired[job.name] * job.devices <= devices:
@@ -75,7 +77,7 @@ def _admit_in_order(queue: list[JobInfo], devices: int, desired: dict[str, int])
 
 
 def _start_at_min_size(queue: list[JobInfo], sizes: dict[str, int], devices: int) -> None:
-    """Whoever was not reached, but whose minimum is left."""
+    """Adds jobs that were not admitted and whose minimum fits."""
     free = devices - sum(sizes.get(job.name, 0) * job.devices for job in queue)
     for job in queue:
         if job.name not in sizes and job.min_size * job.devices <= free:
@@ -84,6 +86,7 @@ def _start_at_min_size(queue: list[JobInfo], sizes: dict[str, int], devices: int
 
 
 def _expand_by_speedup(queue: list[JobInfo], sizes: dict[str, int], devices: int, per_node: int) -> None:
+    """Gives the remaining devices, step by step, to the jobs whose speedup per device grows the most."""
     free = devices - sum(sizes[job.name] * job.devices for job in queue if job.name in sizes)
     offers: list[tuple[float, int, int]] = []
     speedups: dict[int, Floats] = {}
@@ -111,7 +114,7 @@ def _expand_by_speedup(queue: list[JobInfo], sizes: dict[str, int], devices: int
 
 
 def speedups_by_size(job: JobInfo, max_workers: int, devices_per_node: int) -> Floats:
-    """Of 0, 1, … `most` workers over one, on as few nodes as can be; linear if nothing is known."""
+    """Speedups with 0, 1, … `max_workers` workers on as few nodes as possible; linear without a rate model."""
     workers = np.arange(max_workers + 1)
     linear: Floats = workers.astype(float)
     if job.rates is None or max_workers < 1:
@@ -125,14 +128,16 @@ def _allocation(job: JobInfo, workers: WorkersByNode, memory: Memory, crowd_note
     service = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {service}; jobs before it take the devices")
+        return Allocation(
+            {}, f"{'suspended' if job.workers else 'waits'}: {service}; jobs ahead of it have the devices"
+        )
     if count > job.rigid_size:
         return Allocation(
-            workers, f"{count} workers, {count - job.rigid_size} more than it asked for: nobody gains more"
+            workers, f"{count} workers, {count - job.rigid_size} more than requested: no other job gains more"
         )
     if count < job.rigid_size:
-        return Allocation(workers, f"{count} of the {job.rigid_size} workers it asked for: {service}{crowd_note}")
-    return Allocation(workers, f"all of the {count} workers it asked for: {service}")
+        return Allocation(workers, f"{count} of the {job.rigid_size} workers it requested: {service}{crowd_note}")
+    return Allocation(workers, f"all of the {count} workers it requested: {service}")
 
 
 POLICY = ElasticTiresias

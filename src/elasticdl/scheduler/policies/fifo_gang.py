@@ -1,10 +1,10 @@
-"""First come, first served, in whole gangs: what Kubeflow with Volcano, coscheduling or Kueue does.
+"""Gangs in order of submission, as Kubeflow with Volcano, coscheduling or Kueue schedules them.
 
-A job starts when all workers that its owner asked for fit, and keeps them until it ends. Best-effort: who does not
-fit is skipped and the next is tried (Kueue's BestEffortFIFO). Strict: nobody starts before the head of the line
-(StrictFIFO; YARN's capacity scheduler in Tiresias's paper), and nothing is left for lower priorities either.
+A job starts when all workers that it requests fit, and keeps them until it ends. Best effort: a job that does not fit
+is skipped, and the next one is tried (Kueue's BestEffortFIFO). Strict: no job starts before the first of the queue
+(StrictFIFO; YARN's capacity scheduler in Tiresias's paper), and lower priorities get nothing either.
 
-Deviations: none known but placement, which is ours: the fewest nodes. A job that lost a node stands in line again.
+Deviations: only placement, which is ours (the fewest nodes). A job that lost a node returns to the queue.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class FifoGang:
 
     def _allocation(self, job: JobInfo, workers: WorkersByNode, head: JobInfo | None, free_devices: int) -> Allocation:
         if workers:
-            return Allocation(workers, f"all of the {job.rigid_size} workers asked for, until it ends")
+            return Allocation(workers, f"all of the {job.rigid_size} workers it requested, until it ends")
         needs = f"{job.rigid_size} workers of {job.devices} device{'s' * (job.devices > 1)}"
         if self.is_strict and head and head is not job:
             return Allocation(
-                {}, f"waits behind {head.name}, the head of the line, which needs {head.rigid_size} workers"
+                {}, f"waits behind {head.name}, the first of the queue, which needs {head.rigid_size} workers"
             )
-        return Allocation({}, f"waits until {needs} are free together; {free_devices} devices are")
+        return Allocation({}, f"waits until {needs} are free at the same time; {free_devices} devices are")
 
 
 POLICY = FifoGang

@@ -1,16 +1,20 @@
-"""Gandiva (OSDI'18): turns of a minute, two jobs packed on a device, moved together, and grown when nobody waits.
+"""Gandiva (OSDI'18): time slices of a minute, packing of two jobs on a device, migration, and growth when no job waits.
 
-- A newcomer goes to a node with jobs of its size, else to an empty one, else to whatever is free (affinity).
-- If not all fit, they take turns: each `slice_s` those run that had the fewest turns. In its turn a job goes back to
-  where it was if that is free, and else moves.
-- While some wait, two jobs that may share and use little are packed on the same devices.
-- When a job left, others are moved: spread ones together, and the few that hold an almost empty node elsewhere.
-- When nobody waited for a while, elastic jobs grow on the node they are on; they shrink as soon as somebody comes.
+- Affinity: a new job goes to a node with jobs of its size, else to an empty node, else to any free devices.
+- Time slices: if not all jobs fit, those with the fewest turns run in each slice of `slice_s`. A job returns to its
+  previous nodes if they are free, and moves otherwise.
+- Packing: while jobs wait, two jobs that may share devices and use little of them are packed on the same devices.
+- Migration: when a job has left, distributed jobs are gathered on fewer nodes, and the few jobs of almost empty nodes
+  move elsewhere.
+- Grow and shrink: when no job has waited for a while, elastic jobs grow on their node; they shrink as soon as a job
+  waits.
 
-Deviations: turns are the cluster's, not each server's, and of equal weight. Packing is decided by the measured use of
-devices (two that need no more than one device together) and lasts for the turn, where Gandiva tries it and compares
-the time of mini-batches; it pairs jobs with equally many devices, so that no part of a device is left over. Moves
-are not weighed against their cost: theirs was 1 to 3 s. An elastic job that waits starts with less than it asked for.
+Deviations:
+- Slices are the cluster's instead of each server's, and all have the same length.
+- Packing is decided by the measured use of devices (two jobs that need at most one device together) and lasts for the
+  slice; Gandiva tries it and compares the time of mini-batches. Only jobs with equal numbers of devices are paired.
+- Migrations are not weighed against their cost; Gandiva's cost was 1 to 3 s.
+- A waiting elastic job starts with fewer workers than it requested if only those fit.
 """
 
 from __future__ import annotations
@@ -29,22 +33,22 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, WorkersByN
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one decision, for the next."""
+    """What one decision leaves for the next."""
 
     turn: int = -1
-    turns_by_job: Mapping[str, int] = field(default_factory=dict)  # that each job had
-    ran_this_turn: frozenset[str] = frozenset()  # in this turn
-    last_workers: Mapping[str, WorkersByNode] = field(default_factory=dict)  # where it was last
-    host_by_guest: Mapping[str, str] = field(default_factory=dict)  # guests of this turn, and on whose devices they are
-    idle_queue_since: float | None = None  # since when nobody waits
+    turns_by_job: Mapping[str, int] = field(default_factory=dict)  # turns each job has had
+    ran_this_turn: frozenset[str] = frozenset()  # jobs that ran in this turn
+    last_workers: Mapping[str, WorkersByNode] = field(default_factory=dict)  # each job's most recent workers
+    host_by_guest: Mapping[str, str] = field(default_factory=dict)  # packed guests of this turn
+    idle_queue_since: float | None = None  # since when no job waits
 
 
 @dataclass(frozen=True)
 class Gandiva:
     name: str = "gandiva"
     slice_s: float = 60.0
-    grow_after_s: float = 60.0  # that nobody waited
-    empty_share: float = 0.75  # of a node's devices free: it is worth moving the others away
+    grow_after_s: float = 60.0  # with no waiting job
+    empty_share: float = 0.75  # share of free devices above which a node is cleared
     is_rigid: bool = False
     interval_s: float = 60.0
     decides_on_events: bool = True
@@ -106,7 +110,7 @@ class Gandiva:
 
 
 def _update_memory(memory: Memory, queue: list[JobInfo]) -> Memory:
-    """With these jobs only. Who comes has had as few turns as anybody: it is early, yet has nothing to catch up."""
+    """Drops jobs that ended. A new job starts with the fewest turns of any job: it runs soon but catches up nothing."""
     names = {job.name for job in queue}
     min_turns = min((turns for name, turns in memory.turns_by_job.items() if name in names), default=0)
     return Memory(
@@ -120,14 +124,14 @@ def _update_memory(memory: Memory, queue: list[JobInfo]) -> Memory:
 
 
 def _base_size(placement: GandivaPlacement, job: JobInfo) -> int:
-    """What it asked for, as far as it is allowed and could ever fit."""
+    """Returns the requested size, as far as it is allowed and could ever fit."""
     return job.max_size_up_to(min(job.rigid_size, placement.free.total_workers_that_fit(job))) or job.min_size
 
 
 def _pack_guests(
     placement: GandivaPlacement, queue: list[JobInfo], previous: Mapping[str, str], base_sizes: Mapping[str, int]
 ) -> dict[str, str]:
-    """Guests and hosts: those of this turn, and new ones, who uses the least first."""
+    """Returns the host of each guest: those of this turn, and new ones, jobs with the lowest use first."""
     jobs = {job.name: job for job in queue}
     host_by_guest = {
         guest: host
@@ -151,26 +155,21 @@ def _allocation(job: JobInfo, placement: GandivaPlacement, memory: Memory, base_
     count, turns = sum(workers.values()), memory.turns_by_job[job.name]
     share = placement.shares.get(job.name, 1.0)
     if not workers:
-        return Allocation({}, f"waits for its turn, {turns} had so far; {waiting} jobs wait, all take turns")
+        return Allocation({}, f"waits for its turn after {turns} so far; {waiting} jobs wait, all take turns")
     if share < 1:
         partner = memory.host_by_guest.get(job.name) or next(
             a for a, b in memory.host_by_guest.items() if b == job.name
         )
         return Allocation(workers, f"{count} workers, packed with {partner} on the same devices ({share:.0%})", share)
     if count > base_size:
-        return Allocation(
-            workers, f"{count} workers, {count - base_size} more than asked for: nobody waits for the node"
-        )
+        return Allocation(workers, f"{count} workers, {count - base_size} more than requested: no job waits")
     if waiting:
-        return Allocation(workers, f"{count} workers for its turn, number {turns}; {waiting} jobs wait for theirs")
-    return Allocation(workers, f"{count} workers: all jobs fit, nobody takes turns")
-
-
-POLICY = Gandiva
+        return Allocation(workers, f"{count} workers for turn {turns}; {waiting} jobs wait for theirs")
+    return Allocation(workers, f"{count} workers: all jobs fit, so there are no turns")
 
 
 class GandivaPlacement:
-    """The nodes while a decision is made: who sits where, and with which share of its devices."""
+    """Allocations and shares while a decision is made: affinity, migration, growth and packing."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
         self.free = FreeResources(nodes)
@@ -178,7 +177,7 @@ class GandivaPlacement:
         self.shares: dict[str, float] = {}
         self._jobs_by_size: dict[str, Counter[int]] = {
             name: Counter() for name in self.free.nodes
-        }  # jobs on it, by devices
+        }  # by node: how many jobs of each size
 
     def assign(self, job: JobInfo, workers: WorkersByNode) -> None:
         self.unassign(job)
@@ -194,7 +193,7 @@ class GandivaPlacement:
             self._jobs_by_size[name][sum(workers.values()) * job.devices] -= 1
 
     def keep(self, job: JobInfo, previous: WorkersByNode, max_workers: int) -> bool:
-        """Seats it where it was, with no more than `most`; whether that is possible."""
+        """Keeps a job on its previous nodes with at most `max_workers`; returns whether that is possible."""
         workers = shrink_workers(previous, min(sum(previous.values()), max_workers))
         if not workers or not job.allows_size(sum(workers.values())) or not self.free.can_hold(job, workers):
             return False
@@ -205,7 +204,7 @@ class GandivaPlacement:
     def assign_all(
         self, turn_order: list[JobInfo], previous_workers: Mapping[str, WorkersByNode], base_sizes: Mapping[str, int]
     ) -> None:
-        """Who is first in line has its seats first, but those whose seats are free go back to them."""
+        """Places jobs in the order of their turns; a job returns to its previous nodes if they are free."""
         tentative = FreeResources(self.free.remaining_nodes())
         trial: dict[str, WorkersByNode] = {}
         for job in turn_order:
@@ -232,7 +231,7 @@ class GandivaPlacement:
                 self.assign(job, trial[job.name])
 
     def fill_to_base_size(self, jobs: Iterable[JobInfo], base_sizes: Mapping[str, int]) -> None:
-        """Who has less than it asked for takes what is left."""
+        """Gives free devices to jobs that have fewer workers than they requested."""
         for job in jobs:
             before = self.allocated.get(job.name, {})
             if not self.free.free_devices or sum(before.values()) >= base_sizes[job.name]:
@@ -242,7 +241,7 @@ class GandivaPlacement:
                 self.assign(job, workers)
 
     def consolidate(self, jobs: Iterable[JobInfo]) -> None:
-        """Jobs that are spread are moved together."""
+        """Gathers distributed jobs on fewer nodes."""
         for job in jobs:
             before = self.allocated.get(job.name, {})
             if len(before) < 2:
@@ -252,7 +251,7 @@ class GandivaPlacement:
             self.assign(job, gathered if gathered is not None and len(gathered) < len(before) else before)
 
     def clear_nodes(self, jobs: list[JobInfo], empty_share: float) -> None:
-        """The few jobs of nodes that are almost empty move to fuller ones."""
+        """Moves the few jobs of almost empty nodes to fuller ones."""
         free = self.free
         almost_empty = {
             name: free.devices[name] for name, node in free.nodes.items() if self._is_almost_empty(node, empty_share)
@@ -271,7 +270,7 @@ class GandivaPlacement:
                     self.assign(job, {target: count})
 
     def grow_on_node(self, jobs: Iterable[JobInfo]) -> None:
-        """Jobs on one node take what is left of it."""
+        """Grows jobs that are on one node into its free devices."""
         for job in jobs:
             workers = self.allocated.get(job.name, {})
             if len(workers) == 1 and not job.constraints:
@@ -281,7 +280,7 @@ class GandivaPlacement:
                     self.assign(job, {node: max_workers})
 
     def pack_pair(self, guest: JobInfo, host: JobInfo, size: int) -> bool:
-        """Both on the host's devices, each with its part; whether it can be."""
+        """Puts the guest on the host's devices, each with a share; returns whether that is possible."""
         workers = self.allocated.get(host.name, {})
         if host.name in self.shares or not (guest.may_share and host.may_share):
             return False
@@ -309,7 +308,7 @@ class GandivaPlacement:
         return bool(workers)
 
     def _place_by_affinity(self, job: JobInfo, size: int) -> WorkersByNode | None:
-        """On one node with jobs of its size, the least loaded; else on an empty one."""
+        """Returns the least loaded node with jobs of the same size, else an empty node, else None."""
         if job.constraints:
             return None
         fitting = list(self.free.best_fit_nodes(job, size))
@@ -321,3 +320,6 @@ class GandivaPlacement:
 
     def _is_almost_empty(self, node: NodeInfo, share: float) -> bool:
         return share * node.devices <= self.free.devices[node.name] < node.devices
+
+
+POLICY = Gandiva

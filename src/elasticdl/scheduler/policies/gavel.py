@@ -1,21 +1,25 @@
-"""Gavel (Narayanan et al., OSDI'20): fractions of time on each kind of device by linear programs, given in rounds.
+"""Gavel (Narayanan et al., OSDI'20): fractions of time on each kind of device by linear programs, realised in rounds.
 
-X[job, kind] is the part of its time that a job has its workers on that kind. With what it does a second there,
-T[job, kind], its effective rate is the sum of T·X. No job has more than all of its time, no kind more than its
-devices. X maximises one number z, where every job's effective rate is at least z times what it needs:
-- "max-min": its weight, times its rate at an equal part of every kind, over its devices: least attained service;
-- "makespan": the work it has left, so that 1/z is when the last one ends;
-- "fairness": what it needs so that no job ends later than rho times when it would have, alone on 1/n of the cluster;
-  the least rho for which z reaches 1 is found by bisection.
-Rounds are 360 s. Every round the pairs of job and kind with the greatest X over the fraction of time received so far
-get their workers, all that the owner asked for or none.
+X[job, kind] is the fraction of time that a job has its workers on that kind, and T[job, kind] its rate there; its
+effective rate is the sum of T·X. A job has at most all of its time, a kind at most its devices. X maximises one number
+z such that the effective rate of every job is at least z times what it requires:
+- "max-min": its weight, times its rate with an equal part of every kind, over its devices (least attained service);
+- "makespan": its remaining work, so that 1/z is when the last job ends;
+- "fairness": the rate with which no job ends later than rho times when it would have ended alone on 1/n of the cluster;
+  bisection finds the smallest rho for which z reaches 1.
+Rounds last 360 s. In each round the pairs of job and kind with the greatest X over the fraction of time received so far
+get their workers, all that were requested or none.
 
-Deviations. Gavel's code bisects on the makespan; 1/z is the exact answer of one program. What all get alike is fixed
-first; then the rest of the time goes to the greatest sum of rates, each a part of its job's best. In the middle of a
-round who runs goes on, and what is free then goes to others at once; so does what no pair with X > 0 can use. A job
-that demands several kinds, or is too large for each alone, is no part of the program: it counts as X = 1/n on no kind.
-Unknown work left is believed to be as much as was done. The time alone is that of all its work at the present n.
-Two jobs never share a device here.
+Deviations:
+- Gavel's code bisects on the makespan; here 1/z is the exact answer of one program.
+- The required rates are fixed first; the remaining time then maximises the sum of rates, each relative to the job's
+  best.
+- Within a round running jobs go on, and free devices go to other jobs at once. So do devices that no pair with X > 0
+  can use.
+- A job that requires several kinds, or is too large for each, is not in the program; it counts as X = 1/n on no kind.
+- A job of unknown length is assumed to have as much work left as it did. Its time alone is that of all its work at the
+  present n.
+- Two jobs never share a device.
 """
 
 from __future__ import annotations
@@ -37,20 +41,20 @@ from elasticdl.scheduler.placement.nodes import resize_in_place
 from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
-_MIN_FRACTION = 1e-6  # of a fraction
+_MIN_FRACTION = 1e-6  # smaller fractions count as none
 KindOrAny = str | None
-"""None: several, or whichever was free."""
+"""None: several kinds, or whichever was free."""
 
-_TIMER_TOLERANCE_S = 1.0  # a round that ends so soon is over: timers are not exact
+_TIMER_TOLERANCE_S = 1.0  # a round that ends within this time is over, because timers are inexact
 
 
 @dataclass(frozen=True)
 class Memory:
-    decided_at: float  # of the last decision
+    decided_at: float
     round_started_at: float
-    running: Mapping[str, KindOrAny]  # that each job has now
-    received_s: Mapping[str, Mapping[KindOrAny, float]]  # seconds, by job and kind
-    age_s: Mapping[str, float]  # how long each job is there
+    running: Mapping[str, KindOrAny]  # the kind of each running job
+    received_s: Mapping[str, Mapping[KindOrAny, float]]  # by job and kind
+    age_s: Mapping[str, float]  # by job
 
 
 _EMPTY_MEMORY = Memory(0.0, float("-inf"), {}, {}, {})
@@ -84,7 +88,7 @@ class Gavel:
         return Decision(AllocationPlan(answers), replace(previous, round_started_at=round_started_at, running=running))
 
     def _solve_fractions(self, snapshot: Snapshot, queue: list[JobInfo]) -> dict[str, dict[str, float]]:
-        """X by job and kind. Jobs that no kind alone has room for are not in it."""
+        """Returns X by job and kind, without jobs that do not fit on any one kind."""
         speeds = SpeedEstimates(snapshot)
         rates_by_kind = {job.name: _rates_by_kind(speeds, job) for job in queue}
         schedulable = [job for job in queue if any(rates_by_kind[job.name].values())]
@@ -138,7 +142,7 @@ _OBJECTIVES: dict[str, Callable[[Snapshot, SpeedEstimates, list[JobInfo], TimeFr
 
 
 def _rates_by_kind(speeds: SpeedEstimates, job: JobInfo) -> dict[str, float]:
-    """Its rate with all workers, on each kind that has room for them."""
+    """Returns the job's rate with all its workers on each kind that can hold them."""
     if job.constraints:
         return {}
     fitting_kinds = [
@@ -148,7 +152,7 @@ def _rates_by_kind(speeds: SpeedEstimates, job: JobInfo) -> dict[str, float]:
 
 
 def _update_memory(snapshot: Snapshot, previous: Memory) -> Memory:
-    """With the time since the last decision counted, and without jobs that are over."""
+    """Adds the time since the last decision, and drops jobs that ended."""
     elapsed_s = max(snapshot.now - previous.decided_at, 0.0)
     received: dict[str, Mapping[KindOrAny, float]] = {}
     age_s: dict[str, float] = {}
@@ -170,7 +174,7 @@ def _choose_jobs(
     previous: Memory,
     running: Mapping[str, KindOrAny],
 ) -> dict[str, tuple[KindOrAny, WorkersByNode]]:
-    """Who runs this round, on which kind; and where all of them fit together. `running` go on in any case."""
+    """Chooses the jobs of this round, their kinds and workers that fit together. Jobs in `running` always go on."""
     free = FreeResources(snapshot.nodes)
     chosen: dict[str, tuple[KindOrAny, WorkersByNode]] = {}
     continuing = [(job, running[job.name]) for job in queue if job.name in running]
@@ -191,7 +195,7 @@ def _choose_jobs(
 def _pairs_by_priority(
     queue: list[JobInfo], fractions: Mapping[str, Mapping[str, float]], previous: Memory
 ) -> Iterator[tuple[JobInfo, KindOrAny]]:
-    """Pairs of job and kind, the greatest X over the fraction received first; at last all, the oldest first."""
+    """Yields pairs of job and kind by X over the fraction received, then all other pairs, the oldest jobs first."""
     pairs = []
     for job in queue:
         kind_fractions: Iterable[tuple[KindOrAny, float]] = [(None, 1.0 / len(queue))]
@@ -220,7 +224,7 @@ def _pairs_by_priority(
 def _place_jobs(
     snapshot: Snapshot, queue: list[JobInfo], chosen: Mapping[str, tuple[KindOrAny, WorkersByNode]]
 ) -> dict[str, WorkersByNode]:
-    """Lease renewal: who runs on, and on the same kind, stays where it is."""
+    """Places the chosen jobs; a job that goes on with the same kind stays where it is (lease renewal)."""
     desired = [
         (_restrict_to_kind(job, chosen[job.name][0]), job.rigid_size) if job.name in chosen else (job, 0)
         for job in queue
@@ -240,23 +244,20 @@ def _allocation(job: JobInfo, workers: WorkersByNode, fractions: Mapping[str, fl
     ]
     share = " and ".join(shares) or "what others leave"
     if workers:
-        return Allocation(workers, f"all of its {job.rigid_size} workers this round: {share} is its due")
-    return Allocation({}, f"waits this round for its {job.rigid_size} workers: {share} is its due")
+        return Allocation(workers, f"all of its {job.rigid_size} workers this round: its share is {share}")
+    return Allocation({}, f"waits this round for its {job.rigid_size} workers: its share is {share}")
 
 
-POLICY = Gavel
-
-
-_SLACK = 1e-6  # of what the first program found, left to the second
+_SLACK = 1e-6  # relative tolerance between the two programs
 _TINY = 1e-12
 
 
 @dataclass(frozen=True)
 class TimeFractionProblem:
-    """`rates` by job and kind with all its workers, 0 where it cannot run; `scales`: the devices that these take."""
+    """Rates by job and kind with all its workers (0: cannot run there), and the devices these take."""
 
     devices: Floats  # by kind
-    scales: Floats  # by job
+    scales: Floats  # devices of each job
     rates: Floats
 
     @staticmethod
@@ -267,9 +268,9 @@ class TimeFractionProblem:
 
 
 def solve_time_fractions(problem: TimeFractionProblem, required: Sequence[float]) -> Floats:
-    """X by job and kind: the greatest z for which each job's rate is z times its `least`, so much for all.
+    """Returns X by job and kind: the greatest z with which each job's rate is z times its `required` one.
 
-    What time is left then gives the greatest sum of rates, each a part of the job's best.
+    The remaining time maximises the sum of rates, each relative to the job's best.
     """
     z, first = solve_max_min(problem, required)
     best = np.maximum(problem.rates.max(axis=1, keepdims=True), _TINY)
@@ -278,16 +279,16 @@ def solve_time_fractions(problem: TimeFractionProblem, required: Sequence[float]
 
 
 def solve_max_min(problem: TimeFractionProblem, required: Sequence[float]) -> tuple[float, Floats]:
-    """The greatest z, and X."""
+    """Returns the greatest z, and X."""
     objective = np.zeros(problem.rates.size + 1)
     objective[-1] = -1.0
     solution = _solve_program(problem, objective, required)
-    # The program has always the answer 0: without one the solver gave up.
+    # z = 0 is always feasible, so no answer means that the solver gave up.
     return solution if solution is not None else (0.0, np.zeros(problem.rates.shape))
 
 
 def isolated_rates(problem: TimeFractionProblem) -> Floats:
-    """The rate of each job that has 1/n of every kind to itself."""
+    """Returns the rate of each job alone on 1/n of every kind."""
     jobs = max(len(problem.scales), 1)
     fractions = problem.devices / jobs / problem.scales[:, None]
     fractions /= np.maximum(fractions.sum(axis=1, keepdims=True), 1.0)
@@ -298,7 +299,7 @@ def isolated_rates(problem: TimeFractionProblem) -> Floats:
 def find_min_rho(
     problem: TimeFractionProblem, work_left: Sequence[float], elapsed: Sequence[float], isolated_s: Sequence[float]
 ) -> tuple[float, list[float]]:
-    """The least rho with which every job ends within rho times `alone`, counted from its start; the rates it takes."""
+    """Returns the smallest rho with which every job ends within rho times `isolated_s`, and the rates this requires."""
     remaining, elapsed_array, ideal = np.array(work_left), np.array(elapsed), np.array(isolated_s)
 
     def rates(rho: float) -> Floats:
@@ -322,14 +323,14 @@ def _are_rates_feasible(problem: TimeFractionProblem, rates: Floats) -> bool:
 def _solve_program(
     problem: TimeFractionProblem, objective: Floats, required: Sequence[float], fixed: float | None = None
 ) -> tuple[float, Floats] | None:
-    """z, and X that minimises `objective` over (X, z); z is free, or `fixed`."""
+    """Returns z, and X that minimises `objective` over (X, z); z is free unless `fixed` is given."""
     jobs, kinds = problem.rates.shape
     best = np.maximum(problem.rates.max(axis=1), _TINY)
-    required_share = np.maximum(np.array(required, float), _TINY) / best  # of its best rate, at z = 1
-    scale = float(required_share.max())  # the solver's z is near 1
+    required_share = np.maximum(np.array(required, float), _TINY) / best  # relative to its best rate, at z = 1
+    scale = float(required_share.max())  # keeps the solver's z near 1
     row, kind = np.divmod(np.arange(jobs * kinds), kinds)
     variables, z_column = np.arange(jobs * kinds), np.full(jobs, jobs * kinds)
-    # Rows: all of its time; the devices of each kind; least * z - rate <= 0.
+    # Rows: each job's time; the devices of each kind; required * z - rate <= 0.
     values = [np.ones(jobs * kinds), problem.scales[row], -problem.rates.ravel() / best[row], required_share / scale]
     rows = [row, jobs + kind, jobs + kinds + row, jobs + kinds + np.arange(jobs)]
     columns = [variables, variables, variables, z_column]
@@ -344,3 +345,6 @@ def _solve_program(
     if solution.x is None:
         return None
     return float(solution.x[-1]) / scale, np.clip(solution.x[:-1].reshape(jobs, kinds), 0.0, 1.0)
+
+
+POLICY = Gavel

@@ -1,12 +1,13 @@
-"""Jobs of equal priority give way to each other: ElasticDL's announced future work.
+"""Max-min fair shares: jobs of equal priority make room for each other, as the original ElasticDL announced.
 
-The original says that elastic jobs of one priority should make room for whoever comes. Here they do, both ways: a
-newcomer gets its minimum from those that have more than theirs, and then all are levelled to equal numbers of
-devices, as far as their minimum, maximum and allowed sizes let them (max-min, by filling up the least first).
+A new job gets its minimum from jobs that have more than theirs. Then all jobs get equal numbers of devices as far as
+their minimum, maximum and allowed sizes permit (progressive filling: the smallest grows first).
 
-Our reading where the original says nothing: nobody is stopped for an equal, only shrunk to its minimum; so while
-minimums do not all fit, who runs goes on and newcomers wait in order. Of several equal ways to level, the one that
-changes the fewest jobs is taken: on a tie a device goes to who has it, and nothing changes if that levels nothing.
+Our choices where the original says nothing:
+- No job is stopped for one of equal priority, only shrunk to its minimum. While the minimums do not all fit, running
+  jobs go on and new ones wait in order.
+- Among equally fair plans the one with the fewest changes wins: on a tie a device stays where it is, and nothing
+  changes unless the plan becomes fairer.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MaxMin:
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         queue = sort_by_submission(snapshot.jobs)
         assigned = _current_workers(queue, snapshot.nodes)
-        # Again from what came out, until it is no better: so the next decision changes nothing.
+        # Repeats until the plan is no fairer, so that the next decision changes nothing.
         while (proposed := _propose_workers(queue, assigned, snapshot)) and _device_counts(
             queue, proposed
         ) > _device_counts(queue, assigned):
@@ -55,7 +56,7 @@ class MaxMin:
 
 
 def _current_workers(queue: list[JobInfo], nodes: Iterable[NodeInfo]) -> dict[str, WorkersByNode]:
-    """What jobs have, as far as it is still there."""
+    """Returns the workers that jobs have on nodes that still exist."""
     free, assigned = FreeResources(nodes), {}
     for job in queue:
         if job.workers and (surviving := surviving_workers(free, job)):
@@ -77,12 +78,12 @@ def _propose_workers(
 
 
 def _device_counts(queue: list[JobInfo], assigned: Mapping[str, WorkersByNode]) -> list[int]:
-    """Devices of all jobs, the least first: greater is better."""
+    """Returns the devices of all jobs in ascending order; a greater list is fairer."""
     return sorted(job.devices * sum(assigned.get(job.name, {}).values()) for job in queue)
 
 
 def max_min_sizes(queue: list[JobInfo], devices: int) -> dict[str, int]:
-    """Workers of each job, so that nobody could have more without somebody having less who has no more than they."""
+    """Returns max-min fair worker counts."""
     sizes: dict[str, int] = {}
     free_devices = devices
     for job in sorted(queue, key=lambda job: not job.workers):
@@ -104,12 +105,12 @@ def max_min_sizes(queue: list[JobInfo], devices: int) -> dict[str, int]:
 
 
 def _fill_order(job: JobInfo, index: int, size: int) -> tuple[int, bool, int]:
-    """Who has the least is next; on a tie who has more already, so that it can stay so."""
+    """The job with the fewest devices is next; on a tie one that has more workers now, so that it keeps them."""
     return size * job.devices, job.worker_count <= size, index
 
 
 def _distribute_leftovers(free: FreeResources, queue: list[JobInfo], assigned: dict[str, WorkersByNode]) -> None:
-    """Devices that somebody could not use where they are go to those with the least who can."""
+    """Gives devices that some jobs could not use where they are to the smallest jobs that can."""
     growing = [job for job in queue if job.name in assigned]
     while growing and free.free_devices:
         job = min(growing, key=lambda job: (job.devices * sum(assigned[job.name].values()), job.submitted_at, job.name))
@@ -120,7 +121,7 @@ def _distribute_leftovers(free: FreeResources, queue: list[JobInfo], assigned: d
 
 
 def _grow_one_step(free: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
-    """Takes it from `room` too."""
+    """Returns the job's workers at its next size, allocated in `free`; None if it cannot grow."""
     size = next_size(job, sum(workers.values()))
     if not size or (size - sum(workers.values())) * job.devices > free.free_devices:
         return None
@@ -130,13 +131,11 @@ def _grow_one_step(free: FreeResources, job: JobInfo, workers: WorkersByNode) ->
 def _allocation(job: JobInfo, workers: Mapping[str, int], mean_devices: float) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, f"waits for its minimum of {job.min_size} workers: all others have no more than theirs")
+        return Allocation({}, f"waits for its minimum of {job.min_size} workers: all other jobs are at theirs")
     if count == job.max_workers:
         return Allocation(workers, f"all of its {count} workers; jobs have {mean_devices:.1f} devices on average")
     description = f"{count} of {job.max_workers} workers, {count * job.devices} devices"
-    return Allocation(
-        workers, f"{description}: levelled with the others, who have {mean_devices:.1f} devices on average"
-    )
+    return Allocation(workers, f"{description}: a fair share; jobs have {mean_devices:.1f} devices on average")
 
 
 POLICY = MaxMin

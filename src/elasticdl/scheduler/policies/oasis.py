@@ -1,16 +1,20 @@
-"""OASiS (Bao et al., INFOCOM'18): a job is accepted, with all of its future, if it is worth more than that costs.
+"""OASiS (Bao et al., INFOCOM'18): accepts a job with its complete schedule if its utility exceeds the cost.
 
-Time is in slots. When a job comes, dynamic programming finds for each slot in which it could end the cheapest workers
-slot by slot up to then, at prices that rise with what is reserved (`reservations.py`). The end with the greatest
-utility less cost is taken if that is above 0, and its slots are reserved; nothing is changed later.
+Time is divided into slots. When a job comes, dynamic programming finds, for each slot in which it could end, the
+cheapest workers slot by slot, at prices that rise with what is reserved (`placement/reservations.py`). The end with the
+greatest utility minus cost is chosen if that is positive, and its slots are reserved. Reservations never change.
 
-Deviations. A job that is not accepted asks again every slot, and meanwhile uses what nobody reserved in this one: no
-job starves because it was refused once. So does one that has no workers reserved in this slot. U and L are those of
-the jobs seen so far, L no less than a millionth of U. Devices of a kind are one pool, with one price; nodes are chosen
-when the slot comes. A job keeps to one kind, and to few sizes. Work is what the job's rates do, in `units` parts, not
-chunks and epochs; parameter servers are workers' business. A job that does not say how much work it has left is
-believed to have as much left as it did, and reserves again when that was wrong. Longer jobs than half the horizon
-reserve that much at a time. Without a utility a job is worth its weight, half of it at 4 times its shortest time.
+Deviations:
+- A job that is rejected is considered again in every slot, and until then it uses what is not reserved, so that no job
+  starves. So does an accepted job in slots in which it has no workers.
+- U and L are those of the jobs seen so far; L is at least a millionth of U.
+- The devices of a kind are one pool with one price; nodes are chosen when the slot comes. A job uses one kind, and only
+  a few sizes.
+- Work is what the job's rate model says, in `work_units` parts instead of chunks and epochs. Parameter servers are the
+  job's own business.
+- A job of unknown length is assumed to have as much work left as it did, and reserves again if that was wrong. Jobs
+  longer than half the horizon reserve that much at a time.
+- A job without a utility function has the value of its weight, and half of it at 4 times its shortest duration.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, UtilityFunction
 @dataclass(frozen=True)
 class Memory:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)
-    rejected_in_slot: Mapping[str, int] = field(default_factory=dict)  # in which slot
+    rejected_in_slot: Mapping[str, int] = field(default_factory=dict)  # the slot in which each job was rejected
     bounds: PriceBounds = field(default_factory=PriceBounds)
 
 
@@ -48,7 +52,7 @@ class Oasis:
     name: str = "oasis"
     slot_s: float = 1200.0
     horizon_slots: int = 96  # slots
-    work_units: int = 48  # with many divisors
+    work_units: int = 48  # a number with many divisors
     is_rigid: bool = False
     interval_s: float = 1200.0
     decides_on_events: bool = True

@@ -1,15 +1,17 @@
-"""Optimus (EuroSys'18): every worker goes to the job whose remaining time it shortens most.
+"""Optimus (EuroSys'18): each worker goes to the job whose remaining time it shortens the most.
 
-Each job gets one worker, so that none starves. Then, while there are devices: the job with the greatest gain
-Q/f(w) − Q/f(w+1) gets one more, Q its remaining work and f its speed. Asked every 10 minutes in the paper; 60 s in
-Pollux's evaluation, whose "Optimus+Oracle" (true speeds, true remaining steps) this is with the simulator's oracle.
+Every job gets one worker first, so that none starves. Then, while devices remain, the job with the greatest gain
+Q/f(w) − Q/f(w+1) gets one more, where Q is its remaining work and f its speed. The paper decides every 10 minutes,
+Pollux's evaluation every 60 s; its "Optimus+Oracle" (true speeds, true remaining steps) is this policy with the
+simulator's oracle.
 
-Deviations: speed and remaining work come with the snapshot (fitted there, by the models of Optimus or Pollux), not from
-runs made to sample them; gain is per device, the one resource that is scheduled; parameter servers are not allocated, a
-job's ps belong to it. As in Pollux's port the smallest jobs are placed first, on the emptiest nodes; a job whose number
-of workers stays, stays where it is; what a change costs is not weighed. Where not any device will do for any worker,
-jobs are placed as other policies place them. A job whose remaining work nobody knows is taken to have as much left as
-it did, at least ten minutes'.
+Deviations:
+- Speed and remaining work come with the snapshot (from fitted models) instead of from sampling runs.
+- The gain is per device, the one resource that is scheduled. Parameter servers are not allocated separately.
+- As in Pollux's port the smallest jobs are placed first, on the emptiest nodes. A job keeps its nodes if its number of
+  workers stays; the cost of changes is not weighed. Where jobs cannot use any device, they are placed as by the other
+  policies.
+- A job of unknown length is assumed to have as much work left as it did, at least ten minutes' worth.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the last decision: who did not fit then is not tried again while nothing has changed."""
+    """The last decision; a job that did not fit is not tried again while nothing changes."""
 
     nodes: frozenset[str]
-    counts: Mapping[str, int]  # that were wanted
+    counts: Mapping[str, int]  # desired workers
     allocated: Mapping[str, WorkersByNode]
 
 
@@ -71,7 +73,9 @@ class Optimus:
         free_devices, speeds = snapshot.total_devices, SpeedEstimates(snapshot)
         counts = {}
         curves: dict[str, Floats] = {}
-        gains: list[tuple[float, int, int]] = []  # least first: of a step up, per device
+        gains: list[
+            tuple[float, int, int]
+        ] = []  # a heap of negative gains per device, with the job's index and its next size
         for index, job in enumerate(jobs):
             counts[job.name] = job.min_size if job.min_size * job.devices <= free_devices else 0
             free_devices -= counts[job.name] * job.devices
@@ -100,7 +104,7 @@ class Optimus:
 
 
 def _remaining_s(job: JobInfo, devices: int, speeds: SpeedEstimates) -> Floats:
-    """By its number of workers, from 0 up."""
+    """Returns the remaining seconds by number of workers, from 0."""
     rates = speeds.rates(job, np.arange(min(job.max_workers, devices // job.devices) + 1))
     return np.where(rates > 0, speeds.work_left(job) / np.where(rates > 0, rates, 1.0), math.inf)
 
@@ -108,7 +112,7 @@ def _remaining_s(job: JobInfo, devices: int, speeds: SpeedEstimates) -> Floats:
 def _place_all_on_emptiest(
     free: FreeResources, jobs: list[JobInfo], counts: Mapping[str, int]
 ) -> dict[str, WorkersByNode]:
-    """Where any device will do, so that all fit: who keeps its count stays, the smallest of the others choose first."""
+    """Places jobs that can use any device: unchanged jobs stay, then the smallest choose first."""
     assigned: dict[str, WorkersByNode] = {}
     for job in jobs:
         if counts[job.name] == job.worker_count and free.can_hold(job, job.workers):
@@ -123,7 +127,7 @@ def _place_all_on_emptiest(
 
 def _allocation(job: JobInfo, workers: WorkersByNode) -> Allocation:
     if not workers:
-        return Allocation({}, f"waits: no room for its first {job.min_size} workers")
+        return Allocation({}, f"waits: its first {job.min_size} workers do not fit")
     return Allocation(workers, f"{sum(workers.values())} workers: one more would shorten another job by more")
 
 

@@ -1,14 +1,15 @@
-"""PickyMan (IPCCC'22): whole gangs, first come first served; who must be stopped is who loses the least by it.
+"""PickyMan (IPCCC'22): gangs in order of submission; when jobs must stop, those that lose the least by it stop.
 
-What stopping a job costs: the seconds that its next change costs it (finish a step, save, load again), and what it did
-since its last checkpoint, times the devices it has. Where greater priorities took devices, the jobs that lose the most
-stay where they are, as far as there is room; the others move to free nodes, or wait and stand before newcomers.
+Stopping a job costs the seconds of its next change (finish a step, save, load again) plus what it did since its last
+checkpoint, times its devices. When higher priorities take devices, the jobs with the greatest cost stay where they are
+as far as they fit; the others move to free nodes, or wait ahead of new jobs.
 
-Our reading of an abstract. Jobs of equal priority are never stopped for each other: PickyMan chooses among victims,
-it does not say who may preempt whom. Which devices are needed is decided by the greater priority alone, so that the
-choice is among the jobs that are on them. Time is not predicted from traffic: the cost is what was measured
-(`change_cost_s` of a job). `checkpoint_s` is how often jobs save on their own; 0: they save when they are stopped, as
-ElasticDL's do, and lose nothing.
+Our reading of the abstract:
+- Jobs of equal priority never stop each other: PickyMan chooses the victims, it does not say who may preempt whom.
+- The higher priority alone decides which devices it takes, so the choice is among the jobs on them.
+- The cost is measured (`change_cost_s` of a job) instead of predicted from traffic.
+- `checkpoint_s` is how often jobs save by themselves. With 0 they save when they stop, as ElasticDL's jobs do, and lose
+  nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class PickyMan:
         return Decision(AllocationPlan(answers))
 
     def stop_cost(self, job: JobInfo, now: float) -> float:
-        """Device-seconds that stopping it now costs."""
+        """Returns the device-seconds that stopping the job now costs."""
         lost_s = 0.0
         if self.checkpoint_s > 0 and job.changed_at is not None:
             lost_s = max(now - job.changed_at, 0.0) % self.checkpoint_s
@@ -68,13 +69,15 @@ class PickyMan:
 
 def _allocation(job: JobInfo, workers: WorkersByNode, stop_cost: float, free_devices: int) -> Allocation:
     if job.workers and not workers:
-        reason = f"stopped, which costs {stop_cost:.0f} device-seconds, less than those who stay on its nodes"
+        reason = f"stopped, which costs {stop_cost:.0f} device-seconds, less than for the jobs that stay on its nodes"
         return Allocation({}, f"{reason}; waits for {job.rigid_size} workers, {free_devices} devices are free")
     if not workers:
-        return Allocation({}, f"waits until {job.rigid_size} workers fit together; {free_devices} devices are free")
+        return Allocation(
+            {}, f"waits until {job.rigid_size} workers fit at the same time; {free_devices} devices are free"
+        )
     if job.workers and dict(workers) != dict(job.workers):
-        return Allocation(workers, f"moved, which costs {stop_cost:.0f} device-seconds: its nodes are needed by others")
-    return Allocation(workers, f"all of the {job.rigid_size} workers asked for")
+        return Allocation(workers, f"moved, which costs {stop_cost:.0f} device-seconds: other jobs need its nodes")
+    return Allocation(workers, f"all of the {job.rigid_size} workers it requested")
 
 
 POLICY = PickyMan

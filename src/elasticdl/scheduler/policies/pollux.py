@@ -1,13 +1,17 @@
-"""Pollux (OSDI'21): allocations with the best power mean of speedups, found by a genetic search.
+"""Pollux (OSDI'21): a genetic search for the plan with the best power mean of speedups.
 
-SPEEDUP of a job is its goodput over that of a fair share of the cluster, batch sizes co-adapted in both; the plan with
-the greatest power mean (p = −1) of speedups wins. A job that would change is worth less by its age, its restarts and
-what a restart costs. No two jobs on several nodes share one; a job gets at most twice the workers it was measured with.
-NSGA-II over matrices of jobs by nodes: 100 plans, 100 generations, started from the last ones; asked every 60 s.
+SPEEDUP of a job is its goodput over that with a fair share of the cluster, with the best batch size in both. The plan
+with the greatest power mean of speedups wins (`fairness_power`, p = −1). A job that changes is worth less, by its age,
+its restarts and the cost of a restart. No node has two distributed jobs, and a job gets at most twice the workers it
+was measured with. NSGA-II searches matrices of jobs by nodes: 100 plans, 100 generations, started from the last plans;
+it decides every 60 s.
 
-Deviations: written for NumPy without pymoo, so that other random numbers are drawn; seeded by the number of the
-decision; plans that are no better than what is there change nothing; a job that comes this very second, whose speedup
-counts for nothing by the rule of restarts, starts with its least if that is free. The cluster is not resized.
+Deviations:
+- The search is written with NumPy instead of pymoo, so other random numbers are drawn; the seed is the number of the
+  decision.
+- A plan that is no better than the current one changes nothing.
+- A job that comes this very second has no speedup by the rule of restarts; it starts at its minimum if that is free.
+- The cluster is not resized.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, WorkersByN
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the last decision."""
+    """The last decision."""
 
     round: int
     decided_at: float
@@ -92,7 +96,7 @@ class Pollux:
 def _carry_over_plans(
     memory: Memory | None, jobs: list[JobInfo], nodes: list[str], current: NDArray[Any]
 ) -> PlanMatrices:
-    """The last plans, for those jobs and nodes that are still there."""
+    """Returns the last plans, restricted to jobs and nodes that still exist."""
     if memory is None:
         return current[None]
     plans = np.zeros((len(memory.plans), len(jobs), len(nodes)), current.dtype)
@@ -108,7 +112,7 @@ def _carry_over_plans(
 
 
 def _build_plan(snapshot: Snapshot, jobs: list[JobInfo], workers_by_job: list[WorkersByNode]) -> AllocationPlan:
-    """With what the search knows nothing of: other resources than devices, demands; and nobody waits for nothing."""
+    """Applies what the search ignores: other resources, constraints, and that no job waits beside free devices."""
     free = FreeResources(snapshot.nodes)
     assigned: dict[str, WorkersByNode] = {}
     for job, workers in zip(jobs, workers_by_job, strict=True):
@@ -126,32 +130,29 @@ def _build_plan(snapshot: Snapshot, jobs: list[JobInfo], workers_by_job: list[Wo
 def _allocation(job: JobInfo, workers: WorkersByNode) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, "waits: others gain more from what is free, for now")
+        return Allocation({}, "waits: other jobs gain more from the free devices")
     batch = job.rates.batch(count, len(workers)) if job.rates else None
     return Allocation(workers, f"{count} workers on {len(workers)} nodes: the best mean of speedups found", batch=batch)
 
 
-POLICY = Pollux
-
-
 PlanMatrices = NDArray[np.int16]
-"""Plans by jobs by nodes: workers."""
+"""Worker counts, indexed by plan, job and node."""
 
-MAX_NODES_PER_JOB = 16  # of one job
+MAX_NODES_PER_JOB = 16
 
 
 @dataclass(frozen=True)
 class GeneticSearchProblem:
-    """What is searched for, as arrays."""
+    """The jobs, nodes and speedups of one search, as arrays. Mutation and repair make plans that keep the rules."""
 
     current: PlanMatrices  # jobs by nodes
-    speedup: Floats  # jobs by number of nodes by number of workers
-    penalty: Floats  # of a job that changes
-    scale: Floats  # of speedups: those of a whole node are 1
-    allowed: NDArray[np.int16]  # jobs by number of workers: the greatest allowed number up to it
-    node_capacity: NDArray[np.int16]  # jobs by nodes: workers that fit
+    speedup: Floats  # by job, number of nodes and number of workers
+    penalty: Floats  # factor on the speedup of a job that changes
+    scale: Floats  # of speedups, so that a whole node counts 1
+    allowed: NDArray[np.int16]  # by job and number of workers: the greatest allowed number up to it
+    node_capacity: NDArray[np.int16]  # by job and node: workers that fit
     devices: NDArray[np.int16]  # of nodes
-    devices_per_worker: NDArray[np.int16]  # devices of a worker, by job
+    devices_per_worker: NDArray[np.int16]  # by job
     exponent: float
 
     @classmethod
@@ -168,7 +169,7 @@ class GeneticSearchProblem:
         devices = np.array([node.devices for node in nodes], np.int16)
         can_run = np.array([[job.can_run_on(node) for node in nodes] for job in jobs])
         node_capacity = np.where(can_run, devices[None] // devices_per_worker[:, None], 0).astype(np.int16)
-        # Jobs may have more than there is room for, where a node lost devices.
+        # Jobs may have more workers than fit if a node lost devices.
         max_workers = int(max(node_capacity.sum(axis=1).max(initial=1), current.sum(axis=1).max(initial=1)))
         counts = np.arange(max_workers + 1)
         limits = [min(job.max_workers, max(2 * _max_measured_workers(job), job.min_workers)) for job in jobs]
@@ -197,7 +198,7 @@ class GeneticSearchProblem:
         )
 
     def fitness(self, plans: PlanMatrices) -> tuple[Floats, Floats]:
-        """(power mean of speedups, utility of the devices) of each plan; both shall be great."""
+        """Returns the power mean of speedups and the utility of the devices for each plan; greater is better."""
         nodes, workers = np.count_nonzero(plans, axis=2), plans.sum(axis=2)
         rows = np.arange(plans.shape[1])
         speedups = self.speedup[rows, nodes, workers]
@@ -208,7 +209,7 @@ class GeneticSearchProblem:
         return np.mean(scaled**self.exponent, axis=1) ** (1.0 / self.exponent), utility
 
     def repair(self, plans: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
-        """The nearest plans that keep the rules; earlier jobs go first."""
+        """Returns the nearest plans that keep the rules; earlier jobs have precedence."""
         is_distributed = np.count_nonzero(plans, axis=2) > 1
         plans = np.where(((plans > 0) & is_distributed[:, :, None]).cumsum(axis=1, dtype=np.int16) > 1, 0, plans)
         order = np.argsort(random.random(plans.shape, dtype=np.float32), axis=2)
@@ -233,7 +234,7 @@ class GeneticSearchProblem:
         return capped
 
     def mutate(self, plans: PlanMatrices, random: np.random.Generator) -> PlanMatrices:
-        """Some jobs as they are now; some lose a node; some get more where there is room."""
+        """Resets some jobs to the current plan, removes some nodes, and adds workers on nodes with free devices."""
         is_reset = random.random(plans.shape[:2]) < 0.1
         plans = np.where(is_reset[:, :, None], self.current, plans)
         removal_probability = np.where(random.random(plans.shape[:2], dtype=np.float32) < 0.1, 0.1, 0.0)
@@ -252,7 +253,7 @@ class GeneticSearchProblem:
 def search_plans(
     problem: GeneticSearchProblem, start: PlanMatrices, size: int, generations: int, random: np.random.Generator
 ) -> PlanMatrices:
-    """The last population: no plan stands in it twice."""
+    """Runs NSGA-II and returns the last population, without duplicates."""
     plans = _drop_duplicates(problem.repair(start.copy(), random))
     rank, crowding = rank_plans(np.stack(problem.fitness(plans)))
     for _ in range(generations - 1):
@@ -272,13 +273,13 @@ def _max_measured_workers(job: JobInfo) -> int:
 
 
 def _speedups(job: JobInfo, devices: int, jobs: int, max_nodes: int, counts: NDArray[np.int64]) -> Floats:
-    """By number of nodes and of workers, over a fair share of the cluster."""
+    """Speedups over a fair share of the cluster, by number of nodes and of workers."""
     fair_share = np.ceil(devices / job.devices / jobs)
     if job.rates is None:
         table = np.broadcast_to(counts / fair_share, (max_nodes + 1, len(counts))).copy()
     else:
         nodes, workers = np.meshgrid(np.arange(max_nodes + 1), counts, indexing="ij")
-        # Two kinds of placement in the model: on one node, and on several.
+        # The model knows two kinds of placement: on one node, and on several.
         on_one_node, on_several_nodes = (
             job.rates.work_per_s(counts, np.ones_like(counts)),
             job.rates.work_per_s(counts, np.full_like(counts, 2)),
@@ -300,7 +301,7 @@ def _tournament(rank: Floats, crowding: Floats, size: int, random: np.random.Gen
 
 
 def _crossover(plans: PlanMatrices, parents: NDArray[np.int64], random: np.random.Generator) -> PlanMatrices:
-    """Two children of two: the one's first jobs with the other's last ones."""
+    """Makes two children of two parents: the first jobs of one with the last jobs of the other."""
     half = len(parents) // 2
     first, second = plans[parents[:half]], plans[parents[half : 2 * half]]
     points = random.integers(plans.shape[1], size=(half, 1))
@@ -316,17 +317,17 @@ def _drop_duplicates(states: PlanMatrices) -> PlanMatrices:
 
 
 def rank_plans(values: Floats) -> tuple[Floats, Floats]:
-    """Fronts of plans that none dominates, and how alone each stands in its front."""
+    """Returns the index of each plan's front (0: dominated by none) and its crowding distance within the front."""
     first, second = values
     order = np.lexsort((-second, -first))
-    heights: list[float] = []  # minus the greatest second value of each front: they rise
+    heights: list[float] = []  # minus the greatest second value of each front, ascending
     front = np.empty(len(order))
     previous, index = (np.inf, np.inf), 0
     for plan, first_value, second_value in zip(
         order.tolist(), first[order].tolist(), second[order].tolist(), strict=True
     ):
         if (first_value, second_value) != previous:
-            # The first front whose members, all no worse in the first value, are worse in the second.
+            # All members are at least as good in the first value: the first front that is worse in the second one.
             index = bisect_right(heights, -second_value)
             heights[index : index + 1] = [-second_value]
             previous = first_value, second_value
@@ -335,7 +336,7 @@ def rank_plans(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _crowding_distance(front: Floats, first: Floats, second: Floats) -> Floats:
-    """Along a front both values run in opposite directions: neighbours in one are neighbours in the other."""
+    """Along a front the two values are in opposite order, so neighbours in one value are neighbours in the other."""
     order = np.lexsort((second, first, front))
     fronts, distances = front[order], np.full(len(order), np.inf)
     inner = np.flatnonzero((fronts[1:-1] == fronts[:-2]) & (fronts[1:-1] == fronts[2:])) + 1
@@ -349,3 +350,6 @@ def _crowding_distance(front: Floats, first: Floats, second: Floats) -> Floats:
     crowding = np.empty(len(order))
     crowding[order] = distances
     return crowding
+
+
+POLICY = Pollux

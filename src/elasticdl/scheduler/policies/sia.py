@@ -1,19 +1,22 @@
-"""Sia (Jayaram Subramanya et al., SOSP'23): numbers and kinds of devices together, by an integer program each round.
+"""Sia (Jayaram Subramanya et al., SOSP'23): numbers and kinds of devices by an integer program in every round.
 
-A job runs with one of few configurations on one kind: 1, 2, 4, … workers up to what a node holds, then whole nodes.
-Its goodput in each, by its rates, is divided by its least and multiplied by its fewest workers, G. Another
-configuration than the present one is worth r·G, r = (T - N·S) / (T + S) with its age T, its changes so far N and what
-the next one costs, S (1 for jobs younger than S). The program chooses at most one configuration for each job within
-the devices of each kind so that the sum of (r·G)**p, and of lambda for each job without any, is least (p < 0; for
-p > 0 the sum is maximised). Rounds are 60 s; jobs start with their least and at most double in a round. No job is split
-that fits on a node; larger ones take whole nodes.
+A job runs in one of a few configurations on one kind of device: 1, 2, 4, … workers within a node, then whole nodes. G
+is its goodput in a configuration, by its rate model, divided by the smallest one and multiplied by the smallest number
+of workers. A configuration other than the current one is worth r·G, with r = (T - N·S) / (T + S), its age T, its
+changes so far N and the cost S of the next one (r = 1 for jobs younger than S). The program chooses at most one
+configuration for each job, within the devices of each kind, that minimise the sum of (r·G)**p plus lambda for each job
+without one (p < 0; for p > 0 the sum is maximised). Rounds last 60 s. Jobs start at their minimum and at most double in
+a round. Jobs that fit on a node are not split, and larger ones get whole nodes.
 
-Deviations. (r·G)**p is at most 1 for p < 0, so that moving a job never costs more than stopping it, and not rounded.
-Starting a job that has no workers is never discounted. The least size of a job and all sizes that it allows explicitly
-are configurations too, though they may share nodes; from these it may more than double if there is none between. A job
-that demands several kinds, or is too large for each, has configurations over kinds, as the empty cluster would place
-it. Equally good answers prefer what runs, then the older jobs. Rates of kinds that were never tried are the rates'
-business.
+Deviations:
+- (r·G)**p is at most 1 for p < 0, so that moving a job never costs more than stopping it, and it is not rounded.
+- Starting a job without workers is never discounted.
+- The minimum and all explicitly allowed sizes are configurations too, though they may share nodes; from these a job may
+  more than double if there is no size between.
+- A job that requires several kinds, or is too large for each, has configurations over several kinds, placed as on the
+  empty cluster.
+- Among equally good answers running jobs stay, then older jobs go first.
+- The rate models decide about kinds on which a job never ran.
 """
 
 from __future__ import annotations
@@ -35,16 +38,16 @@ from elasticdl.scheduler.placement.nodes import resize_in_place
 from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, WorkersByNode
 
-_TIMER_TOLERANCE_S = 1.0  # a round that ends so soon is over: timers are not exact
-_STAY_BONUS, _AGE_BONUS = 1e-3, 1e-4  # of the objective, where it does not care
-_MIN_GOODPUT = 1e-4  # what a goodput of nothing counts for
+_TIMER_TOLERANCE_S = 1.0  # a round that ends within this time is over, because timers are inexact
+_STAY_BONUS, _AGE_BONUS = 1e-3, 1e-4  # small enough to decide between equal answers only
+_MIN_GOODPUT = 1e-4  # a goodput of 0 counts as this
 
 
 @dataclass(frozen=True)
 class Memory:
-    round_started_at: float  # when this round began
+    round_started_at: float
     nodes: Mapping[str, NodeInfo]
-    workers_before_round: Mapping[str, int]  # workers of each job before it
+    workers_before_round: Mapping[str, int]  # of each job
     plan: AllocationPlan
 
 
@@ -52,8 +55,8 @@ class Memory:
 class Sia:
     name: str = "sia"
     fairness_power: float = -0.5
-    unserved_penalty: float = 1.1  # lambda
-    mip_gap: float = 1e-4  # between the answer and the best possible, as a part of it
+    unserved_penalty: float = 1.1  # lambda: the cost of a job without workers
+    mip_gap: float = 1e-4  # relative gap to the optimum at which the solver may stop
     is_rigid: bool = False
     interval_s: float = 60.0
     decides_on_events: bool = False
@@ -112,7 +115,7 @@ class Sia:
 
 
 def normalized_goodputs(job: JobInfo, configurations: list[DeviceConfiguration], table: ConfigurationTable) -> Floats:
-    """Of each configuration, over the least of them, times the fewest workers."""
+    """Goodput of each configuration over the smallest one, times the smallest number of workers."""
     sizes = np.array([config.workers for config in configurations])
     rates = np.zeros(len(configurations))
     for kind in {config.kind for config in configurations}:
@@ -124,7 +127,7 @@ def normalized_goodputs(job: JobInfo, configurations: list[DeviceConfiguration],
 
 
 def restart_factor(job: JobInfo, now: float) -> float:
-    """What is left of its goodput if it changes once more, as often as it did."""
+    """Returns r: the share of its goodput that a job keeps if it goes on changing as often as it did."""
     age = now - (job.submitted_at if job.started_at is None else job.started_at)
     if age < job.change_cost_s or age <= 0:
         return 1.0
@@ -132,7 +135,7 @@ def restart_factor(job: JobInfo, now: float) -> float:
 
 
 def _max_workers(sizes: list[int], current: int) -> int:
-    """Starts with its least; at most doubles, or takes the next size there is."""
+    """A job starts at its minimum, and at most doubles or takes its next size."""
     if not current:
         return min(sizes, default=0)
     return max(2 * current, min((size for size in sizes if size > current), default=0))
@@ -147,24 +150,22 @@ def _desired_size(job: JobInfo, config: DeviceConfiguration | None) -> tuple[Job
 def _allocation(snapshot: Snapshot, job: JobInfo, workers: WorkersByNode) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, "waits this round: the devices do more for other jobs")
+        return Allocation({}, "waits this round: other jobs make better use of the devices")
     kinds = sorted({snapshot.nodes_by_name[name].kind for name in workers})
     batch = job.rates.batch(count, len(workers), kinds[0]) if job.rates is not None and len(kinds) == 1 else None
     place_note = f" on {' and '.join(kinds)}" if any(kinds) else ""
-    return Allocation(workers, f"{count} workers{place_note}: the best goodput for all this round", batch=batch)
-
-
-POLICY = Sia
+    return Allocation(workers, f"{count} workers{place_note}: the best total goodput this round", batch=batch)
 
 
 def assign_whole_nodes(
     nodes: Iterable[NodeInfo], desired: Sequence[DesiredSize], jobs: Mapping[str, JobInfo]
 ) -> dict[str, WorkersByNode]:
-    """Workers of each job. Those in `wanted` may be restricted to one kind, those in `jobs` are as they came.
+    """Places jobs without splitting any that fits on a node; larger ones get nodes of their own.
 
-    Who has what it wants stays, if then all find a place; else small jobs move, else all do. Those who find none even
-    then, because sizes do not add up to nodes, are split or get fewer; a job that shall have none starts with its
-    least all the same where there is room, in the order of `wanted`: nobody waits beside a free device.
+    Jobs in `desired` may be restricted to one kind, those in `jobs` are not. First jobs of the desired size stay
+    where they are; if not all fit then, small jobs move, and at last all jobs. A job that fits nowhere even then,
+    because sizes do not add up to nodes, is split or gets fewer workers. A job of size 0 starts with its minimum if
+    that fits, in the order of `desired`, so that none waits beside free devices.
     """
     nodes = tuple(nodes)
     job_count = sum(1 for _, count in desired if count)
@@ -188,7 +189,7 @@ def assign_whole_nodes(
 def _try_layout(
     nodes: tuple[NodeInfo, ...], desired: Sequence[DesiredSize], may_stay: Callable[[FreeResources, JobInfo], bool]
 ) -> _Layout:
-    """Those who find a place, and the room they leave."""
+    """Returns the jobs that fit, and the free resources that remain."""
     free = FreeResources(nodes)
     assigned: dict[str, WorkersByNode] = {}
     moving = []
@@ -221,7 +222,7 @@ def _may_always_stay(free: FreeResources, job: JobInfo) -> bool:
 
 
 def _has_whole_nodes(free: FreeResources, job: JobInfo) -> bool:
-    """Those that have whole nodes."""
+    """Only jobs that have whole nodes stay."""
     return all(
         count == free.nodes[name].devices // job.devices for name, count in job.workers.items() if name in free.nodes
     )
@@ -232,7 +233,7 @@ def _may_never_stay(free: FreeResources, job: JobInfo) -> bool:
 
 
 def _find_nodes(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
-    """One node, or whole ones that are free; those that it has now first."""
+    """Returns one node, or whole free nodes; the job's current nodes are preferred."""
     if job.constraints:
         return resize_in_place(free, job, count)
     current_nodes = sorted(job.workers, key=lambda name: (-job.workers[name], name))
@@ -254,7 +255,7 @@ def _find_nodes(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode 
 
 
 def _min_nodes(free: FreeResources, job: JobInfo, count: int) -> int:
-    """That so many workers can be on, if nothing else were there."""
+    """Returns how many empty nodes so many workers need."""
     workers_per_node = max(
         (node.devices // job.devices for node in free.nodes.values() if job.can_run_on(node)), default=1
     )
@@ -268,9 +269,10 @@ def choose_options(
     capacity: Sequence[float],
     gap: float,
 ) -> list[int]:
-    """Places of the options taken. Option i belongs to `whose[i]`, costs `costs[i]` and takes `uses[i]` of `capacity`.
+    """Returns the indices of the chosen options, by an integer program that HiGHS solves.
 
-    Taking none costs nothing. The answer is within `gap` of the best, as a part of it.
+    Option i belongs to `owners[i]`, costs `costs[i]` and takes `uses[i]` of `capacity`. Each owner has at most one
+    option, none costs nothing, and the total is within the relative `gap` of the minimum.
     """
     if not costs:
         return []
@@ -285,9 +287,12 @@ def choose_options(
         integrality=np.ones(option_count),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(coefficients, -np.inf, limits),
-        # HiGHS's presolve prints to standard output now and then, and such programs hardly need it.
+        # HiGHS's presolve sometimes prints to standard output, and these programs hardly need it.
         options={"mip_rel_gap": gap, "presolve": False},
     )
     if solution.x is None:
-        raise RuntimeError(f"the solver found no answer though there is one: {solution.message}")
+        raise RuntimeError(f"the solver found no answer, though taking no option is one: {solution.message}")
     return [int(index) for index in np.flatnonzero(solution.x > 0.5)]
+
+
+POLICY = Sia

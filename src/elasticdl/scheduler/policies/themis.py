@@ -1,17 +1,21 @@
 """Themis (Mahajan et al., NSDI'20): finish-time fairness by leases and partial allocation auctions.
 
-rho of a job is when it will end, counted from its submission, over when it would have ended alone on its part, 1/n, of
-the cluster. Workers are leased for 10 minutes. What is free is offered to those that have no lease: to the 1 - f of
-them with the worst rho, who bid their rho for a few sizes. Sizes are chosen that maximise the product of 1/rho; each
-winner pays a hidden price: of its size it gets the part by which the others are worse off for its being there (the
-product of their 1/rho, over that product had it not come), so that nobody gains by a false bid. Leftovers go round to
-those who did not bid, then to those who did.
+rho of a job is its duration from submission to its expected end, over what it would be alone on 1/n of the cluster.
+Workers are leased for 10 minutes. Free devices are offered to the jobs without a lease, to the fraction 1 - f of them
+with the worst rho, which bid their rho for a few sizes. The auction chooses sizes that maximise the product of 1/rho.
+Each winner makes a hidden payment: it gets the fraction of its size that equals the product of 1/rho of the other
+bidders over what that product would be without it, so that a false bid does not pay. The leftovers go round to jobs
+that did not bid, then to those that did.
 
-Deviations. A job is an app, and has one lease over all of its workers: while it lasts the job does not bid, and what it
-gets of leftovers ends with it. A bid is for a number of workers on as few nodes as can be, not for a set of devices:
-locality is the rates' business. n is the number of jobs now, not its mean over the job's life. Without workers a job
-is believed to wait one lease, then to go on with its least. Leftovers go by rho, not by chance. Jobs that do not say
-how much work they have left are believed to have as much left as they did. Kinds of devices are not told apart.
+Deviations:
+- A job is an app, with one lease over all of its workers. It does not bid while the lease lasts, and leftovers end with
+  the lease.
+- A bid is for a number of workers on as few nodes as possible instead of a set of devices; the rate models know about
+  locality.
+- n is the current number of jobs instead of its mean over the job's life.
+- A job without workers is expected to wait for one lease, then to go on at its minimum.
+- Leftovers are given in order of rho instead of at random.
+- A job of unknown length is assumed to have as much work left as it did. Kinds of devices are not distinguished.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class DeviceLease:
 
 @dataclass(frozen=True)
 class Bid:
-    """rho of one job for a few sizes; the first is 0."""
+    """The rho of one job for a few sizes; the first size is 0."""
 
     job: JobInfo
     sizes: tuple[int, ...]
@@ -56,15 +60,15 @@ class Bid:
 class Themis:
     name: str = "themis"
     lease_s: float = 600.0
-    fairness: float = 0.8  # f: only the worst 1 - f of those without a lease are offered what is free
+    fairness: float = 0.8  # f: free devices are offered to the worst 1 - f of the jobs without a lease
     is_rigid: bool = False
-    interval_s: float = 60.0  # leases end at any time
+    interval_s: float = 60.0  # leases may end at any time
     decides_on_events: bool = True
     adapts_batch: bool = False
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        """`memory`: the lease of each job that has one."""
+        """`memory` is the lease of each job that has one."""
         leases: dict[str, DeviceLease] = {
             job.name: lease
             for job in snapshot.jobs
@@ -102,7 +106,7 @@ class Themis:
 
 
 def run_auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
-    """Workers of each bidder: its proportionally fair size, less its hidden payment."""
+    """Returns the workers of each bidder: its proportionally fair size, reduced by its hidden payment."""
     won: dict[str, int] = {}
     if not bids:
         return won
@@ -120,8 +124,8 @@ def run_auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
 
 
 def proportionally_fair_sizes(bids: Sequence[Bid], devices: int) -> list[int]:
-    """For each bid the place of its size in its table: together the greatest product of 1/rho on so many devices."""
-    best = np.zeros(devices + 1)  # sum of logarithms, by devices that may be used
+    """Returns the index of each bidder's size; together they have the greatest product of 1/rho on these devices."""
+    best = np.zeros(devices + 1)  # greatest sum of -log(rho), by number of devices
     choices = []
     for bid in bids:
         values = np.full((len(bid.sizes), devices + 1), -np.inf)
@@ -140,7 +144,7 @@ def proportionally_fair_sizes(bids: Sequence[Bid], devices: int) -> list[int]:
 
 @dataclass
 class _FinishTimeFairness:
-    """What is known of the jobs at one moment: their rho with any number of workers."""
+    """Computes rho of the jobs in a snapshot for any number of workers."""
 
     snapshot: Snapshot
     lease_s: float
@@ -151,7 +155,7 @@ class _FinishTimeFairness:
         self.fair_share = 1.0 / max(len(self.snapshot.jobs), 1)
 
     def rho(self, job: JobInfo, sizes: Sequence[int]) -> Floats:
-        """For these numbers of workers from now on; with none it waits a lease, then goes on with its least."""
+        """Returns rho with these worker counts. With 0 a job waits for one lease, then runs at its minimum."""
         min_workers = max(job.min_workers, 1)
         counts = np.array([size or min_workers for size in sizes])
         rates = np.maximum(self.speeds.rates(job, counts), _TINY)
@@ -162,7 +166,7 @@ class _FinishTimeFairness:
 
     def make_bid(self, job: JobInfo, free: FreeResources) -> Bid:
         sizes = 0, *candidate_sizes(job, free.total_workers_that_fit(job))
-        # More workers may be slower, but nobody bids worse for more.
+        # More workers may be slower, but no bid gets worse with more.
         return Bid(job, sizes, np.minimum.accumulate(self.rho(job, sizes)))
 
     def sort_worst_first(self, leases: Mapping[str, DeviceLease]) -> list[JobInfo]:
@@ -173,7 +177,7 @@ class _FinishTimeFairness:
         return sorted(self.snapshot.jobs, key=key)
 
     def _isolated_duration_s(self, job: JobInfo) -> float:
-        """How long it takes from its start on its part of the cluster alone."""
+        """Returns how long the job takes alone on its part of the cluster."""
         if job.name not in self._isolated_durations:
             max_workers = max(
                 job.max_size_up_to(max(self.snapshot.total_devices // job.devices, 1)), job.min_workers, 1
@@ -190,7 +194,7 @@ def _allocation(
     rho = float(fairness.rho(job, [count])[0])
     if not workers:
         ends = min((lease.expires_at for lease in leases.values()), default=None)
-        reason = f"waits at a finish-time fairness of {rho:.3g}: all is leased to others"
+        reason = f"waits at a finish-time fairness of {rho:.3g}: all devices are leased to other jobs"
         return Allocation({}, reason, expected_wait_s=None if ends is None else max(ends - now, 0.0))
     remaining_s = leases[job.name].expires_at - now
     return Allocation(workers, f"{count} workers leased for {remaining_s:.0f} s more, finish-time fairness {rho:.3g}")

@@ -1,19 +1,24 @@
-"""Tiresias (NSDI'19): least attained service in two queues, or the Gittins index of the first; whole gangs.
+"""Tiresias (NSDI'19): least attained service in two queues, or the Gittins index in the first; gangs.
 
-Service is devices times seconds that a job ran. A job starts in the first queue and goes to the end of the second
-when its service reaches `threshold_s`. Queues are walked in order; a job runs if what it asked for is no more than
-what is left, counted over all nodes; else the next is tried. Who ran and is not reached is suspended. Who runs stays
-where it is; others take the nodes with the most free devices first.
+Service is devices times seconds that a job ran. A job starts in the first queue and moves to the end of the second when
+its service reaches `threshold_s`. The queues are walked in order; a job runs if it requests no more devices than are
+left, counted over all nodes, otherwise the next one is tried. Running jobs that are not reached are suspended. Running
+jobs stay where they are; others take the nodes with the most free devices.
 
-2D-LAS: first in, first out within a queue. 2D-Gittins: the first queue by index, the greatest first, from the service
-of jobs that ended (at least `MANY` of them, else as LAS); the second stays first in, first out.
+2D-LAS: first in, first out within a queue. 2D-Gittins: the first queue is sorted by index, the greatest first, computed
+from the service of jobs that ended (with fewer than `MIN_GITTINS_SAMPLES` of them, as 2D-LAS); the second queue stays
+first in, first out.
 
-Deviations. The threshold of 57,600 device-seconds, decisions every 60 s and no promotion are those of Pollux's port,
-as is that time is counted from decision to decision. `promote`=8 promotes a job that waited 8 times as long as it ran
-(0: never), as vodascheduler does. Gittins's E[min(S − a, Δ)] is the paper's: the released simulator sums S where
-S − a is meant; Δ is any up to the end of the queue, not that alone. A job's service is known as of the last decision
-before it ended. Placement by skew of tensors is left out: no job declares it. A job that was reached but whose workers
-fit nowhere (several devices each, other resources, kinds) waits, and then jobs that were not reached are tried.
+Deviations:
+- The threshold of 57,600 device-seconds, decisions every 60 s, no promotion, and counting time from decision to
+  decision are those of Pollux's port. `promote_after`=8 promotes a job that waited 8 times as long as it ran (0:
+  never), as vodascheduler does.
+- Gittins's E[min(S − a, Δ)] is the paper's; the released simulator sums S where S − a is meant. Δ is any value up to
+  the end of the queue, not only that.
+- The service of an ended job is that at the last decision before its end.
+- There is no placement by the skew of tensors, because no job declares it.
+- A reached job whose workers fit nowhere (several devices each, other resources, kinds) waits, and jobs that were not
+  reached are tried.
 """
 
 from __future__ import annotations
@@ -29,27 +34,29 @@ from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers
 from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
-MIN_GITTINS_SAMPLES = 10  # jobs that ended, before their service says anything
-MAX_GITTINS_SAMPLES = 1000  # of them
+MIN_GITTINS_SAMPLES = 10  # ended jobs needed for an index
+MAX_GITTINS_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one decision, for the next."""
+    """What one decision leaves for the next."""
 
     decided_at: float = 0.0
     queues: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    executed_s: Mapping[str, float] = field(default_factory=dict)  # since it was promoted last
-    waited_s: Mapping[str, float] = field(default_factory=dict)  # since it ran last
-    total_service_s: Mapping[str, float] = field(default_factory=dict)  # device-seconds of a job, promoted or not
-    ended_service_s: tuple[float, ...] = ()  # device-seconds of the jobs that ended last
+    executed_s: Mapping[str, float] = field(default_factory=dict)  # since the last promotion
+    waited_s: Mapping[str, float] = field(default_factory=dict)  # since the job ran last
+    total_service_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # device-seconds, including those before a promotion
+    ended_service_s: tuple[float, ...] = ()  # device-seconds of the most recently ended jobs
 
 
 @dataclass(frozen=True)
 class Tiresias:
     name: str = "tiresias"
     threshold_s: float = 57_600.0  # device-seconds
-    promote_after: float = 0.0  # times that a job waits as long as it ran; 0: never
+    promote_after: float = 0.0  # promote a job that waited so many times as long as it ran; 0: never
     is_gittins: bool = False
     is_rigid: bool = True
     interval_s: float = 60.0
@@ -74,7 +81,7 @@ class Tiresias:
         return Decision(AllocationPlan(answers), updated)
 
     def sort_jobs(self, jobs: Mapping[str, JobInfo], memory: Memory) -> list[JobInfo]:
-        """Everybody, in the order they may run."""
+        """Returns all jobs in the order in which they may run."""
         first, second = memory.queues
         if self.is_gittins and len(memory.ended_service_s) >= MIN_GITTINS_SAMPLES:
             samples = sorted(memory.ended_service_s)
@@ -88,18 +95,18 @@ class Tiresias:
         queue = 1 + (job.name in memory.queues[1])
         service = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
         if workers:
-            return Allocation(workers, f"all of the {job.rigid_size} workers asked for: {service}")
-        needs = f"needs {job.rigid_size * job.devices} devices, those before it left {free_devices}"
+            return Allocation(workers, f"all of the {job.rigid_size} workers it requested: {service}")
+        needs = f"needs {job.rigid_size * job.devices} devices, jobs ahead of it left {free_devices}"
         return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {service}; {needs}")
 
 
 def attained_service(job: JobInfo, memory: Memory) -> float:
-    """Device-seconds, since it was promoted last."""
+    """Returns the device-seconds since the last promotion."""
     return memory.executed_s[job.name] * job.rigid_size * job.devices
 
 
 def update_memory(snapshot: Snapshot, memory: Memory | None, threshold_s: float, promote_after: float) -> Memory:
-    """What is known now: time went on for who ran and who waited, jobs came, ended and changed queues."""
+    """Adds the time since the last decision, adds and drops jobs, and moves jobs between the queues."""
     previous = memory or Memory(snapshot.now)
     elapsed_s = max(snapshot.now - previous.decided_at, 0.0)
     executed, waited, total_service = {}, {}, {}
@@ -136,7 +143,7 @@ def update_memory(snapshot: Snapshot, memory: Memory | None, threshold_s: float,
 
 
 def gittins_index(samples: Sequence[float], service: float, threshold: float) -> float:
-    """sup over Δ of P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a], Δ up to the end of the queue; samples sorted."""
+    """sup over Δ of P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a], Δ up to the end of the queue; `samples` sorted."""
     remaining_times = [sample - service for sample in samples[bisect_right(samples, service) :]]
     best, finished_sum = 0.0, 0.0
     for finished, remaining in enumerate(remaining_times, 1):
@@ -150,7 +157,7 @@ def gittins_index(samples: Sequence[float], service: float, threshold: float) ->
 def place_in_order(
     free: FreeResources, reached_jobs: Sequence[JobInfo], queue: Sequence[JobInfo]
 ) -> dict[str, WorkersByNode]:
-    """Those who run stay, others of the chosen take the emptiest nodes; then all others are tried, in line."""
+    """Keeps running jobs, places other reached jobs on the emptiest nodes, then tries all remaining jobs in order."""
     assigned: dict[str, WorkersByNode] = {}
     reached_names = {job.name for job in reached_jobs}
 
@@ -172,7 +179,7 @@ def place_in_order(
 
 
 def place_gang_on_emptiest(free: FreeResources, job: JobInfo) -> WorkersByNode | None:
-    """The nodes with the most free devices first, the lowest name on a tie."""
+    """Uses the nodes with the most free devices first, the lowest name on a tie."""
     if job.constraints:
         return place_workers(free, job, job.rigid_size)
     node_order = {name: index for index, name in enumerate(free.nodes)}

@@ -1,4 +1,4 @@
-"""Draws utilization and completion times of all policies, and a Gantt chart of one."""
+"""Draws the utilization and completion times of all policies, and a Gantt chart of one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from elasticdl.sim.results.outcome import SimulationOutcome
 
 WAITING_COLOR = "#dfe3e8"
 LINE_STYLES = ("-", "--", "-.", ":")
-MAX_BARS = 160  # jobs of a Gantt chart
+MAX_BARS = 160  # jobs in a Gantt chart
 MAX_CURVE_POINTS = 240  # of a curve of utilization
 
 
 def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
-    """Devices in use over time, each point the mean of its stretch of time."""
+    """Draws the devices in use over time; each point is a mean over its interval."""
     figure, axes = _new_figure(11, 4.2)
     unit, seconds = _choose_time_unit(max((outcome.device_usage[-1][0] for outcome in outcomes), default=0.0))
     for index, outcome in enumerate(outcomes):
@@ -39,7 +39,7 @@ def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
 
 
 def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
-    """Which share of the jobs took so long, or less."""
+    """Draws the share of jobs that took at most a given time."""
     figure, axes = _new_figure(11, 4.2)
     times = [sorted(job.jct_s for job in outcome.finished_jobs if job.jct_s is not None) for outcome in outcomes]
     unit, seconds = _choose_time_unit(max((job_times[-1] for job_times in times if job_times), default=0.0))
@@ -59,7 +59,7 @@ def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylim(0, 101)
-    axes.set_ylabel("jobs done within that time, %", color=INK)
+    axes.set_ylabel("jobs that ended within this time, %", color=INK)
     axes.set_xlabel(f"from submission to end, {unit}", color=INK)
     _label_lines(
         axes, outcomes, [f"{outcome.policy}  (mean {_format_time(outcome.metrics.mean_jct_s)})" for outcome in outcomes]
@@ -68,7 +68,7 @@ def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
 
 
 def draw_gantt(outcome: SimulationOutcome) -> bytes:
-    """A row a job in the order they came; grey while it waits, darker the more workers it has."""
+    """Draws a row per job in order of submission: grey while it waits, darker with more workers."""
     jobs = sorted((*outcome.finished_jobs, *outcome.never_started_jobs), key=lambda job: (job.submitted_at, job.name))
     shown = jobs[:MAX_BARS]
     height = 0.24 if len(shown) <= 40 else 0.06
@@ -95,7 +95,7 @@ def draw_gantt(outcome: SimulationOutcome) -> bytes:
     if len(shown) <= 40:
         axes.set_yticks(range(len(shown)), [job.name for job in shown], fontsize=7)
     else:
-        axes.set_ylabel("jobs, in the order they came", color=INK)
+        axes.set_ylabel("jobs in order of submission", color=INK)
     axes.set_xlabel(unit, color=INK)
     bar = figure.colorbar(ScalarMappable(scale, colormap), ax=axes, pad=0.01, fraction=0.025, aspect=30)
     bar.set_label("workers", color=INK)
@@ -107,11 +107,11 @@ def draw_gantt(outcome: SimulationOutcome) -> bytes:
         handles=[Patch(color=WAITING_COLOR, label="waits")], loc="lower right", bbox_to_anchor=(1, 1), frameon=False
     )
     limit_note = f", the first {MAX_BARS} of {len(jobs)} jobs" if len(jobs) > MAX_BARS else ""
-    return figures.to_png(figure, f"{outcome.policy}: who had workers when{limit_note}")
+    return figures.to_png(figure, f"{outcome.policy}: workers of each job over time{limit_note}")
 
 
 def _mean_usage(outcome: SimulationOutcome) -> tuple[Any, Any]:
-    """Of devices in use, by what they add up to from one point of time to the next."""
+    """Returns the mean share of devices in use between consecutive points of time."""
     times = np.array([time_s for time_s, _ in outcome.device_usage])
     used = np.array([devices for _, devices in outcome.device_usage]) / max(outcome.devices, 1)
     if len(times) < 2:

@@ -32,7 +32,7 @@ JOB_COLUMNS = (
 
 
 def results_document(outcomes: Sequence[SimulationOutcome], command: str, about: dict[str, Any]) -> dict[str, Any]:
-    """`timing` of each policy differs from run to run, nothing else does."""
+    """Only `timing` differs between two runs of the same command."""
     return {
         "command": command,
         "version": elasticdl.__version__,
@@ -59,7 +59,7 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def write_parquet(path: Path, outcomes: Sequence[SimulationOutcome], command: str) -> None:
-    """The command is in the file's metadata."""
+    """Writes one row per job; the command is in the file's metadata."""
     import pyarrow as pa
     from pyarrow import parquet
 

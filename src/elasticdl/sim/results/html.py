@@ -11,13 +11,13 @@ from elasticdl.sim.results import figures
 from elasticdl.sim.results.outcome import SimulationOutcome
 from elasticdl.sim.results.table import COLUMNS, format_row
 
-MAX_LISTED_JOBS = 50  # jobs that never ran, that are listed by name
+MAX_LISTED_JOBS = 50  # jobs that never ran
 
 
 def write_report(
     directory: Path, outcomes: Sequence[SimulationOutcome], command: str, about: Mapping[str, str]
 ) -> Path:
-    """index.html with all pictures in it, and each picture as a PNG beside it."""
+    """Writes index.html with all figures embedded, and each figure as a PNG beside it."""
     pictures = {
         "utilization": figures.draw_utilization(outcomes),
         "completion": figures.draw_completion_times(outcomes),
@@ -34,12 +34,12 @@ def _render_page(
     body = f"""<h1>Simulation of {len(outcomes)} polic{"y" if len(outcomes) == 1 else "ies"}</h1>
 <p class="note">{facts}</p>
 <div class="wide">{_render_table(outcomes)}</div>
-<p class="note">JCT: from a job's submission to its end. Queueing: mean time without workers. Fairness: a job's time
-over that on its fair share of the cluster alone; above 1 it would rather have had its share. Best of
-a column in bold.</p>
+<p class="note">JCT: from a job's submission to its end. Queueing: mean time without workers. Fairness: a job's duration
+over that on its fair share of the cluster alone; above 1 it was slower than with its share. The best value of
+a column is bold.</p>
 {_render_notes(outcomes)}
 {images}
-<h2>Made by</h2><pre>{escape(command)}</pre>"""
+<h2>Command</h2><pre>{escape(command)}</pre>"""
     return html.html_document("ElasticDL simulation", body)
 
 
@@ -61,12 +61,13 @@ def _render_notes(outcomes: Sequence[SimulationOutcome]) -> str:
     for outcome in outcomes:
         if outcome.stopped_at is not None:
             text = (
-                f"was stopped after {outcome.stopped_at:.0f} simulated seconds; {outcome.unfinished} jobs were not over"
+                f"was stopped after {outcome.stopped_at:.0f} simulated seconds; {outcome.unfinished} jobs had not ended"
             )
             notes.append(f"<p><b>{escape(outcome.policy)}</b> {text}.</p>")
         if outcome.rejected_plans:
             notes.append(
-                f"<p><b>{escape(outcome.policy)}</b>: {outcome.rejected_plans} answers refused: {escape(outcome.policy_error)}</p>"
+                f"<p><b>{escape(outcome.policy)}</b>: {outcome.rejected_plans} plans rejected: "
+                f"{escape(outcome.policy_error)}</p>"
             )
         if outcome.never_started_jobs:
             rows = "".join(

@@ -17,7 +17,7 @@ from elasticdl.sim.interface import AllocationSpan, JobRecord
 
 @dataclass(frozen=True, slots=True)
 class OutcomeMetrics:
-    """Of the jobs that ended. Times in seconds."""
+    """Metrics of the jobs that ended. Times are in seconds."""
 
     jobs: int
     mean_jct_s: float
@@ -26,7 +26,7 @@ class OutcomeMetrics:
     p99_jct_s: float
     makespan_s: float
     queueing_s: float  # mean time without workers
-    utilization: float  # devices that were given to jobs, of all, from the first submission to the last end
+    utilization: float  # share of devices allocated to jobs, from the first submission to the last end
     restarts: float  # mean number of changes of a job's workers
     worst_fairness: float  # greatest finish-time fairness
     mean_fairness: float
@@ -34,7 +34,7 @@ class OutcomeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SimulationTiming:
-    """Real time, which differs from run to run."""
+    """Real times, which differ from run to run."""
 
     wall_s: float
     policy_s: float
@@ -44,16 +44,16 @@ class SimulationTiming:
 
 @dataclass(frozen=True)
 class SimulationOutcome:
-    """One policy on one trace. The same seed gives the same of everything but `timing`."""
+    """One policy on one trace. The same seed gives the same outcome except for `timing`."""
 
     policy: str
     devices: int
     finished_jobs: JobRecords
-    never_started_jobs: JobRecords  # with their reason
-    unfinished: int  # when somebody stopped it
-    device_usage: tuple[tuple[float, float], ...]  # devices in use, from when
+    never_started_jobs: JobRecords  # with the reason
+    unfinished: int  # if the simulation was stopped
+    device_usage: tuple[tuple[float, float], ...]  # (time, devices in use), a point for each change
     device_s: float
-    rejected_plans: int  # answers of the policy that broke a rule
+    rejected_plans: int  # plans that broke a rule
     policy_error: str  # the last of these
     timing: SimulationTiming
     stopped_at: float | None = field(default=None)
@@ -90,12 +90,12 @@ _TEXTS = ("name", "application", "reason")
 
 
 class JobRecords(Sequence[JobRecord]):
-    """Only grows. What it gives back equals what it was given."""
+    """A list of records that only grows, in columns of numbers: about 120 bytes per job instead of 500."""
 
     def __init__(self, records: Iterable[JobRecord] = ()) -> None:
         self._columns = {name: array("d") for name in (*_INTEGERS, *_TIMES, *_OPTIONAL)}
         self._texts = bytearray()
-        self._ends = array("Q")  # of each text, three a record
+        self._ends = array("Q")  # end of each text, three per record
         self._spans: dict[int, list[AllocationSpan]] = {}
         for record in records:
             self.append(record)
@@ -111,7 +111,7 @@ class JobRecords(Sequence[JobRecord]):
             self._ends.append(len(self._texts))
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """One number of every record; NaN where there is none."""
+        """Returns one number of every record; NaN if there is none."""
         return np.array(self._columns[name])
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from elasticdl.sim.results.outcome import SimulationOutcome
 
 
 def format_duration(seconds: float) -> str:
-    """Three digits and a unit."""
+    """Formats seconds with three digits and a unit."""
     if not math.isfinite(seconds):
         return "–"
     if seconds < 120:
@@ -28,7 +28,7 @@ def _format_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class PolicyColumn:
-    """`is_better`: min or max of all is the best; None: neither is."""
+    """A column of the table. `choose_best` is min or max; None: no value is the best."""
 
     title: str
     value: Callable[[SimulationOutcome], float]

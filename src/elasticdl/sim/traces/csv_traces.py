@@ -15,12 +15,12 @@ from elasticdl.sim.traces import recorded
 from elasticdl.sim.traces.recorded import RecordedWorkload, ScalingAssumption
 from elasticdl.sim.traces.trace import TraceJob, check_order
 
-MAX_COUNT = 10**9  # devices, workers, records: more than any trace has, and few enough for any array
+MAX_COUNT = 10**9  # devices, workers, records: more than in any trace, and small enough for any array
 
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """One line, by column."""
+    """One row of a file, by column."""
 
     path: Path
     line: int
@@ -32,7 +32,7 @@ class CsvRow:
         return value
 
     def count(self, column: str) -> int:
-        """A whole number from 1 to `MOST`."""
+        """Returns a whole number from 1 to `MAX_COUNT`."""
         try:
             number = int(self.values[column])
         except ValueError:
@@ -42,7 +42,7 @@ class CsvRow:
         return number
 
     def number(self, column: str, *, least: float = 0.0, is_open: bool = False) -> float:
-        """Finite and at least `least`, with `is_open` above it."""
+        """Returns a finite number of at least `least`, above it with `is_open`."""
         try:
             number = float(self.values[column])
         except ValueError:
@@ -57,7 +57,7 @@ class CsvRow:
 
 
 def read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[CsvRow]:
-    """All lines but empty ones. The header must have these columns, in any order, among others."""
+    """Yields all rows but empty ones. The header must contain these columns, in any order."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.reader(file)
@@ -84,7 +84,10 @@ ELASTIC_COLUMNS = ("name", "submitted_s", "duration_s", "workers", "minimum", "m
 
 
 def read_elastic_trace(path: Path, scaling: ScalingAssumption) -> Iterator[TraceJob]:
-    """In order of time. A duration is with `workers`; more of them, up to `maximum`, are worth `efficiency` each."""
+    """Reads your own trace: name,submitted_s,duration_s,workers,minimum,maximum; optional priority, queue, devices.
+
+    Rows are in order of time. A duration is that with `workers`; each further one, up to `maximum`, adds `efficiency`.
+    """
     return check_order(path, _parse_elastic_jobs(path, scaling))
 
 
@@ -117,9 +120,10 @@ PHILLY_COLUMNS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
 
 
 def read_philly_trace(path: Path, scaling: ScalingAssumption, cluster: str = "") -> Iterator[TraceJob]:
-    """In order of time, in seconds from the first; of one cluster, "": of all.
+    """Reads Philly's trace from Pollux's artifact: timestamp,duration,num_gpus,gpu_time,cluster, in any order.
 
-    Three numbers of each line are kept for sorting, nothing else.
+    Jobs are in order of time, in seconds since the first; of one cluster, or of all for "". Only three numbers of
+    each row are kept for sorting.
     """
     times, durations, sizes = array("d"), array("d"), array("l")
     clusters = set()
@@ -159,7 +163,7 @@ TIRESIAS_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_nam
 
 
 def read_tiresias_trace(path: Path, scaling: ScalingAssumption) -> Iterator[TraceJob]:
-    """As they stand there, which must be in order of time."""
+    """Reads Tiresias's traces: job_id,num_gpu,submit_time,iterations,model_name,duration,interval, in order of time."""
     return check_order(path, _parse_tiresias_jobs(path, scaling))
 
 

@@ -14,43 +14,36 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from elasticdl.errors import DataError
-from elasticdl.scheduler.interface import BatchConfig, Floats
+from elasticdl.scheduler.interface import BatchConfig, Floats, RateModel
 from elasticdl.sim.interface import JobReport, WorkersPerNode
 from elasticdl.sim.traces.recorded import ConstantRateWorkload
 from elasticdl.sim.traces.synthetic import PoissonArrivals, sample_jobs
 from elasticdl.sim.traces.trace import TraceJob
 
-UNCONSOLIDATED_SUFFIX = "_unconsolidated"  # after a kind: measured on several nodes
+UNCONSOLIDATED_SUFFIX = "_unconsolidated"  # suffix of a kind that was measured on several nodes
 Shape = tuple[str, int]
-"""A job type, and its devices."""
+"""A job type and its number of devices."""
 
 
 @dataclass(frozen=True)
 class GavelThroughputs:
-    """`alone` by kind and shape; `pairs` by kind and two shapes: steps a second of the first beside the second."""
+    """Steps per second of a job alone on its devices, by kind and shape. Measurements of pairs are not used."""
 
     alone: Mapping[str, Mapping[Shape, float]]
-    pairs: Mapping[str, Mapping[tuple[Shape, Shape], float]]
 
     @property
     def kinds(self) -> list[str]:
         return sorted(kind for kind in self.alone if not kind.endswith(UNCONSOLIDATED_SUFFIX))
 
     def sizes(self, job_type: str, kind: str) -> tuple[int, ...]:
-        """Numbers of devices with which it was measured and runs at all."""
+        """Returns the numbers of devices with which the job type was measured and runs."""
         return tuple(sorted(size for (name, size), rate in self.alone[kind].items() if name == job_type and rate > 0))
 
     def rate(self, job_type: str, size: int, nodes: int, kind: str) -> float:
-        """0: it was not measured so, or does not run. Several nodes are as measured there, else as on one."""
+        """Returns 0 if it was not measured or does not run. Several nodes count as one if they were not measured."""
         on_several_nodes = self.alone.get(kind + UNCONSOLIDATED_SUFFIX, {}) if nodes > 1 else {}
         shape = job_type, size
         return on_several_nodes.get(shape) or self.alone.get(kind, {}).get(shape, 0.0)
-
-    def slowdown(self, shape: Shape, beside: Shape, kind: str) -> float | None:
-        """Its share of its speed alone, when both use the same devices; None: nobody measured these two."""
-        alone = self.alone.get(kind, {}).get(shape, 0.0)
-        together = self.pairs.get(kind, {}).get((shape, beside))
-        return together / alone if together is not None and alone > 0 else None
 
 
 def load_throughputs(path: Path) -> GavelThroughputs:
@@ -65,24 +58,14 @@ def load_throughputs(path: Path) -> GavelThroughputs:
     ):
         raise DataError(f"{path}: expected {{kind: {{job type: {{null: steps/s}}}}}}, received something else")
     alone: dict[str, dict[Shape, float]] = {}
-    pairs: dict[str, dict[tuple[Shape, Shape], float]] = {}
     for kind, types in document.items():
-        alone[kind], pairs[kind] = {}, {}
+        alone[kind] = {}
         for name, rates in types.items():
             where = f"{path}: {kind}: {name}"
-            shape = _parse_shape(where, name)
             if not isinstance(rates, dict) or "null" not in rates:
                 raise DataError(f"{where}: expected a mapping with null for its speed alone, received {rates!r:.80}")
-            for neighbour, rate in rates.items():
-                if neighbour == "null":
-                    alone[kind][shape] = _parse_rate(where, rate)
-                elif isinstance(rate, list) and len(rate) == 2:
-                    pairs[kind][shape, _parse_shape(where, neighbour)] = _parse_rate(
-                        f"{where}: beside {neighbour}", rate[0]
-                    )
-                else:
-                    raise DataError(f"{where}: beside {neighbour}: expected two speeds, received {rate!r:.80}")
-    return GavelThroughputs(alone, pairs)
+            alone[kind][_parse_shape(where, name)] = _parse_rate(where, rates["null"])
+    return GavelThroughputs(alone)
 
 
 def _parse_shape(where: str, text: str) -> Shape:
@@ -102,8 +85,8 @@ def _parse_rate(where: str, value: Any) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class GavelRateModel:
-    """Is a Rates: steps a second of one job type. Where a kind is not named, the first of the table."""
+class GavelRateModel(RateModel):
+    """Measured steps per second of one job type. Without a kind, the first one of the table counts."""
 
     table: GavelThroughputs
     job_type: str
@@ -117,7 +100,7 @@ class GavelRateModel:
         return np.array(rates, float).reshape(counts.shape)
 
     def rate(self, workers: int, nodes: int, kind: str) -> float:
-        """Sizes between those measured: as the next smaller one."""
+        """A size that was not measured counts as the next smaller one."""
         kind = kind or self.table.kinds[0]
         sizes = [size for size in self.table.sizes(self.job_type, kind) if size <= workers]
         return self.table.rate(self.job_type, sizes[-1], nodes, kind) if sizes else 0.0
@@ -127,12 +110,12 @@ class GavelRateModel:
 
 
 class GavelWorkload(ConstantRateWorkload):
-    """Is a Body. Its work is steps."""
+    """A job of one of Gavel's types; its work is steps."""
 
     def __init__(self, table: GavelThroughputs, job_type: str, steps: float, fastest_kind: str) -> None:
         super().__init__(steps)
         self._rate_model = GavelRateModel(table, job_type)
-        self._fastest_kind = fastest_kind  # the kind that `alone_s` is about
+        self._fastest_kind = fastest_kind  # the kind for `isolated_duration_s`
 
     @property
     def name(self) -> str:
@@ -145,12 +128,13 @@ class GavelWorkload(ConstantRateWorkload):
         return JobReport(rates=self._rate_model, work_left=self._remaining, work_done=self._total - self._remaining)
 
     def isolated_duration_s(self, workers: float) -> float:
-        """On the fastest kind; less than one worker: in turns."""
+        """The duration on the fastest kind; with less than one worker the job takes turns."""
         rate = self._rate_model.rate(max(int(workers), 1), 1, self._fastest_kind) * min(workers, 1.0)
         return self._total / rate
 
 
 def synthesize_gavel_jobs(table: GavelThroughputs, arrivals: PoissonArrivals) -> Iterator[TraceJob]:
+    """Yields jobs as in Gavel's evaluation. A sampled duration on the fastest kind determines the steps of a job."""
     fastest = max(table.kinds, key=lambda kind: (sum(table.alone[kind].values()), kind))
     by_size = {
         size: sorted(name for (name, devices), rate in table.alone[fastest].items() if devices == size and rate > 0)
@@ -165,7 +149,7 @@ def synthesize_gavel_jobs(table: GavelThroughputs, arrivals: PoissonArrivals) ->
         )
         sizes = table.sizes(job_type, fastest)
         usable_kinds = [kind for kind in table.kinds if set(sizes) <= set(table.sizes(job_type, kind))]
-        kinds = () if usable_kinds == table.kinds else ("", *usable_kinds)  # nodes of no kind are of the fastest
+        kinds = () if usable_kinds == table.kinds else ("", *usable_kinds)  # nodes without a kind count as the fastest
         yield TraceJob(
             f"job-{sample.number:04}",
             sample.submitted_s,

@@ -18,39 +18,39 @@ from elasticdl.scheduler.interface import BatchConfig, Floats, RateModel
 from elasticdl.scheduler.models.goodput import AdaptiveBatchModel, BatchLimits, FixedBatchModel, gain_ratio, split_batch
 from elasticdl.scheduler.models.throughput import ThroughputModel, fit_throughput
 from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
-from elasticdl.sim.interface import JobReport, WorkersPerNode
+from elasticdl.sim.interface import JobReport, WorkersPerNode, Workload
 from elasticdl.sim.traces import csv_traces
 from elasticdl.sim.traces.trace import TraceJob, check_order
 
 MeasuredPlacement = tuple[int, ...]
-"""Workers on each of its nodes."""
+"""Workers on each node."""
 
-MAX_MEASURED_NODES = 16  # that were measured …
-MEASURED_DEVICES_PER_NODE = 4  # … with so many devices each
+MAX_MEASURED_NODES = 16
+MEASURED_DEVICES_PER_NODE = 4
 
 
 def pack_on_nodes(workers: int, per_node: int = MEASURED_DEVICES_PER_NODE) -> MeasuredPlacement:
-    """So many workers on as few nodes as possible."""
+    """Returns so many workers on as few nodes as possible."""
     full_nodes, remaining = divmod(workers, per_node)
     return (*([per_node] * full_nodes), *([remaining] if remaining else []))
 
 
 @dataclass
 class MeasuredApplication:
-    """One application's measurements; interpolated between them."""
+    """The measurements of one application, interpolated."""
 
     name: str
     limits: BatchLimits
     epochs: int
     placements: Mapping[MeasuredPlacement, Floats]  # rows (local batch, step_s, sync_s)
     points: Floats  # rows (nodes, workers, local batch, step_s, sync_s)
-    validation: Mapping[int, Floats]  # by total batch: rows (progress, square, variance), an epoch each
+    validation: Mapping[int, Floats]  # by total batch: a row (progress, |g|², variance, iterations) per epoch
     _step_times: dict[tuple[MeasuredPlacement, int], tuple[float, float]] = field(default_factory=dict)
     _noise: dict[tuple[int, int], GradientNoise] = field(default_factory=dict)
     _isolated_durations: dict[tuple[int | None, int], float] = field(default_factory=dict)
 
     def step_times_s(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
-        """(whole step, waiting for others) with so many records a worker."""
+        """Returns the seconds of (a step, waiting for other workers) with so many records per worker."""
         if (placement, local) not in self._step_times:
             self._step_times[placement, local] = self._interpolate_step_times(placement, local)
         return self._step_times[placement, local]
@@ -65,17 +65,20 @@ class MeasuredApplication:
 
     @cached_property
     def progress(self) -> Floats:
-        """In steps of the initial batch, at the end of each epoch."""
+        """The progress at the end of each epoch, in steps of the initial batch."""
         least: Floats = np.min([rows[: self.epochs, 0] for rows in self.validation.values()], axis=0)
         return least
 
     def iterations(self, batch: int, epoch: int) -> float:
-        """Steps with this batch until the end of an epoch, as they were recorded."""
+        """Returns the recorded number of steps with this batch until the end of an epoch."""
         sizes = list(self.validation)
         return float(np.interp(batch, sizes, [self.validation[size][epoch, 3] for size in sizes]))
 
     def isolated_duration_s(self, batch: int | None, workers: float) -> float:
-        """Of a whole run with so many workers; None: the best batch in each epoch. Less than one worker: in turns."""
+        """Returns the duration of a run, with the best batch in each epoch if `batch` is None.
+
+        With less than one worker the job takes turns.
+        """
         if workers < 1:
             return self.isolated_duration_s(batch, 1) / workers
         whole_workers, fraction = int(workers), workers - int(workers)
@@ -123,13 +126,18 @@ class MeasuredApplication:
         point = [min(len(placement), MAX_MEASURED_NODES), sum(placement), local]
         linear, nearest = self._interpolators
         times = linear([point])[0]
-        if not np.all(np.isfinite(times)):  # outside of what was measured
+        if not np.all(np.isfinite(times)):  # outside the measured range
             times = nearest([point])[0]
         return float(times[0]), float(times[1])
 
 
 def load_application(directory: Path, epochs: int = 0, local_maximum: int = 0) -> MeasuredApplication:
-    """0: as many epochs, and as large a local batch, as were measured."""
+    """Reads the measurements of one application of Pollux's artifact from its directory.
+
+    placements.csv and scalability.csv have step and synchronisation times, validation-B.csv the progress and the
+    gradient statistics of each epoch with a total batch of B. 0 means as many epochs, and as large a local batch, as
+    were measured.
+    """
     placements = _read_columns(directory / "placements.csv", ("local_bsz", "step_time", "sync_time"), key="placement")
     grouped: dict[MeasuredPlacement, list[tuple[float, ...]]] = {}
     for name, row in placements:
@@ -171,12 +179,16 @@ def _read_columns(path: Path, columns: tuple[str, ...], key: str = "") -> list[t
         raise DataError(f"{path}: expected columns {', '.join(columns)} with numbers: {exc}") from exc
 
 
-class ProfiledWorkload:
-    """See the module. `batch`: its owner's, for good; None: it adapts."""
+class ProfiledWorkload(Workload):
+    """A job that trains a measured application, measures itself, fits its model and chooses its batch.
+
+    `batch` is the user's, for the whole run; None: it adapts. As in Pollux's simulator, by which this is checked,
+    progress is gain / step time, an epoch ends at the smallest progress that any batch size needed for it, and the
+    batch is chosen anew at every epoch and every decision.
+    """
 
     def __init__(self, application: MeasuredApplication, batch: int | None, *, is_oracle: bool = False) -> None:
         self.application = application
-        self.name = application.name
         self._batch = batch
         self._is_oracle = is_oracle
         self._placement: WorkersPerNode = ()
@@ -187,6 +199,10 @@ class ProfiledWorkload:
         self._noise: GradientNoise | None = None
         self._rate = 0.0
         self._report: JobReport | None = None
+
+    @property
+    def name(self) -> str:
+        return self.application.name
 
     @property
     def is_done(self) -> bool:
@@ -241,7 +257,7 @@ class ProfiledWorkload:
         return AdaptiveBatchModel(self._fitted, self._noise, limits)
 
     def _choose_batch(self) -> None:
-        """The batch for what it has, and so its rate."""
+        """Chooses the batch for the current workers, and so the rate."""
         if not self._placement or self.is_done:
             self._rate = 0.0
             return
@@ -269,8 +285,8 @@ class ProfiledWorkload:
 
 
 @dataclass(frozen=True)
-class OracleRateModel:
-    """The truth about a job with a fixed batch: Optimus+Oracle of Pollux's evaluation."""
+class OracleRateModel(RateModel):
+    """The true rates of a job with a fixed batch, as in Optimus+Oracle of Pollux's evaluation."""
 
     application: MeasuredApplication
     total_batch: int
@@ -286,7 +302,7 @@ class OracleRateModel:
         return BatchConfig(int(local), int(passes))
 
     def steps_left(self) -> float:
-        """Until its end, as they were recorded for this batch."""
+        """Returns the recorded steps with this batch until the end."""
         app = self.application
         last = app.epochs - 1
         return (
@@ -307,14 +323,14 @@ class OracleRateModel:
 
 
 POLLUX_COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
-MAX_MEASURED_WORKERS = 64  # that were measured
-PINNED_BATCHES = {"ncf": 32768}  # runs on one device, with this batch
+MAX_MEASURED_WORKERS = 64
+PINNED_BATCHES = {"ncf": 32768}  # runs on one device with this batch
 _EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
 _LOCAL_MAXIMUM = {"yolov3": 8}
 
 
 def load_applications(directory: Path) -> Mapping[str, MeasuredApplication]:
-    """All that are measured below `directory`, by name."""
+    """Loads all applications measured below `directory`, by name."""
     directories = sorted(path.parent for path in directory.glob("*/placements.csv"))
     if not directories:
         raise DataError(f"{directory}: expected directories with placements.csv, one an application; found none")
@@ -327,7 +343,7 @@ def load_applications(directory: Path) -> Mapping[str, MeasuredApplication]:
 def read_pollux_trace(
     path: Path, applications: Mapping[str, MeasuredApplication], *, adapts_batch: bool, needs_oracle: bool
 ) -> Iterator[TraceJob]:
-    """Jobs of workload-N.csv: name, time, application, num_replicas, batch_size; in order of time."""
+    """Reads workload-N.csv (name, time, application, num_replicas, batch_size), in order of time."""
     return check_order(path, _parse_pollux_jobs(path, applications, adapts_batch, needs_oracle))
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from elasticdl.errors import DataError, SpecError
-from elasticdl.scheduler.interface import BatchConfig, Floats
-from elasticdl.sim.interface import JobReport, WorkersPerNode
+from elasticdl.scheduler.interface import BatchConfig, Floats, RateModel
+from elasticdl.sim.interface import JobReport, WorkersPerNode, Workload
 from elasticdl.sim.traces.trace import TraceJob
 
 
-class ConstantRateWorkload:
-    """So much work; whoever derives from it sets `_rate` when it is placed."""
+class ConstantRateWorkload(Workload):
+    """An amount of work at a constant rate; subclasses set `_rate` when it is placed."""
 
     def __init__(self, work: float) -> None:
         self._total = self._remaining = work
@@ -38,10 +38,10 @@ class ConstantRateWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ScalingAssumption:
-    """What is assumed of jobs nobody measured. Linear up to the size they were recorded with."""
+    """How jobs without measurements are assumed to scale: linearly up to their recorded size, less beyond it."""
 
-    efficiency: float = 0.8  # of each worker beyond that size
-    max_scale: float = 2.0  # they can use so many times that size
+    efficiency: float = 0.8  # of each worker beyond the recorded size
+    max_scale: float = 2.0  # jobs can use so many times their recorded size
 
     def __post_init__(self) -> None:
         if not 0 <= self.efficiency <= 1:
@@ -54,8 +54,8 @@ class ScalingAssumption:
 
 
 @dataclass(frozen=True, slots=True)
-class AssumedScalingModel:
-    """Is a Rates: seconds of work of its recorded size, a second."""
+class AssumedScalingModel(RateModel):
+    """Rates relative to the recorded size: seconds of its work per second."""
 
     size: int
     efficiency: float
@@ -75,7 +75,7 @@ class AssumedScalingModel:
 
 
 class RecordedWorkload(ConstantRateWorkload):
-    """Is a Body. Its work is what it takes with its recorded size, in seconds."""
+    """A job of which only size and duration were recorded; its work is its duration with that size, in seconds."""
 
     def __init__(self, name: str, size: int, duration_s: float, scaling: ScalingAssumption) -> None:
         if not 0 < duration_s < math.inf:
@@ -102,7 +102,7 @@ class RecordedWorkload(ConstantRateWorkload):
 def recorded_job(
     name: str, submitted_at: float, family: str, size: int, duration_s: float, scaling: ScalingAssumption
 ) -> TraceJob:
-    """One worker at least, `max_scale` times its size at most."""
+    """Returns a job that needs at least one worker and can use at most `max_scale` times its size."""
     return TraceJob(
         name, submitted_at, RecordedWorkload(family, size, duration_s, scaling), size, 1, scaling.max_size(size)
     )

@@ -34,11 +34,11 @@ _PARAMETERS = {
 
 @dataclass(frozen=True)
 class TraceSource:
-    """A trace that can be read any number of times: once for each policy, in whatever process."""
+    """A trace that can be read any number of times: once for each policy, in any process."""
 
     format: str  # pollux, philly, tiresias, elastic, gavel, synthetic
     path: Path = field(default_factory=Path)
-    profiles: Path = field(default_factory=Path)  # where the applications of a workload are measured
+    profiles: Path = field(default_factory=Path)  # directory of measured applications
     scaling: ScalingAssumption = field(default_factory=ScalingAssumption)
     arrivals: PoissonArrivals = field(default_factory=PoissonArrivals)
     cluster: str = ""
@@ -49,7 +49,7 @@ class TraceSource:
         return islice(jobs, self.limit) if self.limit else jobs
 
     def device_kinds(self) -> list[str]:
-        """Kinds of devices its jobs were measured on; []: they run on any."""
+        """Returns the kinds of devices on which its jobs were measured; []: they run on any."""
         from elasticdl.sim.traces import gavel
 
         return gavel.load_throughputs(self.path).kinds if self.format == "gavel" else []
@@ -74,7 +74,7 @@ class TraceSource:
 
 
 def open_trace(text: str, profiles: Path | None = None, limit: int = 0) -> TraceSource:
-    """`FILE`, `FILE:KEY=VALUE,…` or `synthetic:KEY=VALUE,…`. The format is told by the file's first line."""
+    """Parses `FILE`, `FILE:KEY=VALUE,…` or `synthetic:KEY=VALUE,…`. The file's first line determines the format."""
     name, parameters = _split_parameters(text)
     path = Path(name)
     format = SYNTHETIC if name == SYNTHETIC else _detect_format(path)
@@ -125,14 +125,14 @@ def _parse_numbers(
     text: str, parameters: Mapping[str, str], parameter_class: type[ScalingAssumption] | type[PoissonArrivals]
 ) -> dict[str, float]:
     numbers: dict[str, float] = {}
-    for field in fields(parameter_class):
-        if field.name in parameters:
-            number_type = int if isinstance(field.default, int) else float
+    for option in fields(parameter_class):
+        if option.name in parameters:
+            number_type = int if isinstance(option.default, int) else float
             try:
-                numbers[field.name] = number_type(parameters[field.name])
+                numbers[option.name] = number_type(parameters[option.name])
             except ValueError:
                 expected = f"{'an' if number_type is int else 'a'} {number_type.__name__}"
                 raise SpecError(
-                    f"--trace {text}: {field.name} is {expected}, received {parameters[field.name]!r}"
+                    f"--trace {text}: {option.name} is {expected}, received {parameters[option.name]!r}"
                 ) from None
     return numbers

@@ -19,12 +19,12 @@ SIZE_PROBABILITIES = ((1, 0.70), (2, 0.125), (4, 0.125), (8, 0.05))
 
 @dataclass(frozen=True, slots=True)
 class PoissonArrivals:
-    """So many jobs, so many an hour."""
+    """A number of jobs, and how many are submitted per hour on average."""
 
     jobs: int = 100
     per_hour: float = 12.0
     seed: int = 0
-    duration_scale: float = 1.0  # of durations
+    duration_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -38,17 +38,17 @@ class PoissonArrivals:
 
 @dataclass(frozen=True, slots=True)
 class SampledJob:
-    """One job, before anybody said what it trains."""
+    """One job, before its workload is chosen."""
 
     number: int
     submitted_s: float
     size: int
     duration_s: float
-    random_choice: float  # 0 to 1, for who chooses more of it
+    random_choice: float  # uniform from 0 to 1, for further choices
 
 
 def sample_jobs(arrivals: PoissonArrivals) -> Iterator[SampledJob]:
-    """Durations are 10^x minutes, x from 1.5 to 3 (80 %) or 3 to 4. The first comes at 0."""
+    """Yields jobs of 10^x minutes, x from 1.5 to 3 (80 %) or 3 to 4. The first is submitted at 0."""
     rng = np.random.default_rng(arrivals.seed)
     sizes, probabilities = zip(*SIZE_PROBABILITIES, strict=True)
     submitted_s = 0.0

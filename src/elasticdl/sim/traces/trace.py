@@ -13,11 +13,11 @@ from elasticdl.sim.interface import Workload
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One line of a trace."""
+    """One job of a trace."""
 
     name: str
     submitted_at: float
-    workload: Workload  # what it does when it has workers
+    workload: Workload
     requested: int = 1
     min_workers: int = 1
     max_workers: int = 1
@@ -30,7 +30,7 @@ class TraceJob:
     is_guaranteed: bool = True
     may_share: bool = False
     device_use: float = 1.0
-    request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
+    request: Mapping[str, float] = field(default_factory=dict)  # other resources per worker
     constraints: tuple[PlacementConstraint, ...] = ()
 
     def __post_init__(self) -> None:
@@ -41,11 +41,11 @@ class TraceJob:
                 f"job {self.name}: minimum {self.min_workers}, maximum {self.max_workers}: expected 1 ≤ min ≤ max"
             )
         if self.requested < 1:
-            raise DataError(f"job {self.name}: asks for {self.requested} workers, expected at least one")
+            raise DataError(f"job {self.name}: requests {self.requested} workers, expected at least one")
 
 
 def check_order(path: Path, lines: Iterable[tuple[int, TraceJob]]) -> Iterator[TraceJob]:
-    """The jobs of a file's lines, if none comes before the one above it and no name comes twice."""
+    """Yields the jobs of a file's lines; raises DataError unless they are in order of time, with unique names."""
     last, names = 0.0, set()
     for number, job in lines:
         if job.submitted_at < last:

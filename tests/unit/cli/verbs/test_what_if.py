@@ -59,7 +59,7 @@ def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, 
     queue.submit(JobSubmission.from_spec(spec, 10.0, {}, priority=0, queue=""))
     account = JobAccount(started_at=10.0, attained_s=300.0, executed_s=100.0, step=100, total_steps=1000)
     standing = ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 3}, 3, "all it wants", account=account)
-    SchedulerReport(20.0, "fifo-gang", {"here": 4}, "", {"there": standing}).save(queue.report_path)
+    queue.save_report(SchedulerReport(20.0, "fifo-gang", {"here": 4}, "", {"there": standing}))
 
     said = elasticdl("simulate", "--what-if", job, "--write-snapshot", tmp_path / "s.json")
 

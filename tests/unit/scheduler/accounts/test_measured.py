@@ -61,11 +61,9 @@ def test_noise_is_told_once_it_is_known_and_finite(
     ],
 )
 def test_a_batch_of_a_plan_becomes_a_number_of_global_batches(batch: BatchConfig, workers: int, expected: int) -> None:
-    status = pb.JobStatus(global_batch=128, max_batch_scale=16)
-
-    assert progress.batch_scale(status, batch, workers) == expected
+    assert progress.compute_batch_scale(batch, workers, global_batch=128, max_scale=16) == expected
 
 
 def test_a_job_whose_batch_stays_as_it_is_or_is_not_known_has_one() -> None:
-    assert progress.batch_scale(pb.JobStatus(global_batch=128, max_batch_scale=1), BatchConfig(512), 4) == 1
-    assert progress.batch_scale(pb.JobStatus(), BatchConfig(512), 4) == 1
+    assert progress.compute_batch_scale(BatchConfig(512), 4, global_batch=128, max_scale=1) == 1
+    assert progress.compute_batch_scale(BatchConfig(512), 4, global_batch=0, max_scale=0) == 1

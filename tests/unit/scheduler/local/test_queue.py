@@ -96,7 +96,7 @@ def test_a_report_comes_back_as_it_was(queue: SubmissionQueue) -> None:
     report = SchedulerReport(10.0, "goodput", {"here": 8}, "", {"a": standing})
     queue.root.mkdir(parents=True)
 
-    report.save(queue.report_path)
+    queue.save_report(report)
 
     assert queue.load_report() == report
 
@@ -123,7 +123,7 @@ def write(queue: SubmissionQueue, name: str, state: ScheduledJobState, launches:
     jobs[name] = ScheduledJobStatus(
         state, {"here": 1} if state is ScheduledJobState.RUNNING else {}, 4, "so", account=JobAccount(launches=launches)
     )
-    SchedulerReport(1.0, "in-order", {"here": 4}, "", jobs).save(queue.report_path)
+    queue.save_report(SchedulerReport(1.0, "in-order", {"here": 4}, "", jobs))
     if phase:
         directory = queue.job_directory(name)
         directory.root.mkdir(parents=True)

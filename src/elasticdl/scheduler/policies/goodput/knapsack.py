@@ -1,4 +1,4 @@
-"""Which size for which job: a multiple-choice knapsack. Exact for a few hundred devices, by hulls for thousands."""
+"""Chooses a size for each job by a multiple-choice knapsack: exact for hundreds of devices, by hulls for thousands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elasticdl.scheduler.interface import Floats
 
 @dataclass(frozen=True, slots=True)
 class KnapsackOptions:
-    """One job's sizes on one kind of device: what each takes and what it is worth, the least first."""
+    """One job's sizes on one kind of device: devices and value of each, ascending."""
 
     devices: NDArray[np.int64]
     values: Floats
@@ -21,12 +21,12 @@ class KnapsackOptions:
 
 
 Pick = tuple[int, int]
-"""Which choice of a job and which size of it; NONE: neither."""
+"""The index of the job's options and of the size within them, or NO_PICK."""
 NO_PICK: Pick = (-1, -1)
 
 
 def solve_exactly(jobs: Sequence[KnapsackOptions], capacity: int) -> list[Pick]:
-    """The greatest sum of values within `capacity`, by dynamic programming: jobs × sizes × capacity."""
+    """Maximises the sum of values within `capacity` by dynamic programming, in jobs × sizes × capacity steps."""
     best = np.zeros(capacity + 1)
     picks = np.full((len(jobs), capacity + 1), -1, np.int16)
     for row, options in enumerate(jobs):
@@ -48,10 +48,10 @@ def solve_exactly(jobs: Sequence[KnapsackOptions], capacity: int) -> list[Pick]:
 
 
 def solve_by_hull(jobs: Sequence[Sequence[KnapsackOptions]], capacity: Sequence[int]) -> list[Pick]:
-    """As `exact`, but for what the last few devices would bring, and for several kinds of devices.
+    """Solves the knapsack greedily, for any kinds of devices; only the last few devices may be used less well.
 
-    Each job's choices are climbed along their concave hulls, the steepest step of all jobs first. A job stays with the
-    kind it began with.
+    Each job's options are climbed along their concave hulls, the steepest step of all jobs first. A job keeps the kind
+    it starts with.
     """
     steps: list[tuple[int, int, int, int]] = []  # job, choice, place, devices
     slopes: list[float] = []
@@ -79,7 +79,7 @@ def solve_by_hull(jobs: Sequence[Sequence[KnapsackOptions]], capacity: Sequence[
 
 
 def _concave_hull(sizes: list[int], values: list[float]) -> list[int]:
-    """Places of the sizes on the concave hull from nothing up, as far as it rises."""
+    """Returns the indices of the sizes on the rising part of the concave hull from the origin."""
     hull: list[int] = []
     for index, (size, value) in enumerate(zip(sizes, values, strict=True)):
         if value <= (values[hull[-1]] if hull else 0.0):

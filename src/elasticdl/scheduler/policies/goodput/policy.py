@@ -1,21 +1,22 @@
-"""Goodput, our own: the most useful work a second for all jobs together, short ones first while many wait.
+"""ElasticDL's own policy: the most goodput for all jobs together, short jobs first while many wait.
 
-Published schedulers damp every change, since one costs their jobs 15 to 250 s; ours costs well under a second, so this
-one plans anew whenever a job comes or ends. No random search: sizes are chosen by a knapsack, exact up to 512 devices.
+Published schedulers avoid changes, because one costs their jobs 15 to 250 s. Ours costs well under a second, so this
+policy plans anew whenever a job comes or ends. It does not search at random: a knapsack chooses the sizes, exactly up
+to 512 devices.
 
-- What a size is worth: its speedup over one worker to the power 0.7, so that a device goes where it does most and
-  nobody is starved for another's last bit. Speedups are goodput where the job's model says so (Pollux: batch
-  co-adapted), else speed, else taken to be linear.
-- Short jobs first: a job's worth is divided by (seconds it has to go with one worker + 1000)^0.4, by the epochs it
-  declares or, without them, by what it has done. While few jobs are there the exponent shrinks: the last long ones end
+- The value of a size is its speedup over one worker to the power 0.7, so that a device goes where it does the most and
+  no job starves for another's last bit of speed. Speedup is goodput if the job's model knows it (as in Pollux, with the
+  best batch), else speed, else it is assumed to be linear.
+- Short jobs first: a job's value is divided by (its remaining seconds with one worker + 1000)^0.4, by the epochs it
+  declares or, without them, by what it has done. With few jobs the exponent shrinks, so that the last long jobs end
   together instead of one by one.
-- Everybody soon: that a job runs at all is worth more than all sizes of another. Among more jobs than devices those
-  who wait gain worth with time.
-- Changes that pay: another size counts for the part of the expected time until the next change that the change leaves;
-  a job that was changed often is left alone until it has been calm for as long.
-- Nobody is tried with more than twice the workers it was measured with, or more than four at first.
-- Whole nodes beyond one; workers stay where they are unless fewer nodes hold them; `consolidate` moves small jobs away
-  where a spread one gains more from it than all of them lose.
+- Every job soon: running one more job is worth more than all sizes of another. If there are more jobs than devices,
+  waiting jobs gain value with time.
+- Changes must pay: a new size counts only for the part of the expected time until the next change that the change
+  leaves. A job that changed often is left alone until it has been stable for as long.
+- A job is tried with at most twice the workers it was measured with, at first with four.
+- Beyond one node a job gets whole nodes. Workers stay where they are unless fewer nodes can hold them; `consolidate`
+  moves small jobs away where a distributed one gains more from it than they lose.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MAX_EXACT_DEVICES = 512
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The last answer, and when it was given."""
+    """The last allocations, and when they were decided."""
 
     decided_at: float
     allocated: Mapping[str, WorkersByNode]
@@ -54,13 +55,13 @@ class GoodputPolicy:
     decides_on_events: bool = True
     adapts_batch: bool = True
     needs_oracle: bool = False
-    speedup_exponent: float = 0.7  # of speedups: 1 is efficient, 0 is fair
-    short_job_exponent: float = 0.4  # for short jobs
-    crowded_above: int = 10  # from so many other jobs on
-    min_duration_s: float = 1000.0  # all that is shorter is equally short
-    horizon_s: float = 600.0  # nothing is expected to stay longer than that
-    stability: float = 0.4  # of a job's mean time between changes, that the next is expected to last
-    patience_s: float = 600.0  # after which one who waits is worth twice as much
+    speedup_exponent: float = 0.7  # 1 is efficient, 0 is fair
+    short_job_exponent: float = 0.4  # 0: no preference for short jobs
+    crowded_above: int = 10  # number of jobs at which the preference for short ones is complete
+    min_duration_s: float = 1000.0  # all shorter jobs count as this short
+    horizon_s: float = 600.0  # no allocation is expected to last longer
+    stability: float = 0.4  # share of a job's mean time between changes that the next allocation is expected to last
+    patience_s: float = 600.0  # a job that waited so long is worth twice as much
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         jobs = sort_by_submission(snapshot.jobs)
@@ -69,7 +70,7 @@ class GoodputPolicy:
         options = list_size_options(snapshot, jobs)
         current = {job.name: job.workers for job in jobs}
         if memory and memory.decided_at == snapshot.now and memory.allocated == current:
-            assigned: Mapping[str, WorkersByNode] = current  # asked again while nothing has happened
+            assigned: Mapping[str, WorkersByNode] = current  # asked again though nothing happened
         else:
             values = self._option_values(snapshot.now, jobs, options)
             assigned = self._place_jobs(snapshot, jobs, self._choose_counts(snapshot, jobs, options, values))
@@ -87,7 +88,7 @@ class GoodputPolicy:
     def _option_values(
         self, now: float, jobs: Sequence[JobInfo], options: Sequence[list[SizeOptions]]
     ) -> list[list[Floats]]:
-        """Of each size of each offer. That one more job runs outweighs any size of another."""
+        """Returns the value of each size of each option. Running one more job outweighs any size of another."""
         weights = self._job_weights(now, jobs, options)
         values = [
             [weight * self._size_values(now, job, size_options) for size_options in job_options]
@@ -97,7 +98,7 @@ class GoodputPolicy:
             (float(size_options.max(initial=0.0)) for job_options in values for size_options in job_options),
             default=0.0,
         )
-        # A little more for those who run already: nobody is exchanged for an equal.
+        # Running jobs get a little more, so that no job is replaced by an equal one.
         return [
             [run_value * (1.0 if job.is_running else 1.0 - 1e-6) + size_options for size_options in job_options]
             for job, job_options in zip(jobs, values, strict=True)
@@ -110,7 +111,7 @@ class GoodputPolicy:
         options: Sequence[list[SizeOptions]],
         values: Sequence[list[Floats]],
     ) -> list[tuple[int, str]]:
-        """Workers and kind of device for each."""
+        """Returns the workers and the kind of device of each job."""
         kinds = sorted({node.kind for node in snapshot.nodes})
         capacity = [sum(node.devices for node in snapshot.nodes if node.kind == kind) for kind in kinds]
         choices = [
@@ -142,7 +143,7 @@ class GoodputPolicy:
         return weights
 
     def _size_values(self, now: float, job: JobInfo, size_options: SizeOptions) -> Floats:
-        """Of each size: at least about 1, for any that does what one worker does."""
+        """Returns the value of each size: about 1 or more for any that is as fast as one worker."""
         remaining_s = _remaining_s(job, size_options) + job.change_cost_s
         expected_s = np.minimum(remaining_s, self._expected_stable_s(now, job))
         is_unchanged = (size_options.sizes == job.worker_count) & size_options.is_current_kind
@@ -154,7 +155,7 @@ class GoodputPolicy:
         return value * np.where(is_unchanged, 1.0 + 1e-9, 1.0)
 
     def _expected_stable_s(self, now: float, job: JobInfo) -> float:
-        """How long its next allocation is expected to last."""
+        """Returns how long the job's next allocation is expected to last."""
         if job.started_at is None or job.changed_at is None:
             return self.horizon_s
         mean_s = (now - job.started_at + job.change_cost_s) / (job.restarts + 1)
@@ -193,7 +194,7 @@ def _total_value(
     values: Sequence[list[Floats]],
     assigned: Mapping[str, WorkersByNode],
 ) -> float:
-    """What a plan is worth; sizes between two that were offered count as the smaller."""
+    """Returns the value of a plan; a size between two options counts as the smaller one."""
     total = 0.0
     for job, job_options, job_values in zip(jobs, options, values, strict=True):
         if count := sum(assigned[job.name].values()):
@@ -203,7 +204,7 @@ def _total_value(
 
 
 def _place_on_fewest_nodes(free: FreeResources, job: JobInfo, count: int, kind: str) -> WorkersByNode:
-    """On the fewest nodes; where it is already, if that is as few. Fewer workers where so many do not fit."""
+    """Places a job on the fewest nodes, its current ones if they are as few; with fewer workers if not all fit."""
     for size in reversed(job.sizes_up_to(min(count, free.total_workers_that_fit(job)))):
         placements = [
             workers
@@ -220,7 +221,7 @@ def _is_on_kind(snapshot: Snapshot, workers: WorkersByNode, kind: str) -> bool:
 
 
 def _work_left(job: JobInfo) -> float:
-    """Work it has to do, as far as anybody knows: by what it declares, else as much as it has done."""
+    """Returns the remaining work a job declares, else as much as it has done."""
     return max(job.work_left if job.work_left is not None else job.work_done, 0.0)
 
 
@@ -242,7 +243,9 @@ def _allocation(job: JobInfo, workers: WorkersByNode, snapshot: Snapshot, option
         batch = job.rates.batch(count, len(workers), kind)
     if count >= job.max_workers:
         return Allocation(workers, f"all {count} workers it can use", batch=batch)
-    reason = f"{count} of {job.max_workers} workers: more would do less for it than for other jobs, or than they cost"
+    reason = (
+        f"{count} of {job.max_workers} workers: more would gain less than they cost, or than other jobs gain from them"
+    )
     return Allocation(workers, reason, batch=batch)
 
 

@@ -13,28 +13,28 @@ from elasticdl.scheduler.models import goodput
 from elasticdl.scheduler.models.goodput import AdaptiveBatchModel
 from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 
-INITIAL_WORKERS = 4  # workers of a job nothing is known of
-TRIAL_S = 30.0  # after which a job of which nothing is measured may have more
-DENSE_UP_TO = 8  # up to so many workers every number is considered, then steps of an eighth
+INITIAL_WORKERS = 4  # maximum for a job of which nothing is known
+TRIAL_S = 30.0  # a job without measurements may have more workers after this time
+DENSE_UP_TO = 8  # every size up to this is considered, larger ones in steps of an eighth
 
 
 @dataclass(frozen=True, slots=True)
 class SizeOptions:
-    """Sizes of a job on one kind of device."""
+    """The sizes of a job on one kind of device."""
 
     kind: str
-    sizes: NDArray[np.int64]  # workers, the least first; at least one
+    sizes: NDArray[np.int64]  # workers, ascending; at least one size
     rates: Floats  # work a second
-    is_current_kind: bool  # whether its workers are on this kind now
-    batches: Floats | None = None  # rows (records of a worker in a pass, passes) for each size, where a model says
+    is_current_kind: bool  # whether the job's workers are on this kind
+    batches: Floats | None = None  # rows (records of a worker in a pass, passes) by size, if a model chooses the batch
 
     @property
     def rate_per_worker(self) -> float:
-        """Work a second of one worker, about: of the least size, by its workers."""
+        """The rate of one worker, estimated from the smallest size."""
         return max(float(self.rates[0] / self.sizes[0]), 1e-12)
 
     def batch_config(self, job: JobInfo, count: int) -> BatchConfig | None:
-        """Of so many workers, if that is one of the sizes."""
+        """The batch for so many workers, if that is one of the sizes."""
         index = int(np.searchsorted(self.sizes, count))
         is_known = index < len(self.sizes) and self.sizes[index] == count
         if not is_known or self.batches is None or not isinstance(job.rates, AdaptiveBatchModel):
@@ -44,7 +44,7 @@ class SizeOptions:
 
 
 def list_size_options(snapshot: Snapshot, jobs: Sequence[JobInfo]) -> list[list[SizeOptions]]:
-    """For each job one of each kind that it can run on. Rates of many jobs are computed at once."""
+    """Returns, for each job, the options on every kind it can run on. Rates of many jobs are computed at once."""
     devices_per_node: dict[str, int] = {}
     devices_by_kind: dict[str, int] = {}
     for node in snapshot.nodes:
@@ -91,7 +91,7 @@ def _candidate_sizes(job: JobInfo, now: float, per_node: int, limit: int) -> NDA
 
 
 def _max_tried_workers(job: JobInfo, now: float) -> int:
-    """Twice what it was measured with; where nothing is measured, twice what it has had for a while."""
+    """Twice the workers it was measured with; without measurements, twice what it has had for a while."""
     if job.rates is not None and job.speeds:
         return 2 * max(sample.workers for sample in job.speeds)
     is_new = job.changed_at is None or now - job.changed_at < TRIAL_S
@@ -99,7 +99,7 @@ def _max_tried_workers(job: JobInfo, now: float) -> int:
 
 
 def _compute_rates(requests: Sequence[tuple[int, JobInfo, str, NDArray[np.int64], NDArray[np.int64]]]) -> list[Floats]:
-    """For each a row of rates, and two rows of batches where a model chooses them."""
+    """Returns for each request a row of rates, and two rows of batches if a model chooses them."""
     rates: dict[int, Floats] = {}
     fitted: list[tuple[int, AdaptiveBatchModel]] = []
     for index, (_, job, kind, sizes, nodes) in enumerate(requests):
