@@ -27,8 +27,8 @@ class Concave:
         count, many = np.broadcast_arrays(np.asarray(workers, float), np.asarray(nodes, float))
         speed = dict(self.kinds).get(kind, 1.0)
         alone = np.where(count > 0, np.maximum(count, 1.0) ** self.power, 0.0)
-        found: Floats = speed * alone * np.where(many > 1, self.apart, 1.0)
-        return found
+        rates: Floats = speed * alone * np.where(many > 1, self.apart, 1.0)
+        return rates
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         return None
@@ -39,15 +39,28 @@ def nodes(*devices: int, kind: str = "", rack: str = "") -> tuple[NodeInfo, ...]
     return tuple(NodeInfo(f"n{index}", count, kind, rack) for index, count in enumerate(devices))
 
 
-def job(name: str, min_workers: int = 1, max_workers: int = 0, at: float = 0.0, **more: Any) -> JobInfo:
-    return JobInfo(name, at, min_workers, max_workers or min_workers, **more)
+def job(name: str, min_workers: int = 1, max_workers: int = 0, submitted_at: float = 0.0, **more: Any) -> JobInfo:
+    return JobInfo(name, submitted_at, min_workers, max_workers or min_workers, **more)
 
 
 def running(
-    name: str, workers: WorkersByNode, min_workers: int = 1, max_workers: int = 0, at: float = 0.0, **more: Any
+    name: str,
+    workers: WorkersByNode,
+    min_workers: int = 1,
+    max_workers: int = 0,
+    submitted_at: float = 0.0,
+    **more: Any,
 ) -> JobInfo:
     count = sum(workers.values())
-    return job(name, min_workers, max_workers or max(min_workers, count), at, workers=workers, started_at=at, **more)
+    return job(
+        name,
+        min_workers,
+        max_workers or max(min_workers, count),
+        submitted_at,
+        workers=workers,
+        started_at=submitted_at,
+        **more,
+    )
 
 
 def counts(decision: Decision | AllocationPlan) -> dict[str, int]:
@@ -57,23 +70,23 @@ def counts(decision: Decision | AllocationPlan) -> dict[str, int]:
 def applied(snapshot: Snapshot, plan: AllocationPlan, later_s: float = 0.0) -> Snapshot:
     """The same jobs after the plan was carried out, and so many seconds later."""
     now = snapshot.now + later_s
-    jobs = tuple(_after(one, plan, snapshot.now, later_s) for one in snapshot.jobs)
+    jobs = tuple(_after(job_info, plan, snapshot.now, later_s) for job_info in snapshot.jobs)
     return Snapshot(now, snapshot.nodes, jobs)
 
 
-def _after(one: JobInfo, plan: AllocationPlan, now: float, later_s: float) -> JobInfo:
-    given = plan.allocations[one.name]
-    is_changed = dict(given.workers) != dict(one.workers)
+def _after(job_info: JobInfo, plan: AllocationPlan, now: float, later_s: float) -> JobInfo:
+    allocation = plan.allocations[job_info.name]
+    is_changed = dict(allocation.workers) != dict(job_info.workers)
     return replace(
-        one,
-        workers=given.workers,
-        share=given.share if given.workers else 1.0,
-        started_at=now if one.started_at is None and given.workers else one.started_at,
-        attained_s=one.attained_s + later_s * given.worker_count * one.devices,
-        executed_s=one.executed_s + later_s * bool(given.workers),
-        changed_at=now if is_changed else one.changed_at,
-        restarts=one.restarts + (is_changed and one.started_at is not None),
-        max_workers_so_far=max(one.max_workers_so_far, given.worker_count),
+        job_info,
+        workers=allocation.workers,
+        share=allocation.share if allocation.workers else 1.0,
+        started_at=now if job_info.started_at is None and allocation.workers else job_info.started_at,
+        attained_s=job_info.attained_s + later_s * allocation.worker_count * job_info.devices,
+        executed_s=job_info.executed_s + later_s * bool(allocation.workers),
+        changed_at=now if is_changed else job_info.changed_at,
+        restarts=job_info.restarts + (is_changed and job_info.started_at is not None),
+        max_workers_so_far=max(job_info.max_workers_so_far, allocation.worker_count),
     )
 
 
@@ -89,4 +102,4 @@ def decided(
 
 def workers_of(decision: Decision | AllocationPlan) -> Mapping[str, WorkersByNode]:
     plan = decision.plan if isinstance(decision, Decision) else decision
-    return {name: dict(given.workers) for name, given in plan.allocations.items()}
+    return {name: dict(allocation.workers) for name, allocation in plan.allocations.items()}

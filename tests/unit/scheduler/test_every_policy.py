@@ -69,27 +69,29 @@ def snapshot_of(seed: int, nodes: int, jobs: int) -> Snapshot:
     chance = Random(seed)
     cluster = cluster_of(chance, nodes)
     room = FreeResources(cluster)
-    found = [_started(job_of(chance, index), room, chance.random() < 0.5, chance) for index in range(jobs)]
-    return Snapshot(600.0, cluster, tuple(found))
+    job_list = [_started(job_of(chance, index), room, chance.random() < 0.5, chance) for index in range(jobs)]
+    return Snapshot(600.0, cluster, tuple(job_list))
 
 
 def snapshots() -> st.SearchStrategy[Snapshot]:
     return st.builds(snapshot_of, st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 12))
 
 
-def _started(one: JobInfo, room: FreeResources, does_run: bool, chance: Random) -> JobInfo:
+def _started(job_info: JobInfo, room: FreeResources, does_run: bool, chance: Random) -> JobInfo:
     """Somewhere, not where a good policy would have put it."""
-    names = [name for name in room.nodes for _ in range(room.workers_that_fit(one, name))]
-    size = chance.choice([0, *one.sizes_up_to(len(names))])
+    names = [name for name in room.nodes for _ in range(room.workers_that_fit(job_info, name))]
+    size = chance.choice([0, *job_info.sizes_up_to(len(names))])
     if not does_run or not size:
-        return one
-    chosen: dict[str, int] = {}
+        return job_info
+    workers: dict[str, int] = {}
     for name in chance.sample(names, size):
-        chosen[name] = chosen.get(name, 0) + 1
-    if not meets_constraints(room, one, chosen):
-        return one
-    room.allocate(one, chosen)
-    return replace(one, workers=chosen, started_at=one.submitted_at, changed_at=550.0, max_workers_so_far=size)
+        workers[name] = workers.get(name, 0) + 1
+    if not meets_constraints(room, job_info, workers):
+        return job_info
+    room.allocate(job_info, workers)
+    return replace(
+        job_info, workers=workers, started_at=job_info.submitted_at, changed_at=550.0, max_workers_so_far=size
+    )
 
 
 def _changed(cluster: tuple[NodeInfo, ...], turn: int) -> tuple[NodeInfo, ...]:
@@ -101,7 +103,7 @@ def _changed(cluster: tuple[NodeInfo, ...], turn: int) -> tuple[NodeInfo, ...]:
     return (*cluster, NodeInfo(f"more{turn}", 4)) if turn == 2 else cluster
 
 
-def shown(plan: AllocationPlan) -> dict[str, tuple[dict[str, int], float]]:
+def workers_and_shares(plan: AllocationPlan) -> dict[str, tuple[dict[str, int], float]]:
     return {name: (dict(given.workers), given.share) for name, given in plan.allocations.items()}
 
 
@@ -121,13 +123,13 @@ def test_no_rule_is_broken_and_the_same_input_has_the_same_answer_in_any_order(
 ) -> None:
     first = checked(name, snapshot, None)
 
-    assert shown(checked(name, snapshot, None).plan) == shown(first.plan)
+    assert workers_and_shares(checked(name, snapshot, None).plan) == workers_and_shares(first.plan)
     shuffled = Snapshot(
         snapshot.now,
         tuple(chance.sample(snapshot.nodes, len(snapshot.nodes))),
         tuple(chance.sample(snapshot.jobs, len(snapshot.jobs))),
     )
-    assert shown(checked(name, shuffled, None).plan) == shown(first.plan)
+    assert workers_and_shares(checked(name, shuffled, None).plan) == workers_and_shares(first.plan)
 
 
 @POLICIES
@@ -138,7 +140,7 @@ def test_what_was_decided_is_decided_again_while_nothing_happens(name: str, snap
 
     again = checked(name, applied(snapshot, first.plan), first.memory)
 
-    assert shown(again.plan) == shown(first.plan)
+    assert workers_and_shares(again.plan) == workers_and_shares(first.plan)
 
 
 @POLICIES
@@ -152,7 +154,7 @@ def test_rules_are_kept_while_time_goes_on_and_jobs_and_nodes_come_and_go(
         decision = checked(name, snapshot, memory)
         memory = decision.memory
         snapshot = applied(snapshot, decision.plan, wait_s)
-        left = [one for index, one in enumerate(snapshot.jobs) if index != turn]
+        left = [job_info for index, job_info in enumerate(snapshot.jobs) if index != turn]
         newcomer = JobInfo(f"new{turn}", snapshot.now, 1 + turn % 3, 4)
         snapshot = Snapshot(snapshot.now, _changed(snapshot.nodes, turn), (*left, newcomer))
 
@@ -161,11 +163,11 @@ def test_rules_are_kept_while_time_goes_on_and_jobs_and_nodes_come_and_go(
 def test_no_jobs_and_no_nodes_are_no_trouble(name: str) -> None:
     policy = load_policy(QUICK.get(name, name))
     cluster = (NodeInfo("n0", 4),)
-    one = JobInfo("a", 0.0)
+    job_info = JobInfo("a", 0.0)
 
     assert policy.decide(Snapshot(0.0, cluster, ()), None).plan.allocations == {}
     assert policy.decide(Snapshot(0.0, (), ()), None).plan.allocations == {}
-    nowhere = policy.decide(Snapshot(0.0, (), (one,)), None).plan
+    nowhere = policy.decide(Snapshot(0.0, (), (job_info,)), None).plan
     assert not nowhere.workers_of("a") and nowhere.allocations["a"].reason
-    assert checked(name, Snapshot(0.0, (), (one,)), None).plan.allocations["a"].is_rejected
-    assert checked(name, Snapshot(0.0, cluster, (one,)), None).plan.allocations["a"].worker_count == 1
+    assert checked(name, Snapshot(0.0, (), (job_info,)), None).plan.allocations["a"].is_rejected
+    assert checked(name, Snapshot(0.0, cluster, (job_info,)), None).plan.allocations["a"].worker_count == 1

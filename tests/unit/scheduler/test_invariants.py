@@ -23,28 +23,28 @@ def test_a_plan_for_a_job_that_is_not_there() -> None:
     plan = AllocationPlan({"ghost": Allocation({}, "boo")})
 
     assert find_violations(Seen([]), Snapshot(0.0, CLUSTER, ()), plan) == [
-        "allocates to jobs that are not there: ['ghost']"
+        "allocates to unknown jobs: ['ghost']"
     ]
 
 
 def test_a_plan_that_forgets_a_job() -> None:
     assert find_violations(Seen([]), Snapshot(0.0, CLUSTER, (job("a"),)), AllocationPlan()) == [
-        "says nothing about ['a']"
+        "has no allocation for ['a']"
     ]
 
 
 @pytest.mark.parametrize(
     ("one", "given", "why"),
     [
-        (job("j"), Allocation({"n9": 1}, "x"), "puts workers on nodes that are not there: ['n9']"),
+        (job("j"), Allocation({"n9": 1}, "x"), "puts workers on unknown nodes: ['n9']"),
         (job("j", 1, 4), Allocation({"n0": 2, "n1": 0}, "x"), "a node with less than one worker"),
         (job("j", 1, 2), Allocation({"n0": 3}, "x"), "3 workers, allowed are 1 to 2"),
         (job("j", 1, 4, sizes=(1, 4)), Allocation({"n0": 2}, "x"), "2 workers, allowed are 1, 4"),
-        (job("j"), Allocation({"n0": 1}, ""), "no reason is given"),
+        (job("j"), Allocation({"n0": 1}, ""), "has no reason"),
         (job("j"), Allocation({"n0": 1}, "x", share=0.5), "a share of 0.5 of its devices"),
         (job("j", may_share=True), Allocation({"n0": 1}, "x", share=1.5), "a share of 1.5"),
         (job("j", may_share=True), Allocation({"n0": 1}, "x", share=0.0), "a share of 0.0"),
-        (job("j", kinds=("b",)), Allocation({"n0": 1}, "x"), "which are of another kind than ('b',)"),
+        (job("j", kinds=("b",)), Allocation({"n0": 1}, "x"), "whose devices are none of ('b',)"),
         (
             job("j", constraints=(PlacementConstraint(1, "b"),)),
             Allocation({"n0": 1}, "x"),
@@ -57,9 +57,9 @@ def test_a_plan_that_forgets_a_job() -> None:
     ],
 )
 def test_a_plan_that_breaks_one_rule_is_told_so_and_nothing_else(one: JobInfo, given: Allocation, why: str) -> None:
-    found = broken((one, given))
+    violations = broken((one, given))
 
-    assert len(found) == 1 and why in found[0]
+    assert len(violations) == 1 and why in violations[0]
 
 
 def test_a_rigid_policy_gives_all_that_was_asked_for() -> None:
@@ -79,9 +79,9 @@ def test_shares_of_two_jobs_are_one_device() -> None:
 def test_a_greater_priority_waits_for_no_lower_one() -> None:
     high, low = job("high", 6, priority=1), job("low", 4)
 
-    found = broken((high, Allocation({}, "waits")), (low, Allocation({"n0": 4}, "x")))
+    violations = broken((high, Allocation({}, "waits")), (low, Allocation({"n0": 4}, "x")))
 
-    assert found == ["high: waits though jobs of lower priority have what it needs: ['low']"]
+    assert violations == ["high: waits though jobs of lower priority have what it needs: ['low']"]
 
 
 def test_a_job_may_wait_for_what_nobody_below_has() -> None:

@@ -44,13 +44,13 @@ class Machines:
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
         self.plans.append(plan)
-        self.jobs = tuple(replace(one, workers=plan.workers_of(one.name)) for one in self.jobs)
+        self.jobs = tuple(replace(job_info, workers=plan.workers_of(job_info.name)) for job_info in self.jobs)
 
 
 def gives(count: int) -> Callable[[Snapshot, Any], Decision]:
     def answer(snapshot: Snapshot, memory: Any) -> Decision:
-        given = {one.name: Allocation({"n0": count}, "as told") for one in snapshot.jobs}
-        return Decision(AllocationPlan(given), (memory or 0) + count)
+        allocation = {job_info.name: Allocation({"n0": count}, "as told") for job_info in snapshot.jobs}
+        return Decision(AllocationPlan(allocation), (memory or 0) + count)
 
     return answer
 
@@ -104,9 +104,9 @@ def test_what_stays_is_what_is_still_there() -> None:
     jobs = (
         running("half", {"n0": 1, "gone": 1}, 1, 2),
         running("short", {"n0": 1, "gone": 1}, 2, 2),
-        running("later", {"n0": 3}, 1, 3, at=5.0),
-        running("great", {"n1": 4}, 1, 4, at=9.0, priority=1),
-        running("small", {"n1": 4}, 1, 4, at=1.0),
+        running("later", {"n0": 3}, 1, 3, submitted_at=5.0),
+        running("great", {"n1": 4}, 1, 4, submitted_at=9.0, priority=1),
+        running("small", {"n1": 4}, 1, 4, submitted_at=1.0),
     )
 
     plan = keep_current_plan(Snapshot(10.0, nodes(4, 4), jobs), "oh")

@@ -17,8 +17,8 @@ def test_every_policy_stands_on_the_page_with_its_sizes_and_its_batch(name: str)
     policy = policies.load_policy(name)
 
     assert len(lines) == 1
-    _, _, _, jobs, asked, batch, _ = (cell.strip() for cell in lines[0].split("|"))
+    _, _, _, jobs, decides, batch, _ = (cell.strip() for cell in lines[0].split("|"))
     assert jobs == ("rigid" if policy.is_rigid else "elastic")
     assert batch == ("adapts" if policy.adapts_batch else "own")
-    assert ("events" in asked) == policy.decides_on_events
-    assert not policy.interval_s or f"{policy.interval_s:,.0f} s" in asked
+    assert ("events" in decides) == policy.decides_on_events
+    assert not policy.interval_s or f"{policy.interval_s:,.0f} s" in decides

@@ -30,12 +30,12 @@ class Seen:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         self.snapshots.append(snapshot)
-        plan = AllocationPlan({one.name: Allocation({}, "nothing for anybody") for one in snapshot.jobs})
+        plan = AllocationPlan({job_info.name: Allocation({}, "nothing for anybody") for job_info in snapshot.jobs})
         return Decision(plan, (memory or 0) + 1, self.is_closed)
 
 
 def test_a_greater_priority_takes_from_a_lower_one_that_runs() -> None:
-    low, high = running("low", {"n0": 4}, 1, 4), job("high", 3, priority=1, at=9.0)
+    low, high = running("low", {"n0": 4}, 1, 4), job("high", 3, priority=1, submitted_at=9.0)
 
     plan = priorities.decide_by_priority(
         load_policy("elastic-first-come"), Snapshot(10.0, nodes(4), (low, high)), None
@@ -50,7 +50,7 @@ def test_a_lower_priority_is_shown_what_is_left() -> None:
 
     decision = priorities.decide_by_priority(seen, snapshot, {1: 6, 9: 3})
 
-    assert [[one.name for one in shown.jobs] for shown in seen.snapshots] == [["high"], ["low"]]
+    assert [[job_info.name for job_info in shown.jobs] for shown in seen.snapshots] == [["high"], ["low"]]
     assert decision.memory == {1: 7, 0: 1, 9: 3}
 
 
@@ -75,8 +75,8 @@ def test_a_job_that_can_never_run_is_rejected_with_the_reason() -> None:
 
     plan = priorities.decide_by_priority(Seen([]), Snapshot(0.0, nodes(4, 4), jobs), None).plan
 
-    assert {name for name, given in plan.allocations.items() if not given.is_rejected} == {"fine"}
-    reasons = {name: given.reason for name, given in plan.allocations.items()}
+    assert {name for name, allocation in plan.allocations.items() if not allocation.is_rejected} == {"fine"}
+    reasons = {name: allocation.reason for name, allocation in plan.allocations.items()}
     assert reasons["large"] == "can never run here: needs 9 workers of 1 device, the empty cluster has room for 8"
     assert "8 devices" in reasons["wide"] and "room for 0" in reasons["wide"]
     assert "of kind h100" in reasons["kind"]

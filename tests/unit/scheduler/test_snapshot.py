@@ -15,11 +15,11 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo
     [
         ({"min_workers": 0}, "expected a minimum of 1 worker or more, received 0"),
         ({"min_workers": 3, "max_workers": 2}, "expected minimum <= maximum, received minimum 3, maximum 2"),
-        ({"submitted_at": -1.0}, "0 or later, received -1.0"),
-        ({"submitted_at": math.nan}, "0 or later, received nan"),
-        ({"submitted_at": math.inf}, "0 or later, received inf"),
+        ({"submitted_at": -1.0}, "0 s or later, received -1.0"),
+        ({"submitted_at": math.nan}, "0 s or later, received nan"),
+        ({"submitted_at": math.inf}, "0 s or later, received inf"),
         ({"requested": -2}, "received -2"),
-        ({"devices": 0}, "expected 1 device or more of each worker, received 0"),
+        ({"devices": 0}, "expected 1 device or more per worker, received 0"),
         ({"share": 0.0}, "above 0 and up to 1, received 0.0"),
     ],
 )
@@ -40,7 +40,7 @@ def test_sizes_are_those_between_minimum_and_maximum() -> None:
 
     assert job.min_size == 4
     assert job.sizes_up_to(100) == (4, 8)
-    assert [job.max_size_up_to(most) for most in (3, 4, 7, 9)] == [0, 4, 4, 8]
+    assert [job.max_size_up_to(limit) for limit in (3, 4, 7, 9)] == [0, 4, 4, 8]
     assert [job.allows_size(size) for size in (1, 2, 4, 16)] == [False, False, True, False]
 
 

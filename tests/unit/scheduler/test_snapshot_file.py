@@ -50,10 +50,10 @@ FULL = JobInfo(
 
 
 def test_all_of_it_comes_back(tmp_path: Path) -> None:
-    given = SnapshotWithUnits(Snapshot(10.0, NODES, (FULL, JobInfo("plain", 7.0)), is_shared=True), "cpu", 0.1)
-    snapshot_file.write_snapshot(tmp_path / "s.json", given)
+    document = SnapshotWithUnits(Snapshot(10.0, NODES, (FULL, JobInfo("plain", 7.0)), is_shared=True), "cpu", 0.1)
+    snapshot_file.write_snapshot(tmp_path / "s.json", document)
 
-    assert snapshot_file.read_snapshot(tmp_path / "s.json") == given
+    assert snapshot_file.read_snapshot(tmp_path / "s.json") == document
 
 
 def test_rates_become_a_table_of_sizes(tmp_path: Path) -> None:

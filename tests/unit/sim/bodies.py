@@ -57,10 +57,10 @@ class Work:
         return self.total / max(workers, 1e-9) ** self.power
 
 
-def told(
-    name: str, work: float, at: float = 0.0, max_workers: int = 1, min_workers: int = 1, **more: object
+def trace_job(
+    name: str, work: float, submitted_at: float = 0.0, max_workers: int = 1, min_workers: int = 1, **more: object
 ) -> TraceJob:
-    return TraceJob(name, at, Work(work), max_workers, min_workers, max_workers, **more)  # type: ignore[arg-type]
+    return TraceJob(name, submitted_at, Work(work), max_workers, min_workers, max_workers, **more)  # type: ignore[arg-type]
 
 
 def nodes(*devices: int) -> tuple[NodeInfo, ...]:

@@ -11,9 +11,9 @@ from elasticdl.sim import cluster
 
 
 def test_nodes_have_kinds_and_racks_one_after_another() -> None:
-    found = cluster.parse_nodes(0, 4, "a100:1x8,t4:3", 2)
+    nodes = cluster.parse_nodes(0, 4, "a100:1x8,t4:3", 2)
 
-    assert [(node.name, node.devices, node.kind, node.rack) for node in found] == [
+    assert [(node.name, node.devices, node.kind, node.rack) for node in nodes] == [
         ("node-00", 8, "a100", "rack-0"),
         ("node-01", 4, "t4", "rack-0"),
         ("node-02", 4, "t4", "rack-1"),
@@ -42,9 +42,9 @@ def test_failures_are_in_order_and_the_same_for_the_same_seed() -> None:
 
     assert first == list(islice(cluster.parse_failures("mtbf=1000,repair=50", names, 1), 100))
     assert first != list(islice(cluster.parse_failures("mtbf=1000,repair=50", names, 2), 100))
-    assert [one.start_s for one in first] == sorted(one.start_s for one in first)
-    assert {round(one.end_s - one.start_s, 6) for one in first} == {50}
-    mine = [one for one in first if one.node == "node-00"]
+    assert [node.start_s for node in first] == sorted(node.start_s for node in first)
+    assert {round(node.end_s - node.start_s, 6) for node in first} == {50}
+    mine = [node for node in first if node.node == "node-00"]
     assert all(before.end_s <= after.start_s for before, after in pairwise(mine))
 
 

@@ -23,19 +23,27 @@ EXAMPLES = settings(max_examples=examples(40))
 def trace_of(seed: int, jobs: int) -> list[TraceJob]:
     """The same each time: bodies remember what they did."""
     chance = Random(seed)
-    found = []
-    at = 0.0
+    records = []
+    submitted_at = 0.0
     for index in range(jobs):
-        at += chance.choice((0.0, 1.0, 50.0, 333.3))
+        submitted_at += chance.choice((0.0, 1.0, 50.0, 333.3))
         min_workers = chance.choice((1, 1, 2))
         max_workers = min_workers + chance.choice((0, 2, 6))
         body = Work(
             chance.choice((0.1, 10.0, 777.7, 5e3)), chance.choice((0.5, 0.9, 1.0)), is_known=chance.random() < 0.7
         )
-        found.append(
-            TraceJob(f"j{index}", at, body, max_workers, min_workers, max_workers, priority=chance.choice((0, 0, 1)))
+        records.append(
+            TraceJob(
+                f"j{index}",
+                submitted_at,
+                body,
+                max_workers,
+                min_workers,
+                max_workers,
+                priority=chance.choice((0, 0, 1)),
+            )
         )
-    return found
+    return records
 
 
 def setting_of(seed: int) -> SimulationConfig:
@@ -60,33 +68,33 @@ def ran(name: str, seed: int, jobs: int) -> tuple[SimulationEngine, dict[str, Jo
 @EXAMPLES
 @given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
 def test_every_job_ends_with_all_of_its_work_done_and_no_sooner_than_alone(name: str, seed: int, jobs: int) -> None:
-    engine, found, trace = ran(name, seed, jobs)
+    engine, records, trace = ran(name, seed, jobs)
 
-    assert set(found) == {told.name for told in trace}
-    for told in trace:
-        record, body = found[told.name], told.workload
+    assert set(records) == {trace_job.name for trace_job in trace}
+    for trace_job in trace:
+        record, body = records[trace_job.name], trace_job.workload
         assert isinstance(body, Work)
         assert record.reason == "" and record.jct_s is not None and record.started_at is not None
         assert body.done == pytest.approx(body.total, rel=1e-6)
-        fastest_s = body.isolated_duration_s(told.max_workers) + engine.config.cost.start_s
+        fastest_s = body.isolated_duration_s(trace_job.max_workers) + engine.config.cost.start_s
         assert record.jct_s >= fastest_s - 1e-4
-        assert record.started_at >= told.submitted_at
+        assert record.started_at >= trace_job.submitted_at
 
 
 @POLICIES
 @EXAMPLES
 @given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
 def test_devices_are_never_used_twice_and_all_time_is_accounted_for(name: str, seed: int, jobs: int) -> None:
-    engine, found, _ = ran(name, seed, jobs)
+    engine, records, _ = ran(name, seed, jobs)
     capacity = sum(node.devices for node in engine.config.nodes)
 
     assert all(0 <= devices <= capacity for _, devices in engine.device_usage)
     assert engine.device_s <= capacity * engine.now + 1e-6
-    assert engine.device_s == pytest.approx(sum(record.attained_s for record in found.values()), abs=1e-3)
-    for record in found.values():
+    assert engine.device_s == pytest.approx(sum(record.attained_s for record in records.values()), abs=1e-3)
+    for record in records.values():
         drawn = sum(span.workers * (span.end_s - span.start_s) for span in record.spans)
         assert drawn == pytest.approx(record.attained_s, abs=1e-3)
-        assert all(one.end_s <= two.start_s + 1e-9 for one, two in pairwise(record.spans))
+        assert all(record.end_s <= two.start_s + 1e-9 for record, two in pairwise(record.spans))
         has_s = sum(span.end_s - span.start_s for span in record.spans)
         assert record.waited_s + has_s == pytest.approx(record.jct_s, abs=1e-3)
 
@@ -95,7 +103,11 @@ def test_devices_are_never_used_twice_and_all_time_is_accounted_for(name: str, s
 @settings(max_examples=examples(10))
 @given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
 def test_the_same_trace_has_the_same_end(name: str, seed: int, jobs: int) -> None:
-    (one, first, _), (two, second, _) = ran(name, seed, jobs), ran(name, seed, jobs)
+    (record, first, _), (two, second, _) = ran(name, seed, jobs), ran(name, seed, jobs)
 
     assert first == second
-    assert (one.device_usage, one.device_s, one.loop.decisions) == (two.device_usage, two.device_s, two.loop.decisions)
+    assert (record.device_usage, record.device_s, record.loop.decisions) == (
+        two.device_usage,
+        two.device_s,
+        two.loop.decisions,
+    )

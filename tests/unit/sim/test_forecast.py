@@ -17,64 +17,66 @@ NODES = (NodeInfo("n0", 4), NodeInfo("n1", 4))
 def running(name: str, workers: dict[str, int], left_s: float | None = None, **more: int) -> JobInfo:
     """That is over in so many seconds with what it has."""
     count = sum(workers.values())
-    given = {"min_workers": count, "max_workers": count} | more
-    known = {"rates": AssumedScalingModel(count, 1.0), "work_left": left_s} if left_s is not None else {}
-    return JobInfo(name, 1.0, requested=count, workers=workers, started_at=1.0, **given, **known)  # type: ignore[arg-type]
+    fields = {"min_workers": count, "max_workers": count} | more
+    running_job = {"rates": AssumedScalingModel(count, 1.0), "work_left": left_s} if left_s is not None else {}
+    return JobInfo(name, 1.0, requested=count, workers=workers, started_at=1.0, **fields, **running_job)  # type: ignore[arg-type]
 
 
-def asked(policy: str, job: JobInfo, *others: JobInfo) -> Forecast:
+def new_job(policy: str, job: JobInfo, *others: JobInfo) -> Forecast:
     return forecast_job(policies.load_policy(policy), Snapshot(100.0, NODES, others), job, ChangeCost(0.0, 0.0, 0.0))
 
 
 def test_a_job_that_fits_starts_at_once_and_takes_nothing() -> None:
-    found = asked("fifo-gang", JobInfo("mine", 100.0, 2, 2), running("other", {"n0": 4}, 50.0))
+    forecast = new_job("fifo-gang", JobInfo("mine", 100.0, 2, 2), running("other", {"n0": 4}, 50.0))
 
-    assert (found.wait_s, found.workers, found.nodes, found.changes) == (0.0, 2, {"n1": 2}, ())
+    assert (forecast.wait_s, forecast.workers, forecast.nodes, forecast.changes) == (0.0, 2, {"n1": 2}, ())
 
 
 def test_a_gang_waits_until_the_first_that_makes_room_is_over() -> None:
     others = running("short", {"n0": 4}, 30.0), running("long", {"n1": 4}, 500.0)
-    found = asked("fifo-gang", JobInfo("mine", 100.0, 4, 4), *others)
+    forecast = new_job("fifo-gang", JobInfo("mine", 100.0, 4, 4), *others)
 
-    assert (found.wait_s, found.workers, found.nodes) == (pytest.approx(30.0), 4, {"n0": 4})
-    assert "wait" in found.reason or found.reason
-    assert found.jobs_of_unknown_length == ()
+    assert (forecast.wait_s, forecast.workers, forecast.nodes) == (pytest.approx(30.0), 4, {"n0": 4})
+    assert "wait" in forecast.reason or forecast.reason
+    assert forecast.jobs_of_unknown_length == ()
 
 
 def test_an_elastic_job_takes_from_others_what_they_can_spare() -> None:
-    other = running("wide", {"n0": 4, "n1": 4}, 500.0, min_workers=1)
-    found = asked("max-min", JobInfo("mine", 100.0, 1, 4), other)
+    other_job = running("wide", {"n0": 4, "n1": 4}, 500.0, min_workers=1)
+    forecast = new_job("max-min", JobInfo("mine", 100.0, 1, 4), other_job)
 
-    assert found.wait_s == 0.0 and found.workers >= 1
-    (change,) = found.changes
-    assert (change.job, change.workers_without_job, change.workers_with_job) == ("wide", 8, 8 - found.workers)
+    assert forecast.wait_s == 0.0 and forecast.workers >= 1
+    (change,) = forecast.changes
+    assert (change.job, change.workers_without_job, change.workers_with_job) == ("wide", 8, 8 - forecast.workers)
     assert isinstance(change, AllocationChange) and change.reason
 
 
 def test_a_job_of_greater_priority_goes_first() -> None:
-    found = asked("fifo-gang", JobInfo("mine", 100.0, 8, 8, priority=9), running("wide", {"n0": 4, "n1": 4}, 500.0))
+    forecast = new_job(
+        "fifo-gang", JobInfo("mine", 100.0, 8, 8, priority=9), running("wide", {"n0": 4, "n1": 4}, 500.0)
+    )
 
-    assert (found.wait_s, found.workers) == (0.0, 8)
-    assert [(one.job, one.workers_with_job) for one in found.changes] == [("wide", 0)]
+    assert (forecast.wait_s, forecast.workers) == (0.0, 8)
+    assert [(change.job, change.workers_with_job) for change in forecast.changes] == [("wide", 0)]
 
 
 def test_lengths_that_nobody_knows_are_said_to_be_guessed() -> None:
-    found = asked("fifo-gang", JobInfo("mine", 100.0, 8, 8), running("riddle", {"n0": 4}))
+    forecast = new_job("fifo-gang", JobInfo("mine", 100.0, 8, 8), running("riddle", {"n0": 4}))
 
-    assert found.wait_s is not None and found.wait_s > 0
-    assert found.jobs_of_unknown_length == ("riddle",)
+    assert forecast.wait_s is not None and forecast.wait_s > 0
+    assert forecast.jobs_of_unknown_length == ("riddle",)
 
 
 def test_a_job_that_never_fits_is_told_so() -> None:
-    found = asked("fifo-gang", JobInfo("mine", 100.0, 9, 9))
+    forecast = new_job("fifo-gang", JobInfo("mine", 100.0, 9, 9))
 
-    assert found.is_rejected and found.wait_s is None
-    assert "can never run here" in found.reason
+    assert forecast.is_rejected and forecast.wait_s is None
+    assert "can never run here" in forecast.reason
 
 
 def test_what_other_resources_it_needs_counts_later_too() -> None:
     nodes = (NodeInfo("n0", 4, resources={"memory": 4.0}),)
-    other = JobInfo(
+    other_job = JobInfo(
         "other",
         1.0,
         1,
@@ -84,17 +86,17 @@ def test_what_other_resources_it_needs_counts_later_too() -> None:
         rates=AssumedScalingModel(1, 1.0),
         work_left=40.0,
     )
-    snapshot = Snapshot(100.0, nodes, (other,))
-    found = forecast_job(
+    snapshot = Snapshot(100.0, nodes, (other_job,))
+    forecast = forecast_job(
         policies.load_policy("fifo-gang"),
         snapshot,
         JobInfo("mine", 100.0, request={"memory": 2.0}),
         ChangeCost(0.0, 0.0, 0.0),
     )
 
-    assert found.wait_s == pytest.approx(40.0)
+    assert forecast.wait_s == pytest.approx(40.0)
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
     with pytest.raises(SpecError, match="give the new one another name"):
-        asked("fifo-gang", JobInfo("same", 100.0), running("same", {"n0": 1}))
+        new_job("fifo-gang", JobInfo("same", 100.0), running("same", {"n0": 1}))

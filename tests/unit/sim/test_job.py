@@ -13,8 +13,8 @@ from tests.unit.sim.bodies import Work
 COST = ChangeCost(10.0, 5.0, 0.0)
 
 
-def sim_job(work: float = 100.0, cost: ChangeCost = COST, at: float = 0.0, devices: int = 1) -> SimulatedJob:
-    return SimulatedJob(TraceJob("a", at, Work(work), 1, 1, 8, devices=devices), cost, 0.0)
+def sim_job(work: float = 100.0, cost: ChangeCost = COST, submitted_at: float = 0.0, devices: int = 1) -> SimulatedJob:
+    return SimulatedJob(TraceJob("a", submitted_at, Work(work), 1, 1, 8, devices=devices), cost, 0.0)
 
 
 def give(job: SimulatedJob, workers: WorkersByNode, now: float) -> None:
@@ -27,7 +27,7 @@ def done(job: SimulatedJob) -> float:
 
 
 def test_a_job_without_workers_waits_and_expects_nothing() -> None:
-    job = sim_job(at=3.0)
+    job = sim_job(submitted_at=3.0)
     job.advance(10.0)
 
     assert job.next_event_at() == float("inf")

@@ -32,18 +32,18 @@ def ran(policy: str, source: TraceSource = TRACE, setting: SimulationConfig = SE
     return simulate(policy, source, setting, ignore, lambda: False)
 
 
-def told(outcome: SimulationOutcome) -> object:
-    (found,) = files.results_document([outcome], "", {})["policies"]
-    return {key: value for key, value in found.items() if key != "timing"}
+def policy_document(outcome: SimulationOutcome) -> object:
+    (document,) = files.results_document([outcome], "", {})["policies"]
+    return {key: value for key, value in document.items() if key != "timing"}
 
 
 @pytest.mark.parametrize("policy", ["fifo-gang", "tiresias", "elastic-first-come", "max-min"])
 def test_the_same_seed_gives_the_same_results_as_recorded(policy: str) -> None:
     first, again = ran(policy), ran(policy)
-    numbers = told(first)["metrics"]  # type: ignore[index]
+    numbers = policy_document(first)["metrics"]  # type: ignore[index]
     golden = json.loads((GOLDEN / "golden.json").read_text())
 
-    assert told(first) == told(again)
+    assert policy_document(first) == policy_document(again)
     # Recorded: who changes these numbers says why.
     assert numbers == pytest.approx(golden[policy], rel=1e-6)
 
@@ -52,10 +52,12 @@ def test_processes_of_their_own_give_the_same_results() -> None:
     names = ["fifo-gang", "max-min"]
     seen: list[SimulationProgress] = []
 
-    apart = {one.policy: one for one in simulate_all(names, TRACE, SETTING, 2, seen.append, lambda: False)}
+    apart = {outcome.policy: outcome for outcome in simulate_all(names, TRACE, SETTING, 2, seen.append, lambda: False)}
 
-    assert {name: told(one) for name, one in apart.items()} == {name: told(ran(name)) for name in names}
-    assert {one.policy for one in seen} == set(names)
+    assert {name: policy_document(outcome) for name, outcome in apart.items()} == {
+        name: policy_document(ran(name)) for name in names
+    }
+    assert {outcome.policy for outcome in seen} == set(names)
 
 
 def test_a_job_alone_takes_its_duration_and_the_cost_of_its_start(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_who_stops_it_gets_what_there_is() -> None:
     outcome = simulate("goodput", open_trace("synthetic:jobs=500,per_hour=60"), SETTING, ignore, lambda: True)
 
     assert outcome.stopped_at is not None and outcome.unfinished > 0
-    assert told(outcome)["is_complete"] is False  # type: ignore[index]
+    assert policy_document(outcome)["is_complete"] is False  # type: ignore[index]
 
 
 def test_the_page_needs_nothing_but_itself_and_says_what_made_it(tmp_path: Path) -> None:
@@ -115,9 +117,9 @@ def test_parquet_has_a_row_for_each_job_and_the_command(tmp_path: Path) -> None:
     outcome = ran("max-min")
     files.write_parquet(tmp_path / "jobs.parquet", [outcome], "the command")
 
-    found = parquet.read_table(tmp_path / "jobs.parquet")
-    assert found.num_rows == 25
-    assert found.schema.metadata[b"command"] == b"the command"
-    assert sorted(found["jct_s"].to_pylist()) == sorted(
+    document = parquet.read_table(tmp_path / "jobs.parquet")
+    assert document.num_rows == 25
+    assert document.schema.metadata[b"command"] == b"the command"
+    assert sorted(document["jct_s"].to_pylist()) == sorted(
         job.jct_s for job in outcome.finished_jobs if job.jct_s is not None
     )

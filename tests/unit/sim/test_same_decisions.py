@@ -77,7 +77,7 @@ class Books:
         self.away.add(node)
         for name, job in self.jobs.items():
             if node in job.workers:
-                left = {other: count for other, count in job.workers.items() if other != node}
+                left = {job_info: count for job_info, count in job.workers.items() if job_info != node}
                 stays = not is_rigid and job.allows_size(sum(left.values()))
                 self._change(name, left if stays else {}, self.at)
 
@@ -85,10 +85,10 @@ class Books:
         return Snapshot(now, self.nodes, tuple(self.jobs.values()))
 
     def apply(self, plan: AllocationPlan, now: float) -> None:
-        for name, given in plan.allocations.items():
-            assert given.share == 1.0
-            if dict(given.workers) != dict(self.jobs[name].workers):
-                self._change(name, dict(given.workers), now)
+        for name, allocation in plan.allocations.items():
+            assert allocation.share == 1.0
+            if dict(allocation.workers) != dict(self.jobs[name].workers):
+                self._change(name, dict(allocation.workers), now)
 
     def _change(self, name: str, workers: dict[str, int], now: float) -> None:
         job = self.jobs[name]
@@ -117,35 +117,41 @@ def trace_of(seed: int) -> list[TraceJob]:
     return found
 
 
-def as_told(told: TraceJob) -> JobInfo:
-    body = told.workload
+def as_told(trace_job: TraceJob) -> JobInfo:
+    body = trace_job.workload
     assert isinstance(body, Work)
     return JobInfo(
-        told.name,
-        told.submitted_at,
-        told.min_workers,
-        told.max_workers,
-        told.requested,
-        priority=told.priority,
+        trace_job.name,
+        trace_job.submitted_at,
+        trace_job.min_workers,
+        trace_job.max_workers,
+        trace_job.requested,
+        priority=trace_job.priority,
         rates=Concave(1.0, 1.0),
         work_left=body.total,
     )
 
 
-def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], asked: list[float]) -> None:
+def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], is_asked: list[float]) -> None:
     """The same events into the books, and a turn of the loop whenever the engine had one."""
     books = Books()
     loop = SchedulingLoop(policy, books)
-    moments = {*asked, *ends.values(), *(told.submitted_at for told in trace), OUTAGE.start_s, OUTAGE.end_s}
+    moments = {
+        *is_asked,
+        *ends.values(),
+        *(trace_job.submitted_at for trace_job in trace),
+        OUTAGE.start_s,
+        OUTAGE.end_s,
+    }
     for now in sorted(moments):
         books.pass_until(now)
         for name in [name for name, at in ends.items() if at == now]:
             assert books.jobs.pop(name).work_left == pytest.approx(0.0, abs=1e-6)
-        books.jobs |= {told.name: as_told(told) for told in trace if told.submitted_at == now}
+        books.jobs |= {trace_job.name: as_told(trace_job) for trace_job in trace if trace_job.submitted_at == now}
         if now == OUTAGE.start_s:
             books.lose(OUTAGE.node, policy.is_rigid)
         books.away -= {OUTAGE.node} if now == OUTAGE.end_s else set()
-        if now in asked:
+        if now in is_asked:
             loop.run_once(now)
             assert loop.policy_error == ""
 

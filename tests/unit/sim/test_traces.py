@@ -16,7 +16,7 @@ OWN = "name,submitted_s,duration_s,workers,minimum,maximum,priority\n"
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "sched"
 
 
-def written(directory: Path, text: str, name: str = "trace.csv") -> str:
+def write_trace(directory: Path, text: str, name: str = "trace.csv") -> str:
     path = directory / name
     path.write_text(text)
     return str(path)
@@ -24,7 +24,7 @@ def written(directory: Path, text: str, name: str = "trace.csv") -> str:
 
 def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None:
     lines = "2017-10-09 07:00:10,60,2,120,a\n2017-10-09 07:00:00,30.5,1,30.5,b\n\n2017-10-09 08:00:00,5,4,20,a\n"
-    path = written(tmp_path, PHILLY + lines)
+    path = write_trace(tmp_path, PHILLY + lines)
 
     jobs = list(open_trace(path).jobs())
     of_a = list(open_trace(f"{path}:cluster=a,max_scale=1").jobs())
@@ -35,7 +35,9 @@ def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None
 
 
 def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
-    jobs = list(open_trace(written(tmp_path, TIRESIAS + "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n")).jobs())
+    jobs = list(
+        open_trace(write_trace(tmp_path, TIRESIAS + "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n")).jobs()
+    )
 
     assert [(job.name, job.submitted_at, job.requested, job.workload.name) for job in jobs] == [
         ("job-0", 0, 1, "vgg19"),
@@ -44,7 +46,7 @@ def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
-    (job,) = open_trace(written(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
+    (job,) = open_trace(write_trace(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
 
     assert (job.min_workers, job.requested, job.max_workers, job.priority, job.submitted_at) == (2, 4, 16, 10, 5)
     assert job.workload.isolated_duration_s(2) == 200
@@ -80,7 +82,7 @@ def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
-    path = written(tmp_path, text)
+    path = write_trace(tmp_path, text)
 
     with pytest.raises(DataError, match=complaint):
         list(open_trace(path).jobs())
@@ -113,7 +115,7 @@ def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) 
     )
     (measured / "validation-8.csv").write_text("progress,grad_sqr,grad_var,iteration\n10,1,1,10\n")
     (tmp_path / "workloads").mkdir()
-    path = written(
+    path = write_trace(
         tmp_path / "workloads", "name,time,application,num_replicas,batch_size\na,0,tiny,1,8\nb,1,huge,1,8\n"
     )
 
@@ -125,26 +127,26 @@ def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) 
 
 
 def test_the_same_seed_makes_the_same_jobs() -> None:
-    def told(text: str) -> list[tuple[float, int, float]]:
+    def summary(text: str) -> list[tuple[float, int, float]]:
         return [
             (job.submitted_at, job.requested, job.workload.work_to_next_change()) for job in open_trace(text).jobs()
         ]
 
-    assert told("synthetic:jobs=200,seed=3") == told("synthetic:jobs=200,seed=3")
-    assert told("synthetic:jobs=200,seed=3") != told("synthetic:jobs=200,seed=4")
-    sizes = [size for _, size, _ in told("synthetic:jobs=4000,seed=1")]
+    assert summary("synthetic:jobs=200,seed=3") == summary("synthetic:jobs=200,seed=3")
+    assert summary("synthetic:jobs=200,seed=3") != summary("synthetic:jobs=200,seed=4")
+    sizes = [size for _, size, _ in summary("synthetic:jobs=4000,seed=1")]
     assert 0.67 < sizes.count(1) / 4000 < 0.73 and 0.035 < sizes.count(8) / 4000 < 0.065
 
 
 def test_what_a_job_of_gavel_does_depends_on_the_kind_and_the_number_of_nodes(tmp_path: Path) -> None:
 
-    one = "('a', 1)"
-    document = {"fast": {one: {"null": 4.0, one: [3.0, 3.0]}}, "slow": {one: {"null": 1.0, one: [0.5, 0.5]}}}
+    shape = "('a', 1)"
+    document = {"fast": {shape: {"null": 4.0, shape: [3.0, 3.0]}}, "slow": {shape: {"null": 1.0, shape: [0.5, 0.5]}}}
     document["fast"]["('a', 2)"] = document["slow"]["('a', 2)"] = {"null": 6.0}
     document["slow_unconsolidated"] = {"('a', 2)": {"null": 2.0}}
     for size in (4, 8):
         document["fast"][f"('a', {size})"] = document["slow"][f"('a', {size})"] = {"null": 8.0}
-    path = written(tmp_path, json.dumps(document), "throughputs.json")
+    path = write_trace(tmp_path, json.dumps(document), "throughputs.json")
     job = next(open_trace(f"{path}:jobs=1").jobs())
     rates = job.workload.report().rates
 

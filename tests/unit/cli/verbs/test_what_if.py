@@ -206,7 +206,7 @@ def test_a_priority_of_its_annotation_counts_and_one_of_the_command_line_counts_
     [
         (ASKED, ("--device", "nvidia.com/gpu"), "its workers request no nvidia.com/gpu"),
         (ASKED.replace("name: mine, ", ""), (), "an ElasticJob needs metadata.name"),
-        ("name: mine\nmodel: {definition: m.f}\n", (), "give it cluster.image"),
+        ("name: mine\nmodel: {definition: m.f}\n", (), "set cluster.image"),
     ],
 )
 def test_a_job_that_no_scheduler_of_the_cluster_could_share_is_refused_with_the_reason(

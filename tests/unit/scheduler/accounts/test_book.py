@@ -21,130 +21,136 @@ from elasticdl.scheduler.accounts.report import JobAccount, ScheduledJobState
 from elasticdl.scheduler.accounts.table import MAX_LOSSES, RETRY_S
 from elasticdl.scheduler.local.nodes import LOCAL_NODE
 from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
-from tests.unit.scheduler.local.jobs import given, seen, submission, submitted, turns
+from tests.unit.scheduler.local.jobs import allocated_workers, status_reported, submission, submitted, turns
 
 
 def test_a_job_starts_at_once_with_what_is_free() -> None:
-    made = turns(devices=3)
+    scheduler = turns(devices=3)
 
-    assert made.step([submitted("a")], 1.0) == [StartJob("a", 3, resumes=False)]
-    assert made.step([ActionSucceeded("a", 1.1)], 1.2) == []
+    assert scheduler.step([submitted("a")], 1.0) == [StartJob("a", 3, resumes=False)]
+    assert scheduler.step([ActionSucceeded("a", 1.1)], 1.2) == []
 
 
 def test_a_job_has_its_devices_when_whoever_had_them_has_let_go() -> None:
-    made = turns(devices=3)
-    made.step([submitted("low", at=1.0)], 1.0)
-    made.step([ActionSucceeded("low", 1.1), seen("low", 1.2, 3)], 1.3)
-    made.step([submitted("high", 2, 2, at=2.0, priority=1)], 2.0)
-    account = made.report(2.0).jobs["high"].account
+    scheduler = turns(devices=3)
+    scheduler.step([submitted("low", submitted_at=1.0)], 1.0)
+    scheduler.step([ActionSucceeded("low", 1.1), status_reported("low", 1.2, 3)], 1.3)
+    scheduler.step([submitted("high", 2, 2, submitted_at=2.0, priority=1)], 2.0)
+    account = scheduler.report(2.0).jobs["high"].account
     assert (account.started_at, account.launched_at) == (2.0, None), "its devices are in the plan, and not free"
 
-    assert made.step([ActionSucceeded("low", 2.1), seen("low", 2.3, 1)], 2.4) == [StartJob("high", 2, resumes=False)]
-    assert made.report(2.5).jobs["high"].account.launched_at == 2.4
+    assert scheduler.step([ActionSucceeded("low", 2.1), status_reported("low", 2.3, 1)], 2.4) == [
+        StartJob("high", 2, resumes=False)
+    ]
+    assert scheduler.report(2.5).jobs["high"].account.launched_at == 2.4
 
 
 def test_a_second_job_starts_with_what_the_first_left_and_grows_when_it_ends() -> None:
-    made = turns(devices=3)
-    made.step([submitted("a", max_workers=2)], 1.0)
+    scheduler = turns(devices=3)
+    scheduler.step([submitted("a", max_workers=2)], 1.0)
 
-    assert made.step([ActionSucceeded("a", 1.1), submitted("b", at=1.5)], 2.0) == [StartJob("b", 1, resumes=False)]
-    assert made.step([ActionSucceeded("b", 2.1), seen("b", 2.2, 1)], 2.3) == []
-    assert made.step([JobExited("a", "succeeded")], 3.0) == [ResizeJob("b", 3)]
+    assert scheduler.step([ActionSucceeded("a", 1.1), submitted("b", submitted_at=1.5)], 2.0) == [
+        StartJob("b", 1, resumes=False)
+    ]
+    assert scheduler.step([ActionSucceeded("b", 2.1), status_reported("b", 2.2, 1)], 2.3) == []
+    assert scheduler.step([JobExited("a", "succeeded")], 3.0) == [ResizeJob("b", 3)]
 
 
 def test_whoever_gets_more_waits_until_whoever_gets_less_has_let_go() -> None:
-    made = turns(devices=3)
-    made.step([submitted("low", max_workers=3)], 1.0)
-    made.step([ActionSucceeded("low", 1.1), seen("low", 1.2, 3)], 1.3)
+    scheduler = turns(devices=3)
+    scheduler.step([submitted("low", max_workers=3)], 1.0)
+    scheduler.step([ActionSucceeded("low", 1.1), status_reported("low", 1.2, 3)], 1.3)
 
-    assert made.step([submitted("high", max_workers=2, at=2.0, priority=1)], 2.0) == [ResizeJob("low", 1)]
-    assert given(made) == {"low": 1, "high": 2}
-    assert made.step([ActionSucceeded("low", 2.1), seen("low", 2.2, 1, living=3)], 2.3) == [], (
+    assert scheduler.step([submitted("high", max_workers=2, submitted_at=2.0, priority=1)], 2.0) == [
+        ResizeJob("low", 1)
+    ]
+    assert allocated_workers(scheduler) == {"low": 1, "high": 2}
+    assert scheduler.step([ActionSucceeded("low", 2.1), status_reported("low", 2.2, 1, live=3)], 2.3) == [], (
         "its workers are still there"
     )
-    assert made.step([seen("low", 2.4, 1, living=2)], 2.5) == [], "not all of its devices are free"
-    assert made.step([seen("low", 2.6, 1, living=1)], 2.7) == [StartJob("high", 2, resumes=False)]
+    assert scheduler.step([status_reported("low", 2.4, 1, live=2)], 2.5) == [], "not all of its devices are free"
+    assert scheduler.step([status_reported("low", 2.6, 1, live=1)], 2.7) == [StartJob("high", 2, resumes=False)]
 
 
 def test_a_job_without_room_is_suspended_and_goes_on_later() -> None:
-    made = turns(devices=2)
-    made.step([submitted("low")], 1.0)
-    made.step([ActionSucceeded("low", 1.1), seen("low", 1.2, 2)], 1.3)
-    urgent = submitted("high", min_workers=2, max_workers=2, at=2.0, priority=1)
+    scheduler = turns(devices=2)
+    scheduler.step([submitted("low")], 1.0)
+    scheduler.step([ActionSucceeded("low", 1.1), status_reported("low", 1.2, 2)], 1.3)
+    urgent = submitted("high", min_workers=2, max_workers=2, submitted_at=2.0, priority=1)
 
-    (suspension,) = made.step([urgent], 2.0)
+    (suspension,) = scheduler.step([urgent], 2.0)
     assert isinstance(suspension, SuspendJob) and suspension.name == "low"
-    assert made.step([ActionSucceeded("low", 2.1), seen("low", 2.2, 2, phase="stopping")], 2.3) == []
-    assert made.step([JobExited("low", "stopped")], 3.0) == [StartJob("high", 2, resumes=False)]
-    assert made.step([ActionSucceeded("high", 3.1), JobExited("high", "succeeded")], 9.0) == [
+    assert scheduler.step([ActionSucceeded("low", 2.1), status_reported("low", 2.2, 2, phase="stopping")], 2.3) == []
+    assert scheduler.step([JobExited("low", "stopped")], 3.0) == [StartJob("high", 2, resumes=False)]
+    assert scheduler.step([ActionSucceeded("high", 3.1), JobExited("high", "succeeded")], 9.0) == [
         StartJob("low", 2, resumes=True)
     ]
 
 
 def test_what_was_seen_before_we_acted_counts_no_more() -> None:
-    made = turns(devices=2)
-    made.step([submitted("a")], 1.0)
-    made.step([ActionSucceeded("a", 1.1), seen("a", 1.2, 2)], 1.3)
-    made.step([submitted("b", at=2.0, priority=1, max_workers=1)], 2.0)  # a shrinks to one
+    scheduler = turns(devices=2)
+    scheduler.step([submitted("a")], 1.0)
+    scheduler.step([ActionSucceeded("a", 1.1), status_reported("a", 1.2, 2)], 1.3)
+    scheduler.step([submitted("b", submitted_at=2.0, priority=1, max_workers=1)], 2.0)  # a shrinks to one
 
-    assert made.step([ActionSucceeded("a", 2.1), seen("a", 2.05, 2, living=2)], 2.2) == []
+    assert scheduler.step([ActionSucceeded("a", 2.1), status_reported("a", 2.05, 2, live=2)], 2.2) == []
 
 
 def test_a_person_who_scales_a_job_is_set_right() -> None:
-    made = turns(devices=2)
-    made.step([submitted("a")], 1.0)
-    made.step([ActionSucceeded("a", 1.1)], 1.2)
+    scheduler = turns(devices=2)
+    scheduler.step([submitted("a")], 1.0)
+    scheduler.step([ActionSucceeded("a", 1.1)], 1.2)
 
-    assert made.step([seen("a", 2.0, wished=1)], 2.1) == [ResizeJob("a", 2)]
+    assert scheduler.step([status_reported("a", 2.0, desired=1)], 2.1) == [ResizeJob("a", 2)]
 
 
 def test_an_action_that_failed_is_due_again_after_a_moment() -> None:
-    made = turns(devices=4)
-    made.step([submitted("a", max_workers=2)], 1.0)
-    made.step([ActionSucceeded("a", 1.1), submitted("b", at=1.2)], 1.3)
-    made.step([ActionSucceeded("b", 1.4), seen("b", 1.5, 2)], 1.6)
-    assert made.step([JobExited("a", "failed")], 2.0) == [ResizeJob("b", 4)]
+    scheduler = turns(devices=4)
+    scheduler.step([submitted("a", max_workers=2)], 1.0)
+    scheduler.step([ActionSucceeded("a", 1.1), submitted("b", submitted_at=1.2)], 1.3)
+    scheduler.step([ActionSucceeded("b", 1.4), status_reported("b", 1.5, 2)], 1.6)
+    assert scheduler.step([JobExited("a", "failed")], 2.0) == [ResizeJob("b", 4)]
 
-    assert made.step([ActionFailed("b", 2.1)], 2.2) == []
-    assert made.step([seen("b", 2.3, 2)], 2.2 + RETRY_S + 0.1) == [ResizeJob("b", 4)]
+    assert scheduler.step([ActionFailed("b", 2.1)], 2.2) == []
+    assert scheduler.step([status_reported("b", 2.3, 2)], 2.2 + RETRY_S + 0.1) == [ResizeJob("b", 4)]
 
 
 def test_a_stop_that_we_did_not_ask_for_is_the_end() -> None:
-    made = turns()
-    made.step([submitted("a")], 1.0)
+    scheduler = turns()
+    scheduler.step([submitted("a")], 1.0)
 
-    made.step([ActionSucceeded("a", 1.1), JobExited("a", "stopped")], 2.0)
+    scheduler.step([ActionSucceeded("a", 1.1), JobExited("a", "stopped")], 2.0)
 
-    assert given(made) == {}
+    assert allocated_workers(scheduler) == {}
 
 
 def test_a_job_whose_owner_stops_it_while_it_is_suspended_does_not_come_back() -> None:
-    made = turns(devices=1)
-    made.step([submitted("low")], 1.0)
-    made.step([ActionSucceeded("low", 1.1), submitted("high", at=2.0, priority=1, max_workers=1)], 2.0)
+    scheduler = turns(devices=1)
+    scheduler.step([submitted("low")], 1.0)
+    scheduler.step([ActionSucceeded("low", 1.1), submitted("high", submitted_at=2.0, priority=1, max_workers=1)], 2.0)
 
-    made.step([ActionSucceeded("low", 2.1), JobStopRequested("low"), JobExited("low", "stopped")], 3.0)
+    scheduler.step([ActionSucceeded("low", 2.1), JobStopRequested("low"), JobExited("low", "stopped")], 3.0)
 
-    assert given(made) == {"high": 1}
+    assert allocated_workers(scheduler) == {"high": 1}
 
 
 def test_a_waiting_job_that_its_owner_stops_is_closed() -> None:
-    made = turns(devices=1)
-    made.step([submitted("a"), submitted("b", at=1.0)], 1.0)
+    scheduler = turns(devices=1)
+    scheduler.step([submitted("a"), submitted("b", submitted_at=1.0)], 1.0)
 
-    (closing,) = made.step([JobStopRequested("b")], 2.0)
+    (closing,) = scheduler.step([JobStopRequested("b")], 2.0)
 
-    assert closing == CloseJob("b", "stopped", "taken out of the queue by its owner")
+    assert closing == CloseJob("b", "stopped", "removed from the queue by the user")
 
 
 def test_a_running_job_that_its_owner_stops_is_stopped_once_and_its_devices_are_planned_at_once() -> None:
-    made = turns(devices=1)
-    made.step([submitted("a"), submitted("b", at=1.0)], 1.0)
+    scheduler = turns(devices=1)
+    scheduler.step([submitted("a"), submitted("b", submitted_at=1.0)], 1.0)
 
-    assert made.step([ActionSucceeded("a", 1.1), JobStopRequested("a")], 2.0) == [StopJob("a")]
-    assert made.step([ActionSucceeded("a", 2.1), JobStopRequested("a")], 2.2) == []
-    assert given(made)["b"] == 1, "planned, though not yet free"
-    assert made.step([JobExited("a", "stopped")], 3.0) == [StartJob("b", 1, resumes=False)]
+    assert scheduler.step([ActionSucceeded("a", 1.1), JobStopRequested("a")], 2.0) == [StopJob("a")]
+    assert scheduler.step([ActionSucceeded("a", 2.1), JobStopRequested("a")], 2.2) == []
+    assert allocated_workers(scheduler)["b"] == 1, "planned, though not yet free"
+    assert scheduler.step([JobExited("a", "stopped")], 3.0) == [StartJob("b", 1, resumes=False)]
 
 
 def test_a_job_that_can_never_fit_is_closed_with_the_reason() -> None:
@@ -155,61 +161,61 @@ def test_a_job_that_can_never_fit_is_closed_with_the_reason() -> None:
 
 
 def test_workers_with_many_threads_take_many_devices() -> None:
-    made = turns(devices=5)
+    scheduler = turns(devices=5)
 
-    assert made.step([submitted("a", devices=2)], 1.0) == [StartJob("a", 2, resumes=False)]
+    assert scheduler.step([submitted("a", devices=2)], 1.0) == [StartJob("a", 2, resumes=False)]
 
 
 def test_a_job_that_has_run_is_not_ended_for_want_of_room() -> None:
-    made = turns(devices=2)
+    scheduler = turns(devices=2)
 
-    actions = made.step(
+    actions = scheduler.step(
         [JobRecovered(submission("a", min_workers=3), ScheduledJobState.WAITING, {}, JobAccount(launches=1))], 1.0
     )
 
     assert actions == []
-    assert "can never run here" in made.report(1.0).jobs["a"].reason
+    assert "can never run here" in scheduler.report(1.0).jobs["a"].reason
 
 
 def test_a_job_whose_processes_are_gone_goes_on_from_its_checkpoint() -> None:
-    made = turns(devices=2)
-    made.step([submitted("a")], 1.0)
+    scheduler = turns(devices=2)
+    scheduler.step([submitted("a")], 1.0)
 
-    assert made.step([ActionSucceeded("a", 1.1), JobLost("a")], 2.0) == [StartJob("a", 2, resumes=True)]
+    assert scheduler.step([ActionSucceeded("a", 1.1), JobLost("a")], 2.0) == [StartJob("a", 2, resumes=True)]
 
 
 def test_a_job_whose_processes_are_gone_again_and_again_has_failed() -> None:
-    made = turns(devices=2)
-    actions = made.step([submitted("a")], 1.0)
+    scheduler = turns(devices=2)
+    actions = scheduler.step([submitted("a")], 1.0)
     for _ in range(MAX_LOSSES):
         assert isinstance(actions[0], StartJob)
-        actions = made.step([ActionSucceeded("a", 1.1), JobLost("a")], 2.0)
+        actions = scheduler.step([ActionSucceeded("a", 1.1), JobLost("a")], 2.0)
 
     assert isinstance(actions[0], CloseJob) and actions[0].phase == "failed"
 
 
 def test_losses_with_progress_between_them_are_forgiven() -> None:
-    made = turns(devices=2)
-    made.step([submitted("a")], 1.0)
+    scheduler = turns(devices=2)
+    scheduler.step([submitted("a")], 1.0)
     for round_ in range(1, 2 * MAX_LOSSES):
-        step = seen("a", round_ + 0.5, 2, step=10 * round_)
-        assert made.step([ActionSucceeded("a", float(round_)), step, JobLost("a")], round_ + 0.6) == [
+        step = status_reported("a", round_ + 0.5, 2, step=10 * round_)
+        assert scheduler.step([ActionSucceeded("a", float(round_)), step, JobLost("a")], round_ + 0.6) == [
             StartJob("a", 2, resumes=True)
         ]
 
 
 def test_a_scheduler_that_comes_back_leaves_a_running_job_as_it_is() -> None:
-    made = turns(devices=4)
+    scheduler = turns(devices=4)
     account = JobAccount(started_at=0.0, attained_s=30.0, launches=1, max_workers=3)
-    found = JobRecovered(submission("a", max_workers=3), ScheduledJobState.RUNNING, {LOCAL_NODE: 3}, account)
+    recovered = JobRecovered(submission("a", max_workers=3), ScheduledJobState.RUNNING, {LOCAL_NODE: 3}, account)
 
-    assert made.step([found, seen("a", 9.0, 3)], 10.0) == []
-    assert made.step([], 12.0) == []
-    assert made.job_table.snapshot(12.0).jobs[0].attained_s == pytest.approx(30.0 + 2 * 3)
+    assert scheduler.step([recovered, status_reported("a", 9.0, 3)], 10.0) == []
+    assert scheduler.step([], 12.0) == []
+    assert scheduler.job_table.snapshot(12.0).jobs[0].attained_s == pytest.approx(30.0 + 2 * 3)
 
 
 def test_a_suspension_that_was_cut_short_is_carried_on_by_the_next_scheduler() -> None:
-    made = turns(devices=1)
+    scheduler = turns(devices=1)
     low = JobRecovered(
         submission("low"), ScheduledJobState.SUSPENDING, {}, JobAccount(started_at=0.0, launches=1, max_workers=1)
     )
@@ -220,33 +226,38 @@ def test_a_suspension_that_was_cut_short_is_carried_on_by_the_next_scheduler() -
         JobAccount(started_at=0.0),
     )
 
-    (suspension,) = made.step([low, high], 10.0)
+    (suspension,) = scheduler.step([low, high], 10.0)
     assert isinstance(suspension, SuspendJob)
-    assert made.step([ActionSucceeded("low", 10.1), JobExited("low", "stopped")], 11.0) == [
+    assert scheduler.step([ActionSucceeded("low", 10.1), JobExited("low", "stopped")], 11.0) == [
         StartJob("high", 1, resumes=False)
     ]
 
 
 def test_accounts_tell_what_a_job_has_had() -> None:
-    made = turns(devices=4)
-    made.step([submitted("a")], 10.0)
-    made.step([ActionSucceeded("a", 10.1), submitted("b", at=20.0, priority=1, max_workers=3)], 20.0)
+    scheduler = turns(devices=4)
+    scheduler.step([submitted("a")], 10.0)
+    scheduler.step([ActionSucceeded("a", 10.1), submitted("b", submitted_at=20.0, priority=1, max_workers=3)], 20.0)
 
-    (job,) = [job for job in made.job_table.snapshot(25.0).jobs if job.name == "a"]
+    (job,) = [job for job in scheduler.job_table.snapshot(25.0).jobs if job.name == "a"]
 
     assert (job.started_at, job.changed_at, job.restarts, job.max_workers_so_far) == (10.0, 20.0, 1, 4)
     assert (job.attained_s, job.executed_s) == (pytest.approx(4 * 10 + 1 * 5), pytest.approx(15))
 
 
 def test_a_standing_says_why_and_how_long() -> None:
-    made = turns(devices=2)
-    made.step([submitted("a"), submitted("b", at=1.0), submitted("c", at=2.0)], 1.0)
-    made.step(
-        [ActionSucceeded("a", 1.1), ActionSucceeded("b", 1.1), seen("a", 2.0, 1, remaining_s=30.0), seen("b", 2.0, 1)],
+    scheduler = turns(devices=2)
+    scheduler.step([submitted("a"), submitted("b", submitted_at=1.0), submitted("c", submitted_at=2.0)], 1.0)
+    scheduler.step(
+        [
+            ActionSucceeded("a", 1.1),
+            ActionSucceeded("b", 1.1),
+            status_reported("a", 2.0, 1, remaining_s=30.0),
+            status_reported("b", 2.0, 1),
+        ],
         2.1,
     )
 
-    waiting = made.report(3.0).jobs["c"]
+    waiting = scheduler.report(3.0).jobs["c"]
 
     assert waiting.is_waiting
     assert waiting.reason == "0 of 4 in order"
@@ -254,22 +265,22 @@ def test_a_standing_says_why_and_how_long() -> None:
 
 
 def test_what_was_measured_outlives_a_suspension() -> None:
-    made = turns(devices=2)
-    one, two = SpeedSample(1, 1, 8, 0.5, 0.4), SpeedSample(1, 2, 4, 0.3, 0.2)
-    made.step([submitted("a")], 1.0)
-    made.step(
+    scheduler = turns(devices=2)
+    estimate, two = SpeedSample(1, 1, 8, 0.5, 0.4), SpeedSample(1, 2, 4, 0.3, 0.2)
+    scheduler.step([submitted("a")], 1.0)
+    scheduler.step(
         [
             ActionSucceeded("a", 1.1),
-            seen("a", 2.0, 2, step=30, total_steps=90, speeds=(two,), noise=GradientNoise(1.0, 2.0)),
+            status_reported("a", 2.0, 2, step=30, total_steps=90, speeds=(two,), noise=GradientNoise(1.0, 2.0)),
         ],
         2.1,
     )
 
-    made.step([seen("a", 3.0, 1, phase="pending")], 3.1)
-    (starting,) = made.job_table.snapshot(3.2).jobs
-    made.step([seen("a", 4.0, 1, step=31, total_steps=90, speeds=(one,))], 4.1)
-    (running,) = made.job_table.snapshot(4.2).jobs
+    scheduler.step([status_reported("a", 3.0, 1, phase="pending")], 3.1)
+    (starting,) = scheduler.job_table.snapshot(3.2).jobs
+    scheduler.step([status_reported("a", 4.0, 1, step=31, total_steps=90, speeds=(estimate,))], 4.1)
+    (running,) = scheduler.job_table.snapshot(4.2).jobs
 
     assert (starting.work_done, starting.work_left) == (30.0, 60.0)
     assert (running.work_done, running.work_left) == (31.0, 59.0)
-    assert (set(running.speeds), running.noise) == ({one, two}, GradientNoise(1.0, 2.0))
+    assert (set(running.speeds), running.noise) == ({estimate, two}, GradientNoise(1.0, 2.0))

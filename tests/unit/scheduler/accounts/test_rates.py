@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,8 +15,9 @@ from elasticdl.scheduler.accounts.events import ActionFailed, ActionSucceeded, J
 from elasticdl.scheduler.accounts.report import JobAccount, ScheduledJobState
 from elasticdl.scheduler.local.nodes import LOCAL_NODE
 from elasticdl.scheduler.models.goodput import LogicalBatchModel
+from elasticdl.scheduler.models.throughput import ThroughputModel, fit_throughput
 from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
-from tests.unit.scheduler.local.jobs import InOrder, seen, submission, submitted, turns
+from tests.unit.scheduler.local.jobs import InOrder, status_reported, submission, submitted, turns
 
 ADAPTIVE = {"logical_ranks": 4, "batch_rule": "adascale"}
 SPEEDS = (SpeedSample(1, 1, 64, 0.07, 0.06), SpeedSample(1, 2, 32, 0.05, 0.03))
@@ -25,10 +26,12 @@ KNOWN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def of(plan: dict[str, Any] | None = None, **known: Any) -> LogicalBatchModel | None:
-    found = rates.fit_rates(submission("a", plan=ADAPTIVE if plan is None else plan), JobProgress(**{**KNOWN, **known}))
-    assert found is None or isinstance(found, LogicalBatchModel)
-    return found
+def fit(plan: dict[str, Any] | None = None, **progress_fields: Any) -> LogicalBatchModel | None:
+    rates_fitted = rates.fit_rates(
+        submission("a", plan=ADAPTIVE if plan is None else plan), JobProgress(**{**KNOWN, **progress_fields})
+    )
+    assert rates_fitted is None or isinstance(rates_fitted, LogicalBatchModel)
+    return rates_fitted
 
 
 def test_a_status_is_taken_note_of() -> None:
@@ -37,18 +40,18 @@ def test_a_status_is_taken_note_of() -> None:
         gradient_square=1.0, gradient_variance=3.0,
         speeds=[pb.SpeedStatus(nodes=1, workers=2, local_batch=32, step_s=0.2, compute_s=0.1)],
     )  # fmt: skip
-    found = progress.parse_progress(status)
+    rates_fitted = progress.parse_progress(status)
 
-    assert found.speeds == (SpeedSample(1, 2, 32, 0.2, 0.1),)
-    assert (found.noise, found.work_done) == (GradientNoise(1.0, 3.0), 20.0)
-    assert (found.global_batch, found.batch_scale, found.max_batch_scale) == (64, 2, 8)
+    assert rates_fitted.speeds == (SpeedSample(1, 2, 32, 0.2, 0.1),)
+    assert (rates_fitted.noise, rates_fitted.work_done) == (GradientNoise(1.0, 3.0), 20.0)
+    assert (rates_fitted.global_batch, rates_fitted.batch_scale, rates_fitted.max_batch_scale) == (64, 2, 8)
 
 
 def test_a_batch_that_waits_for_its_update_counts_as_there() -> None:
-    made = pb.BatchScale(step=10, scale=2)
+    scheduler = pb.BatchScale(step=10, scale=2)
 
-    assert progress.parse_progress(pb.JobStatus(batch_scale=2, batch_scales=[made])).batch_scale == 2
-    waits = [made, pb.BatchScale(step=-1, scale=4)]
+    assert progress.parse_progress(pb.JobStatus(batch_scale=2, batch_scales=[scheduler])).batch_scale == 2
+    waits = [scheduler, pb.BatchScale(step=-1, scale=4)]
     assert progress.parse_progress(pb.JobStatus(batch_scale=2, batch_scales=waits)).batch_scale == 4
 
 
@@ -62,35 +65,39 @@ def test_work_that_is_left_ends_with_the_steps_of_a_job() -> None:
 
 
 def test_an_adaptive_job_has_the_choice_of_batches_once_its_noise_is_known() -> None:
-    found = of()
+    rates_fitted = fit()
 
-    assert found is not None
-    assert (found.global_batch, found.logical_ranks, found.scales) == (64, 4, (1, 2, 3, 4, 6, 8))
-    assert found.work_per_s([1, 2], [1, 1])[0] > 0
-    unknown = of(noise=None)
+    assert rates_fitted is not None
+    assert (rates_fitted.global_batch, rates_fitted.logical_ranks, rates_fitted.scales) == (64, 4, (1, 2, 3, 4, 6, 8))
+    assert rates_fitted.work_per_s([1, 2], [1, 1])[0] > 0
+    unknown = fit(noise=None)
     assert unknown is not None and unknown.scales == (1,)
 
 
 @pytest.mark.parametrize("plan", [{"batch_rule": "none"}, {"batch_rule": "sqrt", "batch_schedule": {"10": 2}}, {}])
 def test_a_job_whose_batch_is_its_owners_has_the_one_it_trains_with(plan: dict[str, Any]) -> None:
-    found = of(plan, batch_scale=2)
+    rates_fitted = fit(plan, batch_scale=2)
 
-    assert found is not None and found.scales == (2,)
-    assert found.batch(2, 1) is None
+    assert rates_fitted is not None and rates_fitted.scales == (2,)
+    assert rates_fitted.batch(2, 1) is None
 
 
 @pytest.mark.parametrize("nothing", [{"speeds": ()}, {"global_batch": 0}])
 def test_nothing_is_known_of_a_job_that_was_not_measured(nothing: dict[str, Any]) -> None:
-    assert of(**nothing) is None
+    assert fit(**nothing) is None
 
 
 def test_the_same_samples_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[Any] = []
-    real = rates.fit_throughput
-    monkeypatch.setattr(rates, "fit_throughput", lambda samples: fits.append(samples) or real(samples))
+
+    def fit_and_record(samples: Sequence[SpeedSample]) -> ThroughputModel:
+        fits.append(samples)
+        return fit_throughput(samples)
+
+    monkeypatch.setattr(rates, "fit_throughput", fit_and_record)
     new = (*SPEEDS, SpeedSample(1, 4, 16, 0.041, 0.017))
     for noise in (1.0, 2.0, 3.0):
-        of(speeds=new, noise=GradientNoise(1.0, noise))
+        fit(speeds=new, noise=GradientNoise(1.0, noise))
 
     assert fits == [new]
 
@@ -115,43 +122,47 @@ def test_what_fitting_needs_is_imported_before_anybody_waits() -> None:
 
 @pytest.mark.usefixtures("without_scipy")
 def test_without_scipy_nothing_is_fitted_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    assert of() is None and of() is None
+    assert fit() is None and fit() is None
 
-    (said,) = caplog.messages
-    assert said.startswith("scipy missing") and "[scheduler]'" in said
+    (batch,) = caplog.messages
+    assert batch.startswith("scipy missing") and "[scheduler]'" in batch
 
 
-def running(**known: Any) -> Any:
+def running(**progress_fields: Any) -> Any:
     """Turns with one adaptive job, of which a master has just told `known`."""
-    made = turns(2, InOrder(passes=3), interval_s=1.0)
-    made.step([submitted("a", max_workers=2, plan=ADAPTIVE)], 1.0)
-    made.step([ActionSucceeded("a", 1.1), seen("a", 1.2, 2, **{**KNOWN, **known})], 1.3)
-    return made
+    scheduler = turns(2, InOrder(passes=3), interval_s=1.0)
+    scheduler.step([submitted("a", max_workers=2, plan=ADAPTIVE)], 1.0)
+    scheduler.step([ActionSucceeded("a", 1.1), status_reported("a", 1.2, 2, **{**KNOWN, **progress_fields})], 1.3)
+    return scheduler
 
 
 def test_the_batch_of_a_plan_is_asked_for_once() -> None:
-    made = running()
+    scheduler = running()
 
-    assert made.step([], 2.0) == [ResizeJob("a", 2, batch_scale=3)]
-    assert made.report(2.0).jobs["a"].batch_scale == 3
-    assert made.step([ActionSucceeded("a", 2.1), seen("a", 2.05, 2, **KNOWN)], 2.2) == [], "that was before"
-    assert made.step([seen("a", 2.3, 2, **{**KNOWN, "batch_scale": 3})], 3.0) == []
-    assert made.step([seen("a", 3.5, 2, **{**KNOWN, "batch_scale": 1})], 3.6) == [ResizeJob("a", 2, batch_scale=3)]
+    assert scheduler.step([], 2.0) == [ResizeJob("a", 2, batch_scale=3)]
+    assert scheduler.report(2.0).jobs["a"].batch_scale == 3
+    assert scheduler.step([ActionSucceeded("a", 2.1), status_reported("a", 2.05, 2, **KNOWN)], 2.2) == [], (
+        "that was before"
+    )
+    assert scheduler.step([status_reported("a", 2.3, 2, **{**KNOWN, "batch_scale": 3})], 3.0) == []
+    assert scheduler.step([status_reported("a", 3.5, 2, **{**KNOWN, "batch_scale": 1})], 3.6) == [
+        ResizeJob("a", 2, batch_scale=3)
+    ]
 
 
 def test_a_batch_that_could_not_be_asked_for_is_due_again() -> None:
-    made = running()
-    made.step([], 2.0)
+    scheduler = running()
+    scheduler.step([], 2.0)
 
-    assert made.step([ActionFailed("a", 2.1), seen("a", 2.2, 2, **KNOWN)], 2.3) == []
-    assert made.step([seen("a", 3.4, 2, **KNOWN)], 3.5) == [ResizeJob("a", 2, batch_scale=3)]
+    assert scheduler.step([ActionFailed("a", 2.1), status_reported("a", 2.2, 2, **KNOWN)], 2.3) == []
+    assert scheduler.step([status_reported("a", 3.4, 2, **KNOWN)], 3.5) == [ResizeJob("a", 2, batch_scale=3)]
 
 
 def test_fewer_workers_and_another_batch_are_asked_for_together() -> None:
-    made = running()
+    scheduler = running()
 
-    urgent = submitted("high", max_workers=1, at=1.5, priority=1)
-    assert made.step([urgent], 1.6) == [ResizeJob("a", 1, batch_scale=3)]
+    urgent = submitted("high", max_workers=1, submitted_at=1.5, priority=1)
+    assert scheduler.step([urgent], 1.6) == [ResizeJob("a", 1, batch_scale=3)]
 
 
 def test_a_job_that_does_not_train_yet_or_may_not_be_scaled_is_not_asked() -> None:
@@ -161,8 +172,8 @@ def test_a_job_that_does_not_train_yet_or_may_not_be_scaled_is_not_asked() -> No
 
 
 def test_what_a_found_job_has_done_is_counted_in_steps_until_its_master_speaks() -> None:
-    made = turns()
-    made.step(
+    scheduler = turns()
+    scheduler.step(
         [
             JobRecovered(
                 submission("a"),
@@ -174,5 +185,5 @@ def test_what_a_found_job_has_done_is_counted_in_steps_until_its_master_speaks()
         1.0,
     )
 
-    (job,) = made.job_table.snapshot(1.0).jobs
+    (job,) = scheduler.job_table.snapshot(1.0).jobs
     assert (job.work_done, job.work_left) == (7.0, 3.0)

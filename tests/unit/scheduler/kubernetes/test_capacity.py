@@ -23,8 +23,11 @@ def node(name: str, slots: str = "4", **spec: Any) -> dict[str, Any]:
 
 def pod(name: str, where: str, job: str = "", role: str = "worker", **status: Any) -> dict[str, Any]:
     labels = {"elasticdl.org/job": job, "elasticdl.org/role": role} if job else {}
-    asked = {"resources": {"requests": {"cpu": "500m", SLOT: "1"}}}
-    spec = {"containers": [asked, {}], "initContainers": [{"resources": {"requests": {"cpu": "1"}}}]}
+    requesting = {"resources": {"requests": {"cpu": "500m", SLOT: "1"}}}
+    spec: dict[str, Any] = {
+        "containers": [requesting, {}],
+        "initContainers": [{"resources": {"requests": {"cpu": "1"}}}],
+    }
     spec |= {"nodeName": where} if where else {}
     return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"phase": "Running"} | status}
 
@@ -33,11 +36,11 @@ def test_a_node_has_what_others_leave_and_workers_of_our_jobs_are_no_others() ->
     pods = [pod("web", "a"), pod("w0", "a", "mine"), pod("m", "a", "mine", "master"), pod("x", "a", "foreign")]
     pods += [pod("done", "a", phase="Succeeded"), pod("waits", "")]
 
-    (found,) = capacity.available_nodes([node("a")], pods, {"mine"}, SLOT, 1000)
+    (available,) = capacity.available_nodes([node("a")], pods, {"mine"}, SLOT, 1000)
 
-    assert (found.name, found.devices, found.rack) == ("a", 1, "b")
-    assert found.resources["cpu"] == 1.0, "what runs before the containers counts where it is more"
-    assert found.resources["pods"] == 107
+    assert (available.name, available.devices, available.rack) == ("a", 1, "b")
+    assert available.resources["cpu"] == 1.0, "what runs before the containers counts where it is more"
+    assert available.resources["pods"] == 107
 
 
 @pytest.mark.parametrize(
@@ -59,8 +62,8 @@ def test_a_device_is_the_largest_part_that_all_workers_take_whole() -> None:
 
     assert capacity.milli_per_device(requests, "cpu") == 500
     assert capacity.milli_per_device([], "cpu") == 1000
-    (found,) = capacity.available_nodes([node("a")], [], set(), "cpu", 500)
-    assert found.devices == 8
+    (available,) = capacity.available_nodes([node("a")], [], set(), "cpu", 500)
+    assert available.devices == 8
 
 
 def test_workers_are_counted_where_they_are_and_stay() -> None:

@@ -9,7 +9,7 @@ from elasticdl.scheduler.kubernetes import manifest
 from elasticdl.scheduler.kubernetes.health import LIVENESS, MAX_MISSED_INTERVALS, READINESS, SchedulerHealth
 
 
-def made(clock: ManualClock) -> SchedulerHealth:
+def new_health(clock: ManualClock) -> SchedulerHealth:
     return SchedulerHealth(silence_s=10.0, clock=clock.now)
 
 
@@ -23,14 +23,14 @@ def beat(pulse: SchedulerHealth) -> None:
 
 
 def test_it_is_alive_and_not_ready_while_it_starts() -> None:
-    pulse = made(ManualClock())
+    pulse = new_health(ManualClock())
 
     assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "it starts")
 
 
 def test_one_that_waits_for_the_lease_is_ready_or_no_rollout_would_end() -> None:
     clock = ManualClock()
-    pulse = made(clock)
+    pulse = new_health(clock)
     pulse.set_standby(str)
     clock.advance(1000.0)
     beat(pulse)
@@ -39,7 +39,7 @@ def test_one_that_waits_for_the_lease_is_ready_or_no_rollout_would_end() -> None
 
 
 def test_one_that_waits_and_cannot_reach_the_lease_is_not_ready() -> None:
-    pulse = made(ManualClock())
+    pulse = new_health(ManualClock())
     pulse.set_standby(lambda: "the Lease cannot be reached")
 
     assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "the Lease cannot be reached")
@@ -47,7 +47,7 @@ def test_one_that_waits_and_cannot_reach_the_lease_is_not_ready() -> None:
 
 def test_an_event_loop_that_hangs_is_dead() -> None:
     clock = ManualClock()
-    pulse = made(clock)
+    pulse = new_health(clock)
     pulse.set_standby(str)
     clock.advance(11.0)
 
@@ -56,7 +56,7 @@ def test_an_event_loop_that_hangs_is_dead() -> None:
 
 def test_a_turn_that_never_ends_is_dead() -> None:
     clock = ManualClock()
-    pulse = made(clock)
+    pulse = new_health(clock)
     pulse.begin_turn()
     clock.advance(10.5)
     beat(pulse)
@@ -68,7 +68,7 @@ def test_a_turn_that_never_ends_is_dead() -> None:
 
 def test_a_turn_may_be_some_intervals_late_and_no_more() -> None:
     clock = ManualClock()
-    pulse = made(clock)
+    pulse = new_health(clock)
     pulse.end_turn(20.0)
     clock.advance(MAX_MISSED_INTERVALS * 20.0 - 1.0)
     beat(pulse)
@@ -81,7 +81,7 @@ def test_a_turn_may_be_some_intervals_late_and_no_more() -> None:
 
 def test_turns_that_come_with_news_only_are_never_late() -> None:
     clock = ManualClock()
-    pulse = made(clock)
+    pulse = new_health(clock)
     pulse.end_turn(None)
     clock.advance(1e6)
     beat(pulse)
@@ -90,7 +90,7 @@ def test_turns_that_come_with_news_only_are_never_late() -> None:
 
 
 def test_a_turn_that_failed_makes_it_unready_and_not_dead() -> None:
-    pulse = made(ManualClock())
+    pulse = new_health(ManualClock())
     pulse.end_turn(2.0, "the API server is away")
 
     assert (pulse.unhealthy_reason, pulse.not_ready_reason) == ("", "the API server is away")
@@ -104,8 +104,8 @@ def test_the_deployment_asks_where_the_scheduler_answers() -> None:
 
     assert container["command"][-1] == "--port=9090"
     assert container["ports"] == [{"name": "health", "containerPort": 9090}]
-    asked = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert asked == {
+    url = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert url == {
         "startupProbe": {"path": LIVENESS, "port": "health"},
         "livenessProbe": {"path": LIVENESS, "port": "health"},
         "readinessProbe": {"path": READINESS, "port": "health"},

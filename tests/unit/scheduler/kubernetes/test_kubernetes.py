@@ -38,13 +38,13 @@ class Memory:
         self.patched.append(name)
         if self.error:
             raise self.error
-        (found,) = (one for one in self.objects[kind] if one["metadata"]["name"] == name)
-        annotations = found["metadata"].setdefault("annotations", {})
+        (document,) = (item for item in self.objects[kind] if item["metadata"]["name"] == name)
+        annotations = document["metadata"].setdefault("annotations", {})
         for key, text in change.get("metadata", {}).get("annotations", {}).items():
             annotations.pop(key, None) if text is None else annotations.update({key: text})
         spec = change.get("spec", {})
-        found["spec"]["workers"] |= spec.get("workers", {})
-        found["spec"] |= {key: value for key, value in spec.items() if key != "workers"}
+        document["spec"]["workers"] |= spec.get("workers", {})
+        document["spec"] |= {key: value for key, value in spec.items() if key != "workers"}
 
 
 def elastic(name: str, wish: int = 2, low: int = 1, high: int = 4, slots: str = "1", **more: Any) -> dict[str, Any]:
@@ -65,16 +65,16 @@ def elastic(name: str, wish: int = 2, low: int = 1, high: int = 4, slots: str = 
 
 
 def worker(job: str, number: int, where: str) -> dict[str, Any]:
-    made = pod(f"{job}-worker-{number}", where, job)
-    made["metadata"]["namespace"] = "here"
-    return made
+    memory_ = pod(f"{job}-worker-{number}", where, job)
+    memory_["metadata"]["namespace"] = "here"
+    return memory_
 
 
 @pytest.fixture
 def memory() -> Memory:
-    made = Memory()
-    made.objects[NODE] = [node("a")]
-    return made
+    memory_ = Memory()
+    memory_.objects[NODE] = [node("a")]
+    return memory_
 
 
 def namespace(memory: Memory) -> NamespaceCluster:
@@ -82,24 +82,24 @@ def namespace(memory: Memory) -> NamespaceCluster:
 
 
 def spec(memory: Memory, name: str) -> tuple[int, bool]:
-    (found,) = (one for one in memory.objects[ELASTIC_JOB] if one["metadata"]["name"] == name)
-    return found["spec"]["workers"]["wish"], found["spec"]["suspend"]
+    (document,) = (item for item in memory.objects[ELASTIC_JOB] if item["metadata"]["name"] == name)
+    return document["spec"]["workers"]["wish"], document["spec"]["suspend"]
 
 
-def annotations(memory: Memory, name: str) -> dict[str, str]:
-    (found,) = (one for one in memory.objects[ELASTIC_JOB] if one["metadata"]["name"] == name)
-    return dict(found["metadata"]["annotations"])
+def annotations_of(memory: Memory, name: str) -> dict[str, str]:
+    (document,) = (item for item in memory.objects[ELASTIC_JOB] if item["metadata"]["name"] == name)
+    return dict(document["metadata"]["annotations"])
 
 
 def test_a_job_is_shown_with_its_pods_and_what_its_master_wrote_down(memory: Memory) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("j", annotations={PRIORITY: "7"})]
     memory.objects[POD] = [worker("j", 0, "a"), worker("j", 1, "a")]
-    told = {
+    status = {
         "phase": "running", "step": 30, "totalSteps": 90, "progress": 30.0, "globalBatch": 64,
         "speeds": [{"nodes": 1, "workers": 2, "localBatch": 32, "stepS": 0.2, "computeS": 0.1}],
     }  # fmt: skip
     labels = {"elasticdl.org/job": "j", "elasticdl.org/role": "status"}
-    memory.objects[CONFIG_MAP] = [{"metadata": {"labels": labels}, "data": {"status.json": json.dumps(told)}}]
+    memory.objects[CONFIG_MAP] = [{"metadata": {"labels": labels}, "data": {"status.json": json.dumps(status)}}]
 
     (job,) = namespace(memory).snapshot(1e10).jobs
 
@@ -116,8 +116,8 @@ def test_a_job_is_shown_with_its_pods_and_what_its_master_wrote_down(memory: Mem
         {"low": 5, "high": 4},
     ],
 )  # fmt: skip
-def test_a_job_that_is_over_wrong_or_suspended_by_a_person_is_left_alone(memory: Memory, other: Any) -> None:
-    memory.objects[ELASTIC_JOB] = [elastic("j", **other)]
+def test_a_job_that_is_over_wrong_or_suspended_by_a_person_is_left_alone(memory: Memory, other_name: Any) -> None:
+    memory.objects[ELASTIC_JOB] = [elastic("j", **other_name)]
 
     assert namespace(memory).snapshot(1.0).jobs == ()
 
@@ -130,7 +130,7 @@ def test_a_wish_is_written_once_and_the_owners_is_remembered(memory: Memory) -> 
         here.apply(AllocationPlan({"j": Allocation({"a": 4}, "all it can use")}), now)
 
     assert spec(memory, "j") == (4, False)
-    assert annotations(memory, "j") == {SCHEDULING_REASON: "all it can use", REQUESTED_WORKERS: "2"}
+    assert annotations_of(memory, "j") == {SCHEDULING_REASON: "all it can use", REQUESTED_WORKERS: "2"}
     assert memory.patched == ["j"]
     (job,) = here.snapshot(1e10 + 2).jobs
     assert (dict(job.workers), job.requested) == ({"a": 4}, 2)
@@ -142,13 +142,13 @@ def test_who_gets_nothing_is_suspended_and_goes_on_when_there_is_room(memory: Me
     here.snapshot(1e10)
     here.apply(AllocationPlan({"j": Allocation({}, "others were first")}), 1e10)
     assert spec(memory, "j") == (2, True)
-    assert annotations(memory, "j") == {SCHEDULING_REASON: "others were first", SUSPENDED_BY: "scheduler"}
+    assert annotations_of(memory, "j") == {SCHEDULING_REASON: "others were first", SUSPENDED_BY: "scheduler"}
 
     (job,) = here.snapshot(1e10 + 1).jobs
     assert not job.workers
     here.apply(AllocationPlan({"j": Allocation({"a": 2}, "free")}), 1e10 + 1)
     assert spec(memory, "j") == (2, False)
-    assert annotations(memory, "j") == {SCHEDULING_REASON: "free"}
+    assert annotations_of(memory, "j") == {SCHEDULING_REASON: "free"}
 
 
 def test_who_gets_less_is_written_before_who_gets_more(memory: Memory) -> None:
@@ -205,7 +205,7 @@ def test_a_newcomer_makes_the_first_shrink_and_priority_takes_all(memory: Memory
     memory.objects[ELASTIC_JOB].append(elastic("urgent", 4, 4, 4, annotations={PRIORITY: "1"}))
     loop.run_once(1e10 + 20)
     assert [spec(memory, name)[1] for name in ("first", "second", "urgent")] == [True, True, False]
-    assert "waits" in annotations(memory, "first")[SCHEDULING_REASON]
+    assert "waits" in annotations_of(memory, "first")[SCHEDULING_REASON]
 
 
 def test_what_the_scheduler_writes_is_no_news() -> None:
@@ -213,10 +213,10 @@ def test_what_the_scheduler_writes_is_no_news() -> None:
         elastic("j", annotations={REQUESTED_WORKERS: "2"}),
         elastic("j", wish=4, annotations={REQUESTED_WORKERS: "2"}),
     )
-    one, other = parse_elastic_job(before), parse_elastic_job(after)
+    item, other_name = parse_elastic_job(before), parse_elastic_job(after)
 
-    assert one is not None and other is not None
-    assert one.change_key == other.change_key
+    assert item is not None and other_name is not None
+    assert item.change_key == other_name.change_key
 
 
 @pytest.mark.parametrize("policy", ["goodput", "fifo-gang", "max-min"])
@@ -228,8 +228,8 @@ def test_a_job_that_others_leave_no_room_for_waits_and_runs_when_they_are_gone(m
     loop.run_once(1e10)
 
     assert not loop.policy_error and spec(memory, "j") == (2, True)
-    assert annotations(memory, "j")[SCHEDULING_REASON].startswith(
-        "waits for room that others hold: needs 2 workers of 1 device"
+    assert annotations_of(memory, "j")[SCHEDULING_REASON].startswith(
+        "waits for devices that other users hold: needs 2 workers of 1 device"
     )
     memory.objects[POD] = []
     loop.run_once(1e10 + 30)

@@ -86,10 +86,10 @@ class Silent:
 def granted(documents: list[dict[str, Any]]) -> set[Used]:
     wheres = {"ClusterRole": WIDE, "Role": OWN}
     return {
-        (wheres[one["kind"]], verb, f"{rule['apiGroups'][0]}/{resource}".lstrip("/"))
-        for one in documents
-        if one["kind"] in wheres
-        for rule in one["rules"]
+        (wheres[document["kind"]], verb, f"{rule['apiGroups'][0]}/{resource}".lstrip("/"))
+        for document in documents
+        if document["kind"] in wheres
+        for rule in document["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
@@ -130,7 +130,7 @@ def _watched(memory: Counted) -> set[str]:
 
 
 def test_the_lease_is_the_only_one_it_may_read_and_write() -> None:
-    (role,) = (one for one in manifest.scheduler_objects("here", "image", []) if one["kind"] == "Role")
+    (role,) = (document for document in manifest.scheduler_objects("here", "image", []) if document["kind"] == "Role")
     (held,) = (rule for rule in role["rules"] if "resourceNames" in rule)
 
     assert (held["resources"], held["verbs"], held["resourceNames"]) == (
@@ -142,7 +142,10 @@ def test_the_lease_is_the_only_one_it_may_read_and_write() -> None:
 
 def test_two_namespaces_have_no_object_in_common() -> None:
     names = [
-        {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in objects}
+        {
+            (document["kind"], document["metadata"].get("namespace", ""), document["metadata"]["name"])
+            for document in objects
+        }
         for objects in (manifest.scheduler_objects("a", "image", []), manifest.scheduler_objects("b", "image", []))
     ]
 

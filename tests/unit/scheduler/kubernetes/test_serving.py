@@ -39,8 +39,8 @@ def test_a_node_that_comes_goes_or_has_more_is_news_and_its_heartbeat_is_not() -
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "now"
 
     assert not serving.has_node_changed(ObjectChange(node("a"), beat))
-    for other in (None, node("a", slots="8"), node("a", unschedulable=True), node("a", ready="Unknown")):
-        assert serving.has_node_changed(ObjectChange(node("a"), other))
+    for other_job in (None, node("a", slots="8"), node("a", unschedulable=True), node("a", ready="Unknown")):
+        assert serving.has_node_changed(ObjectChange(node("a"), other_job))
 
 
 def test_the_end_of_a_pod_is_news_unless_its_job_goes_on_and_its_beginning_is_not() -> None:
@@ -56,9 +56,9 @@ def test_the_end_of_a_pod_is_news_unless_its_job_goes_on_and_its_beginning_is_no
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    made = Memory()
-    made.objects[NODE] = [node("a")]
-    made.objects[ELASTIC_JOB] = [elastic("j")]
+    server = Memory()
+    server.objects[NODE] = [node("a")]
+    server.objects[ELASTIC_JOB] = [elastic("j")]
     news = threading.Event()
 
     def follow(
@@ -68,12 +68,12 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
         while kind == ELASTIC_JOB and not stopped.wait(0.01):
             if news.is_set():
                 news.clear()
-                yield [ObjectChange(None, made.objects[ELASTIC_JOB][-1])]
+                yield [ObjectChange(None, server.objects[ELASTIC_JOB][-1])]
 
     monkeypatch.setattr(serving, "follow_changes", follow)
     monkeypatch.setattr(serving, "RETRY_S", 0.05)
-    made.news = news  # type: ignore[attr-defined]
-    return made
+    server.news = news  # type: ignore[attr-defined]
+    return server
 
 
 def test_it_decides_at_once_goes_on_after_an_error_and_when_a_job_comes(memory: Memory) -> None:

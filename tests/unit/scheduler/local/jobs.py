@@ -25,6 +25,8 @@ class InOrder:
     is_rigid: bool = False
     interval_s: float = 0.0
     decides_on_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
     passes: int = 0  # of a global batch, for jobs whose model and noise are known; 0: as they like
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
@@ -44,8 +46,8 @@ class InOrder:
 
 
 def _allocation(job: JobInfo, count: int, passes: int) -> Allocation:
-    found = job.rates.batch(count, 1) if job.rates and job.noise and count and passes else None
-    batch = replace(found, passes=passes) if found else None
+    chosen_batch = job.rates.batch(count, 1) if job.rates and job.noise and count and passes else None
+    batch = replace(chosen_batch, passes=passes) if chosen_batch else None
     return Allocation({LOCAL_NODE: count} if count else {}, f"{count} of {job.max_workers} in order", batch=batch)
 
 
@@ -54,28 +56,28 @@ def submission(
     min_workers: int = 1,
     max_workers: int = 4,
     *,
-    at: float = 0.0,
+    submitted_at: float = 0.0,
     priority: int = 0,
     devices: int = 1,
     plan: Mapping[str, Any] | None = None,
 ) -> JobSubmission:
     spec = {"plan": dict(plan)} if plan else {}
-    return JobSubmission(name, at, min_workers, max_workers, max_workers, devices, priority, spec=spec)
+    return JobSubmission(name, submitted_at, min_workers, max_workers, max_workers, devices, priority, spec=spec)
 
 
 def submitted(name: str, min_workers: int = 1, max_workers: int = 4, **more: Any) -> JobSubmitted:
     return JobSubmitted(submission(name, min_workers, max_workers, **more))
 
 
-def seen(
-    name: str, at: float, wished: int, living: int | None = None, phase: str = "running", **more: Any
+def status_reported(
+    name: str, reported_at: float, desired: int, live: int | None = None, phase: str = "running", **more: Any
 ) -> JobStatusReported:
-    return JobStatusReported(name, at, phase, wished, wished if living is None else living, JobProgress(**more))
+    return JobStatusReported(name, reported_at, phase, desired, desired if live is None else live, JobProgress(**more))
 
 
 def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = None) -> LocalScheduler:
     return LocalScheduler(policy, JobTable((NodeInfo(LOCAL_NODE, devices),), fit_rates), interval_s)
 
 
-def given(made: LocalScheduler) -> dict[str, int]:
-    return {name: entry.worker_count for name, entry in made.job_table.entries.items()}
+def allocated_workers(scheduler: LocalScheduler) -> dict[str, int]:
+    return {name: entry.worker_count for name, entry in scheduler.job_table.entries.items()}

@@ -62,9 +62,11 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     @rule(min_workers=st.integers(1, 3), more=st.integers(0, 4), priority=st.integers(0, 2), devices=st.integers(1, 2))
     def submit(self, min_workers: int, more: int, priority: int, devices: int) -> None:
         name = f"job-{next(self.numbers)}"
-        one = submission(name, min_workers, min_workers + more, at=self.now, priority=priority, devices=devices)
-        self.queue[name] = one
-        self.step(ev.JobSubmitted(one))
+        job_entry = submission(
+            name, min_workers, min_workers + more, submitted_at=self.now, priority=priority, devices=devices
+        )
+        self.queue[name] = job_entry
+        self.step(ev.JobSubmitted(job_entry))
 
     @precondition(lambda self: self.doing)
     @rule(data=st.data(), fails=st.booleans())
@@ -104,14 +106,14 @@ class MachineUnderScheduler(RuleBasedStateMachine):
                 self._carried_out(action, fails=False)
         self.doing, self.late = [], []
         self.turns = turns(DEVICES, InOrder())
-        found: list[ev.JobEvent] = []
-        for name, one in self.queue.items():
+        recovered: list[ev.JobEvent] = []
+        for name, job_entry in self.queue.items():
             standing = self.report.jobs.get(name)
             if standing is None:
-                found.append(ev.JobSubmitted(one))
+                recovered.append(ev.JobSubmitted(job_entry))
             else:
-                found.append(ev.JobRecovered(one, standing.state, standing.allocated, standing.account))
-        self.step(*found, *(ev.JobStopRequested(name) for name in sorted(self.unwanted & set(self.queue))))
+                recovered.append(ev.JobRecovered(job_entry, standing.state, standing.allocated, standing.account))
+        self.step(*recovered, *(ev.JobStopRequested(name) for name in sorted(self.unwanted & set(self.queue))))
 
     # ---- jobs
 
@@ -119,9 +121,9 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_master_tells(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.world)))
-        self.late.append(self._seen(name))
+        self.late.append(self._report_status(name))
 
-    def _seen(self, name: str) -> ev.JobStatusReported:
+    def _report_status(self, name: str) -> ev.JobStatusReported:
         process = self.world[name]
         self.now += 0.01
         phase = "stopping" if process.is_stopping else "running"
@@ -150,7 +152,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
 
     def _end(self, name: str, phase: str) -> None:
         del self.world[name]
-        self.late = [one for one in self.late if one.name != name]
+        self.late = [job_entry for job_entry in self.late if job_entry.name != name]
         self.step(ev.JobExited(name, phase))
 
     @precondition(lambda self: self.world)
@@ -158,7 +160,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     def a_jobs_processes_die(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.world)))
         del self.world[name]
-        self.late = [one for one in self.late if one.name != name]
+        self.late = [job_entry for job_entry in self.late if job_entry.name != name]
         self.step(ev.JobLost(name))
 
     @precondition(lambda self: self.queue)
@@ -172,7 +174,9 @@ class MachineUnderScheduler(RuleBasedStateMachine):
 
     @invariant()
     def nobody_has_more_than_there_is(self) -> None:
-        used = sum(max(one.living, one.wish) * self.queue[name].devices for name, one in self.world.items())
+        used = sum(
+            max(job_entry.living, job_entry.wish) * self.queue[name].devices for name, job_entry in self.world.items()
+        )
         assert used <= DEVICES
 
     @invariant()
@@ -182,7 +186,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
 
     @invariant()
     def reports_survive_being_written(self) -> None:
-        assert all(one.reason for one in self.report.jobs.values())
+        assert all(job_entry.reason for job_entry in self.report.jobs.values())
 
     def teardown(self) -> None:
         """Nothing more happens but what is due: then every job has what it is given."""
@@ -195,14 +199,14 @@ class MachineUnderScheduler(RuleBasedStateMachine):
                     self._end(name, "stopped")
                 else:
                     process.living = process.wish
-                    self.step(self._seen(name))
+                    self.step(self._report_status(name))
             for name, entry in list(self.turns.job_table.entries.items()):
                 if entry.state is not ScheduledJobState.WAITING and name not in self.world and not entry.is_busy:
                     self.step(ev.JobLost(name))  # what a watcher says of a start that never was
             self.now += 1.0
             self.step()
         entries = self.turns.job_table.entries
-        assert {name: one.wish for name, one in self.world.items()} == {
+        assert {name: job_entry.wish for name, job_entry in self.world.items()} == {
             name: entry.worker_count for name, entry in entries.items() if entry.allocated
         }
         assert not any(entry.is_stop_requested for entry in entries.values())

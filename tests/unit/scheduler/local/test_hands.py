@@ -45,18 +45,18 @@ class Started:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
-    made = Started()
-    monkeypatch.setattr("elasticdl.launcher.local.processes.start_launcher", made.start)
+    launches = Started()
+    monkeypatch.setattr("elasticdl.launcher.local.processes.start_launcher", launches.start)
     monkeypatch.setattr("elasticdl.scheduler.local.executor.CONNECT_TIMEOUT_S", 0.05)
     monkeypatch.setattr(executor, "LAUNCH_TIMEOUT_S", 30.0)
-    return made
+    return launches
 
 
 @pytest.fixture
 def queue(tmp_path: Path, started: Started) -> SubmissionQueue:
-    made = SubmissionQueue(tmp_path)
-    made.submit(JobSubmission.from_spec(SPEC, 1.0, {"MINE": "yes"}, priority=0, queue=""))
-    return made
+    launches = SubmissionQueue(tmp_path)
+    launches.submit(JobSubmission.from_spec(SPEC, 1.0, {"MINE": "yes"}, priority=0, queue=""))
+    return launches
 
 
 def carried_out(queue: SubmissionQueue, action: JobAction, events: int) -> list[JobEvent]:

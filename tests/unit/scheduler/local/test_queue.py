@@ -118,8 +118,8 @@ def test_a_report_counts_what_is_used() -> None:
 def write(queue: SubmissionQueue, name: str, state: ScheduledJobState, launches: int, phase: str = "") -> None:
     """As a scheduler that died may leave a job."""
     queue.submit(submission(name))
-    known = queue.load_report()
-    jobs = dict(known.jobs) if known else {}
+    report = queue.load_report()
+    jobs = dict(report.jobs) if report else {}
     jobs[name] = ScheduledJobStatus(
         state, {"here": 1} if state is ScheduledJobState.RUNNING else {}, 4, "so", account=JobAccount(launches=launches)
     )
@@ -136,10 +136,12 @@ def test_the_next_scheduler_finds_every_job_as_it_was(queue: SubmissionQueue) ->
     write(queue, "stopping", ScheduledJobState.SUSPENDING, 1, "stopped")
     queue.submit(submission("new"))
 
-    found = recover_jobs(queue, lambda line: pytest.fail(line))
+    events = recover_jobs(queue, lambda line: pytest.fail(line))
 
-    assert [one for one in found if isinstance(one, JobSubmitted)] == [JobSubmitted(submission("new"))]
-    states = {one.submission.name: (one.state, one.allocated) for one in found if isinstance(one, JobRecovered)}
+    assert [event for event in events if isinstance(event, JobSubmitted)] == [JobSubmitted(submission("new"))]
+    states = {
+        event.submission.name: (event.state, event.allocated) for event in events if isinstance(event, JobRecovered)
+    }
     assert states == {
         "running": (ScheduledJobState.RUNNING, {"here": 1}),
         "suspended": (ScheduledJobState.WAITING, {}),
@@ -158,12 +160,12 @@ def test_a_job_that_was_closed_by_a_scheduler_that_died_leaves_the_queue(queue: 
 def test_a_file_that_nobody_can_read_is_left_alone_and_said(queue: SubmissionQueue) -> None:
     queue.submit(submission("good"))
     (queue.root / "queue" / "bad.json").write_text("{")
-    said: list[str] = []
+    messages: list[str] = []
 
-    found = recover_jobs(queue, said.append)
+    events = recover_jobs(queue, messages.append)
 
-    assert [one.submission.name for one in found if isinstance(one, JobSubmitted)] == ["good"]
-    assert len(said) == 1 and said[0].startswith("bad is left alone: ")
+    assert [event.submission.name for event in events if isinstance(event, JobSubmitted)] == ["good"]
+    assert len(messages) == 1 and messages[0].startswith("bad is ignored: ")
 
 
 def test_closing_leaves_a_result_and_keeps_that_of_a_suspended_job(queue: SubmissionQueue) -> None:

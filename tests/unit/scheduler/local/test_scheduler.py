@@ -30,7 +30,7 @@ from elasticdl.scheduler.loop import SchedulingLoop
 from elasticdl.scheduler.plan import AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 from tests.properties import examples
-from tests.unit.scheduler.local.jobs import InOrder, given, seen, submitted, turns
+from tests.unit.scheduler.local.jobs import InOrder, allocated_workers, status_reported, submitted, turns
 
 
 @dataclass(frozen=True)
@@ -46,33 +46,33 @@ class Moody(InOrder):
 
 
 def test_a_policy_that_raises_keeps_the_last_plan_and_is_asked_again() -> None:
-    made = turns(devices=3, policy=Moody(moods=[False, True, False]))
-    made.step([submitted("a", max_workers=2)], 1.0)
+    scheduler = turns(devices=3, policy=Moody(moods=[False, True, False]))
+    scheduler.step([submitted("a", max_workers=2)], 1.0)
 
-    assert made.step([ActionSucceeded("a", 1.1), submitted("b", at=2.0)], 2.0) == []
-    report = made.report(2.0)
+    assert scheduler.step([ActionSucceeded("a", 1.1), submitted("b", submitted_at=2.0)], 2.0) == []
+    report = scheduler.report(2.0)
     assert report.policy_error == "ZeroDivisionError: no mood"
     assert (report.jobs["a"].worker_count, report.jobs["b"].worker_count) == (2, 0)
     assert "the policy failed" in report.jobs["b"].reason
 
-    assert made.step([], 2.0 + POLICY_RETRY_S - 0.1) == []
-    assert made.step([], 2.0 + POLICY_RETRY_S) == [StartJob("b", 1, resumes=False)]
-    assert made.report(9.0).policy_error == ""
+    assert scheduler.step([], 2.0 + POLICY_RETRY_S - 0.1) == []
+    assert scheduler.step([], 2.0 + POLICY_RETRY_S) == [StartJob("b", 1, resumes=False)]
+    assert scheduler.report(9.0).policy_error == ""
 
 
 def test_a_policy_of_rounds_is_asked_on_whole_multiples_of_its_interval() -> None:
-    made = turns(policy=InOrder(interval_s=60.0, decides_on_events=False))
+    scheduler = turns(policy=InOrder(interval_s=60.0, decides_on_events=False))
 
-    assert made.step([submitted("a")], 61.0) == []
-    assert made.step([], 119.0) == []
-    assert made.step([], 120.5) == [StartJob("a", 4, resumes=False)]
-    assert made.step([submitted("b", priority=1)], 179.0) == []
+    assert scheduler.step([submitted("a")], 61.0) == []
+    assert scheduler.step([], 119.0) == []
+    assert scheduler.step([], 120.5) == [StartJob("a", 4, resumes=False)]
+    assert scheduler.step([submitted("b", priority=1)], 179.0) == []
 
 
 def test_an_interval_of_the_person_overrules_that_of_the_policy() -> None:
-    made = turns(policy=InOrder(interval_s=3600.0, decides_on_events=False), interval_s=0.0)
+    scheduler = turns(policy=InOrder(interval_s=3600.0, decides_on_events=False), interval_s=0.0)
 
-    assert made.step([submitted("a")], 61.0) == [StartJob("a", 4, resumes=False)]
+    assert scheduler.step([submitted("a")], 61.0) == [StartJob("a", 4, resumes=False)]
 
 
 class Plain:
@@ -144,7 +144,7 @@ class Machine:
                 events.append(JobExited(action.name, action.phase))
             events.append(ActionSucceeded(action.name, now))
             if isinstance(action, StartJob | ResizeJob):
-                events.append(seen(action.name, now + 0.001, action.workers))
+                events.append(status_reported(action.name, now + 0.001, action.workers))
         return events
 
 
@@ -175,38 +175,38 @@ def decide_alike(coming: Coming, devices: int, policy: Policy) -> None:
     """The same events at the same times give the same plans."""
     plain = Plain(devices)
     loop = SchedulingLoop(policy, plain)
-    made, machine = turns(devices, policy), Machine()
+    scheduler, machine = turns(devices, policy), Machine()
     for now, events in _history(coming, policy.interval_s):
         is_tick = bool(policy.interval_s) and now % policy.interval_s == 0
         has_news = plain.happen(events, now)
         simulated = loop.run_once(now) if plain.jobs and (is_tick or (has_news and policy.decides_on_events)) else None
-        actions = made.step(events, now)
-        decided = made.loop.plan
+        actions = scheduler.step(events, now)
+        decided = scheduler.loop.plan
         for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again
-            actions = made.step(machine.answer(actions, now + moment * 0.001), now + moment * 0.001)
+            actions = scheduler.step(machine.answer(actions, now + moment * 0.001), now + moment * 0.001)
         if simulated is not None:
             assert decided == simulated
-        assert (made.loop.decisions, made.loop.policy_error) == (loop.decisions, loop.policy_error)
+        assert (scheduler.loop.decisions, scheduler.loop.policy_error) == (loop.decisions, loop.policy_error)
 
 
 def _history(coming: Coming, interval_s: float) -> list[tuple[float, list[JobEvent]]]:
     """Jobs come and end; nothing but time passes at a tick."""
     happens: defaultdict[float, list[JobEvent]] = defaultdict(list)
-    at = 0.0
+    now = 0.0
     for index, (pause_s, min_workers, more, priority, lasts_s) in enumerate(coming):
-        at += pause_s
+        now += pause_s
         name = f"job-{index}"
-        happens[at].append(submitted(name, min_workers, min_workers + more, at=at, priority=priority))
-        happens[at + lasts_s].append(JobExited(name, "succeeded"))
+        happens[now].append(submitted(name, min_workers, min_workers + more, submitted_at=now, priority=priority))
+        happens[now + lasts_s].append(JobExited(name, "succeeded"))
     ticks = int(max(happens) / interval_s) if interval_s else 0
     return sorted(({tick * interval_s: [] for tick in range(1, ticks + 1)} | happens).items())
 
 
 def test_jobs_that_end_leave_their_devices_to_those_that_wait() -> None:
-    made, machine = turns(devices=2), Machine()
-    actions = made.step([submitted("a", 2, 2), submitted("b", 2, 2, at=1.0)], 1.0)
-    made.step(machine.answer(actions, 1.1), 1.2)
+    scheduler, machine = turns(devices=2), Machine()
+    actions = scheduler.step([submitted("a", 2, 2), submitted("b", 2, 2, submitted_at=1.0)], 1.0)
+    scheduler.step(machine.answer(actions, 1.1), 1.2)
 
-    made.step([JobExited("a", "succeeded")], 2.0)
+    scheduler.step([JobExited("a", "succeeded")], 2.0)
 
-    assert given(made) == {"b": 2}
+    assert allocated_workers(scheduler) == {"b": 2}

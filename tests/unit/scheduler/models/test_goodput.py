@@ -87,9 +87,9 @@ def test_the_best_batch_is_nearly_the_best_of_all(workers: int, nodes: int) -> N
     """Fifty sizes are tried of thousands."""
     best = best_by_trying_all(workers, nodes)
 
-    found = float(AdaptiveBatchModel(MODEL, NOISE, LIMITS).work_per_s(workers, nodes))
+    rates = float(AdaptiveBatchModel(MODEL, NOISE, LIMITS).work_per_s(workers, nodes))
 
-    assert 0.97 * best <= found <= 1.03 * best
+    assert 0.97 * best <= rates <= 1.03 * best
 
 
 @pytest.mark.parametrize(("workers", "nodes"), PLACES)
@@ -134,22 +134,24 @@ def test_arrays_have_the_shape_and_the_answers_of_their_elements() -> None:
     together = model.work_per_s(workers, nodes)
 
     assert together.shape == (2, 3)
-    each = [float(model.work_per_s(*one)) for one in zip(workers.ravel(), nodes.ravel(), strict=True)]
+    each = [
+        float(model.work_per_s(*expected_table)) for expected_table in zip(workers.ravel(), nodes.ravel(), strict=True)
+    ]
     assert together.ravel() == pytest.approx(each)
 
 
 def test_many_jobs_at_once_have_the_answers_of_each() -> None:
-    other = AdaptiveBatchModel(
+    actual_table = AdaptiveBatchModel(
         ThroughputModel(0.2, 0.01, 0.1, 0.01, 0.05, 0.001, 1.2), GradientNoise(0.5, 3.0), BatchLimits(16, 512, 2, 32)
     )
-    jobs = [AdaptiveBatchModel(MODEL, NOISE, LIMITS), other] * 150  # more than are computed together
+    jobs = [AdaptiveBatchModel(MODEL, NOISE, LIMITS), actual_table] * 150  # more than are computed together
     workers = [np.array([1, 2, 4, 8]), np.array([3, 16])] * 150
     nodes = [np.array([1, 1, 1, 2]), np.array([1, 4])] * 150
 
-    found = goodput_tables(jobs, workers, nodes)
+    tables = goodput_tables(jobs, workers, nodes)
 
-    assert len(found) == 300
-    for job, count, many, (rates, local, passes) in zip(jobs, workers, nodes, found, strict=True):
+    assert len(tables) == 300
+    for job, count, many, (rates, local, passes) in zip(jobs, workers, nodes, tables, strict=True):
         assert rates == pytest.approx(job.work_per_s(count, many), rel=0.01)  # fewer batches are tried
         totals = local * passes * count
         assert (totals >= job.limits.initial).all() and (totals <= job.limits.maximum).all()

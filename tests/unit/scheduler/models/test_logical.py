@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elasticdl.scheduler.interface import BatchConfig
 from elasticdl.scheduler.models.goodput import LogicalBatchModel, candidate_batch_scales
 from elasticdl.scheduler.models.throughput import MIN_PARAMETER, ThroughputModel
 from elasticdl.scheduler.snapshot import GradientNoise
@@ -24,12 +23,18 @@ def test_a_step_takes_as_long_as_the_worker_with_most_logical_ranks() -> None:
 
 
 def test_more_passes_are_worth_it_where_noise_prevails_and_exchanging_costs() -> None:
-    assert model().batch(4, 1) == BatchConfig(16, 8, pytest.approx(8.0, rel=1e-3))
+    batch = model().batch(4, 1)
+
+    assert batch is not None and (batch.local_batch, batch.passes) == (16, 8)
+    assert batch.learning_rate_scale == pytest.approx(8.0, rel=1e-3)
     assert model().work_per_s([4], [1]) == pytest.approx([8 / (8 * 0.016 + 0.05)], rel=1e-3)
 
 
 def test_and_not_where_a_larger_batch_is_worth_nothing() -> None:
-    assert model(noise=CALM).batch(4, 1) == BatchConfig(16, 1, pytest.approx(1.0))
+    batch = model(noise=CALM).batch(4, 1)
+
+    assert batch is not None and (batch.local_batch, batch.passes) == (16, 1)
+    assert batch.learning_rate_scale == pytest.approx(1.0)
 
 
 def test_a_job_with_one_scale_has_the_batch_of_its_owner() -> None:
@@ -45,5 +50,5 @@ def test_rates_have_the_shape_of_what_was_asked() -> None:
 @pytest.mark.parametrize(
     ("most", "expected"), [(1, (1,)), (3, (1, 2, 3)), (5, (1, 2, 3, 4)), (32, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32))]
 )
-def test_scales_are_coarse(most: int, expected: tuple[int, ...]) -> None:
-    assert candidate_batch_scales(most) == expected
+def test_scales_are_coarse(max_scale: int, expected: tuple[int, ...]) -> None:
+    assert candidate_batch_scales(max_scale) == expected

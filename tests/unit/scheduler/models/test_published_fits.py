@@ -37,17 +37,17 @@ DETERMINED_S = 1e-4  # what is less is noise beside a step; β_g of NCF is a mat
 def test_the_parameters_are_the_published_ones_and_the_error_no_greater(name: str) -> None:
     published, error = PUBLISHED[name]
     points = pollux.load_application(TRACES / name).points
-    found = fit_throughput([_sample(row) for row in points])
+    fitted = fit_throughput([_sample(row) for row in points])
 
-    for place, (ours, theirs) in enumerate(zip(astuple(found), astuple(published), strict=True)):
-        if theirs > DETERMINED_S or place < 2:
+    for row, (ours, theirs) in enumerate(zip(astuple(fitted), astuple(published), strict=True)):
+        if theirs > DETERMINED_S or row < 2:
             assert ours == pytest.approx(theirs, rel=TOLERANCE)
         else:
             assert ours < DETERMINED_S
-    steps = found.step_s(points[:, 1], points[:, 0], points[:, 2])
+    steps = fitted.step_s(points[:, 1], points[:, 0], points[:, 2])
     assert 100 * np.mean(np.abs(steps / points[:, 3] - 1)) <= error + 1.0
 
 
 def _sample(row: np.ndarray) -> SpeedSample:
-    nodes, workers, local, step, sync = (float(one) for one in row)
+    nodes, workers, local, step, sync = (float(sample) for sample in row)
     return SpeedSample(int(nodes), int(workers), int(local), step, step - sync)

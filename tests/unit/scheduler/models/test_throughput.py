@@ -29,7 +29,7 @@ def sample(nodes: int, workers: int, local: int, truth: ThroughputModel = TRUTH)
 def samples(
     places: tuple[tuple[int, int], ...] = PLACES, batches: tuple[int, ...] = BATCHES, truth: ThroughputModel = TRUTH
 ) -> list[SpeedSample]:
-    return [sample(*place, local, truth) for place, local in product(places, batches)]
+    return [sample(*index, local, truth) for index, local in product(places, batches)]
 
 
 def test_the_step_is_as_in_the_paper() -> None:
@@ -57,7 +57,7 @@ def test_arrays_have_the_answers_of_their_elements() -> None:
 
     together = TRUTH.step_s(workers, nodes, local)
 
-    each = [float(TRUTH.step_s(*one)) for one in zip(workers, nodes, local, strict=True)]
+    each = [float(TRUTH.step_s(*sample)) for sample in zip(workers, nodes, local, strict=True)]
     assert together == pytest.approx(each)
 
 
@@ -65,46 +65,50 @@ def test_arrays_have_the_answers_of_their_elements() -> None:
 def test_known_parameters_are_found_again(gamma: float) -> None:
     """As far as they are determined: times within 2 %, at places nobody measured within 5 %."""
     truth = replace(TRUTH, gamma=gamma)
-    found = fit_throughput(samples(truth=truth))
+    model_fitted = fit_throughput(samples(truth=truth))
 
-    for nodes, workers, local, most in [(1, 1, 32, 0.02), (1, 4, 128, 0.02), (4, 16, 8, 0.02), (3, 10, 64, 0.05)]:
-        assert found.step_s(workers, nodes, local) == pytest.approx(truth.step_s(workers, nodes, local), rel=most)
-    assert (found.alpha_grad, found.beta_grad) == pytest.approx((truth.alpha_grad, truth.beta_grad), rel=0.02)
+    for nodes, workers, local, max_error in [(1, 1, 32, 0.02), (1, 4, 128, 0.02), (4, 16, 8, 0.02), (3, 10, 64, 0.05)]:
+        assert model_fitted.step_s(workers, nodes, local) == pytest.approx(
+            truth.step_s(workers, nodes, local), rel=max_error
+        )
+    assert (model_fitted.alpha_grad, model_fitted.beta_grad) == pytest.approx(
+        (truth.alpha_grad, truth.beta_grad), rel=0.02
+    )
 
 
 def test_one_batch_size_says_half_of_a_step_is_fixed() -> None:
-    found = fit_throughput(samples(batches=(32,)))
+    model_fitted = fit_throughput(samples(batches=(32,)))
 
-    assert found.alpha_grad == pytest.approx(float(TRUTH.grad_s(32)) / 2)
-    assert found.grad_s(32) == pytest.approx(TRUTH.grad_s(32), rel=0.02)
+    assert model_fitted.alpha_grad == pytest.approx(float(TRUTH.grad_s(32)) / 2)
+    assert model_fitted.grad_s(32) == pytest.approx(TRUTH.grad_s(32), rel=0.02)
 
 
 def test_one_sample_alone_is_explained_and_more_workers_are_believed_to_cost_nothing() -> None:
-    found = fit_throughput([sample(1, 1, 32)])
+    model_fitted = fit_throughput([sample(1, 1, 32)])
 
-    assert found.step_s(1, 1, 32) == pytest.approx(TRUTH.grad_s(32), rel=1e-3)
-    assert found.step_s(16, 4, 32) == pytest.approx(TRUTH.grad_s(32), rel=1e-3)
+    assert model_fitted.step_s(1, 1, 32) == pytest.approx(TRUTH.grad_s(32), rel=1e-3)
+    assert model_fitted.step_s(16, 4, 32) == pytest.approx(TRUTH.grad_s(32), rel=1e-3)
 
 
 def test_several_nodes_are_never_believed_to_be_quicker_than_one() -> None:
-    found = fit_throughput(samples(((1, 1), (1, 2), (1, 4))))
+    model_fitted = fit_throughput(samples(((1, 1), (1, 2), (1, 4))))
 
-    assert found.alpha_nodes == pytest.approx(1.1 * found.alpha_local)
-    assert found.beta_nodes == pytest.approx(max(1.1 * found.beta_local, MIN_PARAMETER))
-    assert found.step_s(4, 1, 32) == pytest.approx(TRUTH.step_s(4, 1, 32), rel=0.05)
+    assert model_fitted.alpha_nodes == pytest.approx(1.1 * model_fitted.alpha_local)
+    assert model_fitted.beta_nodes == pytest.approx(max(1.1 * model_fitted.beta_local, MIN_PARAMETER))
+    assert model_fitted.step_s(4, 1, 32) == pytest.approx(TRUTH.step_s(4, 1, 32), rel=0.05)
 
 
 def test_without_several_workers_on_one_node_these_are_believed_to_wait_for_nobody() -> None:
-    found = fit_throughput(samples(((1, 1), (2, 2), (4, 16))))
+    model_fitted = fit_throughput(samples(((1, 1), (2, 2), (4, 16))))
 
-    assert (found.alpha_local, found.beta_local) == (MIN_PARAMETER, MIN_PARAMETER)
-    assert found.step_s(16, 4, 32) == pytest.approx(TRUTH.step_s(16, 4, 32), rel=0.05)
+    assert (model_fitted.alpha_local, model_fitted.beta_local) == (MIN_PARAMETER, MIN_PARAMETER)
+    assert model_fitted.step_s(16, 4, 32) == pytest.approx(TRUTH.step_s(16, 4, 32), rel=0.05)
 
 
 def test_up_to_two_workers_say_nothing_about_what_a_third_costs() -> None:
-    found = fit_throughput(samples(((1, 1), (1, 2), (2, 2))))
+    model_fitted = fit_throughput(samples(((1, 1), (1, 2), (2, 2))))
 
-    assert (found.beta_nodes, found.beta_local) == (MIN_PARAMETER, MIN_PARAMETER)
+    assert (model_fitted.beta_nodes, model_fitted.beta_local) == (MIN_PARAMETER, MIN_PARAMETER)
 
 
 def test_bounds_are_kept_whatever_was_measured() -> None:
@@ -119,16 +123,16 @@ def test_bounds_are_kept_whatever_was_measured() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
     random = np.random.default_rng(seed)
-    shown = [(*place, local) for place, local in product(PLACES, BATCHES)]
+    shown = [(*index, local) for index, local in product(PLACES, BATCHES)]
     nodes, workers, local = (np.array(column, float) for column in zip(*shown, strict=True))
     times = np.exp(random.normal(-2.0, 1.0, (2, len(shown))))
     objective = FitObjective(nodes, workers, local, *np.log(times))
-    at = np.append(np.exp(random.normal(-3.0, 1.0, 6)), random.uniform(1.05, 6.0))
+    point = np.append(np.exp(random.normal(-3.0, 1.0, 6)), random.uniform(1.05, 6.0))
 
-    value, slope = objective(at)
+    value, slope = objective(point)
 
     assert math.isfinite(value)
-    assert slope == pytest.approx(approx_fprime(at, lambda x: objective(x)[0], 1e-8), rel=1e-3, abs=1e-4)
+    assert slope == pytest.approx(approx_fprime(point, lambda x: objective(x)[0], 1e-8), rel=1e-3, abs=1e-4)
 
 
 def test_the_gradient_is_a_number_where_the_fit_is_perfect() -> None:
@@ -149,7 +153,7 @@ def test_what_is_no_time_never_reaches_a_policy(bad: float) -> None:
     class Watcher(ElasticFirstCome):
         def decide(self, snapshot: Snapshot, memory: object) -> Decision:
             seen.extend(snapshot.jobs)
-            return Decision(AllocationPlan({one.name: Allocation({}, "only looks") for one in snapshot.jobs}))
+            return Decision(AllocationPlan({sample.name: Allocation({}, "only looks") for sample in snapshot.jobs}))
 
     class Cluster:
         def snapshot(self, now: float) -> Snapshot:
@@ -159,7 +163,7 @@ def test_what_is_no_time_never_reaches_a_policy(bad: float) -> None:
 
     SchedulingLoop(Watcher(), Cluster()).run_once(0.0)
 
-    assert [one.speeds for one in seen] == [(good,)]
+    assert [sample.speeds for sample in seen] == [(good,)]
     assert np.all(np.isfinite(astuple(fit_throughput(seen[0].speeds))))
 
 

@@ -28,17 +28,17 @@ def test_all_are_placed_anew_if_that_serves_more() -> None:
     """One device is free on each node, and a worker of two devices comes."""
     jobs = [job("a", {"n0": 1}), job("b", {"n1": 1})]
     wide = job("wide", max_workers=1, devices=2)
-    given = assign_or_repack(cluster(2, 2), [(jobs[0], 1), (jobs[1], 1), (wide, 1)])
+    assigned = assign_or_repack(cluster(2, 2), [(jobs[0], 1), (jobs[1], 1), (wide, 1)])
 
-    assert given["a"].keys() == given["b"].keys() != given["wide"].keys()
+    assert assigned["a"].keys() == assigned["b"].keys() != assigned["wide"].keys()
 
 
 def test_a_known_placement_is_taken_if_staying_does_not_serve_all() -> None:
     moved, wide = job("moved", {"n0": 1}), job("wide", max_workers=1, devices=4)
-    found = {"moved": {"n1": 1}, "wide": {"n0": 1}}
+    placement = {"moved": {"n1": 1}, "wide": {"n0": 1}}
 
     assert assign_or_repack(
-        (*cluster(1), *cluster(1, 1, "b")), [(moved, 1), (wide, 1)], {**found, "moved": {"bn0": 1}}
+        (*cluster(1), *cluster(1, 1, "b")), [(moved, 1), (wide, 1)], {**placement, "moved": {"bn0": 1}}
     ) == {
         "moved": {"bn0": 1},
         "wide": {"n0": 1},
@@ -56,11 +56,13 @@ def test_nobody_waits_beside_a_free_device() -> None:
 def test_the_particular_choose_before_the_indifferent() -> None:
     order = sort_by_change([(job("any"), 8), (job("picky", kinds=("a",)), 1)])
 
-    assert [one.name for one, _ in order] == ["picky", "any"]
+    assert [name.name for name, _ in order] == ["picky", "any"]
 
 
 def test_leftovers_go_round_one_step_each() -> None:
-    given: dict[str, WorkersByNode] = {}
-    grow_round_robin(FreeResources(cluster(1, 7)), [job("a"), job("b", max_workers=2), job("c", sizes=(1, 4))], given)
+    assigned: dict[str, WorkersByNode] = {}
+    grow_round_robin(
+        FreeResources(cluster(1, 7)), [job("a"), job("b", max_workers=2), job("c", sizes=(1, 4))], assigned
+    )
 
-    assert {name: sum(workers.values()) for name, workers in given.items()} == {"a": 4, "b": 2, "c": 1}
+    assert {name: sum(workers.values()) for name, workers in assigned.items()} == {"a": 4, "b": 2, "c": 1}

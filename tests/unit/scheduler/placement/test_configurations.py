@@ -31,7 +31,7 @@ def test_the_least_size_and_all_explicit_sizes_count_too() -> None:
 def test_each_kind_has_its_own() -> None:
     table = ConfigurationTable(Snapshot(0.0, (*cluster(1, 2, "a"), *cluster(1, 1, "b")), ()))
 
-    assert [(one.kind, one.workers) for one in table.configurations_of(JobInfo("a", 0.0, max_workers=9))] == [
+    assert [(config.kind, config.workers) for config in table.configurations_of(JobInfo("a", 0.0, max_workers=9))] == [
         ("a", 1),
         ("a", 2),
         ("b", 1),

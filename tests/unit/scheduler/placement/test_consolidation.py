@@ -33,39 +33,39 @@ def job(
     )  # fmt: skip
 
 
-def given(*jobs: JobInfo) -> dict[str, WorkersByNode]:
-    return {one.name: one.workers for one in jobs}
+def assigned_to(*jobs: JobInfo) -> dict[str, WorkersByNode]:
+    return {spread_job.name: spread_job.workers for spread_job in jobs}
 
 
 def test_a_spread_job_comes_onto_one_node_that_is_free() -> None:
     spread = job("spread", {"a": 2, "b": 2})
 
-    assert consolidate(NODES, [spread], given(spread), 600.0) == {"spread": {"a": 4}}
+    assert consolidate(NODES, [spread], assigned_to(spread), 600.0) == {"spread": {"a": 4}}
 
 
 def test_a_small_job_makes_way_for_a_spread_one() -> None:
     jobs = [job("spread", {"a": 3, "b": 1}), job("small", {"a": 1}), job("full", {"c": 4}), job("other", {"b": 2})]
 
-    found = consolidate(NODES, jobs, given(*jobs), 600.0)
+    consolidated = consolidate(NODES, jobs, assigned_to(*jobs), 600.0)
 
-    assert found == {"spread": {"a": 4}, "small": {"b": 1}, "full": {"c": 4}, "other": {"b": 2}}
+    assert consolidated == {"spread": {"a": 4}, "small": {"b": 1}, "full": {"c": 4}, "other": {"b": 2}}
 
 
 def test_nobody_moves_where_it_costs_more_than_it_brings() -> None:
     jobs = [job("spread", {"a": 3, "b": 1}, cost_s=700.0), job("small", {"a": 1}), job("full", {"c": 4})]
     jobs.append(job("other", {"b": 2}))
 
-    assert consolidate(NODES, jobs, given(*jobs), 600.0) == given(*jobs)
+    assert consolidate(NODES, jobs, assigned_to(*jobs), 600.0) == assigned_to(*jobs)
 
 
 def test_who_has_demands_makes_no_way() -> None:
     pinned = job("pinned", {"a": 1}, constraints=(PlacementConstraint(1),))
     jobs = [job("spread", {"a": 3, "b": 1}), pinned, job("full", {"c": 4}), job("other", {"b": 2})]
 
-    assert consolidate(NODES, jobs, given(*jobs), 600.0) == given(*jobs)
+    assert consolidate(NODES, jobs, assigned_to(*jobs), 600.0) == assigned_to(*jobs)
 
 
 def test_who_needs_several_nodes_stays_on_them() -> None:
     wide = job("wide", {"a": 4, "b": 4})
 
-    assert consolidate(NODES, [wide], given(wide), 600.0) == given(wide)
+    assert consolidate(NODES, [wide], assigned_to(wide), 600.0) == assigned_to(wide)

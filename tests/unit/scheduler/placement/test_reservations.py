@@ -24,16 +24,16 @@ def calendar(devices: int = 4, slots: int = 4) -> ReservationCalendar:
     return ReservationCalendar(ConfigurationTable(Snapshot(0.0, cluster(1, devices), ())), 0, slots, 100.0)
 
 
-def taken(devices: int, *slots: int) -> Reservation:
+def reserve(devices: int, *slots: int) -> Reservation:
     return Reservation("", dict.fromkeys(slots, devices), {slot: {"": devices} for slot in slots})
 
 
 def test_a_free_device_costs_the_least_and_the_last_one_nearly_the_most() -> None:
-    made, one = calendar(), DeviceConfiguration(1, "", {"": 1})
-    made.add(taken(2, 1))
-    made.add(taken(4, 2))
+    new_calendar, config = calendar(), DeviceConfiguration(1, "", {"": 1})
+    new_calendar.add(reserve(2, 1))
+    new_calendar.add(reserve(4, 2))
 
-    assert made.slot_costs(one, 1.0, 16.0).tolist() == [1.0, 4.0, np.inf, 1.0]
+    assert new_calendar.slot_costs(config, 1.0, 16.0).tolist() == [1.0, 4.0, np.inf, 1.0]
 
 
 def test_the_cheapest_way_is_that_of_trying_all() -> None:
@@ -53,19 +53,21 @@ def test_the_cheapest_way_is_that_of_trying_all() -> None:
 
 
 def test_a_job_goes_where_slots_are_free() -> None:
-    made = calendar()
-    made.add(taken(4, 0, 2))
+    new_calendar = calendar()
+    new_calendar.add(reserve(4, 0, 2))
     job = JobInfo("a", 0.0, max_workers=4)
 
-    found = best_reservation(made, job, 0.0, 600.0, lambda at: 10.0, PriceBounds(10.0, 0.01, 1.0), 6)
+    reservation = best_reservation(new_calendar, job, 0.0, 600.0, lambda ends_at: 10.0, PriceBounds(10.0, 0.01, 1.0), 6)
 
-    assert found is not None
-    assert set(found.workers) == {1, 3}
+    assert reservation is not None
+    assert set(reservation.workers) == {1, 3}
 
 
 def test_what_has_passed_of_this_slot_does_nothing() -> None:
     early, late = (
-        best_reservation(calendar(), JobInfo("a", 0.0), now, 200.0, lambda at: 10.0, PriceBounds(10.0, 0.01, 1.0), 10)
+        best_reservation(
+            calendar(), JobInfo("a", 0.0), now, 200.0, lambda ends_at: 10.0, PriceBounds(10.0, 0.01, 1.0), 10
+        )
         for now in (0.0, 50.0)
     )
 
@@ -74,13 +76,18 @@ def test_what_has_passed_of_this_slot_does_nothing() -> None:
 
 
 def test_a_job_that_is_worth_less_than_it_costs_reserves_nothing() -> None:
-    made = calendar()
-    made.add(taken(3, 0, 1, 2, 3))
+    new_calendar = calendar()
+    new_calendar.add(reserve(3, 0, 1, 2, 3))
 
     assert (
-        best_reservation(made, JobInfo("a", 0.0), 0.0, 100.0, lambda at: 1.0, PriceBounds(100.0, 1.0, 16.0), 10) is None
+        best_reservation(
+            new_calendar, JobInfo("a", 0.0), 0.0, 100.0, lambda ends_at: 1.0, PriceBounds(100.0, 1.0, 16.0), 10
+        )
+        is None
     )
     assert (
-        best_reservation(made, JobInfo("a", 0.0), 0.0, 100.0, lambda at: 90.0, PriceBounds(100.0, 1.0, 16.0), 10)
+        best_reservation(
+            new_calendar, JobInfo("a", 0.0), 0.0, 100.0, lambda ends_at: 90.0, PriceBounds(100.0, 1.0, 16.0), 10
+        )
         is not None
     )

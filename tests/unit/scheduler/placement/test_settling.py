@@ -20,9 +20,9 @@ from tests.unit.scheduler.cases import job, nodes, running
 
 
 def test_first_come_first_and_names_break_ties() -> None:
-    jobs = [job("b", at=1.0), job("c", at=0.0), job("a", at=1.0)]
+    jobs = [job("b", submitted_at=1.0), job("c", submitted_at=0.0), job("a", submitted_at=1.0)]
 
-    assert [one.name for one in sort_by_submission(jobs)] == ["c", "a", "b"]
+    assert [job_info.name for job_info in sort_by_submission(jobs)] == ["c", "a", "b"]
 
 
 def test_who_keeps_its_count_stays_then_some_shrink_then_others_grow_and_come() -> None:
@@ -30,16 +30,16 @@ def test_who_keeps_its_count_stays_then_some_shrink_then_others_grow_and_come() 
     grows, comes = running("grows", {"n1": 1}, 1, 8), job("comes", 1, 4)
     sizes = {"stays": 2, "shrinks": 1, "grows": 2, "comes": 3}
 
-    given = assign_nodes(FreeResources(nodes(4, 4)), [comes, grows, shrinks, stays], sizes)
+    assigned = assign_nodes(FreeResources(nodes(4, 4)), [comes, grows, shrinks, stays], sizes)
 
-    assert given == {"stays": {"n1": 2}, "shrinks": {"n0": 1}, "grows": {"n1": 2}, "comes": {"n0": 3}}
+    assert assigned == {"stays": {"n1": 2}, "shrinks": {"n0": 1}, "grows": {"n1": 2}, "comes": {"n0": 3}}
 
 
 def test_who_does_not_fit_gets_fewer_or_nothing_if_it_is_rigid() -> None:
-    one = job("a", 1, 8)
+    job_info = job("a", 1, 8)
 
-    assert assign_nodes(FreeResources(nodes(4)), [one], {"a": 8}) == {"a": {"n0": 4}}
-    assert assign_nodes(FreeResources(nodes(4)), [one], {"a": 8}, is_rigid=True) == {}
+    assert assign_nodes(FreeResources(nodes(4)), [job_info], {"a": 8}) == {"a": {"n0": 4}}
+    assert assign_nodes(FreeResources(nodes(4)), [job_info], {"a": 8}, is_rigid=True) == {}
 
 
 def test_in_the_end_those_without_workers_are_tried_with_their_least() -> None:
@@ -53,32 +53,32 @@ def test_in_the_end_those_without_workers_are_tried_with_their_least() -> None:
     ("one", "sizes"),
     [(JobInfo("a", 0.0, 3, 4), [3, 3, 3, 4, 0]), (JobInfo("a", 0.0, 1, 8, sizes=(2, 6, 9)), [2, 2, 6, 6, 6])],
 )
-def test_the_next_size_is_the_least_allowed_one_above(one: JobInfo, sizes: list[int]) -> None:
-    assert [next_size(one, count) for count in range(5)] == sizes
+def test_the_next_size_is_the_least_allowed_one_above(job_info: JobInfo, sizes: list[int]) -> None:
+    assert [next_size(job_info, count) for count in range(5)] == sizes
 
 
 def test_as_many_as_fit_where_they_are() -> None:
-    room, one = FreeResources(nodes(2, 4)), running("a", {"n0": 1}, 1, 8)
+    room, job_info = FreeResources(nodes(2, 4)), running("a", {"n0": 1}, 1, 8)
 
-    assert place_at_most(room, one, 2) == {"n0": 2}
-    assert place_at_most(room, one, 8) == {"n0": 2, "n1": 4}
+    assert place_at_most(room, job_info, 2) == {"n0": 2}
+    assert place_at_most(room, job_info, 8) == {"n0": 2, "n1": 4}
     assert place_at_most(room, job("b", 1, 8, sizes=(1, 3, 8)), 8) == {"n1": 3}
     assert place_at_most(room, job("c", 7, 8), 8) == {}
 
 
 def test_enlarging_takes_room_beside_and_changes_nothing_without() -> None:
-    room, one = FreeResources(nodes(2, 4)), job("a", 1, 8)
-    room.allocate(one, {"n0": 1})
+    room, job_info = FreeResources(nodes(2, 4)), job("a", 1, 8)
+    room.allocate(job_info, {"n0": 1})
 
-    assert grow_workers(room, one, {"n0": 1}, 7) is None and room.free_devices == 5
-    assert grow_workers(room, one, {"n0": 1}, 3) == {"n0": 2, "n1": 1} and room.free_devices == 3
+    assert grow_workers(room, job_info, {"n0": 1}, 7) is None and room.free_devices == 5
+    assert grow_workers(room, job_info, {"n0": 1}, 3) == {"n0": 2, "n1": 1} and room.free_devices == 3
 
 
 def test_those_stay_whose_nodes_are_still_there() -> None:
-    one = running("a", {"n0": 2, "n9": 2}, 1, 4)
+    job_info = running("a", {"n0": 2, "n9": 2}, 1, 4)
 
-    assert surviving_workers(FreeResources(nodes(4)), one) == {"n0": 2}
-    assert surviving_workers(FreeResources(nodes(1)), one) == {"n0": 1}
+    assert surviving_workers(FreeResources(nodes(4)), job_info) == {"n0": 2}
+    assert surviving_workers(FreeResources(nodes(1)), job_info) == {"n0": 1}
     assert surviving_workers(FreeResources(nodes(4)), running("b", {"n0": 2, "n9": 2}, 3, 4)) == {}
 
 

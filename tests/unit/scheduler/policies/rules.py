@@ -31,15 +31,15 @@ def random_snapshot(seed: int) -> Snapshot:
 
 
 def _random_job(dice: random.Random, index: int, kinds: tuple[str, ...]) -> JobInfo:
-    least, most = dice.choice(((1, 1), (1, 4), (1, 16), (2, 8), (3, 5), (4, 4)))
+    least, max_workers = dice.choice(((1, 1), (1, 4), (1, 16), (2, 8), (3, 5), (4, 4)))
     rates = dice.choice((None, Concave(dice.choice((0.5, 0.8, 0.95, 1.0)), kinds=(("b", 3.0),))))
     return JobInfo(
         f"j{index}",
         submitted_at=float(dice.choice((0, 10, 5000, 9990))),
         min_workers=least,
-        max_workers=most,
-        requested=dice.choice((0, least, most)),
-        sizes=dice.choice(((), (), (least, most))),
+        max_workers=max_workers,
+        requested=dice.choice((0, least, max_workers)),
+        sizes=dice.choice(((), (), (least, max_workers))),
         devices=dice.choice((1, 1, 1, 2)),
         request=dice.choice(({}, {"memory": 3.0})),
         kinds=dice.choice(((), (kinds[0],))),

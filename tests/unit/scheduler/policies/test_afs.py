@@ -22,9 +22,9 @@ def decide(policy: Afs, *jobs: JobInfo, devices: int = 4, memory: object = None)
 
 
 def test_everybody_starts_before_anybody_grows_if_scaling_is_worse_than_linear() -> None:
-    given = decide(Afs(), *(job(name, left) for name, left in (("a", 10.0), ("b", 1e3), ("c", 1e5), ("d", 1e7))))
+    plan_counts = decide(Afs(), *(job(name, left) for name, left in (("a", 10.0), ("b", 1e3), ("c", 1e5), ("d", 1e7))))
 
-    assert given == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert plan_counts == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
 def test_the_longest_waits_if_there_are_fewer_devices_than_jobs() -> None:
@@ -41,10 +41,10 @@ def test_equal_sides_are_for_the_shorter() -> None:
 
 
 def test_a_long_job_gets_devices_that_a_short_one_hardly_uses() -> None:
-    given = decide(Afs(), job("short", 1e3, 0.2), job("long", 1e6, 0.95), devices=8)
+    plan_counts = decide(Afs(), job("short", 1e3, 0.2), job("long", 1e6, 0.95), devices=8)
 
     # The next device would gain the short one 1.08 - 1 = 8 %, the long one at six 1 - (6/7)**0.95 = 14 %.
-    assert given == {"short": 2, "long": 6}
+    assert plan_counts == {"short": 2, "long": 6}
 
 
 def test_nobody_gets_a_device_that_makes_it_slower() -> None:
@@ -56,9 +56,9 @@ def test_jobs_of_unknown_length_share_evenly() -> None:
 
 
 def test_without_lengths_the_job_that_scales_better_gets_more() -> None:
-    given = decide(AFS_P, job("good", 1.0, 1.0), job("bad", 1e9, 0.3), devices=8)
+    plan_counts = decide(AFS_P, job("good", 1.0, 1.0), job("bad", 1e9, 0.3), devices=8)
 
-    assert given["good"] > given["bad"] >= 1
+    assert plan_counts["good"] > plan_counts["bad"] >= 1
 
 
 def test_packed_shares_are_factors_and_multiples_of_a_node() -> None:

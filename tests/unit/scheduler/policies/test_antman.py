@@ -16,19 +16,19 @@ POLICY = AntMan()
 
 
 def test_an_opportunistic_job_makes_room_for_a_guaranteed_one() -> None:
-    guest, owner = running("guest", {"n0": 4}, 4, is_guaranteed=False), job("owner", 3, at=9.0)
+    guest, owner = running("guest", {"n0": 4}, 4, is_guaranteed=False), job("owner", 3, submitted_at=9.0)
 
     assert counts(decided(POLICY, nodes(4), guest, owner)) == {"guest": 0, "owner": 3}
 
 
 def test_it_stays_where_there_is_an_idle_place_for_the_other() -> None:
-    guest, owner = running("guest", {"n0": 4}, 4, is_guaranteed=False), job("owner", 3, at=9.0)
+    guest, owner = running("guest", {"n0": 4}, 4, is_guaranteed=False), job("owner", 3, submitted_at=9.0)
 
     assert workers_of(decided(POLICY, nodes(4, 4), guest, owner)) == {"guest": {"n0": 4}, "owner": {"n1": 3}}
 
 
 def test_a_guaranteed_job_over_its_quota_runs_on_what_is_idle() -> None:
-    first, second = job("a", 3, queue="ads"), job("b", 3, queue="ads", at=1.0)
+    first, second = job("a", 3, queue="ads"), job("b", 3, queue="ads", submitted_at=1.0)
     policy = load_policy("antman:quotas=ads=4/search=8")
 
     decision = decided(policy, nodes(8), first, second)
@@ -36,13 +36,13 @@ def test_a_guaranteed_job_over_its_quota_runs_on_what_is_idle() -> None:
     assert counts(decision) == {"a": 3, "b": 3}
     assert decision.memory.admitted == {"a"}
     assert "its queue 'ads' has 3 of 4 devices" in decision.plan.allocations["b"].reason
-    owner = job("c", 3, queue="search", at=9.0)
+    owner = job("c", 3, queue="search", submitted_at=9.0)
     then = decided(policy, nodes(8), running("a", {"n0": 3}, 3, queue="ads"), second, owner, memory=decision.memory)
     assert then.memory.admitted == {"a", "c"}
 
 
 def test_what_is_reserved_for_one_is_lent_to_another() -> None:
-    jobs = running("a", {"n0": 2}, 2), job("large", 4, at=1.0), job("small", 2, at=2.0)
+    jobs = running("a", {"n0": 2}, 2), job("large", 4, submitted_at=1.0), job("small", 2, submitted_at=2.0)
 
     decision = decided(POLICY, nodes(4), *jobs)
 
@@ -71,7 +71,7 @@ def test_devices_that_are_busy_or_not_to_be_shared_are_not_shared(more: dict[str
 
 def test_quotas_are_read_or_refused() -> None:
     assert parse_quotas("ads=16/search=8") == {"ads": 16, "search": 8}
-    with pytest.raises(SpecError, match="quotas are like ads=16/search=8, received 'ads'"):
+    with pytest.raises(SpecError, match="expected quotas such as ads=16/search=8, received 'ads'"):
         parse_quotas("ads")
 
 
@@ -87,9 +87,9 @@ def test_a_guest_needs_memory_too() -> None:
 
 
 def test_who_lost_its_nodes_stays_first_in_line() -> None:
-    hurt, other = running("hurt", {"gone": 3}, 3, at=5.0), job("other", 2)
+    hurt, neighbour = running("hurt", {"gone": 3}, 3, submitted_at=5.0), job("other", 2)
 
-    decision = decided(POLICY, nodes(2), hurt, other)
+    decision = decided(POLICY, nodes(2), hurt, neighbour)
 
     assert counts(decision) == {"hurt": 0, "other": 2}
     assert decision.memory.admitted == {"hurt"}

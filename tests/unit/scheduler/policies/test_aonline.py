@@ -19,12 +19,12 @@ def job(name: str, slots: float, weight: float = 1.0) -> JobInfo:
 
 def lengths(count: int) -> list[int]:
     """Of the intervals in which so many decisions are made, one each slot."""
-    seen, memory, found = Snapshot(0.0, cluster(1, 1), (job("a", 1e9),)), None, []
+    seen, memory, interval_lengths = Snapshot(0.0, cluster(1, 1), (job("a", 1e9),)), None, []
     for _ in range(count):
         memory = AOnline(horizon_slots=4).decide(seen, memory).memory
-        found.append(memory.interval_slots)
+        interval_lengths.append(memory.interval_slots)
         seen = replace(seen, now=seen.now + SLOT)
-    return found
+    return interval_lengths
 
 
 def test_intervals_double_up_to_the_horizon() -> None:

@@ -24,10 +24,10 @@ def test_it_is_as_good_as_trying_all() -> None:
     uses = dice.integers(1, 4, (8, 2)).astype(float)
 
     def total(taken: tuple[int, ...]) -> float:
-        owners = [whose[place] for place in taken]
+        owners = [whose[index] for index in taken]
         is_able = len(set(owners)) == len(owners) and bool((uses[list(taken)].sum(axis=0) <= 5).all())
         return float(costs[list(taken)].sum()) if is_able else 0.0
 
     every = itertools.chain.from_iterable(itertools.combinations(range(8), size) for size in range(5))
-    found = choose_options(whose, costs.tolist(), uses.tolist(), [5.0, 5.0], 0.0)
-    assert total(tuple(found)) == pytest.approx(min(map(total, every)))
+    options_chosen = choose_options(whose, costs.tolist(), uses.tolist(), [5.0, 5.0], 0.0)
+    assert total(tuple(options_chosen)) == pytest.approx(min(map(total, every)))

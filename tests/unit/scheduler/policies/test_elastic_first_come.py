@@ -10,22 +10,22 @@ POLICY = ElasticFirstCome()
 
 
 def test_first_minimums_in_order_then_one_each_in_turn() -> None:
-    first, second, third = job("a", 2, 9), job("b", 3, 4, at=1.0), job("c", 4, 9, at=2.0)
+    first, second, third = job("a", 2, 9), job("b", 3, 4, submitted_at=1.0), job("c", 4, 9, submitted_at=2.0)
 
     assert counts(decided(POLICY, nodes(4, 4), third, second, first)) == {"a": 4, "b": 4, "c": 0}
 
 
 def test_equals_never_take_from_each_other() -> None:
-    decision = decided(POLICY, nodes(4), running("late", {"n0": 4}, 1, 4, at=9.0), job("early", 1, 4))
+    decision = decided(POLICY, nodes(4), running("late", {"n0": 4}, 1, 4, submitted_at=9.0), job("early", 1, 4))
 
     assert counts(decision) == {"late": 4, "early": 0}
     assert decision.plan.allocations["early"].reason == (
-        "waits for its minimum of 1 workers: 0 devices are free, earlier jobs hold the others"
+        "waits for its minimum of 1 workers: 0 devices are free, earlier jobs have the others"
     )
 
 
 def test_who_waits_is_passed_by_a_smaller_one() -> None:
-    assert counts(decided(POLICY, nodes(4), job("large", 5, 9), job("small", 2, 2, at=1.0))) == {
+    assert counts(decided(POLICY, nodes(4), job("large", 5, 9), job("small", 2, 2, submitted_at=1.0))) == {
         "large": 0,
         "small": 2,
     }
@@ -47,7 +47,7 @@ def test_a_job_keeps_what_is_left_of_its_node() -> None:
 
 def test_large_workers_and_kinds_are_tried_out() -> None:
     cluster = (NodeInfo("n0", 3, "t4"), NodeInfo("n1", 4, "a100"))
-    wide, picky = job("wide", 1, 9, devices=2), job("picky", 1, 9, at=1.0, kinds=("a100",))
+    wide, picky = job("wide", 1, 9, devices=2), job("picky", 1, 9, submitted_at=1.0, kinds=("a100",))
 
     assert counts(decided(POLICY, cluster, wide, picky)) == {"wide": 2, "picky": 2}
 

@@ -8,7 +8,7 @@ from elasticdl.scheduler.snapshot import Snapshot
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running
 
 BEST_EFFORT, STRICT = load_policy("fifo-gang"), load_policy("fifo-gang-strict")
-JOBS = running("runs", {"n0": 3}, 3), job("large", 4, at=1.0), job("small", 1, at=2.0)
+JOBS = running("runs", {"n0": 3}, 3), job("large", 4, submitted_at=1.0), job("small", 1, submitted_at=2.0)
 
 
 def test_who_does_not_fit_is_skipped() -> None:
@@ -17,7 +17,7 @@ def test_who_does_not_fit_is_skipped() -> None:
     assert counts(decision) == {"runs": 3, "large": 0, "small": 1}
     assert not decision.blocks_lower_priorities
     assert decision.plan.allocations["large"].reason == (
-        "waits until 4 workers of 1 device are free together; 2 devices are"
+        "waits until 4 workers of 1 device are free at the same time; 2 devices are"
     )
 
 
@@ -30,7 +30,7 @@ def test_strictly_nobody_passes_the_head_of_the_line() -> None:
 
 
 def test_strictly_lower_priorities_get_nothing_while_somebody_waits() -> None:
-    jobs = (job("head", 5, priority=1), job("first", 4, priority=1, at=-0.0), job("low", 1))
+    jobs = (job("head", 5, priority=1), job("first", 4, priority=1, submitted_at=-0.0), job("low", 1))
     snapshot = Snapshot(9.0, nodes(6), jobs)
 
     assert counts(priorities.decide_by_priority(STRICT, snapshot, None)) == {"head": 0, "first": 4, "low": 0}
@@ -42,6 +42,6 @@ def test_an_elastic_job_gets_just_what_was_asked_for() -> None:
 
 
 def test_a_job_that_lost_a_node_stands_in_line_again() -> None:
-    hurt, waiting = running("hurt", {"n0": 2, "gone": 2}, 4, at=5.0), job("waits", 3, at=1.0)
+    hurt, waiting = running("hurt", {"n0": 2, "gone": 2}, 4, submitted_at=5.0), job("waits", 3, submitted_at=1.0)
 
     assert counts(decided(BEST_EFFORT, nodes(4), hurt, waiting)) == {"hurt": 0, "waits": 3}

@@ -13,12 +13,12 @@ POLICY = Gandiva()
 
 def turns(cluster: tuple[NodeInfo, ...], *jobs: JobInfo, times: int) -> list[dict[str, int]]:
     memory: Any = None
-    snapshot, found = Snapshot(0.0, cluster, jobs), []
+    snapshot, decisions = Snapshot(0.0, cluster, jobs), []
     for _ in range(times):
         decision = POLICY.decide(snapshot, memory)
-        found.append({name: count for name, count in counts(decision).items() if count})
+        decisions.append({name: count for name, count in counts(decision).items() if count})
         snapshot, memory = applied(snapshot, decision.plan, 60.0), decision.memory
-    return found
+    return decisions
 
 
 def test_who_does_not_fit_takes_turns_with_who_does() -> None:
@@ -28,12 +28,12 @@ def test_who_does_not_fit_takes_turns_with_who_does() -> None:
 def test_a_large_job_has_its_turn_among_small_ones() -> None:
     ran = turns(nodes(4), *(job(f"s{index}", 1) for index in range(4)), job("large", 4), times=4)
 
-    assert [("large" in one) for one in ran] == [True, False, True, False]
+    assert [("large" in decision) for decision in ran] == [True, False, True, False]
 
 
 def test_within_a_turn_a_newcomer_waits() -> None:
     first = decided(POLICY, nodes(4), job("a", 4), now=60.0)
-    jobs = running("a", {"n0": 4}, 4), job("b", 4, at=70.0)
+    jobs = running("a", {"n0": 4}, 4), job("b", 4, submitted_at=70.0)
 
     assert counts(decided(POLICY, nodes(4), *jobs, memory=first.memory, now=70.0)) == {"a": 4, "b": 0}
     assert counts(decided(POLICY, nodes(4), *jobs, memory=first.memory, now=120.0)) == {"a": 4, "b": 0}
@@ -54,14 +54,14 @@ def test_a_job_goes_back_to_where_it_was() -> None:
 def test_a_newcomer_goes_to_jobs_of_its_size_then_to_an_empty_node() -> None:
     cluster, pair = nodes(4, 4, 4), running("pair", {"n1": 2}, 2)
 
-    assert workers_of(decided(POLICY, cluster, pair, job("alike", 2, at=1.0)))["alike"] == {"n1": 2}
-    assert workers_of(decided(POLICY, cluster, pair, job("other", 1, at=1.0)))["other"] == {"n0": 1}
+    assert workers_of(decided(POLICY, cluster, pair, job("alike", 2, submitted_at=1.0)))["alike"] == {"n1": 2}
+    assert workers_of(decided(POLICY, cluster, pair, job("other", 1, submitted_at=1.0)))["other"] == {"n0": 1}
 
 
 def test_two_that_use_little_are_packed_while_somebody_waits() -> None:
     host, guest = (
         job("host", 4, may_share=True, device_use=0.6),
-        job("guest", 4, may_share=True, device_use=0.3, at=1.0),
+        job("guest", 4, may_share=True, device_use=0.3, submitted_at=1.0),
     )
 
     plan = decided(POLICY, nodes(4), host, guest).plan
@@ -73,7 +73,7 @@ def test_two_that_use_little_are_packed_while_somebody_waits() -> None:
 
 
 def test_two_that_use_much_are_not_packed() -> None:
-    jobs = job("a", 4, may_share=True, device_use=0.6), job("b", 4, may_share=True, device_use=0.6, at=1.0)
+    jobs = job("a", 4, may_share=True, device_use=0.6), job("b", 4, may_share=True, device_use=0.6, submitted_at=1.0)
 
     assert counts(decided(POLICY, nodes(4), *jobs)) == {"a": 4, "b": 0}
 
@@ -98,9 +98,9 @@ def test_an_almost_empty_node_is_cleared_when_somebody_leaves() -> None:
 
 
 def test_elastic_jobs_grow_on_their_node_when_nobody_waited_for_a_while() -> None:
-    elastic, other = job("elastic", 1, 8, requested=1), job("other", 2)
+    elastic, guest = job("elastic", 1, 8, requested=1), job("other", 2)
 
-    ran = turns(nodes(4, 4), elastic, other, times=2)
+    ran = turns(nodes(4, 4), elastic, guest, times=2)
 
     assert ran == [{"elastic": 1, "other": 2}, {"elastic": 4, "other": 2}]
 
@@ -111,5 +111,5 @@ def test_a_guest_needs_memory_and_a_host_without_another_guest() -> None:
     host, heavy = job("host", 2, request={"memory": 1.0}, **little), job("heavy", 2, request={"memory": 1.0}, **little)
 
     assert counts(decided(POLICY, cluster, heavy, host)) == {"heavy": 2, "host": 0}
-    three = [job(name, 2, at=float(at), **little) for at, name in enumerate("abc")]
+    three = [job(name, 2, submitted_at=float(time_s), **little) for time_s, name in enumerate("abc")]
     assert counts(decided(POLICY, nodes(2), *three)) == {"a": 2, "b": 2, "c": 0}

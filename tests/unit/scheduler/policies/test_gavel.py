@@ -26,7 +26,7 @@ def rounds(policy: Gavel, snapshot: Snapshot, count: int) -> Counter[str]:
     seen, memory, had = snapshot, None, Counter[str]()
     for _ in range(count):
         decision = policy.decide(seen, memory)
-        had.update(name for name, given in decision.plan.allocations.items() if given.workers)
+        had.update(name for name, counts_now in decision.plan.allocations.items() if counts_now.workers)
         seen, memory = applied(seen, decision.plan, 360.0), decision.memory
     return had
 

@@ -76,10 +76,10 @@ def test_mended_plans_keep_all_rules(seed: int) -> None:
 
     assert (states >= 0).all() and states.any()
     assert ((states * problem.devices_per_worker[:, None]).sum(axis=1) <= problem.devices).all()
-    for row, one in enumerate(jobs):
+    for row, plan in enumerate(jobs):
         counts = states[:, row].sum(axis=1)
-        assert all(count == 0 or one.allows_size(int(count)) for count in counts)
-        assert counts.max() <= max(2 * one.speeds[0].workers, one.min_workers)  # at most double what was measured
+        assert all(count == 0 or plan.allows_size(int(count)) for count in counts)
+        assert counts.max() <= max(2 * plan.speeds[0].workers, plan.min_workers)  # at most double what was measured
     wide = (states > 0) & (np.count_nonzero(states, axis=2) > 1)[:, :, None]
     assert (wide.sum(axis=1) <= 1).all()  # one job on several nodes a node
 
@@ -105,9 +105,9 @@ def test_fitness_is_the_power_mean_of_speedups_over_a_fair_share() -> None:
     def mean(a: float, b: float) -> float:
         return 2 / (1 / (a * scale + 1e-3) + 1 / (b * scale + 1e-3))
 
-    found, utility = problem.fitness(plans)
+    plans_found, utility = problem.fitness(plans)
 
-    assert found == pytest.approx([mean(1.0, moved), mean(1.0, 0.5 * moved), mean(0.5 * moved, moved)])
+    assert plans_found == pytest.approx([mean(1.0, moved), mean(1.0, 0.5 * moved), mean(0.5 * moved, moved)])
     assert utility == pytest.approx([2 / 8, 1.5 / 8, 1.5 / 8])
 
 
@@ -128,13 +128,15 @@ def test_the_search_finds_the_best_plan_there_is() -> None:
     random = np.random.default_rng(3)
     allowed = every[(problem.repair(every.copy(), random) == every).all(axis=(1, 2))]
 
-    found = search_plans(problem, problem.current[None], 40, 40, random)
+    plans_found = search_plans(problem, problem.current[None], 40, 40, random)
 
-    assert problem.fitness(found)[0].max() == pytest.approx(problem.fitness(allowed)[0].max())
+    assert problem.fitness(plans_found)[0].max() == pytest.approx(problem.fitness(allowed)[0].max())
 
 
 def test_no_plan_stands_in_a_population_twice() -> None:
     jobs = [job(f"j{index}", 1, 4, **speeds_of(4)) for index in range(3)]
-    found = search_plans(problem_of(nodes(4), jobs), np.zeros((1, 3, 1), np.int16), 20, 10, np.random.default_rng(0))
+    plans_found = search_plans(
+        problem_of(nodes(4), jobs), np.zeros((1, 3, 1), np.int16), 20, 10, np.random.default_rng(0)
+    )
 
-    assert len({one.tobytes() for one in found}) == len(found) <= 20
+    assert len({plan.tobytes() for plan in plans_found}) == len(plans_found) <= 20

@@ -14,25 +14,27 @@ POLICY = MaxMin()
 
 
 def test_a_newcomer_gets_an_equal_share_from_who_has_more() -> None:
-    decision = decided(POLICY, nodes(4, 4), running("old", {"n0": 4, "n1": 4}, 1, 8), job("new", 1, 8, at=5.0))
+    decision = decided(
+        POLICY, nodes(4, 4), running("old", {"n0": 4, "n1": 4}, 1, 8), job("new", 1, 8, submitted_at=5.0)
+    )
 
     assert counts(decision) == {"old": 4, "new": 4}
 
 
 def test_nobody_is_shrunk_below_its_minimum_for_an_equal() -> None:
-    decision = decided(POLICY, nodes(6), running("old", {"n0": 6}, 5, 6, at=9.0), job("new", 2, 6))
+    decision = decided(POLICY, nodes(6), running("old", {"n0": 6}, 5, 6, submitted_at=9.0), job("new", 2, 6))
 
     assert counts(decision) == {"old": 6, "new": 0}
 
 
 def test_what_one_cannot_use_is_levelled_among_the_others() -> None:
-    jobs = job("a", 1, 2), job("b", 1, 9, at=1.0), job("c", 1, 9, at=2.0)
+    jobs = job("a", 1, 2), job("b", 1, 9, submitted_at=1.0), job("c", 1, 9, submitted_at=2.0)
 
     assert counts(decided(POLICY, nodes(8, 4), *jobs)) == {"a": 2, "b": 5, "c": 5}
 
 
 def test_the_odd_device_stays_with_who_has_it() -> None:
-    early, late = running("early", {"n0": 3}, 1, 9), running("late", {"n0": 4}, 1, 9, at=5.0)
+    early, late = running("early", {"n0": 3}, 1, 9), running("late", {"n0": 4}, 1, 9, submitted_at=5.0)
 
     assert workers_of(decided(POLICY, nodes(7), early, late)) == {"early": {"n0": 3}, "late": {"n0": 4}}
 
@@ -43,12 +45,12 @@ def test_equal_is_devices_not_workers() -> None:
 
 @st.composite
 def queues(draw: st.DrawFn) -> list[JobInfo]:
-    found = []
+    sizes = []
     for index in range(draw(st.integers(1, 6))):
         least, more, has = draw(st.integers(1, 4)), draw(st.integers(0, 6)), draw(st.integers(0, 4))
         workers = {"n0": min(least + has, least + more)} if has else {}
-        found.append(JobInfo(f"j{index}", float(index), least, least + more, workers=workers))
-    return found
+        sizes.append(JobInfo(f"j{index}", float(index), least, least + more, workers=workers))
+    return sizes
 
 
 @given(queues(), st.integers(1, 30))
@@ -59,5 +61,9 @@ def test_nobody_could_have_more_without_a_poorer_one_having_less(queue: list[Job
     for poor in queue:
         if poor.name in sizes and next_size(poor, sizes[poor.name]):
             assert sum(sizes.values()) == devices
-            rich = [one for one in queue if sizes.get(one.name, 0) > max(sizes[poor.name] + 1, one.min_workers)]
+            rich = [
+                job_info
+                for job_info in queue
+                if sizes.get(job_info.name, 0) > max(sizes[poor.name] + 1, job_info.min_workers)
+            ]
             assert not rich

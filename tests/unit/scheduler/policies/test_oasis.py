@@ -33,8 +33,8 @@ def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -
         ("urgent", UtilityFunction(100.0, 1.0, 2.5 * SLOT)),
         ("patient", UtilityFunction(100.0, 0.0)),
     ):
-        one = job(name, 4.0, rates=Concave(0.5), utility=utility)
-        reserved = POLICY.decide(Snapshot(0.0, cluster(1), (one,)), None).memory.reserved[name]
+        start_job = job(name, 4.0, rates=Concave(0.5), utility=utility)
+        reserved = POLICY.decide(Snapshot(0.0, cluster(1), (start_job,)), None).memory.reserved[name]
         ends[name] = reserved.last_slot, max(reserved.workers.values())
 
     assert ends == {"urgent": (1, 4), "patient": (3, 1)}
@@ -47,7 +47,7 @@ def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_wort
 
     assert counts(decision.plan) == {"f0": 4, "cheap": 0}
     assert set(decision.memory.reserved) == {"f0"}
-    assert "asked again next slot" in decision.plan.allocations["cheap"].reason
+    assert "considered again in the next slot" in decision.plan.allocations["cheap"].reason
 
 
 def test_a_refused_job_uses_what_nobody_reserved() -> None:

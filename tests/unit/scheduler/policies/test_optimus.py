@@ -22,7 +22,7 @@ def test_everybody_gets_one_worker_before_anybody_gets_two() -> None:
 
 
 def test_the_first_come_get_the_few_devices_there_are() -> None:
-    jobs = [measured("late", 1e6, at=2.0), measured("early", 1.0, at=1.0)]
+    jobs = [measured("late", 1e6, submitted_at=2.0), measured("early", 1.0, submitted_at=1.0)]
 
     assert counts(decided(Optimus(), nodes(1), *jobs)) == {"early": 1, "late": 0}
 
@@ -42,18 +42,18 @@ def test_the_sum_of_remaining_times_is_the_least_there_is(devices: int) -> None:
     jobs = [measured("a", 900.0, 0.5), measured("b", 500.0, 0.8), measured("c", 300.0, 0.95)]
 
     def remaining_s(sizes: tuple[int, ...]) -> float:
-        return sum(one.work_left / size**one.rates.power for one, size in zip(jobs, sizes, strict=True))  # type: ignore[union-attr]
+        return sum(job_info.work_left / size**job_info.rates.power for job_info, size in zip(jobs, sizes, strict=True))  # type: ignore[union-attr]
 
-    found = counts(decided(Optimus(), nodes(devices), *jobs))
+    counts_now = counts(decided(Optimus(), nodes(devices), *jobs))
     best = min(remaining_s(sizes) for sizes in product(range(1, 9), repeat=3) if sum(sizes) <= devices)
 
-    assert remaining_s((found["a"], found["b"], found["c"])) == pytest.approx(best)
+    assert remaining_s((counts_now["a"], counts_now["b"], counts_now["c"])) == pytest.approx(best)
 
 
 def test_workers_that_would_slow_a_job_down_stay_free() -> None:
-    one = job("a", 1, 4, rates=Concave(0.5, apart=0.3), work_left=100.0)
+    job_info = job("a", 1, 4, rates=Concave(0.5, apart=0.3), work_left=100.0)
 
-    assert counts(decided(Optimus(), nodes(1, 1, 1, 1), one)) == {"a": 1}
+    assert counts(decided(Optimus(), nodes(1, 1, 1, 1), job_info)) == {"a": 1}
 
 
 def test_gain_is_counted_by_device() -> None:
@@ -65,27 +65,27 @@ def test_gain_is_counted_by_device() -> None:
 
 
 def test_only_allowed_sizes_are_given() -> None:
-    one = job("a", 2, 8, rates=Concave(1.0), work_left=100.0, sizes=(2, 4, 8))
+    job_info = job("a", 2, 8, rates=Concave(1.0), work_left=100.0, sizes=(2, 4, 8))
 
-    assert counts(decided(Optimus(), nodes(7), one)) == {"a": 4}
+    assert counts(decided(Optimus(), nodes(7), job_info)) == {"a": 4}
 
 
 def test_who_keeps_its_number_of_workers_keeps_its_nodes() -> None:
     stays = running("stays", {"n1": 1}, 1, 1, rates=Concave(), work_left=100.0)
     comes = measured("comes", 1e4)
 
-    given = workers_of(decided(Optimus(), nodes(2, 2), stays, comes))
+    workers = workers_of(decided(Optimus(), nodes(2, 2), stays, comes))
 
-    assert given["stays"] == {"n1": 1}
-    assert given["comes"] == {"n0": 2, "n1": 1}
+    assert workers["stays"] == {"n1": 1}
+    assert workers["comes"] == {"n0": 2, "n1": 1}
 
 
 def test_the_smallest_are_placed_first_on_the_emptiest_nodes() -> None:
-    small, large = measured("small", 1.0), measured("large", 1e4, at=-0.0)
+    small, large = measured("small", 1.0), measured("large", 1e4, submitted_at=-0.0)
 
-    given = workers_of(decided(Optimus(), nodes(2, 4), small, large))
+    workers = workers_of(decided(Optimus(), nodes(2, 4), small, large))
 
-    assert given == {"small": {"n1": 1}, "large": {"n1": 3, "n0": 2}}
+    assert workers == {"small": {"n1": 1}, "large": {"n1": 3, "n0": 2}}
 
 
 def test_unknown_jobs_count_as_linear_with_as_much_to_do_as_they_did() -> None:
@@ -96,24 +96,25 @@ def test_unknown_jobs_count_as_linear_with_as_much_to_do_as_they_did() -> None:
 
 
 def test_demands_are_met_and_what_does_not_fit_is_given_to_others() -> None:
-    cluster = (*nodes(2, kind="t4"), *(one for one in nodes(1, 2) if one.name == "n1"))
+    cluster = (*nodes(2, kind="t4"), *(job_info for job_info in nodes(1, 2) if job_info.name == "n1"))
     picky = job(
         "picky", 1, 4, rates=Concave(1.0), work_left=1e6, constraints=(PlacementConstraint(1, "t4"),), kinds=("t4",)
     )
-    other = job("other", 1, 4, rates=Concave(1.0), work_left=1.0)
+    other_job = job("other", 1, 4, rates=Concave(1.0), work_left=1.0)
 
-    given = workers_of(decided(Optimus(), cluster, picky, other))
+    workers = workers_of(decided(Optimus(), cluster, picky, other_job))
 
-    assert given["picky"] == {"n0": 2} and given["other"] == {"n1": 1}
+    assert workers["picky"] == {"n0": 2} and workers["other"] == {"n1": 1}
 
 
 def test_who_did_not_fit_moves_nobody_while_nothing_changes() -> None:
-    cluster = (*nodes(3, kind="t4"), *(one for one in nodes(1, 3) if one.name == "n1"))
+    cluster = (*nodes(3, kind="t4"), *(job_info for job_info in nodes(1, 3) if job_info.name == "n1"))
     jobs = [job("a", 1, 6, kinds=("t4",), work_done=1e6), job("b", 1, 6, kinds=("t4",), work_done=1e5)]
     first = decided(Optimus(), cluster, *jobs)
 
     after = [
-        running(one.name, first.plan.workers_of(one.name), 1, 6, kinds=("t4",), work_done=one.work_done) for one in jobs
+        running(job_info.name, first.plan.workers_of(job_info.name), 1, 6, kinds=("t4",), work_done=job_info.work_done)
+        for job_info in jobs
     ]
     again = decided(Optimus(), cluster, *after, memory=first.memory)
 

@@ -22,22 +22,22 @@ def test_of_two_on_a_node_that_was_taken_the_dearer_stays() -> None:
 
 def test_what_was_done_since_the_last_checkpoint_is_lost() -> None:
     just_saved = running("saved", {"n0": 2}, 2, changed_at=0.0)
-    long_ago = running("ago", {"n0": 2}, 2, changed_at=50.0, at=5.0)
+    long_ago = running("ago", {"n0": 2}, 2, changed_at=50.0, submitted_at=5.0)
 
     assert counts(decided(PickyMan(checkpoint_s=100.0), nodes(2), just_saved, long_ago)) == {"saved": 0, "ago": 2}
     assert counts(decided(POLICY, nodes(2), just_saved, long_ago)) == {"saved": 2, "ago": 0}
 
 
 def test_who_was_stopped_moves_if_it_can_and_stands_before_newcomers() -> None:
-    stays, moves = running("stays", {"n0": 2}, 2, change_cost_s=9.0), running("moves", {"n0": 2}, 2, at=5.0)
+    stays, moves = running("stays", {"n0": 2}, 2, change_cost_s=9.0), running("moves", {"n0": 2}, 2, submitted_at=5.0)
 
-    decision = decided(POLICY, nodes(2, 2), stays, moves, job("waits", 2, at=1.0))
+    decision = decided(POLICY, nodes(2, 2), stays, moves, job("waits", 2, submitted_at=1.0))
 
     assert workers_of(decision) == {"stays": {"n0": 2}, "moves": {"n1": 2}, "waits": {}}
 
 
 def test_equals_are_not_stopped_for_each_other() -> None:
-    assert counts(decided(POLICY, nodes(2), running("late", {"n0": 2}, 2, at=9.0), job("early", 2))) == {
+    assert counts(decided(POLICY, nodes(2), running("late", {"n0": 2}, 2, submitted_at=9.0), job("early", 2))) == {
         "late": 2,
         "early": 0,
     }

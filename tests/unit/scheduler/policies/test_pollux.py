@@ -14,8 +14,8 @@ from tests.unit.scheduler.cases import Concave, applied, counts, decided, job, n
 QUICK = Pollux(population=24, generations=24)
 
 
-def measured(name: str, most: int, power: float = 0.8, **more: object) -> JobInfo:
-    sample = SpeedSample(1, most, 8, 0.1, 0.1)
+def measured(name: str, max_workers: int, power: float = 0.8, **more: object) -> JobInfo:
+    sample = SpeedSample(1, max_workers, 8, 0.1, 0.1)
     return job(name, 1, 16, rates=Concave(power), speeds=(sample,), **more)  # type: ignore[arg-type]
 
 
@@ -29,15 +29,15 @@ def test_the_same_snapshot_and_memory_have_the_same_answer_and_another_round_dra
 
 
 def test_jobs_that_scale_well_get_more() -> None:
-    found = counts(decided(QUICK, nodes(4, 4), measured("good", 8, 0.95), measured("bad", 8, 0.2)))
+    decision = counts(decided(QUICK, nodes(4, 4), measured("good", 8, 0.95), measured("bad", 8, 0.2)))
 
-    assert found["good"] > found["bad"] >= 1
+    assert decision["good"] > decision["bad"] >= 1
 
 
 def test_a_job_gets_at_most_twice_what_it_was_measured_with_and_one_worker_at_first() -> None:
-    found = counts(decided(QUICK, nodes(8), measured("seen", 2, 1.0), job("new", 1, 8)))
+    decision = counts(decided(QUICK, nodes(8), measured("seen", 2, 1.0), job("new", 1, 8)))
 
-    assert found == {"seen": 4, "new": 1}
+    assert decision == {"seen": 4, "new": 1}
 
 
 def test_what_is_as_good_stays() -> None:
@@ -54,36 +54,39 @@ def test_plans_are_carried_on_until_no_device_is_idle() -> None:
     for _ in range(5):
         decision = QUICK.decide(snapshot, decision.memory)
         snapshot = applied(snapshot, decision.plan, later_s=60.0)
-        sums.append(sum(one.worker_count for one in snapshot.jobs))
+        sums.append(sum(job_info.worker_count for job_info in snapshot.jobs))
 
     assert all(after >= before - 1 for before, after in pairwise(sums))
     assert sums[-1] == 12
 
 
 def test_a_job_that_comes_this_very_second_starts_on_what_is_free() -> None:
-    assert counts(decided(QUICK, nodes(4), job("a", 2, 4, at=100.0), now=100.0)) == {"a": 2}
+    assert counts(decided(QUICK, nodes(4), job("a", 2, 4, submitted_at=100.0), now=100.0)) == {"a": 2}
 
 
 def test_workers_of_a_node_that_shrank_or_went_are_not_kept() -> None:
     shrank = running("shrank", {"n0": 4}, 1, 8)
     gone = running("gone", {"n9": 2}, 1, 8)
 
-    found = workers_of(decided(QUICK, nodes(2, 2), shrank, gone))
+    decision = workers_of(decided(QUICK, nodes(2, 2), shrank, gone))
 
-    assert all(found.values())
-    assert "n9" not in found["gone"]
+    assert all(decision.values())
+    assert "n9" not in decision["gone"]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_the_search_knows_nothing_of_is_kept_too(seed: int) -> None:
     """Demands, kinds and memory: `decided` checks all rules."""
-    cluster = (*nodes(4, 4, kind="t4", rack="r0"), *(one for one in nodes(0, 0, 4, kind="a100") if one.devices))
+    cluster = (
+        *nodes(4, 4, kind="t4", rack="r0"),
+        *(job_info for job_info in nodes(0, 0, 4, kind="a100") if job_info.devices),
+    )
     jobs = [
         measured("picky", 4, constraints=(PlacementConstraint(1, "t4", same_rack=True),)),
         measured("a100", 4, kinds=("a100",)),
         measured("plain", 4),
     ]
 
-    found = decided(Pollux(population=16, generations=8, seed=seed), cluster, *jobs)
+    decision = decided(Pollux(population=16, generations=8, seed=seed), cluster, *jobs)
 
-    assert all(count for count in counts(found).values())
+    assert all(count for count in counts(decision).values())

@@ -72,10 +72,10 @@ def test_a_job_that_fits_on_a_node_is_never_split_but_others_move_instead() -> N
     """Three devices are free on two nodes; the two small ones are put together."""
     small = [job(f"s{i}", max_workers=1, workers={f"n{i}": 1}, started_at=0.0) for i in range(2)]
     wide = JobInfo("wide", 0.0, min_workers=4, max_workers=4)
-    given = workers_of(Sia().decide(Snapshot(1e4, cluster(2), (*small, wide)), None).plan)
+    decision = workers_of(Sia().decide(Snapshot(1e4, cluster(2), (*small, wide)), None).plan)
 
-    assert len(given["wide"]) == 1
-    assert given["s0"].keys() == given["s1"].keys() != given["wide"].keys()
+    assert len(decision["wide"]) == 1
+    assert decision["s0"].keys() == decision["s1"].keys() != decision["wide"].keys()
 
 
 def test_allowed_sizes_are_the_only_ones() -> None:

@@ -44,9 +44,9 @@ def test_a_job_that_takes_nothing_from_others_pays_nothing() -> None:
 
 
 def test_saying_that_one_is_worse_off_does_not_get_more() -> None:
-    other = bid("b", 16.0, 8.0, 4.0, 8 / 3, 2.0)
-    honest = run_auction([bid("a", 16.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
-    liar = run_auction([bid("a", 160.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
+    other_bid = bid("b", 16.0, 8.0, 4.0, 8 / 3, 2.0)
+    honest = run_auction([bid("a", 16.0, 8.0, 4.0, 8 / 3, 2.0), other_bid], 4)
+    liar = run_auction([bid("a", 160.0, 8.0, 4.0, 8 / 3, 2.0), other_bid], 4)
 
     assert liar["a"] <= honest["a"]
 
@@ -81,9 +81,9 @@ def test_only_the_worst_off_are_asked_first() -> None:
     """Of five the worst one bids, and takes what it wants; the others share what it left."""
     jobs = (job("late", 0.0, left=10.0, max_workers=4), *(job(f"new{i}", 999.0) for i in range(4)))
 
-    given = counts(Themis().decide(Snapshot(1000.0, cluster(1, 6), jobs), None).plan)
+    plan_counts = counts(Themis().decide(Snapshot(1000.0, cluster(1, 6), jobs), None).plan)
 
-    assert given == {"late": 4, "new0": 1, "new1": 1, "new2": 0, "new3": 0}
+    assert plan_counts == {"late": 4, "new0": 1, "new1": 1, "new2": 0, "new3": 0}
 
 
 def test_it_keeps_the_rules_on_random_clusters() -> None:

@@ -25,10 +25,10 @@ def test_who_needs_three_times_as_much_has_three_times_the_time() -> None:
 
 
 def test_time_that_no_need_asks_for_goes_to_the_greatest_rates() -> None:
-    found = solve_time_fractions(TWO, [1.0, 1.0])
+    fractions = solve_time_fractions(TWO, [1.0, 1.0])
 
-    assert found[0] == pytest.approx([1.0, 0.0], abs=1e-3)
-    assert found[1] == pytest.approx([0.0, 1.0], abs=1e-3)
+    assert fractions[0] == pytest.approx([1.0, 0.0], abs=1e-3)
+    assert fractions[1] == pytest.approx([0.0, 1.0], abs=1e-3)
 
 
 def test_a_job_of_two_devices_can_have_half_of_the_time_that_one_has() -> None:

@@ -17,41 +17,43 @@ def turns(
     policy: Tiresias, cluster: tuple[NodeInfo, ...], *jobs: JobInfo, times: int, every_s: float = 60.0
 ) -> list[set[str]]:
     """Who ran after each decision."""
-    snapshot, memory, found = Snapshot(0.0, cluster, jobs), None, []
+    snapshot, memory, started = Snapshot(0.0, cluster, jobs), None, []
     for _ in range(times):
         decision = policy.decide(snapshot, memory)
-        found.append({name for name, count in counts(decision).items() if count})
+        started.append({name for name, count in counts(decision).items() if count})
         snapshot, memory = applied(snapshot, decision.plan, every_s), decision.memory
-    return found
+    return started
 
 
 def test_a_job_that_had_its_share_goes_behind_the_others() -> None:
     # 4 devices for 240 s are 960 device-seconds, for 300 s they are 1200: then the other comes first.
-    ran = turns(POLICY, nodes(4), job("a", 4), job("b", 4, at=1.0), times=7)
+    ran = turns(POLICY, nodes(4), job("a", 4), job("b", 4, submitted_at=1.0), times=7)
 
     assert ran == [{"a"}] * 5 + [{"b"}] * 2
 
 
 def test_in_the_second_queue_who_came_to_it_first_runs_to_its_end() -> None:
-    ran = turns(POLICY, nodes(4), job("a", 4), job("b", 4, at=1.0), times=20)
+    ran = turns(POLICY, nodes(4), job("a", 4), job("b", 4, submitted_at=1.0), times=20)
 
     assert ran[10:] == [{"a"}] * 10
 
 
 def test_a_promoted_job_starts_over() -> None:
-    ran = turns(Tiresias(threshold_s=1000.0, promote_after=1.0), nodes(4), job("a", 4), job("b", 4, at=1.0), times=22)
+    ran = turns(
+        Tiresias(threshold_s=1000.0, promote_after=1.0), nodes(4), job("a", 4), job("b", 4, submitted_at=1.0), times=22
+    )
 
     assert ran[10:] == [{"a"}] * 5 + [{"b"}] * 5 + [{"a"}] * 2
 
 
 def test_who_does_not_fit_is_skipped_and_the_next_taken() -> None:
-    jobs = job("a", 3), job("b", 2, at=1.0), job("c", 1, at=2.0)
+    jobs = job("a", 3), job("b", 2, submitted_at=1.0), job("c", 1, submitted_at=2.0)
 
     assert counts(decided(POLICY, nodes(4), *jobs)) == {"a": 3, "b": 0, "c": 1}
 
 
 def test_newcomers_take_the_emptiest_nodes_first_and_the_lowest_of_them() -> None:
-    jobs = running("stays", {"n1": 1}), job("a", 3, at=1.0), job("b", 5, at=2.0)
+    jobs = running("stays", {"n1": 1}), job("a", 3, submitted_at=1.0), job("b", 5, submitted_at=2.0)
 
     assert workers_of(decided(POLICY, nodes(4, 4, 4, 2), *jobs)) == {
         "stays": {"n1": 1},
@@ -78,19 +80,19 @@ def test_gittins_is_the_greatest_chance_to_end_for_the_time_it_takes() -> None:
 
 def test_by_gittins_a_job_that_is_likely_to_end_soon_passes_the_first() -> None:
     policy = load_policy("tiresias-gittins")
-    jobs = job("new", 4), job("near", 4, at=1.0)
+    jobs = job("new", 4), job("near", 4, submitted_at=1.0)
     ended = tuple([1000.0] * 9 + [1e6])
-    known = Memory(100.0, (("new", "near"), ()), {"new": 0.0, "near": 225.0}, {}, {}, ended)
+    past = Memory(100.0, (("new", "near"), ()), {"new": 0.0, "near": 225.0}, {}, {}, ended)
 
-    assert counts(decided(policy, nodes(4), *jobs, memory=known)) == {"near": 4, "new": 0}
-    few = Memory(100.0, known.queues, known.executed_s, {}, {}, ended[1:])
-    assert counts(decided(policy, nodes(4), *jobs, memory=few)) == {"near": 0, "new": 4}
+    assert counts(decided(policy, nodes(4), *jobs, memory=past)) == {"near": 4, "new": 0}
+    few_jobs = Memory(100.0, past.queues, past.executed_s, {}, {}, ended[1:])
+    assert counts(decided(policy, nodes(4), *jobs, memory=few_jobs)) == {"near": 0, "new": 4}
 
 
 def test_the_service_of_jobs_that_ended_is_remembered() -> None:
-    known = Memory(0.0, (("gone", "here"), ()), {"gone": 5.0, "here": 1.0}, {}, {"gone": 20.0, "here": 1.0})
+    past = Memory(0.0, (("gone", "here"), ()), {"gone": 5.0, "here": 1.0}, {}, {"gone": 20.0, "here": 1.0})
 
-    assert decided(POLICY, nodes(4), job("here"), memory=known).memory.ended_service_s == (20.0,)
+    assert decided(POLICY, nodes(4), job("here"), memory=past).memory.ended_service_s == (20.0,)
 
 
 def test_elastic_jobs_get_what_is_left_by_what_they_gain() -> None:
@@ -101,18 +103,18 @@ def test_elastic_jobs_get_what_is_left_by_what_they_gain() -> None:
 
 def test_in_a_crowd_those_of_the_second_queue_give_way() -> None:
     old = running("old", {"n0": 8}, 2, 8, executed_s=1e4)
-    crowd = [job(f"j{index}", 2, 4, at=float(index + 1), executed_s=1e4) for index in range(4)]
+    crowd = [job(f"j{index}", 2, 4, submitted_at=float(index + 1), executed_s=1e4) for index in range(4)]
 
-    few = decided(ElasticTiresias(promote_after=0.0), nodes(8), old, *crowd)
+    few_jobs = decided(ElasticTiresias(promote_after=0.0), nodes(8), old, *crowd)
     many = decided(ElasticTiresias(promote_after=0.0, crowded_above=3), nodes(8), old, *crowd)
 
-    assert counts(few) == {"old": 8, "j0": 0, "j1": 0, "j2": 0, "j3": 0}
+    assert counts(few_jobs) == {"old": 8, "j0": 0, "j1": 0, "j2": 0, "j3": 0}
     assert counts(many) == {"old": 2, "j0": 2, "j1": 2, "j2": 2, "j3": 0}
-    assert "4 jobs wait, so those of queue 2 are at their minimum" in many.plan.allocations["old"].reason
+    assert "4 jobs wait, so jobs of queue 2 are at their minimum" in many.plan.allocations["old"].reason
 
 
 def test_who_does_not_fit_with_what_it_asked_for_starts_with_less() -> None:
-    old, new = job("old", 1, 8, executed_s=1e4), job("new", 5, at=1.0)
+    old, new = job("old", 1, 8, executed_s=1e4), job("new", 5, submitted_at=1.0)
 
     assert counts(decided(ElasticTiresias(), nodes(8), old, new)) == {"new": 5, "old": 3}
 

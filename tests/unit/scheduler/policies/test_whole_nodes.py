@@ -11,24 +11,24 @@ def job(name: str, workers: WorkersByNode | None = None, **more: object) -> JobI
     return JobInfo(name, 0.0, max_workers=64, workers=workers or {}, **more)  # type: ignore[arg-type]
 
 
-def laid(nodes: tuple[NodeInfo, ...], *wanted: tuple[JobInfo, int]) -> dict[str, WorkersByNode]:
-    return assign_whole_nodes(nodes, wanted, {one.name: one for one, _ in wanted})
+def laid(nodes: tuple[NodeInfo, ...], *desired: tuple[JobInfo, int]) -> dict[str, WorkersByNode]:
+    return assign_whole_nodes(nodes, desired, {job_info.name: job_info for job_info, _ in desired})
 
 
 def test_powers_of_two_always_fit() -> None:
-    wanted = [(job(f"j{index}"), size) for index, size in enumerate((1, 2, 8, 1, 4))]
-    given = laid(cluster(4), *wanted)
+    desired = [(job(f"j{index}"), size) for index, size in enumerate((1, 2, 8, 1, 4))]
+    assigned = laid(cluster(4), *desired)
 
-    assert [sum(given[one.name].values()) for one, _ in wanted] == [1, 2, 8, 1, 4]
-    assert [len(given[one.name]) for one, _ in wanted] == [1, 1, 2, 1, 1]
+    assert [sum(assigned[job_info.name].values()) for job_info, _ in desired] == [1, 2, 8, 1, 4]
+    assert [len(assigned[job_info.name]) for job_info, _ in desired] == [1, 1, 2, 1, 1]
 
 
 def test_whole_nodes_stay_when_small_jobs_must_move() -> None:
     large = job("large", {"n2": 4, "n3": 4})
-    given = laid(cluster(4), (large, 8), (job("a", {"n0": 2}), 2), (job("b", {"n1": 2}), 2), (job("new"), 4))
+    assigned = laid(cluster(4), (large, 8), (job("a", {"n0": 2}), 2), (job("b", {"n1": 2}), 2), (job("new"), 4))
 
-    assert given["large"] == {"n2": 4, "n3": 4}
-    assert given["a"].keys() == given["b"].keys() != given["new"].keys()
+    assert assigned["large"] == {"n2": 4, "n3": 4}
+    assert assigned["a"].keys() == assigned["b"].keys() != assigned["new"].keys()
 
 
 def test_a_job_that_shrinks_or_grows_stays_on_its_node() -> None:
@@ -40,16 +40,16 @@ def test_a_split_job_is_brought_together() -> None:
 
 
 def test_a_job_is_split_before_it_waits() -> None:
-    given = laid(cluster(2, 3), (job("a"), 2), (job("b"), 2), (job("c", min_workers=2), 2))
+    assigned = laid(cluster(2, 3), (job("a"), 2), (job("b"), 2), (job("c", min_workers=2), 2))
 
-    assert sum(len(workers) for workers in given.values()) == 4
-    assert all(sum(workers.values()) == 2 for workers in given.values())
+    assert sum(len(workers) for workers in assigned.values()) == 4
+    assert all(sum(workers.values()) == 2 for workers in assigned.values())
 
 
 def test_large_jobs_only_take_nodes_that_are_free() -> None:
-    given = laid(cluster(3), (job("small", {"n0": 1}), 1), (job("large"), 8))
+    assigned = laid(cluster(3), (job("small", {"n0": 1}), 1), (job("large"), 8))
 
-    assert given == {"small": {"n0": 1}, "large": {"n1": 4, "n2": 4}}
+    assert assigned == {"small": {"n0": 1}, "large": {"n1": 4, "n2": 4}}
 
 
 def test_who_was_given_nothing_starts_where_there_is_room() -> None:

@@ -38,9 +38,9 @@ def test_what_is_given_comes_back(given_: list[JobRecord]) -> None:
 
     assert list(records) == given_
     assert records[1:-1] == given_[1:-1]
-    assert [records[-1 - at] for at in range(len(given_))] == given_[::-1]
+    assert [records[-1 - index] for index in range(len(given_))] == given_[::-1]
 
 
 @given(RECORDS)
 def test_a_column_has_a_number_of_each(given_: list[JobRecord]) -> None:
-    assert list(JobRecords(given_).column("waited_s")) == [one.waited_s for one in given_]
+    assert list(JobRecords(given_).column("waited_s")) == [record.waited_s for record in given_]

@@ -71,12 +71,12 @@ def test_a_job_is_known_from_its_first_steps_on() -> None:
     assert job.report().rates is None and job.report().speeds == ()
 
     job.advance(1.0)
-    known = job.report()
+    report_now = job.report()
 
-    assert isinstance(known.rates, AdaptiveBatchModel)
-    assert [(one.nodes, one.workers, one.local_batch) for one in known.speeds] == [(1, 1, 10)]
-    assert known.speeds[0].step_s == pytest.approx(0.2) and known.speeds[0].compute_s == pytest.approx(0.2)
-    assert known.noise == application().noise(10, 0)
+    assert isinstance(report_now.rates, AdaptiveBatchModel)
+    assert [(sample.nodes, sample.workers, sample.local_batch) for sample in report_now.speeds] == [(1, 1, 10)]
+    assert report_now.speeds[0].step_s == pytest.approx(0.2) and report_now.speeds[0].compute_s == pytest.approx(0.2)
+    assert report_now.noise == application().noise(10, 0)
 
 
 def test_a_job_that_adapts_begins_with_the_initial_batch_and_takes_the_best_it_knows_then() -> None:
@@ -112,7 +112,7 @@ def test_the_batch_of_an_owner_stays() -> None:
     rates = job.report().rates
 
     assert isinstance(rates, FixedBatchModel)
-    assert [one.local_batch for one in job.report().speeds] == [20]
+    assert [sample.local_batch for sample in job.report().speeds] == [20]
     batch = rates.batch(2, 1)
     assert batch is not None and batch.total_records(2) == 40
 
@@ -120,13 +120,13 @@ def test_the_batch_of_an_owner_stays() -> None:
 def test_an_oracle_knows_true_times_and_steps() -> None:
     job = ProfiledWorkload(application(), batch=40, is_oracle=True)
     job.place((2,), "", None)
-    known = job.report()
+    report_now = job.report()
 
-    assert isinstance(known.rates, OracleRateModel)
-    assert known.rates.work_per_s([0, 2], [0, 1]) == pytest.approx([0.0, 1 / 0.4])
-    assert known.rates.batch(2, 1) is not None
+    assert isinstance(report_now.rates, OracleRateModel)
+    assert report_now.rates.work_per_s([0, 2], [0, 1]) == pytest.approx([0.0, 1 / 0.4])
+    assert report_now.rates.batch(2, 1) is not None
     # Recorded steps with a batch of 40, between those of 10 and of 80: from the end of the first epoch to the last.
-    assert known.work_left == pytest.approx(application().iterations(40, 2) - application().iterations(40, 0))
+    assert report_now.work_left == pytest.approx(application().iterations(40, 2) - application().iterations(40, 0))
 
 
 def test_the_time_alone_is_the_applications() -> None:

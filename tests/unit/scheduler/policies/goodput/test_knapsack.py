@@ -13,22 +13,22 @@ from elasticdl.scheduler.policies.goodput.knapsack import NO_PICK, KnapsackOptio
 
 def random_jobs(seed: int, jobs: int = 4, sizes: int = 4, *, is_concave: bool = False) -> list[KnapsackOptions]:
     random = np.random.default_rng(seed)
-    found = []
+    best = []
     for _ in range(jobs):
         devices = np.sort(random.choice(np.arange(1, 9), sizes, replace=False))
         values = random.uniform(0.5, 2.0) * devices ** random.uniform(0.2, 0.9)
-        found.append(KnapsackOptions(devices, values if is_concave else values * random.uniform(0.5, 1.5, sizes)))
-    return found
+        best.append(KnapsackOptions(devices, values if is_concave else values * random.uniform(0.5, 1.5, sizes)))
+    return best
 
 
 def worth(jobs: list[KnapsackOptions], picks: list[Pick]) -> tuple[float, int]:
     """And the devices it takes."""
-    taken = [(one, place) for one, (_, place) in zip(jobs, picks, strict=True) if place >= 0]
-    return sum(float(one.values[p]) for one, p in taken), sum(int(one.devices[p]) for one, p in taken)
+    taken = [(options, index) for options, (_, index) in zip(jobs, picks, strict=True) if index >= 0]
+    return sum(float(options.values[p]) for options, p in taken), sum(int(options.devices[p]) for options, p in taken)
 
 
 def best_of_all(jobs: list[KnapsackOptions], capacity: int) -> float:
-    ways = product(*([NO_PICK, *((0, place) for place in range(len(one.devices)))] for one in jobs))
+    ways = product(*([NO_PICK, *((0, index) for index in range(len(options.devices)))] for options in jobs))
     return max(value for value, devices in (worth(jobs, list(way)) for way in ways) if devices <= capacity)
 
 
@@ -46,11 +46,11 @@ def test_exact_is_the_best_of_all(seed: int) -> None:
 def test_by_hull_is_as_good_but_for_the_last_step(seed: int, is_concave: bool) -> None:
     """What it may miss is less than the greatest value of one job: a step that did not fit."""
     jobs, capacity = random_jobs(seed, jobs=12, is_concave=is_concave), 10 + seed
-    value, devices = worth(jobs, knapsack.solve_by_hull([[one] for one in jobs], [capacity]))
+    value, devices = worth(jobs, knapsack.solve_by_hull([[options] for options in jobs], [capacity]))
     best, _ = worth(jobs, knapsack.solve_exactly(jobs, capacity))
 
     assert devices <= capacity
-    assert best - max(float(one.values.max()) for one in jobs) <= value <= best + 1e-9
+    assert best - max(float(options.values.max()) for options in jobs) <= value <= best + 1e-9
 
 
 def test_by_hull_is_exact_where_every_step_is_one_device_and_gains_shrink() -> None:
@@ -61,22 +61,24 @@ def test_by_hull_is_exact_where_every_step_is_one_device_and_gains_shrink() -> N
     ]
 
     for capacity in range(0, 50, 3):
-        value, _ = worth(jobs, knapsack.solve_by_hull([[one] for one in jobs], [capacity]))
+        value, _ = worth(jobs, knapsack.solve_by_hull([[options] for options in jobs], [capacity]))
         assert value == pytest.approx(worth(jobs, knapsack.solve_exactly(jobs, capacity))[0])
 
 
 def test_with_room_for_all_everybody_gets_its_best() -> None:
     jobs = random_jobs(1)
-    best = [(0, int(np.argmax(one.values))) for one in jobs]
+    best = [(0, int(np.argmax(options.values))) for options in jobs]
 
     assert knapsack.solve_exactly(jobs, 100) == best
-    assert knapsack.solve_by_hull([[one] for one in jobs], [100]) == best
+    assert knapsack.solve_by_hull([[options] for options in jobs], [100]) == best
 
 
 def test_nothing_fits_into_nothing_and_nobody_wants_nothing() -> None:
     jobs = random_jobs(1)
 
-    assert knapsack.solve_exactly(jobs, 0) == [NO_PICK] * 4 == knapsack.solve_by_hull([[one] for one in jobs], [0])
+    assert (
+        knapsack.solve_exactly(jobs, 0) == [NO_PICK] * 4 == knapsack.solve_by_hull([[options] for options in jobs], [0])
+    )
     assert knapsack.solve_exactly([], 8) == [] == knapsack.solve_by_hull([], [8])
     worthless = KnapsackOptions(np.array([1, 2]), np.array([0.0, -1.0]))
     assert knapsack.solve_exactly([worthless], 8) == [NO_PICK] == knapsack.solve_by_hull([[worthless]], [8])
@@ -88,14 +90,14 @@ def test_every_kind_of_device_has_its_own_room_and_a_job_one_kind(seed: int) -> 
     jobs = []
     for _ in range(8):
         sizes = np.arange(1, 5)
-        both = [KnapsackOptions(sizes, random.uniform(0.5, 2.0) * sizes**0.7, kind) for kind in (0, 1)]
+        both = [KnapsackOptions(sizes, np.array(random.uniform(0.5, 2.0) * sizes**0.7, float), kind) for kind in (0, 1)]
         jobs.append(both[: random.integers(1, 3)])
     capacity = [5, 7]
     used = [0, 0]
 
-    for choices, (which, place) in zip(jobs, knapsack.solve_by_hull(jobs, capacity), strict=True):
+    for choices, (which, index) in zip(jobs, knapsack.solve_by_hull(jobs, capacity), strict=True):
         if which >= 0:
-            used[choices[which].kind] += int(choices[which].devices[place])
+            used[choices[which].kind] += int(choices[which].devices[index])
 
     assert used[0] == 5  # all want it
     assert used[1] <= 7
