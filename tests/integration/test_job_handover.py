@@ -107,7 +107,7 @@ def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jo
     job.wait_members(1, step=3)
     job.scale(2)
     newcomer = pid_of(job, "worker-1")
-    job.wait_log("hand-over to worker-1 ended: it took nothing for 1.5 s")
+    job.wait_log("state transfer to worker-1 ended: it took nothing for 1.5 s")
     os.kill(newcomer, signal.SIGCONT)
     job.wait_members(2)
     job.hurry()
@@ -128,7 +128,7 @@ def test_a_newcomer_that_freezes_for_long_is_dropped_by_its_donor_and_comes_back
     newcomer = pid_of(job, "worker-1")
     job.wait_event("worker-lost")
     if moment != "followed":  # that may have been the update which told it to enter
-        job.wait_log("hand-over to worker-1 ended: it is in no planned round any more")
+        job.wait_log("state transfer to worker-1 ended: it is in no planned round any more")
     wait_steps(job, 3)
     os.kill(newcomer, signal.SIGCONT)
     job.wait(lambda s: len(members(s)) >= 2, "it has joined again, or another, or both")

@@ -1,4 +1,4 @@
-"""What a newcomer is still to be sent, and how much of it the donor keeps. Pure."""
+"""The frames that a donor still has to send to a newcomer, bounded in memory. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SLACK_BYTES = 64 << 20
 
 
 class _Outgoing:
-    """A frame, as far as it is not sent."""
+    """The part of a frame that is not sent yet."""
 
     def __init__(self, pieces: Iterable[memoryview], *, is_image: bool) -> None:
         self.pieces = deque(piece for piece in pieces if piece)
@@ -22,16 +22,16 @@ class _Outgoing:
 
 
 class Backlog:
-    """Not safe for threads: its owner holds a lock."""
+    """A queue of frames to one newcomer. Not safe for threads: its owner holds a lock."""
 
     def __init__(self, slack_bytes: int = SLACK_BYTES) -> None:
         self._slack_bytes = slack_bytes
         self._frames: deque[_Outgoing] = deque()
         self._image_bytes = 0
-        self._update_bytes = 0  # of the largest since the image
+        self._update_bytes = 0  # of the largest update since the image
         self.unsent_bytes = 0
-        self.is_following = False  # the newcomer can use the next update
-        self.overtaken = 0  # how often updates came faster than they were taken
+        self.is_following = False  # the newcomer can apply the next update
+        self.overtaken = 0  # how often updates were made faster than the newcomer took them
 
     @property
     def is_empty(self) -> bool:
@@ -39,12 +39,12 @@ class Backlog:
 
     @property
     def needs_image(self) -> bool:
-        """Whether an image would help, and nothing is under way before it."""
+        """Whether an image would help, and no frame is under way before it."""
         return not self.is_following and not self._frames
 
     @property
     def max_bytes(self) -> int:
-        """The bound of `unsent_bytes`, where no frame had to be taken whatever its size."""
+        """The bound of `unsent_bytes`, unless the last update was larger."""
         return self._image_bytes + self._update_bytes + self._slack_bytes
 
     def put_image(self, pieces: Iterable[memoryview]) -> None:
@@ -55,9 +55,9 @@ class Backlog:
         self.is_following = True
 
     def put_update(self, pieces: Iterable[memoryview], *, is_last: bool = False) -> bool:
-        """Take the update that follows; False where it is dropped, with all others that were not begun.
+        """Add the next update. False: it is dropped, with all other updates that were not begun.
 
-        The last one is always taken: a newcomer that is told to enter a round is close behind.
+        The last update is always added: a newcomer that is told to enter a round is close behind.
         """
         assert self.is_following, "an update that the newcomer could not apply"
         update = _Outgoing(pieces, is_image=False)
@@ -70,32 +70,31 @@ class Backlog:
         return True
 
     def put_message(self, pieces: Iterable[memoryview]) -> None:
-        """Something small that belongs to no state."""
+        """Add a small frame that belongs to no state."""
         self._append(_Outgoing(pieces, is_image=False))
 
     def restart(self) -> None:
-        """The updates that wait are of no use any more: an update was not put, only an image helps."""
+        """Drop the updates that wait: one before them was not added, so only an image helps."""
         self.is_following = False
-        kept = [frame for frame in self._frames if frame.is_begun or frame.is_image]
-        self._frames = deque(kept)
-        self.unsent_bytes = sum(frame.unsent_bytes for frame in kept)
+        self._frames = deque(frame for frame in self._frames if frame.is_begun or frame.is_image)
+        self.unsent_bytes = sum(frame.unsent_bytes for frame in self._frames)
 
     def discard(self) -> None:
-        """Nothing will be sent any more."""
+        """Drop everything: nothing will be sent any more."""
         self._frames.clear()
         self.unsent_bytes, self.is_following = 0, False
 
     def next_piece(self) -> memoryview | None:
-        """What is to be sent now. From here on its frame is sent to the end: a part of one cannot be taken back."""
+        """The piece to send now. From here on its frame is sent to the end: a part of a frame cannot be taken back."""
         if not self._frames:
             return None
         self._frames[0].is_begun = True
         return self._frames[0].pieces[0]
 
     def mark_sent(self, count: int) -> None:
-        """So many bytes of `next_piece` are sent."""
+        """`count` bytes of `next_piece` are sent."""
         if not count or not self._frames:
-            return  # dropped meanwhile
+            return  # the frame was dropped meanwhile
         frame = self._frames[0]
         piece = frame.pieces.popleft()
         if count < len(piece):

@@ -1,8 +1,8 @@
 """A connection that one thread reads and writes, and that any other thread can interrupt.
 
-An `ssl.SSLSocket` must not be used by two threads at once, and shutting it down under a thread that blocks in it is no
-way to end that. So the socket never blocks: its thread waits for it and for a descriptor that wakes it. Plain and TLS
-connections behave alike.
+Two threads must not use an `ssl.SSLSocket` at once, so a thread that blocks in one cannot be woken by shutting it
+down. Therefore the socket never blocks: its thread waits for it and for a descriptor that wakes the thread. Plain and
+TLS connections behave alike.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ CHUNK_BYTES = 1 << 20
 
 
 class InterruptibleChannel:
-    """All methods are of the thread that owns it, except `wake` and `abort`."""
+    """A socket of one thread. Other threads may call `wake` and `abort` only."""
 
     def __init__(self, connection: socket.socket, stall_s: float) -> None:
-        """`stall_s`: how long `sendall` and `recv_into` wait for the peer to take or give a byte."""
+        """`stall_s`: how long `sendall` and `recv_into` wait for the peer to take or send a byte."""
         connection.setblocking(False)
         self._connection = connection
         self._stall_s = stall_s
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_closed = False
-        self._closing = threading.Lock()  # a descriptor's number may be another's as soon as it is closed
+        self._closing = threading.Lock()  # the number of a closed descriptor may be given to another file
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._selector.register(connection, selectors.EVENT_READ)
-        self._reads_by_writing = self._writes_by_reading = False  # what TLS may need
+        self._reads_by_writing = self._writes_by_reading = False  # TLS may need either
         self.is_aborted = False
 
     def wake(self) -> None:
-        """End the owner's `wait`, now or the next one. From any thread; nothing once the channel is closed."""
+        """End the owner's `wait`, this one or the next. From any thread; does nothing once the channel is closed."""
         with self._closing:
             if not self._is_closed:
                 os.eventfd_write(self._wake, 1)
@@ -59,7 +59,7 @@ class InterruptibleChannel:
     # ---- without waiting
 
     def try_send(self, view: memoryview) -> int:
-        """How many bytes were taken, of CHUNK_BYTES at most; 0 where none can be now."""
+        """Send what the socket takes now, at most CHUNK_BYTES; the number of bytes, perhaps 0."""
         self._writes_by_reading = False
         try:
             return self._connection.send(view[:CHUNK_BYTES])
@@ -70,7 +70,7 @@ class InterruptibleChannel:
             return 0
 
     def try_receive_into(self, view: memoryview) -> int:
-        """How many bytes came; 0 where none are here now. Raises ConnectionError where the peer has hung up."""
+        """Receive what has come; the number of bytes, perhaps 0. Raises ConnectionError if the peer has hung up."""
         self._reads_by_writing = False
         try:
             received = self._connection.recv_into(view)
@@ -84,7 +84,7 @@ class InterruptibleChannel:
         return received
 
     def wait(self, timeout_s: float, *, to_send: bool) -> None:
-        """Until something came, something can be sent where `to_send`, or `wake` was called."""
+        """Wait until bytes have come, bytes can be sent (if `to_send`), or `wake` is called."""
         is_writing = self._reads_by_writing or (to_send and not self._writes_by_reading)
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_writing else 0)
         self._selector.modify(self._connection, events)
@@ -96,20 +96,20 @@ class InterruptibleChannel:
     # ---- waiting, as a blocking socket does
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Send all of `data`. Raises OSError where the peer is gone or takes nothing for `stall_s`."""
+        """Send all of `data`. Raises OSError if the peer is gone or takes nothing for `stall_s`."""
         view = memoryview(data).cast("B")
         while view:
-            view = view[self._until_moved(view, is_sending=True) :]
+            view = view[self._transfer_some(view, is_sending=True) :]
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive at least one byte. Raises OSError where the peer is gone or sends nothing for `stall_s`."""
-        return self._until_moved(view, is_sending=False)
+        """Receive at least one byte. Raises OSError if the peer is gone or sends nothing for `stall_s`."""
+        return self._transfer_some(view, is_sending=False)
 
-    def _until_moved(self, view: memoryview, *, is_sending: bool) -> int:
+    def _transfer_some(self, view: memoryview, *, is_sending: bool) -> int:
         deadline = time.monotonic() + self._stall_s
         while True:
             if self.is_aborted:
-                raise ConnectionError("the connection was given up")
+                raise ConnectionError("the connection was aborted")
             if moved := self.try_send(view) if is_sending else self.try_receive_into(view):
                 return moved
             left_s = deadline - time.monotonic()

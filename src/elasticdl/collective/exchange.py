@@ -1,10 +1,10 @@
-"""Finish a step's gradients over all members of a round, while they are still being computed.
+"""All-reduces a step's gradients over the members of a round, while they are still being computed.
 
-The buffer is cut into parts. As soon as the last backward pass of a worker has completed a part,
-its exchange begins; parts are exchanged in one fixed order, the last parameters first. Every element is
-finished by one member, in the order of the tree, and handed to all: a reduce-scatter of the members' nodes and an
-all-gather of the results. Where the order cannot matter (one node each of two members: a + b = b + a) they
-swap. NCCL sums by itself where the order need not be kept.
+The buffer is divided into parts. The exchange of a part begins as soon as the last backward pass of a worker has
+completed it; parts are exchanged in one fixed order, the last parameters first. One member sums each element in the
+order of the tree and sends it to all: a reduce-scatter of the members' nodes and an all-gather of the results. If the
+order cannot matter (one node each of two members: a + b = b + a), the two members swap their nodes. If the order need
+not be kept, NCCL sums by itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PART_BYTES = 1 << 20
 _MAX_PARTS = 8
 
 FinishParts = Callable[[], None]
-StartedPart = Callable[[], FinishParts]  # first all parts are finished by their owners, then handed to all
+StartedPart = Callable[[], FinishParts]  # first all parts are summed by their owners, then sent to all
 
 
 class GradientExchange:
-    """How the members of one round finish the tree; made once for the round, used for each of its steps."""
+    """The all-reduce of one round: made once for the round, used for each of its steps."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GradientExchange:
         self._missing[self._part_of[index]] -= 1
         while self._failure is None and len(self._begun) < len(self._parts) and self._missing[len(self._begun)] == 0:
             start, stop, _ = self._parts[len(self._begun)]
-            # The share is one node, the first sum: those behind it are added to it, and still there.
+            # The share is one node, the first sum: the later buffers are added to it, and are not freed yet.
             self._start_part(self._gradients.node_sums()[:1], start, stop)
 
     def _start_part(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> None:
@@ -96,30 +96,30 @@ class GradientExchange:
             else:
                 self._begun.append(self._start_tree(sums, start, stop))
         except RoundBroken as exc:
-            self._failure = exc  # told by `reduce`: an error must not leave a backward pass half done
+            self._failure = exc  # raised by `reduce`: an error must not leave a backward pass half done
 
     def _start_plain(self, mine: torch.Tensor) -> StartedPart:
         if isinstance(self.group, NcclGroup):
             work = self.group.start_allreduce(mine)
             return lambda: lambda: self.group.wait(work)
-        other = torch.empty_like(mine)
-        swap = self.group.start_swap(mine, other)
+        theirs = torch.empty_like(mine)
+        swap = self.group.start_swap(mine, theirs)
 
         def add() -> None:
             self.group.wait(swap)
-            mine.add_(other)
+            mine.add_(theirs)
 
         return lambda: add
 
     def _start_tree(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
-        """Chunk c of everyone's nodes goes to member c, which finishes it in place and hands it to all. No copies."""
+        """Send chunk c of all nodes to member c, which sums it in place and sends the sum to all. No copies."""
         rank, others = self.group.rank, self.group.others
-        cuts = [start + (stop - start) * member // self.group.size for member in range(self.group.size + 1)]
-        own = slice(cuts[rank], cuts[rank + 1])
+        bounds = [start + (stop - start) * member // self.group.size for member in range(self.group.size + 1)]
+        own = slice(bounds[rank], bounds[rank + 1])
         received = {member: [torch.empty_like(sums[0][own]) for _ in range(self._rows[member])] for member in others}
         nodes = received | {rank: [buffer[own] for buffer in sums]}
         work = self.group.start(
-            [(member, buffer[cuts[member] : cuts[member + 1]]) for member in others for buffer in sums],
+            [(member, buffer[bounds[member] : bounds[member + 1]]) for member in others for buffer in sums],
             [(member, node) for member in others for node in received[member]],
         )
 
@@ -133,14 +133,14 @@ class GradientExchange:
                 finished.copy_(rows[0])
             gathering = self.group.start(
                 [(member, finished) for member in others],
-                [(member, sums[0][cuts[member] : cuts[member + 1]]) for member in others],
+                [(member, sums[0][bounds[member] : bounds[member + 1]]) for member in others],
             )
             return lambda: self.group.wait(gathering)
 
         return finish
 
     def _start_packed_tree(self, group: NcclGroup, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
-        """The same in the collectives of NCCL, which want everything in one tensor, and chunks of one size."""
+        """As `_start_tree`, by the collectives of NCCL, which need one tensor, and chunks of one size."""
         size = group.size
         chunk = -(-(stop - start) // size)
         padded = torch.empty(len(sums), size * chunk, dtype=sums[0].dtype, device=sums[0].device)
@@ -156,14 +156,14 @@ class GradientExchange:
             group.wait(work)
             for into, row in self._additions:
                 received[into] += received[row]
-            whole = padded[0]
-            gathering = group.start_allgather(whole, received[0])
+            summed = padded[0]
+            gathering = group.start_allgather(summed, received[0])
 
-            def take() -> None:
+            def copy_back() -> None:
                 group.wait(gathering)
-                sums[0][start:stop] = whole[: stop - start]
+                sums[0][start:stop] = summed[: stop - start]
 
-            return take
+            return copy_back
 
         return finish
 
@@ -171,13 +171,13 @@ class GradientExchange:
 def _split_parts(gradients: GradientBuffers) -> list[tuple[int, int, int]]:
     """(start, stop, number of parameters) of each part, in the order of exchange: the last parameters first."""
     bytes_each = torch.empty(0, dtype=gradients.dtype).element_size()
-    least = max(_PART_BYTES // bytes_each, gradients.elements // _MAX_PARTS)
+    min_elements = max(_PART_BYTES // bytes_each, gradients.elements // _MAX_PARTS)
     parts: list[tuple[int, int, int]] = []
     stop, count, position = gradients.elements, 0, gradients.elements
     for size in reversed(gradients.sizes):
         position -= size
         count += 1
-        if stop - position >= least or position == 0:
+        if stop - position >= min_elements or position == 0:
             parts.append((position, stop, count))
             stop, count = position, 0
     return parts

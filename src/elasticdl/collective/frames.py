@@ -1,4 +1,4 @@
-"""Tensors on a stream: a JSON header and raw bytes, nothing that could run code."""
+"""Sends tensors over a stream: a JSON header and raw bytes, nothing that could run code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DTYPES = {
 
 
 class ByteStream(Protocol):
-    """A socket, or what behaves like one."""
+    """A socket, or an object that behaves like one."""
 
     def sendall(self, data: bytes | memoryview, /) -> None: ...
 
@@ -35,24 +35,24 @@ class ByteStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message: `header` holds JSON values, `tensors` what goes with it."""
+    """One message: `header` holds JSON values, `tensors` the tensors that belong to it."""
 
     header: dict[str, Any]
     tensors: dict[str, torch.Tensor]
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The header, and what is needed to receive the tensors."""
+    """The header, with names, types and shapes of the tensors."""
     described = [
         [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in frame.tensors.items()
     ]
     return json.dumps({"header": frame.header, "tensors": described}).encode()
 
 
-def decode_frame(text: bytes, most_bytes: int) -> Frame:
-    """The frame that was described, its tensors still empty. Raises ConnectionError for anything else.
+def decode_frame(text: bytes, max_bytes: int) -> Frame:
+    """The frame that `text` describes, its tensors still empty. Raises ConnectionError if `text` describes none.
 
-    A frame whose tensors have more than `most_bytes` is refused before anything is allocated for it.
+    A frame whose tensors have more than `max_bytes` is refused before anything is allocated for it.
     """
     try:
         document = json.loads(text)
@@ -60,8 +60,8 @@ def decode_frame(text: bytes, most_bytes: int) -> Frame:
             str(name): (_DTYPES[dtype], [_check_size(d) for d in shape]) for name, dtype, shape in document["tensors"]
         }
         total = sum(math.prod(shape) * dtype.itemsize for dtype, shape in described.values())
-        if total > most_bytes:
-            raise ConnectionError(f"tensors of {total} bytes where {most_bytes} are the most")
+        if total > max_bytes:
+            raise ConnectionError(f"tensors of {total} bytes where {max_bytes} are the most")
         tensors = {name: torch.empty(shape, dtype=dtype) for name, (dtype, shape) in described.items()}
         return Frame(dict(document["header"]), tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as exc:
@@ -80,21 +80,21 @@ def send_frame(connection: ByteStream, frame: Frame) -> None:
 
 
 def split_frame(frame: Frame) -> list[memoryview]:
-    """All that is sent, in order; each keeps alive what it is a view of, and nothing else."""
+    """The pieces to send, in order. Each keeps alive only the memory that it is a view of."""
     text = encode_frame(frame)
     head = memoryview(_LENGTH.pack(len(text)) + text)
     return [head, *(tensor_bytes(tensor) for tensor in frame.tensors.values() if tensor.numel())]
 
 
-def receive_frame(connection: ByteStream, most_bytes: int) -> Frame:
-    """The next frame, with tensors of at most `most_bytes`.
+def receive_frame(connection: ByteStream, max_bytes: int) -> Frame:
+    """The next frame, with tensors of at most `max_bytes`.
 
-    Raises ConnectionError where the stream ends or is no stream of ours.
+    Raises ConnectionError if the stream ends, or is none of ElasticDL.
     """
     (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
     if length > _MAX_HEADER_BYTES:
         raise ConnectionError(f"a header of {length} bytes: not a stream of ElasticDL")
-    frame = decode_frame(_receive_exactly(connection, length), most_bytes)
+    frame = decode_frame(_receive_exactly(connection, length), max_bytes)
     for tensor in frame.tensors.values():
         if tensor.numel():
             _receive_into(connection, tensor_bytes(tensor))
@@ -108,7 +108,7 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def _receive_exactly(connection: ByteStream, count: int) -> bytes:
-    """Memory is taken as bytes come, not because a length announces them."""
+    """Receive `count` bytes. Allocates as bytes come: a peer may announce a length that it never sends."""
     received = bytearray()
     while len(received) < count:
         part = bytearray(min(count - len(received), _PART_BYTES))

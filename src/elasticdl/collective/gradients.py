@@ -1,15 +1,15 @@
 """A worker's gradients of one step: flat buffers, filled by hooks, summed along the tree.
 
 Autograd's gradients are moved into a flat buffer as soon as each is ready, so a backward
-pass costs one copy (or one addition, where the buffer already holds the sibling's sum) and
+pass costs one copy (or one addition, if the buffer already holds the sibling's sum) and
 no second set of gradients is kept. Behind the gradients each buffer has a `tail`: a few
 numbers that travel with the step (records, losses, votes).
 
-A logical rank may have several backward passes, micro-batches one after the other whose gradients make one update.
+A logical rank may have several backward passes: micro-batches one after the other, whose gradients make one update.
 They are added up first, in their order; the tree is over their sums.
 
-While a step is computed, the gradients of a parameter are spread over workers: `.grad` then is a `PartialGradient`,
-which warns whoever uses it.
+While a step is computed, the gradients of a parameter are spread over workers: `.grad` is then a `PartialGradient`,
+which warns if it is used.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ALIGNMENT = 16  # elements
 
 
 class PartialGradient(torch.Tensor):
-    """Stands in `.grad` while the gradient is not whole: zeros without storage; any use of it warns."""
+    """The value of `.grad` while the gradient is not whole: zeros without storage. Any use of it warns."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         with torch._C.DisableTorchFunctionSubclass():
-            # Shape, dtype and the like tell nothing about the gradient, and torch.compile looks at more than these.
+            # Shape, dtype and the like say nothing about the gradient, and torch.compile reads more than these.
             if name == "__get__" or CompileContext.try_get() is not None:
                 return func(*args, **(kwargs or {}))
             warnings.warn(
@@ -64,9 +64,9 @@ class GradientBuffers:
         squares: SquaredNorms | None = None,
         warns: bool = False,
     ) -> None:
-        """`ordered` keeps the tree's order; without it all ranks of a worker are added up as they come.
+        """`ordered` keeps the tree's order; without it, all ranks of a worker are added up as they come.
 
-        `squares` is shown the gradient of every pass. `warns` lets `.grad` be a PartialGradient while it is not whole.
+        `squares` measures the gradient of every pass. With `warns`, `.grad` is a PartialGradient while it is not whole.
         """
         self.parameters = [p for p in parameters if p.requires_grad]
         self._tree = tree
@@ -79,29 +79,31 @@ class GradientBuffers:
         self.sizes = [-(-_count_reals(p) // _ALIGNMENT) * _ALIGNMENT for p in self.parameters]
         self.elements = sum(self.sizes)
         self.length = self.elements + tail
-        # Any number of workers up to the logical ranks cuts a part of the buffer into equal chunks.
+        # Any number of workers, up to the number of logical ranks, divides a part of the buffer into equal chunks.
         self._capacity = self.length + tree.logical_ranks
         self._free: list[torch.Tensor] = []
         self._views: dict[int, list[torch.Tensor]] = {}
         self._share = RankRange(0, 0)
         self._stack: list[TreeNode] = []
         self._sums: list[torch.Tensor] = []
-        self._targets: list[list[torch.Tensor]] = []  # the sum being made, then those it completes, inner to outer
+        self._targets: list[
+            list[torch.Tensor]
+        ] = []  # the sum being computed, then the sums it completes, inner to outer
         self._adding = False
         self._merges = 0  # nodes that the rank being computed completes
         self._is_last = False
-        self._is_computing = False  # from `start` until the gradients are whole
+        self._is_computing = False  # from `start_update` until the gradients are whole
         self._seen = bytearray()
-        self.touched = bytearray(len(self.parameters))  # those that got a gradient in this update, in this worker
+        self.touched = bytearray(len(self.parameters))  # by parameter: whether it got a gradient in this update
         self._on_final: Callable[[int], None] | None = None
         self._partial = [_make_partial(parameter) for parameter in self.parameters] if warns else []
         for index, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(self._make_hook(index))  # type: ignore[no-untyped-call]
 
     def start_update(self, share: RankRange, on_final: Callable[[int], None] | None = None) -> None:
-        """Forget the step so far. `on_final(i)` is called as soon as parameter i has its sum over the whole share.
+        """Begin a new update. `on_final(i)` is called as soon as parameter i has its sum over the whole share.
 
-        It is called where the share is one node only: else there is no one sum to wait for.
+        It is called only if the share is one node: otherwise there is no single sum to wait for.
         """
         self._free += self._sums
         self._stack, self._sums, self._share = [], [], share
@@ -112,7 +114,7 @@ class GradientBuffers:
         self._on_final = on_final if len(self.share_nodes(share)) == 1 else None
 
     def discard(self) -> None:
-        """The step broke off: what was begun with its buffers may still write to them, so they are given up."""
+        """Break off the step. Operations that were started may still write to its buffers, so these are dropped."""
         self._stack, self._sums, self._free = [], [], []
         self._views.clear()
 
@@ -125,9 +127,9 @@ class GradientBuffers:
         is_first: bool = True,
         is_last: bool = True,
     ) -> None:
-        """One backward pass of a logical rank, its gradient scaled by `weight` and put in its place in the tree.
+        """Do one backward pass of a logical rank; its gradient is scaled by `weight` and added to the tree.
 
-        A rank's passes follow each other: `is_first` and `is_last` say where it begins and ends.
+        The passes of a rank follow each other: `is_first` and `is_last` mark the first and the last one.
         """
         self._open(logical_rank, is_first=is_first, is_last=is_last)
         for parameter in self.parameters if self._partial else ():
@@ -140,12 +142,12 @@ class GradientBuffers:
             self._squares.close_rank(logical_rank, weight)
 
     def skip(self, logical_rank: int, *, is_first: bool = True, is_last: bool = True) -> None:
-        """A pass of a logical rank without records: zeros, so that the tree keeps its shape."""
+        """Count a pass of a logical rank without records as zeros, so that the tree keeps its shape."""
         self._open(logical_rank, is_first=is_first, is_last=is_last)
         self._close()
 
     def node_sums(self) -> list[torch.Tensor]:
-        """The values of this worker's nodes, in order; the tail of each is zeros until written."""
+        """The sums of this worker's nodes, in order; the tail of each is zeros until it is written."""
         return self._sums
 
     def tail(self, buffer: torch.Tensor) -> torch.Tensor:
@@ -171,7 +173,7 @@ class GradientBuffers:
                 parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
 
     def collect(self, buffer: torch.Tensor) -> list[bool]:
-        """Take `.grad` as it is now, changed perhaps since `install`, into `buffer`; says which parameters have one."""
+        """Copy `.grad`, which may have changed since `install`, into `buffer`; returns which parameters have one."""
         touched = []
         for parameter, view in zip(self.parameters, self._views_of(buffer), strict=True):
             gradient = parameter.grad
@@ -186,7 +188,7 @@ class GradientBuffers:
             parameter.grad = None
 
     def acquire(self) -> torch.Tensor:
-        """A buffer to receive into; give it back with `release`."""
+        """A free buffer; give it back with `release`."""
         if self._free:
             return self._free.pop()
         return torch.zeros(self._capacity, dtype=self.dtype, device=self.device)
@@ -207,8 +209,8 @@ class GradientBuffers:
     def _push_leaf(self, logical_rank: int, *, is_only: bool) -> None:
         leaf = self._tree.climb(TreeNode(logical_rank, 1))
         if self._ordered:
-            # A right leaf is added onto its left sibling as it is computed, and so are the nodes this completes. One of
-            # several passes is summed first: who has its sibling must not decide in which order.
+            # A right leaf is added to its left sibling while it is computed, and so are the nodes this completes.
+            # A leaf of several passes is summed first: the order must not depend on which worker has its sibling.
             is_right = bool(self._stack) and self._tree.find_parent(self._stack[-1], leaf) is not None
             self._adding = is_only and is_right
             self._merges = push_node(self._tree, self._stack, leaf) - int(self._adding)
@@ -232,7 +234,7 @@ class GradientBuffers:
             del self._sums[-completed:]
 
     def _complete_parameter(self, index: int) -> None:
-        """Parameter `index` has its sum of this rank: add it to the nodes that this completes."""
+        """Parameter `index` has its sum of this rank: add it to the nodes that this rank completes."""
         for inner, outer in pairwise(self._targets):
             outer[index].add_(inner[index])
         if self._is_last and self._on_final is not None:
@@ -261,7 +263,7 @@ class GradientBuffers:
         return move
 
     def _check_outside(self) -> None:
-        """A backward pass of the script's own: as in plain PyTorch outside of a step, and onto whole gradients."""
+        """Raise ElasticDLError for a backward pass of the script's own inside of a step."""
         if self._is_computing and self._partial:
             raise ElasticDLError(
                 "a backward pass inside of `for batch in step` that is not the step's: write step.backward(loss) "

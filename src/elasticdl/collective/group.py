@@ -1,7 +1,7 @@
-"""One group for one round: built beside any other, used, and dropped at once when a member is gone.
+"""The collectives of one round: a group is built beside any other, and dropped when a member is gone.
 
-On the host the members' own connections carry everything (mesh.py). Members with a GPU each use NCCL, whose members
-meet over the mesh; the connections that NCCL itself opens are neither authenticated nor encrypted.
+On the host, everything goes over the members' own connections (mesh.py). Members that have a GPU each use NCCL and
+exchange its address over the mesh; the connections that NCCL itself opens are neither authenticated nor encrypted.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from elasticdl.collective.frames import tensor_bytes
 from elasticdl.collective.mesh import Mesh
 from elasticdl.errors import RoundBroken
 
-# The classes behind torch.distributed: its stubs and public names leave out what a group built by hand needs.
+# The classes behind torch.distributed: its stubs and public names lack what a group built by hand needs.
 dist: Any = torch._C._distributed_c10d
 
 # Liveness comes from the control plane; the collective itself never times out.
 _FOREVER = timedelta(days=7)
-_MEETING_BYTES = 256  # of the message that tells where NCCL's members meet
+_STORE_MESSAGE_BYTES = 256  # of the message with the address of NCCL's store
 
 
 Message = tuple[int, torch.Tensor]  # member, and what is sent to it or received from it
 
 
 class Work(Protocol):
-    """An operation that was begun."""
+    """An operation that was started."""
 
     def wait(self) -> object: ...
 
@@ -39,10 +39,10 @@ class Work(Protocol):
 class Group:
     """Collectives among the members of one round, over their mesh. Every failure is `RoundBroken`.
 
-    Operations are begun in the same order by all members, on tensors of the group's device.
+    All members start operations in the same order, on tensors of the group's device.
     """
 
-    device = torch.device("cpu")  # where its tensors live; others are staged there and back
+    device = torch.device("cpu")  # of its tensors; others are copied there and back
 
     def __init__(self, mesh: Mesh, rank: int, size: int) -> None:
         self._mesh = mesh
@@ -51,20 +51,20 @@ class Group:
 
     @property
     def others(self) -> list[int]:
-        """From the next rank on, so that not all members begin with the same one."""
+        """The other ranks, from the next one on, so that not all members begin with the same one."""
         return [(self.rank + offset) % self.size for offset in range(1, self.size)]
 
-    # ---- begun now, waited for later
+    # ---- started now, waited for later
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Work:
-        """Send these tensors and receive into those; every member expects what the others send it, in their order."""
+        """Send tensors and receive into others; every member must expect what the others send it, in their order."""
         return self._mesh.start(
             [(member, tensor_bytes(tensor)) for member, tensor in sends],
             [(member, tensor_bytes(tensor)) for member, tensor in receives],
         )
 
     def start_swap(self, outgoing: torch.Tensor, incoming: torch.Tensor) -> Work:
-        """Between two members: `incoming` becomes the other's `outgoing`."""
+        """Exchange tensors between two members: `incoming` becomes the other's `outgoing`."""
         return self.start([(1 - self.rank, outgoing)], [(1 - self.rank, incoming)])
 
     def start_allgather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
@@ -76,16 +76,16 @@ class Group:
         )
 
     def wait(self, *works: Work) -> None:
-        """Until these are done. Raises RoundBroken where a member is gone; then nothing writes to their tensors."""
+        """Wait until these are done. Raises RoundBroken if a member is gone; then nothing writes to their tensors."""
         for work in works:
             work.wait()
 
-    # ---- done when they return; tensors anywhere
+    # ---- done when they return, with tensors on any device
 
     def allgather(self, out: torch.Tensor, part: torch.Tensor) -> None:
         staged = out.to(self.device)
         self.wait(self.start_allgather(staged, part.to(self.device)))
-        _unstage(staged, out)
+        _copy_back(staged, out)
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
         staged = tensor.to(self.device).contiguous()
@@ -93,30 +93,30 @@ class Group:
             self.wait(self.start([(member, staged) for member in self.others], []))
         else:
             self.wait(self.start([], [(root, staged)]))
-            _unstage(staged, tensor)
+            _copy_back(staged, tensor)
 
     def check(self) -> None:
-        """Raise RoundBroken where the round was dropped; a member alone has no collective that would tell."""
+        """Raise RoundBroken if the round was dropped. A member alone has no collective that would raise it."""
         if self._mesh.failure:
             raise RoundBroken(self._mesh.failure)
 
     def abort(self) -> None:
-        """Wake whoever is blocked in this group, here and at the peers. Any thread, any time, any number of times."""
+        """End all operations of this group, here and at the peers. From any thread, any number of times."""
         self._mesh.abort()
 
     def close(self) -> None:
-        """Drop the group; the peers' collectives fail, so that they drop theirs."""
+        """Drop the group. The peers' collectives fail, so that the peers drop theirs."""
         self._mesh.close()
 
 
 class NcclGroup(Group):
-    """Collectives on GPUs, one for each member. Its members meet over the mesh."""
+    """Collectives among members that have a GPU each. They exchange the address of NCCL's store over the mesh."""
 
     def __init__(self, mesh: Mesh, rank: int, size: int, address: str, timeout_s: float) -> None:
         super().__init__(mesh, rank, size)
         self._lock = threading.Lock()
         try:
-            store = self._meet(address, timedelta(seconds=timeout_s))
+            store = self._open_store(address, timedelta(seconds=timeout_s))
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = _FOREVER
             self._backend: Any = dist.ProcessGroupNCCL(store, rank, size, options)
@@ -128,7 +128,7 @@ class NcclGroup(Group):
     def start_alltoall(
         self, out: torch.Tensor, out_splits: Sequence[int], into: torch.Tensor, in_splits: Sequence[int]
     ) -> Work:
-        """Send `into`, cut by `in_splits`, one piece to each member; `out` gets theirs."""
+        """Send `into`, divided by `in_splits`, one piece to each member; `out` gets their pieces."""
         options = dist.AllToAllOptions()
         options.timeout = _FOREVER
         return self._start(lambda backend: backend.alltoall_base(out, into, list(out_splits), list(in_splits), options))
@@ -157,7 +157,7 @@ class NcclGroup(Group):
         options.rootRank, options.rootTensor, options.timeout = root, 0, _FOREVER
         staged = tensor.to(self.device)
         self.wait(self._start(lambda backend: backend.broadcast([staged], options)))
-        _unstage(staged, tensor)
+        _copy_back(staged, tensor)
 
     def abort(self) -> None:
         super().abort()
@@ -170,20 +170,21 @@ class NcclGroup(Group):
         self.abort()
         super().close()
         with self._lock:
-            left, self._backend = [self._backend], None
-        # The destructor waits for NCCL's threads, which may be stuck: the last reference goes where nobody waits.
-        threading.Thread(target=left.clear, name="elasticdl-take-down", daemon=True).start()
+            backends, self._backend = [self._backend], None
+        # The destructor waits for NCCL's threads, which may be stuck: a thread that nobody waits for drops the last
+        # reference.
+        threading.Thread(target=backends.clear, name="elasticdl-take-down", daemon=True).start()
 
-    def _meet(self, address: str, timeout: timedelta) -> Any:
-        """A store of the first member, under keys that only members know."""
-        told = torch.zeros(_MEETING_BYTES, dtype=torch.uint8)
+    def _open_store(self, address: str, timeout: timedelta) -> Any:
+        """A store of the first member, with keys that only members know."""
+        message = torch.zeros(_STORE_MESSAGE_BYTES, dtype=torch.uint8)
         store: Any = None
         if self.rank == 0:
             store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=timeout, use_libuv=True)
             text = f"{address}:{store.port}:{secrets.token_hex(32)}".encode()
-            told[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        super().broadcast(told, 0)
-        host, port, prefix = bytes(told.numpy()).rstrip(b"\0").decode().rsplit(":", 2)
+            message[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        super().broadcast(message, 0)
+        host, port, prefix = bytes(message.numpy()).rstrip(b"\0").decode().rsplit(":", 2)
         if store is None:
             store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
         return dist.PrefixStore(prefix, store)
@@ -196,7 +197,7 @@ class NcclGroup(Group):
             raise RoundBroken(_first_line(exc)) from exc
 
 
-def _unstage(staged: torch.Tensor, tensor: torch.Tensor) -> None:
+def _copy_back(staged: torch.Tensor, tensor: torch.Tensor) -> None:
     if staged is not tensor:
         tensor.copy_(staged)
 

@@ -1,9 +1,9 @@
 """Connections between all members of a round, and the one thread that moves bytes on them.
 
-Every pair of members has one connection, made through the door of the lower rank. Messages arrive in the order in
-which they were sent; each is preceded by its number and length, and one that is not the expected one breaks the
-mesh: members that disagree on what to do must not mix up their gradients. The thread never blocks in a connection,
-so the mesh can be aborted at any moment, and once it is broken nothing of it touches a tensor any more.
+Every pair of members has one connection, made to the listener of the lower rank. Messages arrive in the order in
+which they were sent. Each is preceded by its number and length, and an unexpected message breaks the mesh: members
+that disagree on what to do must not mix up their gradients. The thread never blocks in a connection, so the mesh can
+be aborted at any moment. Once it is broken, it touches no tensor any more.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _HEADER = struct.Struct("!QQ")  # number of the message on this connection, its 
 _COPIED_BYTES = 16 << 10  # a message up to this size goes out in one piece with its header
 _MAX_CALLS = 8  # at a time, while a mesh is built
 
-Piece = tuple[int, memoryview]  # member, bytes to send or room for those to be received
+Piece = tuple[int, memoryview]  # member, and the bytes to send or the memory to receive into
 
 
 class RoundMember(NamedTuple):
-    """A member of a round, and where its door is."""
+    """A member of a round, and the address of its listener."""
 
     worker: str
     address: str
@@ -47,7 +47,7 @@ class EarlyConnections:
         self._connections: dict[tuple[int, int], tuple[str, socket.socket, float]] = {}
 
     def add(self, greeting: Greeting, connection: socket.socket) -> None:
-        """Of the door's thread."""
+        """Keep a connection. Called by the listener's thread."""
         now = time.monotonic()
         with self._changed:
             late = [key for key, (_, _, came_at) in self._connections.items() if now - came_at > self._keep_s]
@@ -58,15 +58,15 @@ class EarlyConnections:
             self._changed.notify_all()
 
     def take(self, round_id: int, rank: int, worker: str, deadline: float) -> socket.socket:
-        """The connection of a member; waits for it. Raises RoundBroken where it does not come in time."""
+        """Wait for the connection of a member. Raises RoundBroken if it does not come in time."""
         key = (round_id, rank)
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._connections, max(0.0, deadline - time.monotonic())):
                 raise RoundBroken(f"{worker} did not connect")
-            said, connection, _ = self._connections.pop(key)
-        if said != worker:
+            caller, connection, _ = self._connections.pop(key)
+        if caller != worker:
             connection.close()
-            raise RoundBroken(f"{said} connected as rank {rank}, which is {worker}'s")
+            raise RoundBroken(f"{caller} connected as rank {rank}, which is {worker}'s")
         return connection
 
     def close(self) -> None:
@@ -80,44 +80,45 @@ def connect_mesh(
     rank: int,
     peers: Sequence[RoundMember],
     credentials: PeerCredentials,
-    arrivals: EarlyConnections,
+    early_connections: EarlyConnections,
     timeout_s: float,
 ) -> Mesh:
-    """Meet all members of a round. Raises RoundBroken where one is not there in time."""
+    """Connect to all members of a round. Raises RoundBroken if one does not connect in time."""
     deadline = time.monotonic() + timeout_s
     greeting = Greeting(credentials.worker, ConnectionPurpose.ROUND, credentials.run, round_id, rank)
 
-    def meet(other: int) -> socket.socket:
-        if other > rank:
-            return arrivals.take(round_id, other, peers[other].worker, deadline)
+    def open_connection(member: int) -> socket.socket:
+        peer = peers[member]
+        if member > rank:
+            return early_connections.take(round_id, member, peer.worker, deadline)
         try:
-            return connect_to_peer(peers[other].address, credentials, greeting, max(0.001, deadline - time.monotonic()))
+            return connect_to_peer(peer.address, credentials, greeting, max(0.001, deadline - time.monotonic()))
         except OSError as exc:
-            raise RoundBroken(f"{peers[other].worker} at {peers[other].address}: {exc}") from exc
+            raise RoundBroken(f"{peer.worker} at {peer.address}: {exc}") from exc
 
-    others = [other for other in range(len(peers)) if other != rank]
-    if not others:
+    members = [member for member in range(len(peers)) if member != rank]
+    if not members:
         return Mesh({})
-    with ThreadPoolExecutor(min(len(others), _MAX_CALLS), "meet") as pool:
-        meetings = [pool.submit(meet, other) for other in others]
-    failures = [failure for meeting in meetings if (failure := meeting.exception()) is not None]
-    met = {
-        other: (peers[other].worker, meeting.result())
-        for other, meeting in zip(others, meetings, strict=True)
-        if meeting.exception() is None
+    with ThreadPoolExecutor(min(len(members), _MAX_CALLS), "connect") as pool:
+        futures = [pool.submit(open_connection, member) for member in members]
+    failures = [failure for future in futures if (failure := future.exception()) is not None]
+    connections = {
+        member: (peers[member].worker, future.result())
+        for member, future in zip(members, futures, strict=True)
+        if future.exception() is None
     }
     try:
         if failures:
             raise failures[0]
-        return Mesh(met)
+        return Mesh(connections)
     except BaseException:
-        for _, connection in met.values():
+        for _, connection in connections.values():
             connection.close()
         raise
 
 
 class MeshTransfer:
-    """Messages that were begun together; done when all of them have been sent and received."""
+    """Messages that were started together; done when all of them have been sent and received."""
 
     __slots__ = ("_done", "_left", "failure")
 
@@ -133,7 +134,7 @@ class MeshTransfer:
         return self._done.is_set()
 
     def wait(self) -> None:
-        """Raises RoundBroken where the mesh broke; nothing is written into the tensors after that."""
+        """Wait until it is done. Raises RoundBroken if the mesh breaks; then nothing writes to the tensors any more."""
         self._done.wait()
         if self.failure:
             raise RoundBroken(self.failure)
@@ -152,8 +153,8 @@ class Mesh:
     """`start`, `abort` and `close` may be called from any thread; messages go in the order of `start`."""
 
     def __init__(self, connections: Mapping[int, tuple[str, socket.socket]]) -> None:
-        """By rank: the member's name and the connection to it."""
-        self._links = {
+        """`connections` by rank: the member's name and the connection to it."""
+        self._peers = {
             member: _MeshConnection(worker, connection) for member, (worker, connection) in connections.items()
         }
         self._lock = threading.Lock()
@@ -166,7 +167,7 @@ class Mesh:
             os.close(self._wake)
             raise
         self._poll.register(self._wake, select.EPOLLIN)
-        self._by_descriptor = {link.connection.fileno(): link for link in self._links.values()}
+        self._by_descriptor = {peer.connection.fileno(): peer for peer in self._peers.values()}
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, 0)
         self._thread = VitalThread(self._run, name="mesh")
@@ -174,18 +175,18 @@ class Mesh:
 
     @property
     def failure(self) -> str:
-        """Why it is broken; empty while it stands."""
+        """Why the mesh is broken; empty while it works."""
         return self._failure
 
     def start(self, sends: Iterable[Piece], receives: Iterable[Piece]) -> MeshTransfer:
-        """Raises RoundBroken where the mesh is broken."""
-        started = [(self._links[member], True, view) for member, view in sends if view.nbytes]
-        started += [(self._links[member], False, view) for member, view in receives if view.nbytes]
+        """Begin to send and to receive these pieces. Raises RoundBroken if the mesh is broken."""
+        started = [(self._peers[member], True, view) for member, view in sends if view.nbytes]
+        started += [(self._peers[member], False, view) for member, view in receives if view.nbytes]
         transfer = MeshTransfer(len(started))
         with self._lock:
             if self._failure:
                 raise RoundBroken(self._failure)
-            self._started.extend((*one, transfer) for one in started)
+            self._started.extend((*message, transfer) for message in started)
             if started:
                 os.eventfd_write(self._wake, 1)
         return transfer
@@ -223,36 +224,36 @@ class Mesh:
     def _take_started(self) -> None:
         touched: dict[_MeshConnection, None] = {}
         while self._started:
-            link, is_sent, view, transfer = self._started.popleft()
-            (link.outgoing if is_sent else link.incoming).append((view, transfer))
-            touched[link] = None
-        for link in touched:
-            self._advance(link, select.EPOLLIN | select.EPOLLOUT)
+            peer, is_sent, view, transfer = self._started.popleft()
+            (peer.outgoing if is_sent else peer.incoming).append((view, transfer))
+            touched[peer] = None
+        for peer in touched:
+            self._advance(peer, select.EPOLLIN | select.EPOLLOUT)
 
-    def _advance(self, link: _MeshConnection, events: int) -> None:
-        if events & (select.EPOLLHUP | select.EPOLLERR) and not (link.outgoing or link.incoming):
-            self._poll.unregister(link.connection.fileno())  # told at the next transfer: what it sent before counts
-            link.watched = None
+    def _advance(self, peer: _MeshConnection, events: int) -> None:
+        if events & (select.EPOLLHUP | select.EPOLLERR) and not (peer.outgoing or peer.incoming):
+            self._poll.unregister(peer.connection.fileno())  # the next transfer fails: what it sent before counts
+            peer.watched = None
             return
-        wanted = 0
-        if link.outgoing and not link.send():
-            wanted |= select.EPOLLOUT
-        if link.incoming and not link.receive():
-            wanted |= select.EPOLLIN
-        if link.watched is not None and wanted != link.watched:
-            self._poll.modify(link.connection.fileno(), wanted)
-            link.watched = wanted
+        events_to_watch = 0
+        if peer.outgoing and not peer.send():
+            events_to_watch |= select.EPOLLOUT
+        if peer.incoming and not peer.receive():
+            events_to_watch |= select.EPOLLIN
+        if peer.watched is not None and events_to_watch != peer.watched:
+            self._poll.modify(peer.connection.fileno(), events_to_watch)
+            peer.watched = events_to_watch
 
     def _take_down(self) -> None:
-        for link in self._links.values():
-            shut_down(link.connection)
-            link.connection.close()
+        for peer in self._peers.values():
+            shut_down(peer.connection)
+            peer.connection.close()
         with self._lock:
-            left = [transfer for _, _, _, transfer in self._started]
+            unfinished = [transfer for _, _, _, transfer in self._started]
             self._poll.close()
             os.close(self._wake)
-        left += [transfer for link in self._links.values() for _, transfer in (*link.outgoing, *link.incoming)]
-        for transfer in left:
+        unfinished += [transfer for peer in self._peers.values() for _, transfer in (*peer.outgoing, *peer.incoming)]
+        for transfer in unfinished:
             transfer._fail(self._failure)
 
 
@@ -273,7 +274,7 @@ class _MeshConnection:
         self._has_header = False
 
     def send(self) -> bool:
-        """As much as goes; whether that is all."""
+        """Send as much as the socket takes; whether that is everything."""
         while self.outgoing:
             message, transfer = self.outgoing[0]
             if not self._unsent:
@@ -294,7 +295,7 @@ class _MeshConnection:
         return True
 
     def receive(self) -> bool:
-        """What is there, of what is wanted; whether that is all."""
+        """Receive what has come of the expected messages; whether that is all of them."""
         while self.incoming:
             message, transfer = self.incoming[0]
             while self._unfilled:

@@ -1,7 +1,7 @@
-"""A worker's one listening port: its peers come in through it, and what strangers do to it costs next to nothing.
+"""The one listening port of a worker, for its peers only. Strangers who connect cost next to nothing.
 
-Both sides prove that they hold the job's token without sending it: the door sends a nonce, the caller answers with
-a greeting, a nonce of its own and a keyed digest of all three, and the door answers with its own digest. In a job
+Both sides prove that they hold the job's token without sending it: the listener sends a nonce, the caller answers with
+a greeting, a nonce of its own and a keyed digest of all three, and the listener answers with its own digest. In a job
 with TLS this happens inside a connection whose two certificates were checked.
 
 Greetings are short, have a deadline, and only so many are under way at a time (listener.py).
@@ -31,7 +31,7 @@ from elasticdl.tls import Role, TlsCredentials, check_peer
 _log = logging.getLogger(__name__)
 
 _MAGIC = b"EDL1"
-_CHALLENGE = struct.Struct("!4s32s")  # magic, the door's nonce
+_CHALLENGE = struct.Struct("!4s32s")  # magic, the listener's nonce
 _ANSWER = struct.Struct("!H32s32s")  # length of the greeting that follows, the caller's nonce, its proof
 _PROOF_BYTES = 32
 _MAX_GREETING_BYTES = 1024
@@ -44,7 +44,7 @@ class ConnectionPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Who calls, and what for."""
+    """Who connects, and what for."""
 
     worker: str
     purpose: ConnectionPurpose
@@ -57,10 +57,12 @@ class Greeting:
 
     @classmethod
     def decode(cls, text: bytes) -> Greeting:
-        """Raises ConnectionError for anything that is no greeting."""
+        """Raises ConnectionError if `text` is no greeting."""
         try:
-            said = json.loads(text)
-            greeting = cls(said["worker"], ConnectionPurpose(said["purpose"]), said["run"], said["round"], said["rank"])
+            fields = json.loads(text)
+            greeting = cls(
+                fields["worker"], ConnectionPurpose(fields["purpose"]), fields["run"], fields["round"], fields["rank"]
+            )
         except (KeyError, TypeError, ValueError, RecursionError) as exc:
             raise ConnectionError(f"a greeting that cannot be read: {exc}") from exc
         numbers = (greeting.run, greeting.round, greeting.rank)
@@ -71,7 +73,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class PeerCredentials:
-    """What a worker shows its peers, and expects of them."""
+    """What a worker shows its peers, and expects from them."""
 
     worker: str
     token: str
@@ -79,7 +81,7 @@ class PeerCredentials:
     tls: TlsCredentials | None = None
 
     def check_certificate(self, connection: ssl.SSLSocket, worker: str = "") -> None:
-        """Raises ConnectionError unless it speaks for a worker of this job; for this one, where it is named."""
+        """Raise ConnectionError unless the certificate is that of a worker of this job; of `worker`, if named."""
         assert self.tls is not None
         try:
             peer = check_peer(connection, self.tls, Role.WORKER)
@@ -88,17 +90,16 @@ class PeerCredentials:
         if worker and peer is not None and not peer.speaks_for(worker):
             raise ConnectionError(f"{peer.name} calls itself {worker}")
 
-    def prove(self, side: bytes, door_nonce: bytes, caller_nonce: bytes, greeting: bytes) -> bytes:
-        return hmac.digest(self.token.encode(), side + door_nonce + caller_nonce + greeting, "sha256")
+    def prove(self, side: bytes, listener_nonce: bytes, caller_nonce: bytes, greeting: bytes) -> bytes:
+        return hmac.digest(self.token.encode(), side + listener_nonce + caller_nonce + greeting, "sha256")
 
 
-ConnectionHandler = Callable[
-    [Greeting, socket.socket], None
-]  # owns the connection, which blocks; called in the door's thread
+# Owns the connection, which blocks. Called in the listener's thread.
+ConnectionHandler = Callable[[Greeting, socket.socket], None]
 
 
 class PeerListener:
-    """Listens from its construction to `close`."""
+    """Listens from its construction to `close`, and gives each connection to the handler of its purpose."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class PeerListener:
         self._handlers = handlers
         self._context: ssl.SSLContext | None = None
         self._context_until = 0.0
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
         self.refused = 0  # callers without the token, or too slow, or one too many
         self._listener = Listener(
             address, 0, self._greet, self._refuse, name="door", conversation_s=greeting_s, most_callers=most_callers
@@ -135,8 +136,8 @@ class PeerListener:
             context = self._server_context(mine.tls)
             encrypted = context.wrap_socket(caller.connection, server_side=True, do_handshake_on_connect=False)
             caller.connection = encrypted
-            while (wanted := _try_handshake(encrypted)) != 0:
-                yield wanted
+            while (event := _try_handshake(encrypted)) != 0:
+                yield event
             mine.check_certificate(encrypted)
         nonce = secrets.token_bytes(32)
         caller.connection.send(_CHALLENGE.pack(_MAGIC, nonce))  # the buffer of a new connection has room
@@ -152,9 +153,9 @@ class PeerListener:
         if isinstance(caller.connection, ssl.SSLSocket):
             mine.check_certificate(caller.connection, greeting.worker)
         caller.connection.send(mine.prove(b"door", nonce, caller_nonce, text))
-        return partial(self._let_in, greeting, caller)
+        return partial(self._hand_over, greeting, caller)
 
-    def _let_in(self, greeting: Greeting, caller: Caller) -> None:
+    def _hand_over(self, greeting: Greeting, caller: Caller) -> None:
         try:
             caller.connection.setblocking(True)
             self._handlers[greeting.purpose](greeting, caller.connection)
@@ -165,12 +166,12 @@ class PeerListener:
     def _refuse(self, exc: Exception) -> None:
         self.refused += 1
         now = time.monotonic()
-        if now - self._told_at > 1.0:  # a flood of strangers is not a flood in the log
+        if now - self._logged_at > 1.0:  # a flood of strangers is not a flood in the log
             _log.warning("a caller was refused, %d so far: %s", self.refused, str(exc) or repr(exc))
-            self._told_at = now
+            self._logged_at = now
 
     def _server_context(self, tls: TlsCredentials) -> ssl.SSLContext:
-        """Of the certificate as it is now; read once a second at most, however many call."""
+        """The context of the newest certificate, which is read once a second at most, however many connect."""
         now = time.monotonic()
         if self._context is None or now > self._context_until:
             self._context, self._context_until = tls.server_context(), now + 1.0
@@ -178,7 +179,7 @@ class PeerListener:
 
 
 def connect_to_peer(address: str, credentials: PeerCredentials, greeting: Greeting, timeout_s: float) -> socket.socket:
-    """A connection through the door at `address`, which blocks. Raises OSError where it does not open in time."""
+    """Connect to the listener at `address`; the connection blocks. Raises OSError if it does not open in time."""
     deadline = time.monotonic() + timeout_s
     host, port = address.rsplit(":", 1)
     connection = socket.create_connection((host, int(port)), timeout=timeout_s)
@@ -187,14 +188,14 @@ def connect_to_peer(address: str, credentials: PeerCredentials, greeting: Greeti
         if credentials.tls is not None:
             connection = credentials.tls.client_context().wrap_socket(connection)
             credentials.check_certificate(connection)
-        magic, door_nonce = _CHALLENGE.unpack(_read_until(connection, _CHALLENGE.size, deadline))
+        magic, listener_nonce = _CHALLENGE.unpack(_read_until(connection, _CHALLENGE.size, deadline))
         if magic != _MAGIC:
             raise ConnectionError(f"{address} is no worker of ElasticDL")
         text, nonce = greeting.encode(), secrets.token_bytes(32)
-        proof = credentials.prove(b"caller", door_nonce, nonce, text)
+        proof = credentials.prove(b"caller", listener_nonce, nonce, text)
         connection.sendall(_ANSWER.pack(len(text), nonce, proof) + text)
-        answered = _read_until(connection, _PROOF_BYTES, deadline)
-        if not hmac.compare_digest(answered, credentials.prove(b"door", door_nonce, nonce, text)):
+        answer = _read_until(connection, _PROOF_BYTES, deadline)
+        if not hmac.compare_digest(answer, credentials.prove(b"door", listener_nonce, nonce, text)):
             raise ConnectionError(f"{address} does not hold the token of this job")
         connection.settimeout(None)
         return connection
@@ -204,14 +205,14 @@ def connect_to_peer(address: str, credentials: PeerCredentials, greeting: Greeti
 
 
 def shut_down(connection: socket.socket) -> None:
-    """Wake whoever is blocked in the connection, here and at the other end. Any thread."""
+    """End all operations that block in the connection, here and at the other end. From any thread."""
     with contextlib.suppress(OSError):
-        # Not the method of SSLSocket, which would let a thread that is reading go on with undeciphered bytes.
+        # Not the method of SSLSocket: a thread that reads would go on with encrypted bytes.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _try_handshake(connection: ssl.SSLSocket) -> int:
-    """0 when it is done, else the event to wait for."""
+    """Go on with the handshake; 0 when it is done, else the event to wait for."""
     try:
         connection.do_handshake()
     except ssl.SSLWantReadError:

@@ -1,7 +1,7 @@
-"""Squared norms of gradients as they pass by: what the noise of the gradient is estimated from.
+"""Measures squared norms of gradients while they are computed, to estimate the noise of the gradient.
 
-Reads only. A few gradients are kept until their norms are taken together, since one call for many costs less than one
-for each; they are still in the cache then.
+It only reads. A few gradients are kept until their norms are computed together: one call for many costs less than one
+call for each, and they are still in the cache.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class SquaredNorms:
         self._waiting, self._elements, self._norms = [], 0, []
 
     def add(self, gradient: torch.Tensor) -> None:
-        """A part of the gradient that is being computed."""
+        """Measure a part of the gradient that is being computed."""
         if not self.is_on:
             return
         is_short = gradient.dtype not in (torch.float32, torch.float64)
         self._waiting.append(gradient.float() if is_short else gradient)
         self._elements += gradient.numel()
         if self._elements >= _BATCHED_ELEMENTS:
-            self._take()
+            self._compute_norms()
 
     def close_rank(self, logical_rank: int, weight: float) -> None:
-        """The gradient is whole. It was scaled by `weight`, and stands for a gradient of its own."""
-        self._take()
+        """The gradient of a logical rank is whole. It was scaled by `weight`, which the norm takes back."""
+        self._compute_norms()
         if not self._norms:
             return
         norms = torch.stack(self._norms)
@@ -49,7 +49,7 @@ class SquaredNorms:
         self.parts += 1
         self._norms = []
 
-    def _take(self) -> None:
+    def _compute_norms(self) -> None:
         if self._waiting:
             norms = torch._foreach_norm(self._waiting)
             self._norms += norms if norms[0].dtype == torch.float32 else [norm.float() for norm in norms]

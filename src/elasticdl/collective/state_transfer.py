@@ -1,12 +1,12 @@
-"""Hand-over of the state: a newcomer catches up while the others train.
+"""State transfer: a newcomer receives the state and catches up while the others train.
 
 The donor sends an image of its state, then the reduced gradient of every later step. The
 newcomer applies each with its own optimizer: the same update, hence the same bits. It
-acknowledges every step, so the donor knows how far behind it is. The update that ends the
-hand-over names the round to enter.
+acknowledges every step, so the donor knows how far behind it is. The last update names the
+round to enter.
 
-Each end has a deadline: the donor gives up a newcomer that takes nothing, the newcomer a donor that says nothing. A
-donor with nothing to send says so, since a step may take minutes.
+Each end has a deadline: the donor aborts if the newcomer takes nothing, the newcomer if the donor sends nothing. A
+donor without anything to send says so, because a step may take minutes.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from elasticdl.errors import RoundBroken
 _log = logging.getLogger(__name__)
 
 _ACKNOWLEDGED = struct.Struct("!q")  # the step that the newcomer has reached
-_MAX_OVERTAKEN = 3  # images that were out of date before their updates could follow: more of them would not help
-_WORDS_PER_STALL = 4  # how often a donor without anything to send says that it is there
+_MAX_OVERTAKEN = 3  # images that were out of date before their updates could follow: one more would not help
+_WAITING_PER_STALL = 4  # how often per `stall_s` a donor without anything to send says that it is there
 
 
 class StateSender:
-    """The donor's end of one hand-over, over a connection that is plain or TLS.
+    """The donor's end of one state transfer, over a plain or TLS connection.
 
-    Fed by the training thread between two steps, which never waits here; one thread of its own sends and listens.
-    What it holds is bounded, see `Backlog`; all of it is dropped when the hand-over is over.
+    The training thread adds frames between two steps and never waits here; a thread of its own sends and listens. The
+    frames it holds are bounded, see `Backlog`; all are dropped when the transfer is over.
     """
 
     def __init__(
         self, worker: str, connection: socket.socket, *, stall_s: float, slack_bytes: int = SLACK_BYTES
     ) -> None:
-        """`stall_s`: how long the newcomer may take and acknowledge nothing of what it is given."""
+        """`stall_s`: how long the newcomer may neither take nor acknowledge anything."""
         self.worker = worker
         self.began_at = time.monotonic()
         self._channel = InterruptibleChannel(connection, stall_s)
@@ -54,11 +54,11 @@ class StateSender:
         self._lock = threading.Lock()  # of the backlog
         self._backlog = Backlog(slack_bytes)
         self._acknowledged = -1
-        self._sent_to = -1  # the step of what was given last
+        self._sent_to = -1  # the step of the newest frame
         self._stride = 1  # steps of the newest update
-        self.position = -1  # of the training, after what was given last
-        self._is_closed = False  # nothing more will be given
-        self.is_over = False  # for the donor: closed, or failed
+        self.position = -1  # of the training, after the newest frame
+        self._is_closed = False  # no more frames will be added
+        self.is_over = False  # for the donor: closed or failed
         self._ended = threading.Event()
         threading.Thread(target=self._run, name=f"handover-to-{worker}", daemon=True).start()
 
@@ -66,7 +66,7 @@ class StateSender:
 
     @property
     def needs_image(self) -> bool:
-        """At the start, and again when the newcomer could not keep up and all that was begun is sent."""
+        """Whether to send an image: at the start, and again after the newcomer could not keep up."""
         with self._lock:
             return self._backlog.needs_image and not self.is_over
 
@@ -77,12 +77,12 @@ class StateSender:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything was given."""
+        """Whether any frame was added."""
         return self._sent_to >= 0
 
     @property
     def unsent_bytes(self) -> int:
-        """What is not sent yet."""
+        """The bytes that are not sent yet."""
         return self._backlog.unsent_bytes
 
     def is_caught_up(self, step: int, behind: int) -> bool:
@@ -90,7 +90,7 @@ class StateSender:
         return self.is_following and self._acknowledged >= step - behind * self._stride
 
     def send_image(self, image: CapturedState, position: int = -1) -> None:
-        """Only where `needs_image`. The tensors are released one by one as they are sent."""
+        """Send an image, if it `needs_image`. The tensors are released one by one as they are sent."""
         header = {"kind": "image", "step": image.step, "records": image.records, "meta": image.meta}
         pieces = frames.split_frame(Frame(header, image.tensors))
         with self._lock:
@@ -110,10 +110,10 @@ class StateSender:
         *,
         is_needed: bool = False,
     ) -> None:
-        """What leads to `step`: an update's description as JSON values, its gradient and buffers.
+        """Send the update that leads to `step`: its description as JSON values, its gradient and buffers.
 
-        `enter` is the round to enter after it, 0 for none yet. Only where `is_following`; the newcomer does not follow
-        any more where this would exceed what may be held, unless it `is_needed` to enter.
+        `enter` is the round to enter after it, 0 for none yet. Call it only while it `is_following`. If the frame
+        exceeds what may be held, the newcomer does not follow any more, unless the update `is_needed` to enter.
         """
         pieces = frames.split_frame(Frame({"kind": "update", "step": step, "enter": enter, **update}, dict(tensors)))
         with self._lock:
@@ -122,30 +122,30 @@ class StateSender:
             if self._backlog.put_update(pieces, is_last=is_needed or bool(enter)):
                 self._sent_to, self._stride, self.position = step, max(1, step - self._sent_to), position
             elif self._backlog.overtaken >= _MAX_OVERTAKEN:
-                why = f"updates are made faster than this worker takes them, after {_MAX_OVERTAKEN} images"
-                self._backlog.put_message(frames.split_frame(Frame({"kind": "given up", "why": why}, {})))
+                reason = f"updates are made faster than this worker takes them, after {_MAX_OVERTAKEN} images"
+                self._backlog.put_message(frames.split_frame(Frame({"kind": "given up", "why": reason}, {})))
                 self.is_over = self._is_closed = True
         self._channel.wake()
 
     def restart(self) -> None:
-        """An update could not be given: only an image helps."""
+        """An update could not be sent: only an image helps."""
         with self._lock:
             self._backlog.restart()
 
     def close(self) -> None:
-        """Nothing more will be given; what was given is still sent."""
+        """Add no more frames; those that were added are still sent."""
         self.is_over = self._is_closed = True
         self._channel.wake()
 
     def abort(self) -> None:
-        """End it now, and keep nothing for it."""
+        """End the transfer now, and keep nothing for it."""
         self.is_over = True
         with self._lock:
             self._backlog.discard()
         self._channel.abort()
 
     def wait(self, timeout_s: float) -> None:
-        """After `close`: until the newcomer has taken all it was given and hung up."""
+        """After `close`: wait until the newcomer has taken everything and hung up."""
         self._ended.wait(timeout_s)
 
     @property
@@ -159,7 +159,7 @@ class StateSender:
             self._serve()
         except (OSError, ValueError) as exc:
             if not (self._is_closed or self._channel.is_aborted):
-                _log.info("hand-over to %s ended: %s", self.worker, exc)
+                _log.info("state transfer to %s ended: %s", self.worker, exc)
         finally:
             self.is_over = True
             with self._lock:
@@ -168,13 +168,13 @@ class StateSender:
             self._ended.set()
 
     def _serve(self) -> None:
-        moved_at = said_at = time.monotonic()
+        moved_at = sent_at = time.monotonic()
         received = bytearray()
         while not self._channel.is_aborted:
             has_come, sent = self._listen(received), self._send()
             now = time.monotonic()
             if sent:
-                said_at = now
+                sent_at = now
             is_awaited = self._is_awaited
             if has_come or sent or not is_awaited:
                 moved_at = now
@@ -185,7 +185,7 @@ class StateSender:
                 if left_s <= 0:
                     raise TimeoutError(f"it took nothing for {self._stall_s:g} s (--timing handover_s=…)")
             else:
-                left_s = said_at + self._stall_s / _WORDS_PER_STALL - now
+                left_s = sent_at + self._stall_s / _WAITING_PER_STALL - now
                 if left_s <= 0:
                     self._say_waiting()
                     continue
@@ -193,7 +193,7 @@ class StateSender:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether something is expected of the newcomer: to take, to acknowledge, or to hang up."""
+        """Whether the newcomer has to do something: to take, to acknowledge, or to hang up."""
         is_behind = self.is_following and self._acknowledged < self._sent_to
         return is_behind or self._is_closed or not self._backlog.is_empty
 
@@ -213,14 +213,14 @@ class StateSender:
         return count
 
     def _listen(self, received: bytearray) -> bool:
-        """Take the acknowledgements that came; whether any did."""
+        """Read the acknowledgements that have come; whether any have."""
         part = bytearray(1024)
         count = self._channel.try_receive_into(memoryview(part))
         received += part[:count]
-        whole = len(received) // _ACKNOWLEDGED.size * _ACKNOWLEDGED.size
-        if whole:
-            (self._acknowledged,) = _ACKNOWLEDGED.unpack_from(received, whole - _ACKNOWLEDGED.size)
-            del received[:whole]
+        complete = len(received) // _ACKNOWLEDGED.size * _ACKNOWLEDGED.size
+        if complete:
+            (self._acknowledged,) = _ACKNOWLEDGED.unpack_from(received, complete - _ACKNOWLEDGED.size)
+            del received[:complete]
             with self._lock:
                 if self.is_following and self._acknowledged >= self._sent_to:
                     self._backlog.overtaken = 0
@@ -228,12 +228,12 @@ class StateSender:
 
 
 class StateReceiver:
-    """The newcomer's end: connect, then follow the donor until it says which round to enter."""
+    """The newcomer's end: it connects, then follows the donor until it says which round to enter."""
 
-    def __init__(self, connection: socket.socket, *, stall_s: float, most_bytes: int = frames.MEMORY_BYTES) -> None:
-        """`stall_s`: how long the donor may say nothing. `most_bytes` of tensors are taken in one frame."""
+    def __init__(self, connection: socket.socket, *, stall_s: float, max_bytes: int = frames.MEMORY_BYTES) -> None:
+        """`stall_s`: how long the donor may send nothing. A frame may have `max_bytes` of tensors."""
         self._channel = InterruptibleChannel(connection, stall_s)
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     @classmethod
     def connect(cls, address: str, credentials: PeerCredentials, timeout_s: float, stall_s: float) -> StateReceiver:
@@ -242,11 +242,14 @@ class StateReceiver:
         try:
             connection = connect_to_peer(address, credentials, greeting, timeout_s)
         except OSError as exc:
-            raise RoundBroken(f"no hand-over from {address}: {exc}") from exc
+            raise RoundBroken(f"no state transfer from {address}: {exc}") from exc
         return cls(connection, stall_s=stall_s)
 
     def follow(self, on_image: Callable[[CapturedState], None], on_update: Callable[[Frame], None]) -> int:
-        """Apply what comes until told to enter a round; its id. Raises RoundBroken where the donor is gone."""
+        """Apply images and updates until one names the round to enter; returns its id.
+
+        Raises RoundBroken if the donor is gone.
+        """
         while True:
             frame = self._next()
             header = frame.header
@@ -259,10 +262,10 @@ class StateReceiver:
                 return int(header["enter"])
 
     def _next(self) -> Frame:
-        """The next image or update, its header checked."""
+        """The next image or update, with a checked header."""
         try:
             while True:
-                frame = frames.receive_frame(self._channel, self._most_bytes)
+                frame = frames.receive_frame(self._channel, self._max_bytes)
                 if is_state_frame(frame):
                     return frame
         except OSError as exc:
@@ -283,9 +286,9 @@ class StateReceiver:
 
 
 def is_state_frame(frame: Frame) -> bool:
-    """Whether a donor's frame is an image or an update, which a newcomer applies; its header is as it should be.
+    """Whether a donor's frame is an image or an update with a correct header.
 
-    Raises ConnectionError for a frame that is none of a hand-over, or that ends it.
+    Raises ConnectionError for a frame that ends the transfer, or that does not belong to one.
     """
     kind, header = frame.header.get("kind"), frame.header
     if kind == "waiting":

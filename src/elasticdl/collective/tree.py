@@ -1,7 +1,7 @@
-"""The fixed binary tree over logical ranks: which sums are made, in which order.
+"""The fixed binary tree over logical ranks, which says what sums are made in what order.
 
 A node covers the logical ranks [start, start + size) that exist; size is a power of two
-and start a multiple of it. Its value is left + right, or left alone where the right half
+and start a multiple of it. Its value is left + right, or left alone if the right half
 has no ranks. The root's value does not depend on who computed which node, so the reduced
 gradient has the same bits for any number of workers.
 """
@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 
 class TreeNode(NamedTuple):
+    """The sum over the logical ranks [start, start + size)."""
+
     start: int
     size: int
 
@@ -34,6 +36,8 @@ class RankRange:
 
 
 class ReductionTree:
+    """The tree over a number of logical ranks."""
+
     def __init__(self, logical_ranks: int) -> None:
         self.logical_ranks = logical_ranks
 
@@ -45,13 +49,13 @@ class ReductionTree:
         return node
 
     def find_parent(self, left: TreeNode, right: TreeNode) -> TreeNode | None:
-        """The parent of two siblings, or None where they are none."""
+        """The parent of two siblings; None if they are no siblings."""
         if left.size == right.size and left.start % (2 * left.size) == 0 and left.start + left.size == right.start:
             return self.climb(TreeNode(left.start, 2 * left.size))
         return None
 
     def cover(self, share: RankRange) -> list[TreeNode]:
-        """The fewest nodes that lie wholly inside a share, in order."""
+        """The fewest nodes that cover exactly a share, in order."""
         stack: list[TreeNode] = []
         for rank in range(share.first, share.stop):
             push_node(self, stack, self.climb(TreeNode(rank, 1)))
@@ -73,7 +77,7 @@ class ReductionTree:
 
 
 def push_node(tree: ReductionTree, stack: list[TreeNode], node: TreeNode) -> int:
-    """Put a node on a worker's stack; returns how many merges it caused."""
+    """Put a node on a worker's stack; returns how many pairs were merged because of it."""
     merges = 0
     while stack and (parent := tree.find_parent(stack[-1], node)):
         stack.pop()

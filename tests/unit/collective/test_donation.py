@@ -1,4 +1,4 @@
-"""A donor's end of a hand-over, over real connections, plain and TLS: what slow and dead newcomers cost it."""
+"""The donor's end of a state transfer, over real connections, plain and TLS: what slow and dead newcomers cost it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def update(size_bytes: int = UPDATE_BYTES) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def donate(ends: Ends) -> Iterator[Donate]:
-    """Begins a hand-over, whose thread does not outlive the test."""
+    """Begins a state transfer, whose thread does not outlive the test."""
     begun: list[StateSender] = []
 
     def begin(stall_s: float = PATIENCE_S) -> StateSender:

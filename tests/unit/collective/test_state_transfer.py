@@ -1,4 +1,4 @@
-"""A hand-over over a real loopback connection: both ends in one process."""
+"""A state transfer over a real loopback connection: both ends in one process."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_the_newcomer_may_end_it_from_another_thread(
 def test_nobody_at_the_address_is_told(door: PeerListener) -> None:
     door.close()
 
-    with pytest.raises(RoundBroken, match="no hand-over from"):
+    with pytest.raises(RoundBroken, match="no state transfer from"):
         StateReceiver.connect(door.address, CREDENTIALS, 1.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Sends the state and the updates to newcomers between two steps, without making anyone wait."""
+"""Sends the state and the updates to newcomers between two steps; nobody waits for it."""
 
 from __future__ import annotations
 
@@ -24,46 +24,48 @@ _NEGLIGIBLE_S = 0.03
 
 
 class StateDonor:
-    """The hand-overs this worker gives. `open` is called by the door's thread, the rest by the training thread.
+    """The state transfers from this worker.
 
-    A newcomer may come before this worker has heard of its round, and is fed once it has; one that a later round leaves
-    out is not fed any more, and nothing is kept for it.
+    The listener's thread calls `start_transfer`, the training thread all other methods. A newcomer may connect before
+    this worker knows its round, and is sent the state once it does. A newcomer that a later round leaves out is sent
+    nothing any more, and nothing is kept for it.
     """
 
     def __init__(self, stall_s: float) -> None:
-        """`stall_s`: a hand-over in which nothing moves for so long is given up."""
+        """`stall_s`: a transfer in which nothing moves for so long is aborted."""
         self._stall_s = stall_s
         self._lock = threading.Lock()
-        self._donations: list[StateSender] = []
-        self._closing: list[StateSender] = []  # the newcomer still takes what it was given
-        self._wanted: frozenset[str] = frozenset()  # newcomers to the round planned last
+        self._senders: list[StateSender] = []
+        self._closing: list[StateSender] = []  # complete, but not delivered yet
+        self._newcomers: frozenset[str] = frozenset()  # of the round that was planned last
 
     def start_transfer(self, worker: str, connection: socket.socket) -> None:
-        """Begin a hand-over to `worker` over a connection that it has shown to be its own; replaces an older one."""
-        donation = StateSender(worker, connection, stall_s=self._stall_s)
+        """Begin a transfer to `worker` over an authenticated connection; it replaces an older transfer."""
+        sender = StateSender(worker, connection, stall_s=self._stall_s)
         with self._lock:
-            for older in [d for d in self._donations if d.worker == worker]:
-                older.abort()
-            self._donations.append(donation)
+            for older in self._senders:
+                if older.worker == worker:
+                    older.abort()
+            self._senders.append(sender)
 
     def set_newcomers(self, newcomers: Sequence[str]) -> None:
-        """These are the newcomers that get the state from this worker; all other hand-overs that began end."""
-        wanted = frozenset(newcomers)
-        for donation in self._open_senders():
-            if donation.has_begun and donation.worker not in wanted:
-                _log.info("hand-over to %s ended: it is in no planned round any more", donation.worker)
-                donation.abort()
-        self._wanted = wanted
+        """Set the newcomers that get the state from this worker. Transfers to others that have begun are aborted."""
+        expected = frozenset(newcomers)
+        for sender in self._open_senders():
+            if sender.has_begun and sender.worker not in expected:
+                _log.info("state transfer to %s ended: it is in no planned round any more", sender.worker)
+                sender.abort()
+        self._newcomers = expected
 
     def are_caught_up(self, newcomers: Sequence[str], step: int, step_s: float) -> bool:
-        """Whether each of these newcomers is at most one step behind, or so little that nobody would notice."""
+        """Whether each of these newcomers is at most one step behind, or a negligible time."""
         behind = 1 + int(_NEGLIGIBLE_S / step_s) if step_s else 1
-        close = {donation.worker for donation in self._wanted_senders() if donation.is_caught_up(step, behind)}
+        close = {sender.worker for sender in self._senders_to_newcomers() if sender.is_caught_up(step, behind)}
         return close.issuperset(newcomers)
 
     def has_followers(self) -> bool:
         """Whether a newcomer follows by updates."""
-        return any(donation.is_following for donation in self._wanted_senders())
+        return any(sender.is_following for sender in self._senders_to_newcomers())
 
     def send_update(
         self,
@@ -75,31 +77,31 @@ class StateDonor:
         *,
         ends_step: bool,
     ) -> None:
-        """Tell every newcomer of the update just applied; those that enter the next round are told so.
+        """Send the update that was just applied to every newcomer. `enter`: the round to enter next, 0 for none.
 
-        Whoever enters also gets the user's state and hyperparameters: only the script knows how they change.
+        A newcomer that enters also gets the user's state and hyperparameters: only the script knows how they change.
         """
         image = None
-        are_kept = all(call.gradient is not None for call in calls)
-        for donation in self._wanted_senders():
-            if donation.is_following and (not are_kept or donation.position != training.update_start_position):
-                donation.restart()  # it misses an update, or this worker has taken the state of another
-            if donation.is_following:
-                self._send_optimizer_steps(donation, training, update, calls, buffers, enter, ends_step=ends_step)
+        has_gradients = all(call.gradient is not None for call in calls)
+        for sender in self._senders_to_newcomers():
+            if sender.is_following and (not has_gradients or sender.position != training.update_start_position):
+                sender.restart()  # it misses an update, or this worker has taken over another's state
+            if sender.is_following:
+                self._send_optimizer_steps(sender, training, update, calls, buffers, enter, ends_step=ends_step)
                 if enter:
-                    donation.close()
-                    self._closing.append(donation)
+                    sender.close()
+                    self._closing.append(sender)
             elif enter:
-                donation.abort()  # the others wait for it in the round: it must not wait for an image
-            elif donation.needs_image and ends_step:
+                sender.abort()  # the others wait in the round: it must not wait for an image
+            elif sender.needs_image and ends_step:
                 image = image or training.capture()
-                donation.send_image(image, training.position)
+                sender.send_image(image, training.position)
         if enter:
-            self._wanted = frozenset()
+            self._newcomers = frozenset()
 
     def _send_optimizer_steps(
         self,
-        donation: StateSender,
+        sender: StateSender,
         training: TrainingState,
         update: Update,
         calls: Sequence[OptimizerStep],
@@ -122,32 +124,30 @@ class StateDonor:
                 tensors |= {f"{BUFFER_PREFIX}{name}": buffer.to("cpu", copy=True) for name, buffer in buffers.items()}
             if is_last and enter:
                 header["user_state"] = training.user_state.capture(tensors)
-                # After the script has stepped its schedulers; those of the call are from before.
+                # After the script has stepped its schedulers; those of the call are from before that.
                 header["hyperparameters"] = [get_hyperparameters(optimizer) for optimizer in training.optimizers]
             position = training.position if is_last else training.update_start_position
-            donation.send_update(
-                training.step, header, tensors, enter if is_last else 0, position, is_needed=bool(enter)
-            )
-            if not donation.is_following:
-                return  # dropped: it could not keep up
+            sender.send_update(training.step, header, tensors, enter if is_last else 0, position, is_needed=bool(enter))
+            if not sender.is_following:
+                return  # the update was dropped: the newcomer could not keep up
 
     def close(self, timeout_s: float) -> None:
-        """End all hand-overs; those that were completed are delivered first."""
-        for donation in self._open_senders():
-            donation.abort()
-        for donation in self._closing:
-            donation.wait(timeout_s)
+        """End all transfers; those that are complete are delivered first."""
+        for sender in self._open_senders():
+            sender.abort()
+        for sender in self._closing:
+            sender.wait(timeout_s)
 
-    def _wanted_senders(self) -> list[StateSender]:
-        return [donation for donation in self._open_senders() if donation.worker in self._wanted]
+    def _senders_to_newcomers(self) -> list[StateSender]:
+        return [sender for sender in self._open_senders() if sender.worker in self._newcomers]
 
     def _open_senders(self) -> list[StateSender]:
         now = time.monotonic()
         with self._lock:
-            for donation in self._donations:
-                # One that nobody wants may come too early, but not by as much as this.
-                if donation.worker not in self._wanted and now - donation.began_at > self._stall_s:
-                    donation.abort()
-            self._donations = [donation for donation in self._donations if not donation.is_over]
-            self._closing = [donation for donation in self._closing if not donation.has_ended]
-            return list(self._donations)
+            for sender in self._senders:
+                # A worker that is no newcomer may have come too early, but not so early.
+                if sender.worker not in self._newcomers and now - sender.began_at > self._stall_s:
+                    sender.abort()
+            self._senders = [sender for sender in self._senders if not sender.is_over]
+            self._closing = [sender for sender in self._closing if not sender.has_ended]
+            return list(self._senders)

@@ -44,7 +44,7 @@ class EnteredRound(NamedTuple):
 
 @dataclass(slots=True)
 class _RoundBuild:
-    """A round that is being built, or is built, or failed to."""
+    """A round whose group is being built, is built, or could not be built."""
 
     message: pb.Round
     group: Group | None = None
@@ -53,7 +53,7 @@ class _RoundBuild:
 
 
 class RoundMembership:
-    """All rounds this worker knows of. Methods of the training thread, except `receive`, `interrupt` and `wake`."""
+    """All rounds that this worker knows. Only the training thread calls the methods of the second section."""
 
     def __init__(self, worker: str, build: BuildGroup) -> None:
         self._worker = worker
@@ -61,9 +61,9 @@ class RoundMembership:
         self._changed = threading.Condition()
         self._preparations: dict[int, _RoundBuild] = {}
         self._newest: pb.Round | None = None
-        self._dropped = 0  # nothing up to this round will be entered any more
+        self._dropped = 0  # no round up to this one will be entered any more
         self._interrupted = ""
-        self._followed = ""  # the donor whose updates this worker applies, as a newcomer
+        self._donor_address = ""  # of the donor that this newcomer follows
         self._end_following: Callable[[], None] = _do_nothing
         self.current: EnteredRound | None = None
 
@@ -74,13 +74,13 @@ class RoundMembership:
         with self._changed:
             current = self.current.id if self.current else 0
             if message.id <= max(current, self._newest.id if self._newest else 0):
-                return  # told again after a reconnect
+                return  # repeated after a reconnect
             self._newest = message
             preparation = _RoundBuild(message)
             self._preparations[message.id] = preparation
             if message.forced:
                 self._abort_older(message.id)
-            elif self.find_donor(message)[1] != self._followed:
+            elif self.find_donor(message)[1] != self._donor_address:
                 self._end_following()
             self._changed.notify_all()
         if _find_rank(message, self._worker) is not None:
@@ -88,14 +88,14 @@ class RoundMembership:
             VitalThread(self._build_group, args=(preparation,), name=name).start()
 
     def interrupt(self, reason: str) -> None:
-        """Wake the training thread wherever it waits: the worker is to end, or was expelled."""
+        """Wake the training thread wherever it waits: the worker must end, or was expelled."""
         with self._changed:
             self._interrupted = reason
             self._abort_older(1 << 62)
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let the training thread look again whether it is dismissed, if it waits for a round or for the state."""
+        """If the training thread waits for a round or for the state, let it check again whether it is dismissed."""
         with self._changed:
             self._end_following()
             self._changed.notify_all()
@@ -108,16 +108,16 @@ class RoundMembership:
     # ---- from the training thread
 
     def planned_round(self) -> pb.Round | None:
-        """The newest round to be entered by vote, if it waits to be."""
+        """The newest round to be entered by vote, if it is not entered yet."""
         newest, current = self._newest, self.current
         if newest is None or newest.forced or (current and newest.id <= current.id):
             return None
         return newest
 
     def prepared_round_id(self) -> int:
-        """The round this worker can vote for: the newest planned one, once its group stands; 0 for none.
+        """The round this worker can vote for: the newest planned one, once its group is built; 0 for none.
 
-        Raises RoundBroken where its group could not be built and no other round was planned instead.
+        Raises RoundBroken if its group could not be built and no other round was planned instead.
         """
         message = self.planned_round()
         if message is None:
@@ -130,7 +130,7 @@ class RoundMembership:
         return message.id if preparation.group is not None else 0
 
     def enter(self, round_id: int) -> EnteredRound | None:
-        """Take the place in a prepared round; None where this worker has none in it: it has left."""
+        """Enter a prepared round; None if this worker is no member of it: it has left."""
         with self._changed:
             while True:
                 preparation = self._preparations[round_id]
@@ -138,7 +138,7 @@ class RoundMembership:
                     self._leave_current()
                     return None
                 if self._newest is not None and self._newest.forced and self._newest.id > round_id:
-                    raise RoundBroken(f"round {round_id} was given up for round {self._newest.id}")
+                    raise RoundBroken(f"round {round_id} was replaced by round {self._newest.id}")
                 if preparation.failure or self._interrupted:
                     raise RoundBroken(preparation.failure or self._interrupted)
                 if preparation.group is not None:
@@ -146,9 +146,9 @@ class RoundMembership:
                 self._changed.wait()
 
     def wait_for_round(self, *, holds_state: bool, is_dismissed: Callable[[], bool]) -> pb.Round:
-        """The round to enter next, after `drop` or at the start: a forced one, or one that brings the state.
+        """Wait for the next round, after `drop` or at the start: a forced one, or one with a donor of the state.
 
-        Raises RoundBroken if interrupted, or when there is none to wait for any more.
+        Raises RoundBroken if interrupted, or if there is no round to wait for any more.
         """
         assert self.current is None
         with self._changed:
@@ -170,7 +170,7 @@ class RoundMembership:
                 self._changed.wait(_ORPHAN_CHECK_S)
 
     def drop(self, round_id: int) -> None:
-        """A round broke, or could not be entered."""
+        """Drop all rounds up to this one, which broke or could not be entered."""
         with self._changed:
             self._dropped = max(self._dropped, round_id)
             self._leave_current()
@@ -182,27 +182,27 @@ class RoundMembership:
             self._discard_builds(1 << 62)
 
     def find_donor(self, message: pb.Round) -> tuple[str, str]:
-        """Who hands the state over to this worker, as a newcomer, and its address; "" where it is none."""
+        """The donor of the state to this worker, and its address; "" if this worker is no newcomer."""
         return next(((m.donor, m.donor_address) for m in message.members if m.worker == self._worker), ("", ""))
 
     def follow_donor(self, donor: str, end: Callable[[], None] | None) -> None:
-        """A hand-over from the address `donor` begins; `end` ends it from another thread. None: it is over."""
+        """A transfer from the address `donor` begins, and `end` ends it from another thread. None: it is over."""
         with self._changed:
-            self._followed, self._end_following = donor, end or _do_nothing
+            self._donor_address, self._end_following = donor, end or _do_nothing
             is_planned_anew = self._newest is not None and self.find_donor(self._newest)[1] not in ("", donor)
             if self._interrupted or is_planned_anew:
                 self._end_following()  # while it was connected
 
     def has_other_donor(self, donor: str) -> bool:
-        """Whether a round planned since gives this worker another donor than `donor`."""
+        """Whether a round that was planned since then names another donor than `donor` for this worker."""
         with self._changed:
             newest = self._newest
             return newest is not None and not newest.forced and self.find_donor(newest)[0] not in ("", donor)
 
     def list_newcomers(self, message: pb.Round) -> list[str]:
         """The newcomers that get the state from this worker."""
-        known = self.current.workers if self.current else ()
-        return [m.worker for m in message.members if m.donor == self._worker and m.worker not in known]
+        members = self.current.workers if self.current else ()
+        return [m.worker for m in message.members if m.donor == self._worker and m.worker not in members]
 
     # ---- inside
 
@@ -212,7 +212,7 @@ class RoundMembership:
         assert rank is not None
         try:
             group = self._build(message.id, rank, [RoundMember(m.worker, m.peer_address) for m in message.members])
-        except Exception as exc:  # whatever it is, the training thread waits to hear of it
+        except Exception as exc:  # the training thread waits for the result, whatever it is
             if not isinstance(exc, RoundBroken):
                 _log.exception("round %d could not be built", message.id)
             with self._changed:
@@ -242,7 +242,7 @@ class RoundMembership:
             self.current = None
 
     def _discard_builds(self, up_to: int) -> None:
-        for round_id in [known for known in self._preparations if known <= up_to]:
+        for round_id in [prepared for prepared in self._preparations if prepared <= up_to]:
             group = self._preparations.pop(round_id).group
             if group is not None:
                 group.close()
@@ -251,8 +251,8 @@ class RoundMembership:
         self._end_following()
         if self.current is not None and self.current.id < round_id:
             self.current.group.abort()
-        for known, preparation in self._preparations.items():
-            if known < round_id and preparation.group is not None:
+        for prepared, preparation in self._preparations.items():
+            if prepared < round_id and preparation.group is not None:
                 preparation.group.abort()
 
 

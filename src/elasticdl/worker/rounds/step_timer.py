@@ -12,16 +12,18 @@ _SORT_EVERY_STEPS = 8  # steps, between two looks at the recent ones
 
 
 class StepTimer:
+    """Smoothed times of the steps of one worker."""
+
     def __init__(self) -> None:
         self.step_s = 0.0  # smoothed time of a whole step
         self.compute_s = 0.0  # smoothed time of one pass of one logical rank
         # Since the round was entered, its first update left out:
         self.timed_steps = 0  # updates
         self.one_pass_step_s = 0.0  # smoothed time of an update as if it had one pass only
-        self.pass_s = 0.0  # of it, smoothed time of computing one pass
-        self.slow_step_s = 0.0  # what nearly all recent steps took less than; 0: not known yet
+        self.pass_s = 0.0  # smoothed time of computing one pass
+        self.slow_step_s = 0.0  # 95 % of the recent steps took less; 0: not known yet
         self._recent: deque[float] = deque(maxlen=_RECENT_STEPS)
-        self._seen = 0  # steps that were timed, of all rounds
+        self._seen = 0  # steps that were timed, in all rounds
         self._pass_s = 0.0  # of the update that runs
         self._passes = 1
         self._began_at = 0.0
@@ -41,7 +43,7 @@ class StepTimer:
         self.timed_steps, self.one_pass_step_s, self.pass_s = 0, 0.0, 0.0
 
     def record_applied(self) -> float | None:
-        """A step is done. After the first of a round: seconds without a step beyond an ordinary one."""
+        """A step is done. After the first of a round, returns how much longer it took than an ordinary step."""
         now = time.monotonic()
         since_s = now - self._applied_at if self._applied_at is not None else self.step_s
         self._applied_at = now

@@ -16,11 +16,11 @@ from elasticdl.collective.squared_norms import SquaredNorms, squared_norm
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.spec import BatchRule
 
-_DECAY = 0.999  # of what was known, over one global batch
+_DECAY = 0.999  # of the earlier estimates, over one global batch
 
 
 class NoiseEstimate(NamedTuple):
-    """Of one update. Either may be negative: only their mean over many is near the truth."""
+    """The noise of one update's gradient. Either number may be negative: only the mean over many is near the truth."""
 
     square: float
     variance: float
@@ -28,10 +28,10 @@ class NoiseEstimate(NamedTuple):
 
 
 def estimate_from_parts(local: float, total: float, parts: int, scale: float) -> NoiseEstimate | None:
-    """From `parts` gradients whose mean, weighted by their records, is the update's; None where they do not tell.
+    """Estimate from `parts` gradients whose mean, weighted by their records, is the update's; None if impossible.
 
     `local` is the mean of their squared norms with the same weights, `total` the squared norm of the mean, `scale` the
-    records of all over a global batch. The weights make it exact for parts of different size.
+    number of all records over a global batch. The weights make it exact for parts of different size.
     """
     if parts < 2 or not (math.isfinite(local) and math.isfinite(total)):
         return None
@@ -39,15 +39,15 @@ def estimate_from_parts(local: float, total: float, parts: int, scale: float) ->
 
 
 def estimate_from_difference(before: float, now: float, product: float, scale: float) -> NoiseEstimate | None:
-    """From two gradients one after the other, where an update has one part: their squared norms and their product."""
+    """Estimate from two successive gradients, if an update has one part: their squared norms and their product."""
     local, total = (before + now) / 2, (before + now + 2 * product) / 4
-    found = estimate_from_parts(local, total, 2, 2 * scale)
-    return found._replace(is_difference=True) if found else None
+    estimate = estimate_from_parts(local, total, 2, 2 * scale)
+    return estimate._replace(is_difference=True) if estimate else None
 
 
 @dataclass(slots=True)
 class SmoothedNoise:
-    """The estimates, smoothed over some thousand global batches; begins anew where they are made another way."""
+    """Estimates smoothed over some thousand global batches; begins anew if they are made in another way."""
 
     _square: float = 0.0
     _variance: float = 0.0
@@ -55,7 +55,7 @@ class SmoothedNoise:
     _is_difference: bool = False
 
     def has_estimate(self, *, is_difference: bool) -> bool:
-        """Whether there is an estimate of this way of making them."""
+        """Whether there is an estimate that was made in this way."""
         return self._weight > 0 and self._is_difference == is_difference
 
     @property
@@ -66,18 +66,18 @@ class SmoothedNoise:
     def variance(self) -> float:
         return max(self._variance / self._weight, 0.0) if self._weight else 0.0
 
-    def add(self, found: NoiseEstimate, scale: float) -> None:
-        """An estimate that stands for `scale` global batches."""
-        if found.is_difference != self._is_difference:
+    def add(self, estimate: NoiseEstimate, scale: float) -> None:
+        """Add an estimate that stands for `scale` global batches."""
+        if estimate.is_difference != self._is_difference:
             self._square = self._variance = self._weight = 0.0
-            self._is_difference = found.is_difference
-        kept = _DECAY**scale
-        self._square = kept * self._square + (1 - kept) * found.square
-        self._variance = kept * self._variance + (1 - kept) * found.variance
-        self._weight = kept * self._weight + (1 - kept)
+            self._is_difference = estimate.is_difference
+        decay = _DECAY**scale
+        self._square = decay * self._square + (1 - decay) * estimate.square
+        self._variance = decay * self._variance + (1 - decay) * estimate.variance
+        self._weight = decay * self._weight + (1 - decay)
 
     def gain(self, scale: float) -> float:
-        """How many steps of one global batch an update of `scale` of them is worth: 1 … scale."""
+        """How many steps of one global batch an update of `scale` global batches is worth: 1 … scale."""
         square, variance = self.square, self.variance
         if square + variance <= 0:
             return 1.0
@@ -103,7 +103,7 @@ class SmoothedNoise:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What all members know of an update, besides its gradient: with that, whoever applies it has the same state."""
+    """What all members know about an update besides its gradient: whoever applies both has the same state."""
 
     records: int  # that it trains
     passes: int = 1  # steps of the plan that it takes
@@ -112,7 +112,7 @@ class Update:
     stands_for: int = 1  # updates that the estimate stands for
     change: int = 0  # the newest change of the batch that holds from here on …
     batch_scale: int = 1  # … and its scale
-    rate_factor: float = 1.0  # what callbacks multiply the learning rate with, from here on
+    rate_factor: float = 1.0  # the factor of callbacks for the learning rate, from here on
     loss: float = 0.0  # the mean over its records
 
     def to_header(self) -> dict[str, Any]:
@@ -120,12 +120,12 @@ class Update:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> Update:
-        found = header["estimate"]
-        return cls(**{**header, "estimate": NoiseEstimate(*found) if found else None})
+        estimate = header["estimate"]
+        return cls(**{**header, "estimate": NoiseEstimate(*estimate) if estimate else None})
 
 
 class BatchScaleChange(NamedTuple):
-    """Of the batch, as the master numbers them. Step -1: from the next update on."""
+    """A change of the batch, numbered by the master. Step -1: from the next update on."""
 
     id: int
     step: int
@@ -133,19 +133,19 @@ class BatchScaleChange(NamedTuple):
 
 
 def newest_change(changes: Iterable[BatchScaleChange], step: int, known: tuple[int, int]) -> tuple[int, int]:
-    """The change with the greatest id whose step has come, and its scale; `known` where it is not newer."""
+    """The newest change whose step has come, as id and scale; `known` if none is newer."""
     return max(
         [known, *((change.id, change.scale) for change in changes if known[0] < change.id and change.step <= step)]
     )
 
 
 class AdaptiveBatch:
-    """The batch of a job as it stands."""
+    """The batch size of a job: how many global batches make an update now."""
 
     def __init__(
         self, rule: BatchRule, global_batch: int, schedule: Mapping[int, int] | None = None, run: str = ""
     ) -> None:
-        """`run`: changes are numbered within it; those of an earlier run, in a checkpoint, are no longer known."""
+        """`run`: changes are numbered within a run; those of an earlier run, in a checkpoint, count no more."""
         self.global_batch = global_batch
         self.scale = 1
         self.change = 0
@@ -167,7 +167,7 @@ class AdaptiveBatch:
         return max(1, min(self.scale, in_epoch, plan.total_steps - step))
 
     def record_update(self, update: Update) -> float:
-        """Take note of an update that is about to be applied; returns what its learning rate is multiplied by."""
+        """Record an update that is about to be applied; returns the factor of its learning rate."""
         if update.estimate is not None:
             self.noise.add(update.estimate, update.scale * update.stands_for)
         gain = self.noise.gain(update.scale) if update.passes > 1 else 1.0
@@ -177,7 +177,7 @@ class AdaptiveBatch:
         return self.rate_scale
 
     def _compute_rate_scale(self, update: Update, gain: float) -> float:
-        # A single batch is never scaled, not even a short one: with a batch that stays as it is nothing is different.
+        # A single batch is never scaled, not even a short one: if the batch does not change, nothing must change.
         if update.passes == 1:
             return 1.0
         match self._rule:
@@ -200,7 +200,7 @@ class AdaptiveBatch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], step: int) -> None:
-        """Go on from `state`; one that says nothing is of a job whose batch stayed as it was."""
+        """Go on from `state`; an empty one is that of a job whose batch never changed."""
         self.scale = int(state.get("scale", 1)) if self._rule is not BatchRule.NONE else 1
         self.change = int(state.get("change", 0)) if state.get("run", "") == self._run else 0
         self.progress = float(state.get("progress", step))
@@ -211,18 +211,21 @@ MEASURE_EVERY_UPDATES = 8  # updates
 
 
 class NoiseMeter:
-    """Of one worker. Keeps the gradient before only where an update has one part, and is measured next."""
+    """Measures the gradient noise in one worker.
+
+    It keeps the gradient of an update only if updates have one part and the next one is measured.
+    """
 
     def __init__(self, logical_ranks: int, squares: SquaredNorms) -> None:
         self._logical_ranks = logical_ranks
         self._squares = squares
-        self._is_wanted = False  # the update that runs is to be measured …
+        self._is_wanted = False  # the update that runs is measured …
         self._is_next = False  # … or the one after it
         self._is_difference = False
         self._before: tuple[torch.Tensor, float] | None = None  # the gradient of the update before, and its scale
 
     def begin_update(self, step: int, batch: AdaptiveBatch) -> None:
-        """An update begins."""
+        """An update begins: decide whether it is measured."""
         self._is_difference = self._logical_ranks * batch.scale == 1
         is_new = not batch.noise.has_estimate(is_difference=self._is_difference)
         number = step // batch.scale
@@ -231,27 +234,27 @@ class NoiseMeter:
         self._squares.is_on = self._is_wanted and not self._is_difference
 
     def estimate(
-        self, flat: torch.Tensor, squares: Sequence[float], parts: int, scale: float, kept: float
+        self, flat: torch.Tensor, squares: Sequence[float], parts: int, scale: float, share_left: float
     ) -> NoiseEstimate | None:
-        """Of the update with the gradient `flat`; None where it is not measured, or does not tell.
+        """Estimate the noise of the update with the gradient `flat`; None if it is not measured, or cannot be.
 
-        `squares` by logical rank, weighted by planned records, of which filters have left the share `kept`.
+        `squares` are those of the logical ranks, weighted by planned records; filters have left `share_left` of them.
         """
         if self._is_difference:
             return self._estimate_from_difference(flat, scale)
         self._before = None
         return (
-            estimate_from_parts(sum(squares) / kept, squared_norm(flat), parts, scale)
-            if self._is_wanted and kept
+            estimate_from_parts(sum(squares) / share_left, squared_norm(flat), parts, scale)
+            if self._is_wanted and share_left
             else None
         )
 
     def _estimate_from_difference(self, flat: torch.Tensor, scale: float) -> NoiseEstimate | None:
-        found = None
+        estimate = None
         if self._is_wanted and self._before is not None:
-            before, its_scale = self._before
-            if scale == its_scale:  # batches of different size tell nothing together
+            before, scale_before = self._before
+            if scale == scale_before:  # batches of different size cannot be compared
                 product = float(torch.dot(before, flat))
-                found = estimate_from_difference(squared_norm(before), squared_norm(flat), product, scale)
+                estimate = estimate_from_difference(squared_norm(before), squared_norm(flat), product, scale)
         self._before = (flat.clone(), scale) if self._is_next else None
-        return found
+        return estimate

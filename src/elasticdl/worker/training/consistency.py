@@ -20,11 +20,11 @@ from elasticdl.errors import ReplicasDiverged
 if TYPE_CHECKING:
     from elasticdl.worker.training.state import TrainingState
 
-_DIGEST_BITS = 24  # that a float32 of the tail holds exactly
+_DIGEST_BITS = 24  # a float32 of the tail holds so many exactly
 _ROW_WORDS = 64  # words
 _WEIGHT_FACTOR = -7046029254386353131  # an odd number with bits all over
 _SMALL_ELEMENTS = 1 << 15  # elements
-_CACHED_WEIGHTS = 1 << 14  # weights that are kept
+_CACHED_WEIGHTS = 1 << 14  # weights
 _MAX_NAMED = 3  # tensors in the error
 _MODULES_WITH_MODE = (  # modules of torch that compute something else in eval()
     _NormBase, _DropoutNd, nn.RNNBase, nn.MultiheadAttention, nn.RReLU,
@@ -33,17 +33,17 @@ _POSITION_NAME = "the number of updates so far"
 
 
 class ConsistencyGuard:
-    """Digests of one worker's training state."""
+    """Compares the training state of this worker with that of the others."""
 
     def __init__(self, every: int) -> None:
-        """All of the state is compared every so many steps; 0: never, only what is free."""
+        """`every`: steps between two comparisons of the whole state; 0: only compare what costs nothing."""
         self._every = every
-        self._groups: list[dict[str, Any]] = []  # of all optimizers; they stay the same, as `check_layout` makes sure
+        self._groups: list[dict[str, Any]] = []  # of all optimizers; they stay the same, see OptimizerLayout
         self._rates: list[Any] = []
         self._rates_digest = 0
 
     def is_due(self, step: int, *, is_saved: bool) -> bool:
-        """Whether all of the state is compared in this step; `is_saved`: a checkpoint follows it."""
+        """Whether the whole state is compared in this step. `is_saved`: a checkpoint follows it."""
         return bool(self._every) and step > 0 and (is_saved or step % self._every == 0)
 
     def digest(self, training: TrainingState, *, is_whole: bool) -> int:
@@ -56,14 +56,14 @@ class ConsistencyGuard:
             self._groups = [group for optimizer in training.optimizers for group in optimizer.param_groups]
         rates = [group["lr"] for group in self._groups]
         if rates != self._rates:
-            numbers = [float(rate) for rate in rates]  # one that is a tensor changes in its place
+            numbers = [float(rate) for rate in rates]  # copies: a rate that is a tensor changes in place
             self._rates, self._rates_digest = numbers, _text_digest(repr(numbers))
         return (self._rates_digest + training.position) & ((1 << _DIGEST_BITS) - 1)
 
     def check_equal(
         self, digests: Sequence[int], workers: Sequence[str], group: Group, training: TrainingState, *, is_whole: bool
     ) -> None:
-        """Raise ReplicasDiffer where `digests`, by rank, are not all the same. Called by all members or by none."""
+        """Raise ReplicasDiverged if `digests`, by rank, are not all the same. Called by all members or by none."""
         if len(set(digests)) <= 1:
             return
         entries = hyperparameter_entries(training)
@@ -78,7 +78,7 @@ def _text_digest(text: str) -> int:
 
 
 def state_digest(training: TrainingState) -> tuple[int, ...]:
-    """As `whole_entries`, in fewer calls: small tensors are summed together."""
+    """The numbers of `state_entries`, in fewer calls: small tensors are summed together."""
     small: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
     sums = []
     for _, tensor in _iterate_tensors(training):
@@ -92,19 +92,19 @@ def state_digest(training: TrainingState) -> tuple[int, ...]:
 
 
 def hyperparameter_entries(training: TrainingState) -> list[tuple[str, int]]:
-    """Digests of the position and of learning rates and all other numbers of the optimizers' groups."""
+    """Digests of the position, the learning rates and all other numbers of the optimizers' groups."""
     return [(_POSITION_NAME, training.position)] + [
         (
-            f"learning rate and hyperparameters of optimizer {number}, group {place}",
+            f"learning rate and hyperparameters of optimizer {number}, group {index}",
             zlib.crc32(repr(sorted(group.items())).encode()),
         )
         for number, optimizer in enumerate(training.optimizers)
-        for place, group in enumerate(get_hyperparameters(optimizer))
+        for index, group in enumerate(get_hyperparameters(optimizer))
     ]
 
 
 def mode_entries(training: TrainingState) -> list[tuple[str, int]]:
-    """Which modules are in train() and which in eval(): a worker that evaluates may have forgotten to go back."""
+    """Whether modules are in train() or eval(): a script that evaluates may forget to call train() again."""
     return [
         (f"train() or eval() of {name or 'the model'}", int(module.training))
         for name, module in training.model.named_modules()
@@ -123,7 +123,7 @@ def state_entries(training: TrainingState) -> list[tuple[str, int]]:
 
 
 def user_state_entries(training: TrainingState) -> list[tuple[str, int]]:
-    """Digests of what the script registered."""
+    """Digests of the objects that the script registered."""
     entries: list[tuple[str, int]] = []
     for name, item in training.user_state.objects.items():
         tensors: dict[str, torch.Tensor] = {}
@@ -146,10 +146,10 @@ def _iterate_tensors(training: TrainingState) -> Iterator[tuple[str, torch.Tenso
 
 
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
-    """A sum over the words of 64 bits of `tensor`, weighted by the row they stand in, at the speed of memory.
+    """A sum of the 64-bit words of `tensor`, weighted by the row they stand in, at the speed of memory.
 
-    Weights are odd, so one changed word always changes the sum. Words that change places within a row do not: this
-    looks for replicas that have parted, not for forgeries.
+    Weights are odd, so one changed word always changes the sum. Words that are swapped within a row do not: this
+    detects replicas that diverge, not forgeries.
     """
     bits = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     if bits.storage_offset() % 8:
@@ -157,10 +157,10 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
     if bits.numel() % 8:
         bits = torch.nn.functional.pad(bits, (0, -bits.numel() % 8))
     words = bits.view(torch.int64)
-    whole = words.numel() // _ROW_WORDS * _ROW_WORDS
-    total = words[whole:].sum() * _WEIGHT_FACTOR
-    if whole:
-        sums = words[:whole].view(-1, _ROW_WORDS).sum(1)
+    in_rows = words.numel() // _ROW_WORDS * _ROW_WORDS
+    total = words[in_rows:].sum() * _WEIGHT_FACTOR
+    if in_rows:
+        sums = words[:in_rows].view(-1, _ROW_WORDS).sum(1)
         total = total + (sums * _row_weights(len(sums), words.device)).sum()
     return total
 
@@ -193,7 +193,7 @@ def get_hyperparameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]
 
 
 def set_hyperparameters(optimizer: torch.optim.Optimizer, groups: Sequence[dict[str, Any]]) -> None:
-    """The inverse of `hyperparameters`."""
+    """The inverse of `get_hyperparameters`."""
     for group, numbers in zip(optimizer.param_groups, groups, strict=True):
         for name, number in numbers.items():
             if isinstance(group.get(name), torch.Tensor):
@@ -206,7 +206,7 @@ def _to_number(value: Any) -> Any:
     """A number, or a list of them, as JSON holds it; None for everything else."""
     if isinstance(value, torch.Tensor):
         return value.item() if value.numel() == 1 else None
-    if isinstance(value, np.generic):  # what a scheduler with NumPy's functions leaves in a group
+    if isinstance(value, np.generic):  # a scheduler that uses NumPy leaves such numbers in a group
         value = value.item()
     if isinstance(value, bool | int | float):
         return value
@@ -217,7 +217,7 @@ def _to_number(value: Any) -> Any:
 
 
 def _gather_numbers(entries: Sequence[tuple[str, int]], group: Group) -> list[list[int]]:
-    """The numbers of all members, by rank. Where one has more entries than another, the rest is left out."""
+    """The numbers of all members, by rank. If one has more entries than another, the last ones are left out."""
     counts = torch.empty(group.size, dtype=torch.int64)
     group.allgather(counts, torch.tensor([len(entries)], dtype=torch.int64))
     count = int(counts.min())
@@ -231,7 +231,7 @@ def _describe_difference(
     names: Sequence[str], table: Sequence[Sequence[int]], workers: Sequence[str], step: int
 ) -> str:
     columns = list(zip(*table, strict=True))
-    differing = [place for place, column in enumerate(columns) if len(set(column)) > 1]
+    differing = [index for index, column in enumerate(columns) if len(set(column)) > 1]
     if not differing:
         return f"the workers {', '.join(workers)} hold different numbers of tensors before step {step}"
     sides: dict[int, list[str]] = {}
@@ -243,7 +243,7 @@ def _describe_difference(
             f"near step {step} the workers are in different updates ({parties}): `for batch in step` must run equally "
             "often in all workers, so it must not depend on job.is_first or on what only one of them knows"
         )
-    named = [names[place] for place in differing[:_MAX_NAMED]]
+    named = [names[index] for index in differing[:_MAX_NAMED]]
     more = f" and {len(differing) - _MAX_NAMED} more" if len(differing) > _MAX_NAMED else ""
     return (
         f"before step {step} the workers do not hold the same state: {', '.join(named)}{more} "

@@ -1,4 +1,4 @@
-"""The loss curve as a worker knows it: points the master does not have yet, and the mean of the running epoch."""
+"""The loss curve in a worker: points that the master does not have yet, and the mean of the running epoch."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 
 from elasticdl.rpc import elasticdl_pb2 as pb
 
-# In one message: some hundred kilobytes.
+# A message has at most some hundred kilobytes.
 MAX_POINTS_PER_MESSAGE = 4096
-# While the master is away. It is given up after `timing.orphan_s`; should there be more steps than this, the oldest go.
-MAX_KEPT_POINTS = 100_000
+# Points kept while the master is away, at most for `timing.orphan_s`. If there are more, the oldest are dropped.
+MAX_POINTS = 100_000
 
 
 class UpdateLoss(NamedTuple):
     """One applied update."""
 
-    step: int  # steps applied, those of the update included
+    step: int  # applied steps, those of the update included
     loss: float
     learning_rate: float
     records: int  # trained so far
 
 
 class EpochMeanLoss(NamedTuple):
-    """The record-weighted mean of the losses of an epoch, as far as it is trained."""
+    """The record-weighted mean of the losses of an epoch so far."""
 
     epoch: int  # 1, 2, 3 …
     step: int
@@ -37,20 +37,20 @@ class EpochMeanLoss(NamedTuple):
 
 
 class LossHistory:
-    """`add` is called by the training thread, `unsent` and `forget_until` by the session's."""
+    """The training thread calls `add`, the session's thread `take_unsent` and `forget_until`."""
 
-    def __init__(self, steps_per_epoch: int = 1, every: int = 1, most_kept: int = MAX_KEPT_POINTS) -> None:
+    def __init__(self, steps_per_epoch: int = 1, every: int = 1, max_points: int = MAX_POINTS) -> None:
         """`every`: steps from one point to the next. An update that takes several steps makes one point at most."""
         self._steps_per_epoch = steps_per_epoch
         self._every = every
         self._lock = threading.Lock()
-        self._points: deque[UpdateLoss] = deque(maxlen=most_kept)
-        self._epochs: deque[EpochMeanLoss] = deque(maxlen=most_kept)
+        self._points: deque[UpdateLoss] = deque(maxlen=max_points)
+        self._epochs: deque[EpochMeanLoss] = deque(maxlen=max_points)
         self._known = 0  # the master has every point up to this step
         self._sent = 0  # this worker has sent every point up to this step
         self._sum = 0.0  # of loss x records, in the running epoch
         self._records = 0  # of the running epoch
-        self.newest: UpdateLoss | None = None  # the update that was applied last, whether or not it is a point to keep
+        self.newest: UpdateLoss | None = None  # the update that was applied last, whether or not it is a point
 
     @property
     def epoch(self) -> EpochMeanLoss | None:
@@ -62,11 +62,11 @@ class LossHistory:
         return EpochMeanLoss(number, newest.step, self._sum / max(self._records, 1), self._records)
 
     def reset(self) -> None:
-        """No step is done yet."""
+        """Begin anew: no step is done."""
         self.load_state({}, {})
 
     def add(self, began: int, point: UpdateLoss, records: int) -> None:
-        """Take note of an update that took the steps `began` … `point.step` - 1 and trained so many `records`."""
+        """Add an update that took the steps `began` … `point.step` - 1 and trained so many `records`."""
         with self._lock:
             if began % self._steps_per_epoch == 0:  # an update never crosses the end of an epoch
                 self._sum, self._records = 0.0, 0
@@ -79,7 +79,7 @@ class LossHistory:
                 self._epochs.append(self.epoch)
 
     def take_unsent(self) -> pb.LossesApplied | None:
-        """The oldest points that are neither sent nor known to the master, as a message; they count as sent."""
+        """A message with the oldest points that are neither sent nor known to the master; they count as sent."""
         with self._lock:
             if self.newest is None:
                 return None
@@ -109,11 +109,11 @@ class LossHistory:
             self._trim()
 
     def epoch_sums(self) -> dict[str, Any]:
-        """What of the training state this is: the same in every worker."""
+        """The part that belongs to the training state: it is the same in every worker."""
         return {"sum": self._sum, "records": self._records}
 
     def unreported_points(self) -> dict[str, Any]:
-        """What the master may not have, for whoever takes over the state."""
+        """The points that the master may not have, for a worker that takes over the state."""
         with self._lock:
             return {"newest": self.newest, "points": list(self._points), "epochs": list(self._epochs)}
 
@@ -124,12 +124,12 @@ class LossHistory:
             newest = unreported.get("newest")
             self.newest = UpdateLoss(*newest) if newest else None
             self._points.clear()
-            self._points.extend(UpdateLoss(*one) for one in unreported.get("points", ()))
+            self._points.extend(UpdateLoss(*point) for point in unreported.get("points", ()))
             self._epochs.clear()
-            self._epochs.extend(EpochMeanLoss(*one) for one in unreported.get("epochs", ()))
+            self._epochs.extend(EpochMeanLoss(*epoch) for epoch in unreported.get("epochs", ()))
             self._trim()
 
     def _trim(self) -> None:
-        for kept in (self._points, self._epochs):
-            while kept and kept[0].step <= self._known:
-                kept.popleft()
+        for queue in (self._points, self._epochs):
+            while queue and queue[0].step <= self._known:
+                queue.popleft()

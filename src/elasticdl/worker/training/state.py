@@ -26,9 +26,9 @@ from elasticdl.worker.training.optimizer_layout import OptimizerLayout
 from elasticdl.worker.training.user_state import UserState
 
 NO_STATE = -1
-UNREPORTED_KEY = "unreported"  # of the moment, not of the state: checkpoints leave it out
+UNREPORTED_KEY = "unreported"  # not part of the state: checkpoints leave it out
 _MAX_PHASES = 1 << 16  # more updates than one step will ever have
-_MAX_UNCALLED = 20  # updates without optimizer.step() before a script that never called it is taken for another one
+_MAX_UNCALLED = 20  # updates without optimizer.step() before the script is taken for another one than the state's
 _AFTER_UPDATE_KEY = -2  # in the place of a logical rank, in the key of random numbers
 
 _log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class OptimizerStep:
     """One call of an optimizer, with what a newcomer needs to repeat it."""
 
     optimizer: int
-    groups: list[dict[str, Any]]  # hyperparameters before the call; none where nobody follows
+    groups: list[dict[str, Any]]  # hyperparameters before the call; empty if no newcomer follows
     untouched: list[int]  # parameters without a gradient
-    gradient: torch.Tensor | None  # before callbacks changed it, in host memory; None where nobody follows
+    gradient: torch.Tensor | None  # before callbacks changed it, on the host; None if no newcomer follows
 
     def to_header(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer, "groups": self.groups, "untouched": self.untouched}
@@ -53,16 +53,16 @@ class OpenUpdate:
 
     reduced: torch.Tensor
     update: Update
-    has_gradients: bool = True  # of any parameter at all
+    has_gradients: bool = True  # of at least one parameter
     touched: Sequence[bool] | None = None  # parameters that have a gradient; None: all
     calls: list[OptimizerStep] = field(default_factory=list)
     rate_scale: float = 1.0
-    rate: float = 0.0  # the learning rate of the first optimizer that was stepped; 0 where none was
-    rates: list[Any] = field(default_factory=list)  # of the optimizer that is stepping now, to be set back
+    rate: float = 0.0  # the learning rate of the first optimizer that was stepped; 0 if none was
+    rates: list[Any] = field(default_factory=list)  # of the optimizer that is stepping now, to restore them
 
 
 class TrainingState:
-    """What is trained. `step` counts the applied steps; NO_STATE until a state was made, loaded or received."""
+    """The state in training. `step` counts the applied steps; NO_STATE until a state is made, loaded or received."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TrainingState:
         user_state: UserState | None = None,
         seed: int = 0,
     ) -> None:
-        """`seed` is that of random numbers in the user's `after_update`."""
+        """`seed` is for random numbers in the user's `after_update`."""
         self.model = model
         self.buffers = ModelBuffers(model)
         self.optimizers = list(optimizers)
@@ -86,22 +86,24 @@ class TrainingState:
         self.user_state = user_state or UserState()
         self._seed = seed
         self.step = NO_STATE
-        self.phase = 0  # updates of `step` that are applied already, where a step has several
+        self.phase = 0  # updates of `step` that are applied already, if a step has several
         self.update_start_step = NO_STATE  # the step that the newest update began with
         self.update_start_position = NO_STATE  # the position that the newest update was opened at
         self.records = 0
         self.loss = float("nan")
-        self.keeps_gradients: Callable[[], bool] = lambda: False  # whether newcomers want them
+        self.keeps_gradients: Callable[[], bool] = lambda: False  # whether a newcomer needs them
         self.is_explicit = bool(self.user_state.scalers)  # the script calls optimizer.step() itself
         self._open: OpenUpdate | None = None
         self._is_void = False
         self._is_implicit_call = False
-        self.losses = LossHistory(most_kept=0)  # of the updates; whoever reports them sets one that keeps them
-        self._has_implicit_calls = False  # the job has applied updates that the script left to it
+        self.losses = LossHistory(
+            most_kept=0
+        )  # of the updates; a job that reports them replaces it by one that keeps points
+        self._has_implicit_calls = False  # the job has applied updates because the script did not
         self._has_own_calls = False  # the script of this process has called optimizer.step()
         self._uncalled = 0  # updates in a row that the script of this process has not applied
-        self._taken = (1, 0, 0.0, 0.0)  # of the newest update: steps of the plan, records, loss, learning rate
-        self._factor = 1.0  # of the learning rate, as all members agreed in the newest update
+        self._last_update = (1, 0, 0.0, 0.0)  # steps of the plan, records, loss, learning rate
+        self._factor = 1.0  # of the learning rate; all members agreed on it in the newest update
         self._evaluated = -1  # the newest step whose evaluation the callbacks know
         self._ratios = _rate_ratios(self.optimizers[0])
         self.layout = OptimizerLayout(self.optimizers)
@@ -116,7 +118,7 @@ class TrainingState:
 
     @property
     def position(self) -> int:
-        """How far the training is: grows with every update; NO_STATE where there is no state."""
+        """How far the training is. Grows with every update; NO_STATE if there is no state."""
         return self.step * _MAX_PHASES + self.phase if self.has_state else NO_STATE
 
     @property
@@ -129,13 +131,13 @@ class TrainingState:
 
     @property
     def wanted_rate_factor(self) -> float:
-        """What the callbacks of this worker want the rate multiplied with, as exact as it travels."""
+        """The factor for the learning rate that the callbacks of this worker want, as a float32."""
         factors = [callback.rate_factor for callback in self.callbacks]
         return torch.tensor(factors).prod().item() if factors else 1.0
 
     @property
     def next_rate(self) -> float:
-        """The learning rate of the step that is computed now."""
+        """The learning rate of the step that is being computed."""
         rate = self._learning_rate(self.step)
         return (self._base_rate if rate is None else rate) * self._factor
 
@@ -144,7 +146,7 @@ class TrainingState:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def begin(self) -> None:
-        """The state is what was built: no step done yet."""
+        """The state is the model as it was built: no step is done."""
         self.step, self.phase, self.records, self._factor = 0, 0, 0, 1.0
         self.batch.begin()
         self.user_state.remember_schedulers()
@@ -160,7 +162,7 @@ class TrainingState:
         image.meta["rate_factor"] = self._factor
         image.meta["batch"] = self.batch.state_dict()
         image.meta["phase"] = self.phase
-        image.meta["taken"] = list(self._taken)
+        image.meta["taken"] = list(self._last_update)
         image.meta["loss"] = self.loss if math.isfinite(self.loss) else None
         image.meta["is_explicit"] = self.is_explicit
         image.meta["user_state"] = self.user_state.capture(image.tensors)
@@ -181,7 +183,7 @@ class TrainingState:
         self.phase = int(image.meta.get("phase", 0))
         self.is_explicit = self.is_explicit or bool(image.meta.get("is_explicit"))
         passes, records, update_loss, rate = image.meta.get("taken", (1, 0, 0.0, 0.0))
-        self._taken = (int(passes), int(records), float(update_loss), float(rate))
+        self._last_update = (int(passes), int(records), float(update_loss), float(rate))
         loss = image.meta.get("loss")
         self.loss = float("nan") if loss is None else float(loss)
         self.batch.load_state_dict(image.meta.get("batch", {}), self.step)
@@ -191,7 +193,7 @@ class TrainingState:
     def load_user_state(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         missing = self.user_state.restore(captured, tensors)
         if missing:
-            _log.warning("the state of step %d says nothing of %s: they begin anew", self.step, ", ".join(missing))
+            _log.warning("the state of step %d does not contain %s: they begin anew", self.step, ", ".join(missing))
 
     # ---- an update
 
@@ -202,9 +204,9 @@ class TrainingState:
         buffers: Mapping[str, torch.Tensor],
         touched: Sequence[bool] | None = None,
     ) -> None:
-        """The gradients in `reduced` are whole; `buffers` are those that logical rank 0 ended with.
+        """Begin an update: the gradients in `reduced` are whole, `buffers` are those of logical rank 0.
 
-        `touched` says which parameters have a gradient; None: all.
+        `touched` says which parameters have a gradient; None: all have one.
         """
         has_gradients = touched is None or any(touched)
         self.update_start_position = self.position
@@ -214,12 +216,12 @@ class TrainingState:
             self.buffers.restore(buffers)
 
     def install_gradients(self) -> None:
-        """Put the whole gradients of the open update into `.grad` again, where something has cleared them."""
+        """Put the whole gradients of the open update into `.grad` again, after something has cleared them."""
         if self._open is not None:
             self.gradients.install(self._open.reduced, self._open.touched)
 
     def open_void_update(self, zeros: torch.Tensor) -> None:
-        """The update was applied by others, or will never be: the script sees zeros, and optimizers do nothing."""
+        """Begin an update that others applied, or nobody will: the script sees zeros, and optimizers do nothing."""
         self._open, self._is_void = None, True
         zeros.zero_()
         self.gradients.install(zeros)
@@ -229,42 +231,42 @@ class TrainingState:
         self.gradients.uninstall()
 
     def close_update(self, *, is_last: bool = True, is_left: bool = False) -> list[OptimizerStep]:
-        """Apply the open update if the script has not, and count it; returns the optimizers' steps.
+        """Apply the open update if the script has not, and count it; returns the calls of optimizers.
 
-        `is_last`: no other update of the same step follows. `is_left`: the script has left its loop; an update that
+        `is_last`: no other update of the same step follows. `is_left`: the script has left its loop, and an update that
         it should have applied itself counts as skipped.
         """
-        opened = self._open
-        assert opened is not None
-        if not opened.calls and not self.is_explicit:
-            problem = self._why_not_implicit(opened, is_last=is_last)
+        open_update = self._open
+        assert open_update is not None
+        if not open_update.calls and not self.is_explicit:
+            problem = self._why_not_implicit(open_update, is_last=is_last)
             if problem and not is_left:
                 raise ElasticDLError(problem)
             if not problem:
                 self._has_implicit_calls = True
                 self._call_implicitly(0)
-        if not opened.calls and not is_left:
+        if not open_update.calls and not is_left:
             self._check_uncalled()
-        update, self._open = opened.update, None
-        self._taken = (update.passes, update.records, update.loss, opened.rate)
-        if opened.calls:
+        update, self._open = open_update.update, None
+        self._last_update = (update.passes, update.records, update.loss, open_update.rate)
+        if open_update.calls:
             self.user_state.check_schedulers(self.step)
             if self.user_state.has_after_update:
                 seed_everything(self._seed, self.step, _AFTER_UPDATE_KEY, self.phase)
-            self.user_state.after_optimizer_steps([self.optimizers[call.optimizer] for call in opened.calls])
+            self.user_state.after_optimizer_steps([self.optimizers[call.optimizer] for call in open_update.calls])
         elif self.phase == 0:
-            self.batch.record_update(opened.update)  # a skipped update counts as a step, too
-        self._factor = opened.update.rate_factor
+            self.batch.record_update(open_update.update)  # a skipped update counts as a step, too
+        self._factor = open_update.update.rate_factor
         self.gradients.uninstall()
         self.phase += 1
         if is_last:
             self.end_step()
-        return opened.calls
+        return open_update.calls
 
     def _check_uncalled(self) -> None:
-        """An update is skipped: raise ElasticDLError where this script does not seem to know that it should apply any.
+        """An update is skipped: raise ElasticDLError if this script never applies any.
 
-        The state says that the script calls optimizer.step(); that was the script which made it, perhaps not this one.
+        The state says that the script calls optimizer.step(). That was the script that made it, perhaps another one.
         """
         self._uncalled += 1
         if self._uncalled > _MAX_UNCALLED and not self._has_own_calls and not self.user_state.scalers:
@@ -274,9 +276,9 @@ class TrainingState:
             )
 
     def end_step(self) -> None:
-        """No other update of the same step follows those that are applied; nothing where there is none."""
+        """Count the step after its last update; does nothing if no update of it was applied."""
         if self.phase:
-            passes, records, loss, rate = self._taken
+            passes, records, loss, rate = self._last_update
             self.update_start_step, self.step, self.phase = self.step, self.step + passes, 0
             self.records += records
             self.losses.add(self.update_start_step, UpdateLoss(self.step, loss, rate, self.records), records)
@@ -286,8 +288,8 @@ class TrainingState:
         self.optimizers[number].step()
         self._is_implicit_call = False
 
-    def _why_not_implicit(self, opened: OpenUpdate, *, is_last: bool) -> str:
-        """Why the script should have called `optimizer.step()`; empty where the job may."""
+    def _why_not_implicit(self, open_update: OpenUpdate, *, is_last: bool) -> str:
+        """Why the script should have called `optimizer.step()`; empty if the job may call it."""
         if not is_last:
             return f"step {self.step}: its batches are iterated a second time; call optimizer.step() after the first"
         if len(self.optimizers) > 1:
@@ -295,7 +297,7 @@ class TrainingState:
                 f"step {self.step}: with {len(self.optimizers)} optimizers the script says which of them to apply: "
                 "call optimizer.step() after `for batch in step`"
             )
-        if opened.has_gradients and all(p.grad is None for p in self.gradients.parameters):
+        if open_update.has_gradients and all(p.grad is None for p in self.gradients.parameters):
             return (
                 f"step {self.step}: the gradients were cleared before the update; call optimizer.step() yourself "
                 "before optimizer.zero_grad(), or leave zero_grad() out"
@@ -303,16 +305,16 @@ class TrainingState:
         return ""
 
     def apply_update(self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor]) -> None:
-        """One whole update with the reduced gradient in `reduced`."""
+        """Do one whole update with the reduced gradient in `reduced`."""
         self.open_update(reduced, update, buffers)
         self.close_update()
 
     def replay_update(
         self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor], header: Mapping[str, Any]
     ) -> None:
-        """Repeat what another worker did: one optimizer's step, or none where it skipped the update.
+        """Repeat what another worker did: one step of an optimizer, or none if it skipped the update.
 
-        `header` is that of an OptimizerStep, with `is_first` and `is_last` of the update's calls and `ends_step`.
+        `header` is that of an OptimizerStep, with `is_first` and `is_last` among the update's calls, and `ends_step`.
         """
         untouched = set(header["untouched"])
         touched = [index not in untouched for index in range(len(self.gradients.parameters))]
@@ -327,33 +329,33 @@ class TrainingState:
             set_hyperparameters(self.optimizers[number], header["groups"])
             self._call_implicitly(number)
         if header["is_last"]:
-            explicit, self.is_explicit = self.is_explicit, True  # what was not stepped was skipped
+            explicit, self.is_explicit = self.is_explicit, True  # an update without a call was skipped
             self.close_update(is_last=header["ends_step"])
             self.is_explicit = explicit or bool(header.get("is_explicit"))
-            self._uncalled = 0  # that was another worker's script
+            self._uncalled = 0  # another worker's script skipped it
 
     def _before_call(self, index: int) -> Callable[..., None]:
         def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-            opened = self._open
+            open_update = self._open
             if self._is_void:
                 self.gradients.uninstall()  # so that the optimizer finds nothing to do
                 return
-            if opened is None:
+            if open_update is None:
                 if self.has_state:
                     raise ElasticDLError(
                         f"step {self.step}: optimizer.step() was called where gradients are not whole; call it after "
                         "`for batch in step`, once, or leave it to the job"
                     )
                 return
-            self._check_call(index, opened, [*args[1:], *kwargs.values()])
+            self._check_call(index, open_update, [*args[1:], *kwargs.values()])
             self._has_own_calls = self._has_own_calls or not self._is_implicit_call
             self.is_explicit = self.is_explicit or self._has_own_calls
-            self._begin_call(index, optimizer, opened)
+            self._begin_call(index, optimizer, open_update)
 
         return before
 
-    def _check_call(self, index: int, opened: OpenUpdate, arguments: Sequence[Any]) -> None:
-        if any(call.optimizer == index for call in opened.calls):
+    def _check_call(self, index: int, open_update: OpenUpdate, arguments: Sequence[Any]) -> None:
+        if any(call.optimizer == index for call in open_update.calls):
             raise ElasticDLError(f"step {self.step}: optimizer.step() was called twice for the same gradients")
         if any(callable(argument) for argument in arguments):
             raise ElasticDLError(
@@ -366,28 +368,28 @@ class TrainingState:
                 "it was not called; call it in every step from the first on, or leave all updates to the job"
             )
 
-    def _begin_call(self, index: int, optimizer: torch.optim.Optimizer, opened: OpenUpdate) -> None:
-        touched = self.gradients.collect(opened.reduced)
-        gradient = self.gradients.flat(opened.reduced).to("cpu", copy=True) if self.keeps_gradients() else None
+    def _begin_call(self, index: int, optimizer: torch.optim.Optimizer, open_update: OpenUpdate) -> None:
+        touched = self.gradients.collect(open_update.reduced)
+        gradient = self.gradients.flat(open_update.reduced).to("cpu", copy=True) if self.keeps_gradients() else None
         untouched = [number for number, is_touched in enumerate(touched) if not is_touched]
-        is_first = not opened.calls
-        groups = get_hyperparameters(optimizer) if gradient is not None else []  # told to newcomers only
-        opened.calls.append(OptimizerStep(index, groups, untouched, gradient))
+        is_first = not open_update.calls
+        groups = get_hyperparameters(optimizer) if gradient is not None else []  # for newcomers only
+        open_update.calls.append(OptimizerStep(index, groups, untouched, gradient))
         if is_first:
             for callback in self.callbacks:
                 callback.on_gradients(self.model, self.step)
             if self.phase == 0:
-                self.batch.record_update(opened.update)
-            opened.rate_scale = self.batch.rate_scale * self._factor
+                self.batch.record_update(open_update.update)
+            open_update.rate_scale = self.batch.rate_scale * self._factor
         rate = self._learning_rate(self.step)
         if rate is not None and index == 0:
             for group, ratio in zip(optimizer.param_groups, self._ratios, strict=True):
                 group["lr"] = rate * ratio
-        opened.rates = [group["lr"] for group in optimizer.param_groups] if opened.rate_scale != 1.0 else []
-        for group, base in zip(optimizer.param_groups, opened.rates, strict=False):
-            group["lr"] = base * opened.rate_scale
+        open_update.rates = [group["lr"] for group in optimizer.param_groups] if open_update.rate_scale != 1.0 else []
+        for group, base in zip(optimizer.param_groups, open_update.rates, strict=False):
+            group["lr"] = base * open_update.rate_scale
         if is_first:
-            opened.rate = float(optimizer.param_groups[0]["lr"])
+            open_update.rate = float(optimizer.param_groups[0]["lr"])
 
     def _after_call(self, index: int) -> Callable[..., None]:
         def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -399,7 +401,7 @@ class TrainingState:
         return after
 
     def normalize_gradients(self, reduced: torch.Tensor, losses: Sequence[float], records: int, planned: int) -> None:
-        """Take the losses of a step by logical rank, and let `reduced` be the mean over the records filters have left.
+        """Set the loss from the losses by logical rank; let `reduced` be the mean over the records that filters left.
 
         Raises LossNotFinite.
         """
@@ -414,7 +416,7 @@ class TrainingState:
         self.loss = sum(losses) * planned / max(records, 1)
 
     def notify_step_end(self, plan: TrainingPlan) -> None:
-        """Tell the callbacks of the step just applied."""
+        """Tell the callbacks about the step that was just applied."""
         number = self.step - 1
         for callback in self.callbacks:
             callback.on_step_end(number, self.loss)
@@ -430,7 +432,7 @@ class TrainingState:
 
 
 def _rate_ratios(optimizer: torch.optim.Optimizer) -> list[float]:
-    """The learning rate of each group over the optimizer's own, which `learning_rate=` sets."""
+    """The learning rate of each group, relative to the optimizer's own, which `learning_rate=` sets."""
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     base = float(optimizer.defaults.get("lr") or rates[0])
     return [rate / base if base else 1.0 for rate in rates]

@@ -30,13 +30,13 @@ _KEPT_BATCH_KEY = 2  # behind it, for batches that are kept for another loop
 
 
 class UpdateStrategy(Protocol):
-    """Who makes updates of what steps compute: with others, or alone."""
+    """Makes updates of what a step computes: with other workers, or alone."""
 
     def begin_update(self, step: Step) -> None:
-        """The batches of an update are about to be computed. Calls `Step.start`."""
+        """The batches of an update are about to be computed: call `Step.start`."""
 
     def reduce(self, step: Step) -> bool:
-        """All batches are computed: make the gradients whole. False: compute them again, with another share."""
+        """All batches are computed: make the gradients whole. False: compute the batches of another share."""
 
 
 class Step:
@@ -58,15 +58,15 @@ class Step:
         self._feed = feed
         self._tables = tables
         self._updates = updates
-        self._planned = sum(feed.plan.batch_size(number + place) for place in range(passes))
+        self._planned = sum(feed.plan.batch_size(number + offset) for offset in range(passes))
         self._loss: float | None = None
-        self.averages: dict[str, float] = {}  # of what was measured, over the whole global batch
-        self.is_void = False  # others have applied it already, or nobody will
+        self.averages: dict[str, float] = {}  # of the measurements, over the whole global batch
+        self.is_void = False  # other workers have applied the update already, or nobody will
         self.is_started = False  # batches are being computed
         self.is_reduced = False  # gradients are whole
         self.updates = 0  # that are closed
         self.trained: set[int] = set()  # ids of parameters that required a gradient in one of its updates
-        self._kept: dict[tuple[int, int], Batch | None] = {}  # by step and rank, where the script may loop again
+        self._batches: dict[tuple[int, int], Batch | None] = {}  # by step and rank, if the script may loop again
         self.start(RankRange(0, 0))
         self.is_started = False
 
@@ -80,7 +80,7 @@ class Step:
 
     @property
     def planned_records(self) -> int:
-        """Records the plan has for the whole update."""
+        """The records of the whole update in the plan."""
         return self._planned
 
     @property
@@ -98,11 +98,11 @@ class Step:
             yield from self._iterate_batches()
             is_whole = self._updates.reduce(self)
         self._loss = self._training.loss
-        # What the script draws from here on is the same in all workers, whatever they computed.
+        # Random numbers that the script draws from here on are the same in all workers, whatever they computed.
         seed_everything(self._feed.plan.seed, self.number, _AFTER_BATCHES_KEY, self.updates)
 
     def start(self, share: RankRange) -> None:
-        """Forget what was computed: the batches of `share` come next."""
+        """Begin anew: the batches of `share` are computed next."""
         self._share = share
         self._open: tuple[int, int, Batch, int] | None = None  # rank, pass, batch and its records without a loss yet
         self.losses: dict[int, torch.Tensor] = {}
@@ -118,17 +118,17 @@ class Step:
         return self._share
 
     def skip_rest(self) -> None:
-        """The script has left the loop: what it has not computed counts as nothing, and keeps its place."""
+        """The script has left the loop: count what it has not computed as zeros, so that the tree keeps its shape."""
         if self._open is not None:
-            (rank, place, batch, left), self._open = self._open, None
-            is_first = place == 0 and left == batch.size
-            self._training.gradients.skip(rank, is_first=is_first, is_last=place == self.passes - 1)
-            self._next = (rank, place + 1)
-        rank, place = self._next
+            (rank, current_pass, batch, left), self._open = self._open, None
+            is_first = current_pass == 0 and left == batch.size
+            self._training.gradients.skip(rank, is_first=is_first, is_last=current_pass == self.passes - 1)
+            self._next = (rank, current_pass + 1)
+        rank, next_pass = self._next
         while rank < self._share.stop:
-            for rest in range(place, self.passes):
-                self._training.gradients.skip(rank, is_first=rest == 0, is_last=rest == self.passes - 1)
-            rank, place = rank + 1, 0
+            for skipped in range(next_pass, self.passes):
+                self._training.gradients.skip(rank, is_first=skipped == 0, is_last=skipped == self.passes - 1)
+            rank, next_pass = rank + 1, 0
 
     def _iterate_batches(self) -> Iterator[Any]:
         before = self._training.buffers.capture()
@@ -142,15 +142,16 @@ class Step:
         for rank in range(self._share.first, self._share.stop):
             if before and rank != self._share.first:
                 self._training.buffers.restore(before)
-            # All passes of a rank, then the next: so one buffer is enough for their sum.
-            for place in range(self.passes):
-                self._next = (rank, place)
-                batch = self._begin_batch(self.number + place, rank)
-                self._next = (rank, place + 1)
+            # All passes of a rank, then those of the next: so one buffer is enough for their sum.
+            for current_pass in range(self.passes):
+                self._next = (rank, current_pass)
+                batch = self._begin_batch(self.number + current_pass, rank)
+                self._next = (rank, current_pass + 1)
                 if batch is None:
-                    self._training.gradients.skip(rank, is_first=place == 0, is_last=place == self.passes - 1)
+                    is_last = current_pass == self.passes - 1
+                    self._training.gradients.skip(rank, is_first=current_pass == 0, is_last=is_last)
                     continue
-                self._open = (rank, place, batch, batch.size)
+                self._open = (rank, current_pass, batch, batch.size)
                 yield batch.value
                 if self._open is not None:
                     left = self._open[3]
@@ -165,30 +166,30 @@ class Step:
         """Let the batches of `share` be read, unless an earlier loop over this step has read them."""
         steps = range(self.number, self.number + self.passes)
         ranks = range(share.first, share.stop)
-        if any((number, rank) not in self._kept for number in steps for rank in ranks):
+        if any((number, rank) not in self._batches for number in steps for rank in ranks):
             self._feed.prefetch(self.number, share, self.passes)
 
     def _read_batch(self, number: int, rank: int) -> Batch | None:
         if len(self._training.optimizers) == 1:
             return self._feed.read_batch(number, rank)
-        if (number, rank) not in self._kept:
-            self._kept[number, rank] = self._feed.read_batch(number, rank)
-        seed_everything(self._feed.plan.seed, number, rank, _KEPT_BATCH_KEY)  # as if nothing had been read just now
-        return self._kept[number, rank]
+        if (number, rank) not in self._batches:
+            self._batches[number, rank] = self._feed.read_batch(number, rank)
+        seed_everything(self._feed.plan.seed, number, rank, _KEPT_BATCH_KEY)  # as if reading had drawn nothing
+        return self._batches[number, rank]
 
     def _begin_batch(self, number: int, rank: int) -> Batch | None:
         batch = self._read_batch(number, rank)
         if batch is not None:
             self._tables.begin_batch(batch.features)
         if self._tables.looks_ahead:
-            # The next batch is made before this one computes, so that its rows are on their way meanwhile.
+            # The next batch is made before this one is computed, so that its rows are pulled meanwhile.
             assert self.passes == 1, "rows are pushed batch by batch"
             following = (number, rank + 1) if rank + 1 < self._share.stop else (number + 1, self._share.first)
             if following[0] < self._feed.plan.total_steps:
                 early = self._feed.read_early(*following)
                 if early is not None:
                     self._tables.look_ahead(early.features)
-            # Nor does this one then depend on whether it was made early.
+            # The random numbers of this batch do not depend on whether the next one was made early.
             seed_everything(self._feed.plan.seed, number, rank, 1)
         return batch
 
@@ -207,15 +208,15 @@ class Step:
             )
         if scaler is not None and not scaler.is_enabled():
             scaler = None
-        rank, place, batch, left = self._open
+        rank, current_pass, batch, left = self._open
         count = left if records is None else records
         self._check_backward(count, batch, left, scaler)
-        is_first = place == 0 and left == batch.size
+        is_first = current_pass == 0 and left == batch.size
         left -= count
-        self._open = (rank, place, batch, left) if left else None
+        self._open = (rank, current_pass, batch, left) if left else None
         weight = count / self._planned
         scaled = loss if scaler is None else scaler.scale(loss)
-        is_last = place == self.passes - 1 and not left
+        is_last = current_pass == self.passes - 1 and not left
         self._training.gradients.backward(scaled, rank, weight, is_first=is_first, is_last=is_last)
         self._tables.push_gradients(rank, self.number, self._training.next_rate, loss)
         earlier = self.losses.get(rank)
@@ -223,7 +224,7 @@ class Step:
         self.records += count
 
     def measure(self, name: str, value: float | torch.Tensor) -> None:
-        """Take a number of the current batch, before its `backward`: an accuracy, for example.
+        """Record a number of the current batch before its `backward`, for example an accuracy.
 
         After the batches of the step `averages[name]` is its mean over all records of the global batch, the same in
         all workers, and with any number of them.
@@ -238,11 +239,11 @@ class Step:
 
     @property
     def has_batch(self) -> bool:
-        """Whether a batch was given whose records have no loss yet."""
+        """Whether there is a current batch, whose records have no loss yet."""
         return self._open is not None
 
     def install_gradients(self) -> None:
-        """After the batches: put the whole gradients into `.grad` again, where a framework has cleared them."""
+        """After the batches: put the whole gradients into `.grad` again if a framework has cleared them."""
         self._training.install_gradients()
 
     def _check_backward(self, count: int, batch: Batch, left: int, scaler: torch.amp.GradScaler | None) -> None:
@@ -255,8 +256,8 @@ class Step:
             raise ElasticDLError(
                 f"step {self.number}: a model with tables on ps pushes rows once for a batch; no micro-batches then"
             )
-        known = self._training.user_state.scalers
-        if (scaler is not None or known) and not any(scaler is one for one in known):
+        registered = self._training.user_state.scalers
+        if (scaler is not None or registered) and not any(scaler is own for own in registered):
             raise ElasticDLError(
                 f"step {self.number}: with a GradScaler write join(…, state={{'scaler': scaler}}) and "
                 "step.backward(loss, scaler=scaler), so that all workers scale alike and the loss is reported unscaled"
@@ -264,7 +265,7 @@ class Step:
 
 
 class Measurements:
-    """What was measured of the batches of one step: logical rank, name, records and value."""
+    """The measurements of the batches of one step: logical rank, name, records and value."""
 
     def __init__(self, entries: Iterable[tuple[int, str, int, float | torch.Tensor]] = ()) -> None:
         self._entries = list(entries)
@@ -273,7 +274,7 @@ class Measurements:
         self._entries.append((rank, name, records, value.detach() if isinstance(value, torch.Tensor) else value))
 
     def encode(self) -> bytes:
-        """JSON; nothing at all where nothing was measured."""
+        """The measurements as JSON; empty if there are none."""
         if not self._entries:
             return b""
         entries = [[rank, name, records, float(value)] for rank, name, records, value in self._entries]
@@ -294,7 +295,7 @@ class Measurements:
 
 
 def gather_measurements(own: bytes, total_bytes: int, group: Group) -> Measurements:
-    """The measurements of all members. All know from the tail of the step how many bytes there are."""
+    """Gather the measurements of all members, who all know from the tail of the step how many bytes there are."""
     if group.size == 1 or not total_bytes:
         return Measurements.decode([own])
     part = torch.zeros(total_bytes, dtype=torch.uint8)

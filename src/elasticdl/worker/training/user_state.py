@@ -1,7 +1,7 @@
 """The state of the user's own script: LR schedulers, EMA, GradScaler, anything with `state_dict` and `load_state_dict`.
 
-It belongs to the training state: checkpoints keep it, newcomers receive it, all workers compare it. Schedulers are
-stepped by the job, once per update; everything else is changed by the script, after the batches of a step.
+It belongs to the training state: checkpoints contain it, newcomers receive it, all workers compare it. The job steps
+schedulers, once per update; the script changes everything else, after the batches of a step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AfterUpdate = Callable[[], None]
 
 
 class UserState:
-    """Objects by name. `schedulers` are among them."""
+    """The objects of a script by name, its schedulers among them."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class UserState:
         objects: Mapping[str, Any] | None = None,
         after_update: AfterUpdate | None = None,
     ) -> None:
-        """`after_update` is called after each update, also in those a newcomer repeats."""
+        """`after_update` is called after each update, also after those that a newcomer repeats."""
         self.schedulers = list(schedulers)
         self.objects = {f"scheduler-{number}": scheduler for number, scheduler in enumerate(self.schedulers)}
         self._clashes = sorted(self.objects.keys() & (objects or {}).keys())
         self.objects |= dict(objects or {})
-        self.streams: StreamPositions | None = None  # of the data: kept and handed over, but not compared
+        self.streams: StreamPositions | None = None  # of the data: saved and transferred, but not compared
         self._after_update = after_update
         self._positions: list[Any] = [_scheduler_position(scheduler) for scheduler in self.schedulers]
 
@@ -51,7 +51,7 @@ class UserState:
         return self._after_update is not None
 
     def check_objects(self) -> None:
-        """Raise SpecError where an object cannot be kept, before anything depends on it."""
+        """Raise SpecError if an object cannot be saved, before anything depends on it."""
         if self._clashes:
             raise SpecError(
                 f"join: state[{self._clashes[0]!r}] has the name that the job gives to one of schedulers=; rename it"
@@ -65,7 +65,7 @@ class UserState:
             try:
                 values.pack_value(item.state_dict(), name, {})
             except CheckpointFailed as exc:
-                raise SpecError(f"join: the state_dict() of {name!r} cannot be kept: {exc}") from exc
+                raise SpecError(f"join: the state_dict() of {name!r} cannot be saved: {exc}") from exc
         for scheduler in self.schedulers:
             if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
                 raise SpecError(
@@ -77,7 +77,7 @@ class UserState:
                 raise SpecError(f"join: schedulers: expected objects with step(); received {type(scheduler).__name__}")
 
     def start_scalers(self, device: torch.device) -> None:
-        """Let scalers have their scale from here on; by themselves they have none before the first loss.
+        """Give scalers their scale; by themselves they have none before the first loss.
 
         A worker may have no record in its first step, and steps its optimizer all the same.
         """
@@ -85,10 +85,10 @@ class UserState:
             scaler.scale(torch.zeros((), device=device))
 
     def contains(self, item: object) -> bool:
-        return any(known is item for known in self.objects.values())
+        return any(registered is item for registered in self.objects.values())
 
     def after_optimizer_steps(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """These optimizers were stepped: step their schedulers, run the user's own function."""
+        """Step the schedulers of these optimizers, which were stepped, and run the user's own function."""
         for scheduler in self.schedulers:
             owner = getattr(scheduler, "optimizer", None)
             if owner is None or any(owner is optimizer for optimizer in optimizers):
@@ -98,11 +98,11 @@ class UserState:
         self.remember_schedulers()
 
     def remember_schedulers(self) -> None:
-        """The schedulers are where they should be."""
+        """Remember the positions of the schedulers, for `check_schedulers`."""
         self._positions = [_scheduler_position(scheduler) for scheduler in self.schedulers]
 
     def check_schedulers(self, step: int) -> None:
-        """Raise ElasticDLError where a scheduler was stepped by somebody else since `remember`."""
+        """Raise ElasticDLError if the script has stepped a scheduler since `remember_schedulers`."""
         for number, (scheduler, before) in enumerate(zip(self.schedulers, self._positions, strict=True)):
             if _scheduler_position(scheduler) != before:
                 raise ElasticDLError(
@@ -113,14 +113,14 @@ class UserState:
 
     def capture(self, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
         """All objects as JSON values; tensors are copied into `tensors`."""
-        kept = self.objects | ({_STREAMS_KEY: self.streams} if self.streams is not None else {})
+        items = self.objects | ({_STREAMS_KEY: self.streams} if self.streams is not None else {})
         return {
             name: values.pack_value(item.state_dict(), f"{OPTIMIZER_PREFIX}{USER_KEY}/{name}", tensors)
-            for name, item in kept.items()
+            for name, item in items.items()
         }
 
     def restore(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> list[str]:
-        """The inverse of `capture`; names the objects that `captured` knows nothing of."""
+        """The inverse of `capture`; returns the names of objects that are not in `captured`."""
         for name, item in self.objects.items():
             if name in captured:
                 item.load_state_dict(values.unpack_value(captured[name], tensors))
@@ -131,7 +131,7 @@ class UserState:
 
 
 def check_scalers(optimizers: Sequence[torch.optim.Optimizer], state: UserState, where: str) -> None:
-    """Raise SpecError where an optimizer would unscale gradients in its own step, which new workers repeat."""
+    """Raise SpecError if an optimizer would unscale gradients in its own step, which new workers repeat."""
     if state.scalers and any(group.get("fused") for optimizer in optimizers for group in optimizer.param_groups):
         raise SpecError(
             f"{where}: a fused optimizer with a GradScaler unscales gradients inside of its step, which a new worker "
@@ -140,7 +140,7 @@ def check_scalers(optimizers: Sequence[torch.optim.Optimizer], state: UserState,
 
 
 def _scheduler_position(scheduler: Any) -> Any:
-    """How often a scheduler was stepped: grows with each step, of those it consists of, too."""
+    """How often a scheduler and the schedulers inside it were stepped."""
     if isinstance(scheduler, LRScheduler):
         inner = [_scheduler_position(part) for part in getattr(scheduler, "_schedulers", ())]
         return getattr(scheduler, "last_epoch", None), getattr(scheduler, "_step_count", None), inner

@@ -1,4 +1,4 @@
-"""Passes that are thrown away before a worker says that it is ready: what compiles or is tuned, does so there."""
+"""Passes before a worker is ready, whose results are dropped: compilers and tuners run there."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def warm_up_model(
     sample: Callable[[int, int], Batch | None],
     losses: Callable[[Batch], Iterable[torch.Tensor]],
 ) -> None:
-    """Forward and backward passes over a batch of each size there may be; the first step is as fast as any other then.
+    """Do forward and backward passes over a batch of each possible size, so that the first step is not slow.
 
-    `sample(step, logical_rank)` reads a batch; `losses` computes what the training loop would call backward with, one
-    after another. Afterwards random numbers, buffers and gradients are as before.
+    `sample(step, logical_rank)` reads a batch; `losses` yields the losses that the training loop would call backward
+    with. Afterwards random numbers, buffers and gradients are as before.
     """
     buffers = ModelBuffers(model)
     before = buffers.capture()
@@ -37,11 +37,11 @@ def warm_up_model(
 
 
 def find_batch_sizes(plan: TrainingPlan) -> dict[int, tuple[int, int]]:
-    """Each number of records that a logical rank may have, with a step and a rank that have it."""
+    """All sizes that the batch of a logical rank may have, each with a step and a rank that have it."""
     last = min(plan.steps_per_epoch, plan.total_steps) - 1
-    places = [(step, rank) for step in (0, last) for rank in range(plan.logical_ranks)]
+    slices = [(step, rank) for step in (0, last) for rank in range(plan.logical_ranks)]
     sizes: dict[int, tuple[int, int]] = {}
-    for step, rank in places:
+    for step, rank in slices:
         sizes.setdefault(len(plan.rank_slice(step, rank)), (step, rank))
     sizes.pop(0, None)
     return sizes

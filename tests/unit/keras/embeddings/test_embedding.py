@@ -103,7 +103,7 @@ def test_plain_layers_that_moved_train_as_they_would_in_the_worker(tmp_path: Pat
     module, losses, _ = trained(contract_of(tmp_path, HEAD + PLAIN, TWO, ON_PS), TWO)
     _, expected, _ = trained(contract_of(tmp_path, HEAD + PLAIN, TWO, IN_MODEL), TWO)
 
-    assert sorted(module.on_ps) == ["embedding", "narrow"]
+    assert sorted(module.ps_layers) == ["embedding", "narrow"]
     assert [name for name, _ in module.named_parameters()] == ["dense/kernel", "dense/bias"]
     assert losses == pytest.approx(expected, rel=1e-4)
 
@@ -233,7 +233,7 @@ def test_a_model_without_ps_has_the_rows_of_files(tmp_path: Path) -> None:
     module, _, tables = trained(contract, LISTS)
     assert tables is not None
     ids = tf.ragged.constant([[1, 2], [5], []], dtype=tf.int64)
-    found, rows = tables.client.rows("words")  # type: ignore[attr-defined]
+    found, rows = tables.client.read_table("words")  # type: ignore[attr-defined]
     again = contract_of(tmp_path, source, LISTS).build_model()
 
     again.load_state_dict({**module.state_dict(), "words/ids": torch.tensor(found), "words/rows": torch.tensor(rows)})
