@@ -1,12 +1,12 @@
-"""Our policy beside the published ones, on the workloads of Pollux's evaluation; and how fast it all is.
+"""Compares our policy with published ones on the workloads of Pollux's evaluation, and measures decision times.
 
     python benchmarks/schedulers.py [--quick] [--json FILE] [--data DIR] [--processes N]
 
-Four workloads of 160 jobs, 16 nodes of 4 GPUs. Peers pay 30 s for every start and change, as their authors let them;
-ours the same, and once more what was measured of it on Kubernetes (`kube_times.py`). First the simulator is checked:
-Pollux, Optimus+Oracle and Tiresias must give the means that their authors' simulator gives. All other policies run on
-the first workload, side by side. Times are processor seconds of one core. `--quick`: workload 3 only, a tenth of the
-Philly trace.
+There are four workloads of 160 jobs on 16 nodes with 4 GPUs. Every start and change costs the peers 30 s, as in their
+authors' evaluation; our policy runs with the same cost, and with the cost measured on Kubernetes (`kube_times.py`). The
+simulator is validated first: Pollux, Optimus+Oracle and Tiresias must reach the means of their authors' simulator. All
+other policies run on the first workload. Times are processor seconds of one core. `--quick` runs workload 3 and a tenth
+of the Philly trace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.sched.crowd import crowd, decided_s
+from benchmarks.sched.large_snapshot import large_snapshot, time_decisions
 from benchmarks.table import Row, machine, show, write
 from elasticdl.scheduler.policies import POLICY_REGISTRY
 from elasticdl.scheduler.snapshot import NodeInfo
@@ -38,7 +38,7 @@ from elasticdl.sim.traces.source import open_trace
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "sched"
 WORKLOADS = (1, 2, 3, 4)
-PUBLISHED = {  # mean JCT in seconds, of the authors' simulator
+PUBLISHED = {  # mean JCT in seconds in the authors' simulator
     "pollux": (2088.8, 3322.9, 2188.5, 2721.0),
     "optimus-oracle": (4087.1, 6913.9, 3944.0, 5967.8),
     "tiresias": (2473.7, 5145.0, 3876.3, 3280.3),
@@ -47,7 +47,7 @@ WITHIN = {"pollux": 0.08, "optimus-oracle": 0.05, "tiresias": 0.05}
 PEERS = ChangeCost.uniform(30.0)
 # Medians of kube_times.py: apply to first step, preempted to next step, free capacity to the new worker's first step.
 OURS = ChangeCost(start_s=5.90, change_s=0.263, join_s=3.44)
-INTERVAL_S = 60.0  # of the peers
+INTERVAL_S = 60.0  # for the peers
 Key = tuple[str, int, ChangeCost]
 
 
@@ -55,135 +55,145 @@ def run(task: tuple[Key, str]) -> tuple[Key, SimulationOutcome, float]:
     (policy, _, cost), trace = task
     nodes = tuple(NodeInfo(f"node-{number:02}", 4) for number in range(16))
     interval_s = 0.0 if policy == "goodput" else INTERVAL_S
-    setting = SimulationConfig(nodes, cost, interval_s=interval_s)
-    began = time.process_time()
-    outcome = simulate(policy, open_trace(trace), setting, lambda _: None, lambda: False)
-    return task[0], outcome, time.process_time() - began
+    config = SimulationConfig(nodes, cost, interval_s=interval_s)
+    started_s = time.process_time()
+    outcome = simulate(policy, open_trace(trace), config, lambda _: None, lambda: False)
+    return task[0], outcome, time.process_time() - started_s
 
 
-def simulated(
+def simulate_workloads(
     data: Path, workloads: Sequence[int], processes: int
 ) -> tuple[dict[Key, SimulationOutcome], dict[Key, float]]:
-    """Outcomes, and the processor seconds of each."""
+    """Returns the outcomes and the processor seconds of each."""
     keys: list[Key] = [(name, number, PEERS) for name in (*PUBLISHED, "goodput") for number in workloads]
     keys += [("goodput", number, OURS) for number in workloads]
     keys += [(name, workloads[0], PEERS) for name in POLICY_REGISTRY if name not in (*PUBLISHED, "goodput")]
     keys.sort(key=lambda key: key[0] != "pollux")  # the slowest first
     tasks = [(key, str(data / "pollux-osdi21" / "workloads" / f"workload-{key[1]}.csv")) for key in keys]
-    found: dict[Key, SimulationOutcome] = {}
-    took: dict[Key, float] = {}
+    outcomes: dict[Key, SimulationOutcome] = {}
+    seconds_by_key: dict[Key, float] = {}
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         for key, outcome, seconds in pool.map(run, tasks):
-            found[key], took[key] = outcome, seconds
+            outcomes[key], seconds_by_key[key] = outcome, seconds
             print(
-                f"{machine()}  workload {key[1]} {key[0]:<18} change {key[2].change_s:<5g} s {line(outcome)}",
+                f"{machine()}  workload {key[1]} {key[0]:<18} change {key[2].change_s:<5g} s {format_outcome(outcome)}",
                 flush=True,
             )
-    return found, took
+    return outcomes, seconds_by_key
 
 
-def line(outcome: SimulationOutcome) -> str:
+def format_outcome(outcome: SimulationOutcome) -> str:
     numbers, timing = outcome.metrics, outcome.timing
     return (
         f"mean {numbers.mean_jct_s:7,.0f} s, p50 {numbers.p50_jct_s:6,.0f}, p90 {numbers.p90_jct_s:6,.0f}, "
         f"p99 {numbers.p99_jct_s:6,.0f}, makespan {numbers.makespan_s:7,.0f}, queueing {numbers.queueing_s:6,.0f}, "
         f"utilization {numbers.utilization:.2f}, restarts {numbers.restarts:5.1f}, "
         f"fairness {numbers.worst_fairness:5.2f} worst {numbers.mean_fairness:5.2f} mean, "
-        f"policy {timing.policy_s:5.1f} s of {timing.wall_s:4.0f} s, refused {outcome.rejected_plans}"
+        f"policy {timing.policy_s:5.1f} s of {timing.wall_s:4.0f} s, rejected {outcome.rejected_plans}"
     )
 
 
-def reproduced(found: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
+def rows_of_published(outcomes: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
     for name, published in PUBLISHED.items():
         for number in workloads:
-            ours, theirs = found[name, number, PEERS].metrics.mean_jct_s, published[number - 1]
-            is_met = abs(ours / theirs - 1.0) <= WITHIN[name]
+            own_jct_s, peer_jct_s = outcomes[name, number, PEERS].metrics.mean_jct_s, published[number - 1]
+            is_met = abs(own_jct_s / peer_jct_s - 1.0) <= WITHIN[name]
             goal = f"within {WITHIN[name]:.0%} of published"
-            yield Row(f"mean JCT of {name}, workload {number}", "s", ours, theirs, "authors' simulator", goal, is_met)
+            yield Row(
+                f"mean JCT of {name}, workload {number}", "s", own_jct_s, peer_jct_s, "authors' simulator", goal, is_met
+            )
 
 
-def compared(found: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
-    """Sums over all four workloads decide, where every job counts once: fewer of them are not judged."""
-    is_whole = tuple(workloads) == tuple(WORKLOADS)
-    of_all = "" if is_whole else " over all four"
+def rows_of_comparison(outcomes: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
+    """Goals are for sums over all four workloads, in which every job counts once; fewer are not judged."""
+    has_all_workloads = tuple(workloads) == tuple(WORKLOADS)
+    scope = "" if has_all_workloads else " over all four"
 
-    def judged(is_met: bool) -> bool | None:
-        return is_met if is_whole else None
+    def judge(is_met: bool) -> bool | None:
+        return is_met if has_all_workloads else None
 
-    theirs = [found["pollux", number, PEERS].metrics for number in workloads]
+    peer_metrics = [outcomes["pollux", number, PEERS].metrics for number in workloads]
     published = sum(PUBLISHED["pollux"][number - 1] for number in workloads)
-    for cost, words, limit in ((PEERS, "same 30 s cost", 0.9), (OURS, "measured sub-second cost", 0.8)):
-        ours = [found["goodput", number, cost].metrics for number in workloads]
-        mean = sum(one.mean_jct_s for one in ours)
+    for cost, cost_name, limit in ((PEERS, "same 30 s cost", 0.9), (OURS, "measured sub-second cost", 0.8)):
+        own_metrics = [outcomes["goodput", number, cost].metrics for number in workloads]
+        mean = sum(metrics.mean_jct_s for metrics in own_metrics)
         for name, total in (
             ("Pollux, published", published),
-            ("Pollux, this run", sum(one.mean_jct_s for one in theirs)),
+            ("Pollux, this run", sum(metrics.mean_jct_s for metrics in peer_metrics)),
         ):
             ratio = mean / total
             yield Row(
-                f"mean JCT, {words}, over Pollux's",
+                f"mean JCT, {cost_name}, over Pollux's",
                 "ratio",
                 ratio,
                 1.0,
                 name,
-                f"≤ {limit}{of_all}",
-                judged(ratio <= limit),
+                f"≤ {limit}{scope}",
+                judge(ratio <= limit),
             )
-        for number, own, peer in zip(workloads, ours, theirs, strict=True):
-            yield Row(f"mean JCT, {words}, workload {number}", "s", own.mean_jct_s, peer.mean_jct_s, "Pollux, this run")
-        for what in ("p99_jct_s", "makespan_s"):
-            own, peer = (statistics.mean(getattr(one, what) for one in some) for some in (ours, theirs))
-            words_of = {"p99_jct_s": "p99 JCT", "makespan_s": "makespan"}[what]
-            measure = f"{words_of}, {words}, mean of workloads"
-            yield Row(measure, "s", own, peer, "Pollux, this run", f"no worse{of_all}", judged(own <= peer))
-        own, peer = (max(one.worst_fairness for one in some) for some in (ours, theirs))
-        yield Row(f"worst finish-time fairness, {words}", "ratio", own, peer, "Pollux, this run", "≤ 2", own <= 2.0)
+        for number, ours, theirs in zip(workloads, own_metrics, peer_metrics, strict=True):
+            measure = f"mean JCT, {cost_name}, workload {number}"
+            yield Row(measure, "s", ours.mean_jct_s, theirs.mean_jct_s, "Pollux, this run")
+        for metric in ("p99_jct_s", "makespan_s"):
+            own, peer = (
+                statistics.mean(float(getattr(metrics, metric)) for metrics in group)
+                for group in (own_metrics, peer_metrics)
+            )
+            words_of = {"p99_jct_s": "p99 JCT", "makespan_s": "makespan"}[metric]
+            measure = f"{words_of}, {cost_name}, mean of workloads"
+            yield Row(measure, "s", own, peer, "Pollux, this run", f"no worse{scope}", judge(own <= peer))
+        own, peer = (max(metrics.worst_fairness for metrics in group) for group in (own_metrics, peer_metrics))
+        yield Row(f"worst finish-time fairness, {cost_name}", "ratio", own, peer, "Pollux, this run", "≤ 2", own <= 2.0)
 
 
-def timed(took: dict[Key, float], is_quick: bool) -> Iterator[Row]:
+def rows_of_times(seconds_by_key: dict[Key, float], is_quick: bool) -> Iterator[Row]:
     sizes = (
         ("64 GPUs/160 jobs", (16, 4, 160, 64), 0.05),
         ("2,048 GPUs/5,000 jobs", (512, 4, 5000, 64), 1.0),
         ("16,000 nodes/100,000 tasks", (16_000, 8, 8_000, 64), 5.0),
     )
-    for words, shape, limit in sizes:
-        decided, given = decided_s("goodput", crowd(*shape), 3 if is_quick else 5)
-        median = statistics.median(decided)
+    for name, shape, limit in sizes:
+        durations_s, workers = time_decisions("goodput", large_snapshot(*shape), 3 if is_quick else 5)
+        median = statistics.median(durations_s)
         peer = 5.0 if limit == 5.0 else None
-        name = "Optimus, published" if peer else f"worst {max(decided):.3f} s, {given:,} workers given"
-        yield Row(f"decision for {words}", "s", median, peer, name, f"≤ {limit:g} s on one core", median <= limit)
-    for name in ("goodput", "pollux"):
-        slowest = max(seconds for key, seconds in took.items() if key[0] == name)
-        goal, met = ("≤ 60 s", slowest <= 60) if name == "goodput" else ("", None)
-        yield Row(f"whole 160-job workload with {name}, slowest", "s", slowest, None, "", goal, met)
+        policy = "Optimus, published" if peer else f"worst {max(durations_s):.3f} s, {workers:,} workers allocated"
+        yield Row(f"decision for {name}", "s", median, peer, policy, f"≤ {limit:g} s on one core", median <= limit)
+    for policy in ("goodput", "pollux"):
+        slowest = max(seconds for key, seconds in seconds_by_key.items() if key[0] == policy)
+        goal, met = ("≤ 60 s", slowest <= 60) if policy == "goodput" else ("", None)
+        yield Row(f"whole 160-job workload with {policy}, slowest", "s", slowest, None, "", goal, met)
 
 
 PHILLY = """
 import sys
 from pathlib import Path
-from benchmarks.schedulers import philly
-print(*philly(Path(sys.argv[1]), int(sys.argv[2])))
+from benchmarks.schedulers import simulate_philly
+print(*simulate_philly(Path(sys.argv[1]), int(sys.argv[2])))
 """
 
 
-def philly(data: Path, limit: int) -> tuple[int, float, float]:
-    """Jobs that ended, seconds, and the most memory of this process in MB."""
+def simulate_philly(data: Path, limit: int) -> tuple[int, float, float]:
+    """Returns the jobs that ended, the seconds, and the peak memory of this process in MB."""
     nodes = tuple(NodeInfo(f"node-{number:03}", 8) for number in range(300))
     source = open_trace(str(data / "pollux-osdi21" / "traces" / "philly.csv"), limit=limit)
-    setting = SimulationConfig(nodes, PEERS, records_spans=False)
-    outcome = simulate("elastic-first-come", source, setting, lambda _: None, lambda: False)
-    # Not ru_maxrss: that begins with what the process had that started this one.
-    (most,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return outcome.metrics.jobs, outcome.timing.wall_s, int(most.split()[1]) / 1e3
+    config = SimulationConfig(nodes, PEERS, records_spans=False)
+    outcome = simulate("elastic-first-come", source, config, lambda _: None, lambda: False)
+    # Not ru_maxrss, which includes the memory of the parent process before exec.
+    (peak_memory,) = [
+        format_outcome
+        for format_outcome in Path("/proc/self/status").read_text().splitlines()
+        if format_outcome.startswith("VmHWM")
+    ]
+    return outcome.metrics.jobs, outcome.timing.wall_s, int(peak_memory.split()[1]) / 1e3
 
 
-def philly_rows(data: Path, is_quick: bool) -> Iterator[Row]:
+def rows_of_philly(data: Path, is_quick: bool) -> Iterator[Row]:
     memory = []
     for limit in (2_000, 8_000) if is_quick else (20_000, 0):
         argv = [sys.executable, "-c", PHILLY, str(data), str(limit)]
         environ = os.environ | {"PYTHONPATH": f"{Path(__file__).parent.parent}:{os.environ.get('PYTHONPATH', '')}"}
-        done = subprocess.run(argv, check=True, capture_output=True, text=True, env=environ)
-        jobs, seconds, megabytes = (float(one) for one in done.stdout.split())
+        finished = subprocess.run(argv, check=True, capture_output=True, text=True, env=environ)
+        jobs, seconds, megabytes = (float(value) for value in finished.stdout.split())
         memory.append(megabytes)
         measure = f"{jobs:,.0f} jobs of the Philly trace with elastic-first-come"
         yield Row(measure, "s", seconds, None, "", "minutes", seconds < 900)
@@ -202,16 +212,16 @@ def main(arguments: Sequence[str]) -> int:
     if not (options.data / "pollux-osdi21").is_dir():
         parser.error(f"no pollux-osdi21 in {options.data}: give --data a directory with the artifact's workloads")
     workloads = WORKLOADS[2:3] if options.quick else WORKLOADS
-    rows = []
-    found, took = simulated(options.data, workloads, options.processes)
-    rows += reproduced(found, workloads)
-    rows += compared(found, workloads)
-    rows += timed(took, options.quick)
-    rows += philly_rows(options.data, options.quick)
+    rows: list[Row] = []
+    outcomes, seconds_by_key = simulate_workloads(options.data, workloads, options.processes)
+    rows += rows_of_published(outcomes, workloads)
+    rows += rows_of_comparison(outcomes, workloads)
+    rows += rows_of_times(seconds_by_key, options.quick)
+    rows += rows_of_philly(options.data, options.quick)
     first = workloads[0]
-    base = found["pollux", first, PEERS].metrics.mean_jct_s
-    for name in sorted(POLICY_REGISTRY, key=lambda name: found[name, first, PEERS].metrics.mean_jct_s):
-        mean = found[name, first, PEERS].metrics.mean_jct_s
+    base = outcomes["pollux", first, PEERS].metrics.mean_jct_s
+    for name in sorted(POLICY_REGISTRY, key=lambda name: outcomes[name, first, PEERS].metrics.mean_jct_s):
+        mean = outcomes[name, first, PEERS].metrics.mean_jct_s
         rows.append(Row(f"side by side, workload {first}: mean JCT of {name}", "s", mean, base, "Pollux, this run"))
     show("Schedulers on Pollux's workloads, 64 GPUs", rows, notes=[machine()])
     if options.json:

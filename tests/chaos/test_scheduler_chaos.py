@@ -39,9 +39,9 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 @pytest.fixture
 def scheduler(jobs: Jobs) -> Iterator[Scheduler]:
-    made = Scheduler(jobs.home)
-    yield made
-    made.end()
+    started = Scheduler(jobs.home)
+    yield started
+    started.end()
 
 
 class Crowd:
@@ -53,18 +53,18 @@ class Crowd:
         self.all: list[Job] = []
         self.story: list[str] = []
 
-    def tell(self, what: str) -> None:
-        self.story.append(f"{time.strftime('%H:%M:%S')} {what}")
+    def tell(self, event: str) -> None:
+        self.story.append(f"{time.strftime('%H:%M:%S')} {event}")
         print(self.story[-1], flush=True)
 
     def submit(self) -> None:
-        least = self._chance.choice([1, 1, 2, 3])
-        most, priority = self._chance.randint(least, 4), self._chance.choice([0, 0, 1, 2])
+        min_workers = self._chance.choice([1, 1, 2, 3])
+        max_workers, priority = self._chance.randint(min_workers, 4), self._chance.choice([0, 0, 1, 2])
         name = f"job-{len(self.all)}"
-        self.tell(f"{name} comes: {least} to {most} workers, priority {priority}")
+        self.tell(f"{name} comes: {min_workers} to {max_workers} workers, priority {priority}")
         self.all.append(
             self._jobs.train(
-                name, most, "--queue", f"--min_workers={least}", f"--max_workers={most}", f"--priority={priority}",
+                name, max_workers, "--queue", f"--min_workers={min_workers}", f"--max_workers={max_workers}", f"--priority={priority}",
                 slow=True, pause_s=PAUSE_S,
             )
         )  # fmt: skip
@@ -74,12 +74,12 @@ class Crowd:
 
     def workers(self) -> int:
         """That live, of all jobs."""
-        found = 0
+        live_workers = 0
         for job in self.all:
             record = LauncherRecord.load(job.directory.launcher)
             replicas = record.replicas.values() if record else ()
-            found += sum(start_ticks(one.pid) == one.start_ticks for one in replicas)
-        return found
+            live_workers += sum(start_ticks(replica.pid) == replica.start_ticks for replica in replicas)
+        return live_workers
 
     def strike(self, scheduler: Scheduler) -> None:
         act = self._chance.choice(["scheduler", "scheduler", "master", "job"])

@@ -156,7 +156,7 @@ def test_what_if_says_what_the_scheduler_would_do_with_a_job_on_this_very_cluste
     assert f"2 nodes with 4 {SLOT} for workers, 2 jobs (1 without workers)" in written
     jobs = {job["name"]: job for job in json.loads(snapshot.read_text())["jobs"]}
     assert jobs["here"]["workers"] == {"node-1": 4} and jobs["here"]["work_left"] < STEPS
-    assert jobs["queued"]["workers"] == {} and jobs["queued"]["minimum"] == 4
+    assert jobs["queued"]["workers"] == {} and jobs["queued"]["min_workers"] == 4
 
     job = f"--what-if={tmp_path / 'asked.json'}"
     later = what_if(job)

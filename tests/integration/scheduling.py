@@ -72,11 +72,14 @@ class Scheduler:
         report = self.queue.load_report()
         return report.jobs.get(name) if report else None
 
-    def wait(self, name: str, is_so: Callable[[ScheduledJobStatus], bool], what: str) -> ScheduledJobStatus:
+    def wait(self, name: str, is_so: Callable[[ScheduledJobStatus], bool], description: str) -> ScheduledJobStatus:
         """Until the scheduler says so of a job."""
-        found = self._wait(lambda: (one := self.standing(name)) is not None and is_so(one) and one, f"{name} {what}")
-        assert isinstance(found, ScheduledJobStatus)
-        return found
+        status_now = self._wait(
+            lambda: (job_status := self.standing(name)) is not None and is_so(job_status) and job_status,
+            f"{name} {description}",
+        )
+        assert isinstance(status_now, ScheduledJobStatus)
+        return status_now
 
     def wait_gone(self, name: str) -> None:
         self._wait(lambda: not self.queue.has_job(name), f"{name} has left the queue")
@@ -84,8 +87,8 @@ class Scheduler:
     def wait_empty(self) -> None:
         self._wait(lambda: not self.queue.job_names(), "an empty queue")
 
-    def _wait(self, found: Callable[[], Any], what: str) -> Any:
-        return until(what, found, PATIENCE_S, tell=self.log.read_text)
+    def _wait(self, condition: Callable[[], Any], description: str) -> Any:
+        return until(description, condition, PATIENCE_S, tell=self.log.read_text)
 
 
 if __name__ == "__main__":

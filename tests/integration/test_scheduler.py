@@ -24,9 +24,9 @@ URGENT = ("--queue", "--priority", "5")
 @pytest.fixture
 def scheduler(jobs: Jobs) -> Iterator[Scheduler]:
     """Of the same home; ends before the jobs do, or it would bring them back."""
-    made = Scheduler(jobs.home)
-    yield made
-    made.end()
+    started = Scheduler(jobs.home)
+    yield started
+    started.end()
 
 
 def result_of(job: Job) -> str:
@@ -166,7 +166,7 @@ def test_a_scheduler_that_dies_while_it_suspends_a_job_loses_nothing(
     low = jobs.train("low", 2, *QUEUED, slow=True, pause_s=0.15)
     low.wait_members(2, step=3)
     high = jobs.train("high", 2, *URGENT, "--min_workers", "2", "--max_workers", "2")
-    scheduler.wait("low", lambda one: one.state is ScheduledJobState.SUSPENDING, "is being suspended")
+    scheduler.wait("low", lambda item: item.state is ScheduledJobState.SUSPENDING, "is being suspended")
     scheduler.end(signal.SIGKILL)
     low.hurry()
     scheduler.start(2)
@@ -186,7 +186,7 @@ def test_a_job_whose_launcher_and_master_were_killed_is_brought_back_with_one_se
     left = processes.find_replicas(job.directory)
     job.kill_launcher_and_master()
 
-    until("their end", lambda: not any(start_ticks(one.pid) == one.start_ticks for one in left), PATIENCE_S)
+    until("their end", lambda: not any(start_ticks(item.pid) == item.start_ticks for item in left), PATIENCE_S)
     job.hurry()
     scheduler.wait_gone("job")
 
@@ -216,7 +216,7 @@ def test_a_policy_that_raises_costs_no_job_anything(jobs: Jobs, scheduler: Sched
     fails.touch()
     second = jobs.train("second", 1, *QUEUED)
 
-    waiting = scheduler.wait("second", lambda one: "the policy failed" in one.reason, "hears of it")
+    waiting = scheduler.wait("second", lambda item: "the policy failed" in item.reason, "hears of it")
     assert waiting.is_waiting
     assert first.wait_members(2) == before
     assert "ZeroDivisionError: made to fail" in scheduler.log.read_text()
@@ -264,7 +264,7 @@ def test_what_masters_measure_reaches_the_policy_and_the_batch_it_names_is_train
 
     status = adaptive.wait(lambda s: s.batch_scale == 3, "an update of three batches")
     assert status.speeds and status.gradient_variance > 0
-    assert [one.scale for one in status.batch_scales] == [3], "it was asked for once"
+    assert [item.scale for item in status.batch_scales] == [3], "it was asked for once"
     assert adaptive.document()["scheduling"]["batch_scale"] == 3
     fixed.wait(lambda s: s.step >= status.step and bool(s.speeds), "that the other was measured as well")
     assert fixed.document()["scheduling"]["batch_scale"] is None

@@ -18,7 +18,7 @@ from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
 from elasticdl.scheduler.policies.goodput.policy import GoodputPolicy
 from tests import probing
 from tests.unit.scheduler.kubernetes.test_capacity import SLOT, node
-from tests.unit.scheduler.kubernetes.test_kubernetes import Memory, elastic
+from tests.unit.scheduler.kubernetes.test_namespace import Memory, elastic
 from tests.waiting import until
 
 Ask = Callable[[str], tuple[int, str]]
@@ -37,8 +37,8 @@ class Unwell(NamespaceCluster):
     is_away = False
     serving: threading.Thread
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.answers = threading.Event()
         self.answers.set()
 
@@ -55,13 +55,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def pulse(clock: Clock) -> Iterator[SchedulerHealth]:
+def health(clock: Clock) -> Iterator[SchedulerHealth]:
     """Beating with an event loop of its own."""
-    made, loop = SchedulerHealth(clock=clock), asyncio.new_event_loop()
+    created, loop = SchedulerHealth(clock=clock), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    beating = asyncio.run_coroutine_threadsafe(made.heartbeat.run(), loop)
-    yield made
+    beating = asyncio.run_coroutine_threadsafe(created.heartbeat.run(), loop)
+    yield created
     beating.cancel()
     loop.call_soon_threadsafe(loop.stop)
     thread.join(20)
@@ -69,28 +69,28 @@ def pulse(clock: Clock) -> Iterator[SchedulerHealth]:
 
 
 @pytest.fixture
-def ask(pulse: SchedulerHealth) -> Iterator[Ask]:
-    probes = ProbeServer(0, pulse.answer_probe)
+def ask(health: SchedulerHealth) -> Iterator[Ask]:
+    probes = ProbeServer(0, health.answer_probe)
     yield lambda path: probing.ask(probes.port, path, 20.0)
     probes.close()
 
 
 @pytest.fixture
-def cluster(pulse: SchedulerHealth, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwell]:
+def cluster(health: SchedulerHealth, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwell]:
     """Its scheduler decides again and again, once it was started."""
     memory = Memory()
     memory.objects[NODE] = [node("a")]
     memory.objects[ELASTIC_JOB] = [elastic("j")]
     monkeypatch.setattr(serving, "follow_changes", lambda *_: iter(()))
     monkeypatch.setattr(serving, "RETRY_S", 0.05)
-    made = Unwell(memory, "here", SLOT, lambda: True)
-    server = serving.NamespaceSchedulerServer(GoodputPolicy(), made, 0.05, pulse)
-    made.serving = threading.Thread(target=server.run)
-    yield made
+    created = Unwell(memory, "here", SLOT, lambda: True)
+    server = serving.NamespaceSchedulerServer(GoodputPolicy(), created, 0.05, health)
+    created.serving = threading.Thread(target=server.run)
+    yield created
     server.stop()
-    made.answers.set()
-    made.serving.join(20)
-    assert not made.serving.is_alive()
+    created.answers.set()
+    created.serving.join(20)
+    assert not created.serving.is_alive()
 
 
 def test_it_is_ready_when_it_has_decided_unready_while_it_cannot_and_dead_when_it_hangs(

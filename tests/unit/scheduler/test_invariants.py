@@ -22,9 +22,7 @@ def broken(*given: tuple[JobInfo, Allocation], is_rigid: bool = False) -> list[s
 def test_a_plan_for_a_job_that_is_not_there() -> None:
     plan = AllocationPlan({"ghost": Allocation({}, "boo")})
 
-    assert find_violations(Seen([]), Snapshot(0.0, CLUSTER, ()), plan) == [
-        "allocates to unknown jobs: ['ghost']"
-    ]
+    assert find_violations(Seen([]), Snapshot(0.0, CLUSTER, ()), plan) == ["allocates to unknown jobs: ['ghost']"]
 
 
 def test_a_plan_that_forgets_a_job() -> None:

@@ -86,7 +86,7 @@ def changed(**values: Any) -> dict[str, Any]:
         (changed(rates={"": [[2, 1.0], [1, 1.0]]}), "expected sizes in order"),
         (changed(rates={"": [[1, float("nan")]]}), "a rate of 0 or more"),
         (changed(rates=[1]), "received list"),
-        (changed(submitted_at=-1.0), "time of its submission"),
+        (changed(submitted_at=-1.0), "time of submission"),
     ],
 )
 def test_what_is_no_snapshot_is_refused_with_what_is_wrong(tmp_path: Path, document: Any, complaint: str) -> None:

@@ -16,7 +16,7 @@ from elasticdl.scheduler.snapshot import Snapshot, WorkersByNode
 from elasticdl.sim.engine import NodeOutage, SimulationConfig, SimulationEngine
 from elasticdl.sim.interface import AllocationSpan, ChangeCost, JobRecord
 from elasticdl.sim.traces.trace import TraceJob
-from tests.unit.sim.bodies import FREE, nodes, trace_job
+from tests.unit.sim.workloads import FREE, nodes, trace_job
 
 ON_TICKS = replace(ElasticFirstCome(), decides_on_events=False, interval_s=60.0)
 

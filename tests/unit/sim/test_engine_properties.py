@@ -14,7 +14,7 @@ from elasticdl.sim.engine import NodeOutage, SimulationConfig, SimulationEngine
 from elasticdl.sim.interface import ChangeCost, JobRecord
 from elasticdl.sim.traces.trace import TraceJob
 from tests.properties import examples
-from tests.unit.sim.bodies import Work, nodes
+from tests.unit.sim.workloads import Work, nodes
 
 POLICIES = pytest.mark.parametrize("name", ["elastic-first-come", "goodput", "fifo-gang"])
 EXAMPLES = settings(max_examples=examples(40))

@@ -8,7 +8,7 @@ from elasticdl.scheduler.snapshot import WorkersByNode
 from elasticdl.sim.interface import AllocationSpan, ChangeCost
 from elasticdl.sim.job import SimulatedJob
 from elasticdl.sim.traces.trace import TraceJob
-from tests.unit.sim.bodies import Work
+from tests.unit.sim.workloads import Work
 
 COST = ChangeCost(10.0, 5.0, 0.0)
 

@@ -22,7 +22,7 @@ from elasticdl.sim.engine import NodeOutage, SimulationConfig, SimulationEngine
 from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.scheduler.cases import Concave
 from tests.unit.scheduler.policies.rules import QUICK
-from tests.unit.sim.bodies import FREE, Work, nodes
+from tests.unit.sim.workloads import FREE, Work, nodes
 
 NODES = nodes(4, 2)
 OUTAGE = NodeOutage("n1", 100.0, 200.0)

@@ -19,7 +19,7 @@ from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
 from elasticdl.scheduler.kubernetes.server import NamespaceSchedulerServer
 from elasticdl.scheduler.policies.goodput.policy import GoodputPolicy
 from tests.unit.scheduler.kubernetes.test_capacity import SLOT, node
-from tests.unit.scheduler.kubernetes.test_kubernetes import Memory, elastic, spec
+from tests.unit.scheduler.kubernetes.test_namespace import Memory, elastic, spec
 
 WIDE, OWN = "the cluster", "here"
 Used = tuple[str, str, str]  # where, verb, resource

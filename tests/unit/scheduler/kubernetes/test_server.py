@@ -18,7 +18,7 @@ from elasticdl.scheduler.kubernetes.health import SchedulerHealth
 from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
 from elasticdl.scheduler.policies.goodput.policy import GoodputPolicy
 from tests.unit.scheduler.kubernetes.test_capacity import SLOT, node
-from tests.unit.scheduler.kubernetes.test_kubernetes import Memory, elastic, spec, worker
+from tests.unit.scheduler.kubernetes.test_namespace import Memory, elastic, spec, worker
 from tests.waiting import until
 
 
