@@ -121,7 +121,7 @@ audit:
 	.venv-audit/bin/python -m pip_audit --strict --disable-pip --no-deps --requirement src/elasticdl/image/recipe/constraints.txt
 
 bench: setup
-	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic features columns slow_dataset your_code; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in rescale start overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic features columns slow_dataset your_code; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Those that need a Kubernetes cluster: that of KUBECONFIG, or the one of `make test-cluster`.
 bench-cluster: setup

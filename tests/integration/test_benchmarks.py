@@ -20,6 +20,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
     [
         ("dispatch.py",),
         ("noise.py",),
+        ("start.py",),
         ("slow_dataset.py",),
         ("your_code.py", "--only", "guard"),
         ("your_code.py", "--only", "lines"),
