@@ -7,3 +7,4 @@ from typing import NewType
 JobId = NewType("JobId", str)
 WorkerId = NewType("WorkerId", str)  # "worker-3"
 PsId = NewType("PsId", str)  # "ps-0"
+ReplicaId = WorkerId | PsId

@@ -7,10 +7,10 @@ from typing import Any
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import (
     Action,
-    LaunchWorker,
+    LaunchReplica,
     ReplyToExchange,
     SendMessage,
-    SignalWorker,
+    SignalReplica,
     WriteLogEntry,
 )
 from elasticdl.master.machine.membership import LeaseReply, Worker, WorkerState
@@ -214,16 +214,18 @@ def sent(actions: list[Action], worker: str, kind: str) -> list[pb.MasterMessage
     return [
         action.message
         for action in actions
-        if isinstance(action, SendMessage) and action.worker == worker and action.message.WhichOneof("message") == kind
+        if isinstance(action, SendMessage) and action.replica == worker and action.message.WhichOneof("message") == kind
     ]
 
 
 def launched(actions: list[Action]) -> list[str]:
-    return [action.worker for action in actions if isinstance(action, LaunchWorker)]
+    return [a.replica for a in actions if isinstance(a, LaunchReplica) and a.role == "worker"]
 
 
 def signalled(actions: list[Action]) -> list[tuple[str, int]]:
-    return [(action.worker, int(action.signal)) for action in actions if isinstance(action, SignalWorker)]
+    return [
+        (a.replica, int(a.signal)) for a in actions if isinstance(a, SignalReplica) and not a.replica.startswith("ps-")
+    ]
 
 
 def noted(actions: list[Action]) -> list[str]:

@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass, field
 
 from elasticdl.master.machine import events as ev
-from elasticdl.master.machine.actions import Action, LaunchPs, SendMessage, SignalPs, WriteLogEntry
+from elasticdl.master.machine.actions import Action, LaunchReplica, SendMessage, SignalReplica, WriteLogEntry
 from elasticdl.master.ps_fleet import ps_events
 from elasticdl.master.ps_fleet.fleet import PsFleet, PsReplica, PsReplicaState
 from elasticdl.ps.fleet import FleetView as Told
@@ -43,7 +43,7 @@ class World:
         self.reasons: list[str] = []
         self.told: Told | None = None
         self.fleet_tasks = 0
-        self.see([LaunchPs(ps.id) for ps in self.fleet.ps.values()])
+        self.see([LaunchReplica("ps", ps.id) for ps in self.fleet.ps.values()])
 
     @property
     def fleet(self) -> PsFleet:
@@ -55,10 +55,10 @@ class World:
     def see(self, actions: list[Action]) -> list[Action]:
         for action in actions:
             match action:
-                case LaunchPs(ps):
-                    self.living.setdefault(ps, Process())
-                case SignalPs(ps, signal.SIGKILL):
-                    self.kill(ps, report=False)
+                case LaunchReplica("ps", ps):
+                    self.living.setdefault(PsId(ps), Process())
+                case SignalReplica(ps, signal.SIGKILL) if PsId(ps) in self.fleet.ps:
+                    self.kill(PsId(ps), report=False)
                 case SendMessage(name, message) if PsId(name) in self.living:
                     if self.living[PsId(name)].has_greeted:
                         self._hear(PsId(name), message)

@@ -69,7 +69,7 @@ def test_one_that_had_finished_drops_its_state_where_others_went_on_without_it()
     driver = exporting()
     driver.finish("worker-0")
     driver.exit("worker-1", signal=signal.SIGKILL)
-    driver.do(ev.WorkerFellSilent(WorkerId("worker-0"), "silent for 3.00 s"))
+    driver.do(ev.ReplicaFellSilent(WorkerId("worker-0"), "silent for 3.00 s"))
     driver.now += 1.0
     driver.join("worker-2", "worker-3")
     driver.enter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from elasticdl.master.machine import events as ev
-from elasticdl.master.machine.actions import LaunchWorker
+from elasticdl.master.machine.actions import LaunchReplica
 from elasticdl.master.machine.membership import WorkerState
 from elasticdl.master.machine.state import SUSPECT_NODE_S
 from elasticdl.master.strategies.rounds import FAILING_FOR_S
@@ -201,14 +201,14 @@ def test_others_are_launched_away_from_a_silent_worker_as_long_as_its_node_may_b
     quiet(driver, 3.0, "worker-0", "worker-1")
     quiet(driver, 1.0, "worker-0")
 
-    def launch(number: int) -> LaunchWorker:
-        actions = driver.do(ev.WorkerLaunched(WorkerId(f"worker-{number}")))
-        (found,) = [one for one in actions if isinstance(one, LaunchWorker) and one.worker == f"worker-{number}"]
+    def launch(number: int) -> LaunchReplica:
+        actions = driver.do(ev.ReplicaLaunched("worker", WorkerId(f"worker-{number}")))
+        (found,) = [one for one in actions if isinstance(one, LaunchReplica) and one.replica == f"worker-{number}"]
         return found
 
-    assert launch(10).away_from == ("worker-1",)
+    assert launch(10).avoid_nodes_of == ("worker-1",)
     driver.now += SUSPECT_NODE_S
-    assert launch(11).away_from == ()
+    assert launch(11).avoid_nodes_of == ()
 
 
 def test_a_member_without_heartbeats_is_alive_as_long_as_steps_end() -> None:

@@ -11,13 +11,13 @@ from elasticdl.master.machine.events import EpochLoss
 from elasticdl.master.machine.membership import LeaseReply
 from elasticdl.master.strategies.loss_curve import LossPoint
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec.ids import PsId, WorkerId
+from elasticdl.spec.ids import ReplicaId, WorkerId
 
 
 class SendMessage(NamedTuple):
     """A message on the stream of a worker or ps; dropped where there is none: a greeting sends what matters again."""
 
-    worker: WorkerId | PsId
+    replica: ReplicaId
     message: pb.MasterMessage
 
 
@@ -29,26 +29,16 @@ class ReplyToExchange(NamedTuple):
     reply: LeaseReply | None
 
 
-class LaunchWorker(NamedTuple):
-    worker: WorkerId
+class LaunchReplica(NamedTuple):
+    role: str  # "worker" or "ps"
+    replica: ReplicaId
     memory_raises: int = 0  # how often the memory of its role was raised
-    desired_workers: int = 0  # how many workers there should be
-    away_from: tuple[str, ...] = ()  # replicas whose node may be lost
+    desired_workers: int = 0  # how many workers there should be; 0: it is no worker
+    avoid_nodes_of: tuple[str, ...] = ()  # replicas whose node may be lost
 
 
-class SignalWorker(NamedTuple):
-    worker: WorkerId
-    signal: int
-
-
-class LaunchPs(NamedTuple):
-    ps: PsId
-    memory_raises: int = 0
-    away_from: tuple[str, ...] = ()
-
-
-class SignalPs(NamedTuple):
-    ps: PsId
+class SignalReplica(NamedTuple):
+    replica: ReplicaId
     signal: int
 
 
@@ -100,14 +90,4 @@ class RecordLosses(NamedTuple):
     epochs: tuple[EpochLoss, ...]
 
 
-Action = (
-    SendMessage
-    | ReplyToExchange
-    | LaunchWorker
-    | SignalWorker
-    | LaunchPs
-    | SignalPs
-    | WriteLogEntry
-    | RecordMetrics
-    | RecordLosses
-)
+Action = SendMessage | ReplyToExchange | LaunchReplica | SignalReplica | WriteLogEntry | RecordMetrics | RecordLosses

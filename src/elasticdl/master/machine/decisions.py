@@ -12,7 +12,7 @@ from elasticdl.master.machine.events import (
     LeaseExpired,
     LeaveOverdue,
     ProgressRecorded,
-    WorkerLaunched,
+    ReplicaLaunched,
     WorkerReturned,
 )
 from elasticdl.master.machine.membership import Worker, WorkerState
@@ -62,7 +62,7 @@ def decide_launch(job: MasterState, now: float) -> Event | None:
     if newest is not None and is_recovering and now - newest.planned_at < MAX_LAUNCH_WAIT_S:
         return None
     return (
-        WorkerLaunched(ledger.membership.next_id())
+        ReplicaLaunched("worker", ledger.membership.next_id())
         if len(ledger.membership.active_workers()) < ledger.desired_workers
         else None
     )

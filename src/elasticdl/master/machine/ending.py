@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 
-from elasticdl.master.machine.actions import Action, SignalPs, SignalWorker
+from elasticdl.master.machine.actions import Action, SignalReplica
 from elasticdl.master.machine.events import ExportRequested, JobEnded, StopRequested, TerminalDetached
 from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
 from elasticdl.master.machine.phase import STOPPED_EXIT_CODE, FinalPhase, Outcome, StoppingPhase
@@ -32,14 +32,14 @@ def end_job(
     actions: Actions = [job.add_log_entry(now, kind, reason=reason)]
     for worker in list(job.ledger.membership.present_workers()):
         if kill:
-            actions.append(SignalWorker(worker.id, signal.SIGKILL))
+            actions.append(SignalReplica(worker.id, signal.SIGKILL))
         elif worker.state is WorkerState.LAUNCHING:
             worker.set_state(WorkerState.LEAVING, now, "the job is over")
-            actions.append(SignalWorker(worker.id, signal.SIGTERM))  # it hears nothing yet, and has nothing to lose
+            actions.append(SignalReplica(worker.id, signal.SIGTERM))  # it hears nothing yet, and has nothing to lose
         else:
             actions.append(send_message(worker.id, release=pb.Release()))
     for ps in job.ledger.fleet.present_ps():
-        actions.append(SignalPs(ps.id, signal.SIGKILL) if kill else send_message(ps.id, release=pb.Release()))
+        actions.append(SignalReplica(ps.id, signal.SIGKILL) if kill else send_message(ps.id, release=pb.Release()))
     return actions
 
 
@@ -88,7 +88,7 @@ def _dismiss_worker(worker: Worker, why: str, now: float) -> Action:
     """Let a worker that holds no state end."""
     is_deaf = worker.state is WorkerState.LAUNCHING
     worker.set_state(WorkerState.LEAVING, now, why)
-    return SignalWorker(worker.id, signal.SIGTERM) if is_deaf else send_message(worker.id, release=pb.Release())
+    return SignalReplica(worker.id, signal.SIGTERM) if is_deaf else send_message(worker.id, release=pb.Release())
 
 
 def charge_failure_budget(
@@ -96,7 +96,7 @@ def charge_failure_budget(
 ) -> Actions:
     """What the end of a process costs the failure budget; the job ends where nothing is left of it."""
     budget, relaunch_s = job.ledger.failure_budget, job.spec.timing.relaunch_s
-    if job.is_over or cause.state is WorkerState.LEFT:
+    if job.is_over or cause.is_expected:
         return []
     in_a_row = max(0, job.ledger.loss_streak.incidents - 1)
     if not cause.crashed:

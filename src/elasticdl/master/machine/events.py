@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from elasticdl.master.machine.phase import Outcome
 from elasticdl.master.ps_fleet.ps_events import PsEvent
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import ReplicaId, WorkerId
 
 
 class ReplicaExit(NamedTuple):
@@ -203,7 +203,7 @@ class WorkerConnected(NamedTuple):
 
 
 class SessionLost(NamedTuple):
-    worker: WorkerId
+    replica: ReplicaId
 
 
 class WorkerReady(NamedTuple):
@@ -348,12 +348,15 @@ class StopRequested(NamedTuple):
 # ---- decided as time passed: facts from here on, so that replay need not know what time it was
 
 
-class WorkerLaunched(NamedTuple):
-    worker: WorkerId
+class ReplicaLaunched(NamedTuple):
+    role: str  # "worker" or "ps"
+    replica: ReplicaId
 
 
-class WorkerFellSilent(NamedTuple):
-    worker: WorkerId
+class ReplicaFellSilent(NamedTuple):
+    """Nothing was heard of it for too long: it is taken for lost."""
+
+    replica: ReplicaId
     reason: str
 
 
@@ -461,8 +464,8 @@ Event = (
     | UnsequencedEvent
     | MasterStarted
     | JobResumed
-    | WorkerLaunched
-    | WorkerFellSilent
+    | ReplicaLaunched
+    | ReplicaFellSilent
     | WorkerReturned
     | LeaveOverdue
     | LeaseExpired

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from elasticdl.master.machine.events import ReplicaExit
 from elasticdl.master.strategies.shards import ShardLease
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import ReplicaId, WorkerId
 
 
 class WorkerState(StrEnum):
@@ -42,33 +42,41 @@ class LeaseReply(NamedTuple):
 
 
 @dataclass(slots=True)
-class Worker:
-    id: WorkerId
+class Replica:
+    """What the master knows of a worker or a ps."""
+
+    id: ReplicaId
     number: int  # order of arrival: the youngest has the highest
-    state: WorkerState
+    state: StrEnum
     since: float
     reason: str = ""
-    is_external: bool = False  # came by itself, no launcher watches its process
     pid: int = 0
     reported_pid: int = 0  # as it said itself
     host: str = ""
-    store_address: str = ""
-    peer_address: str = ""
     sequence: int = 0  # newest message that took effect
     is_connected: bool = False
     has_said_goodbye: bool = False
     has_exited: bool = False
+    failure: str = ""  # why it fails, as it said itself
+    stall_reason: str = ""  # where it stands still, once that was noticed; "": it does not
+    memory_raises: int = 0  # how often the memory of its role had been raised when it was launched
+
+
+@dataclass(slots=True)
+class Worker(Replica):
+    id: WorkerId
+    state: WorkerState
+    is_external: bool = False  # came by itself, no launcher watches its process
+    store_address: str = ""
+    peer_address: str = ""
     must_reset: bool = False  # told to drop its state, has not said Ready since
     state_before_loss: WorkerState | None = None  # what it was when it was taken for lost
     is_leave_requested: bool = False
-    failure: str = ""
     last_reply: LeaseReply | None = None
     newest_result_sent: int = -1  # step of the newest evaluation it was told the result of
     join_after: float = 0.0  # no hand-over before this
-    stall_reason: str = ""  # where it stands still, once that was noticed; "": it does not
     hung_at: float = 0.0  # a lease of an evaluation expired then, and it has asked for nothing since; 0: no
     is_killed: bool = False  # killed by us: whatever it says meanwhile is not heard
-    memory_raises: int = 0  # how often the memory of workers had been raised when it was launched
 
     @property
     def is_present(self) -> bool:
@@ -127,11 +135,11 @@ class Membership:
 
 
 class ExitCause(NamedTuple):
-    """Why a worker is gone."""
+    """Why a replica is gone."""
 
-    state: WorkerState
     reason: str
-    crashed: bool
+    crashed: bool  # only this counts against the failure budget
+    is_expected: bool = False  # it left; otherwise it is lost
 
 
 # What a cluster does to pods; nothing of it is their fault.
@@ -149,25 +157,24 @@ def classify_exit(exit_: ReplicaExit, *, is_going: bool, reason: str, failure: s
     code, number = exit_.code, exit_.signal
     if exit_.cause in PREEMPTION_CAUSES:
         if is_going:
-            return ExitCause(WorkerState.LEFT, reason or "left", crashed=False)
-        return ExitCause(WorkerState.LOST, f"{exit_.cause}: {exit_.why}" if exit_.why else exit_.cause, crashed=False)
+            return ExitCause(reason or "left", crashed=False, is_expected=True)
+        return ExitCause(f"{exit_.cause}: {exit_.why}" if exit_.why else exit_.cause, crashed=False)
     if exit_.cause == OUT_OF_MEMORY:
         why = f": {exit_.why}" if exit_.why else ""
-        return ExitCause(WorkerState.LOST, f"ran out of memory{why}{_peak_memory_text(exit_)}", crashed=True)
+        return ExitCause(f"ran out of memory{why}{_peak_memory_text(exit_)}", crashed=True)
     if code == 0 and is_going:
-        return ExitCause(WorkerState.LEFT, reason or "left", crashed=False)
+        return ExitCause(reason or "left", crashed=False, is_expected=True)
     if code is None and number is None:
-        state = WorkerState.LEFT if is_going else WorkerState.LOST
-        return ExitCause(state, "ended while no launcher watched", crashed=False)
+        return ExitCause("ended while no launcher watched", crashed=False, is_expected=is_going)
     if number in (signal.SIGKILL, signal.SIGTERM):
         if is_going:
-            return ExitCause(WorkerState.LEFT, reason or "left", crashed=False)
+            return ExitCause(reason or "left", crashed=False, is_expected=True)
         reason = f"preempted: killed by {signal.Signals(number).name}{_peak_memory_text(exit_)}"
-        return ExitCause(WorkerState.LOST, reason, crashed=False)
+        return ExitCause(reason, crashed=False)
     how = f"exited with code {code}" if number is None else f"killed by {_signal_name(number)}"
     left = exit_.why.removeprefix(how).removeprefix(": ") if number is None else ""
     why = f": {failure or left}" if failure or left else " without saying why"
-    return ExitCause(WorkerState.LOST, f"crashed: {how}{why}; its log is {log}", crashed=True)
+    return ExitCause(f"crashed: {how}{why}; its log is {log}", crashed=True)
 
 
 def _peak_memory_text(exit_: ReplicaExit) -> str:

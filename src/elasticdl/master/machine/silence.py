@@ -7,7 +7,7 @@ wait for it.
 
 from __future__ import annotations
 
-from elasticdl.master.machine.events import WorkerFellSilent
+from elasticdl.master.machine.events import ReplicaFellSilent
 from elasticdl.master.machine.membership import GONE_WORKER_STATES, Worker, WorkerState
 from elasticdl.master.machine.state import MasterState
 
@@ -15,7 +15,7 @@ from elasticdl.master.machine.state import MasterState
 _OUTSIDE_FACTOR = 3.0
 
 
-def find_silent_worker(job: MasterState, now: float) -> WorkerFellSilent | None:
+def find_silent_worker(job: MasterState, now: float) -> ReplicaFellSilent | None:
     """The first worker that is to be taken for lost."""
     holders = job.ledger.rounds.holders
     for worker in job.ledger.membership.workers.values():
@@ -23,7 +23,7 @@ def find_silent_worker(job: MasterState, now: float) -> WorkerFellSilent | None:
             continue
         in_round = worker.id in holders and worker.state is not WorkerState.FINISHED
         if reason := (_silence_in_round(job, worker, now) if in_round else _silence_outside_round(job, worker, now)):
-            return WorkerFellSilent(worker.id, reason)
+            return ReplicaFellSilent(worker.id, reason)
     return None
 
 

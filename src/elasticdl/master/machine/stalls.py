@@ -16,7 +16,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from elasticdl.master.machine.actions import Action, SignalWorker
+from elasticdl.master.machine.actions import Action, SignalReplica
 from elasticdl.master.machine.ending import charge_failure_budget
 from elasticdl.master.machine.events import Event, JobEnded, RoundStalled, StallEnded, StallNoticed, WorkerStalled
 from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
@@ -255,7 +255,7 @@ def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actio
     )
     actions: Actions = [note, send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
     if job.spec.cluster is None and now - last_heard_at(job, worker) >= job.spec.timing.silence_s:
-        actions.append(SignalWorker(worker.id, DUMP_SIGNAL))  # it reads nothing; faulthandler needs no interpreter
+        actions.append(SignalReplica(worker.id, DUMP_SIGNAL))  # it reads nothing; faulthandler needs no interpreter
     return actions
 
 
@@ -271,7 +271,7 @@ def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Act
     worker.is_killed, worker.stall_reason = True, ""
     job.ledger.stalls += 1
     reason = f"made no progress: {event.reason}; its stacks are in {job.log_location(worker.id)}"
-    actions: Actions = [SignalWorker(worker.id, signal.SIGKILL)]
+    actions: Actions = [SignalReplica(worker.id, signal.SIGKILL)]
     if worker.is_external:
         actions.append(send_message(worker.id, release=pb.Release()))
     is_incident = job.ledger.loss_streak.add_loss(
@@ -280,7 +280,7 @@ def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Act
     actions += remove_worker(job, worker, WorkerState.LOST, reason, now)
     if not is_incident:
         return actions
-    cause = ExitCause(WorkerState.LOST, reason, crashed=True)
+    cause = ExitCause(reason, crashed=True)
     return actions + charge_failure_budget(job, worker.id, cause, now, was_useful=True, kind="workers")
 
 

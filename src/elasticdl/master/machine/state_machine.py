@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 from elasticdl.master.machine import ending, notices, resume, stalls, training_reports, worker_life
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, SendMessage
-from elasticdl.master.machine.membership import Worker
+from elasticdl.master.machine.membership import Replica
+from elasticdl.master.machine.replica_life import ReplicaLife
 from elasticdl.master.machine.state import Ledger, MasterState, Observations, PsObservation, new_ledger, send_message
 from elasticdl.master.ps_fleet import ps_events, ps_life, tasks
-from elasticdl.master.ps_fleet.fleet import PsReplica
 from elasticdl.master.strategies import batch_changes, leases
 from elasticdl.master.strategies.allreduce import AllReduceTraining
 from elasticdl.master.strategies.base import JobStrategy
@@ -27,7 +27,7 @@ from elasticdl.master.strategies.lease_training import LeaseTraining
 from elasticdl.master.strategies.lease_work import LeaseWork
 from elasticdl.master.strategies.scripts import ScriptTraining
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind, JobSpec, PsId
+from elasticdl.spec import JobKind, JobSpec
 
 _SEQUENCED_KINDS = frozenset(ev.SequencedEvent.__args__)
 _SEQUENCED_PS_KINDS = frozenset(ps_events.SequencedPsEvent.__args__)
@@ -66,7 +66,7 @@ class StateMachine:
             return self.state.strategy.handle(self.state, event, now)
         return handler(self.state, event, now)
 
-    def _handle_once(self, event: Any, name: Any, known: Mapping[Any, Worker | PsReplica], now: float) -> list[Action]:
+    def _handle_once(self, event: Any, name: Any, known: Mapping[Any, Replica], now: float) -> list[Action]:
         sender = known.get(name)
         if sender is None:
             return []  # nobody by this name has greeted: nothing to acknowledge, it will say so again
@@ -129,29 +129,6 @@ def _on_master_started(job: MasterState, event: ev.MasterStarted, now: float) ->
     return [job.add_log_entry(now, "master-restarted", reason=f"process {event.pid}")]
 
 
-def _on_replicas_listed(job: MasterState, event: ev.ReplicasListed, now: float) -> list[Action]:
-    job.observed.has_launcher = True
-    return worker_life.on_replicas_listed(job, event, now) + ps_life.on_replicas_listed(job, event, now)
-
-
-def _on_replica_started(job: MasterState, event: ev.ReplicaStarted, now: float) -> list[Action]:
-    return worker_life.on_replica_started(job, event, now) + ps_life.on_replica_started(job, event, now)
-
-
-def _on_replica_exited(job: MasterState, event: ev.ReplicaExited, now: float) -> list[Action]:
-    return worker_life.on_replica_exited(job, event, now) + ps_life.on_replica_exited(job, event, now)
-
-
-def _on_replica_delayed(job: MasterState, event: ev.ReplicaDelayed, now: float) -> list[Action]:
-    return worker_life.on_replica_delayed(job, event, now) + ps_life.on_replica_delayed(job, event, now)
-
-
-def _on_session_lost(job: MasterState, event: ev.SessionLost, now: float) -> list[Action]:
-    if (ps := job.ledger.fleet.ps.get(PsId(event.worker))) is not None:
-        ps.is_connected = False
-    return worker_life.on_session_lost(job, event, now)
-
-
 def _on_scale_requested(job: MasterState, event: ev.ScaleRequested, now: float) -> list[Action]:
     by_role = worker_life.on_scale_requested(job, event, now) + ps_life.on_scale_requested(job, event, now)
     return by_role + batch_changes.on_scale_requested(job, event, now)
@@ -182,16 +159,17 @@ def _on_ps_heartbeat(job: MasterState, event: ps_events.PsHeartbeatReceived, now
     return []
 
 
+_LIFE = ReplicaLife((worker_life.WorkerRole(), ps_life.PsRole()))
 _HANDLERS: dict[type, EventHandler] = {
     ev.MasterStarted: _on_master_started,
     ev.JobResumed: resume.on_job_resumed,
-    ev.ReplicasListed: _on_replicas_listed,
-    ev.ReplicaStarted: _on_replica_started,
-    ev.ReplicaExited: _on_replica_exited,
-    ev.ReplicaDelayed: _on_replica_delayed,
+    ev.ReplicasListed: _LIFE.on_listed,
+    ev.ReplicaStarted: _LIFE.on_started,
+    ev.ReplicaExited: _LIFE.on_exited,
+    ev.ReplicaDelayed: _LIFE.on_delayed,
     ev.TerminalDetached: ending.on_terminal_detached,
     ev.WorkerConnected: _on_worker_connected,
-    ev.SessionLost: _on_session_lost,
+    ev.SessionLost: _LIFE.on_session_lost,
     ev.WorkerReady: worker_life.on_worker_ready,
     ev.WorkerLeaving: worker_life.on_worker_leaving,
     ev.SnapshotHeld: leases.on_snapshot_held,
@@ -218,15 +196,13 @@ _HANDLERS: dict[type, EventHandler] = {
     ps_events.PsSaidGoodbye: ps_life.on_ps_said_goodbye,
     ev.ScaleRequested: _on_scale_requested,
     ev.StopRequested: ending.on_stop_requested,
-    ev.WorkerLaunched: worker_life.on_worker_launched,
-    ev.WorkerFellSilent: worker_life.on_worker_fell_silent,
+    ev.ReplicaLaunched: _LIFE.on_launched,
+    ev.ReplicaFellSilent: _LIFE.on_fell_silent,
     ev.WorkerReturned: worker_life.on_worker_returned,
     ev.LeaveOverdue: worker_life.on_leave_overdue,
     ev.LeaseExpired: leases.on_lease_expired,
     ev.ProgressRecorded: training_reports.on_progress_recorded,
     ev.ExportRequested: ending.on_export_requested,
-    ps_events.PsLaunched: ps_life.on_ps_launched,
-    ps_events.PsFellSilent: ps_life.on_ps_fell_silent,
     ps_events.PsStallNoticed: ps_life.on_ps_stall_noticed,
     ps_events.PsStalled: ps_life.on_ps_stalled,
     ps_events.MirrorBroken: tasks.on_mirror_broken,

@@ -1,25 +1,20 @@
-"""A worker's life, event by event: launched, greeted, ready, leaving, gone. Pure."""
+"""What is special in the life of a worker: connected, ready, leaving, taken for lost and back. Pure."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
+from typing import Any
 
 from elasticdl.master.machine import messages, out_of_memory
-from elasticdl.master.machine.actions import Action, LaunchWorker, SignalWorker
-from elasticdl.master.machine.ending import charge_failure_budget, fail_job, is_failing, on_final_checkpoint_failed
+from elasticdl.master.machine.actions import Action, SignalReplica
+from elasticdl.master.machine.ending import fail_job, is_failing, on_final_checkpoint_failed
 from elasticdl.master.machine.events import (
     LeaveOverdue,
-    ReplicaDelayed,
     ReplicaExit,
-    ReplicaExited,
-    ReplicasListed,
-    ReplicaStarted,
     ScaleRequested,
-    SessionLost,
     WorkerConnected,
     WorkerFailed,
-    WorkerFellSilent,
-    WorkerLaunched,
     WorkerLeaving,
     WorkerReady,
     WorkerReturned,
@@ -34,101 +29,13 @@ from elasticdl.master.machine.membership import (
     WorkerState,
     classify_worker_exit,
 )
-from elasticdl.master.machine.out_of_memory import assess_out_of_memory
+from elasticdl.master.machine.replica_life import ReplicaRole
 from elasticdl.master.machine.state import MasterState, send_message
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import WorkerId
+from elasticdl.spec.ids import ReplicaId
 
 Actions = list[Action]
-
-
-def on_worker_launched(job: MasterState, event: WorkerLaunched, now: float) -> Actions:
-    worker = job.ledger.membership.add(event.worker, WorkerState.LAUNCHING, now)
-    worker.memory_raises = job.ledger.memory_raises.get("worker", 0)
-    return [_launch_action(job, worker, now), job.add_log_entry(now, "worker-launched", worker=worker.id)]
-
-
-def _launch_action(job: MasterState, worker: Worker, now: float) -> LaunchWorker:
-    return LaunchWorker(worker.id, worker.memory_raises, job.ledger.desired_workers, job.suspect_replicas(now))
-
-
-def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> Actions:
-    """A launcher reports, perhaps after the master was away: catch up with what was missed."""
-    actions: Actions = []
-    workers = job.ledger.membership.workers
-    for exit_ in event.exited:
-        actions += _handle_exit(job, exit_, now)
-    running = dict(event.running)
-    ended = {exit_.replica for exit_ in event.exited}
-    for worker in list(workers.values()):
-        if worker.id in running:
-            worker.pid = running[worker.id]
-        elif worker.is_external or worker.has_exited or worker.id in ended:
-            continue
-        elif worker.state is WorkerState.LAUNCHING and not worker.pid:
-            # The master died between its decision and the command.
-            actions.append(_launch_action(job, worker, now))
-        else:
-            actions += _handle_exit(job, ReplicaExit(worker.id, worker.pid, None, None), now)
-    return actions
-
-
-def on_replica_started(job: MasterState, event: ReplicaStarted, now: float) -> Actions:
-    if worker := job.ledger.membership.workers.get(WorkerId(event.replica)):
-        worker.pid = event.pid
-    return []
-
-
-def on_replica_delayed(job: MasterState, event: ReplicaDelayed, now: float) -> Actions:
-    """Said at once, in the cluster's own words; the pod stays asked for."""
-    worker = job.ledger.membership.workers.get(WorkerId(event.replica))
-    if worker is None or worker.state is not WorkerState.LAUNCHING or worker.reason == event.why:
-        return []
-    worker.reason = event.why
-    return [job.add_log_entry(now, "worker-waits", worker=worker.id, reason=event.why)] if event.is_trouble else []
-
-
-def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Actions:
-    return _handle_exit(job, event.exit, now)
-
-
-def _handle_exit(job: MasterState, event: ReplicaExit, now: float) -> Actions:
-    worker = job.ledger.membership.workers.get(WorkerId(event.replica))
-    if worker is None or worker.has_exited:
-        return []
-    worker.has_exited, worker.is_connected = True, False
-    if worker.state in GONE_WORKER_STATES:
-        return []
-    was_useful = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
-    cause = classify_worker_exit(worker, event, job.log_location(worker.id))
-    cause, notes = assess_out_of_memory(job, "worker", worker.memory_raises, event.cause, cause, now)
-    cause, is_incident = _count_loss(job, worker, event, cause)
-    actions = remove_worker(job, worker, cause.state, cause.reason, now) + notes
-    if cause.crashed and not is_incident:
-        return actions  # the loss that it belongs to was charged
-    return actions + charge_failure_budget(job, worker.id, cause, now, was_useful=was_useful, kind="workers")
-
-
-def _count_loss(job: MasterState, worker: Worker, event: ReplicaExit, cause: ExitCause) -> tuple[ExitCause, bool]:
-    """The cause, a failure where workers are lost again and again at the same place; whether it counts by itself."""
-    is_taken = event.cause in PREEMPTION_CAUSES or cause.state is WorkerState.LEFT  # whoever took it said so
-    # A crash counts by itself, and a pod that comes back with more memory does not.
-    is_settled = cause.crashed != (event.cause == OUT_OF_MEMORY)
-    if is_taken or is_settled or not job.strategy.counts_repeated_losses or job.is_over:
-        return cause, True
-    setbacks = job.ledger.loss_streak
-    is_incident = setbacks.add_loss(job.strategy.known_progress(job), worker.number, job.ledger.membership.next_number)
-    if cause.crashed:
-        return cause, is_incident
-    if not setbacks.is_failure:
-        return cause, True
-    progress = job.strategy.describe_progress(job)
-    place = f"no further than {progress}" if job.strategy.known_progress(job) else "before anything was done"
-    reason = (
-        f"{cause.reason}; loss {setbacks.incidents} in a row with the job {place}, so it counts as a failure: "
-        f"if the kernel ends workers for lack of memory, {out_of_memory.memory_advice(job)}"
-    )
-    return ExitCause(WorkerState.LOST, reason, crashed=True), is_incident
 
 
 def remove_worker(job: MasterState, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
@@ -185,13 +92,6 @@ def _check_cpu_capability(job: MasterState, event: WorkerConnected, now: float) 
     return [job.add_log_entry(now, "worker-differs", worker=event.worker, reason=reason)]
 
 
-def on_session_lost(job: MasterState, event: SessionLost, now: float) -> Actions:
-    """Not yet a loss: the process may be alive. Its exit or its silence will tell."""
-    if worker := job.ledger.membership.workers.get(event.worker):
-        worker.is_connected = False
-    return []
-
-
 def on_worker_ready(job: MasterState, event: WorkerReady, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     worker.must_reset = False
@@ -235,12 +135,6 @@ def on_worker_failed(job: MasterState, event: WorkerFailed, now: float) -> Actio
     return fail_job(job, event.message if event.wrong_job else reason, 2 if event.wrong_job else 1, now)
 
 
-def on_worker_fell_silent(job: MasterState, event: WorkerFellSilent, now: float) -> Actions:
-    worker = job.ledger.membership.workers[event.worker]
-    job.observed.silent_at[worker.id] = now
-    return remove_worker(job, worker, WorkerState.LOST, event.reason, now)
-
-
 def on_worker_returned(job: MasterState, event: WorkerReturned, now: float) -> Actions:
     """It was taken for lost but is alive: it goes on as it was, or drops its state where that is worth nothing now."""
     worker = job.ledger.membership.workers[event.worker]
@@ -265,7 +159,7 @@ def reset_worker(job: MasterState, worker: Worker, reason: str, now: float, kind
 def on_leave_overdue(job: MasterState, event: LeaveOverdue, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     worker.since = now
-    return [SignalWorker(worker.id, signal.SIGKILL)]
+    return [SignalReplica(worker.id, signal.SIGKILL)]
 
 
 def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> Actions:
@@ -285,5 +179,70 @@ def request_leave(worker: Worker, reason: str, now: float) -> Actions:
     worker.set_state(WorkerState.LEAVING, now, reason)
     worker.is_leave_requested = True
     if is_deaf:
-        return [SignalWorker(worker.id, signal.SIGTERM)]
+        return [SignalReplica(worker.id, signal.SIGTERM)]
     return [send_message(worker.id, leave=pb.Leave(reason=reason))]
+
+
+def _count_loss(job: MasterState, worker: Worker, exit_: ReplicaExit, cause: ExitCause) -> tuple[ExitCause, bool]:
+    """The cause, a failure where workers are lost again and again at the same place; whether it counts by itself."""
+    is_taken = exit_.cause in PREEMPTION_CAUSES or cause.is_expected  # whoever took it said so
+    # A crash counts by itself, and a pod that comes back with more memory does not.
+    is_settled = cause.crashed != (exit_.cause == OUT_OF_MEMORY)
+    if is_taken or is_settled or not job.strategy.counts_repeated_losses or job.is_over:
+        return cause, True
+    setbacks = job.ledger.loss_streak
+    is_incident = setbacks.add_loss(job.strategy.known_progress(job), worker.number, job.ledger.membership.next_number)
+    if cause.crashed:
+        return cause, is_incident
+    if not setbacks.is_failure:
+        return cause, True
+    progress = job.strategy.describe_progress(job)
+    place = f"no further than {progress}" if job.strategy.known_progress(job) else "before anything was done"
+    reason = (
+        f"{cause.reason}; loss {setbacks.incidents} in a row with the job {place}, so it counts as a failure: "
+        f"if the kernel ends workers for lack of memory, {out_of_memory.memory_advice(job)}"
+    )
+    return ExitCause(reason, crashed=True), is_incident
+
+
+class WorkerRole(ReplicaRole[Worker]):
+    """Workers, whose losses in a row without progress become failures."""
+
+    name = "worker"
+    noun = "workers"
+
+    def replicas(self, job: MasterState) -> Mapping[Any, Worker]:
+        return job.ledger.membership.workers
+
+    def add(self, job: MasterState, replica: ReplicaId, now: float) -> Worker:
+        return job.ledger.membership.add(WorkerId(replica), WorkerState.LAUNCHING, now)
+
+    def is_launching(self, replica: Worker) -> bool:
+        return replica.state is WorkerState.LAUNCHING
+
+    def is_gone(self, replica: Worker) -> bool:
+        return replica.state in GONE_WORKER_STATES
+
+    def was_useful(self, replica: Worker) -> bool:
+        return replica.state in (WorkerState.MEMBER, WorkerState.FINISHED)
+
+    def is_watched(self, replica: Worker) -> bool:
+        return not replica.is_external
+
+    def desired_workers(self, job: MasterState) -> int:
+        return job.ledger.desired_workers
+
+    def classify_exit(self, job: MasterState, replica: Worker, exit_: ReplicaExit) -> ExitCause:
+        return classify_worker_exit(replica, exit_, job.log_location(replica.id))
+
+    def count_loss(
+        self, job: MasterState, replica: Worker, exit_: ReplicaExit, cause: ExitCause
+    ) -> tuple[ExitCause, bool]:
+        return _count_loss(job, replica, exit_, cause)
+
+    def remove(self, job: MasterState, replica: Worker, cause: ExitCause, now: float) -> Actions:
+        state = WorkerState.LEFT if cause.is_expected else WorkerState.LOST
+        return remove_worker(job, replica, state, cause.reason, now)
+
+    def on_silent(self, job: MasterState, replica: Worker, cause: ExitCause, now: float) -> Actions:
+        return self.remove(job, replica, cause, now)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from elasticdl.master.machine.membership import Replica
 from elasticdl.master.ps_fleet.ps_events import TaskAssigned
 from elasticdl.ps import fleet as wire
 from elasticdl.ps.slots import SlotMap, SlotMove, balance_slots
@@ -31,24 +32,11 @@ MOVE, MIRROR, PROMOTE, RESTORE = "move", "mirror", "promote", "restore"
 
 
 @dataclass(slots=True)
-class PsReplica:
+class PsReplica(Replica):
     id: PsId
-    number: int
     state: PsReplicaState
-    since: float
-    reason: str = ""
-    pid: int = 0
-    reported_pid: int = 0  # as it said itself
-    host: str = ""
     address: str = ""
-    sequence: int = 0  # newest message that took effect
-    is_connected: bool = False
-    has_said_goodbye: bool = False
     is_released: bool = False  # told that nothing is left for it to do
-    has_exited: bool = False
-    failure: str = ""
-    stall_reason: str = ""  # how long it was at one request when that was noticed; "": never
-    memory_raises: int = 0  # how often the memory of ps had been raised when it was launched
 
     @property
     def is_present(self) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from elasticdl.master.machine.events import Event
+from elasticdl.master.machine.events import Event, ReplicaFellSilent, ReplicaLaunched
 from elasticdl.master.machine.state import MasterState
 from elasticdl.master.ps_fleet import fleet as fleets
 from elasticdl.master.ps_fleet.fleet import MOVE
 from elasticdl.master.ps_fleet.ps_events import (
     MirrorBroken,
     PsDrained,
-    PsFellSilent,
-    PsLaunched,
     PsStalled,
     PsStallNoticed,
     SlotsAssigned,
@@ -55,7 +53,7 @@ def _decide_silent(job: MasterState, now: float) -> Event | None:
         quiet_s = now - max(job.observed.heard_at.get(ps.id, 0.0), job.observed.watching_since + timing.silence_s)
         patience = _LAST_COPY_SILENCE_FACTOR if _holds_last_copy(job, ps.id, now) else _SILENCE_FACTOR
         if quiet_s >= patience * timing.silence_s and _others_are_heard(job, ps.id, now):
-            return PsFellSilent(ps.id, f"silent for {quiet_s:.2f} s")
+            return ReplicaFellSilent(ps.id, f"silent for {quiet_s:.2f} s")
     return None
 
 
@@ -135,7 +133,7 @@ def _decide_launch(job: MasterState, now: float) -> Event | None:
     lost = [fleet.ps[owner] for owner in fleet.lost_owners() if owner in fleet.mirrors]
     if any(now - ps.since < MAX_LAUNCH_WAIT_S for ps in lost):
         return None
-    return PsLaunched(fleet.next_id()) if len(fleet.active_ps()) < fleet.desired else None
+    return ReplicaLaunched("ps", fleet.next_id()) if len(fleet.active_ps()) < fleet.desired else None
 
 
 def _decide_first_slots(job: MasterState, now: float) -> Event | None:

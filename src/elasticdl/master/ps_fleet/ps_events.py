@@ -72,15 +72,6 @@ class PsSaidGoodbye(NamedTuple):
 # ---- decided as time passed
 
 
-class PsLaunched(NamedTuple):
-    ps: PsId
-
-
-class PsFellSilent(NamedTuple):
-    ps: PsId
-    reason: str
-
-
 class PsStallNoticed(NamedTuple):
     """It has been at one request for half as long as a worker waits for an answer."""
 
@@ -140,8 +131,6 @@ PsEvent = (
     PsConnected
     | PsHeartbeatReceived
     | SequencedPsEvent
-    | PsLaunched
-    | PsFellSilent
     | PsStallNoticed
     | PsStalled
     | MirrorBroken

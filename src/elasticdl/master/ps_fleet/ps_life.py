@@ -1,29 +1,22 @@
-"""A ps's life, event by event: launched, serving, draining, gone. Pure."""
+"""What is special in the life of a ps: serving, draining, stalled, gone. Pure."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
+from typing import Any
 
-from elasticdl.master.machine.actions import Action, LaunchPs, SignalPs
+from elasticdl.master.machine.actions import Action, SignalReplica
 from elasticdl.master.machine.ending import charge_failure_budget, end_job
-from elasticdl.master.machine.events import (
-    ReplicaDelayed,
-    ReplicaExit,
-    ReplicaExited,
-    ReplicasListed,
-    ReplicaStarted,
-    ScaleRequested,
-)
-from elasticdl.master.machine.membership import ExitCause, WorkerState, classify_exit
-from elasticdl.master.machine.out_of_memory import assess_out_of_memory
+from elasticdl.master.machine.events import ReplicaExit, ScaleRequested
+from elasticdl.master.machine.membership import ExitCause, classify_exit
+from elasticdl.master.machine.replica_life import ReplicaRole
 from elasticdl.master.machine.state import MasterState, send_message
 from elasticdl.master.ps_fleet.fleet import GONE_PS_STATES, PsReplica, PsReplicaState
 from elasticdl.master.ps_fleet.ps_events import (
     PsConnected,
     PsDrained,
     PsFailed,
-    PsFellSilent,
-    PsLaunched,
     PsLeaving,
     PsSaidGoodbye,
     PsStalled,
@@ -32,80 +25,9 @@ from elasticdl.master.ps_fleet.ps_events import (
 from elasticdl.master.ps_fleet.tasks import announce_fleet, fleet_message, task_message
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
+from elasticdl.spec.ids import ReplicaId
 
 Actions = list[Action]
-
-
-def on_ps_launched(job: MasterState, event: PsLaunched, now: float) -> Actions:
-    ps = job.ledger.fleet.add(event.ps, now)
-    ps.memory_raises = job.ledger.memory_raises.get("ps", 0)
-    return [
-        LaunchPs(ps.id, ps.memory_raises, job.suspect_replicas(now)),
-        job.add_log_entry(now, "ps-launched", worker=ps.id),
-    ]
-
-
-def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> Actions:
-    """A launcher reports, perhaps after the master was away: catch up with what was missed."""
-    actions: Actions = []
-    for exit_ in event.exited:
-        actions += _handle_exit(job, exit_, now)
-    running, ended = dict(event.running), {exit_.replica for exit_ in event.exited}
-    for ps in job.ledger.fleet.ps.values():
-        if ps.id in running:
-            ps.pid = running[ps.id]
-        elif ps.has_exited or ps.id in ended:
-            continue
-        elif ps.state is PsReplicaState.LAUNCHING and not ps.pid:
-            # The master died between its decision and the command.
-            actions.append(LaunchPs(ps.id, ps.memory_raises, job.suspect_replicas(now)))
-        else:
-            actions += _handle_exit(job, ReplicaExit(ps.id, ps.pid, None, None), now)
-    return actions
-
-
-def on_replica_started(job: MasterState, event: ReplicaStarted, now: float) -> Actions:
-    if ps := job.ledger.fleet.ps.get(PsId(event.replica)):
-        ps.pid = event.pid
-    return []
-
-
-def on_replica_delayed(job: MasterState, event: ReplicaDelayed, now: float) -> Actions:
-    """Said at once, in the cluster's own words; the pod stays asked for."""
-    ps = job.ledger.fleet.ps.get(PsId(event.replica))
-    if ps is None or ps.state is not PsReplicaState.LAUNCHING or ps.reason == event.why:
-        return []
-    ps.reason = event.why
-    return [job.add_log_entry(now, "ps-waits", worker=ps.id, reason=event.why)] if event.is_trouble else []
-
-
-def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Actions:
-    return _handle_exit(job, event.exit, now)
-
-
-def _handle_exit(job: MasterState, event: ReplicaExit, now: float) -> Actions:
-    ps = job.ledger.fleet.ps.get(PsId(event.replica))
-    if ps is None or ps.has_exited:
-        return []
-    ps.has_exited, ps.is_connected = True, False
-    if ps.state in GONE_PS_STATES:
-        return []
-    was_useful = ps.state is not PsReplicaState.LAUNCHING
-    cause, notes = assess_out_of_memory(
-        job, "ps", ps.memory_raises, event.cause, _classify_ps_exit(job, ps, event), now
-    )
-    actions = remove_ps(job, ps, PsReplicaState(cause.state.value), cause.reason, now) + notes
-    return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=was_useful, kind="processes")
-
-
-def _classify_ps_exit(job: MasterState, ps: PsReplica, event: ReplicaExit) -> ExitCause:
-    holds = ps.id in job.ledger.fleet.slot_owners
-    if holds and ps.state is PsReplicaState.DRAINING and event.code == 0:
-        reason = f"{ps.reason}; it ended before all its slots had moved"
-        return ExitCause(WorkerState.LOST, reason, crashed=False)
-    is_going = job.is_over or ps.is_released or (ps.state is PsReplicaState.DRAINING and not holds)
-    log = job.log_location(ps.id)
-    return classify_exit(event, is_going=is_going, reason=ps.reason, failure=ps.failure, log=log)
 
 
 def remove_ps(job: MasterState, ps: PsReplica, state: PsReplicaState, reason: str, now: float) -> Actions:
@@ -184,13 +106,6 @@ def on_ps_failed(job: MasterState, event: PsFailed, now: float) -> Actions:
     return end_job(job, "failed", f"{ps.id}: {event.message}", 2 if event.wrong_job else 1, now)
 
 
-def on_ps_fell_silent(job: MasterState, event: PsFellSilent, now: float) -> Actions:
-    """Killed first: whoever is taken for lost must not answer anybody any more."""
-    ps = job.ledger.fleet.ps[event.ps]
-    job.observed.silent_at[ps.id] = now
-    return [SignalPs(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, event.reason, now)]
-
-
 def on_ps_stall_noticed(job: MasterState, event: PsStallNoticed, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
     ps.stall_reason = event.reason
@@ -206,8 +121,8 @@ def on_ps_stalled(job: MasterState, event: PsStalled, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
     job.ledger.stalls += 1
     reason = f"answers no requests: {event.reason}; its stacks are in {job.log_location(ps.id)}"
-    actions = [SignalPs(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, reason, now)]
-    cause = ExitCause(WorkerState.LOST, reason, crashed=True)
+    actions = [SignalReplica(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, reason, now)]
+    cause = ExitCause(reason, crashed=True)
     return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=True, kind="processes")
 
 
@@ -220,3 +135,46 @@ def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> A
     for ps in fleet.active_ps()[event.ps :]:
         ps.set_state(PsReplicaState.DRAINING, now, f"scaled to {event.ps} ps")
     return [job.add_log_entry(now, "scaled", reason=f"from {before} to {event.ps} ps")]
+
+
+def _classify_ps_exit(job: MasterState, ps: PsReplica, exit_: ReplicaExit) -> ExitCause:
+    holds = ps.id in job.ledger.fleet.slot_owners
+    if holds and ps.state is PsReplicaState.DRAINING and exit_.code == 0:
+        reason = f"{ps.reason}; it ended before all its slots had moved"
+        return ExitCause(reason, crashed=False)
+    is_going = job.is_over or ps.is_released or (ps.state is PsReplicaState.DRAINING and not holds)
+    log = job.log_location(ps.id)
+    return classify_exit(exit_, is_going=is_going, reason=ps.reason, failure=ps.failure, log=log)
+
+
+class PsRole(ReplicaRole[PsReplica]):
+    """Parameter servers, whose slots others recover."""
+
+    name = "ps"
+    noun = "processes"
+
+    def replicas(self, job: MasterState) -> Mapping[Any, PsReplica]:
+        return job.ledger.fleet.ps
+
+    def add(self, job: MasterState, replica: ReplicaId, now: float) -> PsReplica:
+        return job.ledger.fleet.add(PsId(replica), now)
+
+    def is_launching(self, replica: PsReplica) -> bool:
+        return replica.state is PsReplicaState.LAUNCHING
+
+    def is_gone(self, replica: PsReplica) -> bool:
+        return replica.state in GONE_PS_STATES
+
+    def was_useful(self, replica: PsReplica) -> bool:
+        return replica.state is not PsReplicaState.LAUNCHING
+
+    def classify_exit(self, job: MasterState, replica: PsReplica, exit_: ReplicaExit) -> ExitCause:
+        return _classify_ps_exit(job, replica, exit_)
+
+    def remove(self, job: MasterState, replica: PsReplica, cause: ExitCause, now: float) -> Actions:
+        state = PsReplicaState.LEFT if cause.is_expected else PsReplicaState.LOST
+        return remove_ps(job, replica, state, cause.reason, now)
+
+    def on_silent(self, job: MasterState, replica: PsReplica, cause: ExitCause, now: float) -> Actions:
+        """Killed first: a ps that is taken for lost must not answer anybody any more."""
+        return [SignalReplica(replica.id, signal.SIGKILL), *self.remove(job, replica, cause, now)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from elasticdl.launcher.replica_environ import allocator_environ, instruction_set_environ
 from elasticdl.master.machine import actions as act
 from elasticdl.rpc.server import ReplicaStream
-from elasticdl.spec import JobSpec, WorkerId
+from elasticdl.spec import JobSpec, PsId, WorkerId
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv, WorkerEnv
 
@@ -46,48 +46,34 @@ class ActionRunner:
             case act.SendMessage(worker, message):
                 if (link := self._links.get(WorkerId(worker))) is not None:
                     link.send(message)
-            case act.LaunchWorker():
+            case act.LaunchReplica():
                 self._launch(action)
-            case act.SignalWorker(worker, number):
+            case act.SignalReplica(replica, number):
                 if self.launcher is not None:
-                    self.launcher.command(command="signal", replica=worker, signal=int(number))
-            case act.LaunchPs():
-                self._launch_ps(action)
-            case act.SignalPs(ps, number):
-                if self.launcher is not None:
-                    self.launcher.command(command="signal", replica=ps, signal=int(number))
+                    self.launcher.command(command="signal", replica=replica, signal=int(number))
             case act.RecordMetrics() | act.RecordLosses():
                 self._draw(action)
 
-    def _launch(self, action: act.LaunchWorker) -> None:
+    def _launch(self, action: act.LaunchReplica) -> None:
         if self.launcher is None:
             return
-        env = WorkerEnv(self._directory.root, action.worker, self._spec.workers.address, self._run)
-        settings = allocator_environ(os.environ) | instruction_set_environ(self._spec.workers.cpu_capability)
         self.launcher.command(
             command="launch",
-            replica=action.worker,
-            role="worker",
-            argv=[sys.executable, "-P", "-m", "elasticdl.worker"],
-            environ=settings | env.to_environ(),
+            replica=action.replica,
+            role=action.role,
+            argv=[sys.executable, "-P", "-m", f"elasticdl.{action.role}"],
+            environ=allocator_environ(os.environ) | self._replica_environ(action),
             raises=action.memory_raises,
             wish=action.desired_workers,
-            away_from=list(action.away_from),
+            away_from=list(action.avoid_nodes_of),
         )
 
-    def _launch_ps(self, action: act.LaunchPs) -> None:
-        if self.launcher is None:
-            return
-        env = PsEnv(self._directory.root, action.ps, self._spec.workers.address, self._run)
-        self.launcher.command(
-            command="launch",
-            replica=action.ps,
-            role="ps",
-            argv=[sys.executable, "-P", "-m", "elasticdl.ps"],
-            environ=allocator_environ(os.environ) | env.to_environ(),
-            raises=action.memory_raises,
-            away_from=list(action.away_from),
-        )
+    def _replica_environ(self, action: act.LaunchReplica) -> dict[str, str]:
+        root, address = self._directory.root, self._spec.workers.address
+        if action.role == "ps":
+            return PsEnv(root, PsId(action.replica), address, self._run).to_environ()
+        worker = WorkerEnv(root, WorkerId(action.replica), address, self._run)
+        return instruction_set_environ(self._spec.workers.cpu_capability) | worker.to_environ()
 
     def attach_curves(self, curves: TensorBoardCurves) -> None:
         self.curves = curves

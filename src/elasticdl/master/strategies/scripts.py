@@ -141,9 +141,7 @@ def on_scripts_halted(job: MasterState, event: ScriptsHalted, now: float) -> Act
     why, round_.failed_at, round_.failed_on, round_.failure_reason = round_.failure_reason, None, [], ""
     if not event.failed_worker:
         return actions
-    cause = ExitCause(
-        WorkerState.LOST, f"{why}; its log is {job.log_location(WorkerId(event.failed_worker))}", crashed=True
-    )
+    cause = ExitCause(f"{why}; its log is {job.log_location(WorkerId(event.failed_worker))}", crashed=True)
     return actions + charge_failure_budget(job, event.failed_worker, cause, now, was_useful=True, kind="scripts")
 
 

@@ -25,8 +25,8 @@ def exit_(made: Driver, worker: str, cause: str, why: str = "", code: int | None
     return made.do(ev.ReplicaExited(ev.ReplicaExit(worker, 1, code, None, cause, why)))
 
 
-def launches(actions: list[Action]) -> list[act.LaunchWorker]:
-    return [action for action in actions if isinstance(action, act.LaunchWorker)]
+def launches(actions: list[Action]) -> list[act.LaunchReplica]:
+    return [action for action in actions if isinstance(action, act.LaunchReplica)]
 
 
 def notes(actions: list[Action], kind: str) -> list[str]:
@@ -41,7 +41,7 @@ def test_what_the_cluster_takes_away_is_replaced_and_costs_no_failure(cause: str
     actions += made.wait(5.0)
 
     assert notes(actions, "worker-lost") == [f"{cause}: to make room for web-7"]
-    assert [one.worker for one in launches(actions)] == ["worker-2"]
+    assert [one.replica for one in launches(actions)] == ["worker-2"]
     assert made.machine.state.ledger.failure_budget.spent == 0
     assert made.replayed().dump_ledger() == made.machine.dump_ledger()
 
@@ -63,7 +63,7 @@ def test_a_worker_out_of_memory_comes_back_with_half_as_much_again_until_that_is
     actions = exit_(made, "worker-1", "oom", code=137)
     actions += made.wait(2.0)
     assert notes(actions, "memory-raised") == ["worker pods get 1536Mi from now on, 1Gi was not enough"]
-    assert [(one.worker, one.memory_raises) for one in launches(actions)] == [("worker-2", 1)]
+    assert [(one.replica, one.memory_raises) for one in launches(actions)] == [("worker-2", 1)]
     assert made.machine.state.ledger.failure_budget.spent == 0
 
     actions = exit_(made, "worker-0", "oom", code=137) + made.wait(2.0)

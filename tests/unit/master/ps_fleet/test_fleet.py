@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from elasticdl.master.machine import events as ev
-from elasticdl.master.machine.actions import Action, LaunchPs, SignalPs, WriteLogEntry
+from elasticdl.master.machine.actions import Action, LaunchReplica, SignalReplica, WriteLogEntry
 from elasticdl.master.ps_fleet import ps_events
 from elasticdl.master.ps_fleet.fleet import PsReplicaState
 from elasticdl.ps.fleet import FleetView as Told
@@ -159,7 +159,7 @@ def test_a_preempted_ps_is_replaced_and_gives_its_slots_away_meanwhile() -> None
 
     actions = fleet.leave("ps-1")
 
-    assert LaunchPs(PsId("ps-2")) in actions
+    assert LaunchReplica("ps", PsId("ps-2")) in actions
     (task,) = fleet.living[PsId("ps-1")].tasks
     assert (task.target, len(task.slots)) == ("ps-0", SLOTS // 2)
 
@@ -183,7 +183,7 @@ def test_a_lost_ps_without_copies_is_replaced_by_one_that_restores_the_newest_cu
     checkpoint(fleet, "/checkpoints/checkpoint-000000010")
 
     actions = fleet.kill("ps-1")
-    assert LaunchPs(PsId("ps-2")) in actions
+    assert LaunchReplica("ps", PsId("ps-2")) in actions
     fleet.greet("ps-2")
     (task,) = fleet.living[PsId("ps-2")].tasks
     assert task.restore == "/checkpoints/checkpoint-000000010"
@@ -347,7 +347,7 @@ def test_a_silent_ps_is_killed_and_lost() -> None:
 
     actions = listen(fleet, 4.5, "ps-0")
 
-    assert SignalPs(PsId("ps-1"), signal.SIGKILL) in actions
+    assert SignalReplica(PsId("ps-1"), signal.SIGKILL) in actions
     assert fleet.ps("ps-1").state is PsReplicaState.LOST
     assert fleet.ps("ps-1").reason.startswith("silent for 3.")
 
@@ -414,7 +414,7 @@ def test_a_job_that_is_killed_takes_its_ps_along() -> None:
 
     actions = fleet.driver.do(ev.StopRequested(at_once=True, reason="enough"))
 
-    assert SignalPs(PsId("ps-0"), signal.SIGKILL) in actions
+    assert SignalReplica(PsId("ps-0"), signal.SIGKILL) in actions
     assert ("worker-0", signal.SIGKILL) in signalled(actions)
 
 
@@ -465,10 +465,10 @@ def test_a_ps_that_answers_heartbeats_but_no_requests_is_told_of_then_replaced()
     actions = busy(fleet, "ps-1", 12.0)
     assert noted(actions) == ["ps-stalled"]
     assert sent(actions, "ps-1", "dump_stacks")
-    assert not [a for a in busy(fleet, "ps-1", 23.0) if isinstance(a, SignalPs)]
+    assert not [a for a in busy(fleet, "ps-1", 23.0) if isinstance(a, SignalReplica)]
 
     actions = busy(fleet, "ps-1", 24.5)  # a worker that waits for it fails after 30
-    assert SignalPs(PsId("ps-1"), signal.SIGKILL) in actions
+    assert SignalReplica(PsId("ps-1"), signal.SIGKILL) in actions
     assert "answers no requests: has been at one request for 24 s" in fleet.ps("ps-1").reason
     assert fleet.ps("ps-1").state is PsReplicaState.LOST
     assert fleet.ps("ps-0").state is PsReplicaState.SERVING

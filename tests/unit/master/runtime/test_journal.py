@@ -69,7 +69,7 @@ def test_damage_is_told_and_the_file_kept_as_it_is(tmp_path: Path, kept: int) ->
     with pytest.raises(JournalDamaged, match=rf"journal is damaged at byte {at}: .*journal verify.*--resume") as found:
         read(path)
 
-    assert (found.value.at, found.value.exit_code) == (at, 65)
+    assert (found.value.offset, found.value.exit_code) == (at, 65)
     assert path.read_bytes() == damaged
 
 
