@@ -64,7 +64,8 @@ class Crowd:
         self.tell(f"{name} comes: {min_workers} to {max_workers} workers, priority {priority}")
         self.all.append(
             self._jobs.train(
-                name, max_workers, "--queue", f"--min_workers={min_workers}", f"--max_workers={max_workers}", f"--priority={priority}",
+                name, max_workers, "--queue", f"--min_workers={min_workers}", f"--max_workers={max_workers}",
+                f"--priority={priority}",
                 slow=True, pause_s=PAUSE_S,
             )
         )  # fmt: skip

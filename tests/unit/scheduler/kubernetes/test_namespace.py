@@ -110,7 +110,7 @@ def test_a_job_is_shown_with_its_pods_and_what_its_master_wrote_down(memory: Mem
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_name",
     [
         {"phase": "Succeeded"}, {"suspend": True}, {"slots": ""}, {"metadata": {"deletionTimestamp": "now"}},
         {"low": 5, "high": 4},

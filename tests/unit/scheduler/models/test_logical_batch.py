@@ -48,7 +48,7 @@ def test_rates_have_the_shape_of_what_was_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "expected"), [(1, (1,)), (3, (1, 2, 3)), (5, (1, 2, 3, 4)), (32, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32))]
+    ("max_scale", "expected"), [(1, (1,)), (3, (1, 2, 3)), (5, (1, 2, 3, 4)), (32, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32))]
 )
 def test_scales_are_coarse(max_scale: int, expected: tuple[int, ...]) -> None:
     assert candidate_batch_scales(max_scale) == expected

@@ -50,7 +50,7 @@ def test_in_the_end_those_without_workers_are_tried_with_their_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "sizes"),
+    ("job_info", "sizes"),
     [(JobInfo("a", 0.0, 3, 4), [3, 3, 3, 4, 0]), (JobInfo("a", 0.0, 1, 8, sizes=(2, 6, 9)), [2, 2, 6, 6, 6])],
 )
 def test_the_next_size_is_the_least_allowed_one_above(job_info: JobInfo, sizes: list[int]) -> None:
