@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test test-again check format proto pages docs chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
+.PHONY: setup demo test test-again coverage check types dead-code format proto pages docs chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
 
 setup: $(STAMP)
 
@@ -30,11 +30,29 @@ THOROUGH ?= tests/unit tests/integration tests/chaos
 test-thorough: setup
 	$(PYTEST) --hypothesis-profile=thorough -m "not gpu and not cluster" $(THOROUGH)
 
-check: setup
+# The lines and branches that `make test` runs, those of the processes of its jobs included. Of one file: TESTS=tests/unit/spec
+TESTS ?= tests/unit tests/integration
+coverage: setup
+	mkdir -p build/coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --durations=25 $(TESTS); failed=$$?; \
+		$(BIN)/coverage combine --quiet && $(BIN)/coverage report || exit 1; exit $$failed
+
+check: setup types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Package and tests; then scripts, which import their neighbours by bare names: benchmarks, and each example for itself.
+types: setup
+	$(BIN)/mypy
+	MYPYPATH=benchmarks $(BIN)/mypy --explicit-package-bases --no-warn-return-any --allow-untyped-calls \
+		--allow-subclassing-any --no-warn-unused-ignores benchmarks
+	for directory in examples examples/*/; do $(BIN)/mypy $$directory*.py || exit 1; done
+
+# Names that nothing uses; those that a library calls stand in pyproject.toml.
+dead-code: setup
+	$(BIN)/vulture
 
 format: setup
 	$(BIN)/ruff format .

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import table
@@ -142,7 +143,7 @@ def _runs(raw: rows.Raw, data: Path, keep: Path, who: set[str]) -> dict[str, Cal
     if those:
         # Test rows have no labels here: a peer cannot learn from them by mistake.
         known = np.where(np.arange(len(raw.labels)) < raw.train + raw.valid, raw.labels, 0.0).astype(np.float32)
-        sizes = {"train": raw.train, "valid": raw.valid}
+        sizes: dict[str, Any] = {"train": raw.train, "valid": raw.valid}
         np.savez(written, labels=known, numbers=raw.numbers, values=raw.values, **sizes)
     for peer in those:
         runs[peer] = _peer(
@@ -183,8 +184,14 @@ def _rows(
         for who in those or [""]:
             them = test.get((who, name))
             made += [
-                _row(f"{name}, logloss", us.losses, them and them.losses, who, them and us.loss < them.loss),
-                _row(f"{name}, AUC", us.aucs, them and them.aucs, who, them and us.auc > them.auc),
+                _row(
+                    f"{name}, logloss",
+                    us.losses,
+                    them.losses if them else None,
+                    who,
+                    us.loss < them.loss if them else None,
+                ),
+                _row(f"{name}, AUC", us.aucs, them.aucs if them else None, who, us.auc > them.auc if them else None),
             ]
     best = min(names, key=lambda name: valid["ours", name].loss)
     us = test["ours", best]
@@ -218,7 +225,7 @@ def _rows_of_jobs(names: Sequence[str], test: dict[tuple[str, str], Scores]) -> 
 
 def _row(measure: str, us: list[float], them: list[float] | None, who: str, met: bool | None) -> table.Row:
     goal = "" if them is None else "better"
-    return table.Row(measure, "", _spread(us), them and _spread(them), NAMES.get(who, ""), goal, met)
+    return table.Row(measure, "", _spread(us), _spread(them) if them else None, NAMES.get(who, ""), goal, met)
 
 
 def _spread(values: list[float], middle_of: Callable[[list[float]], float] = statistics.median) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from table import Row, show, write
 
 from elasticdl.journal_frames import FrameEncoder, JournalWriterInfo
 from elasticdl.master.machine import events as ev
@@ -38,9 +39,6 @@ from elasticdl.rpc.server import MasterServer, ReplicaStream
 from elasticdl.rpc.session import MasterSession
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, WorkerId, WorkersSpec
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.table import Row, show, write
 
 WORKERS = 16
 BATCH = 16

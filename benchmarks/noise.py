@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from table import Row, machine, show, write
 from torch import Tensor, nn
 
 from elasticdl.collective.gradients import GradientBuffers
@@ -26,9 +26,6 @@ from elasticdl.spec import BatchRule
 from elasticdl.worker.rounds.step_report import OwnReport, StepReportLayout
 from elasticdl.worker.training.adaptive_batch import MEASURE_EVERY_UPDATES, AdaptiveBatch, NoiseMeter, Update
 from elasticdl.zoo.digits import digits
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.table import Row, machine, show, write
 
 GOAL = 0.02
 

@@ -31,7 +31,8 @@ from peers import environment
 from elasticdl.launcher.replica_environ import ALLOCATOR
 from elasticdl.ps import _native
 from elasticdl.ps.client.lookup_plan import LookupPlan
-from elasticdl.ps.client.ps_client import Pending, PsClient
+from elasticdl.ps.client.pending import PendingReplies
+from elasticdl.ps.client.ps_client import PsClient
 from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.server.ps_server import PsServer
 from elasticdl.ps.slots import SlotMap
@@ -153,7 +154,7 @@ def _train(
     numbers: Iterator[int],
     cycles: int,
 ) -> None:
-    pulling, pushing = client.begin_pull(plans[0]), list[Pending]()
+    pulling, pushing = client.begin_pull(plans[0]), list[PendingReplies]()
     for step in range(cycles):
         plan, following = plans[step % len(plans)], client.begin_pull(plans[(step + 1) % len(plans)])
         client.finish_pull(plan, pulling)
@@ -207,14 +208,19 @@ def _copy(memory: torch.Tensor, places: Sequence[torch.Tensor], count: int) -> N
         memory.index_copy_(0, place, both)
 
 
-RUNS = {"ours": wire, "socket": partial(wire, shares=False), "core": core, "limit": limit}
+RUNS: dict[str, Callable[[int], dict[int, float]]] = {
+    "ours": wire,
+    "socket": partial(wire, shares=False),
+    "core": core,
+    "limit": limit,
+}
 
 
 # ---- the peer
 
 
 def tensorflow(programs: Path, cycles: int) -> dict[int, float]:
-    argv = [programs / "python", "-W", "ignore", PEER, str(ROWS), str(COLUMNS), str(cycles), *map(str, SIZES)]
+    argv = [str(programs / "python"), "-W", "ignore", str(PEER), str(ROWS), str(COLUMNS), str(cycles), *map(str, SIZES)]
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(argv, env=environ, stdout=subprocess.PIPE, text=True, check=True)
     rates = [line.split() for line in done.stdout.splitlines() if line.startswith("RATE")]

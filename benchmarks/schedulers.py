@@ -25,9 +25,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.sched.large_snapshot import large_snapshot, time_decisions
-from benchmarks.table import Row, machine, show, write
+from large_snapshot import large_snapshot, time_decisions
+from table import Row, machine, show, write
+
 from elasticdl.scheduler.policies import POLICY_REGISTRY
 from elasticdl.scheduler.snapshot import NodeInfo
 from elasticdl.sim.engine import SimulationConfig
@@ -167,7 +167,7 @@ def rows_of_times(seconds_by_key: dict[Key, float], is_quick: bool) -> Iterator[
 PHILLY = """
 import sys
 from pathlib import Path
-from benchmarks.schedulers import simulate_philly
+from schedulers import simulate_philly
 print(*simulate_philly(Path(sys.argv[1]), int(sys.argv[2])))
 """
 
@@ -191,7 +191,7 @@ def rows_of_philly(data: Path, is_quick: bool) -> Iterator[Row]:
     memory = []
     for limit in (2_000, 8_000) if is_quick else (20_000, 0):
         argv = [sys.executable, "-c", PHILLY, str(data), str(limit)]
-        environ = os.environ | {"PYTHONPATH": f"{Path(__file__).parent.parent}:{os.environ.get('PYTHONPATH', '')}"}
+        environ = os.environ | {"PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"}
         finished = subprocess.run(argv, check=True, capture_output=True, text=True, env=environ)
         jobs, seconds, megabytes = (float(value) for value in finished.stdout.split())
         memory.append(megabytes)

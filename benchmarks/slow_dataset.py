@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
+from table import Row, machine, show, write
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import elasticdl.torch as elastic
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.table import Row, machine, show, write
 
 ITEM_S = 0.004
 BATCH = 32

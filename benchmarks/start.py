@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks import table
-from benchmarks.models.stamped_digits import STAMP_FILE
-from benchmarks.table import Row
+import table
+from models.stamped_digits import STAMP_FILE
+from table import Row
+
 from elasticdl.launcher.local import processes
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import HOME

@@ -21,16 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import slow_dataset
 import torch
+from table import Row, machine, show, write
 from torch import nn
 
 import elasticdl.torch as elastic
 from elasticdl.spec import PlanSpec
 from elasticdl.worker.training.consistency import ConsistencyGuard
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks import slow_dataset
-from benchmarks.table import Row, machine, show, write
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOAL = 0.95

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,7 @@ class Table:
     def of(cls, raw: Raw, data: Path) -> Table:
         """As `elasticdl train` treats them where the config says nothing but data, label and model."""
         with tempfile.TemporaryDirectory() as place:
-            document = {"data": str(data), "label": "label", "model": "deepfm", "columns": COLUMNS}
+            document: dict[str, Any] = {"data": str(data), "label": "label", "model": "deepfm", "columns": COLUMNS}
             if len(raw.labels) != raw.all:  # --quick
                 document["split"] = [100 * part / raw.all for part in (raw.train, raw.valid, raw.all - raw.known)]
             config = configs.parse_config(document, "ctr.yaml")

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.utils.data import DataLoader
 
 # torchft tells its peers this machine's name; network namespaces all have the same one. Before its import:
 # the name becomes a default argument there.
 if ADDRESS := os.environ.get("BENCH_ADDRESS"):
-    socket.gethostname = lambda: ADDRESS
+    socket.gethostname = lambda: str(ADDRESS)
 
 from torchft import DistributedDataParallel, DistributedSampler, Manager, Optimizer, ProcessGroupGloo
 

@@ -25,7 +25,7 @@ LENGTH = 64
 SOURCES = ("argparse", "heapq", "textwrap")
 
 
-class Text(Dataset):  # type: ignore[type-arg]
+class Text(Dataset):
     """Pieces of a text, as bytes."""
 
     def __init__(self, text: bytes) -> None:

@@ -45,4 +45,4 @@ if _directory:
     os.makedirs(_directory, exist_ok=True)
     note("python")
     sys.addaudithook(_on_audit)
-    signal.signal = _noting
+    signal.signal = _noting  # type: ignore[assignment]
