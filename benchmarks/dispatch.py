@@ -54,7 +54,7 @@ def job(root: Path, shards: int) -> JobDirectory:
             name="dispatch",
             kind=JobKind.PREDICTION,
             model=ModelSpec(definition="none.none.none"),
-            workers=WorkersSpec(wish=1, max=WORKERS),
+            workers=WorkersSpec(replicas=1, max=WORKERS),
             data=DataSpec(shard_records=SHARD_RECORDS),
             log_level="WARNING",
         )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.squared_norms import SquaredNorms
 from elasticdl.collective.tree import RankRange, ReductionTree
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 from elasticdl.worker.rounds.step_report import OwnReport, StepReportLayout
 from elasticdl.worker.training.adaptive_batch import MEASURE_EVERY_UPDATES, AdaptiveBatch, NoiseMeter, Update
 from elasticdl.zoo.digits import digits
@@ -48,7 +48,7 @@ def stepper(make: Make, ranks: int, share: int) -> Callable[[int], None]:
     torch.manual_seed(0)
     model, features = make()
     labels = torch.randint(10, (len(features),))
-    squares, tail, batch = SquaredNorms(), StepReportLayout(ranks), AdaptiveBatch(BatchRule.NONE, ranks * len(features))
+    squares, tail, batch = SquaredNorms(), StepReportLayout(ranks), AdaptiveBatch(LrScaling.NONE, ranks * len(features))
     meter = NoiseMeter(ranks, squares)
     gradients = GradientBuffers(model.parameters(), ReductionTree(ranks), tail.length, ordered=True, squares=squares)
     optimizer = torch.optim.AdamW(model.parameters())

@@ -82,7 +82,7 @@ class Job:
         clicks.write_records(data, 100_000)
         self._command(
             "train", "--detach", "--job_name=elastic", f"--model_zoo={MODELS}", "--model_def=noted_ctr.deepfm",
-            f"--training_data={data}", "--minibatch_size=256", "--num_workers=2", "--num_ps_pods=2", "--ps_replicas=2",
+            f"--training_data={data}", "--minibatch_size=256", "--num_workers=2", "--num_ps_pods=2", "--ps_backups=1",
             "--ps_mode=async", "--num_epochs=10000", "--threads=1",
         )  # fmt: skip
         return self

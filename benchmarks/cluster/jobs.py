@@ -57,15 +57,15 @@ class Ours:
             model={"zoo": str(ROOT / "benchmarks" / "models"), "definition": "mlp.forward"},
             data={"training": "made-up", "format": "python"},
             plan={"epochs": 1000, "global_batch_size": GLOBAL_BATCH},
-            workers={"wish": WORKERS, "min": 1, "max": WORKERS, "threads": 1},
-            timing={"grace_s": GRACE_S},
+            workers={"replicas": WORKERS, "min": 1, "max": WORKERS, "threads": 1},
+            timing={"grace_period_s": GRACE_S},
             cluster={
                 "image": HOST_IMAGE,
                 "master": SMALL,
                 "worker": {"requests": REQUESTS, "priority": "low"},
                 "volumes": [{"host_path": place, "mount_path": place}],
-                "environ": ENVIRON | {"BENCH_STEPS_DIR": f"{place}/steps/$(ELASTICDL_POD_NAME)"},
-                "adjust": noting(on_this_machine()),
+                "env": ENVIRON | {"BENCH_STEPS_DIR": f"{place}/steps/$(ELASTICDL_POD_NAME)"},
+                "overrides": noting(on_this_machine()),
             },
         )
 

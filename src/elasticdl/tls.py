@@ -115,7 +115,7 @@ class TlsCredentials:
             context.load_verify_locations(self.authority)
         except OSError as exc:
             raise SpecError(
-                f"security.authority (--tls_ca): {self.authority} holds no certificate in PEM form ({exc})"
+                f"security.ca (--tls_ca): {self.authority} holds no certificate in PEM form ({exc})"
             ) from exc
         try:
             context.load_cert_chain(self.certificate, self.key, password=_refuse_password)

@@ -30,7 +30,7 @@ from tests.integration.job import RECORDS, Job, Jobs
 BEGIN_S = 120.0  # until it trains
 END_S = 180.0  # from the last fault to the end
 # From the end to that of the last process. A worker that stands still in its model is killed when it had the time to
-# leave and to write a checkpoint: timing.grace_s and checkpoint.retry_s.
+# leave and to write a checkpoint: timing.grace_period_s and checkpoint.retry_s.
 GONE_S = 120.0
 DISK_BYTES = 192 << 20
 PAUSE_S = 0.1
@@ -90,7 +90,7 @@ def start(jobs: Jobs, name: str, strategy: Strategy, trained: Path, *, slow: boo
         batch = ["--global_batch_size", str(4 * BATCH)]
     return jobs.start(
         name, "train", "--training_data", "made-up", "--num_epochs", epochs, *batch, "--num_workers", "2",
-        "--max_workers", "4", "--logical_ranks", "4", "--num_ps_pods", "2", "--ps_replicas", "2", "--ps_mode", strategy,
+        "--max_workers", "4", "--logical_ranks", "4", "--num_ps_pods", "2", "--ps_backups", "1", "--ps_mode", strategy,
         "--embedding_on_ps", "all", "--checkpoint_steps", "10", *LEASES, *common, model="troubled_counting", **how,
     )  # fmt: skip
 

@@ -79,8 +79,8 @@ class PodCampaign(Campaign):
 
 
 def _start(job: ElasticJob, strategy: Strategy) -> None:
-    checkpoint = {"steps": 20, "directory": str(job.place / "checkpoints")}
-    workers = {"wish": 2, "min": 1, "max": MOST_WORKERS, "threads": 1, "failure_budget": 1000}
+    checkpoint = {"every_steps": 20, "directory": str(job.place / "checkpoints")}
+    workers = {"replicas": 2, "min": 1, "max": MOST_WORKERS, "threads": 1, "failure_budget": 1000}
     if strategy is Strategy.PODS:
         plan = {"epochs": EPOCHS[Strategy.ALL_REDUCE], "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS}
         job.apply(2, slow=True, plan=plan, checkpoint=checkpoint)
@@ -92,7 +92,7 @@ def _start(job: ElasticJob, strategy: Strategy) -> None:
     job.apply(
         2, slow=True, plan=plan, checkpoint=checkpoint, workers=workers,
         model={"zoo": str(ROOT / "tests" / "integration"), "definition": "counting.forward", "params": params},
-        ps={"wish": 2, "replicas": 2, "mode": mode, "embeddings": "all"},
+        ps={"replicas": 2, "backups": 1, "mode": mode, "embeddings": "all"},
         timing={"lease_s": 10, "lease_attempts": 100},
         cluster=job.document(2)["spec"]["cluster"] | {"ps": SMALL},
     )  # fmt: skip

@@ -2,7 +2,8 @@
 
 Such workers never join. Their master, which knows that their pods run, waits for them without an end, as for workers
 that import for long: all it does for its pods it does as ever. One thing is set: a worker that was lost before it ever
-trained is replaced after a pause (`timing.relaunch_s`, one second), which here would be all there is to measure.
+trained is replaced after a pause (`timing.relaunch_backoff_s`, one second), which here would be all there is to
+measure.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class Crowd:
             "model": {"zoo": str(ROOT / "tests" / "integration"), "definition": "tiny.forward"},
             "data": {"training": "made-up", "format": "python"},
             "plan": {"epochs": 1, "global_batch_size": self._workers, "logical_ranks": self._workers},
-            "workers": {"wish": self._workers, "min": 1, "max": self._workers, "threads": 1},
-            "timing": {"relaunch_s": 0.001},
-            "cluster": {"image": HOST_IMAGE, "master": _MASTER, "worker": _WORKER, "adjust": _adjustments()},
+            "workers": {"replicas": self._workers, "min": 1, "max": self._workers, "threads": 1},
+            "timing": {"relaunch_backoff_s": 0.001},
+            "cluster": {"image": HOST_IMAGE, "master": _MASTER, "worker": _WORKER, "overrides": _adjustments()},
         }
         metadata = {"name": self.name(number), "namespace": self.namespace}
         return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": spec}

@@ -38,14 +38,14 @@ class ElasticJob(ClusterJob):
             },
             "data": {"training": "made-up", "format": "python"},
             "plan": {"epochs": EPOCHS, "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS},
-            "workers": {"wish": wish, "min": 1, "max": LOGICAL_RANKS, "threads": 1},
+            "workers": {"replicas": wish, "min": 1, "max": LOGICAL_RANKS, "threads": 1},
             "output": str(self.output),
             "cluster": {
                 "image": HOST_IMAGE,
                 "master": SMALL,
                 "worker": SMALL,
                 "volumes": [{"host_path": str(self.place), "mount_path": str(self.place)}],
-                "adjust": on_this_machine(),
+                "overrides": on_this_machine(),
             },
         }
         metadata = {"name": self.name, "namespace": self.namespace}

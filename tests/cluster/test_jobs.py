@@ -69,7 +69,7 @@ def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_del
     job.start(
         "train", "--model_def=counting.forward", f"--model_params=slow={job.slow};pause_s=0.05",
         "--training_data=made-up", f"--num_epochs={EPOCHS}", f"--minibatch_size={BATCH}", "--num_workers=2",
-        "--max_workers=2", "--num_ps_pods=2", "--ps_replicas=2", "--ps_mode=async", "--embedding_on_ps=all",
+        "--max_workers=2", "--num_ps_pods=2", "--ps_backups=1", "--ps_mode=async", "--embedding_on_ps=all",
         f"--ps_resource_request={SMALL}", slow=True,
     )  # fmt: skip
     job.wait(lambda: int(job.published().get("records", 0)) > 50, "the first records")
@@ -134,7 +134,7 @@ def test_on_claims_a_new_master_finds_its_journal_and_the_model_stays(
     try:
         volumes = f"host_path={tmp_path},mount_path={tmp_path};claim_name={job.name}-models,mount_path=/models"
         job.train(
-            2, f"--state_claim={job.name}-journal", f"--volume={volumes}", "--output=/models/here", slow=True
+            2, f"--journal_claim={job.name}-journal", f"--volume={volumes}", "--output=/models/here", slow=True
         )  # fmt: skip
         job.wait_members(2, step=3)
         kube.kubectl("delete", "pod", f"{job.name}-master-0", "--wait=false")

@@ -52,8 +52,8 @@ def test_every_expression_of_the_dashboard_gives_data_while_a_job_with_ps_runs(i
     job = ElasticJob(installed, "measured", tmp_path, NAMESPACE)
     cluster = job.document(1)["spec"]["cluster"] | {"ps": SMALL}
     job.apply(
-        1, slow=True, cluster=cluster, ps={"wish": 1, "embeddings": "all"},
-        data={"training": "made-up", "validation": "made-up", "format": "python"}, evaluation={"steps": 2},
+        1, slow=True, cluster=cluster, ps={"replicas": 1, "embeddings": "all"},
+        data={"training": "made-up", "validation": "made-up", "format": "python"}, evaluation={"every_steps": 2},
         model={
             "zoo": str(ROOT / "tests" / "integration"), "definition": "counting.forward",
             "params": {"slow": str(job.slow), "pause_s": 0.2},

@@ -96,7 +96,7 @@ def test_asked_by_the_command_line_its_resource_and_every_later_master_want_the_
 
     assert said == "scaling from 1 to 2 workers\n"
     asked = json.loads(job.kubectl("get", "elasticjob", job.name, "--output=json"))
-    assert asked["spec"]["workers"]["wish"] == 2
+    assert asked["spec"]["workers"]["replicas"] == 2
     job.wait_members(2)
     job.kubectl("delete", "pod", f"{job.name}-master-0", "--wait=false")
     job.wait(lambda: [one for one in job.events() if one["kind"] == "master-restarted"], "the next master")
@@ -161,9 +161,12 @@ def test_deleted_while_it_trains_it_leaves_nothing(job: ElasticJob) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"workers": {"wish": 2, "min": 3, "max": 1}}, "min is above max; write them as min <= wish <= max"),
-        ({"strategy": "AllreduceStrategy", "ps": {"wish": 1}}, "AllreduceStrategy has no ps: leave ps.wish out"),
-        ({"wrkers": {"wish": 2}}, 'unknown field "spec.wrkers"'),
+        ({"workers": {"replicas": 2, "min": 3, "max": 1}}, "min is above max; write them as min <= replicas <= max"),
+        (
+            {"strategy": "AllreduceStrategy", "ps": {"replicas": 1}},
+            "AllreduceStrategy has no ps: leave ps.replicas out",
+        ),
+        ({"wrkers": {"replicas": 2}}, 'unknown field "spec.wrkers"'),
     ],
 )
 def test_refused_it_says_why(job: ElasticJob, change: dict[str, object], words: str) -> None:
@@ -180,7 +183,7 @@ def test_refused_it_says_why(job: ElasticJob, change: dict[str, object], words: 
 
 
 def test_suspended_it_has_no_pods_and_goes_on_from_its_checkpoint(job: ElasticJob) -> None:
-    kept = {"directory": str(job.place / "checkpoints"), "steps": 5, "resume": True}
+    kept = {"directory": str(job.place / "checkpoints"), "every_steps": 5, "resume": True}
     job.apply(2, slow=True, checkpoint=kept)
     job.wait_members(2, step=8)
 

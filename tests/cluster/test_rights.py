@@ -101,7 +101,7 @@ def job(name: str = "plain", namespace: str = MINE, **spec: Any) -> Document:
     whole = {
         "model": {"definition": "m.m.f"},
         "data": {"training": "/data"},
-        "workers": {"wish": 1, "min": 1, "max": 2},
+        "workers": {"replicas": 1, "min": 1, "max": 2},
         "cluster": cluster,
     }
     metadata = {"name": name, "namespace": namespace}
@@ -109,7 +109,7 @@ def job(name: str = "plain", namespace: str = MINE, **spec: Any) -> Document:
 
 
 def pod_change(role: str = "worker", **container: Any) -> Document:
-    return {"adjust": {f"{role}_pod": {"spec": {"containers": [{"name": role, **container}]}}}}
+    return {"overrides": {f"{role}_pod": {"spec": {"containers": [{"name": role, **container}]}}}}
 
 
 # ---- the operator
@@ -155,11 +155,11 @@ def test_a_person_with_elasticjobs_may_make_no_pods_and_allow_nothing(student: P
 
 ALLOWED: dict[str, Document] = {
     "plain": {},
-    "own secret": {"environ_secrets": ["mine"]},
-    "claim": {"volumes": [{"claim_name": "data", "mount_path": "/data"}], "state_claim": "data"},
+    "own secret": {"env_from_secrets": ["mine"]},
+    "claim": {"volumes": [{"claim_name": "data", "mount_path": "/data"}], "journal_claim": "data"},
     "priority": {"worker": {"priority": "0.5"}, "master": {"priority": "high"}},
     "env and shm": {
-        "adjust": {
+        "overrides": {
             "pod": {"metadata": {"annotations": {"team": "vision"}}, "spec": {"dnsPolicy": "Default"}},
             "worker_pod": {
                 "spec": {
@@ -182,33 +182,36 @@ REFUSED: dict[str, tuple[Document, str]] = {
     "directory of the node": ({"volumes": [{"host_path": "/etc", "mount_path": "/x"}]}, "allow-host-path"),
     "root": ({"is_root": True}, "allow-root"),
     "another account": ({"service_account": "powerful"}, "impersonate"),
-    "a Secret of others": ({"environ_secrets": ["mine", "theirs"]}, "may not get yourself"),
-    "a Secret of others, for images": ({"pull_secrets": ["theirs"]}, "may not get yourself"),
+    "a Secret of others": ({"env_from_secrets": ["mine", "theirs"]}, "may not get yourself"),
+    "a Secret of others, for images": ({"image_pull_secrets": ["theirs"]}, "may not get yourself"),
     "the cluster's priority": ({"worker": {"priority": "system-node-critical"}}, "is for what runs the cluster"),
-    "network of the node": ({"adjust": {"pod": {"spec": {"hostNetwork": True}}}}, "allow-pod-changes"),
-    "processes of the node": ({"adjust": {"ps_pod": {"spec": {"hostPID": True}}}}, "allow-pod-changes"),
-    "account by a change": ({"adjust": {"master_pod": {"spec": {"serviceAccountName": "powerful"}}}}, "adjust"),
-    "token by a change": ({"adjust": {"worker_pod": {"spec": {"automountServiceAccountToken": True}}}}, "adjust"),
-    "no security context": ({"adjust": {"pod": {"spec": {"securityContext": None}}}}, "adjust"),
+    "network of the node": ({"overrides": {"pod": {"spec": {"hostNetwork": True}}}}, "allow-pod-changes"),
+    "processes of the node": ({"overrides": {"ps_pod": {"spec": {"hostPID": True}}}}, "allow-pod-changes"),
+    "account by a change": ({"overrides": {"master_pod": {"spec": {"serviceAccountName": "powerful"}}}}, "overrides"),
+    "token by a change": ({"overrides": {"worker_pod": {"spec": {"automountServiceAccountToken": True}}}}, "overrides"),
+    "no security context": ({"overrides": {"pod": {"spec": {"securityContext": None}}}}, "overrides"),
     "privileged": (pod_change(securityContext={"privileged": True}), "env, volumeMounts and resources"),
     "capabilities": (pod_change("master", securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "env, volume"),
-    "another container": ({"adjust": {"pod": {"spec": {"containers": [{"name": "extra"}]}}}}, "master, worker and ps"),
-    "first container": ({"adjust": {"pod": {"spec": {"initContainers": [{"name": "x"}]}}}}, "adjust"),
+    "another container": (
+        {"overrides": {"pod": {"spec": {"containers": [{"name": "extra"}]}}}},
+        "master, worker and ps",
+    ),
+    "first container": ({"overrides": {"pod": {"spec": {"initContainers": [{"name": "x"}]}}}}, "overrides"),
     "Secret as a variable": (
         pod_change(env=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "theirs", "key": "KEY"}}}]),
-        "environ_secrets",
+        "env_from_secrets",
     ),
     "Secrets as variables": (pod_change(envFrom=[{"secretRef": {"name": "theirs"}}]), "env, volumeMounts"),
     "directory by a change": (
-        {"adjust": {"pod": {"spec": {"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}}}},
+        {"overrides": {"pod": {"spec": {"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}}}},
         "volumes here are",
     ),
     "Secret by a change": (
-        {"adjust": {"pod": {"spec": {"volumes": [{"name": "x", "secret": {"secretName": "theirs"}}]}}}},
+        {"overrides": {"pod": {"spec": {"volumes": [{"name": "x", "secret": {"secretName": "theirs"}}]}}}},
         "volumes here are",
     ),
-    "owner by a change": ({"adjust": {"pod": {"metadata": {"ownerReferences": []}}}}, "annotations and labels"),
-    "traffic of others": ({"adjust": {"service": {"spec": {"externalIPs": ["10.0.0.1"]}}}}, "adjust.service"),
+    "owner by a change": ({"overrides": {"pod": {"metadata": {"ownerReferences": []}}}}, "annotations and labels"),
+    "traffic of others": ({"overrides": {"service": {"spec": {"externalIPs": ["10.0.0.1"]}}}}, "overrides.service"),
 }
 
 
@@ -260,7 +263,7 @@ def test_a_job_that_was_accepted_cannot_be_changed_into_another(cluster: Kube, s
 def master(cluster: Kube, tmp_path_factory: pytest.TempPathFactory) -> Person:
     """The account of a master, as the operator made it."""
     here = f"--namespace={MINE}"
-    cluster.kubectl("create", "--filename=-", text=json.dumps(job("led", cluster={"environ_secrets": ["lent"]})))
+    cluster.kubectl("create", "--filename=-", text=json.dumps(job("led", cluster={"env_from_secrets": ["lent"]})))
     until(
         "the master of the job",
         lambda: cluster.kubectl("get", "statefulset", "led-master", here, "--ignore-not-found"),
@@ -273,7 +276,7 @@ def master(cluster: Kube, tmp_path_factory: pytest.TempPathFactory) -> Person:
 
 def worker_pod(**change: Any) -> Document:
     """As a master makes it, by its own code."""
-    spec = resolve_elastic_job(job("led", cluster={"environ_secrets": ["lent"]}))
+    spec = resolve_elastic_job(job("led", cluster={"env_from_secrets": ["lent"]}))
     owner = manifest.Owner("v1", "ConfigMap", "led-spec", "00000000-0000-0000-0000-00000000000a")
     pod = deepcopy(manifest.replica_pod(spec, "worker-7", "worker", owner))
     pod["spec"] |= change.pop("spec", {})

@@ -35,7 +35,7 @@ class Scheduled(ElasticJob):
         worker = {"requests": {**SMALL["requests"], SLOT: "1"}}
         made["spec"]["cluster"] |= {"worker": worker}
         made["spec"]["model"]["params"]["pause_s"] = 1.0  # with four workers it takes two minutes, unless it may hurry
-        made["spec"]["checkpoint"] = {"directory": str(self.place / f"{self.name}-checkpoints"), "steps": 5}
+        made["spec"]["checkpoint"] = {"directory": str(self.place / f"{self.name}-checkpoints"), "every_steps": 5}
         made["metadata"]["annotations"] = {PRIORITY: str(self.priority)}
         return made
 
@@ -50,7 +50,7 @@ class Scheduled(ElasticJob):
 def wish_of(resource: dict[str, Any]) -> int:
     """0: it waits."""
     spec = resource["spec"]
-    return 0 if spec.get("suspend") else int(spec["workers"]["wish"])
+    return 0 if spec.get("suspend") else int(spec["workers"]["replicas"])
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +118,10 @@ def test_greater_priority_takes_all_it_needs_and_who_waits_goes_on_later(make: C
     high.priority = 5
     low.apply(2, slow=True)
     low.wait_members(4, step=6)
-    high.apply(4, slow=True, workers={"wish": 4, "min": 4, "max": 4, "threads": 1})
+    high.apply(4, slow=True, workers={"replicas": 4, "min": 4, "max": 4, "threads": 1})
 
     high.wait_members(4, step=1)
-    assert low.wish() == 0
+    assert low.replicas() == 0
     low.wait_phase("Suspended")
     said = low.status()
     assert said["phase"] == "suspended" and "waits" in said["reason"]
@@ -137,13 +137,13 @@ def test_greater_priority_takes_all_it_needs_and_who_waits_goes_on_later(make: C
 def test_what_if_says_what_the_scheduler_would_do_with_a_job_on_this_very_cluster(
     make: Callable[[str], Scheduled], tmp_path: Path
 ) -> None:
-    here, four = make("here"), {"wish": 4, "min": 4, "max": 4, "threads": 1}
+    here, four = make("here"), {"replicas": 4, "min": 4, "max": 4, "threads": 1}
     here.priority = 1
     here.apply(4, slow=True, workers=four)
     here.wait_members(4, step=1)
     queued = make("queued")
     queued.apply(4, slow=True, workers=four)
-    queued.wait(lambda: queued.wish() == 0, "its suspension")
+    queued.wait(lambda: queued.replicas() == 0, "its suspension")
     asked = Scheduled(here.kube, "asked", tmp_path, NAMESPACE)
     (tmp_path / "asked.json").write_text(json.dumps(asked.document(2)))
 

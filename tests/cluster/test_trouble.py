@@ -27,7 +27,7 @@ def test_a_worker_that_ran_out_of_memory_comes_back_with_more(kube: Kube, tmp_pa
     job = ClusterJob(kube, "hungry", tmp_path)
     job.train(
         1, "--model_def=hungry.forward", f"--model_params=slow={job.slow};megabytes=800", "--max_workers=1",
-        "--worker_resource_request=cpu=50m,memory=600Mi", "--memory_most=2Gi",
+        "--worker_resource_request=cpu=50m,memory=600Mi", "--max_memory=2Gi",
     )  # fmt: skip
 
     result = job.result()

@@ -40,11 +40,12 @@ def seeds() -> Iterator[bytes]:
     )
     yield (
         b"name: mine\nkind: script\nscript: {path: train.py, arguments: [--lr, '0.1']}\n"
-        b"workers: {wish: 4, min: 2, max: 8}\ntiming: {grace_s: 3}\ncheckpoint: {directory: ckpt, steps: 10}\n"
+        b"workers: {replicas: 4, min: 2, max: 8}\ntiming: {grace_period_s: 3}\n"
+        b"checkpoint: {directory: ckpt, every_steps: 10}\n"
         b"plan: {epochs: 2, global_batch_size: 64}\n"
     )
     yield (
-        b"name: mine\nmodel: {definition: a.b}\ndata: {training: ~/x}\nps: {wish: 2, mode: async}\n"
+        b"name: mine\nmodel: {definition: a.b}\ndata: {training: ~/x}\nps: {replicas: 2, mode: async}\n"
         b"cluster:\n  image: i:1\n  worker: {requests: {cpu: 1, memory: 4Gi}, priority: '0.5'}\n"
         b"  volumes: [{claim_name: c, mount_path: /d}]\n"
     )

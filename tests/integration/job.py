@@ -28,7 +28,7 @@ from tests.waiting import until
 
 PATIENCE_S = 60.0
 # A fault in a given step strikes only who is there then: jobs with faults begin when all their workers are ready.
-TOGETHER = ("--timing", "start_wait_s=60")
+TOGETHER = ("--timing", "start_timeout_s=60")
 LOGICAL_RANKS = 4
 RECORDS = 205
 EPOCHS = 6

@@ -187,7 +187,7 @@ def test_scripts_have_the_grace_to_end_and_are_killed_after_it(jobs: Jobs, tmp_p
     job = Job(jobs.home, "ddp")
     jobs.launch(
         job,
-        ["run", "--detach", "--compat", "ddp", "--job_name", "ddp", "--workers", "2", "--timing", "grace_s=5",
+        ["run", "--detach", "--compat", "ddp", "--job_name", "ddp", "--workers", "2", "--timing", "grace_period_s=5",
          str(script), str(tmp_path)],
     )  # fmt: skip
     wait_printed(job, "rank 0 waits")

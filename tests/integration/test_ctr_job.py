@@ -115,5 +115,5 @@ def test_options_count_more_than_the_config(trained: Path) -> None:
     words = ("train", "ctr.yaml", "--job_name=other", "--num_workers=4", "--ps_mode=async", "--dry-run")
     job = yaml.safe_load(elasticdl(trained, *words).partition("name: other")[2])
 
-    assert job["workers"]["wish"] == job["workers"]["max"] == 4
-    assert (job["ps"]["mode"], job["ps"]["modulate_rate"], job["evaluation"]["wait"]) == ("async", True, True)
+    assert job["workers"]["replicas"] == job["workers"]["max"] == 4
+    assert (job["ps"]["mode"], job["ps"]["scale_lr_by_staleness"], job["evaluation"]["wait"]) == ("async", True, True)

@@ -232,7 +232,7 @@ def test_a_replica_whose_clock_is_behind_asks_with_that_of_its_role_when_its_own
     running.clock.advance(-2 * DAY_S)
     directory, spec = enrolled(running, "worker-0")
     running.clock.advance(2 * DAY_S)
-    spec = spec.model_copy(update={"timing": spec.timing.model_copy(update={"rpc_s": 1.0})})
+    spec = spec.model_copy(update={"timing": spec.timing.model_copy(update={"rpc_timeout_s": 1.0})})
 
     pod.enrolling_manager(directory, spec, RUN).issue("worker-0", now - 1.5 * DAY_S)
 
@@ -243,7 +243,7 @@ def test_a_pod_waits_for_a_master_that_is_away(running: Job) -> None:
     directory = running.directory("worker", "worker-0")
     directory.master.unlink()
     spec = directory.load_spec()
-    hasty = spec.model_copy(update={"timing": spec.timing.model_copy(update={"orphan_s": 0.2})})
+    hasty = spec.model_copy(update={"timing": spec.timing.model_copy(update={"orphan_timeout_s": 0.2})})
     with pytest.raises(MasterUnreachable):
         pod.enrolling_manager(directory, hasty, RUN).issue("worker-0", running.clock.now())
     assert not (directory.certificates / "worker-0.pem").exists()

@@ -164,14 +164,14 @@ def _refusal(job: jobs.Job) -> str:
 def test_a_script_and_a_mapping_are_jobs_too(home: Path) -> None:
     script = home / "train.py"
     script.write_text("import elasticdl.torch as elastic\nprint('ran', flush=True)\n")
-    described = {"kind": "script", "script": {"path": str(script)}, "workers": {"wish": 1}, "name": "described"}
+    described = {"kind": "script", "script": {"path": str(script)}, "workers": {"replicas": 1}, "name": "described"}
 
     by_options = elasticdl.submit(script=script, arguments=["--lr", 0.1], workers=1, job_name="by-options")
 
     assert by_options.spec.script is not None and by_options.spec.script.arguments == ("--lr", "0.1")
     by_options.kill()
     job = elasticdl.submit(described, threads=1)
-    assert job.spec.workers.wish == 1
+    assert job.spec.workers.replicas == 1
     assert job.directory == home / "jobs" / "described"
     assert job.kill() == "described: killed"
     assert job.wait(PATIENCE_S).phase is Phase.STOPPED

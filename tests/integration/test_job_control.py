@@ -60,7 +60,7 @@ def test_the_launchers_death_is_survived_and_its_successor_launches(jobs: Jobs, 
 
 
 def test_a_worker_that_leaves_while_the_master_is_away_does_not_end_the_job(jobs: Jobs, undisturbed: str) -> None:
-    job = jobs.train("away", 2, *AT_ONCE, "--timing", "grace_s=12", slow=True, pause_s=0.2)
+    job = jobs.train("away", 2, *AT_ONCE, "--timing", "grace_period_s=12", slow=True, pause_s=0.2)
     before = job.wait_members(2, step=3)
     launcher = job.record().launcher.pid
     os.kill(launcher, signal.SIGSTOP)  # so that no other master is started for a while
@@ -78,7 +78,7 @@ def test_a_worker_that_leaves_while_the_master_is_away_does_not_end_the_job(jobs
 def test_workers_whose_master_and_launcher_are_gone_for_good_keep_the_state_and_end(
     jobs: Jobs, undisturbed: str
 ) -> None:
-    job = jobs.train("orphans", 2, "--timing", "orphan_s=1", slow=True, pause_s=0.04)
+    job = jobs.train("orphans", 2, "--timing", "orphan_timeout_s=1", slow=True, pause_s=0.04)
     job.wait_members(2, step=3)
     record = job.record()
     assert record.master is not None

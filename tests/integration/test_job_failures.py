@@ -29,7 +29,7 @@ def test_a_loss_that_is_not_finite_ends_the_job_after_a_checkpoint(jobs: Jobs) -
 
 def test_workers_that_always_fail_use_up_the_budget(jobs: Jobs) -> None:
     job = jobs.train(
-        "budget", 1, "--failure_budget", "1", "--timing", "relaunch_s=0.1", params="failing=true"
+        "budget", 1, "--failure_budget", "1", "--timing", "relaunch_backoff_s=0.1", params="failing=true"
     )  # fmt: skip
     result = job.result()
 
@@ -74,7 +74,14 @@ def test_a_model_that_fails_again_ends_the_job_with_its_state_and_it_can_be_resu
 ) -> None:
     broken = tmp_path / "broken"
     job = jobs.train(
-        "again", workers, "--failure_budget", "1", "--timing", "relaunch_s=0.1", slow=True, params=f"broken={broken}"
+        "again",
+        workers,
+        "--failure_budget",
+        "1",
+        "--timing",
+        "relaunch_backoff_s=0.1",
+        slow=True,
+        params=f"broken={broken}",
     )
     job.wait_members(workers, step=3)
     broken.write_text("for ever")

@@ -18,7 +18,7 @@ STATE_MIB = 12
 SLACK_MIB = 64 + 4 + 32  # of the backlog, one gradient, and what an allocator keeps for itself
 WIDE = f"width={WIDTH}"
 STEPS = ("--num_epochs", "20", "--min_workers", "1")
-PATIENT = ("--timing", "silence_s=60")  # nobody is taken for lost because of silence
+PATIENT = ("--timing", "heartbeat_timeout_s=60")  # nobody is taken for lost because of silence
 
 # Of a join.
 MOMENTS = ["followed", *(pytest.param(moment, marks=pytest.mark.slow) for moment in ("asked", "received"))]
@@ -101,8 +101,8 @@ def test_a_newcomer_that_freezes_costs_its_donor_one_copy_and_the_job_nothing(jo
 @pytest.mark.slow
 def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jobs, wide: str) -> None:
     job = jobs.train(
-        "stalled", 1, *STEPS, *PATIENT, "--timing", "handover_s=1.5", slow=True, pause_s=0.005, params=WIDE,
-        faults="worker-1@1:received=SIGSTOP",
+        "stalled", 1, *STEPS, *PATIENT, "--timing", "state_transfer_timeout_s=1.5", slow=True, pause_s=0.005,
+        params=WIDE, faults="worker-1@1:received=SIGSTOP",
     )  # fmt: skip
     job.wait_members(1, step=3)
     job.scale(2)
@@ -162,7 +162,15 @@ def test_a_donor_whose_hand_over_alone_is_dead_is_replaced_by_another(jobs: Jobs
     deaf = jobs.home / "deaf"
     deaf.write_text(f"worker-0 {how}")
     job = jobs.train(
-        "deaf", 2, "--min_workers", "1", "--timing", "handover_s=1", slow=True, pause_s=0.2, params=f"deaf={deaf}"
+        "deaf",
+        2,
+        "--min_workers",
+        "1",
+        "--timing",
+        "state_transfer_timeout_s=1",
+        slow=True,
+        pause_s=0.2,
+        params=f"deaf={deaf}",
     )
     job.wait_members(2, step=2)
     job.scale(3)

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.job import STEPS, Job, Jobs
 from tests.waiting import until
 
-FAST = ("--timing", "relaunch_s=0.05")
+FAST = ("--timing", "relaunch_backoff_s=0.05")
 LIMIT_BYTES = 64 << 20
 
 

@@ -12,7 +12,7 @@ from elasticdl.spec.directory import read_json
 from tests.integration.job import STEPS, Jobs
 from tests.waiting import until
 
-STALL = ("--stall_timeout", "6", "--timing", "relaunch_s=0.05")
+STALL = ("--stall_timeout", "6", "--timing", "relaunch_backoff_s=0.05")
 
 
 def test_a_worker_that_deadlocks_is_replaced_with_its_stacks_in_its_log_and_the_bits_are_the_same(
@@ -39,7 +39,7 @@ def test_a_worker_that_deadlocks_is_replaced_with_its_stacks_in_its_log_and_the_
 
 
 def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(jobs: Jobs, tmp_path: Path) -> None:
-    options = ("--stall_timeout", "3", "--timing", "relaunch_s=0.05")
+    options = ("--stall_timeout", "3", "--timing", "relaunch_backoff_s=0.05")
     job = jobs.train("starting", 1, *options, model="deadlock", params=f"who={tmp_path / 'chosen'};at=1")
     result = job.result()
 
@@ -53,7 +53,7 @@ def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(
 def test_a_job_whose_only_worker_deadlocks_with_the_interpreter_in_its_hands_goes_on_with_another(
     jobs: Jobs, tmp_path: Path
 ) -> None:
-    options = ("--stall_timeout", "3", "--timing", "relaunch_s=0.05", "--checkpoint_steps", "5")
+    options = ("--stall_timeout", "3", "--timing", "relaunch_backoff_s=0.05", "--checkpoint_steps", "5")
     job = jobs.train("native", 1, *options, model="deadlock", params=f"who={tmp_path / 'chosen'};at=60;native=true")
     result = job.result()
 
@@ -101,7 +101,7 @@ def test_a_job_whose_workers_all_deadlock_is_tried_again_from_its_checkpoint_the
 
 
 def test_a_master_that_stands_still_is_replaced_and_the_job_goes_on(jobs: Jobs) -> None:
-    job = jobs.train("frozen-master", 2, "--timing", "master_s=3", slow=True)
+    job = jobs.train("frozen-master", 2, "--timing", "master_stall_timeout_s=3", slow=True)
     job.wait_members(2, step=2)
     master = job.record().master
     assert master is not None
@@ -118,7 +118,7 @@ def test_a_master_that_stands_still_is_replaced_and_the_job_goes_on(jobs: Jobs) 
 
 
 def test_a_launcher_that_stands_still_is_replaced_and_launches_again(jobs: Jobs) -> None:
-    job = jobs.train("frozen-launcher", 2, "--timing", "master_s=3", slow=True)
+    job = jobs.train("frozen-launcher", 2, "--timing", "master_stall_timeout_s=3", slow=True)
     pids = job.wait_members(2, step=2)
     launcher = job.record().launcher
     os.kill(launcher.pid, signal.SIGSTOP)
@@ -152,8 +152,8 @@ def test_an_evaluation_whose_worker_deadlocks_is_finished_by_another(jobs: Jobs,
     assert calm.result()["phase"] == "succeeded", calm.story()
     job = jobs.start(
         "evaluated", "evaluate", "--validation_data", "made-up", "--checkpoint_dir_for_init", str(calm.output),
-        "--num_workers", "1", "--shard_records", "50", "--minibatch_size", "5", "--timing", "lease_s=5;relaunch_s=0.05",
-        model="deadlock", params=f"who={tmp_path / 'chosen'};at=2",
+        "--num_workers", "1", "--shard_records", "50", "--minibatch_size", "5",
+        "--timing", "lease_s=5;relaunch_backoff_s=0.05", model="deadlock", params=f"who={tmp_path / 'chosen'};at=2",
     )  # fmt: skip
     result = job.result()
 

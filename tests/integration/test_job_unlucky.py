@@ -89,7 +89,7 @@ def test_a_silent_first_worker_is_survived(jobs: Jobs, undisturbed: str) -> None
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_asked_to_leave_in_its_first_step_hands_over(jobs: Jobs, undisturbed: str, workers: int) -> None:
     job = jobs.train(
-        "first-step", workers, "--min_workers", str(workers), "--timing", "grace_s=8",
+        "first-step", workers, "--min_workers", str(workers), "--timing", "grace_period_s=8",
         slow=True, pause_s=0.04, faults="worker-0@0:computed=SIGTERM",
     )  # fmt: skip
     job.wait_event("worker-left")

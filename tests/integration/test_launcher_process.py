@@ -112,7 +112,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     # The launcher runs the master with -m; it finds the tests from the root of the repository.
     monkeypatch.chdir(Path(__file__).parents[2])
     directory = JobDirectory(tmp_path / "job")
-    directory.create(JobSpec(name="job", model=ModelSpec(definition="a.b"), timing=TimingSpec(grace_s=0.2)))
+    directory.create(JobSpec(name="job", model=ModelSpec(definition="a.b"), timing=TimingSpec(grace_period_s=0.2)))
     job = Job(directory)
     yield job
     job.close()

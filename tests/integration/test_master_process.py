@@ -28,7 +28,7 @@ def make_job(root: Path, kind: JobKind = JobKind.TRAINING, workers: int = 2) -> 
             name="job",
             kind=kind,
             model=ModelSpec(definition="a.b.c"),
-            workers=WorkersSpec(wish=workers, max=workers + 1),
+            workers=WorkersSpec(replicas=workers, max=workers + 1),
             data=DataSpec(shard_records=10),
         )
     )

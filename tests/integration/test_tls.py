@@ -60,9 +60,9 @@ class Authority:
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         signed = _builder("elasticdl", str(issuer), key).add_extension(loopback, critical=False)
-        paths = SecuritySpec(certificate=f"{place}/cert.pem", key=f"{place}/key.pem", authority=f"{place}/ca.pem")
+        paths = SecuritySpec(certificate=f"{place}/cert.pem", key=f"{place}/key.pem", ca=f"{place}/ca.pem")
         Path(paths.certificate).write_bytes(_pem(signed.sign(self.key, hashes.SHA256())))
-        Path(paths.authority).write_bytes(_pem(self.certificate))
+        Path(paths.ca).write_bytes(_pem(self.certificate))
         write_private_file(Path(paths.key), _key_pem(key))
         return paths
 
@@ -87,7 +87,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
 
 
 def options(security: SecuritySpec) -> list[str]:
-    return [f"--tls_cert={security.certificate}", f"--tls_key={security.key}", f"--tls_ca={security.authority}"]
+    return [f"--tls_cert={security.certificate}", f"--tls_key={security.key}", f"--tls_ca={security.ca}"]
 
 
 def seen_with(directory: JobDirectory, copy: Path, *, security: SecuritySpec | None, token: str) -> JobDirectory:

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 _ACKNOWLEDGED = struct.Struct("!q")  # the step that the newcomer has reached
 _MAX_OVERTAKEN = 3  # images that were out of date before their updates could follow: one more would not help
-_WAITING_PER_STALL = 4  # how often per `stall_s` a donor without anything to send says that it is there
+_WAITING_PER_STALL = 4  # how often per `stall_timeout_s` a donor without anything to send says that it is there
 
 
 class StateSender:
@@ -46,7 +46,7 @@ class StateSender:
     def __init__(
         self, worker: str, connection: socket.socket, *, stall_s: float, slack_bytes: int = SLACK_BYTES
     ) -> None:
-        """`stall_s`: how long the newcomer may neither take nor acknowledge anything."""
+        """`stall_timeout_s`: how long the newcomer may neither take nor acknowledge anything."""
         self.worker = worker
         self.began_at = time.monotonic()
         self._channel = InterruptibleChannel(connection, stall_s)
@@ -183,7 +183,7 @@ class StateSender:
             if is_awaited:
                 left_s = moved_at + self._stall_s - now
                 if left_s <= 0:
-                    raise TimeoutError(f"it took nothing for {self._stall_s:g} s (--timing handover_s=…)")
+                    raise TimeoutError(f"it took nothing for {self._stall_s:g} s (--timing state_transfer_timeout_s=…)")
             else:
                 left_s = sent_at + self._stall_s / _WAITING_PER_STALL - now
                 if left_s <= 0:
@@ -231,7 +231,7 @@ class StateReceiver:
     """The newcomer's end: it connects, then follows the donor until it says which round to enter."""
 
     def __init__(self, connection: socket.socket, *, stall_s: float, max_bytes: int = frames.MEMORY_BYTES) -> None:
-        """`stall_s`: how long the donor may send nothing. A frame may have `max_bytes` of tensors."""
+        """`stall_timeout_s`: how long the donor may send nothing. A frame may have `max_bytes` of tensors."""
         self._channel = InterruptibleChannel(connection, stall_s)
         self._max_bytes = max_bytes
 

@@ -98,5 +98,5 @@ def _with_trained_model(described: dict[str, Any], config: CtrConfig, kind: JobK
         described["data"]["validation"] = test or validation
     described.pop("evaluation", None)
     described.pop("ps", None)
-    described["checkpoint"] = {"initial": model}
+    described["checkpoint"] = {"init_from": model}
     return described

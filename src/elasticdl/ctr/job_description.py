@@ -32,7 +32,7 @@ def default_ps_options(mode: str) -> dict[str, Any]:
 
     So a worker waits for its own, and the rate of a push is divided by its staleness: docs/click-models.md has figures.
     """
-    return {"modulate_rate": True, "depth": 0} if mode == PsMode.ASYNC else {}
+    return {"scale_lr_by_staleness": True, "pipeline_depth": 0} if mode == PsMode.ASYNC else {}
 
 
 # What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or
@@ -129,18 +129,21 @@ def build_job_description(config: CtrConfig, directory: Path, rows: int, ps_mode
             "seed": config.training.seed,
         },
         "workers": _describe_workers(config.workers),
-        "ps": {"wish": config.ps, **default_ps_options(ps_mode or config.job.get("ps", {}).get("mode", PsMode.HYBRID))},
+        "ps": {
+            "replicas": config.ps,
+            **default_ps_options(ps_mode or config.job.get("ps", {}).get("mode", PsMode.HYBRID)),
+        },
         "output": config.output or str(directory / "model"),
     }
     if validation is not None:
         described["data"]["validation"] = validation
-        described["evaluation"] = {"steps": every, "wait": True}
-        described["checkpoint"] = {"steps": every, "keep": 5}
+        described["evaluation"] = {"every_steps": every, "wait": True}
+        described["checkpoint"] = {"every_steps": every, "keep_last": 5}
     return load.merge_documents(described, config.job)
 
 
 def _describe_workers(given: int | tuple[int, int]) -> dict[str, int]:
     if isinstance(given, int):
-        return {"wish": given}
+        return {"replicas": given}
     fewest, most = given
-    return {"min": fewest, "wish": most, "max": most}
+    return {"min": fewest, "replicas": most, "max": most}

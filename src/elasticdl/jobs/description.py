@@ -173,9 +173,9 @@ def _strategy_document(strategy: str | None, document: dict[str, Any], from_opti
         expected = f"expected {', '.join(STRATEGY_NAMES)}; received {strategy!r}"
         raise SpecError(f"--distribution_strategy: {expected}{did_you_mean(strategy, STRATEGY_NAMES)}")
     workers = _section(from_options, "workers")
-    if any(str(workers.get(key, 1)) not in ("0", "1") for key in ("wish", "min", "max")):
+    if any(str(workers.get(key, 1)) not in ("0", "1") for key in ("replicas", "min", "max")):
         raise SpecError(
             f"--distribution_strategy: Local is one worker; leave out --num_workers or use {STRATEGY_NAMES[0]}"
         )
-    beside = Strategy.PS if _section(document, "ps").get("wish") else Strategy.ALLREDUCE
-    return {"strategy": beside.value, "workers": {"wish": 1, "min": 1, "max": 1}}
+    beside = Strategy.PS if _section(document, "ps").get("replicas") else Strategy.ALLREDUCE
+    return {"strategy": beside.value, "workers": {"replicas": 1, "min": 1, "max": 1}}

@@ -240,8 +240,8 @@ def _evaluation_document(spec: JobSpec, status: JobStatus, validation_data: Any)
         "model": written["model"],
         "data": data,
         "plan": {key: written["plan"][key] for key in ("minibatch_size", "precision")},
-        "workers": {**workers, "wish": 1},
-        "checkpoint": {"initial": model},
+        "workers": {**workers, "replicas": 1},
+        "checkpoint": {"init_from": model},
         "security": written["security"],
     }
     if "cluster" in written:

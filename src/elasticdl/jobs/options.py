@@ -116,7 +116,7 @@ def _parse_workers(text: str) -> dict[str, int]:
     if match is None or int(match[2]) < 1:
         raise SpecError(f"--workers: expected a number such as 2, or min:max such as 1:4; received {text!r}")
     high = int(match[2])
-    return {"wish": high, "max": high} | ({"min": int(match[1])} if match[1] else {})
+    return {"replicas": high, "max": high} | ({"min": int(match[1])} if match[1] else {})
 
 
 def check_option_names(names: Iterable[str], verb: str) -> None:

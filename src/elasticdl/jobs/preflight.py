@@ -93,22 +93,28 @@ def _model_framework(spec: JobSpec) -> str:
 
 
 def _check_requirements(spec: JobSpec) -> None:
-    if spec.ps.wish and find_spec("elasticdl.ps._native") is None:
+    if spec.ps.replicas and find_spec("elasticdl.ps._native") is None:
         raise SpecError(
             "--distribution_strategy=ParameterServerStrategy: this installation has no native core, which ps need; "
             f"install a C++ compiler, then elasticdl again ({reinstall_command()}), "
             "or train with --distribution_strategy=AllreduceStrategy"
         )
-    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.initial:
-        raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model")
+    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.init_from:
+        raise SpecError(
+            f"checkpoint.init_from (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model"
+        )
     _check_initial(spec)
-    if spec.kind is JobKind.TRAINING and not spec.data.validation and (spec.evaluation.steps or spec.evaluation.epochs):
+    if (
+        spec.kind is JobKind.TRAINING
+        and not spec.data.validation
+        and (spec.evaluation.every_steps or spec.evaluation.every_epochs)
+    ):
         raise SpecError("evaluation: there is nothing to evaluate on; give --validation_data")
 
 
 def _check_initial(spec: JobSpec) -> None:
     """The model to begin with: a directory, or something in a store."""
-    initial, what = spec.checkpoint.initial, "checkpoint.initial (--checkpoint_dir_for_init)"
+    initial, what = spec.checkpoint.init_from, "checkpoint.init_from (--checkpoint_dir_for_init)"
     if not initial:
         return
     place = parse_path(initial, probe.PROBE_S)

@@ -50,12 +50,13 @@ class SubmissionOptions(TypedDict, total=False):
     max_workers: int | None
     threads: int | None
     cpu_capability: str | None
+    start_method: str | None
     device: str | None
     failure_budget: int | None
     address: str | None
     num_ps_pods: int | None
     ps_mode: str | None
-    ps_replicas: int | None
+    ps_backups: int | None
     ps_memory: str | None
     ps_threads: int | None
     max_staleness: int | None
@@ -63,7 +64,7 @@ class SubmissionOptions(TypedDict, total=False):
     grads_to_wait: int | None
     pull_every: int | None
     pipeline_depth: int | None
-    transport: str | None
+    wire_dtype: str | None
     embedding_on_ps: str | None
     embedding_bytes: int | None
     checkpoint_steps: int | None
@@ -107,8 +108,8 @@ class SubmissionOptions(TypedDict, total=False):
     node_selector: Mapping[str, Any] | Mapping[int, int] | str | None
     spread: str | None
     scheduler_name: str | None
-    state_claim: str | None
-    memory_most: str | None
+    journal_claim: str | None
+    max_memory: str | None
     cluster_spec: Mapping[str, Any] | str | PathLike[str] | None
     distribution_strategy: str | None
     workers: int | str | None

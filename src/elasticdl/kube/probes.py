@@ -23,8 +23,8 @@ class ProbeServer(HttpServer):
 class LoopHeartbeat:
     """Beats with the event loop; asked from other threads, so that a loop that hangs is seen."""
 
-    def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._silence_s = silence_s
+    def __init__(self, heartbeat_timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._silence_s = heartbeat_timeout_s
         self._clock = clock
         self._beat_at = clock()
 

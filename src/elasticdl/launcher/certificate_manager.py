@@ -69,13 +69,15 @@ class CertificateManager:
         """One that has the key of the authority."""
         security = directory.load_spec().security
         if not security.tls:
-            return cls(directory, None, security.lifetime_s)
+            return cls(directory, None, security.certificate_lifetime_s)
         authority = read_authority(directory)
 
         def issue(replica: str, now: float) -> str:
-            return authority.issue(Role.from_replica(replica), replica, to_datetime(now), security.lifetime_s)
+            return authority.issue(
+                Role.from_replica(replica), replica, to_datetime(now), security.certificate_lifetime_s
+            )
 
-        return cls(directory, issue, security.lifetime_s)
+        return cls(directory, issue, security.certificate_lifetime_s)
 
     @property
     def check_interval_s(self) -> float | None:

@@ -62,4 +62,4 @@ class Launcher(Protocol):
         """Send a signal to the replica; nothing happens if it has ended."""
 
     def over(self, exit_code: int, grace_s: float) -> None:
-        """The job is over: whoever still lives has `grace_s` to end; then the launcher ends too."""
+        """The job is over: whoever still lives has `grace_period_s` to end; then the launcher ends too."""

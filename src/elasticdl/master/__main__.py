@@ -115,8 +115,8 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
         link = LauncherConnection(end, adopt, kill, loop.submit)
         loop.executor.launcher = link
         tasks.append(asyncio.create_task(link.run()))
-        if spec.timing.master_s:
-            tasks.append(asyncio.create_task(link.send_heartbeats(spec.timing.master_s)))
+        if spec.timing.master_stall_timeout_s:
+            tasks.append(asyncio.create_task(link.send_heartbeats(spec.timing.master_stall_timeout_s)))
     try:
         await _wait_until_over(loop, tasks, refused_s=DELETION_GRACE_S if cluster is not None else 0.0)
         await _wait_for_replicas(loop)

@@ -57,9 +57,13 @@ class HealthServer:
     """The heartbeat of the event loop, the looks under way, and the figures; answers from a thread of its own."""
 
     def __init__(
-        self, port: int, *, silence_s: float = MAX_LOOP_SILENCE_S, looks: ReconcileTracker = RUNNING_RECONCILES
+        self,
+        port: int,
+        *,
+        heartbeat_timeout_s: float = MAX_LOOP_SILENCE_S,
+        looks: ReconcileTracker = RUNNING_RECONCILES,
     ) -> None:
-        self.heartbeat = LoopHeartbeat(silence_s)
+        self.heartbeat = LoopHeartbeat(heartbeat_timeout_s)
         self._looks = looks
         self._probes = ProbeServer(port, self.answer)
         self.port = self._probes.port

@@ -153,11 +153,11 @@ def _finished_condition(phase: str) -> Condition:
 def _initial_counts(job: JobSpec) -> dict[str, Any]:
     """Nobody works: the master is not there, or has not spoken yet."""
     workers = job.workers
-    counts = {"ready": 0, "wanted": workers.wish, "min": workers.min, "max": workers.max}
+    counts = {"ready": 0, "wanted": workers.replicas, "min": workers.min, "max": workers.max}
     return {
         "workers": counts,
-        "workersText": f"0/{workers.wish} ({workers.min}-{workers.max})",
-        "ps": {"ready": 0, "wanted": job.ps.wish or 0},
+        "workersText": f"0/{workers.replicas} ({workers.min}-{workers.max})",
+        "ps": {"ready": 0, "wanted": job.ps.replicas or 0},
         "selector": naming.label_selector(job, "worker"),
     }
 
@@ -168,10 +168,10 @@ _SCALABLE_ROLES = ("workers", "ps")  # their wishes; the master hears of them it
 def explain_unsupported_change(running: JobSpec, resource: Mapping[str, Any]) -> str:
     """A sentence about what differs from the job that runs; "" if it can follow."""
     asked = deepcopy(dict(resource))
-    wish = (asked["spec"].get("workers") or {}).get("wish")
+    replicas = (asked["spec"].get("workers") or {}).get("replicas")
     for part in _SCALABLE_ROLES:
-        if "wish" in (asked["spec"].get(part) or {}):
-            asked["spec"][part]["wish"] = getattr(running, part).wish
+        if "replicas" in (asked["spec"].get(part) or {}):
+            asked["spec"][part]["replicas"] = getattr(running, part).replicas
     try:
         job = resolve_elastic_job(asked)
     except SpecError as exc:
@@ -181,10 +181,10 @@ def explain_unsupported_change(running: JobSpec, resource: Mapping[str, Any]) ->
     if differing:
         return (
             f"The job goes on as it was begun; it cannot follow a change of {', '.join(differing)}. Change it back, or "
-            "delete the job and create it anew (only workers.wish, ps.wish and suspend may change)."
+            "delete the job and create it anew (only workers.replicas, ps.replicas and suspend may change)."
         )
-    if isinstance(wish, int) and not low <= wish <= high:
-        return f"The job goes on as it was begun: workers.wish {wish} is outside its min {low} .. max {high}."
+    if isinstance(replicas, int) and not low <= replicas <= high:
+        return f"The job goes on as it was begun: workers.replicas {replicas} is outside its min {low} .. max {high}."
     return ""
 
 

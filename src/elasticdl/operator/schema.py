@@ -24,7 +24,7 @@ _SET_ELSEWHERE = (
     "name",
     "cluster.namespace",
     "workers.address",
-    *(f"security.{name}" for name in ("tls", "certificate", "key", "authority", "insecure")),
+    *(f"security.{name}" for name in ("tls", "certificate", "key", "ca", "insecure")),
 )
 _MAX_RESOURCES, _MAX_VOLUMES, _MAX_QUANTITY_LENGTH = 16, 32, 32
 
@@ -60,7 +60,7 @@ def crd_document() -> dict[str, Any]:
         "subresources": {
             "status": {},
             "scale": {
-                "specReplicasPath": ".spec.workers.wish",
+                "specReplicasPath": ".spec.workers.replicas",
                 "statusReplicasPath": ".status.workers.ready",
                 "labelSelectorPath": ".status.selector",
             },
@@ -111,8 +111,8 @@ def spec_schema() -> Schema:
     }
     spec["required"] = ["cluster"]
     properties = spec["properties"]
-    counts = properties["workers"]["properties"]  # kubectl scale needs a wish to be there
-    properties["workers"]["default"] = {name: counts[name]["default"] for name in ("wish", "min", "max")}
+    counts = properties["workers"]["properties"]  # kubectl scale needs a number to be there
+    properties["workers"]["default"] = {name: counts[name]["default"] for name in ("replicas", "min", "max")}
     spec["x-kubernetes-validations"] = validation_rules.SPEC_RULES
     properties["workers"]["x-kubernetes-validations"] = validation_rules.WORKERS_RULES
     properties["ps"]["x-kubernetes-validations"] = validation_rules.PS_RULES
@@ -189,10 +189,6 @@ def crd_yaml() -> str:
     return head + yaml.safe_dump(crd_document(), sort_keys=False, width=120, allow_unicode=True)
 
 
-if __name__ == "__main__":
-    sys.stdout.write(crd_yaml())
-
-
 def _string_schema(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "string", "description": description, **more}
 
@@ -253,3 +249,7 @@ STATUS_SCHEMA: dict[str, Any] = {
         },
     },
 }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(crd_yaml())

@@ -18,8 +18,8 @@ def _rule(expression: str, message: str) -> ValidationRule:
 
 
 _MIN_WORKERS = "(self.min > 0 ? self.min : 1)"
-_MAX_WORKERS = f"(self.max > 0 ? self.max : (self.wish > {_MIN_WORKERS} ? self.wish : {_MIN_WORKERS}))"
-_HAS_PS_COUNT = "(has(self.ps) && has(self.ps.wish))"
+_MAX_WORKERS = f"(self.max > 0 ? self.max : (self.replicas > {_MIN_WORKERS} ? self.replicas : {_MIN_WORKERS}))"
+_HAS_PS_COUNT = "(has(self.ps) && has(self.ps.replicas))"
 _QUANTITIES = "500m, 4, 4G or 4Gi"
 
 ROOT_RULES: list[ValidationRule] = [
@@ -40,34 +40,38 @@ SPEC_RULES: list[ValidationRule] = [
     ),
     _rule("self.kind != 'script' || has(self.script)", "script: a script job needs the path of a script"),
     _rule(
-        f"!has(self.strategy) || self.strategy != 'ParameterServerStrategy' || !{_HAS_PS_COUNT} || self.ps.wish >= 1",
-        "ps.wish: ParameterServerStrategy needs at least one ps, or use strategy: AllreduceStrategy",
+        f"!has(self.strategy) || self.strategy != 'ParameterServerStrategy' || !{_HAS_PS_COUNT} "
+        "|| self.ps.replicas >= 1",
+        "ps.replicas: ParameterServerStrategy needs at least one ps, or use strategy: AllreduceStrategy",
     ),
     _rule(
-        f"!has(self.strategy) || self.strategy != 'AllreduceStrategy' || !{_HAS_PS_COUNT} || self.ps.wish == 0",
-        "ps.wish: AllreduceStrategy has no ps: leave ps.wish out, or use strategy: ParameterServerStrategy",
+        f"!has(self.strategy) || self.strategy != 'AllreduceStrategy' || !{_HAS_PS_COUNT} || self.ps.replicas == 0",
+        "ps.replicas: AllreduceStrategy has no ps: leave ps.replicas out, or use strategy: ParameterServerStrategy",
     ),
     _rule(
         "!has(self.plan) || self.plan.logical_ranks == 0 || "
-        "self.plan.logical_ranks >= (self.workers.max > 0 ? self.workers.max : self.workers.wish)",
+        "self.plan.logical_ranks >= (self.workers.max > 0 ? self.workers.max : self.workers.replicas)",
         "plan.logical_ranks: every worker the job may have needs one: use at least workers.max",
     ),
 ]
 
 WORKERS_RULES: list[ValidationRule] = [
-    _rule(f"{_MIN_WORKERS} <= {_MAX_WORKERS}", "min is above max; write them as min <= wish <= max"),
+    _rule(f"{_MIN_WORKERS} <= {_MAX_WORKERS}", "min is above max; write them as min <= replicas <= max"),
     _rule(
-        f"{_MIN_WORKERS} > {_MAX_WORKERS} || ({_MIN_WORKERS} <= self.wish && self.wish <= {_MAX_WORKERS})",
-        "wish is outside min .. max",
+        f"{_MIN_WORKERS} > {_MAX_WORKERS} || ({_MIN_WORKERS} <= self.replicas && self.replicas <= {_MAX_WORKERS})",
+        "replicas is outside min .. max",
     ),
 ]
 
 PS_RULES: list[ValidationRule] = [
-    _rule("self.replicas != 2 || !has(self.wish) || self.wish != 1", "replicas: 2 holders of each slot need two ps"),
+    _rule(
+        "self.backups == 0 || !has(self.replicas) || self.replicas != 1",
+        "backups: a backup of each slot needs a second ps",
+    ),
     _rule("self.grads_to_wait == 1 || self.mode == 'sync'", "grads_to_wait: only the sync mode waits for pushes"),
     _rule("self.pull_every == 1 || self.mode == 'local'", "pull_every: only the local mode pulls seldom"),
     _rule(
-        "self.max_staleness == 0 || self.mode != 'hybrid' || !has(self.wish) || self.wish == 0",
+        "self.max_staleness == 0 || self.mode != 'hybrid' || !has(self.replicas) || self.replicas == 0",
         "max_staleness: in hybrid mode no push can be computed again alone; use mode: async",
     ),
 ]

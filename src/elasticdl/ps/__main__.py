@@ -42,18 +42,18 @@ def main() -> int:
     vital.end_process_on_failure(directory.exit_reason_file(env.ps), faults.inject_in_thread)
     stacks.dump_on_signal()
     directory.counters.mkdir(exist_ok=True)
-    terms = PushPolicy(spec.ps.max_staleness, spec.ps.modulate_rate, spec.ps.grads_to_wait)
+    terms = PushPolicy(spec.ps.max_staleness, spec.ps.scale_lr_by_staleness, spec.ps.grads_to_wait)
     counter = directory.counters / env.ps
     holdings = PsState(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
     keys, keeper = find_keys(directory.root), SnapshotWriter(holdings)
     zmq.Context.instance().socket(zmq.PAIR).close()  # start it while there are descriptors: tasks use it, see Lines
     server = PsServer(
-        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.backup_reply_s,
+        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.backup_timeout_s,
         answers=keeper.handlers, keys=keys,
     )  # fmt: skip
     performer = FleetTaskExecutor(
-        holdings, token, spec.timing.backup_reply_s, directory.counters, faults, keys, keeper.set_restored
+        holdings, token, spec.timing.backup_timeout_s, directory.counters, faults, keys, keeper.set_restored
     )
     link = _connect_to_master(env, spec, holdings, server, performer, crashed := list[Exception]())
     farewell = link.wait_end()

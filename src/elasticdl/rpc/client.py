@@ -111,7 +111,7 @@ class MasterClient:
 
     def _call(self, method: methods.Method, request: Any) -> Any:
         return self._retrying(
-            lambda: self._bind(method)(request, timeout=self._spec.timing.rpc_s, metadata=self._metadata)
+            lambda: self._bind(method)(request, timeout=self._spec.timing.rpc_timeout_s, metadata=self._metadata)
         )
 
     def _retrying(self, attempt: Callable[[], Reply]) -> Reply:

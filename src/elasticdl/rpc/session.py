@@ -194,7 +194,7 @@ class MasterSession:
             yield _heartbeat_message(beat)
             # A steady schedule: late once does not mean late ever after, and missed beats are not made up for.
             now = time.monotonic()
-            beat_at = max(beat_at + self._spec.timing.heartbeat_s, now) if beat_at <= now else beat_at
+            beat_at = max(beat_at + self._spec.timing.heartbeat_interval_s, now) if beat_at <= now else beat_at
 
 
 def _heartbeat_message(beat: pb.Heartbeat | pb.PsBeat) -> pb.WorkerMessage:

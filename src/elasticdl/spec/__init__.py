@@ -19,11 +19,10 @@ from elasticdl.spec.job import (
     is_loopback,
 )
 from elasticdl.spec.phase import Phase
-from elasticdl.spec.plan import BatchRule, ComputePrecision, PlanSpec
+from elasticdl.spec.plan import ComputePrecision, LrScaling, PlanSpec
 
 __all__ = [
     "BadRows",
-    "BatchRule",
     "CheckpointSpec",
     "ClusterSpec",
     "ComputePrecision",
@@ -32,6 +31,7 @@ __all__ = [
     "JobId",
     "JobKind",
     "JobSpec",
+    "LrScaling",
     "ModelSpec",
     "Phase",
     "PlanSpec",

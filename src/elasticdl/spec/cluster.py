@@ -145,19 +145,17 @@ class ClusterSpec(_Part):
 
     image: Annotated[str, Field(min_length=1)]
     namespace: Label = ""  # "": that of the context, filled in when the job is submitted
-    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    pull_secrets: tuple[Name, ...] = ()
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    image_pull_secrets: tuple[Name, ...] = ()
     service_account: Name = ""  # of the master; "": one of the job's own, with just the rights it needs
     master: RoleSpec = RoleSpec(requests=_REQUESTS["master"])
     worker: RoleSpec = RoleSpec(requests=_REQUESTS["worker"])
     ps: RoleSpec = RoleSpec(requests=_REQUESTS["ps"])
-    memory_most: Quantity = (
-        "0"  # a pod that ran out of memory comes back with half as much again, up to this; 0: thrice
-    )
+    max_memory: Quantity = "0"  # a pod that ran out of memory comes back with half as much again, up to this; 0: thrice
     volumes: tuple[VolumeSpec, ...] = ()
-    state_claim: Name = ""  # where the master keeps its journal; "": in ConfigMaps
-    environ: dict[str, str] = {}
-    environ_secrets: tuple[Name, ...] = ()  # Secrets whose keys become variables
+    journal_claim: Name = ""  # where the master keeps its journal; "": in ConfigMaps
+    env: dict[str, str] = {}
+    env_from_secrets: tuple[Name, ...] = ()  # Secrets whose keys become variables
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     spread: Literal["none", "nodes", "zones"] = "nodes"  # pods of a role, where that is possible
@@ -166,7 +164,7 @@ class ClusterSpec(_Part):
     is_root: bool = False  # may run as root, for images that must
     network_policy: bool = True
     tls: bool = True
-    adjust: dict[str, Any] = {}  # of --cluster_spec: pod, master_pod, worker_pod, ps_pod, service: merged into each
+    overrides: dict[str, Any] = {}  # of --cluster_spec: merged into pod, master_pod, worker_pod, ps_pod, service
 
     @model_validator(mode="before")
     @classmethod
@@ -199,19 +197,19 @@ class ClusterSpec(_Part):
                 raise ValueError(f"{place}: two volumes are mounted here; give each its own mount_path")
         return volumes
 
-    @field_validator("environ")
+    @field_validator("env")
     @classmethod
-    def _names_of_variables(cls, environ: dict[str, str]) -> dict[str, str]:
-        for name in environ:
+    def _names_of_variables(cls, env: dict[str, str]) -> dict[str, str]:
+        for name in env:
             if not _VARIABLE.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a variable")
-        return environ
+        return env
 
-    @field_validator("adjust")
+    @field_validator("overrides")
     @classmethod
-    def _known_objects(cls, adjust: dict[str, Any]) -> dict[str, Any]:
+    def _known_objects(cls, overrides: dict[str, Any]) -> dict[str, Any]:
         known = ("pod", "master_pod", "worker_pod", "ps_pod", "service")
-        for name, change in adjust.items():
+        for name, change in overrides.items():
             if name not in known or not isinstance(change, dict):
                 raise ValueError(f"{name!r}: expected a mapping under one of {', '.join(known)}")
-        return adjust
+        return overrides

@@ -96,7 +96,7 @@ class JobDirectory:
         if not security.is_on:
             return None
         if security.certificate:
-            return tls.TlsCredentials(Path(security.authority), Path(security.certificate), Path(security.key))
+            return tls.TlsCredentials(Path(security.ca), Path(security.certificate), Path(security.key))
         own = self.certificates / f"{replica}.pem"
         return tls.TlsCredentials(self.authority, own, own, spec.name)
 
@@ -113,7 +113,7 @@ class JobDirectory:
 
     def checkpoints(self, spec: JobSpec) -> AnyPath:
         given = spec.checkpoint.directory
-        return parse_path(given, spec.timing.store_s) if given else self.root / "checkpoints"
+        return parse_path(given, spec.timing.store_retry_s) if given else self.root / "checkpoints"
 
     def create(self, spec: JobSpec) -> None:
         """Make the directory with the spec and a fresh token in it."""

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from elasticdl.spec.cluster import MAX_NAME_LENGTH, ClusterSpec, parse_quantity
 from elasticdl.spec.data import DataSpec, PredictionSpec
 from elasticdl.spec.fields import NotNegative, Positive, Seconds, SecondsOrOff, SpecModel, parse_size
-from elasticdl.spec.plan import BatchRule, ComputePrecision, PlanSpec, fill_in_plan
+from elasticdl.spec.plan import ComputePrecision, LrScaling, PlanSpec, fill_in_plan
 from elasticdl.storage.schemes import find_address_problem, has_password, is_store_address, strip_file_scheme
 
 # A job's name becomes a directory, a label and a pod name: the rules of a DNS label.
@@ -59,9 +59,9 @@ class StartMethod(StrEnum):
 class WorkersSpec(SpecModel):
     """How many workers, and what each is."""
 
-    wish: Positive = 2
+    replicas: Positive = 2
     min: NotNegative = 0  # 0: one, filled in
-    max: NotNegative = 0  # 0: the wish, filled in
+    max: NotNegative = 0  # 0: replicas, filled in
     threads: NotNegative = 0  # 0: cores / max workers, at least one, filled in; part of the bits
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     cpu_capability: Literal["", "default", "avx2", "avx512"] = ""  # pins the instruction set; part of the bits too
@@ -97,17 +97,17 @@ class PsMode(StrEnum):
 class PsSpec(SpecModel):
     """Parameter servers: how many, and how workers train with them."""
 
-    wish: int | None = None  # None: one with the PS strategy, else none; filled in
+    replicas: int | None = None  # None: one with the PS strategy, else none; filled in
     mode: PsMode = PsMode.HYBRID
-    replicas: Annotated[int, Field(ge=1, le=2)] = 1  # 2: every slot has a second holder
+    backups: Annotated[int, Field(ge=0, le=1)] = 0  # of each slot, on another ps
     memory_limit: str = ""  # of each ps, e.g. 4Gi or 500M; "": none
     threads: Positive = 2  # of each ps
     max_staleness: NotNegative = 0  # a push computed with values older than so many updates is refused; 0: never
-    modulate_rate: bool = False  # divide the learning rate of a push by its staleness
+    scale_lr_by_staleness: bool = False  # divide the learning rate of a push by its staleness
     grads_to_wait: Positive = 1  # sync: pushes that make one update
     pull_every: Positive = 1  # local: steps between two pulls of the dense variables
-    depth: NotNegative = 2  # batches whose pulls and pushes may be under way beside the one that computes
-    transport: Literal["float32", "float16", "bfloat16"] = "float32"  # of rows and gradients on the wire
+    pipeline_depth: NotNegative = 2  # batches whose pulls and pushes may be under way beside the one that computes
+    wire_dtype: Literal["float32", "float16", "bfloat16"] = "float32"  # of rows and gradients on the wire
     embeddings: Literal["auto", "all", "none"] = "auto"  # which plain embedding layers move to the ps
     embedding_bytes: NotNegative = 2 << 20  # auto: those of at least so many bytes
 
@@ -132,30 +132,32 @@ def _check_address(address: str) -> str:
 
 class CheckpointSpec(SpecModel):
     directory: str = ""  # "": <job directory>/checkpoints
-    steps: NotNegative = 0  # every N steps; 0: at the end and on stop only
-    keep: Positive = 3
-    initial: str = ""  # a checkpoint (or a directory of them) to start from
+    every_steps: NotNegative = 0  # 0: at the end and on stop only
+    keep_last: Positive = 3
+    init_from: str = ""  # a checkpoint (or a directory of them) to start from
     resume: bool = False  # go on from the newest checkpoint in `directory`
     retry_s: Seconds = 60.0  # for so long the last checkpoint of a job is tried again where it cannot be written
 
-    @field_validator("directory", "initial")
+    @field_validator("directory", "init_from")
     @classmethod
-    def _is_a_place(cls, address: str) -> str:
+    def _is_an_address(cls, address: str) -> str:
         return _check_address(address)
 
 
 class EvaluationSpec(SpecModel):
     """When to evaluate during training; both zero: each epoch, if there is validation data."""
 
-    steps: NotNegative = 0
-    epochs: NotNegative = 0
+    every_steps: NotNegative = 0
+    every_epochs: NotNegative = 0
     wait: bool = False  # training goes on when the result is there: callbacks then act at the same step in every run
 
 
 class ObservabilitySpec(SpecModel):
     """How much is written down of how the training goes."""
 
-    log_steps: NotNegative = 0  # a point of the loss curve every N steps; 0: every step, or so few that MOST_POINTS do
+    log_steps: NotNegative = (
+        0  # a point of the loss curve every N steps; 0: every step, or so few that MAX_LOSS_POINTS do
+    )
 
     def loss_interval(self, total_steps: int) -> int:
         """The steps from one point of the loss curve to the next, in a job of so many steps."""
@@ -165,53 +167,59 @@ class ObservabilitySpec(SpecModel):
 class TimingSpec(SpecModel):
     """How the system behaves in time. Every timeout is here."""
 
-    heartbeat_s: Seconds = 0.25
-    silence_s: Seconds = 1.0  # a worker that says nothing for so long, while no step ends, is lost
+    heartbeat_interval_s: Seconds = 0.25
+    heartbeat_timeout_s: Seconds = 1.0  # a worker that says nothing for so long, while no step ends, is lost
     regroup_s: Seconds = 0.3  # a broken round whose members all seem alive is formed anew after this
-    start_wait_s: Seconds = 1.0  # a job whose first workers are ready waits so long for the rest; later ones join it
-    build_s: Seconds = 10.0  # forming a round
-    handover_s: Seconds = 30.0  # a hand-over of the state in which nothing moves for so long is given up
-    grace_s: Seconds = 30.0  # a preempted or stopped worker has this long to leave
+    start_timeout_s: Seconds = 1.0  # a job whose first workers are ready waits so long for the rest; later ones join it
+    round_timeout_s: Seconds = 10.0  # forming a round
+    state_transfer_timeout_s: Seconds = 30.0  # a hand-over of the state in which nothing moves for so long is given up
+    grace_period_s: Seconds = 30.0  # a preempted or stopped worker has this long to leave
     lease_s: Seconds = 60.0  # a lease without progress for so long goes back to the queue
     lease_attempts: Positive = 3
-    relaunch_s: Seconds = 1.0  # before a crashed worker is launched again; doubles each time
-    rpc_s: Seconds = 10.0
-    reply_s: Seconds = 30.0  # a ps that answers nothing for so long, while nobody says it is gone, fails the worker
-    store_s: Seconds = 60.0  # for so long an object store that does not answer is tried again
+    relaunch_backoff_s: Seconds = 1.0  # before a crashed worker is launched again; doubles each time
+    rpc_timeout_s: Seconds = 10.0
+    ps_timeout_s: Seconds = (
+        30.0  # a ps that answers nothing for so long, while nobody says it is gone, fails the worker
+    )
+    store_retry_s: Seconds = 60.0  # for so long an object store that does not answer is tried again
     # A worker that stands still between two exchanges for so long, and for so many usual steps, is replaced; one that
     # moves but comes to no step has several times as long.
-    stall_s: SecondsOrOff = 300.0  # 0: never
+    stall_timeout_s: SecondsOrOff = 300.0  # 0: never
     stall_steps: Positive = 20
-    master_s: SecondsOrOff = 60.0  # a master or launcher whose loop stands still for so long is replaced; 0: never
-    orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
+    master_stall_timeout_s: SecondsOrOff = (
+        60.0  # a master or launcher whose loop stands still for so long is replaced; 0: never
+    )
+    orphan_timeout_s: Seconds = (
+        600.0  # a worker whose master has been away for so long keeps its state on disk and ends
+    )
 
     @property
-    def backup_reply_s(self) -> float:
+    def backup_timeout_s(self) -> float:
         """A ps that answers another nothing for so long is given up there: before workers give up the one that waits.
 
         A worker may have to wait twice: for slots that are being handed over, then for a copy.
         """
-        return self.reply_s / 3
+        return self.ps_timeout_s / 3
 
 
 class SecuritySpec(SpecModel):
     """TLS for all replicas; without it a local job stays on loopback."""
 
     tls: bool = False  # with an authority of the job's own, which issues a certificate to each replica
-    lifetime_s: Seconds = 86400.0  # of such a certificate; it is replaced when half of that has passed
-    certificate: str = ""  # instead of all that: a person's own, the same for all replicas
+    certificate_lifetime_s: Seconds = 86400.0  # of such a certificate; it is replaced when half of that has passed
+    certificate: str = ""  # instead of all that: the user's own, the same for all replicas
     key: str = ""
-    authority: str = ""  # the CA that signed both sides
+    ca: str = ""  # the CA that signed both sides
     insecure: bool = False  # let others than this machine reach the job without TLS
     plain_nccl: bool = False  # let NCCL, which cannot encrypt, carry gradients between machines in a job with TLS
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
-        given = [bool(self.certificate), bool(self.key), bool(self.authority)]
+        given = [bool(self.certificate), bool(self.key), bool(self.ca)]
         if any(given) and not all(given):
-            raise ValueError("certificate, key and authority belong together: give all three or none")
+            raise ValueError("certificate, key and ca belong together: give all three or none")
         if self.tls and any(given):
-            raise ValueError("tls makes certificates for the job: give that, or certificate, key and authority")
+            raise ValueError("tls makes certificates for the job: give that, or certificate, key and ca")
         if self.insecure and self.is_on:
             raise ValueError("insecure means without TLS, and there is TLS: leave out one of them")
         return self
@@ -231,7 +239,7 @@ class JobSpec(SpecModel):
     data: DataSpec = DataSpec()
     plan: PlanSpec = PlanSpec()
     workers: WorkersSpec = WorkersSpec()
-    strategy: Strategy | None = None  # None: the PS strategy where ps are wished for, else all-reduce; filled in
+    strategy: Strategy | None = None  # None: the PS strategy where there are ps, else all-reduce; filled in
     ps: PsSpec = PsSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
@@ -285,7 +293,7 @@ class JobSpec(SpecModel):
         places = {
             "output": self.output,
             "checkpoint.directory": self.checkpoint.directory,
-            "checkpoint.initial": self.checkpoint.initial,
+            "checkpoint.init_from": self.checkpoint.init_from,
         }
         for name, address in places.items():
             if has_password(address):
@@ -320,15 +328,15 @@ class JobSpec(SpecModel):
             )
         if self.cluster and len(self.name) > MAX_NAME_LENGTH:
             raise ValueError(f"name: labels are made of it: use at most {MAX_NAME_LENGTH} letters on Kubernetes")
-        plan = fill_in_plan(self.plan, workers.wish, workers.max, is_script=self.kind is JobKind.SCRIPT)
+        plan = fill_in_plan(self.plan, workers.replicas, workers.max, is_script=self.kind is JobKind.SCRIPT)
         object.__setattr__(self, "workers", workers)
         object.__setattr__(self, "plan", plan)
         strategy, ps = _fill_in_ps(self.strategy, self.ps)
         object.__setattr__(self, "strategy", strategy)
         object.__setattr__(self, "ps", ps)
-        if plan.batch_rule is not BatchRule.NONE and strategy is Strategy.PS:
+        if plan.lr_scaling is not LrScaling.NONE and strategy is Strategy.PS:
             raise ValueError(
-                f"plan.batch_rule: {plan.batch_rule} with {strategy}, where every batch is pushed as it comes; "
+                f"plan.lr_scaling: {plan.lr_scaling} with {strategy}, where every batch is pushed as it comes; "
                 "leave out --adaptive_batch, or use --distribution_strategy=AllreduceStrategy"
             )
         _check_precision(self)
@@ -354,9 +362,9 @@ def _check_precision(spec: JobSpec) -> None:
             )
     if spec.kind is not JobKind.TRAINING:
         return  # others compute in float32 and make no updates, whatever the plan of the training was
-    if precision is ComputePrecision.FP16 and (plan.batch_rule is BatchRule.ADASCALE or _needs_noise(plan)):
+    if precision is ComputePrecision.FP16 and (plan.lr_scaling is LrScaling.ADASCALE or _needs_noise(plan)):
         raise ValueError(
-            f"plan.precision: fp16 with plan.batch_rule {plan.batch_rule}: the noise of scaled gradients is not "
+            f"plan.precision: fp16 with plan.lr_scaling {plan.lr_scaling}: the noise of scaled gradients is not "
             "measured, and nothing else says how large the batch should be; use --precision=bf16, or "
             "--adaptive_batch=sqrt or linear with a --batch_schedule"
         )
@@ -365,7 +373,7 @@ def _check_precision(spec: JobSpec) -> None:
 
 
 def _needs_noise(plan: PlanSpec) -> bool:
-    return plan.batch_rule is not BatchRule.NONE and not plan.batch_schedule
+    return plan.lr_scaling is not LrScaling.NONE and not plan.batch_schedule
 
 
 def _check_precision_with_ps(spec: JobSpec) -> None:
@@ -395,49 +403,49 @@ def _check_compat(spec: JobSpec) -> None:
     if not spec.restarts_script:
         return
     unheard = {
-        "plan.batch_rule": spec.plan.batch_rule is not BatchRule.NONE,
-        "checkpoint.steps": bool(spec.checkpoint.steps),
-        "checkpoint.initial": bool(spec.checkpoint.initial),
-        "ps.wish": bool(spec.ps.wish),
+        "plan.lr_scaling": spec.plan.lr_scaling is not LrScaling.NONE,
+        "checkpoint.every_steps": bool(spec.checkpoint.every_steps),
+        "checkpoint.init_from": bool(spec.checkpoint.init_from),
+        "ps.replicas": bool(spec.ps.replicas),
     }
     for place in [place for place, is_given in unheard.items() if is_given]:
         raise ValueError(f"{place}: not for script.compat={spec.script and spec.script.compat}; leave it out")
 
 
 def _fill_in_ps(strategy: Strategy | None, ps: PsSpec) -> tuple[Strategy, PsSpec]:
-    strategy = strategy or (Strategy.PS if ps.wish else Strategy.ALLREDUCE)
-    wish = ps.wish if ps.wish is not None else int(strategy is Strategy.PS)
-    if strategy is Strategy.PS and wish < 1:
+    strategy = strategy or (Strategy.PS if ps.replicas else Strategy.ALLREDUCE)
+    replicas = ps.replicas if ps.replicas is not None else int(strategy is Strategy.PS)
+    if strategy is Strategy.PS and replicas < 1:
         raise ValueError(
-            f"ps.wish: {wish} with ParameterServerStrategy; it needs at least one ps: use --num_ps_pods=1 or more, "
-            "or --distribution_strategy=AllreduceStrategy"
+            f"ps.replicas: {replicas} with ParameterServerStrategy; it needs at least one ps: use --num_ps_pods=1 or "
+            "more, or --distribution_strategy=AllreduceStrategy"
         )
-    if strategy is Strategy.ALLREDUCE and wish:
+    if strategy is Strategy.ALLREDUCE and replicas:
         raise ValueError(
-            f"ps.wish: {wish} with AllreduceStrategy, which has no ps: leave out --num_ps_pods, "
+            f"ps.replicas: {replicas} with AllreduceStrategy, which has no ps: leave out --num_ps_pods, "
             "or use --distribution_strategy=ParameterServerStrategy"
         )
-    if ps.replicas == 2 and wish == 1:
-        raise ValueError("ps.replicas: 2 holders of each slot need two ps; use --num_ps_pods=2 or more")
+    if ps.backups and replicas == 1:
+        raise ValueError("ps.backups: a backup of each slot needs a second ps; use --num_ps_pods=2 or more")
     if ps.grads_to_wait > 1 and ps.mode is not PsMode.SYNC:
         raise ValueError(f"ps.grads_to_wait: only the sync mode waits for pushes; the mode is {ps.mode}")
     if ps.pull_every > 1 and ps.mode is not PsMode.LOCAL:
         raise ValueError(f"ps.pull_every: only the local mode pulls dense variables seldom; the mode is {ps.mode}")
-    if wish and ps.max_staleness and ps.mode is PsMode.HYBRID:
+    if replicas and ps.max_staleness and ps.mode is PsMode.HYBRID:
         raise ValueError(
             f"ps.max_staleness: {ps.max_staleness} in hybrid mode, where no push can be computed again alone; "
             "--pipeline_depth bounds how old rows are, or use --ps_mode=async"
         )
-    return strategy, ps.model_copy(update={"wish": wish})
+    return strategy, ps.model_copy(update={"replicas": replicas})
 
 
 def _fill_in_workers(workers: WorkersSpec, cluster: ClusterSpec | None) -> WorkersSpec:
     low = workers.min or 1
-    high = workers.max or max(workers.wish, low)
+    high = workers.max or max(workers.replicas, low)
     if low > high:
         raise ValueError(f"workers: min {low} is above max {high}; write them as min <= max")
-    if not low <= workers.wish <= high:
-        raise ValueError(f"workers: wish {workers.wish} is outside min {low} .. max {high}")
+    if not low <= workers.replicas <= high:
+        raise ValueError(f"workers: replicas {workers.replicas} is outside min {low} .. max {high}")
     if cluster is None:
         threads = workers.threads or max(1, (os.cpu_count() or 1) // high)
     else:

@@ -31,11 +31,11 @@ _PATH_FIELDS = (
     "data.validation",
     "data.prediction",
     "checkpoint.directory",
-    "checkpoint.initial",
+    "checkpoint.init_from",
     "output",
     "security.certificate",
     "security.key",
-    "security.authority",
+    "security.ca",
 )
 
 

@@ -187,12 +187,10 @@ _CLUSTER_OPTIONS: tuple[Option, ...] = (
         OptionSyntax.VOLUMES,
         '"claim_name=c,mount_path=/data"',
     ),
-    Option(
-        "envs", "cluster.environ", _KUBERNETES, "Variables of all pods.", ALL_COMMANDS, OptionSyntax.PAIRS, '"A=1,B=2"'
-    ),
+    Option("envs", "cluster.env", _KUBERNETES, "Variables of all pods.", ALL_COMMANDS, OptionSyntax.PAIRS, '"A=1,B=2"'),
     Option(
         "env_secrets",
-        "cluster.environ_secrets",
+        "cluster.env_from_secrets",
         _KUBERNETES,
         "Secrets whose keys become variables.",
         ALL_COMMANDS,
@@ -201,14 +199,14 @@ _CLUSTER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "image_pull_policy",
-        "cluster.pull_policy",
+        "cluster.image_pull_policy",
         _KUBERNETES,
         "Always, IfNotPresent (default) or Never.",
         ALL_COMMANDS,
     ),
     Option(
         "image_pull_secrets",
-        "cluster.pull_secrets",
+        "cluster.image_pull_secrets",
         _KUBERNETES,
         "For a private registry.",
         ALL_COMMANDS,
@@ -242,10 +240,10 @@ _CLUSTER_OPTIONS: tuple[Option, ...] = (
         OptionSyntax.OPTIONAL,
         "[NAME]",
     ),
-    Option("state_claim", "cluster.state_claim", _KUBERNETES, "Claim for the master's journal.", ALL_COMMANDS),
+    Option("journal_claim", "cluster.journal_claim", _KUBERNETES, "Claim for the master's journal.", ALL_COMMANDS),
     Option(
-        "memory_most",
-        "cluster.memory_most",
+        "max_memory",
+        "cluster.max_memory",
         _KUBERNETES,
         "Most memory of a pod that ran out of it.",
         ALL_COMMANDS,
@@ -253,7 +251,7 @@ _CLUSTER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "cluster_spec",
-        "cluster.adjust",
+        "cluster.overrides",
         _KUBERNETES,
         "YAML merged into pods and services: pod, master_pod, worker_pod, ps_pod, service.",
         ALL_COMMANDS,
@@ -343,7 +341,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "adaptive_batch",
-        "plan.batch_rule",
+        "plan.lr_scaling",
         _PLAN,
         "Let the batch be scaled while the job runs, the learning rate by adascale, sqrt or linear. Default: none.",
         (TRAIN, RUN),
@@ -394,7 +392,7 @@ OPTIONS: tuple[Option, ...] = (
         "shuffle", "plan.shuffle", _PLAN, "Shuffle the records each epoch (default).", (TRAIN,), OptionSyntax.SWITCH
     ),
     Option("drop_last", "plan.drop_last", _PLAN, "Leave out a short last batch.", (TRAIN,), OptionSyntax.SWITCH),
-    Option("num_workers", "workers.wish", _WORKERS, "How many workers are wished for.", MODEL_COMMANDS, metavar="N"),
+    Option("num_workers", "workers.replicas", _WORKERS, "How many workers.", MODEL_COMMANDS, metavar="N"),
     Option("min_workers", "workers.min", _WORKERS, "The job waits for at least these.", MODEL_COMMANDS, metavar="N"),
     Option("max_workers", "workers.max", _WORKERS, "Never more than these.", MODEL_COMMANDS, metavar="N"),
     Option("threads", "workers.threads", _WORKERS, "CPU threads of each worker.", ALL_COMMANDS, metavar="N"),
@@ -426,7 +424,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "address", "workers.address", _WORKERS, "Address master and workers bind to.", ALL_COMMANDS, metavar="ADDRESS"
     ),
-    Option("num_ps_pods", "ps.wish", _PS, "How many ps are wished for.", (TRAIN,), metavar="N", alias="num_ps"),
+    Option("num_ps_pods", "ps.replicas", _PS, "How many ps.", (TRAIN,), metavar="N", alias="num_ps"),
     Option(
         "ps_mode",
         "ps.mode",
@@ -435,7 +433,7 @@ OPTIONS: tuple[Option, ...] = (
         (TRAIN,),
         metavar="MODE",
     ),
-    Option("ps_replicas", "ps.replicas", _PS, "Holders of each row: 1 or 2.", (TRAIN,), metavar="N"),
+    Option("ps_backups", "ps.backups", _PS, "Backups of each row on another ps: 0 or 1.", (TRAIN,), metavar="N"),
     Option("ps_memory", "ps.memory_limit", _PS, "Memory limit of each ps.", (TRAIN,), metavar="4Gi"),
     Option("ps_threads", "ps.threads", _PS, "Threads of each ps.", (TRAIN,), metavar="N"),
     Option(
@@ -449,7 +447,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "lr_staleness_modulation",
-        "ps.modulate_rate",
+        "ps.scale_lr_by_staleness",
         _PS,
         "Divide the learning rate of a push by its staleness.",
         (TRAIN,),
@@ -467,13 +465,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "pipeline_depth",
-        "ps.depth",
+        "ps.pipeline_depth",
         _PS,
         "Batches whose rows travel while another computes.",
         (TRAIN,),
         metavar="N",
     ),
-    Option("transport", "ps.transport", _PS, "float32, float16 or bfloat16 on the wire.", (TRAIN,), metavar="TYPE"),
+    Option("wire_dtype", "ps.wire_dtype", _PS, "float32, float16 or bfloat16 on the wire.", (TRAIN,), metavar="TYPE"),
     Option(
         "embedding_on_ps",
         "ps.embeddings",
@@ -491,7 +489,12 @@ OPTIONS: tuple[Option, ...] = (
         metavar="N",
     ),
     Option(
-        "checkpoint_steps", "checkpoint.steps", _CHECKPOINTS, "Checkpoint every N steps.", (TRAIN, RUN), metavar="N"
+        "checkpoint_steps",
+        "checkpoint.every_steps",
+        _CHECKPOINTS,
+        "Checkpoint every N steps.",
+        (TRAIN, RUN),
+        metavar="N",
     ),
     Option(
         "checkpoint_dir",
@@ -509,10 +512,12 @@ OPTIONS: tuple[Option, ...] = (
         (TRAIN, RUN),
         metavar="SECONDS",
     ),
-    Option("keep_checkpoint_max", "checkpoint.keep", _CHECKPOINTS, "Keep the newest N.", (TRAIN, RUN), metavar="N"),
+    Option(
+        "keep_checkpoint_max", "checkpoint.keep_last", _CHECKPOINTS, "Keep the newest N.", (TRAIN, RUN), metavar="N"
+    ),
     Option(
         "checkpoint_dir_for_init",
-        "checkpoint.initial",
+        "checkpoint.init_from",
         _CHECKPOINTS,
         "A checkpoint, or a directory of them, to start from.",
         ALL_COMMANDS,
@@ -527,8 +532,10 @@ OPTIONS: tuple[Option, ...] = (
         OptionSyntax.SWITCH,
     ),
     Option("output", "output", _CHECKPOINTS, "Where the result is written.", (TRAIN, PREDICT), metavar="DIR"),
-    Option("evaluation_steps", "evaluation.steps", _EVALUATION, "Evaluate every N steps.", (TRAIN,), metavar="N"),
-    Option("evaluation_epochs", "evaluation.epochs", _EVALUATION, "Evaluate every N epochs.", (TRAIN,), metavar="N"),
+    Option("evaluation_steps", "evaluation.every_steps", _EVALUATION, "Evaluate every N steps.", (TRAIN,), metavar="N"),
+    Option(
+        "evaluation_epochs", "evaluation.every_epochs", _EVALUATION, "Evaluate every N epochs.", (TRAIN,), metavar="N"
+    ),
     Option(
         "evaluation_wait",
         "evaluation.wait",
@@ -549,14 +556,14 @@ OPTIONS: tuple[Option, ...] = (
         "timing",
         "timing",
         _SYSTEM,
-        "A timeout, e.g. silence_s=2. May be repeated.",
+        "A timeout, e.g. heartbeat_timeout_s=2. May be repeated.",
         ALL_COMMANDS,
         OptionSyntax.MAPPING,
         "KEY=VALUE",
     ),
     Option(
         "stall_timeout",
-        "timing.stall_s",
+        "timing.stall_timeout_s",
         _SYSTEM,
         "Replace a worker that stands still for so many seconds, and for 20 usual steps. 0: never.",
         ALL_COMMANDS,
@@ -580,7 +587,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "tls_lifetime_s",
-        "security.lifetime_s",
+        "security.certificate_lifetime_s",
         _SYSTEM,
         "How long each of its certificates is valid. Default: a day. Replaced when half of that has passed.",
         ALL_COMMANDS,
@@ -588,7 +595,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("tls_cert", "security.certificate", _SYSTEM, "Or your own, for all replicas.", ALL_COMMANDS, metavar="FILE"),
     Option("tls_key", "security.key", _SYSTEM, "Its private key.", ALL_COMMANDS, metavar="FILE"),
-    Option("tls_ca", "security.authority", _SYSTEM, "The authority that signed it.", ALL_COMMANDS, metavar="FILE"),
+    Option("tls_ca", "security.ca", _SYSTEM, "The authority that signed it.", ALL_COMMANDS, metavar="FILE"),
     Option(
         "insecure",
         "security.insecure",

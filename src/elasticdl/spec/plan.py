@@ -9,7 +9,7 @@ from elasticdl.spec.fields import NotNegative, Positive, SpecModel
 MAX_SCALE = 32  # of the batch, where nothing is said
 
 
-class BatchRule(StrEnum):
+class LrScaling(StrEnum):
     """What becomes of the learning rate when the batch is scaled by S."""
 
     NONE = "none"  # the batch stays as it is
@@ -30,7 +30,7 @@ class PlanSpec(SpecModel):
     """The deterministic plan: which records each step trains, for any number of workers."""
 
     minibatch_size: Positive = 64
-    global_batch_size: NotNegative = 0  # 0: minibatch_size x wished workers, filled in by JobSpec
+    global_batch_size: NotNegative = 0  # 0: minibatch_size x workers.replicas, filled in by JobSpec
     logical_ranks: NotNegative = 0  # 0: max workers, filled in by JobSpec
     epochs: Positive = 1
     max_steps: NotNegative = 0  # 0: no limit
@@ -39,7 +39,7 @@ class PlanSpec(SpecModel):
     drop_last: bool = False
     reproducible: bool = True
     learning_rate: float | None = None  # passed to optimizer(parameters, lr=...)
-    batch_rule: BatchRule = BatchRule.NONE  # anything else: the batch may be scaled while the job runs
+    lr_scaling: LrScaling = LrScaling.NONE  # anything else: the batch may be scaled while the job runs
     batch_schedule: dict[int, Positive] = {}  # scales of the batch, by the step from which on they hold
     max_batch_size: NotNegative = 0  # records of an update, however it is scaled; 0: 32 global batches
     precision: ComputePrecision = ComputePrecision.FP32  # of a model file
@@ -48,19 +48,19 @@ class PlanSpec(SpecModel):
 
     def max_scale(self, global_batch: int) -> int:
         """How often at most the batch may be taken for one update."""
-        if self.batch_rule is BatchRule.NONE:
+        if self.lr_scaling is LrScaling.NONE:
             return 1
         return max(1, self.max_batch_size // max(1, global_batch)) if self.max_batch_size else MAX_SCALE
 
 
-def fill_in_plan(plan: PlanSpec, wish: int, most: int, *, is_script: bool) -> PlanSpec:
+def fill_in_plan(plan: PlanSpec, workers: int, max_workers: int, *, is_script: bool) -> PlanSpec:
     """The plan of a job with so many workers, without silent values. Raises ValueError where it cannot be."""
-    ranks = plan.logical_ranks or most
-    batch = plan.global_batch_size or plan.minibatch_size * wish
-    if ranks < most:
+    ranks = plan.logical_ranks or max_workers
+    batch = plan.global_batch_size or plan.minibatch_size * workers
+    if ranks < max_workers:
         raise ValueError(
-            f"plan.logical_ranks: {ranks} is below the {most} workers the job may have; "
-            f"every worker needs one. Use --logical_ranks={most} or fewer workers"
+            f"plan.logical_ranks: {ranks} is below the {max_workers} workers the job may have; "
+            f"every worker needs one. Use --logical_ranks={max_workers} or fewer workers"
         )
     if batch < ranks and not is_script:  # a script says its batch itself, when it joins
         raise ValueError(
@@ -72,7 +72,7 @@ def fill_in_plan(plan: PlanSpec, wish: int, most: int, *, is_script: bool) -> Pl
 
 
 def _check_batches(plan: PlanSpec, batch: int, *, is_script: bool) -> None:
-    if plan.batch_rule is BatchRule.NONE:
+    if plan.lr_scaling is LrScaling.NONE:
         if plan.batch_schedule or plan.max_batch_size:
             name = "batch_schedule" if plan.batch_schedule else "max_batch_size"
             raise ValueError(f"plan.{name}: the batch of this job stays as it is; use --adaptive_batch=RULE as well")
@@ -81,9 +81,9 @@ def _check_batches(plan: PlanSpec, batch: int, *, is_script: bool) -> None:
         raise ValueError(f"plan.max_batch_size: {plan.max_batch_size} is smaller than the global batch of {batch}")
     if any(step < 0 for step in plan.batch_schedule):
         raise ValueError(f"plan.batch_schedule: steps are counted from 0, received {min(plan.batch_schedule)}")
-    most = max(plan.batch_schedule.values(), default=1)
-    if not is_script and most > plan.max_scale(batch):
+    largest = max(plan.batch_schedule.values(), default=1)
+    if not is_script and largest > plan.max_scale(batch):
         raise ValueError(
-            f"plan.batch_schedule: {most} times the batch of {batch} is more than plan.max_batch_size allows, "
-            f"{plan.max_scale(batch)} times; use --max_batch_size={most * batch}"
+            f"plan.batch_schedule: {largest} times the batch of {batch} is more than plan.max_batch_size allows, "
+            f"{plan.max_scale(batch)} times; use --max_batch_size={largest * batch}"
         )

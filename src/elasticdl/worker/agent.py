@@ -110,7 +110,7 @@ class ScriptAgent:
         """Say goodbye. A script that still runs is killed."""
         if self._script is not None:
             self._script.kill()
-        self._session.close(reason, self._spec.timing.rpc_s)
+        self._session.close(reason, self._spec.timing.rpc_timeout_s)
         if self._port is not None:
             self._port.close()
 
@@ -140,7 +140,7 @@ class ScriptAgent:
 
     @property
     def _is_orphaned(self) -> bool:
-        return self._session.disconnected_s > self._spec.timing.orphan_s
+        return self._session.disconnected_s > self._spec.timing.orphan_timeout_s
 
     @property
     def _must_end_script(self) -> bool:
@@ -152,7 +152,7 @@ class ScriptAgent:
             _log.info("the script of round %d gets SIGTERM", self._round)
             self._ended_at = now
             script.terminate(now)
-        elif now - script.terminated_at >= _KILL_AFTER_GRACE_SHARE * self._spec.timing.grace_s:
+        elif now - script.terminated_at >= _KILL_AFTER_GRACE_SHARE * self._spec.timing.grace_period_s:
             _log.warning("the script of round %d does not end: it gets SIGKILL", self._round)
             script.kill()
 

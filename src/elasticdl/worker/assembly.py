@@ -16,7 +16,7 @@ from elasticdl.errors import SpecError
 from elasticdl.model.adapted import AdaptedOptimizer
 from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import BatchRule, JobSpec
+from elasticdl.spec import JobSpec, LrScaling
 from elasticdl.storage.paths import AnyPath
 from elasticdl.worker.checkpoints import (
     checkpoint_metadata,
@@ -128,7 +128,7 @@ def assemble_training(
         context.master,
         SaverOptions(
             directory,
-            spec.checkpoint.keep,
+            spec.checkpoint.keep_last,
             checkpoint_metadata(spec, plan, run_id),
             retry_s=spec.checkpoint.retry_s,
             one_at_a_time=setup.tables.has_rows,
@@ -212,12 +212,12 @@ def make_adaptive_batch(
     spec: JobSpec, plan: TrainingPlan, optimizers: Sequence[torch.optim.Optimizer], run_id: str
 ) -> AdaptiveBatch:
     """Raises SpecError where the rule of the job cannot scale the learning rate of these optimizers."""
-    rule = spec.plan.batch_rule
-    if rule is not BatchRule.NONE and len(optimizers) > 1:
-        raise SpecError(f"plan.batch_rule: {rule} scales one optimizer, the script has {len(optimizers)}")
-    if rule is not BatchRule.NONE and isinstance(optimizers[0], AdaptedOptimizer):
+    rule = spec.plan.lr_scaling
+    if rule is not LrScaling.NONE and len(optimizers) > 1:
+        raise SpecError(f"plan.lr_scaling: {rule} scales one optimizer, the script has {len(optimizers)}")
+    if rule is not LrScaling.NONE and isinstance(optimizers[0], AdaptedOptimizer):
         raise SpecError(
-            f"plan.batch_rule: {rule} scales the learning rate of an optimizer of torch; "
+            f"plan.lr_scaling: {rule} scales the learning rate of an optimizer of torch; "
             "the model is one of Keras: leave out --adaptive_batch"
         )
     return AdaptiveBatch(rule, plan.global_batch, spec.plan.batch_schedule, run_id)

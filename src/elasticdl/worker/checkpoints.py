@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 def is_checkpoint_due(spec: JobSpec, step: int, before: int | None = None) -> bool:
     """Whether a checkpoint is due after `step` steps, if the update led from `before` to `step`."""
-    every = spec.checkpoint.steps
+    every = spec.checkpoint.every_steps
     return bool(every) and step // every > (step - 1 if before is None else before) // every
 
 
@@ -48,8 +48,8 @@ def load_initial_image(spec: JobSpec, directory: AnyPath, run_id: str) -> Captur
     newest = store.read_newest(directory)
     if newest is not None and (spec.checkpoint.resume or newest[1].get("run") == run_id):
         image, metadata, path = newest
-    elif spec.checkpoint.initial:
-        image, metadata, path = store.find_checkpoint(parse_path(spec.checkpoint.initial, spec.timing.store_s))
+    elif spec.checkpoint.init_from:
+        image, metadata, path = store.find_checkpoint(parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s))
     else:
         return None
     _log.info("state of step %d from %s", image.step, path)

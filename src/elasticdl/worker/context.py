@@ -33,8 +33,8 @@ class WorkerContext:
     @classmethod
     def open(cls, env: WorkerEnv, spec: JobSpec) -> WorkerContext:
         """Say Hello to the master, and listen for peers."""
-        device, timeout_s = choose_device(spec, env), spec.timing.build_s
-        early_connections, donor = EarlyConnections(timeout_s), StateDonor(spec.timing.handover_s)
+        device, timeout_s = choose_device(spec, env), spec.timing.round_timeout_s
+        early_connections, donor = EarlyConnections(timeout_s), StateDonor(spec.timing.state_transfer_timeout_s)
 
         def build_group(round_id: int, rank: int, peers: Sequence[RoundMember]) -> Group:
             mesh = connect_mesh(round_id, rank, peers, master.credentials, early_connections, timeout_s)
@@ -56,7 +56,7 @@ class WorkerContext:
         return cls(env, spec, master, rounds, donor, listener, early_connections)
 
     def close(self, reason: str) -> None:
-        self.donor.close(self.spec.timing.build_s)
+        self.donor.close(self.spec.timing.round_timeout_s)
         self.listener.close()
         self.early_connections.close()
         self.rounds.close()

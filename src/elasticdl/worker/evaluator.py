@@ -39,8 +39,8 @@ def is_evaluation_due(step: int, plan: TrainingPlan, when: EvaluationSpec, befor
     """
     if step == plan.total_steps:
         return True
-    epochs = when.epochs or (0 if when.steps else 1)
-    by_step = bool(when.steps) and step // when.steps > (step - 1 if before is None else before) // when.steps
+    steps, epochs = when.every_steps, when.every_epochs or (0 if when.every_steps else 1)
+    by_step = bool(steps) and step // steps > (step - 1 if before is None else before) // steps
     return by_step or (bool(epochs) and step % (epochs * plan.steps_per_epoch) == 0)
 
 
@@ -89,7 +89,7 @@ class Evaluator:
         while not any(evaluated == step for evaluated, _ in master.evaluation_results) and step not in self._abandoned:
             if master.is_released or master.is_expelled or master.is_orphaned or master.stop_reason:
                 return
-            master.wait_for_message(self._spec.timing.heartbeat_s)
+            master.wait_for_message(self._spec.timing.heartbeat_interval_s)
 
     def close(self) -> None:
         with self._changed:
@@ -105,7 +105,9 @@ class Evaluator:
     def _run(self) -> None:
         torch.set_num_threads(self._spec.workers.threads)
         master = self._master
-        with MasterClient.connect(master.directory, self._spec.timing.rpc_s, master.run, master.worker) as client:
+        with MasterClient.connect(
+            master.directory, self._spec.timing.rpc_timeout_s, master.run, master.worker
+        ) as client:
             leases = LeaseRunner(client, master.worker, self._requests)
             while True:
                 with self._changed:

@@ -8,7 +8,7 @@ from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.tree import RankRange, ReductionTree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import TrainingPlan
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 from elasticdl.worker.reading.feed import Feed, open_feed
 from elasticdl.worker.rounds.step_report import StepReportLayout
 from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
@@ -40,7 +40,7 @@ class LocalTraining(TrainingLoop):
             gradients,
             setup.callbacks,
             setup.learning_rate,
-            AdaptiveBatch(BatchRule.NONE, plan.global_batch),
+            AdaptiveBatch(LrScaling.NONE, plan.global_batch),
             setup.user_state,
             plan.seed,
         )

@@ -64,7 +64,7 @@ class MasterConnection:
         )  # fmt: skip
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
         self.activity = ActivityTracker()  # of the training thread; of one that works by leases, until it is ready
-        self._watches = spec.timing.stall_s > 0
+        self._watches = spec.timing.stall_timeout_s > 0
         self._losses = LossHistory()  # of a job that trains in rounds
         self._reported_at = 0.0
         self._reporting = threading.Lock()  # points that are taken from the curve first are sent first
@@ -102,7 +102,7 @@ class MasterConnection:
         self.report_losses()
         # A master that has released this worker may be gone by now: do not wait long for its answer.
         self._session.close(
-            reason, min(self.timing.rpc_s, GOODBYE_TIMEOUT_S) if self.is_released else self.timing.rpc_s
+            reason, min(self.timing.rpc_timeout_s, GOODBYE_TIMEOUT_S) if self.is_released else self.timing.rpc_timeout_s
         )
 
     # ---- listeners
@@ -219,7 +219,7 @@ class MasterConnection:
             return
         self.is_leaving = self._hello.leaving = True
         # The last fifth of the grace period is for a checkpoint, if nobody takes over.
-        self._left_by = time.monotonic() + 0.8 * self.timing.grace_s
+        self._left_by = time.monotonic() + 0.8 * self.timing.grace_period_s
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
         self._rounds.wake()
 
@@ -245,14 +245,14 @@ class MasterConnection:
     def is_orphaned(self) -> bool:
         """Whether the master will not come back: it was away for too long, or its launcher has given it up."""
         away_s = self._session.disconnected_s
-        return away_s > self.timing.orphan_s or (self.is_leaving and away_s > 0 and self._is_given_up(away_s))
+        return away_s > self.timing.orphan_timeout_s or (self.is_leaving and away_s > 0 and self._is_given_up(away_s))
 
     def _is_given_up(self, away_s: float) -> bool:
         """Whether the launcher that told this worker to leave has ended the job without its master.
 
         The launcher then writes the result, unless its disk is full: on one machine a master is never away for long.
         """
-        is_long = self._is_local and away_s > _GIVEN_UP_GRACE_SHARE * self.timing.grace_s
+        is_long = self._is_local and away_s > _GIVEN_UP_GRACE_SHARE * self.timing.grace_period_s
         return is_long or self.directory.result.exists()
 
     def wait_for_fleet(self, timeout_s: float) -> FleetView:

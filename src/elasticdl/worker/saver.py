@@ -125,7 +125,7 @@ class CheckpointSaver:
         deadline, written, pause_s = (
             time.monotonic() + self._options.retry_s,
             self._written,
-            self._master.timing.heartbeat_s,
+            self._master.timing.heartbeat_interval_s,
         )
         while self._written == written:
             self.save()

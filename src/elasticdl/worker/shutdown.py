@@ -40,7 +40,7 @@ def finish_training(context: WorkerContext, assembly: ElasticTraining, export: C
         if request is None:
             if master.is_orphaned:
                 return _finish_without_master(context, assembly)
-            master.wait_for_message(context.spec.timing.heartbeat_s)
+            master.wait_for_message(context.spec.timing.heartbeat_interval_s)
             continue
         while master.evaluation_results:
             training.notify_evaluation(*master.evaluation_results.popleft())
@@ -83,7 +83,7 @@ def _is_saved_by_another(context: WorkerContext, assembly: ElasticTraining, wait
             newest = manifest.find_newest(directory)
             if newest is not None and (manifest.parse_step(newest) or 0) >= assembly.engine.training.step:
                 return True
-        context.master.wait_for_message(context.spec.timing.heartbeat_s)
+        context.master.wait_for_message(context.spec.timing.heartbeat_interval_s)
     return False
 
 
@@ -130,6 +130,6 @@ def _save_on_request(context: WorkerContext, assembly: ElasticTraining) -> None:
             assembly.saver.save_and_wait()
             master.report_exported("")
         else:
-            master.wait_for_message(context.spec.timing.heartbeat_s)
+            master.wait_for_message(context.spec.timing.heartbeat_interval_s)
     if master.is_orphaned:
         assembly.saver.save_and_wait()

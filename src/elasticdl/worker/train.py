@@ -133,7 +133,7 @@ def _export(context: WorkerContext, job: _ModelFileTraining, path: str) -> None:
     trained = model_export.ModelToExport(
         setup.model, setup.tables, training.step, job.plan.records_until(training.step), training.callbacks
     )
-    target = parse_path(path, context.spec.timing.store_s)
+    target = parse_path(path, context.spec.timing.store_retry_s)
     sample = job.dataset.read_valid_batch(job.plan.rank_slice(0, 0))
     model_export.export_model(target, context, job.contract, trained, sample, setup.device)
 

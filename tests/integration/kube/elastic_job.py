@@ -36,9 +36,9 @@ def resource(name: str, namespace: str = "", **spec: Any) -> dict[str, Any]:
         },
         "data": {"training": "/data/train.csv"},
         "plan": {"minibatch_size": 64},
-        "workers": {"wish": 4, "min": 2, "max": 8},
+        "workers": {"replicas": 4, "min": 2, "max": 8},
         "strategy": "ParameterServerStrategy",
-        "ps": {"wish": 1},
+        "ps": {"replicas": 1},
         "cluster": {
             "image": "elasticdl:ci",
             "worker": {"requests": {"cpu": 1, "memory": "2Gi"}},

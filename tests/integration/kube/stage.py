@@ -21,7 +21,7 @@ SPEC = JobSpec(
     model=ModelSpec(definition="mnist.forward"),
     data=DataSpec(training="/data/train.csv"),
     cluster=ClusterSpec(image="registry.local/mnist:1"),
-    timing=TimingSpec(grace_s=20.0),
+    timing=TimingSpec(grace_period_s=20.0),
 )
 
 

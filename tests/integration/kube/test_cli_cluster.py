@@ -250,7 +250,7 @@ def test_an_elastic_job_that_nobody_has_begun_is_listed_scaled_and_deleted(run: 
     assert run("scale", "asked", "--workers=6", "--ps=2").stdout == "asked: wished for; it has no master yet\n"
     found = api.get(ELASTIC_JOB, "asked")
     assert found is not None
-    assert (found["spec"]["workers"]["wish"], found["spec"]["ps"]["wish"]) == (6, 2)
+    assert (found["spec"]["workers"]["replicas"], found["spec"]["ps"]["replicas"]) == (6, 2)
     refused = run("scale", "asked", "--workers=9")
     assert refused.exit_code == 2 and "wish is outside min .. max" in refused.stderr
 

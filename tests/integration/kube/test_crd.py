@@ -69,8 +69,8 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        ("spec.workers.wish", 9, "wish is outside min .. max"),
-        ("spec.workers.wish", 0, "greater than or equal to 1"),
+        ("spec.workers.replicas", 9, "replicas is outside min .. max"),
+        ("spec.workers.replicas", 0, "greater than or equal to 1"),
         ("spec.workers.min", 9, "min is above max"),
         ("spec.model", None, "needs model.definition"),
         ("spec.kind", "script", "script: a script job needs the path of a script"),
@@ -85,14 +85,14 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
         ("spec.cluster.queue", "q" * 64, "spec.cluster.queue"),
         ("spec.cluster.volumes", [{"mount_path": "/data"}], "either claim_name or host_path"),
         ("spec.cluster.volumes", [{"mount_path": "data", "claim_name": "c"}], "mount_path"),
-        ("spec.ps", {"wish": 0}, "ParameterServerStrategy needs at least one ps"),
-        ("spec.ps", {"wish": 1, "replicas": 2}, "need two ps"),
-        ("spec.ps", {"wish": 1, "grads_to_wait": 2}, "only the sync mode"),
-        ("spec.ps", {"wish": 1, "pull_every": 2}, "only the local mode"),
-        ("spec.ps", {"wish": 1, "max_staleness": 2}, "use mode: async"),
+        ("spec.ps", {"replicas": 0}, "ParameterServerStrategy needs at least one ps"),
+        ("spec.ps", {"replicas": 1, "backups": 1}, "needs a second ps"),
+        ("spec.ps", {"replicas": 1, "grads_to_wait": 2}, "only the sync mode"),
+        ("spec.ps", {"replicas": 1, "pull_every": 2}, "only the local mode"),
+        ("spec.ps", {"replicas": 1, "max_staleness": 2}, "use mode: async"),
         ("spec.strategy", "AllreduceStrategy", "AllreduceStrategy has no ps"),
         ("spec.plan.logical_ranks", 7, "use at least workers.max"),
-        ("spec.timing", {"grace_s": 0}, "grace_s"),
+        ("spec.timing", {"grace_period_s": 0}, "grace_period_s"),
         ("metadata.name", "a" * 46, "use at most 45 letters"),
         ("metadata.name", "my.job", "use a-z, 0-9 and '-'"),
     ],
@@ -122,8 +122,8 @@ def test_kubectl_scales_shows_and_explains(jobs: Api, namespace: str, kubectl: K
     explained = kubectl("explain", "elasticjob.spec.workers").stdout
 
     assert scaled.returncode == 0, scaled.stderr
-    assert (jobs.get(ELASTIC_JOB, "mnist") or {})["spec"]["workers"]["wish"] == 5
-    assert "wish is outside min .. max" in refused.stderr
+    assert (jobs.get(ELASTIC_JOB, "mnist") or {})["spec"]["workers"]["replicas"] == 5
+    assert "replicas is outside min .. max" in refused.stderr
     assert head.split() == ["NAME", "PHASE", "WORKERS", "PROGRESS", "METRIC", "AGE"]
     assert line.split()[:-1] == ["mnist", "Running", "3/5", "(2-8)", "43", "%", "accuracy", "0.91"]
     assert "How many workers, and what each is." in explained

@@ -75,7 +75,7 @@ def test_what_was_deleted_is_made_again_but_never_the_secret(start: Start, api: 
     api.delete(kinds.SERVICE, "mnist-master")
     api.delete(kinds.SECRET, "mnist-secret")
 
-    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"wish": 5}}})
+    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"replicas": 5}}})
     until("the Service is back", lambda: api.get(kinds.SERVICE, "mnist-master"))
     until("the Secret is missed", lambda: condition(api, "Followed").get("status") == "False")
 
@@ -117,7 +117,7 @@ def test_a_change_that_cannot_be_followed_is_said_and_a_wish_is_not(start: Start
     job = begun(api)
     before = versions(owned(api, job["metadata"]["uid"]))
 
-    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"wish": 8}}})
+    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"replicas": 8}}})
     until("the wish is seen", lambda: read(api)["status"]["observedGeneration"] == 2)
     wish = condition(api, "Followed")
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"plan": {"epochs": 9}}})
@@ -149,7 +149,7 @@ def test_how_the_master_ended_is_how_the_job_ended(start: Start, api: Api) -> No
 
     status_map.write_refusal(api, "mnist", api.namespace, "no such model", 2)
     until("the job failed", lambda: phase(api) == "Failed")
-    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"wish": 5}}})
+    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"replicas": 5}}})
     until("the wish is seen", lambda: read(api)["status"]["observedGeneration"] == 2)
     kept = replicas(api)
     api.delete(kinds.STATEFUL_SET, "mnist-master")

@@ -259,7 +259,7 @@ def test_a_share_of_the_workers_has_high_priority(api: Api) -> None:
     assert SPEC.cluster is not None
     worker = SPEC.cluster.worker.model_copy(update={"priority": "0.5"})
     cluster = SPEC.cluster.model_copy(update={"worker": worker})
-    workers = SPEC.workers.model_copy(update={"wish": 4})
+    workers = SPEC.workers.model_copy(update={"replicas": 4})
     spec = SPEC.model_copy(update={"cluster": cluster, "workers": workers})
 
     async def scene(stage: Stage) -> None:

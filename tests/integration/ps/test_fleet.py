@@ -175,7 +175,7 @@ def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
 
 @pytest.mark.slow
 def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -> None:
-    job = jobs.train("replicas", 1, "--num_ps_pods=2", "--ps_replicas=2", slow=True, pause_s=0.05)
+    job = jobs.train("replicas", 1, "--num_ps_pods=2", "--ps_backups=1", slow=True, pause_s=0.05)
     wait_serving(job, 2)
     ps = serving(job.wait(lambda s: all(one.replica for one in serving(s).values()), "copies of all slots"))
     with client_of(job, ps) as client:

@@ -45,7 +45,7 @@ def test_the_command_of_the_original_is_understood(elasticdl: Run) -> None:
     asked = {"cpu": "1", "memory": "4096Mi", "ephemeral-storage": "1024Mi"}
     assert told["cluster"]["image"] == "elasticdl:ci"
     assert [told["cluster"][role]["requests"] for role in ("master", "worker", "ps")] == [asked] * 3
-    assert (told["ps"]["wish"], told["workers"]["wish"], told["name"]) == (1, 2, "test-train")
+    assert (told["ps"]["replicas"], told["workers"]["replicas"], told["name"]) == (1, 2, "test-train")
 
 
 def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_file_of_cluster_spec_is_read_here_and_kept_whole(elasticdl: Run) ->
     change = {"pod": {"metadata": {"annotations": {"team": "a"}}}, "service": {"metadata": {"labels": {"b": "c"}}}}
     Path("adjust.yaml").write_text(yaml.safe_dump(change))
 
-    assert dry(elasticdl, *ORIGINAL, "--cluster_spec=adjust.yaml")["cluster"]["adjust"] == change
+    assert dry(elasticdl, *ORIGINAL, "--cluster_spec=adjust.yaml")["cluster"]["overrides"] == change
 
 
 @pytest.mark.parametrize(

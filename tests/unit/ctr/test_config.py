@@ -27,9 +27,9 @@ def test_three_keys_are_a_job() -> None:
     assert job.model is not None and job.model.definition == "deepfm.forward"
     assert job.data.training == "clicks.csv#rows=0%:80%"
     assert job.data.validation == "clicks.csv#rows=80%:90%"
-    assert (job.ps.wish, job.output) == (1, "/made/model")
-    assert (job.workers.min, job.workers.wish, job.workers.max) == (1, 2, 2)
-    assert job.evaluation.steps == job.checkpoint.steps == 100_000 // (2 * job.plan.global_batch_size)
+    assert (job.ps.replicas, job.output) == (1, "/made/model")
+    assert (job.workers.min, job.workers.replicas, job.workers.max) == (1, 2, 2)
+    assert job.evaluation.every_steps == job.checkpoint.every_steps == 100_000 // (2 * job.plan.global_batch_size)
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,21 @@ def test_what_the_job_says_counts_last() -> None:
         parsed(workers=[1, 8], job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10
     )
 
-    assert described["workers"] == {"min": 1, "wish": 8, "max": 8}
-    assert described["ps"] == {"wish": 1, "mode": "async", "modulate_rate": True, "depth": 0}
+    assert described["workers"] == {"min": 1, "replicas": 8, "max": 8}
+    assert described["ps"] == {"replicas": 1, "mode": "async", "scale_lr_by_staleness": True, "pipeline_depth": 0}
     assert described["plan"]["epochs"] == 1
 
 
 def test_asynchronous_pushes_count_by_their_age_where_nothing_else_is_said() -> None:
     def rates(option: str | None, **ps: Any) -> Any:
-        return build_job_description(parsed(job={"ps": ps}), Path("/m"), 10, option)["ps"].get("modulate_rate", False)
+        return build_job_description(parsed(job={"ps": ps}), Path("/m"), 10, option)["ps"].get(
+            "scale_lr_by_staleness", False
+        )
 
     assert [rates(None), rates("async"), rates(None, mode="async"), rates("hybrid", mode="async")] == [
         False, True, True, False,
     ]  # fmt: skip
-    assert not rates("async", modulate_rate=False)
+    assert not rates("async", scale_lr_by_staleness=False)
 
 
 @pytest.mark.parametrize(

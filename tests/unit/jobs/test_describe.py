@@ -27,7 +27,7 @@ def test_every_option_is_spelled_with_either_sign(elasticdl: Run) -> None:
     high = dry(elasticdl, "--job-name=a", "--model-def=m.f", "--num-workers=3", "--max-steps=7", "--no_drop-last")
 
     assert low == high
-    assert (low["workers"]["wish"], low["plan"]["max_steps"], low["plan"]["drop_last"]) == (3, 7, False)
+    assert (low["workers"]["replicas"], low["plan"]["max_steps"], low["plan"]["drop_last"]) == (3, 7, False)
 
 
 def test_an_option_wins_over_the_file_and_the_file_over_the_default(elasticdl: Run, tmp_path: Path) -> None:
@@ -40,12 +40,14 @@ def test_an_option_wins_over_the_file_and_the_file_over_the_default(elasticdl: R
 
 
 def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
-    told = dry(elasticdl, "--model_def=m.f", "--model_params=a=1;b=[1,2]", "--columns=x,y", "--timing=silence_s=2")
+    told = dry(
+        elasticdl, "--model_def=m.f", "--model_params=a=1;b=[1,2]", "--columns=x,y", "--timing=heartbeat_timeout_s=2"
+    )
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(told))
 
     assert dry(elasticdl, tmp_path / "job.yaml") == told
     assert told["model"]["params"] == {"a": 1, "b": [1, 2]}
-    assert (told["data"]["columns"], told["timing"]["silence_s"]) == (["x", "y"], 2.0)
+    assert (told["data"]["columns"], told["timing"]["heartbeat_timeout_s"]) == (["x", "y"], 2.0)
 
 
 def test_the_global_batch_is_the_minibatch_times_the_wished_workers(elasticdl: Run) -> None:
@@ -84,7 +86,7 @@ def test_all_that_is_wrong_with_options_and_file_is_told_at_once(elasticdl: Run,
     [
         (["--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=0"], "it needs at least one ps"),
         (["--distribution_strategy=AllreduceStrategy", "--num_ps_pods=1"], "AllreduceStrategy, which has no ps"),
-        (["--num_ps_pods=1", "--ps_replicas=2"], "need two ps; use --num_ps_pods=2"),
+        (["--num_ps_pods=1", "--ps_backups=1"], "needs a second ps; use --num_ps_pods=2"),
         (["--num_ps_pods=1", "--grads_to_wait=2"], "only the sync mode waits for pushes; the mode is hybrid"),
         (["--num_ps_pods=1", "--pull_every=2"], "only the local mode pulls dense variables seldom"),
         (["--num_ps_pods=1", "--max_staleness=2"], "ps.max_staleness: 2 in hybrid mode"),
@@ -99,8 +101,11 @@ def test_all_that_is_wrong_with_options_and_file_is_told_at_once(elasticdl: Run,
         (["--min_workers=4", "--max_workers=2"], "workers: min 4 is above max 2; write them as min <= max"),
         (["--global_batch_size=1"], "plan.global_batch_size: 1 is smaller than the 2 logical ranks"),
         (["--job_name=My_Job"], "name (--job_name): use 1 to 63 of a-z"),
-        (["--timing=silence=2"], "timing.silence: unknown key; did you mean 'silence_s'?"),
-        (["--tls_cert=x"], "certificate, key and authority belong together"),
+        (
+            ["--timing=heartbeat_timeout=2"],
+            "timing.heartbeat_timeout: unknown key; did you mean 'heartbeat_timeout_s'?",
+        ),
+        (["--tls_cert=x"], "certificate, key and ca belong together"),
         (["--resume"], "--resume: which job? Give its --job_name"),
         (["--num_epochs"], "requires an argument"),
         (["none.yaml"], "none.yaml: no such job file"),
@@ -117,28 +122,28 @@ def test_a_wrong_job_is_one_message_and_exit_code_2(elasticdl: Run, words: list[
 def test_a_local_strategy_is_one_worker(elasticdl: Run) -> None:
     told = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=Local")
 
-    assert (told["workers"]["wish"], told["workers"]["max"]) == (1, 1)
+    assert (told["workers"]["replicas"], told["workers"]["max"]) == (1, 1)
 
 
 def test_a_local_strategy_counts_more_than_the_workers_of_a_file_and_leaves_its_ps(
     elasticdl: Run, tmp_path: Path
 ) -> None:
-    (tmp_path / "job.yaml").write_text("model: {definition: m.f}\nworkers: {min: 2, wish: 4}\nps: {wish: 1}\n")
+    (tmp_path / "job.yaml").write_text("model: {definition: m.f}\nworkers: {min: 2, replicas: 4}\nps: {replicas: 1}\n")
     told = dry(elasticdl, tmp_path / "job.yaml", "--distribution_strategy=Local")
 
-    assert {told["workers"][key] for key in ("min", "wish", "max")} == {1}
-    assert (told["strategy"], told["ps"]["wish"]) == ("ParameterServerStrategy", 1)
+    assert {told["workers"][key] for key in ("min", "replicas", "max")} == {1}
+    assert (told["strategy"], told["ps"]["replicas"]) == ("ParameterServerStrategy", 1)
 
 
 def test_the_strategy_follows_from_the_ps_and_the_ps_from_the_strategy(elasticdl: Run) -> None:
     told = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=ParameterServerStrategy")
-    assert told["ps"]["wish"] == 1
+    assert told["ps"]["replicas"] == 1
 
     told = dry(elasticdl, "--model_def=m.f", "--num_ps_pods=2", "--ps_memory=1.5Gi")
     assert (told["strategy"], told["ps"]["mode"]) == ("ParameterServerStrategy", "hybrid")
 
     told = dry(elasticdl, "--model_def=m.f")
-    assert (told["strategy"], told["ps"]["wish"]) == ("AllreduceStrategy", 0)
+    assert (told["strategy"], told["ps"]["replicas"]) == ("AllreduceStrategy", 0)
 
 
 def test_a_file_for_another_command_is_refused_with_that_command(elasticdl: Run, tmp_path: Path) -> None:
@@ -149,13 +154,13 @@ def test_a_file_for_another_command_is_refused_with_that_command(elasticdl: Run,
 
 def test_a_resumed_job_keeps_its_plan_whatever_the_workers_are(elasticdl: Run) -> None:
     spec = load.resolve_job(
-        {"name": "a", "model": {"definition": "m.f"}, "workers": {"wish": 4}, "plan": {"epochs": 9}}
+        {"name": "a", "model": {"definition": "m.f"}, "workers": {"replicas": 4}, "plan": {"epochs": 9}}
     )
     jobs.job_directory("a").create(spec)
 
     told = dry(elasticdl, "--job_name=a", "--resume", "--num_workers=1")
 
-    assert (told["workers"]["wish"], told["workers"]["max"]) == (1, 4)
+    assert (told["workers"]["replicas"], told["workers"]["max"]) == (1, 4)
     assert (told["plan"]["global_batch_size"], told["plan"]["epochs"]) == (256, 9)
 
 
@@ -176,19 +181,19 @@ def test_a_job_of_another_command_is_not_resumed_but_named(elasticdl: Run, kind:
 
 def test_a_job_on_a_cluster_is_not_the_one_of_this_machine_that_is_called_alike(elasticdl: Run) -> None:
     spec = load.resolve_job(
-        {"name": "a", "model": {"definition": "m.f"}, "workers": {"wish": 4}, "plan": {"epochs": 9}}
+        {"name": "a", "model": {"definition": "m.f"}, "workers": {"replicas": 4}, "plan": {"epochs": 9}}
     )
     jobs.job_directory("a").create(spec)
 
     told = dry(elasticdl, "--job_name=a", "--resume", "--checkpoint_dir=/c", "--image_name=i", "--model_def=m.g")
 
-    assert (told["workers"]["wish"], told["plan"]["epochs"]) == (2, 1)
+    assert (told["workers"]["replicas"], told["plan"]["epochs"]) == (2, 1)
     assert (told["model"]["zoo"], told["model"]["definition"]) == ("model_zoo", "m.g")
 
 
 @pytest.mark.parametrize(
     ("workers", "expected"),
-    [("1:4", {"wish": 4, "min": 1, "max": 4}), ("3", {"wish": 3, "min": 1, "max": 3})],
+    [("1:4", {"replicas": 4, "min": 1, "max": 4}), ("3", {"replicas": 3, "min": 1, "max": 3})],
 )
 def test_a_script_runs_with_its_own_arguments_untouched(elasticdl: Run, workers: str, expected: dict[str, int]) -> None:
     result = elasticdl("run", "--workers", workers, "--dry-run", "train.py", "--epochs", "3", "--workers=9", "x_y")

@@ -182,11 +182,11 @@ def test_a_model_is_evaluated_from_its_export_else_from_its_newest_checkpoint() 
 
     early, late = (_evaluation_document(spec, status, None) for status in (running, succeeded))
 
-    assert early["checkpoint"] == {"initial": "/c/checkpoint-5"}
-    assert late["checkpoint"] == {"initial": "/models/digits"}
+    assert early["checkpoint"] == {"init_from": "/c/checkpoint-5"}
+    assert late["checkpoint"] == {"init_from": "/models/digits"}
     assert late["data"]["validation"] == "v" and "training" not in late["data"]
     evaluation = load.resolve_job(late | {"name": "e"})
-    assert (evaluation.kind, evaluation.workers.wish, evaluation.plan.minibatch_size) == ("evaluation", 1, 32)
+    assert (evaluation.kind, evaluation.workers.replicas, evaluation.plan.minibatch_size) == ("evaluation", 1, 32)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_model_is_evaluated_from_its_export_else_from_its_newest_checkpoint() 
     [
         ({"data": {"training": "t"}}, "/c", "has no validation data"),
         ({}, "", "has no model yet"),
-        ({"kind": "evaluation", "checkpoint": {"initial": "/c"}}, "/c", "expected a training job"),
+        ({"kind": "evaluation", "checkpoint": {"init_from": "/c"}}, "/c", "expected a training job"),
         ({"cluster": {"image": "i"}}, "/c", "went with its pod"),
     ],
 )

@@ -22,7 +22,7 @@ def directory(tmp_path: Path) -> JobDirectory:
         name="mnist",
         kind=JobKind.SCRIPT,
         script=ScriptSpec(path="train.py"),
-        security=SecuritySpec(tls=True, lifetime_s=HOUR_S),
+        security=SecuritySpec(tls=True, certificate_lifetime_s=HOUR_S),
     )
     directory = JobDirectory(tmp_path / "mnist")
     job_directory.create_job_directory(directory, spec)

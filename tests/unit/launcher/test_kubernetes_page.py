@@ -21,7 +21,7 @@ def test_every_option_of_the_section_is_named() -> None:
 def test_the_example_of_cluster_spec_does_what_the_page_says() -> None:
     text = re.search(r"```yaml\n# cluster.yaml\n(.*?)```", PAGE, re.DOTALL)
     assert text is not None
-    pod = manifest.replica_pod(job(SMALL, adjust=yaml.safe_load(text[1])), "worker-0", "worker", MASTER_SET)
+    pod = manifest.replica_pod(job(SMALL, overrides=yaml.safe_load(text[1])), "worker-0", "worker", MASTER_SET)
 
     assert (pod["spec"]["runtimeClassName"], pod["spec"]["dnsPolicy"]) == ("nvidia", "Default")
     assert {"shm", "state", "tmp"} <= {volume["name"] for volume in pod["spec"]["volumes"]}

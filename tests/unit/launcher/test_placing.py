@@ -11,7 +11,7 @@ from tests.unit.launcher.jobs import SMALL, job, pod_of, worker
 
 
 def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
-    spec = job(SMALL, state_claim="masters")
+    spec = job(SMALL, journal_claim="masters")
 
     def state(document: dict[str, Any]) -> dict[str, Any]:
         return next(volume for volume in pod_of(document)["volumes"] if volume["name"] == "state")

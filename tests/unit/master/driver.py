@@ -40,7 +40,7 @@ START = 1000.0
 def job_spec(
     *,
     kind: JobKind = JobKind.TRAINING,
-    wish: int = 2,
+    workers: int = 2,
     least: int = 1,
     most: int = 4,
     ranks: int = 4,
@@ -49,7 +49,7 @@ def job_spec(
     shard_records: int = 10,
     timing: TimingSpec | None = None,
     ps: int = 0,
-    replicas: int = 1,
+    backups: int = 0,
     mode: PsMode = PsMode.HYBRID,
     checkpoint_steps: int = 0,
     evaluation: EvaluationSpec | None = None,
@@ -58,14 +58,14 @@ def job_spec(
         name="job",
         kind=kind,
         model=ModelSpec(definition="zoo.model.forward"),
-        workers=WorkersSpec(wish=wish, min=least, max=most, failure_budget=budget),
+        workers=WorkersSpec(replicas=workers, min=least, max=most, failure_budget=budget),
         plan=PlanSpec(logical_ranks=ranks),
         data=DataSpec(shard_records=shard_records),
         timing=timing or TimingSpec(),
-        checkpoint=CheckpointSpec(steps=checkpoint_steps),
+        checkpoint=CheckpointSpec(every_steps=checkpoint_steps),
         evaluation=evaluation or EvaluationSpec(),
         output=output,
-        ps=PsSpec(wish=ps, replicas=replicas, mode=mode),
+        ps=PsSpec(replicas=ps, backups=backups, mode=mode),
     )
 
 
@@ -203,7 +203,7 @@ class Driver:
 
 def running(workers: int = 2, **spec: Any) -> Driver:
     """A training job whose workers have entered their first round."""
-    driver = Driver(job_spec(wish=workers, **spec))
+    driver = Driver(job_spec(workers=workers, **spec))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     driver.enter()
     return driver

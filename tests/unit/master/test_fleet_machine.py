@@ -22,10 +22,10 @@ NUMBERS = st.integers(0, 9)
 class FleetMachine(RuleBasedStateMachine):
     """Ps are picked by number among those that could do what the rule says."""
 
-    @initialize(ps=st.integers(2, 3), replicas=st.integers(1, 2))
-    def start(self, ps: int, replicas: int) -> None:
-        self.replicas = replicas
-        self.world = World(Driver(job_spec(wish=1, ps=ps, replicas=replicas, budget=1000)))
+    @initialize(ps=st.integers(2, 3), backups=st.integers(0, 1))
+    def start(self, ps: int, backups: int) -> None:
+        self.backups = backups
+        self.world = World(Driver(job_spec(workers=1, ps=ps, backups=backups, budget=1000)))
 
     def pick(self, number: int, *, greeted: bool = True) -> PsId | None:
         able = [name for name, process in self.world.living.items() if process.has_greeted is greeted]
@@ -127,7 +127,7 @@ class FleetMachine(RuleBasedStateMachine):
         counts = Counter(fleet.slot_owners)
         assert set(counts) == set(serving)
         assert max(counts.values()) - min(counts.values()) <= 1
-        if self.replicas == 2:
+        if self.backups:
             assert fleet.mirrors == fleets.mirror_ring(fleet)
         assert all(
             ps.state in (PsReplicaState.SERVING, PsReplicaState.LEFT, PsReplicaState.LOST) for ps in fleet.ps.values()

@@ -11,7 +11,7 @@ from tests.unit.master.driver import Driver, job_spec, noted, running, sent, sig
 
 
 def exporting() -> Driver:
-    driver = Driver(job_spec(wish=2, output="/models/one"))
+    driver = Driver(job_spec(workers=2, output="/models/one"))
     driver.join("worker-0", "worker-1")
     driver.enter()
     return driver
@@ -163,7 +163,7 @@ def test_a_stop_that_takes_too_long_ends_by_force() -> None:
     driver = running(2)
     driver.do(ev.StopRequested(False, "Ctrl-C"))
     actions = []
-    for _ in range(int(driver.spec.timing.grace_s) + 1):
+    for _ in range(int(driver.spec.timing.grace_period_s) + 1):
         driver.now += 1.0
         actions += driver.do(*(driver.heartbeat(worker) for worker in ("worker-0", "worker-1")))
 

@@ -22,7 +22,7 @@ def done(lease: int, records: int = 10, sums: Sums = ()) -> ev.LeaseReport:
 
 
 def predicting(records: int = 25, workers: int = 2) -> Driver:
-    driver = Driver(job_spec(kind=JobKind.PREDICTION, wish=workers))
+    driver = Driver(job_spec(kind=JobKind.PREDICTION, workers=workers))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     driver.plan("worker-0", records=records, steps=0)
     return driver
@@ -58,7 +58,7 @@ def test_the_first_plan_wins() -> None:
 
 
 def test_an_evaluation_job_tells_the_step_of_the_weights_it_evaluates() -> None:
-    driver = Driver(job_spec(kind=JobKind.EVALUATION, wish=1))
+    driver = Driver(job_spec(kind=JobKind.EVALUATION, workers=1))
     driver.join("worker-0")
     driver.plan("worker-0", records=25, steps=160)
 
@@ -73,7 +73,7 @@ def test_data_without_records_is_a_wrong_job() -> None:
 
 
 def test_an_exchange_before_the_plan_is_known_waits() -> None:
-    driver = Driver(job_spec(kind=JobKind.PREDICTION, wish=1))
+    driver = Driver(job_spec(kind=JobKind.PREDICTION, workers=1))
     driver.join("worker-0")
 
     answer = driver.exchange("worker-0", 1)

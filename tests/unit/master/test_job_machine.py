@@ -27,7 +27,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from([JobKind.TRAINING, JobKind.PREDICTION]), least=st.integers(1, 2))
     def start(self, kind: JobKind, least: int) -> None:
-        self.driver = Driver(job_spec(kind=kind, wish=2, least=least, most=4, ranks=5, budget=50, shard_records=7))
+        self.driver = Driver(job_spec(kind=kind, workers=2, least=least, most=4, ranks=5, budget=50, shard_records=7))
         self.rounds: list[int] = []
         self.finished: list[int] = []
         self.requests: dict[str, int] = {}

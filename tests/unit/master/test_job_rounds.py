@@ -22,7 +22,7 @@ def quiet(driver: Driver, seconds: float, *alive: str, step: int = 1) -> None:
 
 
 def test_the_first_round_is_forced_and_names_everyones_addresses_and_logical_ranks() -> None:
-    driver = Driver(job_spec(wish=2, ranks=5))
+    driver = Driver(job_spec(workers=2, ranks=5))
 
     actions = driver.join("worker-0", "worker-1")
     (message,) = sent(actions, "worker-1", "round")
@@ -35,7 +35,7 @@ def test_the_first_round_is_forced_and_names_everyones_addresses_and_logical_ran
 
 
 def test_a_job_starts_with_its_minimum_after_a_moment() -> None:
-    driver = Driver(job_spec(wish=2))
+    driver = Driver(job_spec(workers=2))
     driver.join("worker-0")
     assert driver.phase == "pending"
 

@@ -13,7 +13,7 @@ from tests.unit.master.driver import START, Driver, job_spec, launched, noted, r
 
 
 def test_the_wished_number_of_workers_is_launched_with_fresh_ids() -> None:
-    driver = Driver(job_spec(wish=3))
+    driver = Driver(job_spec(workers=3))
 
     assert [worker.id for worker in driver.machine.state.ledger.membership.active_workers()] == [
         "worker-0",
@@ -30,7 +30,7 @@ def test_nothing_is_launched_before_the_launcher_said_what_runs() -> None:
 
 
 def test_a_worker_passes_from_launching_to_member() -> None:
-    driver = Driver(job_spec(wish=1))
+    driver = Driver(job_spec(workers=1))
     seen = [driver.life("worker-0")]
     driver.greet("worker-0")
     seen.append(driver.life("worker-0"))
@@ -76,7 +76,7 @@ def test_nobody_waits_to_replace_the_last_worker() -> None:
 
 
 def test_a_crashed_worker_is_replaced_after_a_pause_that_doubles() -> None:
-    driver = Driver(job_spec(wish=1, budget=9))
+    driver = Driver(job_spec(workers=1, budget=9))
     at = []
     for number in range(3):
         driver.exit(f"worker-{number}", code=1)
@@ -89,7 +89,7 @@ def test_a_crashed_worker_is_replaced_after_a_pause_that_doubles() -> None:
 
 
 def test_a_failed_worker_that_said_goodbye_is_replaced_only_after_its_exit_and_the_pause() -> None:
-    driver = Driver(job_spec(wish=1))
+    driver = Driver(job_spec(workers=1))
     driver.greet("worker-0")
     driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "no such class", False, False))
 
@@ -99,7 +99,7 @@ def test_a_failed_worker_that_said_goodbye_is_replaced_only_after_its_exit_and_t
 
 
 def test_a_worker_that_keeps_failing_uses_up_the_budget_with_its_last_words() -> None:
-    driver = Driver(job_spec(wish=1, budget=1))
+    driver = Driver(job_spec(workers=1, budget=1))
     driver.exit("worker-0", code=1)
     driver.wait(1.0)
     driver.greet("worker-1")
@@ -189,7 +189,7 @@ def test_a_worker_that_does_not_leave_in_its_grace_is_killed() -> None:
     driver = running(2, least=2)
     driver.leave("worker-1")
     actions = []
-    for step in range(2, 2 + int(driver.spec.timing.grace_s) + 1):
+    for step in range(2, 2 + int(driver.spec.timing.grace_period_s) + 1):
         driver.now += 1.0
         actions += driver.do(*(driver.heartbeat(worker, step=step) for worker in ("worker-0", "worker-1")))
 
@@ -216,7 +216,7 @@ def test_an_external_worker_whose_connection_broke_is_lost_after_a_short_time() 
     driver.beat("worker-1", step=9)
     driver.do(ev.SessionLost(WorkerId("worker-1")))
 
-    driver.now += driver.spec.timing.silence_s
+    driver.now += driver.spec.timing.heartbeat_timeout_s
     driver.beat("worker-0", step=99)
 
     assert driver.life("worker-1") is WorkerState.LOST

@@ -87,7 +87,7 @@ def test_nobody_is_waited_for_beyond_the_deadline() -> None:
 
     assert driver.phase == "failed"
     assert "was not written in time" in driver.reason
-    assert driver.now - 1000 >= timing.grace_s + checkpoint.retry_s
+    assert driver.now - 1000 >= timing.grace_period_s + checkpoint.retry_s
 
 
 def test_a_state_that_is_in_a_checkpoint_already_is_not_written_again() -> None:
@@ -102,7 +102,7 @@ def test_a_state_that_is_in_a_checkpoint_already_is_not_written_again() -> None:
 
 
 def test_a_job_without_any_update_ends_at_once() -> None:
-    driver = Driver(job_spec(wish=2))
+    driver = Driver(job_spec(workers=2))
     driver.join("worker-0", "worker-1")
 
     fail(driver, "worker-0")

@@ -29,7 +29,7 @@ def outlook(
     round_ = None if newest is None else rounds.Round(1, seats, forced, "", 0.0)
     return rounds.RoundSituation(
         round_, entered, holders, newcomers, waited_s, expected, least, 4, broken_for_s,
-        regroup_s=0.3, start_wait_s=1.0,
+        regroup_s=0.3, start_timeout_s=1.0,
     )  # fmt: skip
 
 

@@ -52,7 +52,11 @@ def test_either_or_both_may_be_wished_for(workers: int, ps: int, told: str) -> N
     ("spec", "wish", "expected"),
     [
         ({}, {"ps": 3}, "ps: expected none, since this job runs with AllreduceStrategy, received 3"),
-        ({"ps": 2, "replicas": 2}, {"ps": 1}, "ps: expected 2 or more, since every slot has 2 holders, received 1"),
+        (
+            {"ps": 2, "backups": 1},
+            {"ps": 1},
+            "ps: expected 2 or more, since every slot has a backup on another ps, received 1",
+        ),
         ({"ps": 2}, {"workers": 9, "ps": 3}, "workers: expected 1 to 4"),
         ({"ps": 2}, {}, "expected a number of workers, of ps, or both"),
     ],

@@ -9,7 +9,7 @@ from elasticdl.spec.load import resolve_elastic_job
 
 
 def resource(**spec: Any) -> dict[str, Any]:
-    whole = {"model": {"definition": "a.b.c"}, "workers": {"wish": 3}, "cluster": {"image": "i:1"}} | spec
+    whole = {"model": {"definition": "a.b.c"}, "workers": {"replicas": 3}, "cluster": {"image": "i:1"}} | spec
     return {"metadata": {"name": "mnist", "namespace": "team"}, "spec": whole}
 
 
@@ -17,9 +17,9 @@ def resource(**spec: Any) -> dict[str, Any]:
     ("begun", "asked"),
     [
         ({}, {}),
-        ({}, {"workers": {"wish": 2}}),
-        ({"workers": {"wish": 3, "max": 8}}, {"workers": {"wish": 8, "max": 8}}),
-        ({"ps": {"wish": 1}}, {"ps": {"wish": 4}}),
+        ({}, {"workers": {"replicas": 2}}),
+        ({"workers": {"replicas": 3, "max": 8}}, {"workers": {"replicas": 8, "max": 8}}),
+        ({"ps": {"replicas": 1}}, {"ps": {"replicas": 4}}),
         ({}, {"suspend": True}),
         ({}, {"cluster": {"image": "i:1", "tls": True}}),  # what is the default anyway
     ],
@@ -33,8 +33,8 @@ def test_wishes_and_suspend_are_followed(begun: dict[str, Any], asked: dict[str,
     [
         ({"plan": {"epochs": 3}}, "plan.epochs"),
         ({"cluster": {"image": "i:2"}}, "cluster.image"),
-        ({"workers": {"wish": 3, "max": 8}}, "workers.max"),
-        ({"workers": {"wish": 5}}, "workers.wish 5 is outside its min 1 .. max 3"),
+        ({"workers": {"replicas": 3, "max": 8}}, "workers.max"),
+        ({"workers": {"replicas": 5}}, "workers.replicas 5 is outside its min 1 .. max 3"),
         ({"model": None}, "needs model.definition"),
     ],
 )
@@ -43,8 +43,8 @@ def test_anything_else_is_named(asked: dict[str, Any], words: str) -> None:
 
 
 def test_the_resource_is_not_changed() -> None:
-    asked = resource(workers={"wish": 5})
+    asked = resource(workers={"replicas": 5})
 
     explain_unsupported_change(resolve_elastic_job(resource()), asked)
 
-    assert asked == resource(workers={"wish": 5})
+    assert asked == resource(workers={"replicas": 5})

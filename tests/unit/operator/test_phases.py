@@ -11,7 +11,7 @@ NOW, BEFORE = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 
 
 def resource(**status: Any) -> dict[str, Any]:
-    spec = {"model": {"definition": "a.b.c"}, "workers": {"wish": 3, "min": 2, "max": 4}, "cluster": {"image": "i"}}
+    spec = {"model": {"definition": "a.b.c"}, "workers": {"replicas": 3, "min": 2, "max": 4}, "cluster": {"image": "i"}}
     metadata = {"name": "mnist", "namespace": "team", "generation": 7}
     return {"metadata": metadata, "spec": spec, "status": status}
 

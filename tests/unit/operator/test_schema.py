@@ -64,7 +64,7 @@ def test_every_field_of_the_job_is_there_but_those_that_are_set_elsewhere() -> N
     assert set(properties) == set(JobSpec.model_fields) - {"name"} | {"suspend"}
     assert "namespace" not in properties["cluster"]["properties"]
     assert "address" not in properties["workers"]["properties"]
-    assert set(properties["security"]["properties"]) == {"lifetime_s", "plain_nccl"}
+    assert set(properties["security"]["properties"]) == {"certificate_lifetime_s", "plain_nccl"}
 
 
 def test_a_value_of_any_kind_is_kept_as_it_is() -> None:
@@ -95,9 +95,9 @@ def test_a_whole_number_is_a_quantity() -> None:
     [
         ({"cluster": {}}, "cluster.image"),
         ({"cluster": None}, "cluster.image"),
-        ({"workers": {"wish": 9, "max": 8}}, "wish 9 is outside min 1 .. max 8"),
+        ({"workers": {"replicas": 9, "max": 8}}, "replicas 9 is outside min 1 .. max 8"),
         ({"model": None}, "model: a training job needs model.definition"),
-        ({"worker": {"wish": 2}}, "worker: unknown key; did you mean 'workers'?"),
+        ({"worker": {"replicas": 2}}, "worker: unknown key; did you mean 'workers'?"),
         ({"cluster": {"image": "i", "worker": {"requests": {"memory": "4GB"}}}}, "cluster.worker.requests.memory"),
     ],
 )

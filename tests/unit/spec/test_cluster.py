@@ -169,10 +169,10 @@ def test_a_name_that_leaves_no_room_for_its_pods_is_refused_on_a_cluster_only() 
     assert len(load.resolve_job(load.merge_documents(GOOD, {"name": name[1:]})).name) == MAX_NAME_LENGTH
 
 
-@pytest.mark.parametrize("adjust", [{"pods": {}}, {"pod": []}, {"worker_pod": "x"}])
-def test_only_known_objects_are_adjusted(adjust: dict[str, Any]) -> None:
+@pytest.mark.parametrize("overrides", [{"pods": {}}, {"pod": []}, {"worker_pod": "x"}])
+def test_only_known_objects_are_adjusted(overrides: dict[str, Any]) -> None:
     assert "expected a mapping under one of pod, master_pod, worker_pod, ps_pod, service" in complaint(
-        {"adjust": adjust}
+        {"overrides": overrides}
     )
 
 
@@ -180,11 +180,11 @@ def test_only_known_objects_are_adjusted(adjust: dict[str, Any]) -> None:
     ("cluster", "expected"),
     [
         ({"image": ""}, "cluster.image (--image_name)"),
-        ({"environ": {"A-B": "1"}}, "'A-B' is no name of a variable"),
+        ({"env": {"A-B": "1"}}, "'A-B' is no name of a variable"),
         ({"namespace": "My_Space"}, "cluster.namespace (--namespace)"),
-        ({"pull_policy": "always"}, "'Always', 'IfNotPresent' or 'Never'"),
+        ({"image_pull_policy": "always"}, "'Always', 'IfNotPresent' or 'Never'"),
         ({"spread": "racks"}, "cluster.spread (--spread)"),
-        ({"memory_most": "16GB"}, "16Gi or 16G"),
+        ({"max_memory": "16GB"}, "16Gi or 16G"),
         ({"imgae": "x"}, "did you mean 'image'?"),
     ],
 )

@@ -26,10 +26,10 @@ def test_whole_slices_are_computed_in_float32_where_nothing_is_said() -> None:
     "fields",
     [
         {"precision": "fp16", "micro_batch_size": 4},
-        {"precision": "bf16", "ps": {"wish": 1}},
-        {"precision": "bf16", "batch_rule": "adascale"},
-        {"precision": "fp16", "batch_rule": "sqrt", "batch_schedule": {8: 2}},
-        {"precision": "fp16", "micro_batch_size": 4, "kind": JobKind.EVALUATION, "ps": {"wish": 1}},
+        {"precision": "bf16", "ps": {"replicas": 1}},
+        {"precision": "bf16", "lr_scaling": "adascale"},
+        {"precision": "fp16", "lr_scaling": "sqrt", "batch_schedule": {8: 2}},
+        {"precision": "fp16", "micro_batch_size": 4, "kind": JobKind.EVALUATION, "ps": {"replicas": 1}},
     ],
 )
 def test_what_can_be_is_taken_and_reaches_the_worker(fields: dict[str, Any]) -> None:
@@ -43,13 +43,16 @@ def test_what_can_be_is_taken_and_reaches_the_worker(fields: dict[str, Any]) -> 
     [
         ({"precision": "half"}, "'fp32', 'bf16' or 'fp16'"),
         ({"micro_batch_size": -1}, "greater than or equal to 0"),
-        ({"precision": "bf16", "ps": {"wish": 1, "mode": "async"}}, "with ps.mode async, which computes in float32"),
-        ({"precision": "fp16", "ps": {"wish": 1, "mode": "local"}}, "plan.precision: fp16 with ps.mode local"),
-        ({"precision": "fp16", "ps": {"wish": 1}}, "would be scaled ones; use --precision=bf16"),
-        ({"micro_batch_size": 4, "ps": {"wish": 1}}, "rows are pushed once for a batch; use more --logical_ranks"),
-        ({"micro_batch_size": 4, "ps": {"wish": 1, "mode": "sync"}}, "use a smaller --minibatch_size"),
-        ({"precision": "fp16", "batch_rule": "adascale", "batch_schedule": {8: 2}}, "the noise of scaled gradients"),
-        ({"precision": "fp16", "batch_rule": "linear"}, "--adaptive_batch=sqrt or linear with a --batch_schedule"),
+        (
+            {"precision": "bf16", "ps": {"replicas": 1, "mode": "async"}},
+            "with ps.mode async, which computes in float32",
+        ),
+        ({"precision": "fp16", "ps": {"replicas": 1, "mode": "local"}}, "plan.precision: fp16 with ps.mode local"),
+        ({"precision": "fp16", "ps": {"replicas": 1}}, "would be scaled ones; use --precision=bf16"),
+        ({"micro_batch_size": 4, "ps": {"replicas": 1}}, "rows are pushed once for a batch; use more --logical_ranks"),
+        ({"micro_batch_size": 4, "ps": {"replicas": 1, "mode": "sync"}}, "use a smaller --minibatch_size"),
+        ({"precision": "fp16", "lr_scaling": "adascale", "batch_schedule": {8: 2}}, "the noise of scaled gradients"),
+        ({"precision": "fp16", "lr_scaling": "linear"}, "--adaptive_batch=sqrt or linear with a --batch_schedule"),
         ({"precision": "bf16", "kind": JobKind.SCRIPT}, "a script decides it, with torch.autocast"),
         ({"micro_batch_size": 4, "kind": JobKind.SCRIPT}, "a script decides it, with step.backward"),
     ],

@@ -35,8 +35,8 @@ def test_all_errors_come_at_once_each_with_its_path() -> None:
 
 
 def test_a_misspelt_key_is_refused_with_the_nearest_name() -> None:
-    assert complaint({"workers": {"wihs": 2}}, "job.yaml") == (
-        "job.yaml: workers.wihs: unknown key; did you mean 'wish'?"
+    assert complaint({"workers": {"replcas": 2}}, "job.yaml") == (
+        "job.yaml: workers.replcas: unknown key; did you mean 'replicas'?"
     )
 
 
@@ -46,7 +46,7 @@ def test_a_key_at_the_wrong_place_is_refused_with_the_right_place(key: str) -> N
 
 
 def test_an_unrecognisable_key_is_refused_with_the_known_ones() -> None:
-    known = "known here: directory, steps, keep, initial, resume, retry_s"
+    known = "known here: directory, every_steps, keep_last, init_from, resume, retry_s"
     assert complaint({"checkpoint": {"zzz": 3}}).endswith(known)
 
 
@@ -69,7 +69,7 @@ def test_what_does_not_fit_together_is_told_beside_wrong_values() -> None:
 
 
 def test_wrong_workers_are_not_blamed_on_the_plan_too() -> None:
-    message = complaint({"workers": {"wish": 9, "min": 4, "max": 2}, "plan": {"logical_ranks": 1}})
+    message = complaint({"workers": {"replicas": 9, "min": 4, "max": 2}, "plan": {"logical_ranks": 1}})
 
     assert "plan" not in message
 
@@ -148,13 +148,15 @@ def test_later_layers_win_place_by_place() -> None:
 
 
 @given(
-    wish=st.integers(1, 5),
+    replicas=st.integers(1, 5),
     epochs=st.integers(1, 9),
     params=st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.one_of(st.booleans(), st.floats(-9, 9))),
 )
-def test_a_dumped_job_loads_as_itself(wish: int, epochs: int, params: dict[str, object]) -> None:
+def test_a_dumped_job_loads_as_itself(replicas: int, epochs: int, params: dict[str, object]) -> None:
     spec = load.resolve_job(
-        load.merge_documents(GOOD, {"workers": {"wish": wish}, "plan": {"epochs": epochs}, "model": {"params": params}})
+        load.merge_documents(
+            GOOD, {"workers": {"replicas": replicas}, "plan": {"epochs": epochs}, "model": {"params": params}}
+        )
     )
 
     assert load.resolve_job(yaml.safe_load(yaml.safe_dump(spec.model_dump(mode="json")))) == spec
@@ -163,9 +165,9 @@ def test_a_dumped_job_loads_as_itself(wish: int, epochs: int, params: dict[str, 
 @pytest.mark.parametrize(
     ("given", "place"),
     [
-        ({"checkpoint": {"steps": 5}}, "checkpoint.steps"),
-        ({"ps": {"wish": 1}}, "ps.wish"),
-        ({"plan": {"batch_rule": "adascale"}}, "plan.batch_rule"),
+        ({"checkpoint": {"every_steps": 5}}, "checkpoint.every_steps"),
+        ({"ps": {"replicas": 1}}, "ps.replicas"),
+        ({"plan": {"lr_scaling": "adascale"}}, "plan.lr_scaling"),
     ],
 )
 def test_what_an_unmodified_script_would_never_hear_of_is_refused(given: dict[str, object], place: str) -> None:

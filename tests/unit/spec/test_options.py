@@ -41,7 +41,7 @@ def test_names_are_unique_and_none_is_both_available_and_not() -> None:
 def test_given_options_become_a_nested_document_and_others_do_not_appear() -> None:
     document = options.options_document({"job_name": "a", "num_workers": "3", "shuffle": False, "seed": None})
 
-    assert document == {"name": "a", "workers": {"wish": "3"}, "plan": {"shuffle": False}}
+    assert document == {"name": "a", "workers": {"replicas": "3"}, "plan": {"shuffle": False}}
 
 
 def test_words_become_numbers_in_the_job() -> None:
@@ -49,7 +49,7 @@ def test_words_become_numbers_in_the_job() -> None:
 
     spec = load.resolve_job(options.options_document(values))
 
-    assert (spec.workers.wish, spec.plan.learning_rate) == (3, 1e-3)
+    assert (spec.workers.replicas, spec.plan.learning_rate) == (3, 1e-3)
 
 
 def test_an_option_is_found_in_both_spellings_and_by_its_alias() -> None:

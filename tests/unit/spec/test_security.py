@@ -7,7 +7,7 @@ import pytest
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobSpec, load
 
-FILES = {"certificate": "c.pem", "key": "k.pem", "authority": "a.pem"}
+FILES = {"certificate": "c.pem", "key": "k.pem", "ca": "a.pem"}
 
 
 def job(address: str = "127.0.0.1", **security: Any) -> JobSpec:
@@ -37,7 +37,7 @@ def test_every_address_is_none_to_connect_to(address: str) -> None:
 
 
 def test_what_contradicts_itself_is_refused() -> None:
-    with pytest.raises(SpecError, match="give that, or certificate, key and authority"):
+    with pytest.raises(SpecError, match="give that, or certificate, key and ca"):
         job(tls=True, **FILES)
     with pytest.raises(SpecError, match="insecure means without TLS"):
         job(tls=True, insecure=True)

@@ -91,7 +91,7 @@ def test_of_a_job_with_a_damaged_record_the_lock_tells_whether_it_is_kept(tmp_pa
 
 def test_a_damaged_report_of_the_scheduler_is_as_none(tmp_path: Path) -> None:
     report = SchedulerReport(1.0, "afs", {"here": 4})
-    report.save(tmp_path / "plan.json")
+    report.write(tmp_path / "plan.json")
     assert SchedulerReport.load(tmp_path / "plan.json") == report
     damage(tmp_path / "plan.json")
 

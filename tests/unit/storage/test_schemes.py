@@ -45,7 +45,7 @@ def test_what_is_no_place_is_refused_with_the_fix(address: str, words: str) -> N
         parse_path(address)
 
 
-@pytest.mark.parametrize("path", ["output", "checkpoint.directory", "checkpoint.initial"])
+@pytest.mark.parametrize("path", ["output", "checkpoint.directory", "checkpoint.init_from"])
 def test_a_job_with_an_unknown_scheme_is_refused_with_those_that_are_known(path: str) -> None:
     section, _, leaf = path.rpartition(".")
     given = {section: {leaf: "foo://x"}} if section else {leaf: "foo://x"}

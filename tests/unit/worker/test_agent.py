@@ -18,7 +18,7 @@ SPEC = JobSpec(
     name="ddp",
     kind=JobKind.SCRIPT,
     script=ScriptSpec(path="train.py", compat="ddp"),
-    workers=WorkersSpec(wish=3, failure_budget=5, threads=2),
+    workers=WorkersSpec(replicas=3, failure_budget=5, threads=2),
 )
 
 

@@ -9,7 +9,7 @@ from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import SpecError
 from elasticdl.model.adapted import AdaptedOptimizer
 from elasticdl.spec import CheckpointSpec, JobSpec, ModelSpec, PlanSpec, SecuritySpec, WorkersSpec
-from elasticdl.spec.plan import BatchRule
+from elasticdl.spec.plan import LrScaling
 from elasticdl.worker.assembly import make_adaptive_batch
 from elasticdl.worker.checkpoints import is_checkpoint_due
 from elasticdl.worker.context import uses_nccl
@@ -22,7 +22,7 @@ def job(**fields: Any) -> JobSpec:
 
 
 def test_an_update_of_several_steps_is_saved_where_it_passes_a_multiple() -> None:
-    spec, ends = job(checkpoint=CheckpointSpec(steps=4)), [3, 6, 9, 12, 15, 18, 20]
+    spec, ends = job(checkpoint=CheckpointSpec(every_steps=4)), [3, 6, 9, 12, 15, 18, 20]
     spans = zip([0, *ends], ends, strict=False)
 
     assert [end for before, end in spans if is_checkpoint_due(spec, end, before)] == [6, 9, 12, 18, 20]
@@ -38,7 +38,7 @@ def test_the_rate_of_a_keras_optimizer_cannot_be_scaled() -> None:
     make_adaptive_batch(job(), PLAN, keras, "run")
 
     with pytest.raises(SpecError, match="the model is one of Keras: leave out --adaptive_batch"):
-        make_adaptive_batch(job(plan=PlanSpec(batch_rule=BatchRule("sqrt"))), PLAN, keras, "run")
+        make_adaptive_batch(job(plan=PlanSpec(lr_scaling=LrScaling("sqrt"))), PLAN, keras, "run")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_nccl_carries_gradients_between_machines_only_where_they_may_travel_in_p
     monkeypatch: pytest.MonkeyPatch, gpus: int, security: SecuritySpec, address: str, expected: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    spec = job(security=security, workers=WorkersSpec(wish=2))
+    spec = job(security=security, workers=WorkersSpec(replicas=2))
 
     assert uses_nccl(torch.device("cuda", 0), spec, address) == expected
     assert not uses_nccl(torch.device("cpu"), spec, address)

@@ -20,14 +20,14 @@ def test_evaluations_are_due_as_the_job_says(steps: int, epochs: int, expected: 
     plan = TrainingPlan(
         records=10, global_batch=2, logical_ranks=1, epochs=3, seed=0, shuffle=False, drop_last=False, max_steps=0
     )
-    when = EvaluationSpec(steps=steps, epochs=epochs)
+    when = EvaluationSpec(every_steps=steps, every_epochs=epochs)
 
     assert [step for step in range(1, plan.total_steps + 1) if is_evaluation_due(step, plan, when)] == expected
 
 
 def test_an_update_of_several_steps_is_evaluated_where_it_passes_a_multiple() -> None:
     plan = TrainingPlan(records=40, global_batch=2, logical_ranks=1, epochs=1)
-    when = EvaluationSpec(steps=4)
+    when = EvaluationSpec(every_steps=4)
     ends = [3, 6, 9, 12, 15, 18, 20]  # of updates of three steps
 
     spans = zip([0, *ends], ends, strict=False)

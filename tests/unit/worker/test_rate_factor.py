@@ -9,7 +9,7 @@ from torch import nn
 from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.tree import ReductionTree
 from elasticdl.model.callbacks import Callback
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 from elasticdl.torch import Embedding, join
 from elasticdl.worker.rounds.step_report import StepReportLayout
 from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
@@ -72,7 +72,7 @@ def training() -> TrainingState:
     nn.init.zeros_(model.weight)
     gradients = GradientBuffers(model.parameters(), ReductionTree(1), StepReportLayout(1).length, ordered=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return TrainingState(model, [optimizer], gradients, (), lambda step: None, AdaptiveBatch(BatchRule.NONE, 1))
+    return TrainingState(model, [optimizer], gradients, (), lambda step: None, AdaptiveBatch(LrScaling.NONE, 1))
 
 
 def update(one: TrainingState, what: Update) -> None:

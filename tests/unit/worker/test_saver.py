@@ -50,7 +50,7 @@ def start_saver(
     reported: list[str] = [] if notices is None else notices
     master = SimpleNamespace(
         report_losses=lambda: None,
-        timing=SimpleNamespace(heartbeat_s=0.01),
+        timing=SimpleNamespace(heartbeat_interval_s=0.01),
         report_checkpoint=lambda step, path, *durations: written.append(path),
         report_notice=lambda kind, reason, step: reported.append(f"{kind} of step {step}: {reason}"),
         wait_for_message=lambda seconds: None,

@@ -10,7 +10,7 @@ from torch import nn
 from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.tree import ReductionTree
 from elasticdl.model.callbacks import Callback
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
 from elasticdl.worker.training.state import TrainingState
 from elasticdl.worker.training.user_state import UserState
@@ -34,7 +34,7 @@ def new_training(
     gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True)
     state = make_state(model, made[0]) if make_state is not None else None
     return TrainingState(
-        model, made, gradients, callbacks, lambda step: None, AdaptiveBatch(BatchRule.NONE, 8), state, seed=6
+        model, made, gradients, callbacks, lambda step: None, AdaptiveBatch(LrScaling.NONE, 8), state, seed=6
     )
 
 

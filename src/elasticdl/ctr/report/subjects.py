@@ -49,7 +49,7 @@ def subject_of_job(directory: JobDirectory, file: Path) -> ReportSubject:
     spec = directory.load_spec()
     result = read_json(directory.result) or {}
     config = read_config(file)
-    export = parse_path(spec.output, spec.timing.store_s)
+    export = parse_path(spec.output, spec.timing.store_retry_s)
     if spec.output and result.get("phase") == "succeeded" and _exporting_job(export) == spec.name:
         return ReportSubject(file, config, export, _fetch_export(export), directory)
     checkpoints = directory.checkpoints(spec)

@@ -111,7 +111,7 @@ def config_document(data: str, chosen: ConvergenceSettings) -> dict[str, Any]:
         },
         "workers": [chosen.min_workers, chosen.max_workers],
         "report": False,
-        "job": {"ps": {"mode": "async"}, "checkpoint": {"steps": 0}, "workers": {"threads": 1}},
+        "job": {"ps": {"mode": "async"}, "checkpoint": {"every_steps": 0}, "workers": {"threads": 1}},
     }
 
 

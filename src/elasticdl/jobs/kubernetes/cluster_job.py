@@ -226,9 +226,9 @@ class ClusterJob:
 
         spec = read_spec(self._api, self._namespace, self.name)
         assert spec.cluster is not None
-        if claim := spec.cluster.state_claim:
+        if claim := spec.cluster.journal_claim:
             raise SpecError(
-                f"the journal of {self.name} lies on the claim {claim} (--state_claim), which this machine cannot "
+                f"the journal of {self.name} lies on the claim {claim} (--journal_claim), which this machine cannot "
                 f"read; the master says in `elasticdl logs {self.name} --master` whether it can"
             )
         found, _ = self._api.list(CONFIG_MAP, self._namespace, f"{journal_segments.JOURNAL_LABEL}={self.name}")

@@ -51,7 +51,7 @@ def scheduling_reason(found: Document) -> str:
 
 def patch_replicas(api: Api, namespace: str, name: str, workers: int, ps: int) -> None:
     """What an ElasticJob asks for from now on; 0: as before. Its master follows, and so does every later one."""
-    change = {role: {"wish": count} for role, count in (("workers", workers), ("ps", ps)) if count}
+    change = {role: {"replicas": count} for role, count in (("workers", workers), ("ps", ps)) if count}
     api.patch(ELASTIC_JOB, name, {"spec": change}, namespace)
 
 
@@ -91,7 +91,7 @@ class PendingJob:
     def quick_status(self) -> pb.JobStatus:
         spec, said = self._resource["spec"], self._resource.get("status") or {}
         workers = spec.get("workers") or {}
-        wished = int(workers.get("wish") or WorkersSpec().wish)
+        wished = int(workers.get("replicas") or WorkersSpec().replicas)
         return pb.JobStatus(
             name=self.name,
             kind=str(spec.get("kind") or "training"),
@@ -100,7 +100,7 @@ class PendingJob:
             wished_workers=wished,
             min_workers=int(workers.get("min") or 1),
             max_workers=int(workers.get("max") or wished),
-            wished_ps=int((spec.get("ps") or {}).get("wish") or 0),
+            wished_ps=int((spec.get("ps") or {}).get("replicas") or 0),
             checkpoint_step=-1,
             started_at=self.created_at,
             now=time.time(),

@@ -20,9 +20,15 @@ INSTALL_HINT = "`helm install elasticdl deploy/chart` or deploy/manifests makes 
 
 def check_spec(spec: JobSpec) -> None:
     """What needs no cluster to be seen."""
-    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.initial:
-        raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model")
-    if spec.kind is JobKind.TRAINING and not spec.data.validation and (spec.evaluation.steps or spec.evaluation.epochs):
+    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.init_from:
+        raise SpecError(
+            f"checkpoint.init_from (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model"
+        )
+    if (
+        spec.kind is JobKind.TRAINING
+        and not spec.data.validation
+        and (spec.evaluation.every_steps or spec.evaluation.every_epochs)
+    ):
         raise SpecError("evaluation: there is nothing to evaluate on; give --validation_data")
     if spec.security.is_on:
         raise SpecError(
@@ -48,12 +54,12 @@ def check_cluster(api: Api, spec: JobSpec, objects: Iterable[dict[str, Any]]) ->
         resources.priority_class(spec, role, is_high)
         for role in ROLES
         for is_high in (True, False)
-        if role != PS or spec.ps.wish
+        if role != PS or spec.ps.replicas
     }
     _check_objects_exist(api, PRIORITY_CLASS, "", classes, "priority (--…_pod_priority)", f"; {INSTALL_HINT}")
-    claims = {*(volume.claim_name for volume in cluster.volumes), cluster.state_claim}
-    _check_objects_exist(api, PERSISTENT_VOLUME_CLAIM, cluster.namespace, claims, "volumes (--volume, --state_claim)")
-    named = {*cluster.pull_secrets, *cluster.environ_secrets}
+    claims = {*(volume.claim_name for volume in cluster.volumes), cluster.journal_claim}
+    _check_objects_exist(api, PERSISTENT_VOLUME_CLAIM, cluster.namespace, claims, "volumes (--volume, --journal_claim)")
+    named = {*cluster.image_pull_secrets, *cluster.env_from_secrets}
     _check_objects_exist(api, SECRET, cluster.namespace, named, "secrets (--image_pull_secrets, --env_secrets)")
 
 

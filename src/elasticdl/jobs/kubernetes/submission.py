@@ -60,7 +60,7 @@ def render_yaml(spec: JobSpec) -> str:
     preflight.check_spec(spec)
     secrets = job_secrets.JobSecrets.placeholder(REDACTED, tls=cluster_spec(spec).tls)
     parts = [_to_yaml(one) for one in job_manifests(spec, secrets, _master_owner(spec))]
-    for role, count in ((WORKER, spec.workers.wish), (PS, spec.ps.wish or 0)):
+    for role, count in ((WORKER, spec.workers.replicas), (PS, spec.ps.replicas or 0)):
         if count:
             owner = Owner(CONFIG_MAP.api_version, CONFIG_MAP.kind, spec_name(spec), REDACTED)
             pod = manifest.replica_pod(spec, f"{role}-0", role, owner)

@@ -82,7 +82,7 @@ def role_and_binding(spec: JobSpec, owner: Owner) -> list[Document]:
 
 def _secrets_rule(spec: JobSpec) -> list[Document]:
     """The Secrets its pods have as variables: an admission policy lets a master hand out what it may read itself."""
-    names = sorted(cluster_spec(spec).environ_secrets)
+    names = sorted(cluster_spec(spec).env_from_secrets)
     return [_policy_rule("", "secrets", ("get",)) | {"resourceNames": names}] if names else []
 
 

@@ -135,7 +135,7 @@ def replica_pod(
 
 def apply_adjustments(document: Document, spec: JobSpec, *names: str) -> Document:
     """`document` with the changes under these names, in order. What makes it this job's own stays."""
-    changes = [cluster_spec(spec).adjust[name] for name in names if name in cluster_spec(spec).adjust]
+    changes = [cluster_spec(spec).overrides[name] for name in names if name in cluster_spec(spec).overrides]
     result = document
     for change in changes:
         result = merge_documents(result, change)

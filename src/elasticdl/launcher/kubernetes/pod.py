@@ -31,7 +31,9 @@ from elasticdl.vital import VitalThread
 
 def enrolling_manager(directory: JobDirectory, spec: JobSpec, run: int) -> CertificateManager:
     """Keeps the certificates of replicas of this pod, by asking the master for them."""
-    return CertificateManager(directory, partial(enroll_replica, directory, spec, run), spec.security.lifetime_s)
+    return CertificateManager(
+        directory, partial(enroll_replica, directory, spec, run), spec.security.certificate_lifetime_s
+    )
 
 
 def enroll_replica(directory: JobDirectory, spec: JobSpec, run: int, replica: str, now: float) -> str:
@@ -60,10 +62,10 @@ def enroll_replica(directory: JobDirectory, spec: JobSpec, run: int, replica: st
 def _enroll_attempts(directory: JobDirectory, spec: JobSpec, replica: str, now: float) -> Iterator[tuple[str, float]]:
     """Whose certificate to show, and how long to wait for the master."""
     if has_valid_certificate(directory, replica, now):
-        yield replica, spec.timing.rpc_s
-        yield Role.from_replica(replica), spec.timing.rpc_s
+        yield replica, spec.timing.rpc_timeout_s
+        yield Role.from_replica(replica), spec.timing.rpc_timeout_s
     else:
-        yield Role.from_replica(replica), spec.timing.orphan_s
+        yield Role.from_replica(replica), spec.timing.orphan_timeout_s
 
 
 def has_valid_certificate(directory: JobDirectory, replica: str, now: float) -> bool:

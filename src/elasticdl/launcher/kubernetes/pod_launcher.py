@@ -30,7 +30,7 @@ from elasticdl.vital import VitalThread
 Document = dict[str, Any]
 
 MAX_ENDED_PODS = 20  # pods that ended are kept for their logs: no more than this
-KILL_AFTER_S = 5.0  # a replica has timing.grace_s to leave by itself, and this much more to end
+KILL_AFTER_S = 5.0  # a replica has timing.grace_period_s to leave by itself, and this much more to end
 FLUSH_TIMEOUT_S = 10.0
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class PodLauncher:
         share = cluster_spec(self._spec).worker.high_share if role == WORKER else None
         if share is not None:
             high = self._pod_of(self._spec, replica, role, self._owner, is_high=True, **asked)
-            wish = document.get("wish", self._spec.workers.wish)
+            wish = document.get("wish", self._spec.workers.replicas)
             asked["is_high"] = manifest.is_high_priority(share, wish, self._count_like(high))
         pod = self._pod_of(self._spec, replica, role, self._owner, **asked)
         return pod | {"metadata": {"namespace": self._namespace} | pod["metadata"]}
@@ -184,11 +184,11 @@ class PodLauncher:
     @property
     def _grace_s(self) -> float:
         given = self._over_grace_s
-        return (self._spec.timing.grace_s if given is None else given) + KILL_AFTER_S
+        return (self._spec.timing.grace_period_s if given is None else given) + KILL_AFTER_S
 
     def _over(self, grace_s: float | None) -> None:
         """Whoever still lives is deleted, with grace; whoever ended stays, for its log."""
-        self._over_grace_s = self._spec.timing.grace_s if grace_s is None else grace_s
+        self._over_grace_s = self._spec.timing.grace_period_s if grace_s is None else grace_s
         self._wake.set()
         for replica in self._book.living_pods():
             self._calls.start(self._remove(replica, signal.SIGTERM))

@@ -46,17 +46,17 @@ def pod_spec(
         "serviceAccountName": master_account(spec) if role == MASTER else worker_account(spec),
         "automountServiceAccountToken": role == MASTER,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": math.ceil(spec.timing.grace_s) + EXIT_GRACE_S,
+        "terminationGracePeriodSeconds": math.ceil(spec.timing.grace_period_s) + EXIT_GRACE_S,
         "securityContext": _security_context(cluster),
         "containers": [
             {
                 "name": role,
                 "image": cluster.image,
-                "imagePullPolicy": cluster.pull_policy,
+                "imagePullPolicy": cluster.image_pull_policy,
                 "command": ["python", "-P", "-m", "elasticdl.launcher.kubernetes.pod", role],
                 "env": _environment(spec, replica, environ or {}),
-                **({"envFrom": [{"secretRef": {"name": name}} for name in cluster.environ_secrets]}
-                   if cluster.environ_secrets else {}),
+                **({"envFrom": [{"secretRef": {"name": name}} for name in cluster.env_from_secrets]}
+                   if cluster.env_from_secrets else {}),
                 "resources": resources.resource_requirements(spec, role, raises),
                 **(_ports_and_probes(spec) if role == MASTER else {}),
                 "securityContext": {
@@ -70,8 +70,8 @@ def pod_spec(
         "volumes": volumes,
         "tolerations": _tolerations(cluster),
     }  # fmt: skip
-    if cluster.pull_secrets:
-        found["imagePullSecrets"] = [{"name": name} for name in cluster.pull_secrets]
+    if cluster.image_pull_secrets:
+        found["imagePullSecrets"] = [{"name": name} for name in cluster.image_pull_secrets]
     if cluster.node_selector:
         found["nodeSelector"] = dict(cluster.node_selector)
     if cluster.scheduler:
@@ -95,7 +95,7 @@ def pod_spec(
 def _environment(spec: JobSpec, replica: str, environ: Mapping[str, str]) -> list[Document]:
     """Ours win over the person's, which win over settings."""
     ours = {"HOME": "/tmp", "USER": "elasticdl"}  # the user has no entry in the image's passwd
-    given = ours | dict(environ) | cluster_spec(spec).environ | {env.REPLICA: replica}
+    given = ours | dict(environ) | cluster_spec(spec).env | {env.REPLICA: replica}
     fields = {env.POD_IP: "status.podIP", env.POD_NAME: "metadata.name", env.NAMESPACE: "metadata.namespace"}
     # Fields first: a later value may refer to them.
     taken = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
@@ -157,8 +157,8 @@ def _tolerations(cluster: ClusterSpec) -> list[Document]:
 def _volumes(spec: JobSpec, role: str) -> tuple[list[Document], list[Document]]:
     """The pod's volumes, each once, and where the container has them."""
     cluster = cluster_spec(spec)
-    has_claim = role == MASTER and bool(cluster.state_claim)
-    state = {"persistentVolumeClaim": {"claimName": cluster.state_claim}} if has_claim else {"emptyDir": {}}
+    has_claim = role == MASTER and bool(cluster.journal_claim)
+    state = {"persistentVolumeClaim": {"claimName": cluster.journal_claim}} if has_claim else {"emptyDir": {}}
     volumes: list[Document] = [
         {"name": "spec", "configMap": {"name": f"{spec.name}-spec"}},
         {

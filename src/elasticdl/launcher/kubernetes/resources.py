@@ -40,7 +40,7 @@ def resource_requirements(spec: JobSpec, role: str, raises: int = 0) -> Document
 
 
 def _max_memory_bytes(spec: JobSpec, limit: str) -> float:
-    return parse_quantity(cluster_spec(spec).memory_most) or MAX_MEMORY_FACTOR * parse_quantity(limit)
+    return parse_quantity(cluster_spec(spec).max_memory) or MAX_MEMORY_FACTOR * parse_quantity(limit)
 
 
 def _raise_quantity(quantity: str, raises: int, most: float) -> str:

@@ -42,7 +42,7 @@ def _create_keys(directory: JobDirectory, spec: JobSpec) -> None:
         from elasticdl.launcher import certificate_manager
 
         certificate_manager.create_authority(directory, spec, time.time())
-    if spec.ps.wish and spec.security.is_on:
+    if spec.ps.replicas and spec.security.is_on:
         from elasticdl.ps.wire import keys
 
         keys.CurveKeys.generate().write(directory.root / keys.KEYS_FILE)

@@ -290,7 +290,7 @@ class LauncherLoop:
                 _log.error("%s cannot be written: %s", self._directory.result, exc.strerror)
         # Workers that hold a state write it first: by the result and the signal they know that no master will come.
         spec = self._directory.load_spec()
-        self._over(decision.exit_code, spec.timing.grace_s + spec.checkpoint.retry_s)
+        self._over(decision.exit_code, spec.timing.grace_period_s + spec.checkpoint.retry_s)
 
     def _explain(self, decision: GiveUp, log: Path) -> str:
         root = self._directory.root
@@ -307,7 +307,7 @@ class LauncherLoop:
         if self._exit_code is not None:
             return
         if grace_s is None:
-            grace_s = self._directory.load_spec().timing.grace_s
+            grace_s = self._directory.load_spec().timing.grace_period_s
         self._exit_code = exit_code
         self._starter.cancel_waiting()
         now = time.monotonic()

@@ -14,7 +14,7 @@ master to launcher:
     {"command": "launch", "replica", "role", "argv", "environ"}
     {"command": "signal", "replica", "signal"}
     {"command": "alive", "limit_s"}                                  its loop turns; it will say so again within limit_s
-    {"command": "over", "exit_code", "grace_s"}                      grace_s may be left out: timing.grace_s
+    {"command": "over", "exit_code", "grace_s"}                      grace_s may be left out: timing.grace_period_s
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class KubernetesBackend:
     def journal(self) -> JournalStore | None:
         """In the API, unless the job has a claim for it."""
         assert self._spec.cluster is not None
-        if self._spec.cluster.state_claim:
+        if self._spec.cluster.journal_claim:
             return None
         return ConfigMapJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference, self.run)
 
@@ -164,7 +164,7 @@ def find_scale_request(
 
 
 def _desired_counts(resource: Document) -> tuple[int, int]:
-    workers, ps = (int(resource["spec"].get(role, {}).get("wish") or 0) for role in ("workers", "ps"))
+    workers, ps = (int(resource["spec"].get(role, {}).get("replicas") or 0) for role in ("workers", "ps"))
     return workers, ps
 
 

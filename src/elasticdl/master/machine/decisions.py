@@ -70,7 +70,7 @@ def decide_launch(job: MasterState, now: float) -> Event | None:
 
 def decide_overdue_leave(job: MasterState, now: float) -> Event | None:
     for worker in job.ledger.membership.workers.values():
-        is_late = worker.state is WorkerState.LEAVING and now - worker.since >= job.spec.timing.grace_s
+        is_late = worker.state is WorkerState.LEAVING and now - worker.since >= job.spec.timing.grace_period_s
         if is_late and not worker.is_external and not worker.has_exited:
             return LeaveOverdue(worker.id)
     return None

@@ -52,7 +52,7 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
         return []
     if not job.spec.has_durable_checkpoints or not job.state_holders() or not job.strategy.has_state_to_save(job):
         return end_job(job, "failed", reason, exit_code, now, kill=kill)
-    deadline = now + job.spec.timing.grace_s + job.spec.checkpoint.retry_s
+    deadline = now + job.spec.timing.grace_period_s + job.spec.checkpoint.retry_s
     job.ledger.phase = StoppingPhase(reason, deadline, failure_exit_code=exit_code)
     actions: Actions = [job.add_log_entry(now, "failing", reason=f"{reason}; its state is kept first")]
     staying = {worker.id for worker in job.state_holders()}
@@ -95,15 +95,15 @@ def charge_failure_budget(
     job: MasterState, who: str, cause: ExitCause, now: float, *, was_useful: bool, kind: str
 ) -> Actions:
     """What the end of a process costs the failure budget; the job ends where nothing is left of it."""
-    budget, relaunch_s = job.ledger.failure_budget, job.spec.timing.relaunch_s
+    budget, relaunch_backoff_s = job.ledger.failure_budget, job.spec.timing.relaunch_backoff_s
     if job.is_over or cause.is_expected:
         return []
     in_a_row = max(0, job.ledger.loss_streak.incidents - 1)
     if not cause.crashed:
         if in_a_row or not was_useful:
-            budget.count_preemption(now, relaunch_s, in_a_row)
+            budget.count_preemption(now, relaunch_backoff_s, in_a_row)
         return []
-    budget.count_crash(now, relaunch_s, in_a_row)
+    budget.count_crash(now, relaunch_backoff_s, in_a_row)
     if not budget.is_exhausted:
         return []
     reason = f"{kind} failed {budget.spent} times, {budget.limit} are allowed; last {who} {cause.reason}"
@@ -122,7 +122,7 @@ def on_stop_requested(job: MasterState, event: StopRequested, now: float) -> Act
     holders = job.state_holders()
     if not holders:
         return end_job(job, "stopped", event.reason, STOPPED_EXIT_CODE, now)
-    job.ledger.phase = StoppingPhase(event.reason, now + job.spec.timing.grace_s)
+    job.ledger.phase = StoppingPhase(event.reason, now + job.spec.timing.grace_period_s)
     actions: Actions = [job.add_log_entry(now, "stopping", reason=event.reason)]
     staying = {worker.id for worker in holders}
     for worker in list(job.ledger.membership.present_workers()):

@@ -57,24 +57,24 @@ class FailureBudget:
     def is_exhausted(self) -> bool:
         return self.spent > self.limit
 
-    def count_crash(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
+    def count_crash(self, now: float, relaunch_backoff_s: float, in_a_row: int = 0) -> None:
         """Count one crash; the pause before the next launch doubles until a worker gets as far as a round.
 
         `in_a_row`: losses before it, at the same place, that were not counted.
         """
         self.spent += 1
         self.consecutive = max(self.consecutive, in_a_row)
-        self.relaunch_at = now + _relaunch_delay_s(relaunch_s, self.consecutive)
+        self.relaunch_at = now + _relaunch_delay_s(relaunch_backoff_s, self.consecutive)
         self.consecutive += 1
 
-    def count_preemption(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
+    def count_preemption(self, now: float, relaunch_backoff_s: float, in_a_row: int = 0) -> None:
         """A worker was preempted before it was of use: not its fault, but no reason to spin either."""
-        self.relaunch_at = max(self.relaunch_at, now + _relaunch_delay_s(relaunch_s, in_a_row))
+        self.relaunch_at = max(self.relaunch_at, now + _relaunch_delay_s(relaunch_backoff_s, in_a_row))
 
     def reset_delay(self) -> None:
         self.consecutive = 0
         self.relaunch_at = 0.0
 
 
-def _relaunch_delay_s(relaunch_s: float, in_a_row: int) -> float:
-    return min(relaunch_s * 2.0 ** min(in_a_row, 30), _MAX_DELAY_S)
+def _relaunch_delay_s(relaunch_backoff_s: float, in_a_row: int) -> float:
+    return min(relaunch_backoff_s * 2.0 ** min(in_a_row, 30), _MAX_DELAY_S)

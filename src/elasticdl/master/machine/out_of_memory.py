@@ -11,7 +11,7 @@ from elasticdl.master.machine.state import MasterState
 def memory_advice(job: MasterState, role: str = "worker") -> str:
     """What a user can do where there is too little memory."""
     if job.spec.cluster is not None:
-        return f"give it more with --{role}_resource_request=memory=… or --memory_most"
+        return f"give it more with --{role}_resource_request=memory=… or --max_memory"
     if role == "ps":
         return "use more ps on other machines, or a machine with more memory"
     return "use a smaller --minibatch_size, fewer --num_workers, or a machine with more memory"
@@ -33,7 +33,7 @@ def assess_out_of_memory(
         return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), []
     more = memory_limit(job.spec, role, raises + 1)
     if more == had:
-        why = f"{cause.reason} (had {had}, the most allowed; raise --{role}_resource_request or --memory_most)"
+        why = f"{cause.reason} (had {had}, the most allowed; raise --{role}_resource_request or --max_memory)"
         return cause._replace(reason=why), []
     job.ledger.memory_raises[role] = raises + 1
     note = job.add_log_entry(now, "memory-raised", reason=f"{role} pods get {more} from now on, {had} was not enough")

@@ -30,20 +30,22 @@ def find_silent_worker(job: MasterState, now: float) -> ReplicaFellSilent | None
 def last_heard_at(job: MasterState, worker: Worker) -> float:
     """Since when it is silent."""
     # After a restart of the master its workers need a moment to find it again.
-    return max(job.observed.heard_at.get(worker.id, 0.0), job.observed.watching_since + job.spec.timing.silence_s)
+    return max(
+        job.observed.heard_at.get(worker.id, 0.0), job.observed.watching_since + job.spec.timing.heartbeat_timeout_s
+    )
 
 
 def _silence_in_round(job: MasterState, worker: Worker, now: float) -> str:
     timing = job.spec.timing
     since = last_heard_at(job, worker)
     quiet_s = now - since
-    if quiet_s < timing.silence_s or not _is_awaited(job, worker, now):
+    if quiet_s < timing.heartbeat_timeout_s or not _is_awaited(job, worker, now):
         return ""
     # Steps that ended before it fell silent are told by the others up to a heartbeat and a step later.
     beat = job.observed.heartbeats.get(worker.id)
-    echo_s = 2 * timing.heartbeat_s + (beat.step_s if beat else 0.0)
+    echo_s = 2 * timing.heartbeat_interval_s + (beat.step_s if beat else 0.0)
     is_stale = job.observed.progressed_at <= since + echo_s
-    is_long_ago = now - job.observed.progressed_at >= timing.silence_s + echo_s
+    is_long_ago = now - job.observed.progressed_at >= timing.heartbeat_timeout_s + echo_s
     return f"silent for {quiet_s:.2f} s while no step ended" if is_stale or is_long_ago else ""
 
 
@@ -53,11 +55,11 @@ def _is_awaited(job: MasterState, worker: Worker, now: float) -> bool:
     If nobody else was heard either, the machine slept or is overloaded, or this is the only worker: to give it up
     would lose the state, and nobody waits. That its process ended is told by the launcher.
     """
-    silence_s = job.spec.timing.silence_s
+    heartbeat_timeout_s = job.spec.timing.heartbeat_timeout_s
     others = [holder for holder in job.present_holders() if holder.id != worker.id]
     for other in others:
-        is_heard = now - last_heard_at(job, other) < silence_s
-        if is_heard and now - job.observed.heard_since.get(other.id, now) >= silence_s:
+        is_heard = now - last_heard_at(job, other) < heartbeat_timeout_s
+        if is_heard and now - job.observed.heard_since.get(other.id, now) >= heartbeat_timeout_s:
             return True
     return not others and worker.is_external and not worker.is_connected
 
@@ -66,8 +68,8 @@ def _silence_outside_round(job: MasterState, worker: Worker, now: float) -> str:
     timing = job.spec.timing
     quiet_s = now - last_heard_at(job, worker)
     if worker.is_external and not worker.is_connected:
-        return f"its connection broke {quiet_s:.2f} s ago" if quiet_s >= timing.silence_s else ""
+        return f"its connection broke {quiet_s:.2f} s ago" if quiet_s >= timing.heartbeat_timeout_s else ""
     if worker.is_connected and worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
         # Imports and compilers may hold everything up for long; for how long the watchdog knows (stalls.py).
         return ""
-    return f"silent for {quiet_s:.2f} s" if quiet_s >= _OUTSIDE_FACTOR * timing.silence_s else ""
+    return f"silent for {quiet_s:.2f} s" if quiet_s >= _OUTSIDE_FACTOR * timing.heartbeat_timeout_s else ""

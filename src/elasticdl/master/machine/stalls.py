@@ -165,7 +165,7 @@ def _is_watched(job: MasterState, limits: StallLimits) -> bool:
 
 def current_limits(job: MasterState) -> StallLimits:
     timing = job.spec.timing
-    return compute_limits(timing.stall_s, timing.stall_steps, _slow_step_s(job))
+    return compute_limits(timing.stall_timeout_s, timing.stall_steps, _slow_step_s(job))
 
 
 def _slow_step_s(job: MasterState) -> float:
@@ -233,7 +233,7 @@ def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | N
         longest_s = min(position.since_s for position in positions.values())
         return RoundStalled(newest.id, (), f"all members have been in the exchange for {longest_s:.0f} s")
     if newest.is_forced and not rounds.is_entered:
-        enter_s = ENTER_FACTOR * timing.build_s + timing.stall_steps * _slow_step_s(job)
+        enter_s = ENTER_FACTOR * timing.round_timeout_s + timing.stall_steps * _slow_step_s(job)
         late = find_late_workers(newest, positions, now - newest.planned_at, enter_s, limits)
         if late is not None:
             who = f"without {', '.join(late)}, which did not get ready" if late else "it is not entered"
@@ -254,7 +254,7 @@ def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actio
         reason=f"{event.reason}; its stacks are in {job.log_location(worker.id)}",
     )
     actions: Actions = [note, send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
-    if job.spec.cluster is None and now - last_heard_at(job, worker) >= job.spec.timing.silence_s:
+    if job.spec.cluster is None and now - last_heard_at(job, worker) >= job.spec.timing.heartbeat_timeout_s:
         actions.append(SignalReplica(worker.id, DUMP_SIGNAL))  # it reads nothing; faulthandler needs no interpreter
     return actions
 

@@ -131,8 +131,8 @@ class Observations:
     silent_at: dict[WorkerId | PsId, float] = field(default_factory=dict)  # taken for lost then, and not heard since
     settled_fleet: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
 
-    def record_heard(self, worker: WorkerId | PsId, now: float, silence_s: float) -> None:
-        if now - self.heard_at.get(worker, 0.0) >= silence_s:
+    def record_heard(self, worker: WorkerId | PsId, now: float, heartbeat_timeout_s: float) -> None:
+        if now - self.heard_at.get(worker, 0.0) >= heartbeat_timeout_s:
             self.heard_since[worker] = now
         self.heard_at[worker] = now
 
@@ -243,11 +243,11 @@ class MasterState:
 
 
 def new_ledger(spec: JobSpec) -> Ledger:
-    fleet = PsFleet(spec.ps.wish or 0)
+    fleet = PsFleet(spec.ps.replicas or 0)
     schedule = sorted(spec.plan.batch_schedule.items())
     batches = [BatchChange(number, step, scale) for number, (step, scale) in enumerate(schedule, start=1)]
     return Ledger(
-        desired_workers=spec.workers.wish,
+        desired_workers=spec.workers.replicas,
         failure_budget=FailureBudget(spec.workers.failure_budget),
         fleet=fleet,
         batch_changes=batches,

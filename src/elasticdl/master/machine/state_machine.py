@@ -135,26 +135,26 @@ def _on_scale_requested(job: MasterState, event: ev.ScaleRequested, now: float) 
 
 
 def _on_worker_connected(job: MasterState, event: ev.WorkerConnected, now: float) -> list[Action]:
-    job.observed.record_heard(event.worker, now, job.spec.timing.silence_s)
+    job.observed.record_heard(event.worker, now, job.spec.timing.heartbeat_timeout_s)
     return worker_life.on_worker_connected(job, event, now)
 
 
 def _on_heartbeat(job: MasterState, event: ev.HeartbeatReceived, now: float) -> list[Action]:
     seen = job.observed
-    seen.record_heard(event.worker, now, job.spec.timing.silence_s)
+    seen.record_heard(event.worker, now, job.spec.timing.heartbeat_timeout_s)
     seen.heartbeats[event.worker] = event
     job.strategy.on_heartbeat(job, event, now)
     return []
 
 
 def _on_ps_connected(job: MasterState, event: ps_events.PsConnected, now: float) -> list[Action]:
-    job.observed.record_heard(event.ps, now, job.spec.timing.silence_s)
+    job.observed.record_heard(event.ps, now, job.spec.timing.heartbeat_timeout_s)
     job.observed.ps[event.ps] = PsObservation(now, event.map_version)
     return ps_life.on_ps_connected(job, event, now)
 
 
 def _on_ps_heartbeat(job: MasterState, event: ps_events.PsHeartbeatReceived, now: float) -> list[Action]:
-    job.observed.record_heard(event.ps, now, job.spec.timing.silence_s)
+    job.observed.record_heard(event.ps, now, job.spec.timing.heartbeat_timeout_s)
     job.observed.ps.setdefault(event.ps, PsObservation(now, 0)).update(event, now)
     return []
 

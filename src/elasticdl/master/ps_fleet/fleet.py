@@ -165,7 +165,7 @@ class PsFleet:
         return tuple(owner), {of: replica for of, replica in replicas.items() if of in owner}
 
 
-def next_task(fleet: PsFleet, replicas: int, directory: str) -> TaskAssigned | None:
+def next_task(fleet: PsFleet, backups: int, directory: str) -> TaskAssigned | None:
     """What has to change next, in the order of urgency; `directory` has the newest cut, "" where there is none."""
     if fleet.task is not None or not fleet.version:
         return None
@@ -173,7 +173,7 @@ def next_task(fleet: PsFleet, replicas: int, directory: str) -> TaskAssigned | N
         _restore_task(fleet, directory)
         or _recovery_task(fleet, directory)
         or _rebalance_task(fleet)
-        or (_mirror_task(fleet) if replicas > 1 else None)
+        or (_mirror_task(fleet) if backups else None)
     )
 
 

@@ -20,10 +20,10 @@ from elasticdl.spec import PsId, WorkerId
 MAX_START_WAIT_S = 10.0
 # A replacement waits so long at most until those that have copies of the lost one's slots own them.
 MAX_LAUNCH_WAIT_S = 1.0
-# A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost, and later if rows
+# A ps serves without a pause: one that says nothing for so many times `heartbeat_timeout_s` is taken for lost, and later if rows
 # would be lost with it. Who is silent may come back, and two at once are more likely cut off from the master than dead.
 _SILENCE_FACTOR, _LAST_COPY_SILENCE_FACTOR = 3.0, 12.0
-# Of `reply_s`, after which a worker fails that waits for an answer: people are told; the ps is replaced.
+# Of `ps_timeout_s`, after which a worker fails that waits for an answer: people are told; the ps is replaced.
 NOTICE_FRACTION, STALLED_FRACTION = 0.4, 0.8
 
 
@@ -50,36 +50,38 @@ def _decide_silent(job: MasterState, now: float) -> Event | None:
         if not ps.reported_pid or ps.has_said_goodbye:
             continue
         # After a restart of the master its ps need a moment to find it again.
-        quiet_s = now - max(job.observed.heard_at.get(ps.id, 0.0), job.observed.watching_since + timing.silence_s)
+        quiet_s = now - max(
+            job.observed.heard_at.get(ps.id, 0.0), job.observed.watching_since + timing.heartbeat_timeout_s
+        )
         patience = _LAST_COPY_SILENCE_FACTOR if _holds_last_copy(job, ps.id, now) else _SILENCE_FACTOR
-        if quiet_s >= patience * timing.silence_s and _others_are_heard(job, ps.id, now):
+        if quiet_s >= patience * timing.heartbeat_timeout_s and _others_are_heard(job, ps.id, now):
             return ReplicaFellSilent(ps.id, f"silent for {quiet_s:.2f} s")
     return None
 
 
 def _decide_stalled(job: MasterState, now: float) -> Event | None:
     """Who answers heartbeats but no requests: replaced before the workers that wait for its answer fail."""
-    fleet, reply_s = job.ledger.fleet, job.spec.timing.reply_s
-    if not job.spec.timing.stall_s or fleet.task is not None:
+    fleet, ps_timeout_s = job.ledger.fleet, job.spec.timing.ps_timeout_s
+    if not job.spec.timing.stall_timeout_s or fleet.task is not None:
         return None  # while slots move a request may wait for the end of that
     for ps in fleet.present_ps():
         seen = job.observed.ps.get(ps.id)
         busy_s = seen.heartbeat.busy_s if seen is not None and seen.heartbeat is not None else 0.0
-        reason = f"has been at one request for {busy_s:.0f} s; {STALLED_FRACTION * reply_s:.0f} s are allowed"
-        if not ps.stall_reason and busy_s >= NOTICE_FRACTION * reply_s:
+        reason = f"has been at one request for {busy_s:.0f} s; {STALLED_FRACTION * ps_timeout_s:.0f} s are allowed"
+        if not ps.stall_reason and busy_s >= NOTICE_FRACTION * ps_timeout_s:
             return PsStallNoticed(ps.id, reason)
-        if ps.stall_reason and busy_s >= STALLED_FRACTION * reply_s:
+        if ps.stall_reason and busy_s >= STALLED_FRACTION * ps_timeout_s:
             return PsStalled(ps.id, reason)
     return None
 
 
 def _holds_last_copy(job: MasterState, ps: PsId, now: float) -> bool:
     """Whether it has rows that nobody has whom the master has heard all the while."""
-    fleet, seen, silence_s = job.ledger.fleet, job.observed, job.spec.timing.silence_s
+    fleet, seen, heartbeat_timeout_s = job.ledger.fleet, job.observed, job.spec.timing.heartbeat_timeout_s
 
     def is_heard(other: PsId) -> bool:
-        is_awake = now - seen.heard_since.get(other, now) >= _SILENCE_FACTOR * silence_s
-        return fleet.ps[other].is_present and is_awake and now - seen.heard_at.get(other, 0.0) < silence_s
+        is_awake = now - seen.heard_since.get(other, now) >= _SILENCE_FACTOR * heartbeat_timeout_s
+        return fleet.ps[other].is_present and is_awake and now - seen.heard_at.get(other, 0.0) < heartbeat_timeout_s
 
     copies = fleet.mirrors.get(ps)
     if fleet.slots_of(ps) and not (copies and is_heard(copies)):
@@ -89,11 +91,12 @@ def _holds_last_copy(job: MasterState, ps: PsId, now: float) -> bool:
 
 def _others_are_heard(job: MasterState, ps: PsId, now: float) -> bool:
     """Whether the machine as a whole is awake: then the silence is this one's own."""
-    silence_s, seen = job.spec.timing.silence_s, job.observed
+    heartbeat_timeout_s, seen = job.spec.timing.heartbeat_timeout_s, job.observed
     others: list[WorkerId | PsId] = [one.id for one in job.ledger.fleet.present_ps() if one.id != ps]
     others += [worker.id for worker in job.ledger.membership.present_workers()]
     return any(
-        now - seen.heard_at.get(other, 0.0) < silence_s and now - seen.heard_since.get(other, now) >= silence_s
+        now - seen.heard_at.get(other, 0.0) < heartbeat_timeout_s
+        and now - seen.heard_since.get(other, now) >= heartbeat_timeout_s
         for other in others
     )
 
@@ -117,7 +120,7 @@ def _decide_task_outcome(job: MasterState, now: float) -> Event | None:
         return TaskResolved(task.version, False)
     seen = job.observed.ps.get(other.id)
     # What the dead one had sent may still be on its way for a moment.
-    if seen is None or seen.heard_at < fleet.ps[task.performer].since + 2 * job.spec.timing.heartbeat_s:
+    if seen is None or seen.heard_at < fleet.ps[task.performer].since + 2 * job.spec.timing.heartbeat_interval_s:
         return None
     return TaskResolved(task.version, seen.map_version >= task.version)
 
@@ -154,7 +157,7 @@ def _decide_task(job: MasterState, now: float) -> Event | None:
     if (ps := fleets.find_drained_ps(fleet)) is not None:
         return PsDrained(ps)
     directory = job.ledger.checkpoint[1] if job.ledger.checkpoint else job.initial_snapshot
-    task = fleets.next_task(fleet, job.spec.ps.replicas, directory)
+    task = fleets.next_task(fleet, job.spec.ps.backups, directory)
     if task is None:
         job.observed.settled_fleet = standing
     return task

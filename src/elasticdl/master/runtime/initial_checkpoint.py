@@ -19,7 +19,7 @@ SNAPSHOT_INDEX = "ps/index.json"  # a checkpoint with rows of ps has this file
 
 def find_initial_snapshot(spec: JobSpec, directory: JobDirectory) -> str:
     """The newest checkpoint with rows of ps that this job begins from; "": rows begin anew."""
-    if not spec.ps.wish:
+    if not spec.ps.replicas:
         return ""
     return next((str(path) for path in _candidate_checkpoints(spec, directory) if _has_ps_snapshot(path)), "")
 
@@ -28,8 +28,8 @@ def _candidate_checkpoints(spec: JobSpec, directory: JobDirectory) -> Iterator[A
     """As workers look for the first state: the job's own checkpoints, then those it was told to start from."""
     if spec.checkpoint.resume:
         yield from manifest.list_checkpoints(directory.checkpoints(spec))
-    if spec.checkpoint.initial:
-        initial = parse_path(spec.checkpoint.initial, spec.timing.store_s)
+    if spec.checkpoint.init_from:
+        initial = parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s)
         yield from [initial] if (initial / manifest.MANIFEST_FILE).exists() else manifest.list_checkpoints(initial)
 
 

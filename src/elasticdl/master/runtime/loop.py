@@ -165,7 +165,7 @@ class MasterLoop:
         self._turn_due, self._is_urgent = None, False
         self._turned_at = time.monotonic()
         now = self.clock.now()
-        if now - self._now > self._spec.timing.silence_s / 2:
+        if now - self._now > self._spec.timing.heartbeat_timeout_s / 2:
             # The master itself was held up: what its workers said meanwhile may not be read yet.
             self.machine.state.observed.forgive_silence(now)
         self._now = now

@@ -16,7 +16,7 @@ from elasticdl.master.runtime import codec
 from elasticdl.master.views import status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import ReplicaStream
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 from elasticdl.spec.ids import PsId, WorkerId
 from elasticdl.tls import Role
 
@@ -41,7 +41,7 @@ class MasterServicer:
             raise SpecError("this master issues no certificates: those of a local job come from its launcher")
         job, replica = self._loop.machine.state, request.replica
         check_launched(job.ledger, replica)
-        now, lifetime_s = to_datetime(self._clock.now()), job.spec.security.lifetime_s
+        now, lifetime_s = to_datetime(self._clock.now()), job.spec.security.certificate_lifetime_s
         return pb.EnrollReply(
             certificate=self._authority.sign_request(request.csr, Role.from_replica(replica), replica, now, lifetime_s)
         )
@@ -147,12 +147,12 @@ def _check_scale_request(job: MasterState, request: pb.ScaleRequest) -> None:
             f"ps: expected none, since this job runs with {job.spec.strategy}, received {request.ps}; "
             "start it with --distribution_strategy=ParameterServerStrategy"
         )
-    if request.ps and request.ps < job.spec.ps.replicas:
+    if request.ps and request.ps <= job.spec.ps.backups:
         raise SpecError(
-            f"ps: expected {job.spec.ps.replicas} or more, since every slot has {job.spec.ps.replicas} holders, "
-            f"received {request.ps}; choose a larger number, or start the job with --ps_replicas=1"
+            f"ps: expected {job.spec.ps.backups + 1} or more, since every slot has a backup on another ps, "
+            f"received {request.ps}; choose a larger number, or start the job with --ps_backups=0"
         )
-    if request.batch_scale and job.spec.plan.batch_rule is BatchRule.NONE:
+    if request.batch_scale and job.spec.plan.lr_scaling is LrScaling.NONE:
         raise SpecError(
             f"batch_scale: expected none, since the batch of this job stays as it is, received {request.batch_scale}; "
             "start it with --adaptive_batch"

@@ -137,8 +137,8 @@ def _is_evaluation_due(job: MasterState, queue: TrainingQueue, records: int) -> 
     """Whether an evaluation lies between the newest one and so many trained records."""
     ledger, when = job.ledger, job.spec.evaluation
     assert ledger.plan is not None
-    by_steps = when.steps * queue.minibatch
-    by_epochs = (when.epochs or (0 if when.steps else 1)) * ledger.plan.records_per_epoch
+    by_steps = when.every_steps * queue.minibatch
+    by_epochs = (when.every_epochs or (0 if when.every_steps else 1)) * ledger.plan.records_per_epoch
     return any(every and records // every > ledger.evaluated_records // every for every in (by_steps, by_epochs))
 
 
@@ -164,7 +164,7 @@ def _decide_evaluation(job: MasterState, queue: TrainingQueue) -> Event | None:
 
 
 def _decide_checkpoint(job: MasterState, queue: TrainingQueue) -> Event | None:
-    ledger, every = job.ledger, job.spec.checkpoint.steps
+    ledger, every = job.ledger, job.spec.checkpoint.every_steps
     if not every or not isinstance(ledger.phase, RunningPhase):
         return None
     if _awaits_evaluation(job, queue) and not _is_idle(queue):

@@ -37,7 +37,7 @@ def decide_end(job: MasterState, now: float) -> Event | None:
         if not holders:
             return JobEnded("stopped", f"{phase.reason}; no worker was left to write a checkpoint", False)
         if now >= phase.deadline:
-            grace_s = job.spec.timing.grace_s
+            grace_s = job.spec.timing.grace_period_s
             return JobEnded("stopped", f"{phase.reason}; workers did not end within {grace_s:g} s", True)
     # Whoever dropped the last step needs not do it again: those that finished hold its state.
     waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.failed_on]
@@ -135,7 +135,7 @@ def decide_round(job: MasterState, now: float) -> Event | None:
         max_workers=job.spec.workers.max,
         failed_for_s=None if broken_at is None else now - broken_at,
         regroup_s=job.spec.timing.regroup_s,
-        start_wait_s=job.spec.timing.start_wait_s,
+        start_timeout_s=job.spec.timing.start_timeout_s,
         pausing=[newcomer for newcomer in newcomers if workers[newcomer].join_after > now],
     )
     change = rounds.choose_round(outlook)

@@ -144,7 +144,7 @@ class RoundSituation(NamedTuple):
     max_workers: int
     failed_for_s: float | None
     regroup_s: float
-    start_wait_s: float
+    start_timeout_s: float
     pausing: Collection[WorkerId] = ()  # newcomers that nobody hands the state over to for a while
 
 
@@ -176,7 +176,7 @@ def _choose_start(outlook: RoundSituation) -> RoundChange | None:
     ready = len(outlook.newcomers)
     if ready < max(1, outlook.min_workers):
         return None
-    if ready < min(outlook.expected, outlook.max_workers) and outlook.newcomers_waited_s < outlook.start_wait_s:
+    if ready < min(outlook.expected, outlook.max_workers) and outlook.newcomers_waited_s < outlook.start_timeout_s:
         return None
     reason = "start of the job" if outlook.newest is None else "all members were lost; from the newest checkpoint"
     return RoundChange(tuple(outlook.newcomers[: outlook.max_workers]), True, reason)

@@ -37,7 +37,7 @@ def decide_end(job: MasterState, now: float) -> JobEnded | None:
         if not running:
             return JobEnded("stopped", phase.reason, False)
         if now >= phase.deadline:
-            grace_s = job.spec.timing.grace_s
+            grace_s = job.spec.timing.grace_period_s
             return JobEnded("stopped", f"{phase.reason}; scripts did not end within {grace_s:g} s", True)
         return None
     if (
@@ -69,7 +69,7 @@ def _decide_halt(job: MasterState, now: float) -> ScriptsHalted | None:
         return ScriptsHalted("; ".join(f"{worker.id} {_departure_text(worker)}" for worker in gone), "")
     # Scripts fail where a peer dies, and they fail before it is known that the peer is gone: that is not their fault.
     failed_s = now - round_.failed_at if round_.failed_on and round_.failed_at is not None else 0.0
-    if round_.failed_on and failed_s >= timing.regroup_s + timing.silence_s:
+    if round_.failed_on and failed_s >= timing.regroup_s + timing.heartbeat_timeout_s:
         return ScriptsHalted(f"the script of {round_.failed_on[0]} {round_.failure_reason}", round_.failed_on[0])
     newcomers = ledger.membership.newcomers(list(round_.newest.workers))
     room = job.spec.workers.max - len(round_.newest.workers)
@@ -86,7 +86,7 @@ def _decide_start(job: MasterState, now: float) -> RoundPlanned | None:
     ledger, spec = job.ledger, job.spec
     halted_at = ledger.rounds.halted_at
     ending = [worker for worker in ledger.membership.present_workers() if _is_ending(worker)]
-    if halted_at is not None and ending and now - halted_at < spec.timing.grace_s:
+    if halted_at is not None and ending and now - halted_at < spec.timing.grace_period_s:
         return None
     ready = [worker.id for worker in ledger.membership.newcomers([])][: spec.workers.max]
     if len(ready) < spec.workers.min or now < ledger.failure_budget.relaunch_at or _is_gathering(job, now):

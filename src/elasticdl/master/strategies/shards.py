@@ -189,8 +189,8 @@ class TrainingQueue:
     def create(cls, spec: JobSpec, records: int, started_at: float) -> TrainingQueue:
         minibatch = spec.plan.minibatch_size
         fair = -(-records // (SHARDS_PER_WORKER * spec.workers.max))
-        if spec.evaluation.wait and spec.evaluation.steps:
-            fair = min(fair, -(-spec.evaluation.steps * minibatch // (SHARDS_PER_EVALUATION * spec.workers.max)))
+        if spec.evaluation.wait and spec.evaluation.every_steps:
+            fair = min(fair, -(-spec.evaluation.every_steps * minibatch // (SHARDS_PER_EVALUATION * spec.workers.max)))
         size = -(-min(spec.data.shard_records, fair) // minibatch) * minibatch
         return cls(ShardQueue(TRAINING_SOURCE, records, size), minibatch, LanePool(int(started_at) << _LANE_BITS))
 

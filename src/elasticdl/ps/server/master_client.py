@@ -52,7 +52,7 @@ class PsMasterClient:
         self._session.start()
 
     def close(self, reason: str) -> None:
-        self._session.close(reason, self._timing.rpc_s)
+        self._session.close(reason, self._timing.rpc_timeout_s)
 
     # ---- said by this ps
 
@@ -70,7 +70,7 @@ class PsMasterClient:
         self._hello.leaving = True
         if self.directory.result.exists():
             self.request_end("the job is over")
-        self._left_by = time.monotonic() + self._timing.grace_s
+        self._left_by = time.monotonic() + self._timing.grace_period_s
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
 
     def request_end(self, why: str) -> None:
@@ -85,10 +85,10 @@ class PsMasterClient:
             while self._end is None:
                 self._changed.wait(POLL_S)
                 if time.monotonic() > self._left_by:
-                    return f"not all slots had moved within {self._timing.grace_s:g} s"
+                    return f"not all slots had moved within {self._timing.grace_period_s:g} s"
                 # Workers whose master is away for so long keep their state, and the rows are a part of it.
-                if self._session.disconnected_s > self._timing.orphan_s + self._timing.grace_s:
-                    return f"the master has been away for {self._timing.orphan_s:g} s"
+                if self._session.disconnected_s > self._timing.orphan_timeout_s + self._timing.grace_period_s:
+                    return f"the master has been away for {self._timing.orphan_timeout_s:g} s"
             return self._end
 
     # ---- told by the master

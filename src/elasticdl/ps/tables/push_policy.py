@@ -11,7 +11,7 @@ class PushPolicy(NamedTuple):
     """As in the part `ps` of a job."""
 
     max_staleness: int = 0  # a push computed with values older than so many updates is refused; 0: never
-    modulate_rate: bool = False  # divide the learning rate of a push by its staleness
+    scale_lr_by_staleness: bool = False  # divide the learning rate of a push by its staleness
     grads_to_wait: int = 1  # pushes that make one update
 
     def is_stale(self, staleness: int) -> bool:
@@ -21,7 +21,7 @@ class PushPolicy(NamedTuple):
         return 0 < self.max_staleness < staleness
 
     def scale_learning_rate(self, rate: float, staleness: int) -> float:
-        return rate / max(1, staleness) if self.modulate_rate else rate
+        return rate / max(1, staleness) if self.scale_lr_by_staleness else rate
 
 
 ACCEPT_ALL = PushPolicy()  # every push, at once

@@ -40,7 +40,7 @@ def job_info_from_spec(
         created_at,
         limits.min,
         limits.max,
-        limits.wish,
+        limits.replicas,
         priority=priority,
         queue=queue,
         devices=devices,

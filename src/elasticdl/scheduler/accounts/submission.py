@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.spec import JobSpec
-from elasticdl.spec.plan import BatchRule
+from elasticdl.spec.plan import LrScaling
 
 if TYPE_CHECKING:
     from elasticdl.scheduler.snapshot import JobInfo
@@ -47,7 +47,7 @@ class JobSubmission:
             submitted_at=now,
             min_workers=workers.min,
             max_workers=workers.max,
-            requested=workers.wish,
+            requested=workers.replicas,
             devices=workers.threads,
             priority=priority,
             queue=queue,
@@ -62,8 +62,8 @@ class JobSubmission:
     @property
     def is_adaptive(self) -> bool:
         """Whether the policy may choose the batch: the user permits it, and planned no changes of their own."""
-        rule = self._plan.get("batch_rule", BatchRule.NONE)
-        return rule != BatchRule.NONE and not self._plan.get("batch_schedule")
+        rule = self._plan.get("lr_scaling", LrScaling.NONE)
+        return rule != LrScaling.NONE and not self._plan.get("batch_schedule")
 
     @property
     def _plan(self) -> Mapping[str, Any]:
@@ -90,7 +90,7 @@ class JobSubmission:
         """Returns the job's spec with so many workers; its data plan does not depend on them."""
         spec = JobSpec.model_validate(dict(self.spec))
         checkpoint = spec.checkpoint.model_copy(update={"resume": True}) if resumes else spec.checkpoint
-        limits = spec.workers.model_copy(update={"wish": workers})
+        limits = spec.workers.model_copy(update={"replicas": workers})
         return spec.model_copy(update={"workers": limits, "checkpoint": checkpoint})
 
     def to_job_info(self, **progress: Any) -> JobInfo:

@@ -21,10 +21,12 @@ class SchedulerHealth:
     What has not been reported for too long is the reason given by the probe.
     """
 
-    def __init__(self, *, silence_s: float = SILENCE_TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._silence_s = silence_s
+    def __init__(
+        self, *, heartbeat_timeout_s: float = SILENCE_TIMEOUT_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._silence_s = heartbeat_timeout_s
         self._clock = clock
-        self.heartbeat = LoopHeartbeat(silence_s, clock)
+        self.heartbeat = LoopHeartbeat(heartbeat_timeout_s, clock)
         self._next_report_due_at = math.inf  # when the next report is overdue
         self._activity = "it starts"
         self._not_ready_reason: Callable[[], str] = lambda: "it starts"

@@ -70,7 +70,7 @@ class ElasticJobView:
         changed = {name: text for name, text in annotations.items() if self.annotations.get(name) != text}
         spec: dict[str, Any] = {}
         if count and count != self.replicas:
-            spec["workers"] = {"wish": count}
+            spec["workers"] = {"replicas": count}
         if self.is_suspended != (not count):
             spec["suspend"] = not count
         patch: dict[str, Any] = {"metadata": {"annotations": changed}} if changed else {}
@@ -99,5 +99,5 @@ def parse_elastic_job(document: Document) -> ElasticJobView | None:
         return None  # the operator reports it
     created_at = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
     return ElasticJobView(
-        metadata["name"], metadata["uid"], created_at, spec, spec.workers.wish, is_suspended, annotations
+        metadata["name"], metadata["uid"], created_at, spec, spec.workers.replicas, is_suspended, annotations
     )

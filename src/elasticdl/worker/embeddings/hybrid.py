@@ -174,11 +174,11 @@ class PsTableStore:
     def open_client(self) -> PsClient:
         """A client that knows the newest fleet; waits until there is one."""
         spec, master = self._spec, self._master
-        master.wait_for_fleet(spec.timing.orphan_s)
+        master.wait_for_fleet(spec.timing.orphan_timeout_s)
         with self._lock:
             fleet = master.wait_for_fleet(0.0)
             keys = find_keys(master.directory.root)
-            client = PsClient(fleet, master.token, spec.timing.reply_s, transport=spec.ps.transport, keys=keys)
+            client = PsClient(fleet, master.token, spec.timing.ps_timeout_s, transport=spec.ps.wire_dtype, keys=keys)
             self._clients.append(client)
             return client
 
@@ -186,12 +186,14 @@ class PsTableStore:
         # Each snapshot has connections of its own: the next may begin in this thread while another writes this one.
         spec, master = self._spec, self._master
         keys = find_keys(master.directory.root)
-        coordinator = SnapshotCoordinator(lambda: master.wait_for_fleet(0.0), master.token, spec.timing.reply_s, keys)
+        coordinator = SnapshotCoordinator(
+            lambda: master.wait_for_fleet(0.0), master.token, spec.timing.ps_timeout_s, keys
+        )
         with self._lock:
             is_another_under_way = bool(self._coordinators)
             self._coordinators.append(coordinator)
         try:
-            base = choose_base(directory, spec.checkpoint.keep, is_another_under_way=is_another_under_way)
+            base = choose_base(directory, spec.checkpoint.keep_last, is_another_under_way=is_another_under_way)
             begun = coordinator.begin(step, base)
         except BaseException:
             self._close_coordinator(coordinator)
@@ -217,7 +219,7 @@ class PsTableStore:
     @contextmanager
     def _open_reader(self) -> Iterator[TableReader]:
         fleet, keys = self._master.wait_for_fleet(0.0), find_keys(self._master.directory.root)
-        with closing(TableReader(fleet, self._master.token, self._spec.timing.reply_s, keys)) as reader:
+        with closing(TableReader(fleet, self._master.token, self._spec.timing.ps_timeout_s, keys)) as reader:
             yield reader
 
     def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
@@ -289,7 +291,7 @@ def open_hybrid_tables(
         )
         return NoTables()
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in layers.table_specs))
-    return HybridEmbeddingTables.open(layers, PsTableStore(spec, master), spec.ps.depth, is_snapshot_due)
+    return HybridEmbeddingTables.open(layers, PsTableStore(spec, master), spec.ps.pipeline_depth, is_snapshot_due)
 
 
 def attach_layers(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimizer) -> EmbeddingLayers:

@@ -35,13 +35,13 @@ def run_inference(context: WorkerContext) -> str:
     """Work on leases until none are left; returns the exit reason."""
     spec = context.spec
     contract, device = open_contract(context)
-    if not spec.checkpoint.initial:
-        raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
+    if not spec.checkpoint.init_from:
+        raise SpecError("checkpoint.init_from: expected a trained model; give --checkpoint_dir_for_init=PATH")
     evaluates = spec.kind is JobKind.EVALUATION
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
     dataset = open_dataset(context, contract, uri, name, Mode.EVALUATION if evaluates else Mode.PREDICTION)
     model = make_eager(contract.build_model())
-    image = restore_rows(model, *find_weights(parse_path(spec.checkpoint.initial, spec.timing.store_s)))
+    image = restore_rows(model, *find_weights(parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s)))
     images.restore_state(image, model.to(device), None)
     context.master.report_plan(pb.Planned(total_steps=image.step, total_records=len(dataset.source)))
     context.master.report_ready()
@@ -51,17 +51,17 @@ def run_inference(context: WorkerContext) -> str:
         else _make_prediction(context, contract, model, dataset, device)
     )
     with MasterClient.connect(
-        context.master.directory, spec.timing.rpc_s, context.env.run, context.master.worker
+        context.master.directory, spec.timing.rpc_timeout_s, context.env.run, context.master.worker
     ) as master:
         LeaseRunner(master, context.master.worker, count(1)).run_leases(run, (), _make_wait(context))
     while not context.master.is_released and not context.master.is_leaving:
-        context.master.wait_for_message(spec.timing.heartbeat_s)
+        context.master.wait_for_message(spec.timing.heartbeat_interval_s)
     return "no shards are left"
 
 
 def _make_wait(context: WorkerContext) -> Callable[[], bool]:
     def wait() -> bool:
-        context.master.wait_for_message(context.spec.timing.heartbeat_s)
+        context.master.wait_for_message(context.spec.timing.heartbeat_interval_s)
         return not (context.master.is_released or context.master.is_leaving)
 
     return wait
@@ -95,7 +95,9 @@ def _make_prediction(
     spec = context.spec
     minibatch = spec.plan.minibatch_size
     output = (
-        parse_path(spec.output, spec.timing.store_s) if spec.output else context.master.directory.root / "predictions"
+        parse_path(spec.output, spec.timing.store_retry_s)
+        if spec.output
+        else context.master.directory.root / "predictions"
     )
 
     def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, MetricPart]]]:

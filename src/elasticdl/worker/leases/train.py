@@ -61,7 +61,7 @@ def train_by_leases(context: WorkerContext) -> str:
     layers = attach_layers(spec, model, optimizer)
     store = PsTableStore(spec, context.master)
     first = load_initial_image(spec, context.master.directory.checkpoints(spec), checkpoint_run_id(context))
-    lookups = EmbeddingLookups(store.open_client(), 0 if spec.ps.mode is PsMode.SYNC else spec.ps.depth)
+    lookups = EmbeddingLookups(store.open_client(), 0 if spec.ps.mode is PsMode.SYNC else spec.ps.pipeline_depth)
     trainable = contract.make_trainable(model, optimizer, lambda: state.call_on_gradients(lookups.clock))
     layout = DenseLayout.from_variables(trainable.variables())
     lookups.declare([*layers.table_specs, layout.table_spec(layers.optimizer_rule)])
@@ -88,12 +88,12 @@ def train_by_leases(context: WorkerContext) -> str:
 
     def export(path: str) -> None:
         trained = model_export.ModelToExport(model, tables, state.step, plan.total_records, state.callbacks)
-        target = parse_path(path, spec.timing.store_s)
+        target = parse_path(path, spec.timing.store_retry_s)
         model_export.export_model(target, context, contract, trained, feed.read_sample(), device)
 
     master = context.master
-    with MasterClient.connect(master.directory, spec.timing.rpc_s, context.env.run, master.worker) as client:
-        leases = LeaseClient(client, master.worker, spec.timing.heartbeat_s)
+    with MasterClient.connect(master.directory, spec.timing.rpc_timeout_s, context.env.run, master.worker) as client:
+        leases = LeaseClient(client, master.worker, spec.timing.heartbeat_interval_s)
 
         def stop(reason: str) -> None:
             client.stop(at_once=False, reason=reason)
@@ -196,7 +196,7 @@ def _make_save(
         context.master,
         SaverOptions(
             directory,
-            spec.checkpoint.keep,
+            spec.checkpoint.keep_last,
             metadata,
             retry_s=spec.checkpoint.retry_s,
             one_at_a_time=True,

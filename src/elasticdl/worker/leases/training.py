@@ -118,16 +118,16 @@ class LeaseTraining:
             self._lookups.discard_unsent()
             self._tasks.stop(str(exc))
             while not self._must_end():
-                self._master.wait_for_message(self._spec.timing.heartbeat_s)
+                self._master.wait_for_message(self._spec.timing.heartbeat_interval_s)
         except (SpecError, PermanentError) as exc:  # the master stops all, and one worker saves what is on the ps
             if isinstance(exc, SpecError) and not is_job_error(exc):
                 raise  # another worker may do better
             self._lookups.discard_unsent()
             self._master.report_failure(str(exc), wrong_job=isinstance(exc, SpecError), permanent=True)
             while not self._must_end():
-                self._master.wait_for_message(self._spec.timing.heartbeat_s)
+                self._master.wait_for_message(self._spec.timing.heartbeat_interval_s)
         self._lookups.wait_for_pushes()
-        self._leases.flush(self._spec.timing.rpc_s)
+        self._leases.flush(self._spec.timing.rpc_timeout_s)
         return self._finish()
 
     def _train_all(self) -> None:
@@ -153,7 +153,7 @@ class LeaseTraining:
             if wait:
                 self._handle_requests()
             lease, self._aside = self._aside, None
-            lease = lease or self._leases.wait_for_lease(self._spec.timing.heartbeat_s if wait else 0.0)
+            lease = lease or self._leases.wait_for_lease(self._spec.timing.heartbeat_interval_s if wait else 0.0)
             if lease is not None and lease.source != "training":
                 if not wait:
                     self._aside = lease
@@ -206,7 +206,7 @@ class LeaseTraining:
         self._model.tables.begin_batch(batch.features)
         if self._dense is None or self._steps % self._spec.ps.pull_every == 0:
             self._pull_dense()
-        following = self._look_ahead() if self._spec.ps.depth and not is_again else None
+        following = self._look_ahead() if self._spec.ps.pipeline_depth and not is_again else None
         loss, gradients = self._model.trainable.compute(batch.features, batch.labels)
         self._faults.inject(self._steps, "computed")
         if not math.isfinite(loss):
@@ -311,7 +311,7 @@ class LeaseTraining:
         while not master.is_released and not master.is_orphaned:
             request = master.next_export()
             if request is None:
-                master.wait_for_message(self._spec.timing.heartbeat_s)
+                master.wait_for_message(self._spec.timing.heartbeat_interval_s)
                 continue
             self._refresh_dense()
             self._tasks.save(request.step, request.progress, True)

@@ -32,7 +32,7 @@ class StateDonor:
     """
 
     def __init__(self, stall_s: float) -> None:
-        """`stall_s`: a transfer in which nothing moves for so long is aborted."""
+        """`stall_timeout_s`: a transfer in which nothing moves for so long is aborted."""
         self._stall_s = stall_s
         self._lock = threading.Lock()
         self._senders: list[StateSender] = []

@@ -86,7 +86,9 @@ def catch_up(
     """
     donor, address = rounds.find_donor(message)
     try:
-        receiver = StateReceiver.connect(address, master.credentials, master.timing.build_s, master.timing.handover_s)
+        receiver = StateReceiver.connect(
+            address, master.credentials, master.timing.round_timeout_s, master.timing.state_transfer_timeout_s
+        )
     except RoundBroken as exc:
         raise HandoverFailed(donor, str(exc)) from exc
     rounds.follow_donor(address, receiver.abort)

@@ -14,7 +14,7 @@ import torch
 
 from elasticdl.collective.squared_norms import SquaredNorms, squared_norm
 from elasticdl.data.plan import TrainingPlan
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 
 _DECAY = 0.999  # of the earlier estimates, over one global batch
 
@@ -143,7 +143,7 @@ class AdaptiveBatch:
     """The batch size of a job: how many global batches make an update now."""
 
     def __init__(
-        self, rule: BatchRule, global_batch: int, schedule: Mapping[int, int] | None = None, run: str = ""
+        self, rule: LrScaling, global_batch: int, schedule: Mapping[int, int] | None = None, run: str = ""
     ) -> None:
         """`run`: changes are numbered within a run; those of an earlier run, in a checkpoint, count no more."""
         self.global_batch = global_batch
@@ -181,13 +181,13 @@ class AdaptiveBatch:
         if update.passes == 1:
             return 1.0
         match self._rule:
-            case BatchRule.ADASCALE:
+            case LrScaling.ADASCALE:
                 return gain
-            case BatchRule.SQRT:
+            case LrScaling.SQRT:
                 return math.sqrt(max(update.scale, 1.0))
-            case BatchRule.LINEAR:
+            case LrScaling.LINEAR:
                 return max(update.scale, 1.0)
-            case BatchRule.NONE:
+            case LrScaling.NONE:
                 return 1.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class AdaptiveBatch:
 
     def load_state_dict(self, state: Mapping[str, Any], step: int) -> None:
         """Go on from `state`; an empty one is that of a job whose batch never changed."""
-        self.scale = int(state.get("scale", 1)) if self._rule is not BatchRule.NONE else 1
+        self.scale = int(state.get("scale", 1)) if self._rule is not LrScaling.NONE else 1
         self.change = int(state.get("change", 0)) if state.get("run", "") == self._run else 0
         self.progress = float(state.get("progress", step))
         self.noise = SmoothedNoise.from_state_dict(state.get("noise", {}))

@@ -25,7 +25,7 @@ from tests.unit.cli.fake_api import FakeApi
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     path = tmp_path / "job.yaml"
-    path.write_text("name: mine\nmodel: {definition: m.f}\nworkers: {wish: 4, min: 2, max: 4, threads: 1}\n")
+    path.write_text("name: mine\nmodel: {definition: m.f}\nworkers: {replicas: 4, min: 2, max: 4, threads: 1}\n")
     return path
 
 
@@ -54,7 +54,7 @@ def test_the_answer_says_when_how_many_and_from_whom(elasticdl: Run, job: Path, 
 def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, job: Path, tmp_path: Path) -> None:
     queue = home.local_queue()
     spec = load.resolve_job(
-        {"name": "there", "model": {"definition": "m.f"}, "workers": {"wish": 3, "min": 3, "threads": 1}}
+        {"name": "there", "model": {"definition": "m.f"}, "workers": {"replicas": 3, "min": 3, "threads": 1}}
     )
     queue.submit(JobSubmission.from_spec(spec, 10.0, {}, priority=0, queue=""))
     account = JobAccount(started_at=10.0, attained_s=300.0, executed_s=100.0, step=100, total_steps=1000)
@@ -126,12 +126,12 @@ def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: F
         cluster, POD, "alien", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Running"}
     )
     put(cluster, POD, "gone", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Failed"})
-    put_job(cluster, "there", {"wish": 4, "min": 3, "max": 4}, annotations={PRIORITY: "3", REQUESTED_WORKERS: "3"})
+    put_job(cluster, "there", {"replicas": 4, "min": 3, "max": 4}, annotations={PRIORITY: "3", REQUESTED_WORKERS: "3"})
     for number in range(3):
         worker(cluster, "there", number, "n0")
     worker(cluster, "by-train", 0, "n0")  # of `elasticdl train`: no scheduler changes its workers
-    put_job(cluster, "awaited", {"wish": 2}, suspend=True, annotations={SUSPENDED_BY: SCHEDULER})
-    put_job(cluster, "laid-aside", {"wish": 2}, suspend=True)
+    put_job(cluster, "awaited", {"replicas": 2}, suspend=True, annotations={SUSPENDED_BY: SCHEDULER})
+    put_job(cluster, "laid-aside", {"replicas": 2}, suspend=True)
 
     said = elasticdl("simulate", "--on", "kubernetes", "--write-snapshot", tmp_path / "s.json")
 
@@ -167,7 +167,7 @@ kind: ElasticJob
 metadata: {name: mine, annotations: {elasticdl.org/priority: "7"}}
 spec:
   model: {definition: m.f}
-  workers: {wish: 2}
+  workers: {replicas: 2}
   cluster: {image: i, worker: {requests: {cpu: 500m, example.com/slot: 2}}}
 """
 
@@ -175,7 +175,7 @@ spec:
 def test_an_elastic_job_is_asked_about_as_it_would_be_applied(
     elasticdl: Run, one_node: FakeApi, tmp_path: Path
 ) -> None:
-    put_job(one_node, "there", {"wish": 2})  # asks for no slot: other people's pod, if it had one
+    put_job(one_node, "there", {"replicas": 2})  # asks for no slot: other people's pod, if it had one
     (tmp_path / "mine.yaml").write_text(ASKED)
 
     words = ("--write-snapshot", tmp_path / "s.json", "--policy", "max-min")
@@ -190,7 +190,7 @@ def test_an_elastic_job_is_asked_about_as_it_would_be_applied(
 def test_a_priority_of_its_annotation_counts_and_one_of_the_command_line_counts_more(
     elasticdl: Run, one_node: FakeApi, tmp_path: Path
 ) -> None:
-    put_job(one_node, "there", {"wish": 4, "min": 4, "max": 4}, annotations={PRIORITY: "5"})
+    put_job(one_node, "there", {"replicas": 4, "min": 4, "max": 4}, annotations={PRIORITY: "5"})
     for number in range(4):
         worker(one_node, "there", number, "n0")
     asked = ASKED.replace("cpu: 500m, example.com/slot: 2", "cpu: 2")

@@ -159,7 +159,7 @@ def test_a_suspended_job_has_no_workers_though_its_master_wrote_down_some(
 def elastic_job(cluster: FakeApi, name: str, **status: str) -> None:
     """As somebody applied it, and as an operator looked at it, if one did."""
     document = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "metadata": {"name": name}}
-    cluster.create(document | {"spec": {"workers": {"wish": 2}}} | ({"status": status} if status else {}))
+    cluster.create(document | {"spec": {"workers": {"replicas": 2}}} | ({"status": status} if status else {}))
 
 
 def test_jobs_without_a_master_yet_are_listed_with_why(elasticdl: Run, cluster: FakeApi) -> None:
@@ -194,10 +194,10 @@ def test_the_elastic_job_wishes_what_its_master_was_asked_for(
     assert elasticdl("scale", "digits", "--workers=3", "--ps=2").stdout == "3 workers wished for\n"
 
     wishes = cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]
-    assert (wishes["workers"]["wish"], wishes["ps"]["wish"]) == (3, 2)
+    assert (wishes["workers"]["replicas"], wishes["ps"]["replicas"]) == (3, 2)
     of_master["spec"]["replicas"] = 0  # suspended: nobody to ask, but the wish counts
     assert "it is suspended" in elasticdl("scale", "digits", "--workers=4").stdout
-    assert cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]["workers"]["wish"] == 4
+    assert cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]["workers"]["replicas"] == 4
     assert [one.workers for one in master.asked] == [3]
 
 

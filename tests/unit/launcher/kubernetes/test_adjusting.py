@@ -22,18 +22,18 @@ def test_changes_are_merged_last_and_by_name() -> None:
 
 
 def test_the_change_of_a_role_wins_over_that_of_all_pods() -> None:
-    adjust = {
+    overrides = {
         "pod": {"spec": {"hostNetwork": True, "dnsPolicy": "Default"}},
         "worker_pod": {"spec": {"dnsPolicy": "None"}},
     }
-    found = pod_of(worker(job(SMALL, adjust=adjust)))
+    found = pod_of(worker(job(SMALL, overrides=overrides)))
 
     assert (found["hostNetwork"], found["dnsPolicy"]) == (True, "None")
 
 
 def test_null_takes_away_and_lists_without_names_are_replaced() -> None:
-    adjust = {"pod": {"spec": {"securityContext": None, "tolerations": [{"operator": "Exists"}]}}}
-    found = pod_of(worker(job(SMALL, adjust=adjust)))
+    overrides = {"pod": {"spec": {"securityContext": None, "tolerations": [{"operator": "Exists"}]}}}
+    found = pod_of(worker(job(SMALL, overrides=overrides)))
 
     assert "securityContext" not in found
     assert found["tolerations"] == [{"operator": "Exists"}]
@@ -42,8 +42,8 @@ def test_null_takes_away_and_lists_without_names_are_replaced() -> None:
 def test_mounts_go_by_their_place() -> None:
     mount = {"name": "cache", "mountPath": "/cache"}
     again = {"name": "tmp", "mountPath": "/tmp", "subPath": "x"}
-    adjust = {"worker_pod": {"spec": {"containers": [{"name": "worker", "volumeMounts": [mount, again]}]}}}
-    before, after = container(worker(job(SMALL)))["volumeMounts"], container(worker(job(SMALL, adjust=adjust)))
+    overrides = {"worker_pod": {"spec": {"containers": [{"name": "worker", "volumeMounts": [mount, again]}]}}}
+    before, after = container(worker(job(SMALL)))["volumeMounts"], container(worker(job(SMALL, overrides=overrides)))
 
     assert len(after["volumeMounts"]) == len(before) + 1
     assert mount in after["volumeMounts"]
@@ -52,7 +52,7 @@ def test_mounts_go_by_their_place() -> None:
 
 def test_no_change_makes_a_pod_somebody_elses() -> None:
     theirs = {"name": "other", "namespace": "other", "labels": {"elasticdl.org/job": "other", "a": "b"}}
-    metadata = worker(job(SMALL, adjust={"pod": {"metadata": theirs}}))["metadata"]
+    metadata = worker(job(SMALL, overrides={"pod": {"metadata": theirs}}))["metadata"]
 
     assert (metadata["name"], metadata["namespace"]) == ("digits-worker-0", "default")
     assert metadata["labels"] == manifest.object_labels(job(SMALL), "worker", "worker-0") | {"a": "b"}

@@ -90,18 +90,18 @@ def roles(draw: st.DrawFn, *, shares: bool = False) -> dict[str, Any]:
 clusters = st.fixed_dictionaries(
     {"image": st.just("elasticdl:ci"), "namespace": names},
     optional={
-        "pull_secrets": st.lists(names, max_size=2),
+        "image_pull_secrets": st.lists(names, max_size=2),
         "service_account": names,
         "master": roles(),
         "worker": roles(shares=True),
         "ps": roles(),
-        "memory_most": quantities,
+        "max_memory": quantities,
         "volumes": st.lists(st.sampled_from(["a", "b"]), max_size=3).map(
             lambda claims: [{"claim_name": claim, "mount_path": f"/v{i}"} for i, claim in enumerate(claims)]
         ),
-        "state_claim": names,
-        "environ": st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), texts, max_size=3),
-        "environ_secrets": st.lists(names, max_size=2),
+        "journal_claim": names,
+        "env": st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), texts, max_size=3),
+        "env_from_secrets": st.lists(names, max_size=2),
         "spread": st.sampled_from(["none", "nodes", "zones"]),
         "queue": names,
         "is_root": st.booleans(),
@@ -204,7 +204,7 @@ def test_pods_are_found_by_role_and_replica() -> None:
 
 
 def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> None:
-    spec = job(SMALL, environ={"A": "theirs", "ELASTICDL_REPLICA": "other", "ELASTICDL_POD_IP": "1.2.3.4"})
+    spec = job(SMALL, env={"A": "theirs", "ELASTICDL_REPLICA": "other", "ELASTICDL_POD_IP": "1.2.3.4"})
     variables = container(worker(spec, environ={"A": "setting", "B": "setting"}))["env"]
     values = {one["name"]: one.get("value") for one in variables}
 

@@ -21,7 +21,7 @@ def test_memory_grows_by_half_up_to_thrice() -> None:
 
 def test_memory_grows_up_to_what_the_person_allows_and_takes_its_limit_along() -> None:
     role = {"requests": {"memory": "4Gi"}, "limits": {"memory": "6Gi"}}
-    spec = job(SMALL, worker=role, memory_most="10Gi")
+    spec = job(SMALL, worker=role, max_memory="10Gi")
 
     found = [container(worker(spec, raises=raises))["resources"] for raises in range(4)]
 
@@ -30,7 +30,7 @@ def test_memory_grows_up_to_what_the_person_allows_and_takes_its_limit_along() -
 
 
 def test_a_most_below_what_was_asked_for_takes_nothing_away() -> None:
-    assert manifest.memory_limit(job(SMALL, memory_most="1Gi"), "worker", 3) == "2Gi"
+    assert manifest.memory_limit(job(SMALL, max_memory="1Gi"), "worker", 3) == "2Gi"
 
 
 def test_without_a_request_there_is_no_limit_to_raise() -> None:

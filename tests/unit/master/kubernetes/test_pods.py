@@ -58,7 +58,7 @@ def test_a_pod_that_waits_says_why_once_for_each_reason() -> None:
 
 
 def test_a_worker_out_of_memory_comes_back_with_half_as_much_again_until_that_is_all() -> None:
-    made = driver(memory_most="2Gi")
+    made = driver(max_memory="2Gi")
     made.join("worker-0", "worker-1")
     actions = exit_(made, "worker-1", "oom", code=137)
     actions += made.wait(2.0)
@@ -81,12 +81,12 @@ def test_a_worker_out_of_memory_comes_back_with_half_as_much_again_until_that_is
 @pytest.mark.parametrize(
     ("before", "after", "asked"),
     [
-        ({"wish": 2}, {"wish": 3}, ev.ScaleRequested(3, 0)),
-        (None, {"wish": 3}, ev.ScaleRequested(3, 0)),  # while the master was away
-        (None, {"wish": 2}, None),  # the job as it is
-        ({"wish": 3}, {"wish": 3}, None),  # a change of the status: `elasticdl scale` stands
-        ({"wish": 2}, {"wish": 9}, None),  # above the max it was begun with
-        ({"wish": 2}, None, None),
+        ({"replicas": 2}, {"replicas": 3}, ev.ScaleRequested(3, 0)),
+        (None, {"replicas": 3}, ev.ScaleRequested(3, 0)),  # while the master was away
+        (None, {"replicas": 2}, None),  # the job as it is
+        ({"replicas": 3}, {"replicas": 3}, None),  # a change of the status: `elasticdl scale` stands
+        ({"replicas": 2}, {"replicas": 9}, None),  # above the max it was begun with
+        ({"replicas": 2}, None, None),
     ],
 )
 def test_a_wish_of_the_elastic_job_is_followed_when_it_changes_and_only_then(
@@ -97,7 +97,7 @@ def test_a_wish_of_the_elastic_job_is_followed_when_it_changes_and_only_then(
 
 
 def test_a_wish_for_ps_is_followed_by_a_job_that_has_some() -> None:
-    before, after = ({"spec": {"workers": {"wish": 2}, "ps": {"wish": wish}}} for wish in (2, 3))
+    before, after = ({"spec": {"workers": {"replicas": 2}, "ps": {"replicas": workers}}} for workers in (2, 3))
     limits = job_spec().workers
     assert find_scale_request(before, after, limits, ev.ScaleRequested(2, 2)) == ev.ScaleRequested(0, 3)
     assert find_scale_request(before, after, limits, ev.ScaleRequested(2, 0)) is None

@@ -121,7 +121,7 @@ def test_what_could_not_be_written_is_written_the_next_time() -> None:
 def test_a_job_of_many_workers_speaks_less_often_and_a_small_one_every_second() -> None:
     paces = []
     for workers in (2, 200):
-        spec = job_spec(wish=workers, most=workers, ranks=workers)
+        spec = job_spec(workers=workers, most=workers, ranks=workers)
         made, api = Driver(spec), Written()
         publisher = StatusPublisher(cast(Api, api), spec, HOME)
         loop = cast(MasterLoop, SimpleNamespace(machine=made.machine, clock=SimpleNamespace(now=lambda: START)))

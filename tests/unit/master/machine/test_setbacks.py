@@ -105,7 +105,7 @@ def test_all_that_run_out_of_memory_at_once_are_one_failure() -> None:
 
 
 def test_a_job_of_leases_counts_by_records() -> None:
-    driver = Driver(job_spec(kind=JobKind.EVALUATION, wish=1, budget=0, shard_records=10))
+    driver = Driver(job_spec(kind=JobKind.EVALUATION, workers=1, budget=0, shard_records=10))
     driver.join("worker-0")
     driver.plan("worker-0", records=1000)
     for number in range(6):

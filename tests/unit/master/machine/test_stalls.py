@@ -25,11 +25,11 @@ from elasticdl.stacks import DUMP_SIGNAL
 from tests.unit.master.driver import Driver, job_spec, launched, noted, running, sent, signalled
 
 STALL_S = 60.0
-TIMING = TimingSpec(stall_s=STALL_S)
+TIMING = TimingSpec(stall_timeout_s=STALL_S)
 
 
 def training(workers: int = 2, budget: int = 3, least: int = 1, timing: TimingSpec = TIMING) -> Driver:
-    driver = Driver(job_spec(wish=workers, budget=budget, least=least, timing=timing))
+    driver = Driver(job_spec(workers=workers, budget=budget, least=least, timing=timing))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     driver.enter()
     return driver
@@ -127,7 +127,7 @@ def test_who_moves_has_longer_and_so_has_the_first_step() -> None:
 
 
 def test_zero_turns_it_off() -> None:
-    driver = training(timing=TimingSpec(stall_s=0))
+    driver = training(timing=TimingSpec(stall_timeout_s=0))
     assert not beat(driver, "worker-0", pb.COMPUTING, 1e9, 1e9)
 
 
@@ -168,7 +168,7 @@ def test_one_that_stands_still_while_it_starts_is_replaced_for_nobody_else_may_b
 
 
 def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() -> None:
-    driver = Driver(job_spec(kind=JobKind.EVALUATION, wish=1, timing=TIMING))
+    driver = Driver(job_spec(kind=JobKind.EVALUATION, workers=1, timing=TIMING))
     driver.greet("worker-0")
     assert noted(beat(driver, "worker-0", pb.STARTING, 1e6, 1.0, seat=0)) == ["worker-stalled"]
     assert not beat(driver, "worker-0", pb.STARTING, 1e6, 300.0, seat=0)

@@ -15,9 +15,9 @@ from tests.unit.master.driver import Driver, job_spec, launched, noted, sent, si
 from tests.unit.master.ps_world import NOTHING, World
 
 
-def world(ps: int = 2, *, replicas: int = 1, serving: bool = True, budget: int = 3, first_cut: str = "") -> World:
+def world(ps: int = 2, *, backups: int = 0, serving: bool = True, budget: int = 3, first_cut: str = "") -> World:
     """A job with ps; its workers have not come yet."""
-    driver = Driver(job_spec(wish=1, ps=ps, replicas=replicas, budget=budget), first_cut=first_cut)
+    driver = Driver(job_spec(workers=1, ps=ps, backups=backups, budget=budget), first_cut=first_cut)
     found = World(driver)
     if serving:
         found.serve(ps)
@@ -44,7 +44,7 @@ def shares(fleet: World) -> dict[str, int]:
 
 
 def test_a_job_without_ps_launches_none_and_tells_nobody_of_them() -> None:
-    driver = Driver(job_spec(wish=1))
+    driver = Driver(job_spec(workers=1))
 
     actions = driver.join("worker-0")
 
@@ -253,7 +253,7 @@ def test_a_move_that_fails_is_tried_again_after_a_pause_with_the_owners_before()
 
 
 def test_with_copies_a_lost_ps_lives_on_in_the_next_one() -> None:
-    fleet = world(3, replicas=2)
+    fleet = world(3, backups=1)
     for name in ("ps-0", "ps-1", "ps-2"):
         fleet.work(name)
     assert fleet.fleet.mirrors == {"ps-0": "ps-1", "ps-1": "ps-2", "ps-2": "ps-0"}
@@ -271,7 +271,7 @@ def test_with_copies_a_lost_ps_lives_on_in_the_next_one() -> None:
 
 
 def test_copies_that_are_broken_are_made_anew() -> None:
-    fleet = world(2, replicas=2)
+    fleet = world(2, backups=1)
     fleet.settle()
 
     fleet.beat("ps-0", mirror_failure="ps-1: no answer")
@@ -342,7 +342,7 @@ def test_a_ps_that_fails_for_good_says_why() -> None:
 
 
 def test_a_silent_ps_is_killed_and_lost() -> None:
-    fleet = world(2, replicas=2)
+    fleet = world(2, backups=1)
     fleet.settle()
 
     actions = listen(fleet, 4.5, "ps-0")
@@ -362,7 +362,7 @@ def test_a_silent_ps_whose_rows_nobody_else_has_gets_more_time() -> None:
 
 
 def test_a_ps_and_the_one_that_has_its_copies_are_not_lost_together_for_a_short_silence() -> None:
-    fleet = world(3, replicas=2)
+    fleet = world(3, backups=1)
     fleet.settle()
     pair = {"ps-0", fleet.fleet.mirrors[PsId("ps-0")]}
     (other,) = {"ps-0", "ps-1", "ps-2"} - pair
@@ -374,7 +374,7 @@ def test_a_ps_and_the_one_that_has_its_copies_are_not_lost_together_for_a_short_
 
 
 def test_a_ps_that_alone_has_the_rows_of_a_lost_one_gets_more_time() -> None:
-    fleet = world(3, replicas=2)
+    fleet = world(3, backups=1)
     fleet.settle()
     holder = fleet.fleet.mirrors[PsId("ps-0")]
     (other,) = {"ps-0", "ps-1", "ps-2"} - {"ps-0", holder}

@@ -10,7 +10,7 @@ from elasticdl.spec.directory import JobDirectory
 
 
 def spec(checkpoint: CheckpointSpec, ps: int = 2) -> JobSpec:
-    return JobSpec(name="job", model=ModelSpec(definition="m.f"), ps=PsSpec(wish=ps), checkpoint=checkpoint)
+    return JobSpec(name="job", model=ModelSpec(definition="m.f"), ps=PsSpec(replicas=ps), checkpoint=checkpoint)
 
 
 def written(place: Path, step: int, *, rows: bool) -> Path:
@@ -46,7 +46,7 @@ def test_a_job_may_start_from_one_checkpoint_or_a_directory_of_them(tmp_path: Pa
     checkpoint = written(tmp_path / "other", 5, rows=True)
 
     for initial in (checkpoint, tmp_path / "other"):
-        assert initial_checkpoint.find_initial_snapshot(spec(CheckpointSpec(initial=str(initial))), directory) == str(
+        assert initial_checkpoint.find_initial_snapshot(spec(CheckpointSpec(init_from=str(initial))), directory) == str(
             checkpoint
         )
 
@@ -56,7 +56,7 @@ def test_a_job_whose_checkpoints_have_no_rows_begins_anew(tmp_path: Path) -> Non
 
     assert (
         initial_checkpoint.find_initial_snapshot(
-            spec(CheckpointSpec(initial=str(tmp_path / "other"))), JobDirectory(tmp_path / "job")
+            spec(CheckpointSpec(init_from=str(tmp_path / "other"))), JobDirectory(tmp_path / "job")
         )
         == ""
     )

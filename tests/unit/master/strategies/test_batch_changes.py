@@ -14,14 +14,14 @@ from elasticdl.master.runtime import codec
 from elasticdl.master.runtime.service import MasterServicer
 from elasticdl.master.views.status import job_status
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import BatchRule, JobSpec, PlanSpec, WorkerId
+from elasticdl.spec import JobSpec, LrScaling, PlanSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, sent
 from tests.unit.master.test_scale import ImmediateLoop
 
 
-def spec(rule: BatchRule = BatchRule.ADASCALE, **plan: Any) -> JobSpec:
-    plain = job_spec(wish=2)
-    changed = PlanSpec(logical_ranks=4, global_batch_size=64, batch_rule=rule, **plan)
+def spec(rule: LrScaling = LrScaling.ADASCALE, **plan: Any) -> JobSpec:
+    plain = job_spec(workers=2)
+    changed = PlanSpec(logical_ranks=4, global_batch_size=64, lr_scaling=rule, **plan)
     return JobSpec.model_validate({**plain.model_dump(), "plan": changed.model_dump()})
 
 
@@ -112,7 +112,7 @@ def test_a_new_master_knows_the_changes_of_the_one_before() -> None:
 
 
 def test_nobody_is_told_anything_where_the_batch_stays_as_it_is() -> None:
-    driver = Driver(job_spec(wish=2))
+    driver = Driver(job_spec(workers=2))
 
     assert sent(driver.join("worker-0", "worker-1"), "worker-0", "batches") == []
 
@@ -122,10 +122,10 @@ def test_the_answer_says_from_what_to_what() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "wish", "expected"),
+    ("plan", "workers", "expected"),
     [
         (
-            {"rule": BatchRule.NONE},
+            {"rule": LrScaling.NONE},
             2,
             "the batch of this job stays as it is, received 2; start it with --adaptive_batch",
         ),
@@ -133,12 +133,12 @@ def test_the_answer_says_from_what_to_what() -> None:
         ({"max_batch_size": 200}, 4, "batch_scale: expected 1 to 3, received 4"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(plan: dict[str, Any], wish: int, expected: str) -> None:
+def test_what_cannot_be_is_refused_and_changes_nothing(plan: dict[str, Any], workers: int, expected: str) -> None:
     driver = Driver(spec(**plan))
     before = driver.machine.dump_ledger()
 
     with pytest.raises(SpecError, match=expected):
-        scale(driver, wish)
+        scale(driver, workers)
 
     assert driver.machine.dump_ledger() == before
 

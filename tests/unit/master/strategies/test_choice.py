@@ -26,8 +26,8 @@ SCRIPT = job_spec().model_copy(update={"kind": JobKind.SCRIPT, "model": None})
     [
         (job_spec(), AllReduceTraining),
         (PS, AllReduceTraining),
-        (PS.model_copy(update={"ps": PsSpec(wish=2, mode=PsMode.SYNC)}), LeaseTraining),
-        (PS.model_copy(update={"ps": PsSpec(wish=2, mode=PsMode.ASYNC)}), LeaseTraining),
+        (PS.model_copy(update={"ps": PsSpec(replicas=2, mode=PsMode.SYNC)}), LeaseTraining),
+        (PS.model_copy(update={"ps": PsSpec(replicas=2, mode=PsMode.ASYNC)}), LeaseTraining),
         (job_spec(kind=JobKind.EVALUATION), LeaseWork),
         (job_spec(kind=JobKind.PREDICTION), LeaseWork),
         (SCRIPT.model_copy(update={"script": ScriptSpec(path="train.py")}), AllReduceTraining),

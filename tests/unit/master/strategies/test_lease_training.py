@@ -32,7 +32,7 @@ def with_ps(driver: Driver) -> Driver:
 
 def training(workers: int = 2, records: int = RECORDS, epoch: int = 0, validation: int = 0, **spec: Any) -> Driver:
     """A job that trains by leases, its first state made by worker-0."""
-    driver = with_ps(Driver(job_spec(wish=workers, ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH, **spec)))
+    driver = with_ps(Driver(job_spec(workers=workers, ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH, **spec)))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     worker = WorkerId("worker-0")
     plan = ev.DataPlanReported(worker, driver.sequence(worker), 100, records, epoch or records, 100, validation)
@@ -109,7 +109,7 @@ def test_what_a_dead_worker_left_keeps_its_lane_and_goes_on_where_it_was() -> No
 
 
 def test_a_worker_that_hangs_is_killed_and_its_shard_goes_to_another() -> None:
-    driver = training(timing=TimingSpec(lease_s=5.0, silence_s=100.0))
+    driver = training(timing=TimingSpec(lease_s=5.0, heartbeat_timeout_s=100.0))
     ((_, _, lease),) = driver.exchange("worker-0", 1).leases
 
     assert ("worker-0", signal.SIGKILL) in signalled(driver.wait(5.0))
@@ -164,7 +164,7 @@ def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
 
 
 def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_meanwhile() -> None:
-    waits = EvaluationSpec(steps=2, wait=True)
+    waits = EvaluationSpec(every_steps=2, wait=True)
     driver = training(validation=10, checkpoint_steps=2, evaluation=waits)
     first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
     assert first.stop - first.start == MINIBATCH  # so that there is enough for both between two evaluations
@@ -186,7 +186,7 @@ def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_
 
 def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
     """Shards are of two batches here, evaluations are due after five: one more is trained before."""
-    waits = EvaluationSpec(steps=5, wait=True)
+    waits = EvaluationSpec(every_steps=5, wait=True)
     driver = training(workers=1, most=1, validation=10, checkpoint_steps=5, evaluation=waits)
     asked, evaluated, reports = list[int](), list[int](), list[ev.LeaseReport]()
     for request in range(1, 18, 2):
@@ -208,7 +208,7 @@ def _held(driver: Driver) -> list[ShardLease]:
 
 
 def test_what_a_dead_worker_left_is_trained_before_all_wait_for_an_evaluation() -> None:
-    driver = training(validation=10, evaluation=EvaluationSpec(steps=2, wait=True))
+    driver = training(validation=10, evaluation=EvaluationSpec(every_steps=2, wait=True))
     first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
     driver.exchange("worker-0", 2, step(first, MINIBATCH), want=0)
     driver.exit("worker-1", signal=signal.SIGKILL)

@@ -14,21 +14,21 @@ from elasticdl.master.strategies.scripts import GATHER_NEWCOMERS_S
 from elasticdl.spec import ClusterSpec, JobKind, JobSpec, ScriptSpec, TimingSpec, WorkerId, WorkersSpec
 from tests.unit.master.driver import Driver, noted, sent
 
-SETTLE_S = TimingSpec().regroup_s + TimingSpec().silence_s + 0.01
+SETTLE_S = TimingSpec().regroup_s + TimingSpec().heartbeat_timeout_s + 0.01
 
 
-def ddp_spec(*, wish: int = 2, least: int = 1, most: int = 4, budget: int = 1) -> JobSpec:
+def ddp_spec(*, workers: int = 2, least: int = 1, most: int = 4, budget: int = 1) -> JobSpec:
     return JobSpec(
         name="job",
         kind=JobKind.SCRIPT,
         script=ScriptSpec(path="train.py", compat="ddp"),
-        workers=WorkersSpec(wish=wish, min=least, max=most, failure_budget=budget),
+        workers=WorkersSpec(replicas=workers, min=least, max=most, failure_budget=budget),
     )
 
 
 def running(workers: int = 2, *, budget: int = 1, least: int = 1, spec: JobSpec | None = None) -> Driver:
     """A job whose scripts run in round 1."""
-    driver = Driver(spec or ddp_spec(wish=workers, least=least, budget=budget))
+    driver = Driver(spec or ddp_spec(workers=workers, least=least, budget=budget))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     driver.enter(step=0)
     return driver
@@ -51,7 +51,7 @@ def say_ready(driver: Driver, *workers: str) -> list[Action]:
 
 
 def test_the_first_round_starts_when_all_workers_are_ready() -> None:
-    driver = Driver(ddp_spec(wish=2))
+    driver = Driver(ddp_spec(workers=2))
 
     assert not sent(driver.join("worker-0"), "worker-0", "round")
     (message,) = sent(driver.join("worker-1"), "worker-0", "round")
@@ -61,7 +61,7 @@ def test_the_first_round_starts_when_all_workers_are_ready() -> None:
 
 
 def test_ready_workers_do_not_wait_for_ever_for_the_others() -> None:
-    driver = Driver(ddp_spec(wish=2))
+    driver = Driver(ddp_spec(workers=2))
     driver.join("worker-0")
 
     driver.wait(GATHER_NEWCOMERS_S)
@@ -195,7 +195,7 @@ def test_a_worker_that_never_says_ready_again_is_left_behind_after_the_grace() -
     say_ready(driver, "worker-0")
     driver.join("worker-3")
 
-    beat_and_wait(driver, TimingSpec().grace_s, "worker-0", "worker-3")
+    beat_and_wait(driver, TimingSpec().grace_period_s, "worker-0", "worker-3")
 
     assert driver.newest.workers == ("worker-0", "worker-3")
 

@@ -16,7 +16,7 @@ from tests.unit.master.ps_world import World
 
 def served() -> World:
     """Two ps, of which the first has answered 100 requests a second for some seconds."""
-    world = World(Driver(job_spec(wish=1, ps=2)))
+    world = World(Driver(job_spec(workers=1, ps=2)))
     world.serve(2)
     for beat in range(1, 41):
         world.driver.now += 0.25

@@ -77,7 +77,7 @@ def test_a_push_that_is_too_old_is_neither_applied_nor_marked() -> None:
 
 
 def test_the_rate_is_divided_by_the_staleness() -> None:
-    held = holdings(PushPolicy(modulate_rate=True))
+    held = holdings(PushPolicy(scale_lr_by_staleness=True))
     for number in range(1, 5):
         held.reply_to(push([2], 0.0, number=number))
     held.reply_to(push([1], 1.0, clock=1, number=5))  # four updates old

@@ -60,7 +60,7 @@ def test_keys_that_cannot_be_read_for_want_of_descriptors_make_no_wrong_job(tmp_
 
 
 def test_a_job_that_asks_for_security_has_the_same_keys_everywhere(tmp_path: Path) -> None:
-    security = SecuritySpec(certificate="a", key="b", authority="c")
+    security = SecuritySpec(certificate="a", key="b", ca="c")
     spec = JobSpec(name="job", model=ModelSpec(definition="m.f"), security=security)
 
     made = keys.prepare_keys(spec, tmp_path)

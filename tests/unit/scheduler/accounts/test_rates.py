@@ -19,7 +19,7 @@ from elasticdl.scheduler.models.throughput import ThroughputModel, fit_throughpu
 from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
 from tests.unit.scheduler.local.jobs import InOrder, status_reported, submission, submitted, turns
 
-ADAPTIVE = {"logical_ranks": 4, "batch_rule": "adascale"}
+ADAPTIVE = {"logical_ranks": 4, "lr_scaling": "adascale"}
 SPEEDS = (SpeedSample(1, 1, 64, 0.07, 0.06), SpeedSample(1, 2, 32, 0.05, 0.03))
 KNOWN: dict[str, Any] = {
     "speeds": SPEEDS, "noise": GradientNoise(1.0, 3.0), "global_batch": 64, "batch_scale": 1, "max_batch_scale": 8
@@ -74,7 +74,7 @@ def test_an_adaptive_job_has_the_choice_of_batches_once_its_noise_is_known() -> 
     assert unknown is not None and unknown.scales == (1,)
 
 
-@pytest.mark.parametrize("plan", [{"batch_rule": "none"}, {"batch_rule": "sqrt", "batch_schedule": {"10": 2}}, {}])
+@pytest.mark.parametrize("plan", [{"lr_scaling": "none"}, {"lr_scaling": "sqrt", "batch_schedule": {"10": 2}}, {}])
 def test_a_job_whose_batch_is_its_owners_has_the_one_it_trains_with(plan: dict[str, Any]) -> None:
     rates_fitted = fit(plan, batch_scale=2)
 

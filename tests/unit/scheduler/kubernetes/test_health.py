@@ -10,7 +10,7 @@ from elasticdl.scheduler.kubernetes.health import LIVENESS, MAX_MISSED_INTERVALS
 
 
 def new_health(clock: ManualClock) -> SchedulerHealth:
-    return SchedulerHealth(silence_s=10.0, clock=clock.now)
+    return SchedulerHealth(heartbeat_timeout_s=10.0, clock=clock.now)
 
 
 def beat(pulse: SchedulerHealth) -> None:

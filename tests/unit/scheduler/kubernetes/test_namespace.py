@@ -47,7 +47,7 @@ class Memory:
         document["spec"] |= {key: value for key, value in spec.items() if key != "workers"}
 
 
-def elastic(name: str, wish: int = 2, low: int = 1, high: int = 4, slots: str = "1", **more: Any) -> dict[str, Any]:
+def elastic(name: str, workers: int = 2, low: int = 1, high: int = 4, slots: str = "1", **more: Any) -> dict[str, Any]:
     requests = {"cpu": "50m", SLOT: slots} if slots else {"cpu": "50m"}
     return {
         "metadata": {
@@ -56,7 +56,7 @@ def elastic(name: str, wish: int = 2, low: int = 1, high: int = 4, slots: str = 
         },
         "spec": {
             "model": {"definition": "m.forward"},
-            "workers": {"wish": wish, "min": low, "max": high},
+            "workers": {"replicas": workers, "min": low, "max": high},
             "cluster": {"image": "i", "worker": {"requests": requests}},
             "suspend": more.pop("suspend", False),
         },
@@ -83,7 +83,7 @@ def namespace(memory: Memory) -> NamespaceCluster:
 
 def spec(memory: Memory, name: str) -> tuple[int, bool]:
     (document,) = (item for item in memory.objects[ELASTIC_JOB] if item["metadata"]["name"] == name)
-    return document["spec"]["workers"]["wish"], document["spec"]["suspend"]
+    return document["spec"]["workers"]["replicas"], document["spec"]["suspend"]
 
 
 def annotations_of(memory: Memory, name: str) -> dict[str, str]:
@@ -152,7 +152,7 @@ def test_who_gets_nothing_is_suspended_and_goes_on_when_there_is_room(memory: Me
 
 
 def test_who_gets_less_is_written_before_who_gets_more(memory: Memory) -> None:
-    memory.objects[ELASTIC_JOB] = [elastic("a", wish=1), elastic("b", wish=4), elastic("c", wish=3)]
+    memory.objects[ELASTIC_JOB] = [elastic("a", workers=1), elastic("b", workers=4), elastic("c", workers=3)]
     here = namespace(memory)
     here.snapshot(1e10)
     here.apply(
@@ -211,7 +211,7 @@ def test_a_newcomer_makes_the_first_shrink_and_priority_takes_all(memory: Memory
 def test_what_the_scheduler_writes_is_no_news() -> None:
     before, after = (
         elastic("j", annotations={REQUESTED_WORKERS: "2"}),
-        elastic("j", wish=4, annotations={REQUESTED_WORKERS: "2"}),
+        elastic("j", workers=4, annotations={REQUESTED_WORKERS: "2"}),
     )
     item, other_name = parse_elastic_job(before), parse_elastic_job(after)
 
@@ -221,7 +221,7 @@ def test_what_the_scheduler_writes_is_no_news() -> None:
 
 @pytest.mark.parametrize("policy", ["goodput", "fifo-gang", "max-min"])
 def test_a_job_that_others_leave_no_room_for_waits_and_runs_when_they_are_gone(memory: Memory, policy: str) -> None:
-    memory.objects[ELASTIC_JOB] = [elastic("j", wish=2, low=2)]
+    memory.objects[ELASTIC_JOB] = [elastic("j", workers=2, low=2)]
     memory.objects[POD] = [pod(f"web-{number}", "a") for number in range(3)]
     here = namespace(memory)
     loop = SchedulingLoop(load_policy(policy), here)
@@ -238,11 +238,11 @@ def test_a_job_that_others_leave_no_room_for_waits_and_runs_when_they_are_gone(m
 
 def test_two_gangs_for_one_room_do_not_take_turns_at_every_decision(memory: Memory) -> None:
     """To be given workers costs a job without any its start; a change costs one that runs next to nothing."""
-    memory.objects[ELASTIC_JOB] = [elastic("first", wish=4, low=4)]
+    memory.objects[ELASTIC_JOB] = [elastic("first", workers=4, low=4)]
     here = namespace(memory)
     loop = SchedulingLoop(GoodputPolicy(), here)
     loop.run_once(1e10)
-    memory.objects[ELASTIC_JOB].append(elastic("second", wish=4, low=4))
+    memory.objects[ELASTIC_JOB].append(elastic("second", workers=4, low=4))
     memory.objects[ELASTIC_JOB][-1]["metadata"]["creationTimestamp"] = "2286-11-20T17:47:00Z"  # 20 s later
 
     ran = []

@@ -30,7 +30,7 @@ def test_a_job_that_comes_ends_or_asks_for_other_sizes_is_news() -> None:
     assert serving.has_job_changed(ObjectChange(job, elastic("j", phase="Succeeded")))
     assert serving.has_job_changed(ObjectChange(job, elastic("j", high=8)))
     assert not serving.has_job_changed(ObjectChange(job, elastic("j", phase="Running")))
-    ours = elastic("j", wish=4, annotations={REQUESTED_WORKERS: "2"})
+    ours = elastic("j", workers=4, annotations={REQUESTED_WORKERS: "2"})
     assert not serving.has_job_changed(ObjectChange(job, ours))
 
 

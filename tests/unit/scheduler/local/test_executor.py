@@ -29,7 +29,7 @@ from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
-SPEC = JobSpec.model_validate({"name": "a", "model": {"definition": "m.forward"}, "workers": {"wish": 2, "max": 4}})
+SPEC = JobSpec.model_validate({"name": "a", "model": {"definition": "m.forward"}, "workers": {"replicas": 2, "max": 4}})
 
 
 class Started:
@@ -78,7 +78,7 @@ def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_it
     assert kinds(carried_out(queue, StartJob("a", 3, resumes=False), 1)) == [ActionSucceeded]
 
     ((spec, environ),) = started.all
-    assert (spec.workers.wish, spec.checkpoint.resume, environ) == (3, False, {"MINE": "yes"})
+    assert (spec.workers.replicas, spec.checkpoint.resume, environ) == (3, False, {"MINE": "yes"})
     assert spec.plan == SPEC.plan
 
 

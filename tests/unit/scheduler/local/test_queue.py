@@ -19,7 +19,7 @@ from elasticdl.spec.directory import read_json
 from tests.unit.scheduler.local.jobs import submission
 
 SPEC = JobSpec.model_validate(
-    {"name": "a", "model": {"definition": "m.forward"}, "workers": {"wish": 2, "min": 1, "max": 4, "threads": 3}}
+    {"name": "a", "model": {"definition": "m.forward"}, "workers": {"replicas": 2, "min": 1, "max": 4, "threads": 3}}
 )
 
 
@@ -44,7 +44,7 @@ def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
 
     launched = put.to_launch_spec(4, resumes=True)
 
-    assert launched.workers.wish == 4
+    assert launched.workers.replicas == 4
     assert launched.checkpoint.resume
     assert launched.plan == SPEC.plan
 

@@ -11,7 +11,7 @@ from torch import nn
 from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.tree import ReductionTree
 from elasticdl.data.plan import TrainingPlan
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 from elasticdl.worker.rounds.step_report import StepReportLayout
 from elasticdl.worker.training.adaptive_batch import (
     AdaptiveBatch,
@@ -25,7 +25,7 @@ from elasticdl.worker.training.state import TrainingState
 KNOWN = NoiseEstimate(2.0, 6.0)
 
 
-def batch(rule: BatchRule, scale: int = 1) -> AdaptiveBatch:
+def batch(rule: LrScaling, scale: int = 1) -> AdaptiveBatch:
     made = AdaptiveBatch(rule, 32)
     made.begin()
     made.scale = scale
@@ -34,24 +34,24 @@ def batch(rule: BatchRule, scale: int = 1) -> AdaptiveBatch:
 
 @pytest.mark.parametrize(
     ("rule", "expected"),
-    [(BatchRule.ADASCALE, 8 / (6 / 4 + 2)), (BatchRule.SQRT, 2.0), (BatchRule.LINEAR, 4.0), (BatchRule.NONE, 1.0)],
+    [(LrScaling.ADASCALE, 8 / (6 / 4 + 2)), (LrScaling.SQRT, 2.0), (LrScaling.LINEAR, 4.0), (LrScaling.NONE, 1.0)],
 )
-def test_each_rule_scales_the_learning_rate_of_four_batches(rule: BatchRule, expected: float) -> None:
+def test_each_rule_scales_the_learning_rate_of_four_batches(rule: LrScaling, expected: float) -> None:
     assert batch(rule, 4).record_update(Update(128, 4, 4.0, KNOWN)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("rule", list(BatchRule))
+@pytest.mark.parametrize("rule", list(LrScaling))
 @pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_a_single_batch_is_never_scaled_not_even_a_short_one(rule: BatchRule, scale: float) -> None:
+def test_a_single_batch_is_never_scaled_not_even_a_short_one(rule: LrScaling, scale: float) -> None:
     assert batch(rule).record_update(Update(32, 1, scale, KNOWN)) == 1.0
 
 
 def test_an_update_cut_short_by_the_epoch_is_scaled_by_what_it_has() -> None:
-    assert batch(BatchRule.LINEAR, 4).record_update(Update(80, 3, 2.5, KNOWN)) == 2.5
+    assert batch(LrScaling.LINEAR, 4).record_update(Update(80, 3, 2.5, KNOWN)) == 2.5
 
 
 def test_progress_counts_what_updates_are_worth() -> None:
-    counted = batch(BatchRule.LINEAR, 4)
+    counted = batch(LrScaling.LINEAR, 4)
     counted.record_update(Update(32, 1, 1.0, KNOWN))
     counted.record_update(Update(128, 4, 4.0))
 
@@ -59,7 +59,7 @@ def test_progress_counts_what_updates_are_worth() -> None:
 
 
 def test_a_change_holds_from_the_next_update_on() -> None:
-    changed = batch(BatchRule.LINEAR)
+    changed = batch(LrScaling.LINEAR)
     assert changed.record_update(Update(32, 1, 1.0, change=1, batch_scale=4)) == 1.0
 
     assert (changed.change, changed.scale) == (1, 4)
@@ -72,7 +72,7 @@ def test_updates_take_every_step_once_and_cross_no_end_of_an_epoch(
     plan = TrainingPlan(records=records, global_batch=3, logical_ranks=2, epochs=epochs, max_steps=max_steps)
     taken, step = [], 0
     while step < plan.total_steps:
-        passes = batch(BatchRule.SQRT, scale).passes(step, plan)
+        passes = batch(LrScaling.SQRT, scale).passes(step, plan)
         steps = list(range(step, step + passes))
         assert 1 <= passes <= scale and len({plan.epoch_of(one) for one in steps}) == 1
         taken += steps
@@ -82,11 +82,11 @@ def test_updates_take_every_step_once_and_cross_no_end_of_an_epoch(
 
 
 def test_the_state_and_an_update_survive_json_to_the_bit() -> None:
-    before = batch(BatchRule.ADASCALE, 3)
+    before = batch(LrScaling.ADASCALE, 3)
     before.record_update(Update(96, 3, 3.0, NoiseEstimate(1 / 3, 1 / 7), 8, 5, 2))
     update = Update(31, 2, 31 / 32, NoiseEstimate(1 / 3, 1 / 7), 8, 2, 5)
 
-    after = batch(BatchRule.ADASCALE)
+    after = batch(LrScaling.ADASCALE)
     after.load_state_dict(json.loads(json.dumps(before.state_dict())), 9)
 
     assert after.state_dict() == before.state_dict()
@@ -95,16 +95,16 @@ def test_the_state_and_an_update_survive_json_to_the_bit() -> None:
 
 
 def test_a_checkpoint_of_another_run_keeps_the_scale_but_not_the_number_of_its_change() -> None:
-    earlier = AdaptiveBatch(BatchRule.SQRT, 32, run="a")
+    earlier = AdaptiveBatch(LrScaling.SQRT, 32, run="a")
     earlier.scale, earlier.change = 4, 7
-    later = AdaptiveBatch(BatchRule.SQRT, 32, run="b")
+    later = AdaptiveBatch(LrScaling.SQRT, 32, run="b")
     later.load_state_dict(earlier.state_dict(), 12)
 
     assert (later.scale, later.change) == (4, 0)
 
 
 def test_a_checkpoint_that_says_nothing_is_of_a_batch_that_stayed_as_it_was() -> None:
-    loaded = batch(BatchRule.SQRT, 4)
+    loaded = batch(LrScaling.SQRT, 4)
     loaded.load_state_dict({}, 12)
 
     assert (loaded.scale, loaded.change, loaded.progress) == (1, 0, 12.0)
@@ -131,7 +131,7 @@ def test_a_change_without_a_step_holds_at_once() -> None:
 
 
 def test_a_schedule_may_begin_with_the_first_step() -> None:
-    begun = AdaptiveBatch(BatchRule.SQRT, 32, {0: 4, 100: 8})
+    begun = AdaptiveBatch(LrScaling.SQRT, 32, {0: 4, 100: 8})
     begun.begin()
 
     assert (begun.scale, begun.change) == (4, 1)
@@ -142,7 +142,7 @@ def test_rates_are_scaled_for_one_update_and_are_what_they_were() -> None:
     groups = [{"params": [parameters[0]]}, {"params": [parameters[1]], "lr": 0.3}]
     optimizer = torch.optim.SGD(groups, lr=0.1)
     gradients = GradientBuffers(parameters, ReductionTree(1), StepReportLayout(1).length, ordered=True)
-    batch = AdaptiveBatch(BatchRule.SQRT, 1)
+    batch = AdaptiveBatch(LrScaling.SQRT, 1)
     training = TrainingState(nn.ParameterList(parameters), [optimizer], gradients, (), lambda step: None, batch)
     training.begin()
 

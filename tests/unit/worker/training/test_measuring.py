@@ -10,7 +10,7 @@ from torch import nn
 from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.squared_norms import SquaredNorms
 from elasticdl.collective.tree import ReductionTree, split_ranks
-from elasticdl.spec import BatchRule
+from elasticdl.spec import LrScaling
 from elasticdl.worker.rounds.step_report import OwnReport, StepReportLayout
 from elasticdl.worker.training.adaptive_batch import (
     MEASURE_EVERY_UPDATES,
@@ -40,7 +40,7 @@ def step(counts: list[int], *, measures: bool) -> tuple[torch.Tensor, NoiseEstim
     """An update of two passes by so many members: the sum, and what they make of their tails."""
     tree, layout = ReductionTree(RANKS), StepReportLayout(RANKS)
     rows, nodes, meters = [], [], []
-    batch = AdaptiveBatch(BatchRule.SQRT, GLOBAL_BATCH)
+    batch = AdaptiveBatch(LrScaling.SQRT, GLOBAL_BATCH)
     batch.scale = PASSES
     for member, share in enumerate(split_ranks(counts)):
         net, squares = model(), SquaredNorms()
@@ -115,13 +115,13 @@ def measured(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, ste
 
 
 def test_one_update_in_eight_is_measured_and_the_first_that_can_be() -> None:
-    batch, squares = AdaptiveBatch(BatchRule.NONE, 8), SquaredNorms()
+    batch, squares = AdaptiveBatch(LrScaling.NONE, 8), SquaredNorms()
 
     assert measured(NoiseMeter(4, squares), squares, batch, range(3, 30)) == [3, 8, 16, 24]
 
 
 def test_where_an_update_has_one_part_two_in_a_row_are_compared() -> None:
-    batch, squares = AdaptiveBatch(BatchRule.NONE, 8), SquaredNorms()
+    batch, squares = AdaptiveBatch(LrScaling.NONE, 8), SquaredNorms()
     meter, found = NoiseMeter(1, squares), []
     gradients = list(torch.randn(2 * MEASURE_EVERY_UPDATES + 1, 16, generator=torch.Generator().manual_seed(3)))
     for number, flat in enumerate(gradients):
