@@ -97,7 +97,7 @@ class TrainingState:
         self._is_void = False
         self._is_implicit_call = False
         self.losses = LossHistory(
-            most_kept=0
+            max_points=0
         )  # of the updates; a job that reports them replaces it by one that keeps points
         self._has_implicit_calls = False  # the job has applied updates because the script did not
         self._has_own_calls = False  # the script of this process has called optimizer.step()
