@@ -67,7 +67,21 @@ def test_the_job_file_of_the_transformer_is_a_whole_job() -> None:
 def test_each_readme_leads_to_the_next_and_shows_commands() -> None:
     found = sorted(EXAMPLES.glob("[0-9][0-9]-*"))
 
-    assert [path.name[:2] for path in found] == ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12"]
+    assert [path.name[:2] for path in found] == [
+        "01",
+        "02",
+        "03",
+        "04",
+        "05",
+        "06",
+        "07",
+        "08",
+        "09",
+        "10",
+        "11",
+        "12",
+        "13",
+    ]
     for here, following in pairwise(found):
         assert f"](../{following.name})" in (here / "README.md").read_text()
     for path in found:

@@ -55,8 +55,8 @@ def test_an_empty_scheduler_says_how_jobs_come() -> None:
 
 
 def test_there_is_a_line_for_each_change() -> None:
-    more = replace(RUNNING, given={"here": 4}, reason="all of it")
-    suspended = replace(RUNNING, state=ScheduledJobState.SUSPENDING, given={}, reason="others are greater")
+    more = replace(RUNNING, allocated={"here": 4}, reason="all of it")
+    suspended = replace(RUNNING, state=ScheduledJobState.SUSPENDING, allocated={}, reason="others are greater")
 
     assert said(None, report(a=RUNNING)) == ["a starts with 3 workers: all that is free"]
     assert said(report(), report(b=WAITING)) == ["b is queued: others were first; room expected in 1:05"]

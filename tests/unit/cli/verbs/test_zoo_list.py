@@ -14,7 +14,7 @@ def test_all_models_are_listed_in_groups_with_their_papers(elasticdl: Run) -> No
 
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0] == "clicks, torch"
+    assert lines[0] == "ctr, torch"
     assert any(line.startswith("  deepfm ") and line.endswith("arXiv:1703.04247") for line in lines)
     assert [name for name in catalog.MODELS_BY_NAME if f"  {name} " not in result.stdout] == []
 
