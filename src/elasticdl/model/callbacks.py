@@ -15,7 +15,7 @@ class Callback:
     """Does nothing; override what you need.
 
     Set `stop_reason` to end the training after the running step. Set `rate_factor`, and learning rates are multiplied
-    with it, those of rows too, from the step on at which all workers have agreed to it.
+    by it, those of rows on ps too, from the step on which all workers have agreed.
     """
 
     stop_reason: str | None = None
@@ -25,10 +25,10 @@ class Callback:
         """Before the first step of this worker, with the weights it begins from."""
 
     def on_gradients(self, model: nn.Module, step: int) -> None:
-        """The reduced gradients are in `parameter.grad`; may change them. Deterministic: runs on every worker."""
+        """The reduced gradients are in `parameter.grad` and may be changed. Runs on every worker: be deterministic."""
 
     def on_step_end(self, step: int, loss: float) -> None:
-        """Step number `step` (0, 1, …) was applied; `loss` is that of the whole global batch."""
+        """Step number `step` (0, 1, …) was applied; `loss` is the loss of the whole global batch."""
 
     def on_epoch_end(self, epoch: int) -> None:
         """The last step of `epoch` (0, 1, …) was applied."""
@@ -40,11 +40,11 @@ class Callback:
         """After the last step, before the export."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What to keep in checkpoints and hand to newcomers, as JSON values."""
+        """The state for checkpoints and newcomers, as JSON values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
+        """The inverse of `state_dict`."""
 
 
 class ClipGradientNorm(Callback):
@@ -72,10 +72,10 @@ class ClipGradientValue(Callback):
 
 
 class BestMetric(Callback):
-    """Knows the best value of a metric so far and its step: that step's checkpoint is kept.
+    """Remembers the best value of a metric and its step, whose checkpoint is kept.
 
-    With `exports_best` the model of that step is exported, not that of the last: evaluations need checkpoints of the
-    same steps then.
+    With `exports_best` the model of that step is exported instead of the last one; then checkpoints must be written at
+    the steps that are evaluated.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class BestMetric(Callback):
 
     def _value(self, metrics: Mapping[str, float]) -> float:
         if self.metric not in metrics:
-            known = ", ".join(sorted(metrics)) or "none"
+            available = ", ".join(sorted(metrics)) or "none"
             raise ModelError(
-                f"callbacks: {type(self).__name__} watches {self.metric!r}, but the evaluation has: {known}"
+                f"callbacks: {type(self).__name__} watches {self.metric!r}, but the evaluation has: {available}"
             )
         return metrics[self.metric]
 
@@ -121,7 +121,7 @@ class BestMetric(Callback):
 
 
 class EarlyStopping(BestMetric):
-    """Stops the training when `patience` evaluations in a row were no better than the best by `min_delta`."""
+    """Stops the training after `patience` evaluations in a row that are no better than the best by `min_delta`."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class EarlyStopping(BestMetric):
 
 
 class ReduceLROnPlateau(BestMetric):
-    """Multiplies the learning rate by `factor` when `patience` evaluations in a row were no better than the best.
+    """Multiplies the learning rate by `factor` after `patience` evaluations in a row that are no better than the best.
 
-    Not below `min_factor` of what the rate would be otherwise.
+    All factors together are never below `min_factor`.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""Models that torch.compile has wrapped, as a whole (`torch.compile(model)`, `model.compile()`) or in parts."""
+"""Handles models that are compiled, as a whole (`torch.compile(model)`, `model.compile()`) or in parts.
+
+torch has no class for its wrapper that could be asked for: it is recognised by its attribute `_orig_mod`.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def unwrap_compiled(model: nn.Module) -> nn.Module:
-    """The model that torch.compile was given, whose names have no prefix; one that is not wrapped is its own."""
-    found = getattr(model, "_orig_mod", model)
-    assert isinstance(found, nn.Module)
-    return found
+    """The model inside of the wrapper of torch.compile, whose names have no prefix; `model` itself if not wrapped."""
+    original = getattr(model, "_orig_mod", model)
+    assert isinstance(original, nn.Module)
+    return original
 
 
 def make_eager(model: nn.Module) -> nn.Module:
-    """The model that compiles nothing any more when it is called, with the same parameters.
+    """The model with the same parameters, which compiles nothing when it is called.
 
     For a thread beside the one that trains: compiling saves and restores the random numbers of the whole process.
     """
@@ -33,10 +36,10 @@ def make_eager(model: nn.Module) -> nn.Module:
 
 
 def check_compiles_parts(model: nn.Module) -> None:
-    """Raise SpecError where a model whose rows lie on ps is compiled as a whole."""
+    """Raise SpecError if a model whose rows are on ps is compiled as a whole."""
     if unwrap_compiled(model) is not model or model._compiled_call_impl is not None:
         raise SpecError(
-            "torch.compile: the model looks rows up on ps, which is nothing that can be compiled; compile the parts "
+            "torch.compile: the model looks rows up on ps, which cannot be compiled; compile the parts "
             "without embeddings, e.g. model.tower = torch.compile(model.tower), or return the plain model"
         )
 

@@ -1,4 +1,4 @@
-"""The model file at work: imported, checked once more as living functions, and called in one place."""
+"""The contract of a model file: imports it, checks its functions, and calls them in one place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AnyContract = TypeVar("AnyContract", bound="Contract")
 
 @dataclass(frozen=True)
 class Contract:
-    """The functions of one model file. Whatever is wrong with what they return is a ModelError naming them."""
+    """The functions of one model file. If one returns something wrong, a ModelError names it."""
 
     location: ModelFileLocation
     module: ModuleType
@@ -47,13 +47,15 @@ class Contract:
 
     def build_model(self) -> nn.Module:
         """A new module; its weights come from torch's random numbers, so seed those first."""
-        term = functions.model_function(self.location.function, self.framework)
-        built = self._call(term, **self.model_params)
-        self._check_one(term, built, nn.Module, "models")
+        contract_function = functions.model_function(self.location.function, self.framework)
+        built = self._call(contract_function, **self.model_params)
+        self._check_one(contract_function, built, nn.Module, "models")
         if isinstance(built, nn.ModuleList | nn.ModuleDict):
-            raise ModelError(f"{self.location.file}: {term.name} {functions.several_returned_problem('models')}")
+            raise ModelError(
+                f"{self.location.file}: {contract_function.name} {functions.several_returned_problem('models')}"
+            )
         if not isinstance(built, nn.Module):
-            raise self._make_error(term, built)
+            raise self._make_error(contract_function, built)
         return built
 
     def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
@@ -64,17 +66,21 @@ class Contract:
             raise self._make_error(functions.OPTIMIZER, built)
         return built
 
-    def _check_one(self, term: ContractFunction, built: object, kind: type, what: str) -> None:
-        """Raise ModelError where `built` holds some of `kind` and is none itself."""
+    def _check_one(self, contract_function: ContractFunction, built: object, kind: type, plural: str) -> None:
+        """Raise ModelError if `built` is a collection that holds objects of `kind`."""
         parts = built.values() if isinstance(built, dict) else built if isinstance(built, list | tuple) else ()
         if any(isinstance(part, kind) for part in parts):
-            raise ModelError(f"{self.location.file}: {term.name} {functions.several_returned_problem(what)}")
+            raise ModelError(
+                f"{self.location.file}: {contract_function.name} {functions.several_returned_problem(plural)}"
+            )
 
     def _optimizer_keywords(self, lr: float | None) -> dict[str, Any]:
         params = dict(self.optimizer_params)
-        term = functions.optimizer_function(self.framework)
-        found = source.signature_from_callable(self._get_function(term))
-        takes_lr = found is None or found.any_keyword or "lr" in found.names(len(term.arguments))
+        contract_function = functions.optimizer_function(self.framework)
+        signature = source.signature_from_callable(self._get_function(contract_function))
+        takes_lr = (
+            signature is None or signature.any_keyword or "lr" in signature.names(len(contract_function.arguments))
+        )
         rate = lr if lr is not None else self.learning_rate(0)
         if rate is not None and takes_lr:
             params["lr"] = rate
@@ -103,18 +109,18 @@ class Contract:
         return value.reshape(())
 
     def export(self, module: nn.Module, sample: Any | None, target: AnyPath, extra: dict[str, Any]) -> None:
-        """Write `module` for others; `sample` are the features of a batch."""
+        """Export `module` to `target`; `sample` are the features of a batch."""
         exports.export_model(module, sample, target, extra, self.model_files())
 
     def model_files(self) -> dict[str, bytes]:
-        """What lies beside the model in checkpoints and exports, by file name."""
-        found = self._call(functions.MODEL_FILES) if self.has_function(functions.MODEL_FILES) else {}
-        is_named = isinstance(found, dict) and all(isinstance(name, str) and name == Path(name).name for name in found)
-        if not is_named or not all(isinstance(content, bytes) for content in found.values()):
-            raise self._make_error(functions.MODEL_FILES, found)
-        if taken := sorted(set(found) & exports.OWN_FILES):
-            raise self._make_error(functions.MODEL_FILES, f"{taken[0]}, which is a file of the export itself")
-        return dict(found)
+        """Files that are written beside the model in checkpoints and exports, by name."""
+        files = self._call(functions.MODEL_FILES) if self.has_function(functions.MODEL_FILES) else {}
+        is_named = isinstance(files, dict) and all(isinstance(name, str) and name == Path(name).name for name in files)
+        if not is_named or not all(isinstance(content, bytes) for content in files.values()):
+            raise self._make_error(functions.MODEL_FILES, files)
+        if clashes := sorted(set(files) & exports.OWN_FILES):
+            raise self._make_error(functions.MODEL_FILES, f"{clashes[0]}, which is a file of the export itself")
+        return dict(files)
 
     def make_trainable(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]
@@ -123,12 +129,12 @@ class Contract:
         return TorchTrainable(module, optimizer, partial(self.batch_loss, module), on_gradients)
 
     def rate_after(self, optimizer: torch.optim.Optimizer, step: int) -> float:
-        """The learning rate after so many updates, whoever applied them."""
+        """The learning rate after `step` updates, whoever applied them."""
         scheduled = self.learning_rate(step)
         return float(optimizer.param_groups[0]["lr"]) if scheduled is None else scheduled
 
     def learning_rate(self, step: int) -> float | None:
-        """The rate of step `step`, or None where the file leaves it to the optimizer."""
+        """The learning rate of step `step`; None if the file leaves it to the optimizer."""
         if not self.has_function(functions.LEARNING_RATE):
             return None
         rate = self._call(functions.LEARNING_RATE, step)
@@ -137,7 +143,7 @@ class Contract:
         return float(rate)
 
     def make_dataset(self, source: RecordSource, mode: Mode) -> Dataset:
-        """What dataset_fn makes of the records of `source`; its batches stack into tensors."""
+        """The dataset that dataset_fn makes of the records of `source`; its batches are tensors."""
         plain = Dataset(source, mode, stack=tensors.stack_values)
         built = self._call(functions.DATASET, plain, mode, plain.metadata)
         if not isinstance(built, Dataset):
@@ -145,14 +151,14 @@ class Contract:
         return built
 
     def make_metrics(self) -> dict[str, Metric]:
-        """What to measure in an evaluation, by name; always the loss too, where there is one."""
+        """The metrics of an evaluation, by name. The loss is always among them if there is one."""
         metrics: dict[str, Metric] = {}
         if self.has_function(functions.LOSS):
             metrics[LOSS_METRIC] = self._make_metric(LOSS_METRIC, self.loss)
-        found = self._call(functions.METRICS) if self.has_function(functions.METRICS) else {}
-        if not isinstance(found, dict):
-            raise self._make_error(functions.METRICS, found)
-        for name, metric in self._flatten_metrics(found).items():
+        own = self._call(functions.METRICS) if self.has_function(functions.METRICS) else {}
+        if not isinstance(own, dict):
+            raise self._make_error(functions.METRICS, own)
+        for name, metric in self._flatten_metrics(own).items():
             if not isinstance(name, str) or not name or reduction.SEPARATOR in name:
                 raise self._make_error(
                     functions.METRICS, f"{name!r} as a name: use text without {reduction.SEPARATOR!r}"
@@ -161,13 +167,13 @@ class Contract:
         return metrics
 
     def make_callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
-        found = self._call(functions.CALLBACKS) if self.has_function(functions.CALLBACKS) else []
-        if not isinstance(found, list | tuple) or not all(isinstance(callback, Callback) for callback in found):
-            raise self._make_error(functions.CALLBACKS, found)
-        return list(found)
+        callbacks = self._call(functions.CALLBACKS) if self.has_function(functions.CALLBACKS) else []
+        if not isinstance(callbacks, list | tuple) or not all(isinstance(each, Callback) for each in callbacks):
+            raise self._make_error(functions.CALLBACKS, callbacks)
+        return list(callbacks)
 
     def make_processor(self) -> Any | None:
-        """A new PredictionOutputsProcessor, or None where the file has none."""
+        """A new PredictionOutputsProcessor; None if the file has none."""
         if not self.has_function(functions.PROCESSOR):
             return None
         built = self._call(functions.PROCESSOR)
@@ -176,71 +182,71 @@ class Contract:
         return built
 
     def make_reader(self, data_path: str, reader_params: dict[str, Any]) -> RecordSource | None:
-        """What custom_data_reader makes of `data_path`, or None where ElasticDL's own readers are used."""
+        """The records that custom_data_reader makes of `data_path`; None if ElasticDL's own readers are used."""
         if not self.has_function(functions.READER):
             if reader_params:
                 raise SpecError(functions.unused_reader_params_problem(reader_params))
             return None
         return mapped.as_source(self._call(functions.READER, data_path, **reader_params), data_path)
 
-    def has_function(self, term: ContractFunction) -> bool:
-        return hasattr(self.module, term.name)
+    def has_function(self, contract_function: ContractFunction) -> bool:
+        return hasattr(self.module, contract_function.name)
 
-    def _flatten_metrics(self, found: dict[str, Any]) -> dict[str, Any]:
-        """The metrics by one name each."""
-        return found
+    def _flatten_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """The metrics with one name for each."""
+        return metrics
 
     def _make_metric(self, name: str, metric: object) -> Metric:
         if isinstance(metric, Metric) and not isinstance(metric, type):
             if metric.reduction not in reduction.REDUCTIONS:
-                known = ", ".join(reduction.REDUCTIONS)
+                names = ", ".join(reduction.REDUCTIONS)
                 raise self._make_error(
-                    functions.METRICS, f"{name} with reduction {metric.reduction!r}; known are {known}"
+                    functions.METRICS, f"{name} with reduction {metric.reduction!r}; expected one of {names}"
                 )
             return metric
         if callable(metric) and not isinstance(metric, type):
             return BatchMean(name, metric)
         raise self._make_error(functions.METRICS, {name: metric})
 
-    def _get_function(self, term: ContractFunction) -> Callable[..., Any]:
+    def _get_function(self, contract_function: ContractFunction) -> Callable[..., Any]:
         try:
-            function: Callable[..., Any] = getattr(self.module, term.name)
+            function: Callable[..., Any] = getattr(self.module, contract_function.name)
         except AttributeError:
-            raise ModelError(
-                f"{self.location.file}: {term.name}: expected {term.expected}; found no such function"
-            ) from None
+            expected = f"{contract_function.name}: expected {contract_function.expected}"
+            raise ModelError(f"{self.location.file}: {expected}; found no such function") from None
         return function
 
-    def _call(self, term: ContractFunction, *arguments: Any, **keywords: Any) -> Any:
+    def _call(self, contract_function: ContractFunction, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return self._get_function(term)(*arguments, **keywords)
+            return self._get_function(contract_function)(*arguments, **keywords)
         except ElasticDLError:
             raise
         except Exception as exc:
             raise ModelError(
-                f"{self.location.file}: {term.name} failed: {format_exception(exc, self.location.file)}"
+                f"{self.location.file}: {contract_function.name} failed: {format_exception(exc, self.location.file)}"
             ) from exc
 
-    def _make_error(self, term: ContractFunction, received: object) -> ModelError:
+    def _make_error(self, contract_function: ContractFunction, received: object) -> ModelError:
         shown = tensors.describe_structure(received) if isinstance(received, Tensor) else repr(received)
-        return ModelError(f"{self.location.file}: {term.name}: expected {term.expected}. Received: {shown[:200]}")
+        expected = f"{contract_function.name}: expected {contract_function.expected}"
+        return ModelError(f"{self.location.file}: {expected}. Received: {shown[:200]}")
 
 
 def load_contract(model: ModelSpec, kind: JobKind) -> Contract:
-    """Import the model file of a torch job and check all its functions; one ModelError tells all problems."""
+    """Import the model file of a torch job and check all its functions; one ModelError names all problems."""
     return load_contract_as(Contract, model, kind)
 
 
 def load_contract_as(contract: type[AnyContract], model: ModelSpec, kind: JobKind) -> AnyContract:
-    """As `load`, for the contract of any framework."""
+    """As `load_contract`, for the contract of any framework."""
     framework = contract.framework
-    place = definition.locate_model_file(model)
-    module = import_model_file(place)
-    model_term = functions.model_function(place.function, framework)
+    location = definition.locate_model_file(model)
+    module = import_model_file(location)
+    model_function = functions.model_function(location.function, framework)
     problems = [
         problem
-        for term in (model_term, *functions.FUNCTIONS[framework])
-        for problem in _find_problems(term, kind, getattr(module, term.name, None))
+        for contract_function in (model_function, *functions.FUNCTIONS[framework])
+        for problem in _find_problems(contract_function, kind, getattr(module, contract_function.name, None))
     ]
     if kind is JobKind.EVALUATION and not (
         hasattr(module, functions.LOSS.name) or hasattr(module, functions.METRICS.name)
@@ -249,37 +255,44 @@ def load_contract_as(contract: type[AnyContract], model: ModelSpec, kind: JobKin
             f"nothing to evaluate: expected {functions.METRICS.expected} or {functions.LOSS.expected}; found neither"
         )
     if problems:
-        raise definition.make_contract_error(place.file, problems)
-    of_model = source.signature_from_callable(getattr(module, place.function))
-    of_optimizer = _living_signature(getattr(module, functions.OPTIMIZER.name, None))
-    to_model, to_optimizer, unknown = functions.split_params(model.params, of_model, of_optimizer, framework)
-    problems = [functions.unknown_param_problem(key, of_model, of_optimizer, framework) for key in unknown]
-    if of_model and (problem := functions.keyword_problem(model_term, of_model, to_model, "--model_params")):
-        problems.append(f"{place.function}({of_model.text}) {problem}")
+        raise definition.make_contract_error(location.file, problems)
+    model_signature = source.signature_from_callable(getattr(module, location.function))
+    optimizer_signature = _signature_of_object(getattr(module, functions.OPTIMIZER.name, None))
+    to_model, to_optimizer, unknown = functions.split_params(
+        model.params, model_signature, optimizer_signature, framework
+    )
+    problems = [
+        functions.unknown_param_problem(key, model_signature, optimizer_signature, framework) for key in unknown
+    ]
+    if model_signature and (
+        problem := functions.keyword_problem(model_function, model_signature, to_model, "--model_params")
+    ):
+        problems.append(f"{location.function}({model_signature.text}) {problem}")
     if problems:
-        raise definition.make_contract_error(place.file, problems)
-    return contract(place, module, to_model, to_optimizer)
+        raise definition.make_contract_error(location.file, problems)
+    return contract(location, module, to_model, to_optimizer)
 
 
-def _find_problems(term: ContractFunction, kind: JobKind, function: object) -> list[str]:
+def _find_problems(contract_function: ContractFunction, kind: JobKind, function: object) -> list[str]:
+    name, expected = contract_function.name, f"{contract_function.name}: expected {contract_function.expected}"
     if function is None:
-        return [f"{term.name}: expected {term.expected}; found none"] if kind in term.needed_by else []
+        return [f"{expected}; found none"] if kind in contract_function.needed_by else []
     if not callable(function):
-        return [f"{term.name}: expected {term.expected}; found {type(function).__name__}, which cannot be called"]
-    found = _living_signature(function)
-    if found is not None and (problem := functions.signature_problem(term, found)):
-        return [f"{term.name}: expected {term.expected}; found {term.name}({found.text}), which {problem}"]
+        return [f"{expected}; found {type(function).__name__}, which cannot be called"]
+    signature = _signature_of_object(function)
+    if signature is not None and (problem := functions.signature_problem(contract_function, signature)):
+        return [f"{expected}; found {name}({signature.text}), which {problem}"]
     return []
 
 
-def _living_signature(function: object) -> Signature | None:
+def _signature_of_object(function: object) -> Signature | None:
     # An nn.Module is called through *args; its forward says what it takes.
-    living = function.forward if isinstance(function, nn.Module) else function
-    return source.signature_from_callable(living) if callable(living) else None
+    target = function.forward if isinstance(function, nn.Module) else function
+    return source.signature_from_callable(target) if callable(target) else None
 
 
 def import_model_file(definition: ModelFileLocation) -> ModuleType:
-    """The module of the model file; whatever it raises becomes a ModelError that names the line.
+    """Import the model file. An exception it raises becomes a ModelError that names the line.
 
     The zoo and the file's own directory go to the end of `sys.path`: the file may import its neighbours, and a
     neighbour called `random.py` does not replace Python's.
@@ -301,7 +314,7 @@ def import_model_file(definition: ModelFileLocation) -> ModuleType:
 
 
 def format_exception(exc: BaseException, file: Path) -> str:
-    """An exception in one line, with the last line of `file` it passed through."""
+    """An exception in one line of text, with the last line of `file` that it passed through."""
     lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == str(file)]
     where = f" (line {lines[-1]})" if lines else ""
     return f"{type(exc).__name__}: {exc}{where}"

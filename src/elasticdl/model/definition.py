@@ -1,4 +1,4 @@
-"""Where a model file lies: `mnist.mnist.forward` in the zoo directory `zoo` is `forward` in zoo/mnist/mnist.py."""
+"""Locates a model file: `mnist.mnist.forward` in the directory `zoo` is `forward` in zoo/mnist/mnist.py."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from elasticdl.spec import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class ModelFileLocation:
+    """The file of a model, the directory it was found in, and the function that builds the model."""
+
     zoo: Path
     file: Path
     function: str
 
 
 def locate_model_file(model: ModelSpec) -> ModelFileLocation:
-    """The file and the function a job names; ModelError says what is missing and what is there instead."""
+    """The file and the function that a job names; a ModelError says what is missing and what exists instead."""
     zoo = Path(model.zoo)
     parts = model.definition.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
@@ -39,17 +41,17 @@ def locate_model_file(model: ModelSpec) -> ModelFileLocation:
 
 
 def _candidates(zoo: Path, folders: Sequence[str]) -> tuple[Path, Path]:
-    place = zoo.joinpath(*folders)
-    return place.with_suffix(".py"), place / "__init__.py"
+    base = zoo.joinpath(*folders)
+    return base.with_suffix(".py"), base / "__init__.py"
 
 
 def _hint(zoo: Path, parts: Sequence[str]) -> str:
     if any(file.is_file() for file in _candidates(zoo, parts)):
         return f"; did you forget the function, as in {'.'.join(parts)}.forward?"
-    found = {".".join(path.relative_to(zoo).with_suffix("").parts) for path in (*zoo.glob("*.py"), *zoo.glob("*/*.py"))}
-    near = functions.suggest_nearest(".".join(parts[:-1]), found)
+    names = {".".join(path.relative_to(zoo).with_suffix("").parts) for path in (*zoo.glob("*.py"), *zoo.glob("*/*.py"))}
+    near = functions.suggest_nearest(".".join(parts[:-1]), names)
     return (
-        near.replace("?", f".{parts[-1]}?") if near else f"; {zoo} holds {', '.join(sorted(found)) or 'no model files'}"
+        near.replace("?", f".{parts[-1]}?") if near else f"; {zoo} holds {', '.join(sorted(names)) or 'no model files'}"
     )
 
 

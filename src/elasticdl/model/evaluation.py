@@ -1,4 +1,4 @@
-"""A model over a range of records: what it scores, and what it predicts. Batch by batch, so progress can be told."""
+"""Evaluates a model over a range of records, or predicts them: batch by batch, so that progress can be reported."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from elasticdl.model.contract import Contract
 from elasticdl.model.metrics import Metric
 from elasticdl.model.reduction import MetricPart
 
-MIN_ALL_BAD = 16  # so many records without a good one are not bad luck
+MIN_ALL_BAD = 16  # if so many records are all bad, the job is wrong, not single records
 
 
 def evaluate_records(
     model: nn.Module, contract: Contract, dataset: Dataset, start: int, stop: int, minibatch: int, device: torch.device
 ) -> dict[str, MetricPart]:
-    """The parts of every metric over records [start, stop), by `reduction.key`."""
+    """The parts of every metric over records [start, stop), by `reduction.metric_key`."""
     sums: dict[str, MetricPart] = {}
     for _, parts in evaluate_batches(model, contract.make_metrics(), dataset, start, stop, minibatch, device):
         sums = reduction.add_parts(sums, parts)
@@ -40,7 +40,7 @@ def evaluate_batches(
     minibatch: int,
     device: torch.device,
 ) -> Iterator[tuple[int, dict[str, MetricPart]]]:
-    """After each batch of records [start, stop): the first record not done yet, and the parts of the batch."""
+    """Yields after each batch of records [start, stop) the first record not done yet, and the parts of the batch."""
     for _, past, batch in _iterate_batches(dataset, start, stop, minibatch, device):
         parts: dict[str, MetricPart] = {}
         if batch is not None:
@@ -53,12 +53,12 @@ def evaluate_batches(
 
 
 class PredictedBatch(NamedTuple):
-    """What came of records [first, past)."""
+    """The predictions of records [first, past)."""
 
     first: int
     past: int
-    records: Indices  # those that were predicted: not the bad ones, nor those that `filter` took away
-    predictions: Any  # a row for each of `records`, on the host; None where there are none
+    records: Indices  # those that were predicted: neither the bad ones nor those that a filter removed
+    predictions: Any  # a row for each of `records`, on the host; None if there are none
     bad: Mapping[int, str]  # records that could not be read or transformed, and why
 
 
@@ -72,10 +72,10 @@ def predict_records(
     *,
     tolerates_bad_rows: bool = False,
 ) -> Iterator[PredictedBatch]:
-    """After each batch of records [start, stop): what came of it.
+    """Yields the predictions of each batch of records [start, stop).
 
-    Raises DataError for the first bad record; with `tolerates_bad_rows` only where a whole batch of them has no good
-    one, since then not the rows are wrong but the job.
+    Raises DataError for the first bad record. With `tolerates_bad_rows`, only if all records of a large batch are bad:
+    then not the rows are wrong but the job.
     """
     for first in range(start, stop, minibatch):
         past = min(first + minibatch, stop)
@@ -89,7 +89,7 @@ def predict_records(
 
 
 def _read_batch(dataset: Dataset, records: Indices, is_tolerant: bool) -> tuple[Indices, Batch | None, dict[int, str]]:
-    """The batch, the records it is of, and why the others are bad."""
+    """The batch, its records, and why the other records are bad."""
     bad: dict[int, str] = {}
     try:
         batch = dataset.read_batch(records)
@@ -112,7 +112,7 @@ def _read_batch(dataset: Dataset, records: Indices, is_tolerant: bool) -> tuple[
 
 
 def _separate_bad(dataset: Dataset, records: Indices) -> tuple[Indices, dict[int, str]]:
-    """The good records, and why each of the others is bad; one at a time, for a batch does not say which it was."""
+    """The good records, and why each of the others is bad. Reads them one by one: a batch does not say which it was."""
     good: list[int] = []
     bad: dict[int, str] = {}
     for record in records.tolist():
@@ -122,14 +122,14 @@ def _separate_bad(dataset: Dataset, records: Indices) -> tuple[Indices, dict[int
         except DataError as exc:
             bad[record] = str(exc)
     if not good and len(records) >= MIN_ALL_BAD:
-        first, why = next(iter(bad.items()))
-        raise DataError(f"all of {len(records)} records from record {first} on are bad, not single rows: {why}")
+        first, reason = next(iter(bad.items()))
+        raise DataError(f"all of {len(records)} records from record {first} on are bad, not single rows: {reason}")
     return np.array(good, dtype=np.int64), bad
 
 
 @contextmanager
 def inference_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; each part of the model then returns to the mode it was in."""
+    """Evaluation mode without gradients. Afterwards each part of the model is in the mode it was in before."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""The functions of the contract: which a model file has, what they take, and which job needs them."""
+"""The functions of the contract: what each takes and returns, and which kinds of jobs need it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ContractFunction:
     """One function of the contract."""
 
     name: str
-    arguments: tuple[str, ...]  # given by position
+    arguments: tuple[str, ...]  # passed by position
     returns: str
     needed_by: frozenset[JobKind]
-    keywords: str = ""  # what else it may take, for messages
+    keywords: str = ""  # other arguments it may take, for messages
 
     @property
     def expected(self) -> str:
@@ -35,10 +35,10 @@ class ContractFunction:
         return f"{self.name}({inside}) -> {self.returns}"
 
 
-def several_returned_problem(what: str) -> str:
-    """Of a function that returns several models, or several optimizers."""
+def several_returned_problem(plural: str) -> str:
+    """The problem of a function that returns several models, or several optimizers."""
     return (
-        f"returns several {what}; a model file trains one model with one optimizer. For more write a script with "
+        f"returns several {plural}; a model file trains one model with one optimizer. For more write a script with "
         "elasticdl.torch.join, which takes lists of both, as examples/12-gan does"
     )
 
@@ -74,34 +74,36 @@ def optimizer_function(framework: Framework) -> ContractFunction:
     return KERAS_OPTIMIZER if framework is Framework.KERAS else OPTIMIZER
 
 
-def signature_problem(term: ContractFunction, signature: Signature) -> str | None:
-    """Why the function cannot be called as `term` says; what is given by name is left to `keyword_problem`."""
-    names = signature.positional[: len(term.arguments)]
-    if names != term.arguments and sorted(names) == sorted(term.arguments):
+def signature_problem(contract_function: ContractFunction, signature: Signature) -> str | None:
+    """Why the function cannot be called as the contract says. Keywords are left to `keyword_problem`."""
+    names = signature.positional[: len(contract_function.arguments)]
+    if names != contract_function.arguments and sorted(names) == sorted(contract_function.arguments):
         return "takes the arguments in another order"
-    if term is LOSS and len(names) == 2 and names[0] in _PREDICTIONS and names[1] in _LABELS:
+    if contract_function is LOSS and len(names) == 2 and names[0] in _PREDICTIONS and names[1] in _LABELS:
         return "takes the predictions first; labels come first here"
-    if term.keywords:
-        # Which names it must get is known only with the job's parameters.
-        keywords = signature.names(len(term.arguments))
-        return signature.call_problem(len(term.arguments), keywords)
-    return signature.call_problem(len(term.arguments))
+    if contract_function.keywords:
+        # Which keywords it must get is known only with the job's parameters.
+        keywords = signature.names(len(contract_function.arguments))
+        return signature.call_problem(len(contract_function.arguments), keywords)
+    return signature.call_problem(len(contract_function.arguments))
 
 
-def keyword_problem(term: ContractFunction, signature: Signature, given: Iterable[str], option: str) -> str | None:
-    """Why the keywords of `option` do not suit the function; keys it does not know are not its problem."""
-    known = signature.names(len(term.arguments)) & set(given)
-    problem = signature.call_problem(len(term.arguments), known)
+def keyword_problem(
+    contract_function: ContractFunction, signature: Signature, keywords: Iterable[str], option: str
+) -> str | None:
+    """Why the keywords of `option` do not suit the function. Keywords that it does not take are ignored."""
+    own = signature.names(len(contract_function.arguments)) & set(keywords)
+    problem = signature.call_problem(len(contract_function.arguments), own)
     return f"{problem}; give it with {option} or a default" if problem else None
 
 
 def split_params(
     params: Mapping[str, Any], model: Signature | None, optimizer: Signature | None, framework: Framework
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Model parameters for the model, those for the optimizer, and the keys that neither takes.
+    """Divides model parameters: those for the model, those for the optimizer, and the keys that neither takes.
 
-    A key goes to each that names it; one that nobody names goes to those with `**`. A model whose
-    signature cannot be known (None) counts as `**`; an optimizer that is None is not there.
+    A key goes to each function that names it; a key that none names goes to those with `**`. A model
+    whose signature is unknown (None) counts as `**`; an optimizer that is None does not exist.
     """
     model_names = model.names() if model else frozenset()
     optimizer_names = optimizer.names(len(optimizer_function(framework).arguments)) if optimizer else frozenset()
@@ -114,22 +116,22 @@ def split_params(
 
 
 def unknown_param_problem(key: str, model: Signature | None, optimizer: Signature | None, framework: Framework) -> str:
-    given = len(optimizer_function(framework).arguments)
-    names = (model.names() if model else frozenset()) | (optimizer.names(given) if optimizer else frozenset())
-    known = f"they take {', '.join(sorted(names))}" if names else "they take none"
-    return f"model_params: neither the model nor optimizer takes {key!r}; {known}{suggest_nearest(key, names)}"
+    by_position = len(optimizer_function(framework).arguments)
+    names = (model.names() if model else frozenset()) | (optimizer.names(by_position) if optimizer else frozenset())
+    taken = f"they take {', '.join(sorted(names))}" if names else "they take none"
+    return f"model_params: neither the model nor optimizer takes {key!r}; {taken}{suggest_nearest(key, names)}"
 
 
 def unused_reader_params_problem(params: Iterable[str]) -> str:
-    """What is wrong with --data_reader_params where the model file has no reader: nobody takes them."""
+    """The problem of --data_reader_params if the model file has no reader: nothing takes them."""
     return (
-        f"--data_reader_params: {', '.join(params)} would be ignored, since only {READER.name} of the model file takes "
-        f"them: define {READER.expected}, or leave the option out. How files and tables are read is said by "
-        "--data_format, --columns and --delimiter"
+        f"--data_reader_params: {', '.join(params)} would be ignored, because only {READER.name} of the model file "
+        f"takes them: define {READER.expected}, or leave the option out. --data_format, --columns and --delimiter "
+        "say how files and tables are read"
     )
 
 
 def suggest_nearest(name: str, candidates: Iterable[str]) -> str:
-    """`; did you mean x?` where one of the candidates is close, else nothing."""
+    """`; did you mean x?` if one of the candidates is close, else an empty text."""
     close = get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""

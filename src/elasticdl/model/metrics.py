@@ -1,4 +1,4 @@
-"""Metrics as parts that add up: every worker measures its records, the master adds, `reduction` finishes.
+"""Metrics as parts that add up: workers measure their records, the master adds the parts, `reduction` finishes.
 
 A plain function `(labels, predictions) -> scalar` is a mean over a batch; it is averaged by the number of records.
 A `Metric` yields the parts itself and names the reduction that turns their sum into the value.
@@ -19,7 +19,7 @@ from elasticdl.model import reduction, tensors
 
 @runtime_checkable
 class Metric(Protocol):
-    """Something to measure in an evaluation. `reduction` is a name in `reduction.REDUCTIONS`."""
+    """A metric of an evaluation. `reduction` is a name in `reduction.REDUCTIONS`."""
 
     @property
     def reduction(self) -> str: ...
@@ -46,7 +46,7 @@ class BatchMean:
 
 
 class Accuracy:
-    """The share of records whose class is predicted: highest score, or above `threshold` where there is one score."""
+    """The share of correct records. The predicted class has the highest score, or a single score above `threshold`."""
 
     reduction = reduction.MEAN
 
@@ -55,15 +55,15 @@ class Accuracy:
 
     def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
         if predictions.ndim == labels.ndim + 1 and predictions.shape[-1] > 1:
-            chosen = predictions.argmax(-1)
+            classes = predictions.argmax(-1)
         else:
-            chosen = (predictions.reshape(labels.shape) > self.threshold).to(labels.dtype)
-        # A record with many labels (the tokens of a text) counts by its share of right ones.
-        return [float((chosen == labels).double().reshape(len(labels), -1).mean(1).sum())]
+            classes = (predictions.reshape(labels.shape) > self.threshold).to(labels.dtype)
+        # A record with many labels (the tokens of a text) counts by its share of correct ones.
+        return [float((classes == labels).double().reshape(len(labels), -1).mean(1).sum())]
 
 
 class MeanLoss:
-    """The mean of a loss `(labels, predictions) -> mean of the batch` over all records."""
+    """The mean over all records of a loss `(labels, predictions) -> mean of the batch`."""
 
     reduction = reduction.MEAN
 
@@ -75,7 +75,7 @@ class MeanLoss:
 
 
 class Perplexity:
-    """e to the mean negative log-likelihood of a token; labels are token ids, predictions their scores."""
+    """exp of the mean negative log-likelihood of a token. Labels are token ids, predictions their scores."""
 
     reduction = "perplexity"
 
@@ -86,7 +86,7 @@ class Perplexity:
 
 
 class AUC:
-    """Area under the ROC curve from histograms of the score with `bins` bins; exact up to pairs in one bin."""
+    """The area under the ROC curve, from histograms with `bins` bins; exact up to pairs in one bin."""
 
     reduction = "auc"
 
@@ -103,7 +103,7 @@ class AUC:
         if not 0.0 <= low <= high <= 1.0:
             raise ModelError(
                 f"AUC: expected scores between 0 and 1. Received: {low:.3g} … {high:.3g}; "
-                "use AUC(from_logits=True) where predictions are logits"
+                "use AUC(from_logits=True) if predictions are logits"
             )
         bins = (scores * self.bins).long().clamp(max=self.bins - 1)
         positive = labels.reshape(-1) > 0.5
@@ -112,7 +112,7 @@ class AUC:
 
 
 class Precision:
-    """Of the records predicted positive, the share that is."""
+    """The share of positive records among those predicted positive."""
 
     reduction = "ratio"
 
@@ -125,7 +125,7 @@ class Precision:
 
 
 class Recall(Precision):
-    """Of the positive records, the share that is predicted so."""
+    """The share of records predicted positive among the positive ones."""
 
     def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
         true_positives, _, false_negatives = _count_confusion(labels, predictions, self.threshold)
@@ -142,7 +142,7 @@ class F1(Precision):
 
 
 def measure_parts(name: str, metric: Metric, labels: Any, predictions: Any) -> list[float]:
-    """The parts of one batch, checked: finite-length list of plain floats."""
+    """The parts of one batch as a list of floats. Raises ModelError if the metric returns anything else."""
     parts = metric.update(labels, predictions)
     if not isinstance(parts, list) or not parts or not all(isinstance(part, int | float) for part in parts):
         raise ModelError(f"metric {name}: expected update() to return a list of numbers. Received: {parts!r}")
@@ -151,11 +151,11 @@ def measure_parts(name: str, metric: Metric, labels: Any, predictions: Any) -> l
 
 def _count_confusion(labels: Tensor, predictions: Tensor, threshold: float) -> tuple[float, float, float]:
     is_positive = labels.reshape(-1) > 0.5
-    chosen = predictions.reshape(-1) > threshold
+    is_predicted = predictions.reshape(-1) > threshold
     return (
-        float((chosen & is_positive).sum()),
-        float((chosen & ~is_positive).sum()),
-        float((~chosen & is_positive).sum()),
+        float((is_predicted & is_positive).sum()),
+        float((is_predicted & ~is_positive).sum()),
+        float((~is_predicted & is_positive).sum()),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a model file is used for at the moment; `dataset_fn(dataset, mode, metadata)` is told. No torch here."""
+"""The mode that `dataset_fn(dataset, mode, metadata)` gets: training, evaluation or prediction. Imports no torch."""
 
 from elasticdl.data.dataset import Mode
 

@@ -15,16 +15,16 @@ MetricPart: TypeAlias = tuple[Sequence[float], float]
 
 SEPARATOR = "|"
 MEAN = "mean"
-BAD_ROWS = "bad_rows"  # so is called what a prediction job counts: rows that were skipped or marked
+BAD_ROWS = "bad_rows"  # the metric of a prediction job: rows that were skipped or marked
 
 
 def mean(values: Sequence[float], weight: float) -> float:
-    """values[0] is a sum over records."""
+    """The mean; values[0] is a sum over records."""
     return _divide(values[0], weight)
 
 
 def root_mean(values: Sequence[float], weight: float) -> float:
-    """values[0] is a sum of squares: the root mean square, as in RMSE."""
+    """The root mean square, as in RMSE; values[0] is a sum of squares."""
     return math.sqrt(_divide(values[0], weight))
 
 
@@ -33,23 +33,23 @@ def total(values: Sequence[float], weight: float) -> float:
 
 
 def ratio(values: Sequence[float], weight: float) -> float:
-    """values are numerator and denominator: precision, recall, or a mean per token rather than per record."""
+    """A ratio; values are numerator and denominator: precision, recall, or a mean per token."""
     return _divide(values[0], values[1])
 
 
 def perplexity(values: Sequence[float], weight: float) -> float:
-    """values are the summed negative log-likelihood and the number of tokens."""
+    """The perplexity; values are the summed negative log-likelihood and the number of tokens."""
     return math.exp(min(_divide(values[0], values[1]), 700.0))  # e^700 is about the largest float
 
 
 def f1(values: Sequence[float], weight: float) -> float:
-    """values are true positives, false positives, false negatives."""
+    """The F1 score; values are true positives, false positives and false negatives."""
     true_positives, false_positives, false_negatives = values
     return _divide(2 * true_positives, 2 * true_positives + false_positives + false_negatives)
 
 
 def auc(values: Sequence[float], weight: float) -> float:
-    """Area under the ROC curve from two histograms over the score: negatives, then positives.
+    """The area under the ROC curve; values are two histograms over the score: negatives, then positives.
 
     A pair in different bins counts by its order, one in the same bin as half.
     """
@@ -74,7 +74,7 @@ REDUCTIONS: dict[str, Callable[[Sequence[float], float], float]] = {
 
 
 def metric_key(name: str, reduction: str) -> str:
-    """The key a metric's parts travel under."""
+    """The key of a metric's parts in messages."""
     return name if reduction == MEAN else f"{name}{SEPARATOR}{reduction}"
 
 
@@ -88,12 +88,12 @@ def add_parts(left: Mapping[str, MetricPart], right: Mapping[str, MetricPart]) -
 
 
 def compute_results(sums: Mapping[str, MetricPart]) -> dict[str, float]:
-    """The value of every metric, by its name. NaN where nothing was measured (no records, or only one class)."""
-    found = {}
+    """The value of every metric, by its name. NaN if nothing was measured (no records, or only one class)."""
+    results = {}
     for full, (values, weight) in sums.items():
         name, _, reduction = full.partition(SEPARATOR)
-        found[name] = REDUCTIONS[reduction or MEAN](values, weight)
-    return found
+        results[name] = REDUCTIONS[reduction or MEAN](values, weight)
+    return results
 
 
 def _divide(numerator: float, denominator: float) -> float:

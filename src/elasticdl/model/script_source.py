@@ -19,14 +19,14 @@ from elasticdl.errors import SpecError
 from elasticdl.model import source
 
 GUIDE = "docs/bring-your-own-code.md"
-MAX_FILES = 200  # a script with more modules beside it is taken on trust
+MAX_FILES = 200  # a script with more modules beside it is not checked completely
 
 # A reference to one of these is a script that joins.
 _JOIN_NAMES = ("elasticdl.torch.join", "elasticdl.lightning", "elasticdl.huggingface", "elasticdl.accelerate")
 _DYNAMIC_NAMES = frozenset(
     {"__import__", "exec", "eval", "importlib.import_module", "runpy.run_path", "runpy.run_module"}
 )
-# What torchrun scripts use: the torch API itself, or trainers that find RANK and WORLD_SIZE in the environment.
+# Names that torchrun scripts use: the API of torch, or trainers that read RANK and WORLD_SIZE from the environment.
 _DISTRIBUTED_NAMES = (
     "torch.distributed",
     "torch.nn.parallel.DistributedDataParallel",
@@ -41,7 +41,7 @@ _DISTRIBUTED_NAMES = (
 
 
 class JoinStatus(Enum):
-    """Whether a script takes part in the job by itself."""
+    """Whether a script calls `join`, and so takes part in the job by itself."""
 
     JOINS = auto()
     NEVER = auto()
@@ -57,19 +57,19 @@ class NameReference:
     line: int
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.file.name}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptSource:
-    """All that was read of a script and the modules beside it."""
+    """The source of a script and of the modules beside it that it imports."""
 
     path: Path
     tree: ast.Module
     names: Mapping[str, str]  # what each name that the script imports stands for
     references: tuple[NameReference, ...]
-    is_complete: bool  # False: something else may be imported or run
+    is_complete: bool  # False: code that was not read may be imported or run
     top_level_joins: tuple[int, ...]  # lines of the script where `join` is called unconditionally
 
     @property
@@ -79,10 +79,10 @@ class ScriptSource:
         return JoinStatus.NEVER if self.is_complete else JoinStatus.UNKNOWN
 
     def resolve(self, node: ast.expr) -> str:
-        """The dotted name of an expression of the script, by its imports; "" where it has none."""
-        top, _, rest = _dotted_name(node).partition(".")
+        """The dotted name of an expression of the script, by its imports; "" if it has none."""
+        top, _, tail = _dotted_name(node).partition(".")
         resolved = self.names.get(top, top)
-        return f"{resolved}.{rest}" if rest else resolved
+        return f"{resolved}.{tail}" if tail else resolved
 
     @property
     def distributed_references(self) -> tuple[NameReference, ...]:
@@ -91,11 +91,11 @@ class ScriptSource:
 
 
 def may_use_elasticdl(module: str) -> bool:
-    """Whether an installed top-level module may call ElasticDL: its distribution requires it, or nobody knows."""
+    """Whether an installed top-level module may call ElasticDL: its distribution requires it, or is unknown."""
     if module in sys.stdlib_module_names:
         return False
     if module == "elasticdl":
-        return True  # by a name that is not known here, or by one that a star import brings
+        return True  # by a name that is unknown here, or that a star import brings
     names = metadata.packages_distributions().get(module)
     if not names:
         return True
@@ -103,8 +103,8 @@ def may_use_elasticdl(module: str) -> bool:
     return any(line.lower().startswith("elasticdl") for line in requirements)
 
 
-def read_script(path: Path, is_unsure_of: Callable[[str], bool] = may_use_elasticdl) -> ScriptSource:
-    """Read the script and every module beside it that it imports; ModelError where it is not Python."""
+def read_script(path: Path, may_call: Callable[[str], bool] = may_use_elasticdl) -> ScriptSource:
+    """Read the script and every module beside it that it imports; ModelError if it is not Python."""
     root = path.parent
     trees, is_complete = _read_modules(path)
     references: list[NameReference] = []
@@ -114,14 +114,14 @@ def read_script(path: Path, is_unsure_of: Callable[[str], bool] = may_use_elasti
         modules |= {module for module in _imported_modules(tree, file, root) if not _find_local_files(module, root)}
     is_dynamic = any(reference.name in _DYNAMIC_NAMES for reference in references)
     tops = {module.partition(".")[0] for module in modules}
-    is_complete = is_complete and not is_dynamic and not any(is_unsure_of(top) for top in sorted(tops))
+    is_complete = is_complete and not is_dynamic and not any(may_call(top) for top in sorted(tops))
     names = _imported_names(trees[path], path, root)
     joins = _find_top_level_joins(trees[path], names)
     return ScriptSource(path, trees[path], names, tuple(references), is_complete, joins)
 
 
 def check_joins(script: ScriptSource) -> None:
-    """Raise SpecError where the script certainly never joins, or joins twice."""
+    """Raise SpecError if the script certainly never joins, or joins twice."""
     name = script.path.name
     if len(script.top_level_joins) > 1:
         first, second = script.top_level_joins[:2]
@@ -135,7 +135,7 @@ def check_joins(script: ScriptSource) -> None:
     if script.distributed_references:
         used = script.distributed_references[0]
         raise SpecError(
-            f"{expected}. It uses {used.name} ({used.place}): run it unmodified with "
+            f"{expected}. It uses {used.name} ({used.location}): run it unmodified with "
             f"`elasticdl run --compat ddp {name}`, or change a few lines to make it elastic without restarts: {GUIDE}"
         )
     raise SpecError(
@@ -148,49 +148,46 @@ def check_joins(script: ScriptSource) -> None:
 
 
 def check_unmodified(script: ScriptSource) -> None:
-    """Raise SpecError where a script for `--compat ddp` joins by itself."""
-    joined = next((one for one in script.references if _is_within(one.name, _JOIN_NAMES)), None)
-    if joined is not None:
+    """Raise SpecError if a script for `--compat ddp` joins by itself."""
+    reference = next((used for used in script.references if _is_within(used.name, _JOIN_NAMES)), None)
+    if reference is not None:
         raise SpecError(
-            f"--compat ddp: {script.path} uses {joined.name} ({joined.place}), so it is elastic without restarts; "
+            f"--compat ddp: {script.path} uses {reference.name} ({reference.location}), so it is elastic without restarts; "
             "leave out --compat"
         )
 
 
-# ---- inside
-
-
 def check_in_worker(path: Path, check: Callable[[ScriptSource], None], *, is_in_image: bool) -> None:
-    """Raise SpecError where the script is not on this machine. One in an image could not be checked before: do so."""
+    """Raise SpecError if the script is not on this machine. A script in an image is checked only here."""
     if not path.is_file():
-        raise SpecError(f"script.path: {path} is no file on {socket.gethostname()}; name one that is there")
+        raise SpecError(f"script.path: {path} is no file on {socket.gethostname()}; name one that exists there")
     if is_in_image:
         check(read_script(path))
 
 
 def _read_modules(path: Path) -> tuple[dict[Path, ast.Module], bool]:
-    """The script and the modules beside it that it imports, and whether these are all."""
+    """The script and the modules beside it that it imports, and whether that is all of them."""
     trees = {path: source.parse_source(path)}
     pending = [path]
     while pending:
         file = pending.pop()
         for module in _imported_modules(trees[file], file, path.parent):
-            for found in _find_local_files(module, path.parent):
-                if found in trees:
+            for imported in _find_local_files(module, path.parent):
+                if imported in trees:
                     continue
                 if len(trees) >= MAX_FILES:
                     return trees, False
-                trees[found] = source.parse_source(found)
-                pending.append(found)
+                trees[imported] = source.parse_source(imported)
+                pending.append(imported)
     return trees, True
 
 
-def _is_within(name: str, known: tuple[str, ...]) -> bool:
-    return any(name == one or name.startswith(f"{one}.") for one in known)
+def _is_within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
 def _imported_names(tree: ast.Module, file: Path, root: Path) -> dict[str, str]:
-    """What each imported name stands for, wherever in the file the import is."""
+    """The dotted name of each imported name, wherever in the file the import is."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -204,7 +201,7 @@ def _imported_names(tree: ast.Module, file: Path, root: Path) -> dict[str, str]:
 
 
 def _imported_modules(tree: ast.Module, file: Path, root: Path) -> Iterator[str]:
-    """Modules a file imports; of `from a import b` both a and a.b, which may be one."""
+    """The modules that a file imports; for `from a import b` both a and a.b, which may be a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -224,31 +221,31 @@ def _resolve_module(node: ast.ImportFrom, file: Path, root: Path) -> str:
 
 
 def _find_local_files(module: str, root: Path) -> list[Path]:
-    """The files beside the script that importing `module` runs; none where it is not there."""
+    """The files beside the script that importing `module` runs; none if it is not beside the script."""
     files: list[Path] = []
-    place = root
+    path = root
     for part in module.split("."):
         if not part:
             return files
-        place = place / part
-        candidates = [place / "__init__.py", place.with_suffix(".py")]
+        path = path / part
+        candidates = [path / "__init__.py", path.with_suffix(".py")]
         files += [file for file in candidates if file.is_file()][:1]
     return files
 
 
 def _find_references(tree: ast.Module, names: dict[str, str], file: Path) -> Iterator[NameReference]:
-    """Every dotted name the file uses that begins with an imported name, or is a built-in function."""
+    """Every dotted name in the file that begins with an imported name, or is a dynamic built-in function."""
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
-            top, _, rest = _dotted_name(node).partition(".")
+            top, _, tail = _dotted_name(node).partition(".")
             resolved = names.get(top, top if top in _DYNAMIC_NAMES else "")
             if resolved:
-                yield NameReference(f"{resolved}.{rest}" if rest else resolved, file, node.lineno)
+                yield NameReference(f"{resolved}.{tail}" if tail else resolved, file, node.lineno)
 
 
 def _dotted_name(node: ast.expr) -> str:
-    """`a.b.c`; "" where it does not begin with a name, such as a call's result."""
+    """`a.b.c`; "" if it does not begin with a name, such as the result of a call."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -258,18 +255,18 @@ def _dotted_name(node: ast.expr) -> str:
 
 
 def _find_top_level_joins(tree: ast.Module, names: dict[str, str]) -> tuple[int, ...]:
-    """Lines of statements at the very top level, hence always run, that call `join`."""
+    """Lines of statements at the very top level, which always run, that call `join`."""
     lines = []
     for statement in tree.body:
         value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr) else None
         if isinstance(value, ast.Call):
-            top, _, rest = _dotted_name(value.func).partition(".")
-            if f"{names.get(top, '')}.{rest}".strip(".") == "elasticdl.torch.join":
+            top, _, tail = _dotted_name(value.func).partition(".")
+            if f"{names.get(top, '')}.{tail}".strip(".") == "elasticdl.torch.join":
                 lines.append(statement.lineno)
     return tuple(lines)
 
 
-MAX_ADVICE_LINES = 16  # of advice; a long script is best read beside the guide
+MAX_ADVICE_LINES = 16  # a user with a long script reads the guide
 
 _JOIN_EXAMPLE = "job = elastic.join(model, optimizer, dataset, global_batch_size=…, epochs=…)"
 # By the last part of the name that is called.
@@ -308,8 +305,8 @@ def list_changes(script: ScriptSource) -> list[LineChange]:
     changes: dict[int, LineChange] = {}
     for node in calls:
         name = _called_name(script, node)
-        is_meant = name in _ADVICE and (name != "step" or _is_optimizer(node.func))
-        if is_meant and (name != "DataLoader" or node is loader):
+        is_relevant = name in _ADVICE and (name != "step" or _is_optimizer(node.func))
+        if is_relevant and (name != "DataLoader" or node is loader):
             code = lines[node.lineno - 1].strip()
             changes.setdefault(node.lineno, LineChange(node.lineno, code, _ADVICE[name]))
     if any(_called_name(script, node) in _WRAPPERS for node in calls):
@@ -321,7 +318,7 @@ def list_changes(script: ScriptSource) -> list[LineChange]:
 
 
 def advise_port(script: ScriptSource) -> list[str]:
-    """What to tell the user at submit: what happens to the script, and what would make it elastic."""
+    """Advice to the user at submission: what happens to the script, and what would make it elastic."""
     name = script.path.name
     restarts = (
         f"{name} runs as under torchrun: whenever a worker comes, goes or dies it is ended and started again, and "
@@ -341,7 +338,7 @@ def advise_port(script: ScriptSource) -> list[str]:
 
 
 def _called_name(script: ScriptSource, node: ast.Call) -> str:
-    """The last part of what is called, whatever the script imports it as."""
+    """The last part of the name that is called, whatever the script imports it as."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return script.resolve(node.func).rpartition(".")[2]
@@ -355,9 +352,9 @@ def _training_loader(script: ScriptSource, calls: list[ast.Call]) -> ast.Call | 
 
 
 def _is_optimizer(function: ast.expr) -> bool:
-    """Whether `x.step` is that of an optimizer, by its name: `optimizer`, `self.optim`, `opt`."""
+    """Whether the x of `x.step` is an optimizer, by its name: `optimizer`, `self.optim`, `opt`."""
     if not isinstance(function, ast.Attribute):
         return False
     owner = function.value
     name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-    return any(name.startswith(known) or name.endswith(known) for known in _OPTIMIZERS)
+    return any(name.startswith(stem) or name.endswith(stem) for stem in _OPTIMIZERS)

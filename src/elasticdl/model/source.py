@@ -1,4 +1,4 @@
-"""What Python source says without running it: names, the signatures of functions, and whether these suit a call."""
+"""Reads Python source without running it: names, the signatures of functions, and whether these suit a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KERAS_MODULES = {"tensorflow", "keras", "elasticdl.keras"}
 
 
 class Framework(StrEnum):
-    """What a model file is written in."""
+    """The framework that a model file is written in."""
 
     TORCH = "torch"
     KERAS = "keras"
@@ -27,7 +27,7 @@ class Framework(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NameBinding:
-    """A name at the top level of the file; `signature` is None where the source cannot tell it."""
+    """A name at the top level of the file; `signature` is None if the source does not show it."""
 
     line: int
     signature: Signature | None
@@ -35,7 +35,7 @@ class NameBinding:
 
 
 def parse_source(file: Path) -> ast.Module:
-    """The syntax tree; ModelError shows line and column of a mistake."""
+    """The syntax tree of a file; a ModelError shows the line and column of a mistake."""
     try:
         return ast.parse(file.read_bytes(), filename=str(file))
     except SyntaxError as exc:
@@ -47,29 +47,29 @@ def parse_source(file: Path) -> ast.Module:
 
 
 def find_bindings(tree: ast.Module) -> tuple[dict[str, NameBinding], bool]:
-    """Names bound at the top level, the last binding of each, and whether these are all there can be."""
-    bound: dict[str, NameBinding] = {}
+    """The last binding of each name at the top level, and whether there can be no other names."""
+    bindings: dict[str, NameBinding] = {}
     is_complete = True
     for node in _iterate_statements(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             plain = None if node.decorator_list else signature_from_source(node.args)
-            bound[node.name] = NameBinding(node.lineno, plain, node)
+            bindings[node.name] = NameBinding(node.lineno, plain, node)
         elif isinstance(node, ast.ClassDef):
-            bound[node.name] = NameBinding(node.lineno, _class_signature(node), node)
+            bindings[node.name] = NameBinding(node.lineno, _class_signature(node), node)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
             is_complete = is_complete and "*" not in names
-            bound |= {name: NameBinding(node.lineno, None, node) for name in names}
+            bindings |= {name: NameBinding(node.lineno, None, node) for name in names}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target] if node.value else []
             for target in targets:
                 names = [child.id for child in ast.walk(target) if isinstance(child, ast.Name)]
-                bound |= {name: NameBinding(node.lineno, None, node) for name in names}
-    return bound, is_complete
+                bindings |= {name: NameBinding(node.lineno, None, node) for name in names}
+    return bindings, is_complete
 
 
 def find_returned_values(function: ast.stmt) -> Iterator[ast.expr]:
-    """What a plain function returns, as it is written there; not what functions inside of it return."""
+    """The expressions that a plain function returns, without those of functions inside of it."""
     if isinstance(function, ast.FunctionDef) and not function.decorator_list:
         for statement in _iterate_statements(function.body):
             if isinstance(statement, ast.Return) and statement.value is not None:
@@ -77,15 +77,15 @@ def find_returned_values(function: ast.stmt) -> Iterator[ast.expr]:
 
 
 def detect_framework(tree: ast.Module) -> Framework:
-    """By what the file imports: Keras where TensorFlow or Keras is among it, anywhere in the file."""
+    """Keras if the file imports TensorFlow or Keras anywhere, else torch."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    found = any(name == known or name.startswith(f"{known}.") for name in names for known in _KERAS_MODULES)
-    return Framework.KERAS if found else Framework.TORCH
+    is_keras = any(name == module or name.startswith(f"{module}.") for name in names for module in _KERAS_MODULES)
+    return Framework.KERAS if is_keras else Framework.TORCH
 
 
 def _iterate_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -112,19 +112,19 @@ def _class_signature(node: ast.ClassDef) -> Signature | None:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What may and what must be given. `text` is the list of arguments as a person wrote it."""
+    """The arguments that a function may and must get. `text` is the list of arguments as it was written."""
 
     text: str
-    positional: tuple[str, ...]  # may be given by position
+    positional: tuple[str, ...]  # may be passed by position
     positional_required: int  # of them, without a default
-    positional_only: int  # of them, cannot be given by name
-    keywords: frozenset[str]  # may only be given by name
+    positional_only: int  # of them, cannot be passed by name
+    keywords: frozenset[str]  # may only be passed by name
     keywords_required: frozenset[str]  # of them, without a default
     any_positional: bool  # *args
     any_keyword: bool  # **kwargs
 
     def names(self, after: int = 0) -> frozenset[str]:
-        """What may be given by name when the first `after` arguments are given by position."""
+        """The names that may be passed as keywords after `after` arguments by position."""
         return frozenset(self.positional[max(after, self.positional_only) :]) | self.keywords
 
     def call_problem(self, arguments: int, keywords: Collection[str] = ()) -> str | None:
@@ -163,17 +163,17 @@ def signature_from_source(arguments: ast.arguments, *, is_method: bool = False) 
 
 
 def signature_from_callable(function: Callable[..., Any]) -> Signature | None:
-    """The signature of a living function or class; None where Python cannot tell."""
+    """The signature of a function or class; None if Python does not know it."""
     try:
-        found = inspect.signature(function)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None
-    parameters = found.parameters.values()
+    parameters = signature.parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     kinds = {p.kind for p in parameters}
     return Signature(
-        text=str(found.replace(return_annotation=found.empty))[1:-1],
+        text=str(signature.replace(return_annotation=signature.empty))[1:-1],
         positional=tuple(p.name for p in positional),
         positional_required=sum(p.default is p.empty for p in positional),
         positional_only=sum(p.kind is p.POSITIONAL_ONLY for p in positional),

@@ -14,31 +14,31 @@ from elasticdl.data.dataset import Batch
 
 
 def stack_values(values: list[Any]) -> Any:
-    """Equal-shaped values, at least one, as one tensor; text stays a list. What a torch job's Dataset stacks with."""
+    """Stack one or more values of the same shape into one tensor; text stays a list. A torch job's Dataset uses it."""
     if isinstance(values[0], Tensor):
         return torch.stack(values)
     return to_tensors(stack_arrays(values))
 
 
 def to_tensors(value: Any) -> Any:
-    """The same structure with tensors for numpy's arrays; arrays of text and objects become lists."""
+    """The same structure with tensors instead of NumPy arrays; arrays of text and objects become lists."""
     return _map_structure(value, _to_tensor)
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """The same structure with its tensors on `device`; what is no tensor stays as it is."""
+    """The same structure with its tensors on `device`."""
     return _map_structure(value, lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf)
 
 
 def move_batch(batch: Batch, device: torch.device) -> Batch:
-    """A batch as a Dataset gives it, ready for the model."""
+    """A batch of a Dataset as tensors on `device`, ready for the model."""
     features = to_device(to_tensors(batch.features), device)
     labels = to_device(to_tensors(batch.labels), device)
     return Batch(features, labels, batch.size)
 
 
 def batch_size(value: Any) -> int:
-    """How many records a batch is of; DataError where its parts do not agree."""
+    """The number of records of a batch; DataError if its parts do not agree."""
     return count_records(value, "the batch")
 
 

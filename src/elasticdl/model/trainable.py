@@ -1,4 +1,4 @@
-"""A model as the lease modes train it, whatever its framework: values in, gradients out."""
+"""A model as the lease modes train it, in any framework: values in, gradients out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ NamedArrays = Mapping[str, NDArray[np.float32]]
 
 
 class TrainableModel(Protocol):
+    """A model whose dense variables are on ps between two batches."""
+
     def variables(self) -> NamedArrays:
-        """What is trained and lies in the worker between pulls, by name, always in the same order."""
+        """The dense variables that are trained, by name, always in the same order."""
 
     def set_variables(self, values: NamedArrays) -> None: ...
 
@@ -23,11 +25,11 @@ class TrainableModel(Protocol):
         """The mean loss of a batch and the gradients of the variables. Those of embeddings go to the lookups."""
 
     def update(self, gradients: NamedArrays, rate: float) -> None:
-        """Apply gradients here, by the model's own optimizer: what the local mode does between two pulls."""
+        """Apply gradients in this worker with the model's own optimizer, as the local mode does between two pulls."""
 
 
 class TorchTrainable:
-    """Its trainable parameters are the variables; on the host they share memory with what is handed out."""
+    """A torch model. Its trainable parameters are the variables; on the host, the arrays share their memory."""
 
     def __init__(
         self,
@@ -74,5 +76,5 @@ def _dense_gradient(parameter: nn.Parameter) -> NDArray[np.float32]:
 
 
 def _to_array(tensor: Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = tensor.to("cpu", torch.float32).numpy()
-    return found
+    array: NDArray[np.float32] = tensor.to("cpu", torch.float32).numpy()
+    return array

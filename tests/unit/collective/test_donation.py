@@ -102,12 +102,12 @@ class Newcomer:
     """Follows in a thread, and says what it was given."""
 
     def __init__(self, connection: socket.socket, stall_s: float = PATIENCE_S) -> None:
-        self.reception = StateReceiver(connection, stall_s=stall_s)
+        self.receiver = StateReceiver(connection, stall_s=stall_s)
         self.steps: list[int] = []
         self.goes_on = threading.Event()
         self.goes_on.set()
         self._pool = ThreadPoolExecutor(1)
-        self.entered: Future[int] = self._pool.submit(self.reception.follow, self._load, self._apply)
+        self.entered: Future[int] = self._pool.submit(self.receiver.follow, self._load, self._apply)
 
     def _load(self, image: CapturedState) -> None:
         assert all(bool((tensor == image.step).all()) for tensor in image.tensors.values())
@@ -119,9 +119,9 @@ class Newcomer:
         self.steps.append(frame.header["step"])
 
     def close(self) -> None:
-        self.reception.abort()
+        self.receiver.abort()
         self._pool.shutdown()
-        self.reception.close()
+        self.receiver.close()
 
 
 def test_a_newcomer_that_reads_nothing_costs_one_copy_however_many_steps_pass(ends: Ends, donate: Donate) -> None:
@@ -249,11 +249,11 @@ def test_a_donor_in_a_long_step_says_that_it_is_there(ends: Ends, donate: Donate
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
-    reception = StateReceiver(ends.newcomer, stall_s=0.2)
+    receiver = StateReceiver(ends.newcomer, stall_s=0.2)
 
     with pytest.raises(RoundBroken, match=r"sent nothing for 0\.2 s"):
-        reception.follow(lambda image: None, lambda frame: None)
-    reception.close()
+        receiver.follow(lambda image: None, lambda frame: None)
+    receiver.close()
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
@@ -271,19 +271,19 @@ def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
 )
 def test_a_frame_that_is_none_of_the_hand_over_ends_it(ends: Ends, header: dict[str, object]) -> None:
     frames.send_frame(ends.donor, Frame(header, {}))
-    reception = StateReceiver(ends.newcomer, stall_s=PATIENCE_S)
+    receiver = StateReceiver(ends.newcomer, stall_s=PATIENCE_S)
 
     with pytest.raises(RoundBroken, match="no state from the donor"):
-        reception.follow(lambda image: None, lambda frame: None)
-    reception.close()
+        receiver.follow(lambda image: None, lambda frame: None)
+    receiver.close()
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_state_larger_than_the_newcomer_could_hold_is_refused_before_it_is_allocated(ends: Ends) -> None:
     text = b'{"header": {"kind": "image", "step": 1}, "tensors": [["a", "uint8", [1099511627776]]]}'
     ends.donor.sendall(len(text).to_bytes(4, "big") + text)
-    reception = StateReceiver(ends.newcomer, stall_s=PATIENCE_S, most_bytes=MIB)
+    receiver = StateReceiver(ends.newcomer, stall_s=PATIENCE_S, max_bytes=MIB)
 
     with pytest.raises(RoundBroken, match="1099511627776 bytes where 1048576 are the most"):
-        reception.follow(lambda image: None, lambda frame: None)
-    reception.close()
+        receiver.follow(lambda image: None, lambda frame: None)
+    receiver.close()

@@ -117,7 +117,7 @@ def test_members_that_do_not_do_the_same_are_told(pair: list[Group]) -> None:
 
 def test_what_a_member_sent_before_it_left_arrives(pair: list[Group]) -> None:
     sent = pair[1].start_allgather(torch.empty(2), torch.ones(1))
-    until("it is sent", lambda: pair[1]._mesh._links[0]._sent == 1)
+    until("it is sent", lambda: pair[1]._mesh._peers[0]._sent == 1)
     pair[1].close()
     received = torch.zeros(2)
     pair[0]._mesh.start([], [(1, memoryview(received[1:].numpy().data).cast("B"))]).wait()

@@ -142,7 +142,7 @@ def test_a_parameter_nobody_takes_does_not_load(tmp_path: Path) -> None:
         ({"x": "def eval_metrics_fn(): return [1]"}, "eval_metrics_fn.*Received: "),
         ({"x": "def eval_metrics_fn(): return {'a': Accuracy}"}, "eval_metrics_fn.*Received: "),
         ({"x": "def eval_metrics_fn(): return {'a|b': Accuracy()}"}, "without"),
-        ({"x": MEDIAN}, "reduction 'median'; known are mean"),
+        ({"x": MEDIAN}, "reduction 'median'; expected one of mean"),
         ({"x": "def callbacks(): return [Callback]"}, "callbacks.*Received: "),
         ({"x": "def callbacks(): return EarlyStopping('accuracy')"}, "callbacks.*Received: "),
         ({"x": "def callbacks(): return [EarlyStopping('accuracy', patience=0)]"}, "patience: expected 1 or more"),
@@ -179,7 +179,7 @@ def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(
 
     assert (tmp_path / "out" / "preprocessor.json").read_bytes() == b"{}"
     (tmp_path / "out" / "preprocessor.json").write_bytes(b"[]")
-    with pytest.raises(CheckpointCorrupt, match=r"front\.json"):
+    with pytest.raises(CheckpointCorrupt, match=r"preprocessor\.json"):
         load_weights(tmp_path / "out")
 
 

@@ -83,7 +83,7 @@ JOINS = """
 """
 
 
-def is_unsure_of(module: str) -> bool:
+def may_call(module: str) -> bool:
     return module in ("elasticdl", "company")
 
 
@@ -92,7 +92,7 @@ def read(directory: Path, text: str, **modules: str) -> ScriptSource:
         (directory / f"{name}.py").write_text(dedent(content))
     script = directory / "train.py"
     script.write_text(dedent(text))
-    return read_script(script, is_unsure_of)
+    return read_script(script, may_call)
 
 
 @pytest.mark.parametrize("text", [TORCHRUN, IMAGENET, "import torch\nprint(torch.ones(1))"])

@@ -187,7 +187,7 @@ def test_a_forced_round_wakes_whoever_is_in_an_older_one(rounds: RoundMembership
 
     assert old.is_aborted
     assert prepared.is_aborted
-    with pytest.raises(RoundBroken, match="given up for round 3"):
+    with pytest.raises(RoundBroken, match="replaced by round 3"):
         rounds.enter(2)
     rounds.drop(1)
     assert wait(rounds).id == 3

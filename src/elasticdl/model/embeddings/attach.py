@@ -25,24 +25,24 @@ _ROWS_PER_REQUEST = 1 << 16  # rows in one request
 
 
 class TorchEmbeddingLayers:
-    """The layers of one model that have tables."""
+    """The embedding layers of one torch model that have tables; see `EmbeddingLayers`."""
 
-    def __init__(self, model: nn.Module, which: MovePolicy, least_bytes: int) -> None:
+    def __init__(self, model: nn.Module, policy: MovePolicy, min_bytes: int) -> None:
         self.model = model
-        self._which, self._least_bytes = which, least_bytes
-        self.moved, self.notes = moving.move_embeddings(model, which, least_bytes)
+        self._policy, self._min_bytes = policy, min_bytes
+        self.moved, self.notes = moving.move_embeddings(model, policy, min_bytes)
         self.layers = find_table_layers(model)
         self.table_specs: list[TableSpec] = []
         self._optimizer: torch.optim.Optimizer | None = None
 
     def for_model(self, model: nn.Module) -> TorchEmbeddingLayers:
-        """The same of another model of the same kind, without the values it was built with."""
-        other = TorchEmbeddingLayers(model, self._which, self._least_bytes)
-        other.drop_initial_rows()
-        return other
+        """The layers of another model of the same kind, without the values it was built with."""
+        layers = TorchEmbeddingLayers(model, self._policy, self._min_bytes)
+        layers.drop_initial_rows()
+        return layers
 
     def use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the rule of all tables from this optimizer, which no longer has the weights of moved layers."""
+        """Use the rule of this optimizer for all tables, and remove the weights of moved layers from it."""
         moving.remove_from_optimizer(optimizer, self.moved)
         self._optimizer = optimizer
         if not any(group["params"] for group in optimizer.param_groups):
@@ -51,7 +51,7 @@ class TorchEmbeddingLayers:
 
     @property
     def optimizer_rule(self) -> Optimizer:
-        """Of the model's optimizer."""
+        """The rule of the model's optimizer."""
         assert self._optimizer is not None
         return optimizer_rules.table_optimizer(self._optimizer)
 
@@ -63,29 +63,29 @@ class TorchEmbeddingLayers:
             layer.attach_source(source)
 
     def put_initial_rows(self, tables: TableClient) -> None:
-        """Let moved layers begin with the values they were built with, whatever their size."""
-        for one in self.moved:
-            values = one.weight.numpy()
+        """Put the values that moved layers were built with into their tables, request by request."""
+        for moved in self.moved:
+            values = moved.weight.numpy()
             for start in range(0, len(values), _ROWS_PER_REQUEST):
                 rows = values[start : start + _ROWS_PER_REQUEST]
-                tables.insert_rows(one.layer.table, np.arange(start, start + len(rows)), rows)
+                tables.insert_rows(moved.layer.table, np.arange(start, start + len(rows)), rows)
 
     def drop_initial_rows(self) -> None:
-        """The values moved layers were built with are on the ps, or will come from a checkpoint."""
-        for one in self.moved:
-            one.drop_weight()
+        """Free the values of moved layers: they are on the ps, or will come from a checkpoint."""
+        for moved in self.moved:
+            moved.drop_weight()
 
     @contextmanager
     def full_model(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
-        """The model with all its rows in it, as plain torch: moved layers are what they were, others hold their ids.
+        """The model with all its rows in it: moved layers are plain torch layers again, others hold their rows.
 
-        `rows` gives all ids and rows of a table.
+        `rows` returns all ids and rows of a table.
         """
-        own = [layer for layer in self.layers if all(layer is not one.layer for one in self.moved)]
+        own = [layer for layer in self.layers if all(layer is not moved.layer for moved in self.moved)]
         device = next(self.model.parameters()).device
-        for one in self.moved:
-            (spec,) = [spec for spec in self.table_specs if spec.name == one.layer.table]
-            moving.put_plain_back(self.model, one, torch.from_numpy(pull_whole_table(tables, spec)).to(device))
+        for moved in self.moved:
+            (spec,) = [spec for spec in self.table_specs if spec.name == moved.layer.table]
+            moving.put_plain_back(self.model, moved, torch.from_numpy(pull_whole_table(tables, spec)).to(device))
         for layer in own:
             layer.store_rows(*rows(layer.table))
             layer.to(device)
@@ -94,22 +94,22 @@ class TorchEmbeddingLayers:
         finally:
             for layer in own:
                 layer.stored = None
-            for one in self.moved:
-                moving.remove_plain(self.model, one)
+            for moved in self.moved:
+                moving.remove_plain(self.model, moved)
 
 
 def find_table_layers(model: nn.Module) -> list[TableLayer]:
-    """All layers with tables; each that was given no name is named by its place."""
-    found = []
-    for place, module in model.named_modules():
+    """All layers with tables; a layer without a name of its own gets that of its place in the model."""
+    layers = []
+    for name, module in model.named_modules():
         if isinstance(module, TableLayer):
-            module.table = module.name or place or "embedding"
-            found.append(module)
-    return found
+            module.table = module.name or name or "embedding"
+            layers.append(module)
+    return layers
 
 
 def make_table_specs(layers: Sequence[TableLayer], optimizer: torch.optim.Optimizer) -> list[TableSpec]:
-    """The tables of these layers, in their order. Raises ModelError where two mean different ones by one name."""
+    """The tables of these layers, in their order. Raises ModelError if two different ones have one name."""
     specs: dict[str, TableSpec] = {}
     for layer in layers:
         spec = layer.table_spec(layer.optimizer or optimizer_rules.table_optimizer(optimizer))
@@ -128,7 +128,7 @@ class IdOrigin(NamedTuple):
     columns: int | slice | None = None
 
     def read_ids(self, features: Any) -> Ids | None:
-        """What this names in other features; None where they have no such thing."""
+        """The ids at this place of other features; None if they have none there."""
         leaf = features
         try:
             for key in self.path:
@@ -141,7 +141,7 @@ class IdOrigin(NamedTuple):
 
 
 class TorchIdLookahead:
-    """Watches the layers in one batch, and knows from then on."""
+    """Watches the layers during one batch, and from then on predicts where in the features their ids are."""
 
     def __init__(self, layers: Sequence[TableLayer]) -> None:
         self._features: Any = None
@@ -158,13 +158,13 @@ class TorchIdLookahead:
             self._hooks = []
 
     def predict_ids(self, features: Any) -> dict[str, list[Ids]]:
-        """By table, what a batch with these features will ask for as far as can be told. Nothing while watching."""
-        found: dict[str, list[Ids]] = {}
+        """By table, the ids that a batch with these features will look up, as far as known. Empty while watching."""
+        predicted: dict[str, list[Ids]] = {}
         for table, origin in self._origins:
             ids = origin.read_ids(features)
-            if ids is not None and not any(np.array_equal(ids, known) for known in found.get(table, ())):
-                found.setdefault(table, []).append(ids)
-        return found
+            if ids is not None and not any(np.array_equal(ids, earlier) for earlier in predicted.get(table, ())):
+                predicted.setdefault(table, []).append(ids)
+        return predicted
 
     def _on_forward(self, layer: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         ids = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
@@ -175,9 +175,9 @@ class TorchIdLookahead:
 
 
 def locate_ids(ids: Tensor, features: Any) -> IdOrigin | None:
-    """Where in `features` these very ids lie; None where they are a copy, or computed."""
+    """Where in `features` these ids lie; None if they are a copy, or computed."""
     return next(
-        (found for path, leaf in _iterate_leaves(features, ()) if (found := _locate_in_leaf(ids, path, leaf))), None
+        (origin for path, leaf in _iterate_leaves(features, ()) if (origin := _locate_in_leaf(ids, path, leaf))), None
     )
 
 
@@ -207,5 +207,5 @@ def _iterate_leaves(value: Any, path: tuple[Hashable, ...]) -> Iterator[tuple[tu
         for key, item in value.items():
             yield from _iterate_leaves(item, (*path, key))
     elif isinstance(value, tuple | list):
-        for place, item in enumerate(value):
-            yield from _iterate_leaves(item, (*path, place))
+        for index, item in enumerate(value):
+            yield from _iterate_leaves(item, (*path, index))

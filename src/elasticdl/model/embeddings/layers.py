@@ -45,26 +45,26 @@ class TableLayer(TableModule):
     ) -> None:
         """Args:
         output_dim: columns of a row.
-        name: of the table; layers of the same name share it. Default: the layer's place in the model.
-        input_dim: how many ids there are, where that is known: others are refused then. Default: any int64.
-        initializer: what a row begins with, e.g. "zeros", "normal", or an `Initializer`, or its fields.
+        name: of the table; layers of the same name share it. Default: the name of the layer in the model.
+        input_dim: the number of ids; then others are refused. Default: any int64 is an id.
+        initializer: of new rows, e.g. "zeros", "normal", an `Initializer`, or its fields.
         optimizer: the rule that updates rows, e.g. "adagrad", or an `Optimizer`. Default: the model's own. The
             learning rate is that of the model's optimizer in any case.
         storage: of a row's values on the ps.
-        admit_after: how often an id is seen before it gets a row; until then it has initial values.
-        ttl_s: a row that nobody used for so long is dropped; 0: never.
-        padding_idx: this id has zeros for a row, and is not trained.
+        admit_after: how often an id must be seen to get a row; until then it has initial values.
+        ttl_s: a row that was not used for so long is dropped; 0: never.
+        padding_idx: the row of this id is zeros, and is not trained.
         """
         super().__init__()
         self.output_dim = output_dim
         self.input_dim = input_dim
         self.padding_idx = padding_idx
         self.name = name
-        self.table = name or ""  # its place, once that is known
-        self.stored: StoredRows | None = None  # an export's own rows
+        self.table = name or ""  # the name of the layer in the model, once that is known
+        self.stored: StoredRows | None = None  # rows inside of the model, in an export
         self._source: RowSource | None = None
         if max_norm is not None:
-            raise self.make_error("max_norm cannot be had with rows on ps", f"max_norm={max_norm}; leave it out")
+            raise self.make_error("no max_norm with rows on ps", f"max_norm={max_norm}; leave it out")
         if isinstance(optimizer, str) and optimizer not in RULES:
             raise self.make_error(f"optimizer as one of {', '.join(RULES)}, or an Optimizer", repr(optimizer))
         self.optimizer = Optimizer.model_validate({"rule": optimizer}) if isinstance(optimizer, str) else optimizer
@@ -93,21 +93,21 @@ class TableLayer(TableModule):
         )
 
     def table_spec(self, optimizer: Optimizer) -> TableSpec:
-        """Its table, updated by this rule."""
+        """The specification of its table, updated by this rule."""
         return self._spec.model_copy(update={"name": self.table, "optimizer": optimizer})
 
     def attach_source(self, source: RowSource) -> None:
         self._source = source
 
     def store_rows(self, ids: Ids, rows: Floats) -> None:
-        """Hold these rows from here on, and ask nobody for others."""
+        """Hold these rows from here on, and look up no others."""
         self.stored = StoredRows.from_rows(ids, rows, self._spec.initializer)
 
     def make_error(self, expected: str, received: str) -> ModelError:
         return ModelError(f"{self.label}: expected {expected}. Received: {received}")
 
     def look_up(self, ids: Tensor) -> Tensor:
-        """The rows of ids in one dimension."""
+        """The rows of one-dimensional `ids`."""
         if ids.dtype not in _INTEGER_TYPES:
             kind = str(ids.dtype).removeprefix("torch.")
             raise self.make_error("ids as int64 or int32", f"{kind}{list(ids.shape)}; make them integers in dataset_fn")
@@ -118,16 +118,18 @@ class TableLayer(TableModule):
     def _find_rows(self, ids: Tensor) -> Tensor:
         source = self._source or self._use_initial_rows()
         numbers = ids.detach().to("cpu", torch.int64).numpy()
-        found = source.find(self.table, numbers)
-        asked = found.plan.ids
-        if self.input_dim is not None and len(asked) and not (asked.min() >= 0 and asked.max() < self.input_dim):
-            raise self.make_error(f"ids from 0 to {self.input_dim - 1}", f"ids from {asked.min()} to {asked.max()}")
+        lookup = source.find(self.table, numbers)
+        distinct = lookup.plan.ids
+        if self.input_dim is not None and len(distinct) and not 0 <= distinct.min() <= distinct.max() < self.input_dim:
+            raise self.make_error(
+                f"ids from 0 to {self.input_dim - 1}", f"ids from {distinct.min()} to {distinct.max()}"
+            )
         anchor = torch.zeros(0, device=ids.device, requires_grad=True)
-        rows: Tensor = GatherRows.apply(anchor, source, self.table, found)  # type: ignore[no-untyped-call]
+        rows: Tensor = GatherRows.apply(anchor, source, self.table, lookup)  # type: ignore[no-untyped-call]
         return rows
 
     def _use_initial_rows(self) -> RowSource:
-        """Outside of a job: rows with their initial values, of which none is kept."""
+        """Outside of a job, rows have their initial values, and none is kept."""
         tables = LocalTables(seed=0)
         tables.declare([self.table_spec(Optimizer())])
         self._source = ReadOnlyRows(tables)
@@ -138,17 +140,17 @@ class TableLayer(TableModule):
 
 
 class Embedding(TableLayer):
-    """Ids of any shape become rows: [..] to [.., output_dim]."""
+    """Looks up a row for each id: ids of any shape [..] become rows [.., output_dim]."""
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.look_up(ids.reshape(-1)).reshape(*ids.shape, self.output_dim)
 
 
 class EmbeddingBag(TableLayer):
-    """Several ids become one row: their sum, mean, or sum divided by the root of their number.
+    """Looks up one row for several ids: their sum, mean, or sum divided by the root of their number.
 
-    With weights the mean is divided by their sum, `sqrtn` by the root of the sum of their squares. A bag without
-    ids has zeros; ids that are `padding_idx` do not count.
+    With weights, the mean is divided by their sum, `sqrtn` by the root of the sum of their squares. A bag without
+    ids is zeros; ids equal to `padding_idx` do not count.
     """
 
     def __init__(
@@ -218,24 +220,27 @@ class EmbeddingBag(TableLayer):
 
 
 class GatherRows(torch.autograd.Function):
-    """`anchor` is empty. It requires a gradient, so that there is a backward pass, and has the device of the rows."""
+    """Gathers rows, and sends their gradients to the source.
+
+    `anchor` is an empty tensor on the device of the rows. It requires a gradient, so that there is a backward pass.
+    """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, source: RowSource, table: str, found: LookupResult) -> Tensor:
-        ctx.source, ctx.table, ctx.found = source, table, found
-        rows = torch.from_numpy(found.rows)
-        gathered = rows.index_select(0, torch.from_numpy(found.plan.inverse))
+    def forward(ctx: Any, anchor: Tensor, source: RowSource, table: str, lookup: LookupResult) -> Tensor:
+        ctx.source, ctx.table, ctx.lookup = source, table, lookup
+        rows = torch.from_numpy(lookup.rows)
+        gathered = rows.index_select(0, torch.from_numpy(lookup.plan.inverse))
         return gathered.to(anchor.device)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None]:
-        sums = ctx.found.plan.sum_gradients(gradient.to("cpu", torch.float32).contiguous().numpy())
-        ctx.source.give_gradients(ctx.table, ctx.found, sums)
+        sums = ctx.lookup.plan.sum_gradients(gradient.to("cpu", torch.float32).contiguous().numpy())
+        ctx.source.give_gradients(ctx.table, ctx.lookup, sums)
         return None, None, None, None
 
 
 class StoredRows(nn.Module):
-    """`rows[i]` is the row of `ids[i]`, which are sorted. An id that is not there has the row `other`."""
+    """Rows inside of the model: `rows[i]` is the row of `ids[i]`. Ids are sorted; others have the row `other`."""
 
     ids: Tensor
     rows: Tensor
@@ -249,7 +254,7 @@ class StoredRows(nn.Module):
 
     @classmethod
     def from_rows(cls, ids: Ids, rows: Floats, initializer: Initializer) -> StoredRows:
-        """An id nobody trained has what the initializer gives on average."""
+        """Hold these rows. An id that was not trained has the mean of its initializer."""
         columns = rows.shape[1]
         mean = _mean_value(initializer)
         if not len(ids):  # a search needs something to search in
@@ -262,10 +267,10 @@ class StoredRows(nn.Module):
         return built
 
     def forward(self, ids: Tensor) -> Tensor:
-        """For ids in one dimension."""
-        places = torch.searchsorted(self.ids, ids).clamp(max=self.ids.shape[0] - 1)
-        is_known = (self.ids[places] == ids).unsqueeze(1)
-        return torch.where(is_known, self.rows[places], self.other)
+        """The rows of one-dimensional `ids`."""
+        indices = torch.searchsorted(self.ids, ids).clamp(max=self.ids.shape[0] - 1)
+        is_known = (self.ids[indices] == ids).unsqueeze(1)
+        return torch.where(is_known, self.rows[indices], self.other)
 
 
 def _mean_value(initializer: Initializer) -> float:

@@ -18,9 +18,9 @@ PlainEmbedding = nn.Embedding | nn.EmbeddingBag
 
 @dataclass
 class MovedEmbedding:
-    """A layer that stands in the place of a plain one."""
+    """A layer with a table that replaces a plain layer."""
 
-    places: list[str]  # more than one where the model has it in several places
+    names: list[str]  # more than one if the model holds the layer several times
     layer: TableLayer
     plain: PlainEmbedding
     weight: Tensor  # the values it was built with
@@ -31,60 +31,60 @@ class MovedEmbedding:
         self.plain.weight = nn.Parameter(torch.empty(0), requires_grad=False)
 
 
-def move_embeddings(model: nn.Module, which: MovePolicy, least_bytes: int) -> tuple[list[MovedEmbedding], list[str]]:
-    """Replace plain embedding layers; what was moved, and a note for each that had to stay.
+def move_embeddings(model: nn.Module, policy: MovePolicy, min_bytes: int) -> tuple[list[MovedEmbedding], list[str]]:
+    """Replace plain embedding layers; returns those that moved, and a note for each that had to stay.
 
-    `auto` moves those of at least `least_bytes`, `all` every one, `none` none. A layer stays where a ps
-    could not do the same: where its weight is used elsewhere, is frozen, or is changed by more than gradients.
+    `auto` moves those of at least `min_bytes`, `all` every one, `none` none. A layer stays if a ps could not do the
+    same: if its weight is used elsewhere, is frozen, or is changed by more than gradients.
     """
     moved, notes = [], []
-    for places, plain in _find_plain_layers(model):
+    for names, plain in _find_plain_layers(model):
         size = plain.weight.numel() * plain.weight.element_size()
-        if which == "none" or (which == "auto" and size < least_bytes):
+        if policy == "none" or (policy == "auto" and size < min_bytes):
             continue
-        if reason := _find_stay_reason(model, plain, places):
-            notes.append(f"{places[0]} stays in the workers: {reason}")
+        if reason := _find_stay_reason(model, plain):
+            notes.append(f"{names[0]} stays in the workers: {reason}")
             continue
-        layer = _make_layer(plain, places[0])
-        for place in places:
-            _set_submodule(model, place, layer)
-        moved.append(MovedEmbedding(places, layer, plain, plain.weight.detach().cpu()))
+        layer = _make_layer(plain, names[0])
+        for name in names:
+            _set_submodule(model, name, layer)
+        moved.append(MovedEmbedding(names, layer, plain, plain.weight.detach().cpu()))
     return moved, notes
 
 
 def remove_from_optimizer(optimizer: torch.optim.Optimizer, moved: list[MovedEmbedding]) -> None:
-    """The weights of moved layers are no longer the optimizer's."""
-    gone = {id(one.plain.weight) for one in moved}
+    """Remove the weights of moved layers from the optimizer."""
+    gone = {id(embedding.plain.weight) for embedding in moved}
     for group in optimizer.param_groups:
         group["params"] = [parameter for parameter in group["params"] if id(parameter) not in gone]
 
 
-def put_plain_back(model: nn.Module, one: MovedEmbedding, weight: Tensor) -> None:
-    """The plain layer with this weight in its places again."""
-    one.plain.weight = nn.Parameter(weight)
-    for place in one.places:
-        _set_submodule(model, place, one.plain)
+def put_plain_back(model: nn.Module, moved: MovedEmbedding, weight: Tensor) -> None:
+    """Put the plain layer back into the model, with this weight."""
+    moved.plain.weight = nn.Parameter(weight)
+    for name in moved.names:
+        _set_submodule(model, name, moved.plain)
 
 
-def remove_plain(model: nn.Module, one: MovedEmbedding) -> None:
-    """After `put_back`: as before it."""
-    for place in one.places:
-        _set_submodule(model, place, one.layer)
-    one.drop_weight()
+def remove_plain(model: nn.Module, moved: MovedEmbedding) -> None:
+    """The inverse of `put_plain_back`."""
+    for name in moved.names:
+        _set_submodule(model, name, moved.layer)
+    moved.drop_weight()
 
 
 def _find_plain_layers(model: nn.Module) -> Iterator[tuple[list[str], PlainEmbedding]]:
-    places: dict[nn.Module, list[str]] = {}
+    names_by_layer: dict[nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         if type(module) in (nn.Embedding, nn.EmbeddingBag) and name:
-            places.setdefault(module, []).append(name)
-    for module, names in places.items():
+            names_by_layer.setdefault(module, []).append(name)
+    for module, names in names_by_layer.items():
         assert isinstance(module, nn.Embedding | nn.EmbeddingBag)
         yield names, module
 
 
-def _find_stay_reason(model: nn.Module, plain: PlainEmbedding, places: list[str]) -> str:
-    """Why this layer cannot move; empty where it can."""
+def _find_stay_reason(model: nn.Module, plain: PlainEmbedding) -> str:
+    """Why this layer cannot move; empty if it can."""
     owners = {
         id(module): name
         for name, module in model.named_modules()
@@ -108,10 +108,10 @@ def _find_stay_reason(model: nn.Module, plain: PlainEmbedding, places: list[str]
     return ""
 
 
-def _make_layer(plain: PlainEmbedding, place: str) -> TableLayer:
-    # A row that nobody put there, after a loss without a copy, begins as torch's own would.
+def _make_layer(plain: PlainEmbedding, name: str) -> TableLayer:
+    # A row that is missing, after ps were lost without a copy, begins as torch's own would.
     options: dict[str, Any] = {
-        "name": place,
+        "name": name,
         "input_dim": plain.num_embeddings,
         "initializer": Initializer(kind="normal", mean=0.0, deviation=1.0),
         "padding_idx": plain.padding_idx,
@@ -124,6 +124,6 @@ def _make_layer(plain: PlainEmbedding, place: str) -> TableLayer:
     return built.train(plain.training)
 
 
-def _set_submodule(model: nn.Module, place: str, module: nn.Module) -> None:
-    parent, _, name = place.rpartition(".")
-    setattr(model.get_submodule(parent), name, module)
+def _set_submodule(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, module)

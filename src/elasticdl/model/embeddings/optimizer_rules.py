@@ -14,16 +14,16 @@ ParameterGroup = Mapping[str, Any]
 
 
 def table_optimizer(optimizer: torch.optim.Optimizer) -> Optimizer:
-    """The same rule with the same numbers, those of the first group. Raises ModelError where a ps has no such rule.
+    """The rule of a ps with the numbers of the first group. Raises ModelError if a ps has no such rule.
 
     Rows that a batch does not have are not touched, as with sparse gradients in torch.
     """
-    made = _RULES.get(type(optimizer))
+    translate = _RULES.get(type(optimizer))
     name = type(optimizer).__name__
-    if made is None:
-        known = ", ".join(kind.__name__ for kind in _RULES)
+    if translate is None:
+        supported = ", ".join(kind.__name__ for kind in _RULES)
         raise ModelError(
-            f"optimizer: expected one of {known}, whose rules the ps know. Received: {name}; "
+            f"optimizer: expected one of {supported}, whose rules the ps know. Received: {name}; "
             "use one of them, or give each embedding layer an optimizer of its own"
         )
     group = optimizer.param_groups[0]
@@ -32,10 +32,12 @@ def table_optimizer(optimizer: torch.optim.Optimizer) -> Optimizer:
     refused += ["decoupled_weight_decay"] if group.get("decoupled_weight_decay") and not decays else []
     refused += ["amsgrad"] if decays and group.get("amsgrad") else []
     if refused:
-        given = ", ".join(f"{key}={group[key]}" for key in refused)
-        raise ModelError(f"optimizer: expected {name} without {', '.join(refused)} for rows on ps. Received: {given}")
+        received = ", ".join(f"{key}={group[key]}" for key in refused)
+        raise ModelError(
+            f"optimizer: expected {name} without {', '.join(refused)} for rows on ps. Received: {received}"
+        )
     l2 = 0.0 if decays else float(group.get("weight_decay", 0.0))
-    return Optimizer.model_validate({"dialect": "torch", "l2": l2, **made(group)})
+    return Optimizer.model_validate({"dialect": "torch", "l2": l2, **translate(group)})
 
 
 def _translate_sgd(group: ParameterGroup) -> dict[str, Any]:

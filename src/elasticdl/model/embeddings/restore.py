@@ -26,55 +26,55 @@ def read_table_rows(checkpoint: Path, table: str) -> tuple[Ids, Floats]:
         columns = next(spec.columns for spec in snapshot_files.count_rows_by_table(checkpoint) if spec.name == table)
         return np.empty(0, np.int64), np.empty((0, columns), np.float32)
     ids, rows = np.concatenate([ids for ids, _ in pieces]), np.concatenate([rows for _, rows in pieces])
-    distinct, last = np.unique(ids[::-1], return_index=True)  # of an id that comes again the later row counts
+    distinct, last = np.unique(ids[::-1], return_index=True)  # if an id comes twice, the later row counts
     return distinct, rows[::-1][last]
 
 
-def restore_rows(model: nn.Module, image: CapturedState, place: Path) -> CapturedState:
-    """Let layers have the rows of an export, or of a checkpoint, in the directory `place`.
+def restore_rows(model: nn.Module, image: CapturedState, directory: Path) -> CapturedState:
+    """Let layers hold the rows of the export or checkpoint in `directory`.
 
     Returns the image with the weights of plain layers that were on ps.
     """
     layers = find_table_layers(model)
-    if (place / exported_tables.INDEX_FILE).exists():
-        files = ExportedTables(place)
+    if (directory / exported_tables.INDEX_FILE).exists():
+        files = ExportedTables(directory)
         for layer in layers:
             layer.attach_source(FileRows(files))
-        found = _restore_plain_weights(
+        restored = _restore_plain_weights(
             model, files.tables, lambda table, count: files.lookup(table, np.arange(count))
         )  # fmt: skip
-    elif (place / ROWS_PREFIX).exists():
+    elif (directory / ROWS_PREFIX).exists():
         for layer in layers:
-            layer.store_rows(*read_table_rows(place, layer.table))
-        found = {name: tensor for name, tensor in model.state_dict().items() if ".stored." in name}
-        known = {spec.name for spec in snapshot_files.count_rows_by_table(place)}
-        found |= _restore_plain_weights(
-            model, known, lambda table, count: _to_dense(*read_table_rows(place, table), count)
+            layer.store_rows(*read_table_rows(directory, layer.table))
+        restored = {name: tensor for name, tensor in model.state_dict().items() if ".stored." in name}
+        tables = {spec.name for spec in snapshot_files.count_rows_by_table(directory)}
+        restored |= _restore_plain_weights(
+            model, tables, lambda table, count: _to_dense(*read_table_rows(directory, table), count)
         )
     else:
-        weights, found = image.weights(), {}
+        weights, restored = image.weights(), {}
         for name, module in model.named_modules(remove_duplicate=False):
-            kept = weights.get(f"{name}.stored.rows")
-            if kept is not None and any(module is layer for layer in layers):
-                module.stored = StoredRows(*kept.shape)
-    tensors = image.tensors | {MODEL_PREFIX + name: tensor for name, tensor in found.items()}
+            rows = weights.get(f"{name}.stored.rows")
+            if rows is not None and any(module is layer for layer in layers):
+                module.stored = StoredRows(*rows.shape)
+    tensors = image.tensors | {MODEL_PREFIX + name: tensor for name, tensor in restored.items()}
     return CapturedState(image.step, image.records, tensors, image.meta)
 
 
 def _restore_plain_weights(
-    model: nn.Module, known: Collection[str], rows: Callable[[str, int], Floats]
+    model: nn.Module, tables: Collection[str], rows: Callable[[str, int], Floats]
 ) -> dict[str, torch.Tensor]:
-    """Of plain layers that were on ps, in all their places; a table has the name of the first."""
-    found: dict[str, torch.Tensor] = {}
+    """The weights of plain layers that were on ps, under all their names; a table has the first name."""
+    weights: dict[str, torch.Tensor] = {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and name in known:
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and name in tables:
             weight = torch.from_numpy(rows(name, module.num_embeddings))
-            places = [other for other, same in model.named_modules(remove_duplicate=False) if same is module]
-            found |= {f"{place}.weight": weight for place in places}
-    return found
+            names = [alias for alias, same in model.named_modules(remove_duplicate=False) if same is module]
+            weights |= {f"{alias}.weight": weight for alias in names}
+    return weights
 
 
 def _to_dense(ids: Ids, rows: Floats, count: int) -> Floats:
-    whole = np.zeros((count, rows.shape[1]), np.float32)
-    whole[ids] = rows
-    return whole
+    dense = np.zeros((count, rows.shape[1]), np.float32)
+    dense[ids] = rows
+    return dense

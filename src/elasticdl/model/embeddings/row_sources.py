@@ -1,4 +1,4 @@
-"""Where an embedding layer gets its rows: tables in training, tables as they are, or the files of an export."""
+"""Sources of the rows of an embedding layer: tables in training, tables as they are, or the files of an export."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from elasticdl.spec import PsId
 
 
 class RowSource(Protocol):
+    """Looks rows up for an embedding layer, and takes their gradients."""
+
     def find(self, table: str, ids: Ids) -> LookupResult: ...
 
-    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
-        """The gradient of `found.rows`."""
+    def give_gradients(self, table: str, lookup: LookupResult, gradients: Floats) -> None:
+        """Take the gradients of the rows of a lookup."""
 
 
 class TrainingRows:
-    """Rows in training: made where they are new, once `creates`; gradients go to the next push."""
+    """Rows in training. Once `creates` is set, new ids get a row; gradients go to the next push."""
 
     def __init__(self, lookups: EmbeddingLookups) -> None:
         self.lookups = lookups
@@ -30,12 +32,12 @@ class TrainingRows:
     def find(self, table: str, ids: Ids) -> LookupResult:
         return self.lookups.lookup(table, ids, create=self.creates)
 
-    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
-        self.lookups.add_gradients(table, found, gradients)
+    def give_gradients(self, table: str, lookup: LookupResult, gradients: Floats) -> None:
+        self.lookups.add_gradients(table, lookup, gradients)
 
 
 class ReadOnlyRows:
-    """Rows as they are, for evaluation: an id without one has its initial values, and still no row afterwards."""
+    """Rows as they are, for evaluation: an id without a row has initial values, and gets no row."""
 
     def __init__(self, tables: TableClient) -> None:
         self._tables = tables
@@ -46,7 +48,7 @@ class ReadOnlyRows:
             plans[table], self._tables.finish_pull(plans, self._tables.begin_pull(plans, create=False))[table]
         )
 
-    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
+    def give_gradients(self, table: str, lookup: LookupResult, gradients: Floats) -> None:
         raise ModelError(
             f"table {table}: its rows are trained in the steps of a job only. "
             "Received: a backward pass outside of one; use elasticdl.torch.join, which also runs alone"
@@ -54,7 +56,7 @@ class ReadOnlyRows:
 
 
 class FileRows:
-    """Rows in the files of an export, mapped rather than read."""
+    """Rows in the files of an export, which are mapped into memory."""
 
     def __init__(self, files: ExportedTables) -> None:
         self._files = files
@@ -64,5 +66,5 @@ class FileRows:
         plan = self._route.plan(flatten_ids(table, ids))
         return LookupResult(plan, self._files.lookup(table, plan.ids))
 
-    def give_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
+    def give_gradients(self, table: str, lookup: LookupResult, gradients: Floats) -> None:
         raise ModelError(f"table {table}: its rows are read from an export. Received: a backward pass")

@@ -151,7 +151,7 @@ def test_ids_outside_of_a_table_of_known_size_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_norm": 1.0}, "max_norm cannot be had"),
+        ({"max_norm": 1.0}, "no max_norm with rows"),
         ({"initializer": "orthogonal"}, "expected an initializer. Received: 'orthogonal'"),
         ({"initializer": {"kind": "normal", "stddev": 1.0}}, "expected an initializer. Received: .*stddev"),
         ({"optimizer": "adadelta"}, "expected optimizer as one of sgd, .*'adadelta'"),

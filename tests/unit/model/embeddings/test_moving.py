@@ -25,11 +25,11 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("which", "expected"),
+    ("policy", "expected"),
     [("none", []), ("auto", ["large", "parts.bags"]), ("all", ["small", "large", "parts.bags"])],
 )
-def test_plain_layers_move_by_size(which: Any, expected: list[str]) -> None:
-    moved, notes = moving.move_embeddings(Model(), which, least_bytes=1000 * 4 * 4)
+def test_plain_layers_move_by_size(policy: Any, expected: list[str]) -> None:
+    moved, notes = moving.move_embeddings(Model(), policy, min_bytes=1000 * 4 * 4)
 
     assert [one.layer.table for one in moved] == expected
     assert notes == []
