@@ -75,8 +75,8 @@ class Jobs:
 
 def predicted(directory: Path) -> Floats:
     """In the order of the records."""
-    parts = [pq.read_table(part, columns=["record", "chance"]) for part in sorted(directory.glob("*.parquet"))]
+    parts = [pq.read_table(part, columns=["record", "probability"]) for part in sorted(directory.glob("*.parquet"))]
     records = np.concatenate([part["record"].to_numpy() for part in parts])
-    chances = np.concatenate([part["chance"].to_numpy() for part in parts])
+    chances = np.concatenate([part["probability"].to_numpy() for part in parts])
     found: Floats = chances[np.argsort(records)].astype(np.float64)
     return found

@@ -22,7 +22,7 @@ PROGRAM = torch.export.load(f"{sys.argv[1]}/model.pt2").module()
 def chances(rows: list[dict]) -> list[float]:
     features = {name: torch.from_numpy(array) for name, array in PREPROCESSOR.encode(rows).items()}
     with torch.no_grad():
-        return PROGRAM(features)["chance"].tolist()
+        return PROGRAM(features)["probability"].tolist()
 
 
 class Service(BaseHTTPRequestHandler):

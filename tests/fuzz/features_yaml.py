@@ -24,10 +24,14 @@ def fuzz_one(data: bytes) -> None:
 
 
 def seeds() -> Iterator[bytes]:
-    yield b"version: 1\nlabel: y\ncolumns:\n  C1: hashing(num_bins=1000)\n  I1: [normalizer(log=true), missing_indicator()]\n"
+    yield (
+        b"version: 1\nlabel: y\ncolumns:\n  C1: hashing(num_bins=1000)\n"
+        b"  I1: [normalizer(log=true), missing_indicator()]\n"
+    )
     yield (
         b"version: 1\nlabel: y\nstatistics: s.json\ncolumns:\n  a: &x index_lookup(min_count=2, max_size=10)\n  b: *x\n"
-        b"  t: date_parts(parts=[hour, weekday])\n  l: sequence(sep='|', like=a)\n  d: discretization(bins=[0.5, 1e3])\n"
+        b"  t: date_parts(parts=[hour, weekday])\n  l: sequence(sep='|', like=a)\n"
+        b"  d: discretization(bins=[0.5, 1e3])\n"
         b"crosses: [cross(a, b, num_bins=100)]\ngroups: {ids: [a, b]}\n"
     )
     yield b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"

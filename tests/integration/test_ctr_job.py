@@ -37,7 +37,7 @@ def clicks(path: Path, rows: int, seed: int) -> Path:
 CONFIG = """
 data: clicks.csv
 label: clicked
-model: {deepfm: {columns: 4, hidden: [16]}}
+model: {deepfm: {embedding_dim: 4, hidden_units: [16]}}
 weight: importance
 features:
   importance: drop
@@ -93,7 +93,7 @@ torch.save(found, sys.argv[2])
 
     assert len(rows) == 200
     assert [row["score"] for row in rows] == alone["score"].tolist()
-    assert [row["chance"] for row in rows] == alone["chance"].tolist()
+    assert [row["probability"] for row in rows] == alone["probability"].tolist()
 
 
 def test_with_asynchronous_workers_the_best_model_is_exported_when_it_gets_no_better(trained: Path) -> None:

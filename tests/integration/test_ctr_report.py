@@ -24,7 +24,7 @@ ROWS = 2000
 CONFIG = """
 data: clicks.csv
 label: clicked
-model: {deepfm: {columns: 4, hidden: [16]}}
+model: {deepfm: {embedding_dim: 4, hidden_units: [16]}}
 features: {noise: normalizer()}
 training: {epochs: 1, evaluations: 1, batch_size: 64, learning_rate: 0.02}
 workers: 1
@@ -82,7 +82,7 @@ def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(train
         batch = job.dataset(Dataset(source, Mode.EVALUATION), Mode.EVALUATION).read_batch(np.arange(200))
         assert batch is not None
         with torch.no_grad():
-            chances = program(batch.features)["chance"].double().numpy()
+            chances = program(batch.features)["probability"].double().numpy()
         labels = batch.labels["label"].numpy()
         rate = float(labels.mean())
         row = [

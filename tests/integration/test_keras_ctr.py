@@ -21,7 +21,7 @@ native.require()
 CONFIG = """
 data: clicks.csv
 label: clicked
-model: {keras/deepfm: {columns: 4, hidden: [8]}}
+model: {keras/deepfm: {embedding_dim: 4, hidden_units: [8]}}
 features:
   price: [discretization(quantiles=5), normalizer(log=true), missing_indicator]
   shop: hashing(num_bins=50)
@@ -52,7 +52,7 @@ def chances(rows):
         else tf.constant([row[name] for row in rows])
         for name in ("price", "shop", "thing", "seen", "at")
     }
-    return program.serve(columns)["chance"].numpy().view("int32").tolist()
+    return program.serve(columns)["probability"].numpy().view("int32").tolist()
 
 print(json.dumps([bits for first in range(0, len(rows), 64) for bits in chances(rows[first : first + 64])]))
 """
@@ -93,7 +93,7 @@ def test_the_saved_model_gives_raw_rows_never_seen_what_a_prediction_job_predict
     jobs.launch(predicting, arguments)
     assert predicting.result()["phase"] == "succeeded", predicting.story()
 
-    ours = pq.read_table(tmp_path / "predicted").sort_by("record")["chance"].to_numpy()
+    ours = pq.read_table(tmp_path / "predicted").sort_by("record")["probability"].to_numpy()
     served = json.loads(python(SERVE, str(exported), str(never_seen)))
     assert len(served) == 150 and len(set(served)) > 30
     assert ours.astype("float32").view("int32").tolist() == served

@@ -88,11 +88,13 @@ class CtrConfig(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _model_with_params(cls, given: Any) -> Any:
-        """`model: {deepfm: {columns: 8}}` is the same as model and params."""
+        """`model: {deepfm: {embedding_dim: 8}}` is the same as model and params."""
         model = given.get("model") if isinstance(given, Mapping) else None
         if isinstance(model, Mapping):
             if len(model) != 1 or "params" in given:
-                raise ValueError("model: expected a name, or one name with its parameters: {deepfm: {columns: 8}}")
+                raise ValueError(
+                    "model: expected a name, or one name with its parameters: {deepfm: {embedding_dim: 8}}"
+                )
             ((name, params),) = model.items()
             return {**given, "model": name, "params": params or {}}
         return given
@@ -166,7 +168,7 @@ CONFIG_TEMPLATE = """\
 # A click-through-rate model without code. Train it:  elasticdl train {file}
 data: {data}            # files (CSV, TSV, Parquet; .gz and .xz too), or a table: postgresql://…?table=clicks
 label: {label}          # the column to predict: 0 or 1; of others: {{column: clicked, values: {{'yes': 1, 'no': 0}}}}
-model: {model:<17} # elasticdl zoo list; its parameters: {{{model}: {{columns: 16}}}}
+model: {model:<17} # elasticdl zoo list; its parameters: {{{model}: {{embedding_dim: 16}}}}
 {columns}
 # Everything below has the value it would have anyway.
 split: [80, 10, 10]     # percent of the rows for training, validation and test, in the order they stand
@@ -201,7 +203,7 @@ report: true            # at the end, a page with pictures of what was learnt: {
 # What `elasticdl ctr search {file}` may choose; without it, what is worth a try for the model:
 # search:
 #   learning_rate: log(1e-4, 1e-2)
-#   columns: [8, 16, 32]
+#   embedding_dim: [8, 16, 32]
 #   dropout: uniform(0, 0.5)
 """
 

@@ -39,9 +39,9 @@ def default_ps_options(mode: str) -> dict[str, Any]:
 # three sizes around the models' own defaults, and rates around LEARNING_RATE. A choice of ours, not measured.
 DEFAULT_SEARCH_SPACE = {
     "learning_rate": "log(1e-4, 1e-2)",
-    "columns": [8, 16, 32],
+    "embedding_dim": [8, 16, 32],
     "dropout": "uniform(0, 0.5)",
-    "hidden": [[128, 64], [256, 128], [400, 400, 400]],
+    "hidden_units": [[128, 64], [256, 128], [400, 400, 400]],
 }
 
 

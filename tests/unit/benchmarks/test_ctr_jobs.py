@@ -37,6 +37,8 @@ def test_labels_behind_the_validation_part_are_not_in_the_file(modules: tuple[An
 def test_predictions_are_in_the_order_of_records(modules: tuple[Any, Any], tmp_path: Path) -> None:
     jobs, _ = modules
     for part, (records, chances) in enumerate((([2, 3], [0.3, 0.4]), ([0, 1], [0.1, 0.2]))):
-        pq.write_table(pa.table({"record": records, "chance": chances, "score": chances}), tmp_path / f"{part}.parquet")
+        pq.write_table(
+            pa.table({"record": records, "probability": chances, "score": chances}), tmp_path / f"{part}.parquet"
+        )
 
     assert jobs.predicted(tmp_path).tolist() == [0.1, 0.2, 0.3, 0.4]

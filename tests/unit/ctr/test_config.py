@@ -48,7 +48,7 @@ def test_rows_are_split_in_their_order_for_what_is_not_given(more: Any, parts: t
 
 
 def test_a_model_may_have_its_parameters_with_it() -> None:
-    assert parsed(model={"deepfm": {"columns": 8}}) == parsed(params={"columns": 8})
+    assert parsed(model={"deepfm": {"embedding_dim": 8}}) == parsed(params={"embedding_dim": 8})
 
 
 def test_what_the_job_says_counts_last() -> None:

@@ -112,7 +112,7 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     columns = pa.RecordBatch.from_pydict(new)
     encoded = {key: tf.constant(array) for key, array in built.front.encode(columns).items()}
     expected = restored.eval()(encoded)
-    for output in ("chance", "score"):
+    for output in ("probability", "score"):
         np.testing.assert_array_equal(found[output].numpy(), expected[output].numpy())
     assert len(set(found["score"].numpy().tolist())) > 100
 
@@ -128,7 +128,11 @@ def raw(columns: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def test_a_parameter_that_is_not_known_is_answered_with_those_that_are() -> None:
-    assert catalog.MODELS_BY_NAME["keras/deepfm"].params == {"columns": 8, "hidden": (128, 64), "dropout": 0.2}
+    assert catalog.MODELS_BY_NAME["keras/deepfm"].params == {
+        "embedding_dim": 8,
+        "hidden_units": (128, 64),
+        "dropout": 0.2,
+    }
 
 
 def test_cross_networks_of_both_frameworks_are_one() -> None:

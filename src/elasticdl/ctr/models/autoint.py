@@ -34,22 +34,22 @@ class AutoInt(nn.Module):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 10,
+        embedding_dim: int = 10,
         layers: int = 2,
         heads: int = 2,
-        size: int = 8,
-        hidden: Sequence[int] = (128, 64),
+        attention_dim: int = 8,
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self.embeddings = FieldEmbeddings(layout, columns, deviation=0.05)
+        self.embeddings = FieldEmbeddings(layout, embedding_dim, deviation=0.05)
         count, numbers = self.embeddings.count, len(layout.numbers)
         # All numbers are one more field, the sum of a vector for each times its value.
-        self.numbers = nn.Linear(numbers, columns, bias=False) if numbers else None
-        sizes = [columns] + [heads * size] * layers
-        self.attention = nn.Sequential(*(InteractingLayer(inputs, size, heads) for inputs in sizes[:-1]))
+        self.numbers = nn.Linear(numbers, embedding_dim, bias=False) if numbers else None
+        sizes = [embedding_dim] + [heads * attention_dim] * layers
+        self.attention = nn.Sequential(*(InteractingLayer(inputs, attention_dim, heads) for inputs in sizes[:-1]))
         self.out = nn.Linear((count + (self.numbers is not None)) * sizes[-1], 1)
-        self.deep = DeepNetwork(flat_width(layout, self.embeddings), hidden, dropout) if hidden else None
+        self.deep = DeepNetwork(flat_width(layout, self.embeddings), hidden_units, dropout) if hidden_units else None
 
     def forward(self, features: Features) -> Tensor:
         embeddings = fields = self.embeddings(features)

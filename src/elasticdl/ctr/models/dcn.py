@@ -31,17 +31,17 @@ class DCN(nn.Module):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 10,
+        embedding_dim: int = 10,
         layers: int = 2,
-        hidden: Sequence[int] = (128, 64),
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self.embeddings = FieldEmbeddings(layout, columns)
+        self.embeddings = FieldEmbeddings(layout, embedding_dim)
         inputs = flat_width(layout, self.embeddings)
         self.cross = CrossNetwork(inputs, layers)
-        self.deep = mlp(inputs, hidden, dropout)
-        self.out = nn.Linear(inputs + hidden[-1], 1)
+        self.deep = mlp(inputs, hidden_units, dropout)
+        self.out = nn.Linear(inputs + hidden_units[-1], 1)
 
     def forward(self, features: Features) -> Tensor:
         x = flatten_inputs(self.embeddings(features), features)

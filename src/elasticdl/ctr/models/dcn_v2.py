@@ -14,7 +14,7 @@ from elasticdl.features.layout import FeatureLayout
 
 
 class CrossNetworkV2(nn.Module):
-    """x ← first ∘ (W x + b) + x, layer by layer. With a rank, W = U V of so many columns."""
+    """x ← first ∘ (W x + b) + x, layer by layer. With a rank, W = U V, and U has so many columns."""
 
     def __init__(self, inputs: int, layers: int, rank: int = 0) -> None:
         super().__init__()
@@ -37,22 +37,22 @@ class DCNV2(nn.Module):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 10,
+        embedding_dim: int = 10,
         layers: int = 2,
         rank: int = 32,
         structure: Literal["parallel", "stacked"] = "parallel",
-        hidden: Sequence[int] = (128, 64),
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
         if structure not in ("parallel", "stacked"):
             raise ModelError(f"dcn_v2: expected structure as parallel or stacked. Received: {structure!r}")
         self.is_stacked = structure == "stacked"
-        self.embeddings = FieldEmbeddings(layout, columns)
+        self.embeddings = FieldEmbeddings(layout, embedding_dim)
         inputs = flat_width(layout, self.embeddings)
         self.cross = CrossNetworkV2(inputs, layers, rank)
-        self.deep = mlp(inputs, hidden, dropout)
-        self.out = nn.Linear(hidden[-1] + (0 if self.is_stacked else inputs), 1)
+        self.deep = mlp(inputs, hidden_units, dropout)
+        self.out = nn.Linear(hidden_units[-1] + (0 if self.is_stacked else inputs), 1)
 
     def forward(self, features: Features) -> Tensor:
         x = flatten_inputs(self.embeddings(features), features)

@@ -20,12 +20,17 @@ from elasticdl.features.layout import FeatureLayout
 
 class DeepFM(nn.Module):
     def __init__(
-        self, layout: FeatureLayout, *, columns: int = 10, hidden: Sequence[int] = (128, 64), dropout: float = 0.2
+        self,
+        layout: FeatureLayout,
+        *,
+        embedding_dim: int = 10,
+        hidden_units: Sequence[int] = (128, 64),
+        dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.linear = FirstOrderTerm(layout)
-        self.factors = FieldEmbeddings(layout, columns)
-        self.deep = DeepNetwork(flat_width(layout, self.factors), hidden, dropout)
+        self.factors = FieldEmbeddings(layout, embedding_dim)
+        self.deep = DeepNetwork(flat_width(layout, self.factors), hidden_units, dropout)
 
     def forward(self, features: Features) -> Tensor:
         factors = self.factors(features)

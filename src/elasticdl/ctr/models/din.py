@@ -27,14 +27,14 @@ class Dice(nn.Module):
 
 
 class TargetAttention(nn.Module):
-    """[rows, longest, columns] and a target [rows, columns] to the weighted sum [rows, columns].
+    """[rows, longest, embedding_dim] and a target [rows, embedding_dim] to the weighted sum [rows, embedding_dim].
 
     Weights are not normalised: many things near to the target make a large sum. Padding has none.
     """
 
-    def __init__(self, columns: int, hidden: Sequence[int]) -> None:
+    def __init__(self, embedding_dim: int, hidden_units: Sequence[int]) -> None:
         super().__init__()
-        sizes = [4 * columns, *hidden]
+        sizes = [4 * embedding_dim, *hidden_units]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.PReLU()]
@@ -53,21 +53,21 @@ class DIN(nn.Module):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 10,
+        embedding_dim: int = 10,
         attention: Sequence[int] = (32, 16),
-        hidden: Sequence[int] = (128, 64),
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.table = Embedding(
-            columns, initializer=Initializer(kind="normal", deviation=0.05), padding_idx=padding_index(layout)
+            embedding_dim, initializer=Initializer(kind="normal", deviation=0.05), padding_idx=padding_index(layout)
         )
         self.targets = {name: layout.field_names.index(field) for name, field in layout.sequences.items() if field}
         self.sequences = tuple(layout.sequences)
-        self.attention = nn.ModuleDict({name: TargetAttention(columns, attention) for name in self.targets})
-        inputs = (len(layout.fields) + len(self.sequences)) * columns + len(layout.numbers)
+        self.attention = nn.ModuleDict({name: TargetAttention(embedding_dim, attention) for name in self.targets})
+        inputs = (len(layout.fields) + len(self.sequences)) * embedding_dim + len(layout.numbers)
         layers: list[nn.Module] = []
-        for size in hidden:
+        for size in hidden_units:
             layers += [nn.Linear(inputs, size), Dice(size), nn.Dropout(dropout)]
             inputs = size
         self.deep = nn.Sequential(*layers, nn.Linear(inputs, 1))

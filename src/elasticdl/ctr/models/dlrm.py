@@ -16,18 +16,18 @@ class DLRM(nn.Module):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 10,
+        embedding_dim: int = 10,
         bottom: Sequence[int] = (64,),
-        hidden: Sequence[int] = (128, 64),
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self.embeddings = FieldEmbeddings(layout, columns, deviation=0.05)
+        self.embeddings = FieldEmbeddings(layout, embedding_dim, deviation=0.05)
         numbers = len(layout.numbers)
-        self.bottom = mlp(numbers, (*bottom, columns)) if numbers else None
+        self.bottom = mlp(numbers, (*bottom, embedding_dim)) if numbers else None
         vectors = self.embeddings.count + (self.bottom is not None)
         self.register_buffer("pairs", torch.triu_indices(vectors, vectors, offset=1), persistent=False)
-        self.top = DeepNetwork(vectors * (vectors - 1) // 2 + (columns if numbers else 0), hidden, dropout)
+        self.top = DeepNetwork(vectors * (vectors - 1) // 2 + (embedding_dim if numbers else 0), hidden_units, dropout)
 
     def forward(self, features: Features) -> Tensor:
         vectors = self.embeddings(features)

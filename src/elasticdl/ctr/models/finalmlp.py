@@ -47,7 +47,7 @@ class FinalMLP(nn.Module):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 10,
+        embedding_dim: int = 10,
         first: Sequence[int] = (128, 64),
         second: Sequence[int] = (128, 64),
         gate: int = 64,
@@ -55,7 +55,7 @@ class FinalMLP(nn.Module):
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self.embeddings = FieldEmbeddings(layout, columns)
+        self.embeddings = FieldEmbeddings(layout, embedding_dim)
         inputs = flat_width(layout, self.embeddings)
         self.first = nn.Sequential(FeatureGate(inputs, gate), *mlp(inputs, first, dropout))
         self.second = nn.Sequential(FeatureGate(inputs, gate), *mlp(inputs, second, dropout))

@@ -9,10 +9,10 @@ from elasticdl.features.layout import FeatureLayout
 
 
 class FM(nn.Module):
-    def __init__(self, layout: FeatureLayout, *, columns: int = 10) -> None:
+    def __init__(self, layout: FeatureLayout, *, embedding_dim: int = 10) -> None:
         super().__init__()
         self.linear = FirstOrderTerm(layout)
-        self.factors = FieldEmbeddings(layout, columns)
+        self.factors = FieldEmbeddings(layout, embedding_dim)
 
     def forward(self, features: Features) -> Tensor:
         score: Tensor = self.linear(features) + pairwise_products(self.factors(features)).sum(dim=1)

@@ -69,7 +69,7 @@ class ScoredModel(nn.Module):
 
     def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         score = self.model(features)
-        return {"chance": torch.sigmoid(score), "score": score}
+        return {"probability": torch.sigmoid(score), "score": score}
 
 
 class CtrJob:
@@ -170,4 +170,4 @@ class CalibrationMetric:
     reduction = "ratio"
 
     def update(self, labels: dict[str, Tensor], predictions: dict[str, Tensor]) -> list[float]:
-        return [float(predictions["chance"].double().sum()), float(labels["label"].double().sum())]
+        return [float(predictions["probability"].double().sum()), float(labels["label"].double().sum())]

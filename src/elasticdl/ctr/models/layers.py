@@ -14,14 +14,14 @@ Features = dict[str, Tensor]
 
 
 class FieldEmbeddings(nn.Module):
-    """[rows, fields + sequences, columns]. One table has the rows of all fields; a sequence is the mean of its own."""
+    """[rows, fields + sequences, embedding_dim]. One table has the rows of all fields; a sequence is the mean of its own."""
 
-    def __init__(self, layout: FeatureLayout, columns: int, deviation: float = 0.01) -> None:
+    def __init__(self, layout: FeatureLayout, embedding_dim: int, deviation: float = 0.01) -> None:
         super().__init__()
         first = Initializer(kind="normal", deviation=deviation)
-        self.table = Embedding(columns, initializer=first, padding_idx=padding_index(layout))
+        self.table = Embedding(embedding_dim, initializer=first, padding_idx=padding_index(layout))
         self.sequences = tuple(layout.sequences)
-        self.columns = columns
+        self.embedding_dim = embedding_dim
         self.count = len(layout.fields) + len(self.sequences)
 
     def forward(self, features: Features) -> Tensor:
@@ -55,7 +55,7 @@ def padding_index(layout: FeatureLayout) -> int | None:
 
 
 def masked_mean(rows: Tensor, is_there: Tensor) -> Tensor:
-    """Of what is there: [rows, longest, columns] to [rows, columns]; zeros where nothing is."""
+    """Of what is there: [rows, longest, embedding_dim] to [rows, embedding_dim]; zeros where nothing is."""
     kept = is_there.unsqueeze(-1).to(rows.dtype)
     return (rows * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1.0)
 
@@ -67,18 +67,18 @@ def flatten_inputs(embeddings: Tensor, features: Features) -> Tensor:
 
 def flat_width(layout: FeatureLayout, embeddings: FieldEmbeddings) -> int:
     """Columns of `flat`."""
-    return embeddings.count * embeddings.columns + len(layout.numbers)
+    return embeddings.count * embeddings.embedding_dim + len(layout.numbers)
 
 
 def pairwise_products(embeddings: Tensor) -> Tensor:
-    """The sum of the products of all pairs of fields: [rows, fields, columns] to [rows, columns]."""
+    """The sum of the products of all pairs of fields: [rows, fields, embedding_dim] to [rows, embedding_dim]."""
     return 0.5 * (embeddings.sum(dim=1).square() - embeddings.square().sum(dim=1))
 
 
-def mlp(inputs: int, hidden: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
+def mlp(inputs: int, hidden_units: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
     """Layers with ReLU; the last one's are the outputs."""
     layers: list[nn.Module] = []
-    for size in hidden:
+    for size in hidden_units:
         layers += [nn.Linear(inputs, size), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
         inputs = size
     return nn.Sequential(*layers)
@@ -87,10 +87,10 @@ def mlp(inputs: int, hidden: Sequence[int], dropout: float = 0.0) -> nn.Sequenti
 class DeepNetwork(nn.Module):
     """A net with one output, [rows]."""
 
-    def __init__(self, inputs: int, hidden: Sequence[int], dropout: float = 0.0) -> None:
+    def __init__(self, inputs: int, hidden_units: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
-        self.hidden = mlp(inputs, hidden, dropout)
-        self.out = nn.Linear(hidden[-1] if hidden else inputs, 1)
+        self.hidden = mlp(inputs, hidden_units, dropout)
+        self.out = nn.Linear(hidden_units[-1] if hidden_units else inputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         score: Tensor = self.out(self.hidden(x)).squeeze(1)

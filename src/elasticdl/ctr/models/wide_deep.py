@@ -19,12 +19,17 @@ from elasticdl.features.layout import FeatureLayout
 
 class WideDeep(nn.Module):
     def __init__(
-        self, layout: FeatureLayout, *, columns: int = 10, hidden: Sequence[int] = (128, 64), dropout: float = 0.2
+        self,
+        layout: FeatureLayout,
+        *,
+        embedding_dim: int = 10,
+        hidden_units: Sequence[int] = (128, 64),
+        dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.wide = FirstOrderTerm(layout)
-        self.embeddings = FieldEmbeddings(layout, columns)
-        self.deep = DeepNetwork(flat_width(layout, self.embeddings), hidden, dropout)
+        self.embeddings = FieldEmbeddings(layout, embedding_dim)
+        self.deep = DeepNetwork(flat_width(layout, self.embeddings), hidden_units, dropout)
 
     def forward(self, features: Features) -> Tensor:
         score: Tensor = self.wide(features) + self.deep(flatten_inputs(self.embeddings(features), features))

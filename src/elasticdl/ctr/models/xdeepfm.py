@@ -19,7 +19,7 @@ from elasticdl.features.layout import FeatureLayout
 
 
 class CIN(nn.Module):
-    """Products of fields of ever higher order, column by column: [rows, fields, columns] to [rows, sum of sizes].
+    """Products of fields of ever higher order, dimension by dimension: [rows, fields, embedding_dim] to [rows, sum of sizes].
 
     Map h of layer k is the sum over i, j of W[k, h, i, j] · (map i of layer k - 1) ∘ (field j).
     """
@@ -45,17 +45,17 @@ class XDeepFM(nn.Module):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 10,
-        maps: Sequence[int] = (16, 16),
-        hidden: Sequence[int] = (128, 64),
+        embedding_dim: int = 10,
+        cin_layers: Sequence[int] = (16, 16),
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.linear = FirstOrderTerm(layout)
-        self.embeddings = FieldEmbeddings(layout, columns)
-        self.cin = CIN(self.embeddings.count, maps)
-        self.crossed = nn.Linear(sum(maps), 1, bias=False)
-        self.deep = DeepNetwork(flat_width(layout, self.embeddings), hidden, dropout)
+        self.embeddings = FieldEmbeddings(layout, embedding_dim)
+        self.cin = CIN(self.embeddings.count, cin_layers)
+        self.crossed = nn.Linear(sum(cin_layers), 1, bias=False)
+        self.deep = DeepNetwork(flat_width(layout, self.embeddings), hidden_units, dropout)
 
     def forward(self, features: Features) -> Tensor:
         embeddings = self.embeddings(features)

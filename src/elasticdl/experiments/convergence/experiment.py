@@ -102,7 +102,7 @@ def config_document(data: str, chosen: ConvergenceSettings) -> dict[str, Any]:
         "label": "label",
         "features": FEATURES,
         "min_count": 2,
-        "model": {MODEL: {"columns": 10, "hidden": [128, 64], "dropout": 0.2}},
+        "model": {MODEL: {"embedding_dim": 10, "hidden_units": [128, 64], "dropout": 0.2}},
         "training": {
             "learning_rate": 0.00025,
             "epochs": chosen.epochs,

@@ -31,13 +31,17 @@ LAYOUT = FeatureLayout(
 )
 
 
-def deepfm(columns: int = 16, hidden: tuple[int, ...] = (256, 128)) -> nn.Module:
-    model: nn.Module = build_model("deepfm", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+def deepfm(embedding_dim: int = 16, hidden_units: tuple[int, ...] = (256, 128)) -> nn.Module:
+    model: nn.Module = build_model(
+        "deepfm", LAYOUT, embedding_dim=embedding_dim, hidden_units=tuple(hidden_units), dropout=0.0
+    )
     return model
 
 
-def wide_and_deep(columns: int = 8, hidden: tuple[int, ...] = (64, 32)) -> nn.Module:
-    model: nn.Module = build_model("wide_deep", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+def wide_and_deep(embedding_dim: int = 8, hidden_units: tuple[int, ...] = (64, 32)) -> nn.Module:
+    model: nn.Module = build_model(
+        "wide_deep", LAYOUT, embedding_dim=embedding_dim, hidden_units=tuple(hidden_units), dropout=0.0
+    )
     return model
 
 

@@ -77,12 +77,14 @@ def test_a_name_that_is_nearly_one_is_told_so() -> None:
 
 
 def test_a_parameter_that_is_nearly_one_is_told_so() -> None:
-    with pytest.raises(ModelError, match=r"deepfm: no parameter 'hiden'; it takes columns, .*did you mean hidden"):
-        build_model("deepfm", FLAT, hiden=(3,))
+    with pytest.raises(
+        ModelError, match=r"deepfm: no parameter 'hiden_units'; it takes embedding_dim, .*did you mean hidden_units"
+    ):
+        build_model("deepfm", FLAT, hiden_units=(3,))
 
 
 def test_defaults_can_be_shown() -> None:
-    assert MODELS_BY_NAME["deepfm"].params["columns"] == 10
+    assert MODELS_BY_NAME["deepfm"].params["embedding_dim"] == 10
     assert MODELS_BY_NAME["lr"].params == {}
 
 

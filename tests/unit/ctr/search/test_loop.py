@@ -19,7 +19,10 @@ from elasticdl.jobs import history
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")
 
-SPACE: Space = {"learning_rate": RangeDimension(1e-4, 1e-2, is_log=True), "hidden": ChoiceDimension(([8], [16, 8]))}
+SPACE: Space = {
+    "learning_rate": RangeDimension(1e-4, 1e-2, is_log=True),
+    "hidden_units": ChoiceDimension(([8], [16, 8])),
+}
 MANNER = SearchOptions("median", startup_trials=1, seed=0, max_reports=6)
 
 
@@ -74,7 +77,7 @@ def test_the_best_is_the_least_logloss_of_a_trial_that_ran_to_its_end(tmp_path: 
     assert (study.trials[0].value, study.trials[0].best_evaluation) == (0.4, 1)
     assert jobs.started == [("ctr-trial-000", True), ("ctr-trial-001", True)]
     assert jobs.cleared == ["ctr-trial-000", "ctr-trial-001"]
-    assert set(study.best.values) == set(SPACE) and study.best.values["hidden"] in ([8], [16, 8])
+    assert set(study.best.values) == set(SPACE) and study.best.values["hidden_units"] in ([8], [16, 8])
 
 
 def test_a_hopeless_trial_is_stopped_at_once_and_its_place_taken(tmp_path: Path) -> None:
@@ -150,7 +153,7 @@ def test_a_study_of_another_config_is_not_gone_on_with(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"another config: model changed since.*remove .* to begin anew"):
         opened(tmp_path, {"model": "fm"})
     with pytest.raises(SpecError, match="search changed since"):
-        opened(tmp_path, space={**SPACE, "hidden": ChoiceDimension(([8], [4]))})
+        opened(tmp_path, space={**SPACE, "hidden_units": ChoiceDimension(([8], [4]))})
     opened(tmp_path, space={**SPACE, "learning_rate": RangeDimension(1e-3, 1e-2, is_log=True)})
 
 
@@ -179,16 +182,16 @@ def test_evaluations_are_read_from_the_log_each_step_once() -> None:
 
 def test_the_best_config_has_the_values_filled_in_and_what_was_changed_by_hand(tmp_path: Path) -> None:
     given = {
-        "data": "c.csv", "label": "y", "model": {"deepfm": {"columns": 4}}, "search": {"columns": [4, 8]},
+        "data": "c.csv", "label": "y", "model": {"deepfm": {"embedding_dim": 4}}, "search": {"embedding_dim": [4, 8]},
         "training": {"epochs": 10, "batch_size": 100}, "workers": [1, 4],
     }  # fmt: skip
     of = config.parse_config(given, "ctr.yaml").model_copy(update={"data": "/d/c.csv"})
-    trial = Trial(3, TrialStatus.COMPLETE, {"columns": 8, "learning_rate": 0.01}, (0.5, 0.4, 0.3, 0.35), 0.3)
+    trial = Trial(3, TrialStatus.COMPLETE, {"embedding_dim": 8, "learning_rate": 0.01}, (0.5, 0.4, 0.3, 0.35), 0.3)
 
     found = best_config.make_best_config(given, of, trial)
 
     assert found == {
-        "data": "/d/c.csv", "label": "y", "model": {"deepfm": {"columns": 8}}, "workers": [1, 4],
+        "data": "/d/c.csv", "label": "y", "model": {"deepfm": {"embedding_dim": 8}}, "workers": [1, 4],
         "training": {"epochs": 10, "batch_size": 100, "learning_rate": 0.01},
     }  # fmt: skip
     (tmp_path / "made").mkdir()
@@ -197,7 +200,7 @@ def test_the_best_config_has_the_values_filled_in_and_what_was_changed_by_hand(t
     again = config.parse_config(yaml.safe_load((tmp_path / "best.yaml").read_text()), "best.yaml")
     assert again == of.model_copy(
         update={
-            "params": {"columns": 8},
+            "params": {"embedding_dim": 8},
             "search": {},
             "training": of.training.model_copy(update={"learning_rate": 0.01}),
         }

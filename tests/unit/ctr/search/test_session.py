@@ -27,12 +27,24 @@ from tests.unit.cli.conftest import Run as Elasticdl
 LEAST = {"data": "nowhere.csv", "label": "clicked", "model": "deepfm"}
 TRIALS = [
     Trial(
-        0, TrialStatus.COMPLETE, {"learning_rate": 0.001, "columns": 8}, (0.5, 0.45, 0.46), 0.45, "", "ctr-trial-000"
+        0,
+        TrialStatus.COMPLETE,
+        {"learning_rate": 0.001, "embedding_dim": 8},
+        (0.5, 0.45, 0.46),
+        0.45,
+        "",
+        "ctr-trial-000",
     ),
     Trial(
-        1, TrialStatus.PRUNED, {"learning_rate": 0.1, "columns": 8}, (0.7,), None, "after evaluation 1", "ctr-trial-001"
+        1,
+        TrialStatus.PRUNED,
+        {"learning_rate": 0.1, "embedding_dim": 8},
+        (0.7,),
+        None,
+        "after evaluation 1",
+        "ctr-trial-001",
     ),
-    Trial(2, TrialStatus.RUNNING, {"learning_rate": 0.01, "columns": 16}, (), None, "", "ctr-trial-002"),
+    Trial(2, TrialStatus.RUNNING, {"learning_rate": 0.01, "embedding_dim": 16}, (), None, "", "ctr-trial-002"),
 ]
 
 
@@ -92,14 +104,14 @@ def test_elsewhere_each_change_is_one_line() -> None:
 
 def test_a_trial_is_an_ordinary_job_with_the_values_in_it(tmp_path: Path, elasticdl: Elasticdl) -> None:
     config = configs.parse_config(
-        {**LEAST, "params": {"hidden": [4]}, "job": {"checkpoint": {"directory": "x"}}}, "ctr.yaml"
+        {**LEAST, "params": {"hidden_units": [4]}, "job": {"checkpoint": {"directory": "x"}}}, "ctr.yaml"
     )
     jobs = TrialJobs(config, BuildResult(tmp_path, None, 100_000), tmp_path / "ctr.yaml", 1)  # type: ignore[arg-type]
     spec = jobs.trial_spec(TRIALS[2], is_resumed=False, is_queued=True)
     jobs.close()
 
     assert spec.name == "ctr-trial-002" and spec.model is not None and spec.model.zoo == str(tmp_path)
-    assert spec.model.params == {"hidden": [4], "columns": 16} and spec.plan.learning_rate == 0.01
+    assert spec.model.params == {"hidden_units": [4], "embedding_dim": 16} and spec.plan.learning_rate == 0.01
     assert (spec.output, spec.checkpoint.directory, spec.checkpoint.resume) == ("", "", False)
     assert spec.workers.threads == 1, "many share the cores"
 

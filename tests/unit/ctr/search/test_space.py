@@ -27,7 +27,7 @@ def test_ranges_and_lists_are_read() -> None:
             "learning_rate": "log(1e-4, 1e-2)",
             "dropout": "uniform(0, 0.5)",
             "layers": "integer(1, 4)",
-            "columns": [8, 16],
+            "embedding_dim": [8, 16],
         },
         "search",
     )
@@ -36,12 +36,12 @@ def test_ranges_and_lists_are_read() -> None:
         "learning_rate": RangeDimension(1e-4, 1e-2, is_log=True),
         "dropout": RangeDimension(0.0, 0.5),
         "layers": RangeDimension(1, 4, is_whole=True),
-        "columns": ChoiceDimension((8, 16)),
+        "embedding_dim": ChoiceDimension((8, 16)),
     }
 
 
 def test_commas_that_yaml_takes_for_its_own_are_given_back() -> None:
-    text = "{learning_rate: log(1e-4, 1e-2), columns: [8, 16, 32], dropout: uniform(0, 0.5)}"
+    text = "{learning_rate: log(1e-4, 1e-2), embedding_dim: [8, 16, 32], dropout: uniform(0, 0.5)}"
 
     found = space.parse_space(yaml.safe_load(text), "search")
 
@@ -109,13 +109,15 @@ def test_every_model_has_a_space_where_nothing_is_said(name: str) -> None:
 
 
 def test_what_a_person_has_set_is_not_searched_unless_they_ask() -> None:
-    of = parsed(params={"columns": 4}, training={"learning_rate": 0.1})
+    of = parsed(params={"embedding_dim": 4}, training={"learning_rate": 0.1})
 
-    assert set(space.default_space(of, PARAMS)) == {"dropout", "hidden"}
+    assert set(space.default_space(of, PARAMS)) == {"dropout", "hidden_units"}
 
 
 def test_values_go_where_they_belong() -> None:
-    found = space.apply_values(parsed(params={"hidden": [8]}), {"learning_rate": 0.5, "batch_size": 64, "columns": 32})
+    found = space.apply_values(
+        parsed(params={"hidden_units": [8]}), {"learning_rate": 0.5, "batch_size": 64, "embedding_dim": 32}
+    )
 
     assert (found.training.learning_rate, found.training.batch_size) == (0.5, 64)
-    assert found.params == {"hidden": [8], "columns": 32}
+    assert found.params == {"hidden_units": [8], "embedding_dim": 32}

@@ -37,15 +37,15 @@ class DCN(keras.Model):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 8,
+        embedding_dim: int = 8,
         layers: int = 2,
-        hidden: Sequence[int] = (128, 64),
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__(name="dcn")
-        self.embeddings = FieldEmbeddings(layout, columns, name="embeddings")
+        self.embeddings = FieldEmbeddings(layout, embedding_dim, name="embeddings")
         self.cross = CrossNetwork(layers, name="cross")
-        self.deep = DeepNetwork(hidden, dropout, out=False, name="deep")
+        self.deep = DeepNetwork(hidden_units, dropout, out=False, name="deep")
         self.out = keras.layers.Dense(1, name="out")
 
     def call(self, features: Features, training: bool = False) -> Any:

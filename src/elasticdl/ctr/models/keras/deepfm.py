@@ -20,12 +20,17 @@ from elasticdl.keras.runtime import keras, tf
 
 class DeepFM(keras.Model):
     def __init__(
-        self, layout: FeatureLayout, *, columns: int = 8, hidden: Sequence[int] = (128, 64), dropout: float = 0.2
+        self,
+        layout: FeatureLayout,
+        *,
+        embedding_dim: int = 8,
+        hidden_units: Sequence[int] = (128, 64),
+        dropout: float = 0.2,
     ) -> None:
         super().__init__(name="deepfm")
         self.linear = FirstOrderTerm(layout, name="linear")
-        self.factors = FieldEmbeddings(layout, columns, name="factors")
-        self.deep = DeepNetwork(hidden, dropout, name="deep")
+        self.factors = FieldEmbeddings(layout, embedding_dim, name="factors")
+        self.deep = DeepNetwork(hidden_units, dropout, name="deep")
 
     def call(self, features: Features, training: bool = False) -> Any:
         factors = self.factors(features)

@@ -23,7 +23,7 @@ class ScoredModel(keras.Model):
 
     def call(self, features: dict[str, Any], training: bool = False) -> dict[str, Any]:
         score = self.model(features, training=training)
-        return {"chance": tf.sigmoid(score), "score": score}
+        return {"probability": tf.sigmoid(score), "score": score}
 
     def served(self) -> tuple[Any, dict[str, Any]]:
         """The same of raw columns, and their specs."""

@@ -13,14 +13,14 @@ Features = dict[str, Any]
 
 
 class FieldEmbeddings(keras.layers.Layer):
-    """[rows, fields + sequences, columns]. One table has the rows of all fields; a sequence is the mean of its own."""
+    """[rows, fields + sequences, embedding_dim]. One table has the rows of all fields; a sequence is the mean of its own."""
 
-    def __init__(self, layout: FeatureLayout, columns: int, initializer: Any = None, **options: Any) -> None:
+    def __init__(self, layout: FeatureLayout, embedding_dim: int, initializer: Any = None, **options: Any) -> None:
         super().__init__(**options)
         first = initializer or keras.initializers.RandomNormal(stddev=0.01)
-        self.table = Embedding(columns, embeddings_initializer=first, name="table")
+        self.table = Embedding(embedding_dim, embeddings_initializer=first, name="table")
         self.sequences = tuple(layout.sequences)
-        self.columns = columns
+        self.embedding_dim = embedding_dim
         self.count = len(layout.fields) + len(self.sequences)
 
     def call(self, features: Features) -> Any:
@@ -52,10 +52,12 @@ class FirstOrderTerm(keras.layers.Layer):
 class DeepNetwork(keras.layers.Layer):
     """Layers with ReLU and then one output, [rows]; without `out` what the last layer gives."""
 
-    def __init__(self, hidden: Sequence[int], dropout: float, out: bool = True, **options: Any) -> None:
+    def __init__(self, hidden_units: Sequence[int], dropout: float, out: bool = True, **options: Any) -> None:
         super().__init__(**options)
-        self.hidden = [keras.layers.Dense(size, activation="relu", name=f"hidden_{n}") for n, size in enumerate(hidden)]
-        self.dropouts = [keras.layers.Dropout(dropout, name=f"dropout_{n}") for n in range(len(hidden))]
+        self.hidden = [
+            keras.layers.Dense(size, activation="relu", name=f"hidden_{n}") for n, size in enumerate(hidden_units)
+        ]
+        self.dropouts = [keras.layers.Dropout(dropout, name=f"dropout_{n}") for n in range(len(hidden_units))]
         self.out = keras.layers.Dense(1, name="out") if out else None
 
     def call(self, x: Any, training: bool = False) -> Any:
@@ -70,7 +72,7 @@ def drop_padding(ids: Any) -> Any:
 
 
 def ragged_mean(rows: Any) -> Any:
-    """Of what is there: ragged [rows, values, columns] to [rows, columns]; zeros where nothing is."""
+    """Of what is there: ragged [rows, values, embedding_dim] to [rows, embedding_dim]; zeros where nothing is."""
     counts = tf.cast(rows.row_lengths(), tf.float32)[:, tf.newaxis]
     return tf.math.divide_no_nan(tf.reduce_sum(rows, 1), counts)
 
@@ -78,7 +80,7 @@ def ragged_mean(rows: Any) -> Any:
 def flatten_inputs(embeddings: Any, layer: FieldEmbeddings, features: Features) -> Any:
     """All embeddings of a row and its numbers, one after the other: what deep nets take."""
     numbers = features["numbers"]
-    return tf.concat([tf.reshape(embeddings, [-1, layer.count * layer.columns]), numbers], 1)
+    return tf.concat([tf.reshape(embeddings, [-1, layer.count * layer.embedding_dim]), numbers], 1)
 
 
 def ordered_sum(*terms: Any) -> Any:
@@ -91,5 +93,5 @@ def ordered_sum(*terms: Any) -> Any:
 
 
 def pairwise_products(embeddings: Any) -> Any:
-    """The sum of the products of all pairs of fields: [rows, fields, columns] to [rows, columns]."""
+    """The sum of the products of all pairs of fields: [rows, fields, embedding_dim] to [rows, embedding_dim]."""
     return 0.5 * (tf.square(tf.reduce_sum(embeddings, 1)) - tf.reduce_sum(tf.square(embeddings), 1))

@@ -19,12 +19,17 @@ from elasticdl.keras.runtime import keras
 
 class WideDeep(keras.Model):
     def __init__(
-        self, layout: FeatureLayout, *, columns: int = 8, hidden: Sequence[int] = (16, 4), dropout: float = 0.0
+        self,
+        layout: FeatureLayout,
+        *,
+        embedding_dim: int = 8,
+        hidden_units: Sequence[int] = (16, 4),
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(name="wide_deep")
         self.wide = FirstOrderTerm(layout, name="wide")
-        self.embeddings = FieldEmbeddings(layout, columns, name="embeddings")
-        self.deep = DeepNetwork(hidden, dropout, name="deep")
+        self.embeddings = FieldEmbeddings(layout, embedding_dim, name="embeddings")
+        self.deep = DeepNetwork(hidden_units, dropout, name="deep")
 
     def call(self, features: Features, training: bool = False) -> Any:
         vectors = flatten_inputs(self.embeddings(features), self.embeddings, features)

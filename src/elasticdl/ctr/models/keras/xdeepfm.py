@@ -18,7 +18,7 @@ from elasticdl.keras.runtime import keras, tf
 
 
 class CIN(keras.layers.Layer):
-    """Products of fields of ever higher order, column by column: [rows, fields, columns] to [rows, sum of sizes].
+    """Products of fields of ever higher order, dimension by dimension: [rows, fields, embedding_dim] to [rows, sum of sizes].
 
     Map h of layer k is the sum over i, j of W[k, h, i, j] · (map i of layer k - 1) ∘ (field j).
     """
@@ -28,7 +28,7 @@ class CIN(keras.layers.Layer):
         self.mixing = [keras.layers.Dense(size, activation="relu", name=f"maps_{n}") for n, size in enumerate(sizes)]
 
     def call(self, fields: Any) -> Any:
-        by_column = tf.transpose(fields, [0, 2, 1])  # [rows, columns, fields]
+        by_column = tf.transpose(fields, [0, 2, 1])  # [rows, embedding_dim, fields]
         found, maps = [], by_column
         for layer in self.mixing:
             products = maps[..., :, tf.newaxis] * by_column[..., tf.newaxis, :]
@@ -42,17 +42,17 @@ class XDeepFM(keras.Model):
         self,
         layout: FeatureLayout,
         *,
-        columns: int = 8,
-        maps: Sequence[int] = (16, 16),
-        hidden: Sequence[int] = (128, 64),
+        embedding_dim: int = 8,
+        cin_layers: Sequence[int] = (16, 16),
+        hidden_units: Sequence[int] = (128, 64),
         dropout: float = 0.2,
     ) -> None:
         super().__init__(name="xdeepfm")
         self.linear = FirstOrderTerm(layout, name="linear")
-        self.embeddings = FieldEmbeddings(layout, columns, name="embeddings")
-        self.cin = CIN(maps, name="cin")
+        self.embeddings = FieldEmbeddings(layout, embedding_dim, name="embeddings")
+        self.cin = CIN(cin_layers, name="cin")
         self.crossed = keras.layers.Dense(1, use_bias=False, name="crossed")
-        self.deep = DeepNetwork(hidden, dropout, name="deep")
+        self.deep = DeepNetwork(hidden_units, dropout, name="deep")
 
     def call(self, features: Features, training: bool = False) -> Any:
         vectors = self.embeddings(features)
