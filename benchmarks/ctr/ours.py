@@ -60,7 +60,7 @@ class Table:
             if len(raw.labels) != raw.all:  # --quick
                 document["split"] = [100 * part / raw.all for part in (raw.train, raw.valid, raw.all - raw.known)]
             config = configs.parse_config(document, "ctr.yaml")
-            front = build.build_directory(config, Path(place), "ctr.yaml", print, lambda *_: None).front
+            front = build.build_directory(config, Path(place), "ctr.yaml", print, lambda *_: None).preprocessor
             folds = TargetFolds.load(Path(place), front.target_encoders)
             source = open_source(str(data), build.data_spec(config), Path(place) / "index")
             rows = [

@@ -99,7 +99,7 @@ def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end
 
     found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
 
-    assert found.step == result["step"] == 25 and found.has_program
+    assert found.step == result["step"] == 25 and found.uses_exported_program
     assert found.validation is not None
     assert found.validation.logloss == pytest.approx(result["metrics"]["logloss"], abs=1e-4)
     assert found.validation.calibration == pytest.approx(result["metrics"]["calibration"], abs=1e-3)
@@ -111,7 +111,7 @@ def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(traine
     worth = {one.column: one for one in found.importance}
     assert set(worth) == {"city", "price", "noise"} and found.importance[0].column == "city"
     assert worth["city"].logloss_rise > 3 * abs(worth["noise"].logloss_rise)
-    assert found.importance_rows == 200 and found.judged == "test"
+    assert found.importance_rows == 200 and found.evaluated_on == "test"
 
 
 def test_without_an_export_the_newest_checkpoint_is_judged_and_finds_the_same(trained: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_without_an_export_the_newest_checkpoint_is_judged_and_finds_the_same(tr
 
     again = ModelMeasurement.load(tmp_path / "again" / "measurement.json")
     assert shown.split() == [str(tmp_path / "again" / "index.html")]
-    assert not again.has_program and again.step == before.step
+    assert not again.uses_exported_program and again.step == before.step
     assert again.test is not None and before.test is not None
     assert again.test.logloss == pytest.approx(before.test.logloss, rel=1e-6)
     assert again.parameters == before.parameters

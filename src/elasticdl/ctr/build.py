@@ -30,13 +30,11 @@ from elasticdl.features.statistics import Statistics
 from elasticdl.model.functions import suggest_nearest
 from elasticdl.spec import DataSpec
 
-BATCH_ROWS = 16_384  # rows at a time
-STATISTICS_FILE, FEATURES_FILE, SETTINGS_FILE, BUILD_STATE_FILE = (
-    "statistics.json",
-    "features.yaml",
-    "job.json",
-    "build.json",
-)
+BATCH_ROWS = 16_384
+"""Target counts are computed from so many rows at a time."""
+
+STATISTICS_FILE, FEATURES_FILE = "statistics.json", "features.yaml"
+SETTINGS_FILE, BUILD_STATE_FILE = "job.json", "build.json"
 
 Notify = Callable[[str], None]
 
@@ -44,33 +42,38 @@ Notify = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class BuildResult:
     directory: Path
-    front: Preprocessor
-    rows: int  # of training
+    preprocessor: Preprocessor
+    rows: int  # training rows
 
 
 def check_model(name: str, where: str) -> None:
-    """SpecError, with the nearest name, where the zoo has no such model of clicks."""
+    """Raises SpecError, with the nearest name, if there is no CTR model called `name`."""
     if name not in catalog.MODELS_BY_NAME:
         hint = suggest_nearest(name, catalog.MODELS_BY_NAME) or "; `elasticdl zoo list` names all"
-        raise SpecError(f"{where}: the zoo has no {name!r} of clicks{hint}")
+        raise SpecError(f"{where}: there is no CTR model {name!r}{hint}")
 
 
 def build_directory(
-    config: CtrConfig, directory: Path, name: str, say: Notify, progress: AnalysisProgress
+    config: CtrConfig, directory: Path, name: str, notify: Notify, progress: AnalysisProgress
 ) -> BuildResult:
-    """Make what is not there or no longer true; `say` hears of what a person should know."""
+    """Writes the files that are missing or out of date; `notify` is called with what the user should know."""
     check_model(config.model, f"{name}: model")
     directory.mkdir(parents=True, exist_ok=True)
     source = _open_training_source(config, config.data_splits[0], directory)
     rows = len(source)
-    statistics = _load_or_compute_statistics(config, directory, rows, say, progress)
-    chosen = features_file.load_features_file(directory / FEATURES_FILE).override(config.features, f"{name}: features")
-    front = Preprocessor.build(chosen, statistics, str(directory / FEATURES_FILE), config.label_values)
-    if config.weight is not None and config.weight in front.columns:
+    statistics = _load_or_compute_statistics(config, directory, rows, notify, progress)
+    written = features_file.load_features_file(directory / FEATURES_FILE)
+    preprocessor = Preprocessor.build(
+        written.override(config.features, f"{name}: features"),
+        statistics,
+        str(directory / FEATURES_FILE),
+        config.label_values,
+    )
+    if config.weight is not None and config.weight in preprocessor.columns:
         raise SpecError(
             f"{name}: weight: {config.weight!r} is a feature, too; drop it: features: {{{config.weight}: drop}}"
         )
-    front = _with_target_encoding(front, source, directory, progress)
+    preprocessor = _with_target_counts(preprocessor, source, directory, progress)
     settings = {
         "model": config.model,
         "params": config.params,
@@ -79,76 +82,69 @@ def build_directory(
         "patience": config.training.patience,
     }
     atomic.write_file(directory / SETTINGS_FILE, json.dumps(settings, indent=1) + "\n")
-    _keep_or_write(
-        directory,
-        f"{job_description.module_name(config.model)}.py",
-        job_description.render_model_file(config.model, name),
-        say,
-    )
-    return BuildResult(directory, front, rows)
+    model_file = f"{job_description.module_name(config.model)}.py"
+    _keep_or_write(directory, model_file, job_description.render_model_file(config.model, name), notify)
+    return BuildResult(directory, preprocessor, rows)
 
 
 def _load_or_compute_statistics(
-    config: CtrConfig, directory: Path, rows: int, say: Notify, progress: AnalysisProgress
+    config: CtrConfig, directory: Path, rows: int, notify: Notify, progress: AnalysisProgress
 ) -> Statistics:
-    """Those that are there, if they are of this data; else new ones, and a word about what has changed."""
-    path = directory / STATISTICS_FILE
-    of = {
+    """Reuses existing statistics if they match the data; otherwise recomputes them and reports the drift."""
+    path, state_path = directory / STATISTICS_FILE, directory / BUILD_STATE_FILE
+    inputs = {
         "data": _data_fingerprint(config.data), "columns": list(config.columns), "label": config.label,
         "min_count": config.min_count, "rows": rows,
         **({"label_values": config.label_values} if config.label_values else {}),
     }  # fmt: skip
     before = Statistics.load(path) if path.exists() else None
-    if before is not None and _read_json(directory / BUILD_STATE_FILE).get("of") == of:
+    if before is not None and _read_json(state_path).get("inputs") == inputs:
         return before
     source = AnalysisSource(config.data, config.columns, data_spec(config).delimiter or None)
-    question = AnalysisOptions(
+    options = AnalysisOptions(
         min_count=config.min_count, max_rows=rows if config.data_splits[0] != config.data else None
     )
-    found = analyze(source, question, config.label, progress, config.label_values)
+    statistics = analyze(source, options, config.label, progress, config.label_values)
     if before is not None:
-        for one in drift.find_drift(before, found):
-            say(f"since the last time: {one}")
+        for finding in drift.find_drift(before, statistics):
+            notify(f"since the last time: {finding}")
         if config.keep_statistics:
             return before
-    found.save(path)
-    atomic.write_file(
-        directory / BUILD_STATE_FILE, json.dumps(_read_json(directory / BUILD_STATE_FILE) | {"of": of}, indent=1) + "\n"
-    )
-    text = features_file.render_features_file(found, proposal.propose_transforms(found), STATISTICS_FILE)
-    _keep_or_write(directory, FEATURES_FILE, text, say)
-    return found
+    statistics.save(path)
+    _write_json(state_path, _read_json(state_path) | {"inputs": inputs})
+    text = features_file.render_features_file(statistics, proposal.propose_transforms(statistics), STATISTICS_FILE)
+    _keep_or_write(directory, FEATURES_FILE, text, notify)
+    return statistics
 
 
-def _with_target_encoding(
-    front: Preprocessor, source: RecordSource, directory: Path, progress: AnalysisProgress
+def _with_target_counts(
+    preprocessor: Preprocessor, source: RecordSource, directory: Path, progress: AnalysisProgress
 ) -> Preprocessor:
-    """With how often values were clicked, where it asks for that: one more pass over the training rows."""
-    made = _read_json(directory / BUILD_STATE_FILE)
-    of = _digest(front.model_dump_json() + json.dumps(made.get("of")))
-    if (
-        front.target_encoders
-        and made.get("target_counts") == of
-        and (directory / target_encoding.TARGET_COUNTS_FILE).exists()
-    ):
+    """Fills target encoders, if there are any, in one more pass over the training rows."""
+    state_path = directory / BUILD_STATE_FILE
+    state = _read_json(state_path)
+    digest = _digest(preprocessor.model_dump_json() + json.dumps(state.get("inputs")))
+    counts_path = directory / target_encoding.TARGET_COUNTS_FILE
+    if preprocessor.target_encoders and state.get("target_counts") == digest and counts_path.exists():
         return Preprocessor.load(directory)
-    if made.pop("target_counts", None) is not None:  # before anything else: no front that follows is the one it is of
-        atomic.write_file(directory / BUILD_STATE_FILE, json.dumps(made, indent=1) + "\n")
-    if not front.target_encoders:
-        front.save(directory)
-        return front
-    folds, clicks = target_encoding.TargetFolds(front.target_encoders), 0.0
-    types = {name: kind for name, kind in front.column_types.items() if name in source.columns}
+    # First of all: the counts there do not belong to the preprocessor that is written from here on.
+    if state.pop("target_counts", None) is not None:
+        _write_json(state_path, state)
+    if not preprocessor.target_encoders:
+        preprocessor.save(directory)
+        return preprocessor
+    folds, positives = target_encoding.TargetFolds(preprocessor.target_encoders), 0.0
+    types = {name: kind for name, kind in preprocessor.column_types.items() if name in source.columns}
     for start in range(0, len(source), BATCH_ROWS):
-        progress("counting clicks", start / len(source))
+        progress("counting labels", start / len(source))
         batch = columns.read_columns(source, np.arange(start, min(start + BATCH_ROWS, len(source))), types)
-        labels = front.read_labels(batch)
-        folds.add_batch(batch, front.encode_ids(batch), labels)
-        clicks += float(labels.sum())
-    filled = front.model_copy(update={"target_encoders": folds.fitted_encoders(clicks / len(source))})
+        labels = preprocessor.read_labels(batch)
+        folds.add_batch(batch, preprocessor.encode_ids(batch), labels)
+        positives += float(labels.sum())
+    filled = preprocessor.model_copy(update={"target_encoders": folds.fitted_encoders(positives / len(source))})
     folds.save(directory)
     filled.save(directory)
-    atomic.write_file(directory / BUILD_STATE_FILE, json.dumps(made | {"target_counts": of}, indent=1) + "\n")
+    _write_json(state_path, state | {"target_counts": digest})
     return filled
 
 
@@ -163,30 +159,26 @@ def data_spec(config: CtrConfig) -> DataSpec:
 
 
 def _data_fingerprint(uri: str) -> Any:
-    """What changes when the data does: sizes and times of files. A table is taken to be the same under its name."""
+    """Returns what changes with the data: sizes and times of files. A table is identified by its name."""
     if table_uri.is_table_uri(uri):
         return str(table_uri.parse_table_uri(uri))
-    return [
-        [found.path, found.size, found.version]
-        for found in map(stored_file.find_file, paths.expand_paths(uri, known_only=False))
-    ]
+    files = map(stored_file.find_file, paths.expand_paths(uri, known_only=False))
+    return [[file.path, file.size, file.version] for file in files]
 
 
-def _keep_or_write(directory: Path, name: str, text: str, say: Notify) -> None:
-    """A file that a person has changed since it was written stays."""
-    path, made = directory / name, _read_json(directory / BUILD_STATE_FILE)
-    prints = made.get("files", {})
+def _keep_or_write(directory: Path, name: str, text: str, notify: Notify) -> None:
+    """Writes a file, unless the user has changed it since it was written."""
+    path, state = directory / name, _read_json(directory / BUILD_STATE_FILE)
+    digests = state.get("files", {})
     if path.exists():
-        now = _digest(path.read_text(encoding="utf-8"))
-        if now == _digest(text):
+        current = _digest(path.read_text(encoding="utf-8"))
+        if current == _digest(text):
             return
-        if now != prints.get(name):
-            say(f"{path} was changed by hand and is kept; remove it to have it written anew")
+        if current != digests.get(name):
+            notify(f"{path} was changed by hand and is kept; remove it to have it written again")
             return
     atomic.write_file(path, text)
-    atomic.write_file(
-        directory / BUILD_STATE_FILE, json.dumps({**made, "files": {**prints, name: _digest(text)}}, indent=1) + "\n"
-    )
+    _write_json(directory / BUILD_STATE_FILE, {**state, "files": {**digests, name: _digest(text)}})
 
 
 def _digest(text: str) -> str:
@@ -195,7 +187,11 @@ def _digest(text: str) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, Mapping) else {}  # type: ignore[return-value]
+    return document if isinstance(document, Mapping) else {}  # type: ignore[return-value]
+
+
+def _write_json(path: Path, document: Mapping[str, Any]) -> None:
+    atomic.write_file(path, json.dumps(document, indent=1) + "\n")

@@ -59,7 +59,7 @@ def build_config(
     )
     with reporter.analysis_progress() as progress:
         built = build.build_directory(config, build_directory(file), file.name, reporter.say, progress)
-    layout = built.front.layout
+    layout = built.preprocessor.layout
     reporter.say(
         f"{built.rows:,} rows to train on; {len(layout.fields)} fields of ids, {len(layout.numbers)} numbers"
         f"{f', {len(layout.sequences)} sequences' if layout.sequences else ''}; all of it in {built.directory}"

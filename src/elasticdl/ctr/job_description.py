@@ -6,20 +6,20 @@ import math
 from pathlib import Path
 from typing import Any
 
-from elasticdl.ctr.config import CtrConfig
+from elasticdl.ctr.config import CtrConfig, WorkerLimits
 from elasticdl.ctr.models.catalog import MODELS_BY_NAME
 from elasticdl.spec import PsMode, load
 
 MAX_BATCH_SIZE, MIN_BATCH_SIZE, STEPS_PER_EPOCH = 2048, 64, 64
-"""A batch is such that an epoch has about `STEPS` of them."""
+"""The default batch size is such that an epoch has about `STEPS_PER_EPOCH` steps."""
 
 LEARNING_RATE = 0.0015
 MODEL_LEARNING_RATES = {"lr": 0.005, "fm": 0.003}
-"""Models without a net have smaller steps to take."""
+"""Models without a deep network need larger steps."""
 
 
 def default_batch_size(rows: int) -> int:
-    """A power of two."""
+    """Returns a power of two."""
     return min(MAX_BATCH_SIZE, max(MIN_BATCH_SIZE, 1 << max(0, round(math.log2(max(rows, 1) / STEPS_PER_EPOCH)))))
 
 
@@ -28,15 +28,15 @@ def default_learning_rate(model: str) -> float:
 
 
 def default_ps_options(mode: str) -> dict[str, Any]:
-    """Asynchronous pushes are some updates old when they arrive, and Adam swings with them at the full rate.
+    """Returns options for the mode. Asynchronous pushes arrive some updates late, and Adam oscillates at the full rate.
 
-    So a worker waits for its own, and the rate of a push is divided by its staleness: docs/click-models.md has figures.
+    So a worker waits for its own pushes, and the rate is divided by the staleness; docs/click-models.md has figures.
     """
     return {"scale_lr_by_staleness": True, "pipeline_depth": 0} if mode == PsMode.ASYNC else {}
 
 
-# What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or
-# three sizes around the models' own defaults, and rates around LEARNING_RATE. A choice of ours, not measured.
+# The search space if ctr.yaml has none, as far as the model has these parameters: sizes around the models' defaults,
+# and rates around LEARNING_RATE. These are guesses, not measurements.
 DEFAULT_SEARCH_SPACE = {
     "learning_rate": "log(1e-4, 1e-2)",
     "embedding_dim": [8, 16, 32],
@@ -90,12 +90,12 @@ _KERAS = {
 
 
 def module_name(model: str) -> str:
-    """The name of the file, without its ending."""
+    """The name of the model file, without its suffix."""
     return model.replace("/", "_")
 
 
 def render_model_file(model: str, config: str) -> str:
-    """The file for a model of the zoo; `config` is the name of the ctr.yaml."""
+    """Renders the model file of a CTR model; `config` is the name of the ctr.yaml."""
     return _TEMPLATE.format(name=config, **(_KERAS if MODELS_BY_NAME[model].is_keras else _TORCH))
 
 
@@ -104,26 +104,26 @@ def batch_size(config: CtrConfig, rows: int) -> int:
 
 
 def evaluation_steps(config: CtrConfig, rows: int) -> int:
-    """So many steps, at least one."""
+    """The number of steps between evaluations, at least one."""
     return max(1, rows // (batch_size(config, rows) * config.training.evaluations))
 
 
 def evaluations_per_epoch(config: CtrConfig, rows: int) -> float:
-    """How many really come of `training.evaluations`: steps are whole."""
+    """The number of evaluations per epoch that results from `training.evaluations` and whole steps."""
     return -(-rows // batch_size(config, rows)) / evaluation_steps(config, rows)
 
 
 def build_job_description(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = None) -> dict[str, Any]:
-    """What the config's `job` says comes last, and so counts. `ps_mode`: of this mode, whatever the config says."""
+    """Describes the job. The config's `job` overrides everything else; `ps_mode` overrides the mode in the config."""
     training, validation, _ = config.data_splits
     batch = batch_size(config, rows)
     every = evaluation_steps(config, rows)
-    described: dict[str, Any] = {
+    document: dict[str, Any] = {
         "model": {"zoo": str(directory), "definition": f"{module_name(config.model)}.forward"},
         "data": {"training": training, "columns": list(config.columns), "delimiter": config.delimiter},
         "plan": {
             "global_batch_size": batch,
-            "minibatch_size": batch,  # what makes an update where workers are not in step: async, local, sync
+            "minibatch_size": batch,  # the batch of an update in the modes async, local and sync
             "epochs": config.training.epochs,
             "learning_rate": config.training.learning_rate or default_learning_rate(config.model),
             "seed": config.training.seed,
@@ -136,14 +136,13 @@ def build_job_description(config: CtrConfig, directory: Path, rows: int, ps_mode
         "output": config.output or str(directory / "model"),
     }
     if validation is not None:
-        described["data"]["validation"] = validation
-        described["evaluation"] = {"every_steps": every, "wait": True}
-        described["checkpoint"] = {"every_steps": every, "keep_last": 5}
-    return load.merge_documents(described, config.job)
+        document["data"]["validation"] = validation
+        document["evaluation"] = {"every_steps": every, "wait": True}
+        document["checkpoint"] = {"every_steps": every, "keep_last": 5}
+    return load.merge_documents(document, config.job)
 
 
-def _describe_workers(given: int | tuple[int, int]) -> dict[str, int]:
-    if isinstance(given, int):
-        return {"replicas": given}
-    fewest, most = given
-    return {"min": fewest, "replicas": most, "max": most}
+def _describe_workers(workers: int | WorkerLimits) -> dict[str, int]:
+    if isinstance(workers, int):
+        return {"replicas": workers}
+    return {"min": workers.min, "replicas": workers.max, "max": workers.max}

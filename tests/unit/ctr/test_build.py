@@ -48,10 +48,10 @@ def test_statistics_are_of_the_training_rows_alone(tmp_path: Path) -> None:
 
     assert (built.rows, Statistics.load(built.directory / "statistics.json").rows) == (320, 320)
     assert {"price", "city"} <= {
-        name.partition(".")[0] for name in (*built.front.layout.field_names, *built.front.layout.numbers)
+        name.partition(".")[0] for name in (*built.preprocessor.layout.field_names, *built.preprocessor.layout.numbers)
     }
-    assert "same" not in built.front.columns
-    assert Preprocessor.load(built.directory) == built.front
+    assert "same" not in built.preprocessor.columns
+    assert Preprocessor.load(built.directory) == built.preprocessor
 
 
 def test_what_is_true_still_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_changes_by_hand_are_kept_and_change_the_front(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv", rows=500, seed=1)
     said = Said()
 
-    assert "city.hashing" in build(tmp_path, said).front.layout.field_names
+    assert "city.hashing" in build(tmp_path, said).preprocessor.layout.field_names
     assert any("features.yaml was changed by hand and is kept" in text for text in said)
 
 
@@ -91,13 +91,13 @@ def test_treatments_of_the_config_count_more_than_proposed_ones(tmp_path: Path) 
     clicks(tmp_path / "clicks.csv")
     built = build(tmp_path, features={"price": "discretization(bins=[5, 10])", "crosses": ["cross(price, city)"]})
 
-    assert {"price.discretization", "price*city"} <= set(built.front.layout.field_names)
+    assert {"price.discretization", "price*city"} <= set(built.preprocessor.layout.field_names)
 
 
 @pytest.mark.parametrize(
     ("more", "error", "complaint"),
     [
-        ({"model": "deepfn"}, SpecError, r"the zoo has no 'deepfn' of clicks; did you mean deepfm\?"),
+        ({"model": "deepfn"}, SpecError, r"there is no CTR model 'deepfn'; did you mean deepfm\?"),
         ({"label": "click"}, DataError, "no column 'click' for the label; did you mean 'clicked'"),
         ({"label": "price"}, DataError, "expected 0 and 1"),
         ({"features": {"prise": "drop"}}, SpecError, "ctr.yaml: features.prise: no column"),
@@ -134,9 +134,9 @@ def test_rates_are_counted_once_and_again_after_a_front_without_them(
     without = build(tmp_path)
     last = build(tmp_path, features={"city": ["hashing(num_bins=9)", "target_encoding"]})
 
-    assert first.front.target_encoders and not without.front.target_encoders
+    assert first.preprocessor.target_encoders and not without.preprocessor.target_encoders
     assert first == again == last and len(counted) == 2
-    assert Preprocessor.load(last.directory) == last.front
+    assert Preprocessor.load(last.directory) == last.preprocessor
 
 
 def _noting(function: Any, counted: Said) -> Any:
@@ -157,11 +157,11 @@ def said_yes_or_no(path: Path, positive: str = "yes", negative: str = "no") -> P
 
 def test_labels_of_words_are_those_of_numbers(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv")
-    plain = build(tmp_path, features={"city": "target_encoding()"}).front
+    plain = build(tmp_path, features={"city": "target_encoding()"}).preprocessor
     (tmp_path / "words").mkdir()
     said_yes_or_no(tmp_path / "words" / "clicks.csv")
     label = {"column": "clicked", "values": {"yes": 1, "no": 0}}
-    mapped = build(tmp_path / "words", label=label, features={"city": "target_encoding()"}).front
+    mapped = build(tmp_path / "words", label=label, features={"city": "target_encoding()"}).preprocessor
 
     assert Preprocessor.load(tmp_path / "words" / "made") == mapped
     assert mapped.label_values == {"yes": 1, "no": 0}
@@ -173,7 +173,7 @@ def test_labels_of_words_are_those_of_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("value", "received"), [("maybe", "'maybe'"), (None, "nothing")])
 def test_a_label_that_no_value_stands_for_is_refused(tmp_path: Path, value: str | None, received: str) -> None:
     said_yes_or_no(tmp_path / "clicks.csv")
-    front = build(tmp_path, label={"column": "clicked", "values": {"yes": 1, "no": 0}}).front
+    front = build(tmp_path, label={"column": "clicked", "values": {"yes": 1, "no": 0}}).preprocessor
 
     with pytest.raises(DataError, match=f"expected one of 'yes', 'no', received {received}; name it in its values"):
         front.read_labels(pa.RecordBatch.from_pydict({"clicked": pa.array(["no", value], pa.string())}))
@@ -197,7 +197,7 @@ def test_a_value_that_the_mapping_does_not_name_is_refused_before_training(tmp_p
 
 def test_numbers_other_than_0_and_1_may_be_labels(tmp_path: Path) -> None:
     said_yes_or_no(tmp_path / "clicks.csv", "1", "-1")
-    front = build(tmp_path, label={"column": "clicked", "values": {1: 1, -1: 0}}).front
+    front = build(tmp_path, label={"column": "clicked", "values": {1: 1, -1: 0}}).preprocessor
 
     assert front.read_labels(pa.RecordBatch.from_pydict({"clicked": ["1", "-1"]})).tolist() == [1.0, 0.0]
 
@@ -210,6 +210,6 @@ def test_truth_values_of_parquet_may_be_labels(tmp_path: Path) -> None:
     built = build(tmp_path, data=str(tmp_path / "clicks.parquet"), label={"column": "clicked", "values": values})
     source = open_source(str(tmp_path / "clicks.parquet"), DataSpec())
 
-    batch = columns.read_columns(source, np.arange(3), built.front.column_types)
+    batch = columns.read_columns(source, np.arange(3), built.preprocessor.column_types)
 
-    assert built.front.read_labels(batch).tolist() == [1.0, 0.0, 0.0]
+    assert built.preprocessor.read_labels(batch).tolist() == [1.0, 0.0, 0.0]

@@ -27,7 +27,7 @@ def test_each_column_has_its_treatment_the_reason_and_its_worth() -> None:
         features_file.render_features_file(STATISTICS, proposals, "statistics.json"), "features.yaml"
     )
     changed = written.override({"b": "hashing(num_bins=10)"}, "features.yaml")
-    worth = Importance(column="a", logloss_rise=0.1, logloss_spread=None, auc_drop=0.2, auc_spread=None)
+    worth = Importance(column="a", logloss_rise=0.1, logloss_deviation=None, auc_drop=0.2, auc_deviation=None)
 
     found = {one.name: one for one in describe_columns(STATISTICS, changed, {"c": "drop"}, [worth], "ctr.yaml")}
 

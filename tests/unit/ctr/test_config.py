@@ -53,7 +53,7 @@ def test_a_model_may_have_its_parameters_with_it() -> None:
 
 def test_what_the_job_says_counts_last() -> None:
     described = build_job_description(
-        parsed(workers=[1, 8], job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10
+        parsed(workers={"min": 1, "max": 8}, job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10
     )
 
     assert described["workers"] == {"min": 1, "replicas": 8, "max": 8}

@@ -41,7 +41,7 @@ def test_what_the_model_uses_most_comes_first_and_what_it_does_not_use_is_worth_
     assert [one.column for one in found] == ["much", "little", "none"]
     assert found[0].logloss_rise > 10 * found[1].logloss_rise > 0
     assert found[1].auc_drop is not None and found[1].auc_drop > 0
-    assert (found[2].logloss_rise, found[2].logloss_spread, found[2].auc_drop) == (0.0, 0.0, 0.0)
+    assert (found[2].logloss_rise, found[2].logloss_deviation, found[2].auc_drop) == (0.0, 0.0, 0.0)
 
 
 def test_the_rise_is_that_of_the_column_in_another_order() -> None:
@@ -54,7 +54,7 @@ def test_the_rise_is_that_of_the_column_in_another_order() -> None:
     assert found.logloss_rise == pytest.approx(logloss(scores, labels) - logloss(model(rows), labels))
     before, after = auc(model(rows), labels), auc(scores, labels)
     assert before is not None and after is not None and found.auc_drop == pytest.approx(before - after)
-    assert found.logloss_spread is None and found.auc_spread is None  # of one there is none
+    assert found.logloss_deviation is None and found.auc_deviation is None  # of one there is none
 
 
 def test_the_same_seed_finds_the_same_and_another_not() -> None:
@@ -71,7 +71,7 @@ def test_progress_tells_of_each_permutation() -> None:
     rows, labels = made()
     heard: list[int] = []
 
-    permutation_importances(model, rows, labels, ["much", "little"], repeats=2, seed=0, heard=heard.append)
+    permutation_importances(model, rows, labels, ["much", "little"], repeats=2, seed=0, progress=heard.append)
 
     assert heard == [1, 2, 3, 4]
 
@@ -81,7 +81,7 @@ def test_labels_that_are_all_the_same_have_no_drop_in_auc() -> None:
 
     (found,) = permutation_importances(model, rows, np.zeros(ROWS, np.float32), ["much"], repeats=2, seed=0)
 
-    assert found.auc_drop is None and found.auc_spread is None and found.logloss_spread is not None
+    assert found.auc_drop is None and found.auc_deviation is None and found.logloss_deviation is not None
 
 
 def test_a_permuted_column_keeps_its_place_type_and_missing_values() -> None:
@@ -95,7 +95,7 @@ def test_a_permuted_column_keeps_its_place_type_and_missing_values() -> None:
 
 def test_equal_columns_stay_in_their_order() -> None:
     found = [
-        Importance(column=name, logloss_rise=rise, logloss_spread=0, auc_drop=0, auc_spread=0)
+        Importance(column=name, logloss_rise=rise, logloss_deviation=0, auc_drop=0, auc_deviation=0)
         for name, rise in (("a", 0.0), ("b", 0.1), ("c", 0.0))
     ]
 

@@ -81,10 +81,12 @@ def test_every_row_is_in_one_bin_and_bins_add_up_to_all_clicks(rows: int, seed: 
 
     assert 1 <= len(bins) <= q.CALIBRATION_BINS
     assert sum(one.rows for one in bins) == rows
-    assert sum(one.clicked * one.rows for one in bins) == pytest.approx(labels.sum())
+    assert sum(one.click_rate * one.rows for one in bins) == pytest.approx(labels.sum())
     assert sum(one.predicted * one.rows for one in bins) == pytest.approx(q.probabilities(scores).sum())
     assert [one.predicted for one in bins] == sorted(one.predicted for one in bins)
-    assert all(0 <= one.low <= one.clicked + 1e-9 and one.clicked - 1e-9 <= one.high <= 1 for one in bins)
+    assert all(
+        0 <= one.lower_bound <= one.click_rate + 1e-9 and one.click_rate - 1e-9 <= one.upper_bound <= 1 for one in bins
+    )
 
 
 def test_bins_of_distinct_scores_are_of_equal_size() -> None:
@@ -96,7 +98,7 @@ def test_bins_of_distinct_scores_are_of_equal_size() -> None:
 def test_a_model_that_says_the_same_of_all_rows_has_one_bin() -> None:
     (only,) = q.calibration_bins(np.zeros(50, np.float32), np.array([1, 0] * 25, np.float32))
 
-    assert (only.rows, only.predicted, only.clicked) == (50, 0.5, 0.5)
+    assert (only.rows, only.predicted, only.click_rate) == (50, 0.5, 0.5)
 
 
 def test_the_histogram_counts_every_row_under_its_label() -> None:
@@ -104,5 +106,5 @@ def test_the_histogram_counts_every_row_under_its_label() -> None:
 
     found = q.probability_histogram(scores, labels)
 
-    assert len(found.edges) == len(found.clicked) + 1 == len(found.others) + 1
-    assert sum(found.clicked) == labels.sum() and sum(found.others) == 500 - labels.sum()
+    assert len(found.edges) == len(found.clicks) + 1 == len(found.others) + 1
+    assert sum(found.clicks) == labels.sum() and sum(found.others) == 500 - labels.sum()

@@ -110,7 +110,7 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     restored = again.build_model()
     images.restore_state(load_weights(tmp_path / "out"), restored, None)
     columns = pa.RecordBatch.from_pydict(new)
-    encoded = {key: tf.constant(array) for key, array in built.front.encode(columns).items()}
+    encoded = {key: tf.constant(array) for key, array in built.preprocessor.encode(columns).items()}
     expected = restored.eval()(encoded)
     for output in ("probability", "score"):
         np.testing.assert_array_equal(found[output].numpy(), expected[output].numpy())

@@ -18,12 +18,12 @@ class InteractingLayer(nn.Module):
     def __init__(self, inputs: int, size: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.asked = nn.Linear(inputs, 3 * heads * size, bias=False)
+        self.projections = nn.Linear(inputs, 3 * heads * size, bias=False)
         self.residual = nn.Linear(inputs, heads * size, bias=False)
 
     def forward(self, fields: Tensor) -> Tensor:
         rows, count, _ = fields.shape
-        query, key, value = self.asked(fields).view(rows, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = self.projections(fields).view(rows, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         # The paper does not divide by the root of the size.
         attended = scaled_dot_product_attention(query, key, value, scale=1.0)
         return torch.relu(attended.transpose(1, 2).flatten(2) + self.residual(fields))

@@ -1,4 +1,4 @@
-"""DIN: what a person did before counts by how near it is to what is offered (Zhou et al., KDD 2018)."""
+"""DIN: attention over the user's earlier actions, weighted by the candidate (Zhou et al., KDD 2018)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elasticdl.torch import Embedding, Initializer
 
 
 class Dice(nn.Module):
-    """PReLU whose corner lies where the batch is: p · x + (1 - p) · slope · x, p the sigmoid of x normalised."""
+    """PReLU whose corner follows the batch: p · x + (1 - p) · slope · x, where p is the sigmoid of normalised x."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -27,9 +27,9 @@ class Dice(nn.Module):
 
 
 class TargetAttention(nn.Module):
-    """[rows, longest, embedding_dim] and a target [rows, embedding_dim] to the weighted sum [rows, embedding_dim].
+    """Sums a sequence [rows, length, dim], weighted by a target [rows, dim]: [rows, dim].
 
-    Weights are not normalised: many things near to the target make a large sum. Padding has none.
+    Weights are not normalised, so that many values near the target give a large sum. Padding has weight 0.
     """
 
     def __init__(self, embedding_dim: int, hidden_units: Sequence[int]) -> None:
@@ -40,14 +40,14 @@ class TargetAttention(nn.Module):
             layers += [nn.Linear(before, after), nn.PReLU()]
         self.weight = nn.Sequential(*layers, nn.Linear(sizes[-1], 1))
 
-    def forward(self, rows: Tensor, target: Tensor, is_there: Tensor) -> Tensor:
-        wanted = target.unsqueeze(1).expand_as(rows)
-        weights: Tensor = self.weight(torch.cat([rows, wanted, rows - wanted, rows * wanted], dim=2))
-        return (weights * rows * is_there.unsqueeze(2)).sum(dim=1)
+    def forward(self, rows: Tensor, target: Tensor, is_value: Tensor) -> Tensor:
+        targets = target.unsqueeze(1).expand_as(rows)
+        weights: Tensor = self.weight(torch.cat([rows, targets, rows - targets, rows * targets], dim=2))
+        return (weights * rows * is_value.unsqueeze(2)).sum(dim=1)
 
 
 class DIN(nn.Module):
-    """Each sequence with a target is attended to; one without is a mean. Without sequences it is a deep net."""
+    """Attends to each sequence with a target; a sequence without one becomes a mean."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class DIN(nn.Module):
         fields = self.table(features["ids"])
         found = [fields.flatten(1), features["numbers"]]
         for name in self.sequences:
-            rows, is_there = self.table(features[name]), features[name] != PADDING_ID
+            rows, is_value = self.table(features[name]), features[name] != PADDING_ID
             place = self.targets.get(name)
             found.append(
-                masked_mean(rows, is_there) if place is None else self.attention[name](rows, fields[:, place], is_there)
+                masked_mean(rows, is_value) if place is None else self.attention[name](rows, fields[:, place], is_value)
             )
         score: Tensor = self.deep(torch.cat(found, dim=1)).squeeze(1)
         return score

@@ -32,7 +32,7 @@ class DLRM(nn.Module):
     def forward(self, features: Features) -> Tensor:
         vectors = self.embeddings(features)
         dense = [] if self.bottom is None else [self.bottom(features["numbers"])]
-        vectors = torch.cat([*(one.unsqueeze(1) for one in dense), vectors], dim=1)
+        vectors = torch.cat([*(vector.unsqueeze(1) for vector in dense), vectors], dim=1)
         first, second = self.get_buffer("pairs")
         products = (vectors @ vectors.transpose(1, 2))[:, first, second]
         score: Tensor = self.top(torch.cat([*dense, products], dim=1))

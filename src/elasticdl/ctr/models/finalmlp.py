@@ -1,4 +1,4 @@
-"""FinalMLP: two nets, each with its own choice of features, joined by a bilinear form (Mao et al., AAAI 2023)."""
+"""FinalMLP: two deep nets, each with gated features, joined by a bilinear form (Mao et al., AAAI 2023)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elasticdl.features.layout import FeatureLayout
 
 
 class FeatureGate(nn.Module):
-    """Each input times a number from 0 to 2 that depends on all of them."""
+    """Multiplies each input by a number from 0 to 2 that depends on all of them."""
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()

@@ -25,23 +25,25 @@ from elasticdl.model.mode import Mode
 
 
 def weighted_logloss(labels: Tensor | dict[str, Tensor], predictions: Tensor, positive_weight: float = 1.0) -> Tensor:
-    """The mean over rows of each row's loss times its weight.
+    """Returns the mean over rows of each row's logloss times its weight.
 
     Args:
-        labels: 0 or 1, [rows]; or {"label": those, "weight": one number a row}.
-        predictions: before the sigmoid, [rows].
-        positive_weight: how many times a row with a click counts. Predictions are then odds of that many clicks.
+        labels: 0 or 1, [rows]; or {"label": [rows], "weight": [rows]}.
+        predictions: scores before the sigmoid, [rows].
+        positive_weight: how many times a row with label 1 counts. Predictions are then odds of that many positives.
 
-    Weights are not scaled to a mean of 1: so a batch has the same gradient however many workers share it.
+    Weights are not scaled to a mean of 1, so that a batch has the same gradient however many workers share it.
     """
     if not positive_weight > 0:
         raise ModelError(f"logloss: expected positive_weight above 0. Received: {positive_weight}")
-    found = labels["label"] if isinstance(labels, dict) else labels
+    targets = labels["label"] if isinstance(labels, dict) else labels
     weights = labels["weight"].to(predictions.dtype) if isinstance(labels, dict) and "weight" in labels else None
-    if found.shape != predictions.shape:
-        raise ModelError(f"logloss: expected labels {list(predictions.shape)}. Received: {list(found.shape)}")
+    if targets.shape != predictions.shape:
+        raise ModelError(f"logloss: expected labels {list(predictions.shape)}. Received: {list(targets.shape)}")
     factor = predictions.new_tensor(positive_weight) if positive_weight != 1.0 else None
-    return binary_cross_entropy_with_logits(predictions, found.to(predictions.dtype), weight=weights, pos_weight=factor)
+    return binary_cross_entropy_with_logits(
+        predictions, targets.to(predictions.dtype), weight=weights, pos_weight=factor
+    )
 
 
 SETTINGS_FILE = "job.json"
@@ -49,7 +51,7 @@ EXPORTED_FILES = (PREPROCESSOR_FILE, "statistics.json", "features.yaml", SETTING
 
 
 class CtrJobSettings(BaseModel):
-    """job.json."""
+    """The content of job.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,7 +63,7 @@ class CtrJobSettings(BaseModel):
 
 
 class ScoredModel(nn.Module):
-    """The model's score, and the chance of a click it stands for."""
+    """Gives the model's score, and the probability of label 1 that the score stands for."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -73,6 +75,8 @@ class ScoredModel(nn.Module):
 
 
 class CtrJob:
+    """The functions of a model file, from the files that are in its directory."""
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.preprocessor = Preprocessor.load(directory)
@@ -95,7 +99,7 @@ class CtrJob:
         return torch.optim.Adam(parameters, lr=lr)
 
     def dataset(self, dataset: Dataset, mode: Mode) -> Dataset:
-        """Features of raw columns; with labels unless they are to be predicted."""
+        """Maps raw columns to features, and to labels unless those are to be predicted."""
         has_labels = mode is not Mode.PREDICTION
         weight = self.settings.weight if has_labels else None
         types = {
@@ -112,7 +116,7 @@ class CtrJob:
             else None
         )
 
-        def made(columns: pa.RecordBatch) -> Any:
+        def encode_batch(columns: pa.RecordBatch) -> Any:
             features = {name: self.to_tensor(array) for name, array in self.preprocessor.encode(columns, folds).items()}
             if not has_labels:
                 return features
@@ -121,10 +125,10 @@ class CtrJob:
                 labels["weight"] = self.to_tensor(self.preprocessor.read_weights(columns, weight))
             return features, labels
 
-        return dataset.map_columns(made, types)
+        return dataset.map_columns(encode_batch, types)
 
     def to_tensor(self, array: Any) -> Any:
-        """What a model takes."""
+        """Converts an array to the type that the model takes."""
         return torch.from_numpy(array)
 
     def metrics(self) -> dict[str, Metric]:
@@ -137,26 +141,28 @@ class CtrJob:
         ]
 
     def model_files(self) -> dict[str, bytes]:
-        """What makes features of raw rows, with and without ElasticDL."""
-        found = {
+        """Returns the files that turn raw rows into features, with and without ElasticDL."""
+        files = {
             name: (self.directory / name).read_bytes() for name in EXPORTED_FILES if (self.directory / name).exists()
         }
-        return found | {"preprocessor.py": Path(standalone.__file__).read_bytes()}
+        return files | {"preprocessor.py": Path(standalone.__file__).read_bytes()}
 
 
 class LoglossMetric:
-    """Of every row alike, whatever it weighs in training."""
+    """The mean logloss of all rows; weights of rows do not count."""
 
     reduction = "mean"
 
     def update(self, labels: dict[str, Tensor], predictions: dict[str, Tensor]) -> list[float]:
-        each = binary_cross_entropy_with_logits(
+        total = binary_cross_entropy_with_logits(
             predictions["score"].double(), labels["label"].double(), reduction="sum"
         )
-        return [float(each)]
+        return [float(total)]
 
 
 class ScoreAUC(AUC):
+    """The AUC of the scores."""
+
     def __init__(self) -> None:
         super().__init__(from_logits=True)
 
@@ -165,7 +171,7 @@ class ScoreAUC(AUC):
 
 
 class CalibrationMetric:
-    """Predicted clicks over clicks: 1 where the chances are right on the whole."""
+    """Predicted positives over actual ones: 1 if probabilities are right on average."""
 
     reduction = "ratio"
 

@@ -14,7 +14,10 @@ Features = dict[str, Tensor]
 
 
 class FieldEmbeddings(nn.Module):
-    """[rows, fields + sequences, embedding_dim]. One table has the rows of all fields; a sequence is the mean of its own."""
+    """Looks up embeddings: [rows, fields + sequences, embedding_dim].
+
+    One table has the rows of all fields; a sequence becomes the mean of its embeddings.
+    """
 
     def __init__(self, layout: FeatureLayout, embedding_dim: int, deviation: float = 0.01) -> None:
         super().__init__()
@@ -33,7 +36,7 @@ class FieldEmbeddings(nn.Module):
 
 
 class FirstOrderTerm(nn.Module):
-    """A weight for each id and each number, and a bias: the score of logistic regression, [rows]."""
+    """Scores rows by a weight for each id and number, and a bias, as logistic regression does: [rows]."""
 
     def __init__(self, layout: FeatureLayout) -> None:
         super().__init__()
@@ -50,33 +53,33 @@ class FirstOrderTerm(nn.Module):
 
 
 def padding_index(layout: FeatureLayout) -> int | None:
-    """The id without a row, where there are sequences: none is looked for otherwise."""
+    """Returns the id without a row if there are sequences; without them nothing is padded."""
     return PADDING_ID if layout.sequences else None
 
 
-def masked_mean(rows: Tensor, is_there: Tensor) -> Tensor:
-    """Of what is there: [rows, longest, embedding_dim] to [rows, embedding_dim]; zeros where nothing is."""
-    kept = is_there.unsqueeze(-1).to(rows.dtype)
-    return (rows * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1.0)
+def masked_mean(rows: Tensor, is_value: Tensor) -> Tensor:
+    """Averages embeddings that are not padding: [rows, length, dim] to [rows, dim]; zeros if there are none."""
+    mask = is_value.unsqueeze(-1).to(rows.dtype)
+    return (rows * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
 
 
 def flatten_inputs(embeddings: Tensor, features: Features) -> Tensor:
-    """All embeddings of a row and its numbers, one after the other: what deep nets take."""
+    """Concatenates all embeddings of a row and its numbers, as input of a deep network."""
     return torch.cat([embeddings.flatten(1), features["numbers"]], dim=1)
 
 
 def flat_width(layout: FeatureLayout, embeddings: FieldEmbeddings) -> int:
-    """Columns of `flat`."""
+    """The width of `flatten_inputs`."""
     return embeddings.count * embeddings.embedding_dim + len(layout.numbers)
 
 
 def pairwise_products(embeddings: Tensor) -> Tensor:
-    """The sum of the products of all pairs of fields: [rows, fields, embedding_dim] to [rows, embedding_dim]."""
+    """Sums the products of all pairs of fields: [rows, fields, embedding_dim] to [rows, embedding_dim]."""
     return 0.5 * (embeddings.sum(dim=1).square() - embeddings.square().sum(dim=1))
 
 
 def mlp(inputs: int, hidden_units: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
-    """Layers with ReLU; the last one's are the outputs."""
+    """Builds layers with ReLU; the last of them gives the output."""
     layers: list[nn.Module] = []
     for size in hidden_units:
         layers += [nn.Linear(inputs, size), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
@@ -85,7 +88,7 @@ def mlp(inputs: int, hidden_units: Sequence[int], dropout: float = 0.0) -> nn.Se
 
 
 class DeepNetwork(nn.Module):
-    """A net with one output, [rows]."""
+    """A deep network with one output: [rows]."""
 
     def __init__(self, inputs: int, hidden_units: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from elasticdl.features.layout import FeatureLayout
 
 
 class CIN(nn.Module):
-    """Products of fields of ever higher order, dimension by dimension: [rows, fields, embedding_dim] to [rows, sum of sizes].
+    """Products of fields, of one order more in each layer: [rows, fields, embedding_dim] to [rows, sum of sizes].
 
     Map h of layer k is the sum over i, j of W[k, h, i, j] · (map i of layer k - 1) ∘ (field j).
     """
@@ -32,12 +32,12 @@ class CIN(nn.Module):
         )
 
     def forward(self, fields: Tensor) -> Tensor:
-        found, maps = [], fields
+        sums, maps = [], fields
         for layer in self.layers:
             products = torch.einsum("bid,bjd->bijd", maps, fields).flatten(1, 2)
             maps = torch.relu(layer(products))
-            found.append(maps.sum(dim=2))
-        return torch.cat(found, dim=1)
+            sums.append(maps.sum(dim=2))
+        return torch.cat(sums, dim=1)
 
 
 class XDeepFM(nn.Module):

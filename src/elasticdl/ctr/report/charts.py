@@ -14,11 +14,11 @@ from elasticdl.ctr.report.metrics import CalibrationBin, ProbabilityHistogram
 from elasticdl.reporting import figures
 from elasticdl.reporting.figures import BLUE, FAINT, GREEN, INK, ORANGE, VIOLET
 
-MAX_COLUMNS = 30  # in the picture of importances
+MAX_COLUMNS = 30  # in the chart of importances
 
 
-def draw_training(course: TrainingCurves, step: int) -> bytes:
-    """Loss and evaluations over steps; under them, on the same axis, how many workers there were.
+def draw_training(curves: TrainingCurves, step: int) -> bytes:
+    """Draws loss and evaluations over steps; below, on the same axis, the number of workers.
 
     A line marks `step`, whose model is reported on.
     """
@@ -27,30 +27,30 @@ def draw_training(course: TrainingCurves, step: int) -> bytes:
     for axes in (loss, auc, workers):
         figures.style_axes(axes)
         axes.axvline(step, color=FAINT, linewidth=1.2, linestyle=":", label="this model" if axes is loss else None)
-    _draw_line(loss, course.loss, BLUE, "loss of training batches", linewidth=1.2)
-    _draw_line(loss, course.evaluations.get("logloss", ()), ORANGE, "logloss of validation rows", marker="o")
-    _clip_outliers(loss, [*course.loss, *course.evaluations.get("logloss", ())])
+    _draw_line(loss, curves.loss, BLUE, "loss of training batches", linewidth=1.2)
+    _draw_line(loss, curves.evaluations.get("logloss", ()), ORANGE, "logloss of validation rows", marker="o")
+    _clip_outliers(loss, [*curves.loss, *curves.evaluations.get("logloss", ())])
     loss.set_ylabel("logloss", color=INK)
     loss.legend(frameon=False, fontsize=9, loc="upper right")
-    _draw_line(auc, course.evaluations.get("auc", ()), GREEN, "AUC", marker="o")
-    for axes, points, what in ((loss, course.loss, "loss"), (auc, course.evaluations.get("auc"), "evaluation")):
+    _draw_line(auc, curves.evaluations.get("auc", ()), GREEN, "AUC", marker="o")
+    for axes, points, name in ((loss, curves.loss, "loss"), (auc, curves.evaluations.get("auc"), "evaluation")):
         if not points:
-            _draw_note(axes, f"no {what} recorded")
+            _draw_note(axes, f"no {name} recorded")
     auc.set_ylabel("AUC, validation", color=INK)
     _draw_line(
-        workers, _extend_to(course.workers, course.last_step), VIOLET, "workers", drawstyle="steps-post", linewidth=1.8
+        workers, _extend_to(curves.workers, curves.last_step), VIOLET, "workers", drawstyle="steps-post", linewidth=1.8
     )
     workers.set_ylabel("workers", color=INK)
-    workers.set_ylim(0, max([count for _, count in course.workers] + [1.0]) * 1.25)
+    workers.set_ylim(0, max([count for _, count in curves.workers] + [1.0]) * 1.25)
     workers.yaxis.set_major_locator(MaxNLocator(integer=True))
     workers.set_xlabel("step", color=INK)
-    workers.set_xlim(0, max(course.last_step, 1) * 1.02)
+    workers.set_xlim(0, max(curves.last_step, 1) * 1.02)
     return figures.to_png(figure, "Loss, AUC and workers over steps")
 
 
 def draw_roc(points: Sequence[tuple[float, float]], auc: float | None) -> bytes:
     figure, axes = _square_axes()
-    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--", label="chance")
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--", label="random")
     if points:
         across, up = zip(*points, strict=True)
         axes.plot(across, up, color=BLUE, linewidth=1.8, label=f"the model, AUC {auc:.4f}")
@@ -59,47 +59,51 @@ def draw_roc(points: Sequence[tuple[float, float]], auc: float | None) -> bytes:
         _draw_note(axes, "all labels are the same")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.01)
-    axes.set_xlabel("other rows taken for clicks", color=INK)
-    axes.set_ylabel("clicks found", color=INK)
+    axes.set_xlabel("false positive rate", color=INK)
+    axes.set_ylabel("true positive rate", color=INK)
     axes.legend(frameon=False, fontsize=9, loc="lower right")
     return figures.to_png(figure, "ROC curve")
 
 
 def draw_calibration(bins: Sequence[CalibrationBin]) -> bytes:
-    """Predicted against actual rates, with 95 % bounds; under them, how many rows."""
+    """Draws predicted against actual rates with 95 % bounds; below, the number of rows."""
     figure = figures.new_figure(5.6, 5.6)
     axes, counts = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [4, 1]})
     figures.style_axes(axes)
     figures.style_axes(counts)
-    predicted = np.array([one.predicted for one in bins])
-    clicked = np.array([one.clicked for one in bins])
-    bounds = np.array([[one.clicked - one.low, one.high - one.clicked] for one in bins]).clip(min=0).T
-    most = max(float(predicted.max()), max(one.high for one in bins)) * 1.05
-    axes.plot([0, most], [0, most], color=FAINT, linewidth=1, linestyle="--", label="right on average")
+    predicted = np.array([item.predicted for item in bins])
+    rates = np.array([item.click_rate for item in bins])
+    bounds = (
+        np.array([[item.click_rate - item.lower_bound, item.upper_bound - item.click_rate] for item in bins])
+        .clip(min=0)
+        .T
+    )
+    limit = max(float(predicted.max()), max(item.upper_bound for item in bins)) * 1.05
+    axes.plot([0, limit], [0, limit], color=FAINT, linewidth=1, linestyle="--", label="calibrated")
     axes.errorbar(
-        predicted, clicked, yerr=bounds, color=BLUE, ecolor=FAINT, elinewidth=1.2, marker="o", markersize=4,
+        predicted, rates, yerr=bounds, color=BLUE, ecolor=FAINT, elinewidth=1.2, marker="o", markersize=4,
         linewidth=1.4, label="the model, with 95 % bounds",
     )  # fmt: skip
-    axes.set_xlim(0, most)
-    axes.set_ylim(0, most)
+    axes.set_xlim(0, limit)
+    axes.set_ylim(0, limit)
     axes.set_ylabel("rate of clicks", color=INK)
     axes.legend(frameon=False, fontsize=9, loc="upper left")
-    counts.bar(predicted, [one.rows for one in bins], width=most / 90, color=BLUE, alpha=0.7)
+    counts.bar(predicted, [item.rows for item in bins], width=limit / 90, color=BLUE, alpha=0.7)
     counts.set_ylabel("rows", color=INK)
     counts.set_ylim(bottom=0)
-    counts.set_xlabel("predicted chance, mean of the bin", color=INK)
+    counts.set_xlabel("predicted probability, mean of the bin", color=INK)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1, decimals=None))
     return figures.to_png(figure, "Calibration")
 
 
-def draw_probabilities(found: ProbabilityHistogram) -> bytes:
-    """How the chances of clicks and of other rows are spread, each as a share of its own rows."""
+def draw_probabilities(histogram: ProbabilityHistogram) -> bytes:
+    """Draws histograms of the probabilities of clicks and of other rows, each as shares of its own rows."""
     figure = figures.new_figure(11, 3.4)
     axes = figure.subplots()
     figures.style_axes(axes)
-    edges = np.array(found.edges)
-    for counts, colour, name in ((found.others, FAINT, "other rows"), (found.clicked, ORANGE, "clicks")):
+    edges = np.array(histogram.edges)
+    for counts, colour, name in ((histogram.others, FAINT, "other rows"), (histogram.clicks, ORANGE, "clicks")):
         total = sum(counts)
         shares = np.array(counts) / max(total, 1)
         axes.bar(
@@ -108,32 +112,37 @@ def draw_probabilities(found: ProbabilityHistogram) -> bytes:
     axes.set_xlim(0, edges[-1])
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=None))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
-    axes.set_xlabel("predicted chance", color=INK)
+    axes.set_xlabel("predicted probability", color=INK)
     axes.set_ylabel("share of such rows", color=INK)
     axes.legend(frameon=False, fontsize=9)
-    return figures.to_png(figure, "Predicted chances by label")
+    return figures.to_png(figure, "Predicted probabilities by label")
 
 
-def draw_importance(found: Sequence[Importance]) -> bytes:
-    """The most important columns, at the top the first; whiskers are standard deviations over the repeats."""
-    shown = found[:MAX_COLUMNS]
+def draw_importance(importances: Sequence[Importance]) -> bytes:
+    """Draws the most important columns, the first at the top; whiskers are standard deviations over the repeats."""
+    shown = importances[:MAX_COLUMNS]
     figure = figures.new_figure(11, 1.3 + 0.22 * max(len(shown), 3))
     left, right = figure.subplots(1, 2, sharey=True)
-    places = np.arange(len(shown))
+    positions = np.arange(len(shown))
     for axes, values, spreads, name in (
-        (left, [one.logloss_rise for one in shown], [one.logloss_spread or 0.0 for one in shown], "rise in logloss"),
-        (right, [one.auc_drop or 0.0 for one in shown], [one.auc_spread or 0.0 for one in shown], "drop in AUC"),
+        (
+            left,
+            [item.logloss_rise for item in shown],
+            [item.logloss_deviation or 0.0 for item in shown],
+            "rise in logloss",
+        ),
+        (right, [item.auc_drop or 0.0 for item in shown], [item.auc_deviation or 0.0 for item in shown], "drop in AUC"),
     ):
         figures.style_axes(axes)
         axes.grid(visible=False, axis="y")
-        axes.barh(places, values, xerr=spreads, height=0.7, color=BLUE, alpha=0.85, ecolor=INK, error_kw={"lw": 1})
+        axes.barh(positions, values, xerr=spreads, height=0.7, color=BLUE, alpha=0.85, ecolor=INK, error_kw={"lw": 1})
         axes.axvline(0, color=FAINT, linewidth=1)
         axes.set_xlabel(name, color=INK)
-    if any(one.auc_drop is None for one in shown):
+    if any(item.auc_drop is None for item in shown):
         _draw_note(right, "all labels are the same")
-    left.set_yticks(places, [figures.escape_text(figures.shorten(one.column, 32)) for one in shown], fontsize=8.5)
+    left.set_yticks(positions, [figures.escape_text(figures.shorten(item.column, 32)) for item in shown], fontsize=8.5)
     left.set_ylim(len(shown) - 0.4, -0.6)
-    which = f", the first {len(shown)} of {len(found)} columns" if len(found) > len(shown) else ""
+    which = f", the first {len(shown)} of {len(importances)} columns" if len(importances) > len(shown) else ""
     return figures.to_png(figure, f"Permutation importance{which}")
 
 
@@ -144,19 +153,19 @@ def _square_axes() -> tuple[Any, Any]:
     return figure, axes
 
 
-def _draw_line(axes: Any, points: Points, colour: str, name: str, **how: Any) -> None:
+def _draw_line(axes: Any, points: Points, colour: str, name: str, **style: Any) -> None:
     if not points:
         return
     steps, values = zip(*points, strict=True)
-    axes.plot(steps, values, color=colour, label=name, markersize=4, **how)
+    axes.plot(steps, values, color=colour, label=name, markersize=4, **style)
 
 
 def _clip_outliers(axes: Any, points: Sequence[tuple[int, float]]) -> None:
-    """The first batches of a model may be far off; they are cut where the rest would not be seen beside them."""
+    """Cuts off the first batches if they are so far off that the others could not be told apart."""
     values = np.array([value for _, value in points])
     if len(values) > 20:
-        low, high, most = float(values.min()), float(np.quantile(values, 0.95)), float(values.max())
-        if low < high < low + (most - low) / 4:
+        low, high, top = float(values.min()), float(np.quantile(values, 0.95)), float(values.max())
+        if low < high < low + (top - low) / 4:
             axes.set_ylim(low - 0.05 * (high - low), high + 0.25 * (high - low))
 
 

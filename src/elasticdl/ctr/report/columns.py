@@ -21,7 +21,7 @@ class ReportColumn:
     rows: int
     transforms: tuple[str, ...]
     reason: str
-    importance: Importance | None  # None: the model does not see it
+    importance: Importance | None  # None: the model does not use the column
 
     @property
     def missing_share(self) -> float:
@@ -35,21 +35,25 @@ def describe_columns(
     importance: Sequence[Importance],
     where: str,
 ) -> tuple[ReportColumn, ...]:
-    """Every column but the label, in the order of the data. `written`: features.yaml; `chosen`: by ctr.yaml."""
+    """Describes every column but the label, in the order of the data.
+
+    `written` is features.yaml, `chosen` the overrides in ctr.yaml.
+    """
     proposals = proposal.propose_transforms(statistics)
     proposed = features_file.parse_features_file(
         features_file.render_features_file(statistics, proposals, written.statistics), "the proposal"
     ).columns
     final = written.override(chosen, where).columns
-    worth = {one.column: one for one in importance}
-    found = []
-    for name, treatments in final.items():
-        if treatments != written.columns[name]:
+    importance_by_column = {item.column: item for item in importance}
+    described = []
+    for name, specs in final.items():
+        if specs != written.columns[name]:
             reason = CHOSEN_IN_CONFIG
-        elif treatments != proposed.get(name):
+        elif specs != proposed.get(name):
             reason = CHANGED_IN_FILE
         else:
             reason = proposals[name].reason
-        texts = tuple(str(one) for one in treatments)
-        found.append(ReportColumn(name, statistics.column(name), statistics.rows, texts, reason, worth.get(name)))
-    return tuple(found)
+        texts = tuple(str(spec) for spec in specs)
+        column = statistics.column(name)
+        described.append(ReportColumn(name, column, statistics.rows, texts, reason, importance_by_column.get(name)))
+    return tuple(described)

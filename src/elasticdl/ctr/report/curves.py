@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Points = tuple[tuple[int, float], ...]
-"""Steps and what was measured there, by step."""
+"""Pairs of a step and a value, sorted by step."""
 
 VALIDATION_PREFIX = "validation/"
 
@@ -15,8 +15,8 @@ VALIDATION_PREFIX = "validation/"
 @dataclass(frozen=True, slots=True)
 class TrainingCurves:
     loss: Points = ()
-    evaluations: Mapping[str, Points] = field(default_factory=dict)  # by metric: auc, logloss, …
-    workers: Points = ()  # from each of these steps on, so many
+    evaluations: Mapping[str, Points] = field(default_factory=dict)  # by metric, e.g. auc and logloss
+    workers: Points = ()  # the number of workers from each of these steps on
 
     @property
     def last_step(self) -> int:
@@ -27,46 +27,46 @@ class TrainingCurves:
 def collect_curves(
     curves: Mapping[str, Sequence[tuple[int, float, float]]], events: Iterable[Mapping[str, Any]]
 ) -> TrainingCurves:
-    """`curves`: by tag, a step, a time and a value each. Of a step computed twice, the later."""
-    drawn = {tag: _latest_by_step(found) for tag, found in curves.items()}
+    """Collects curves by tag from (step, time, value). If a step was computed twice, the later value counts."""
+    points_by_tag = {tag: _latest_by_step(measured) for tag, measured in curves.items()}
     return TrainingCurves(
-        loss=drawn.get("loss", ()),
+        loss=points_by_tag.get("loss", ()),
         evaluations={
             tag.removeprefix(VALIDATION_PREFIX): points
-            for tag, points in drawn.items()
+            for tag, points in points_by_tag.items()
             if tag.startswith(VALIDATION_PREFIX)
         },
         workers=workers_by_step(events),
     )
 
 
-def _latest_by_step(found: Sequence[tuple[int, float, float]]) -> Points:
-    latest = {step: value for step, _, value in sorted(found, key=lambda one: one[1])}
+def _latest_by_step(measured: Sequence[tuple[int, float, float]]) -> Points:
+    latest = {step: value for step, _, value in sorted(measured, key=lambda point: point[1])}
     return tuple(sorted(latest.items()))
 
 
 def workers_by_step(events: Iterable[Mapping[str, Any]]) -> Points:
-    """How many were training from each step on. That all leave at the end is left out."""
-    there: set[str] = set()
+    """Returns how many workers trained from each step on, without those that leave at the end."""
+    present: set[str] = set()
     counts: dict[int, float] = {}
     for event in events:
         kind, worker, step = event.get("kind"), str(event.get("worker") or ""), int(event.get("step") or 0)
-        if kind == "started":  # a job that goes on from a checkpoint begins with nobody
-            there.clear()
+        if kind == "started":  # a resumed job begins without workers
+            present.clear()
             continue
         if kind == "worker-joined":
-            there.add(worker)
-        elif kind in ("worker-left", "worker-lost") and worker in there:
-            there.discard(worker)
+            present.add(worker)
+        elif kind in ("worker-left", "worker-lost") and worker in present:
+            present.discard(worker)
         else:
             continue
-        # What came after this step is computed again, if it was computed already.
-        counts = {at: count for at, count in counts.items() if at < step} | {step: float(len(there))}
+        # Later steps are computed again, even if they were computed before.
+        counts = {earlier: count for earlier, count in counts.items() if earlier < step} | {step: float(len(present))}
     points = sorted(counts.items())
     while points and not points[-1][1]:
         points.pop()
-    kept: list[tuple[int, float]] = []
-    for at, count in points:
-        if not kept or kept[-1][1] != count:
-            kept.append((at, count))
-    return tuple(kept)
+    changes: list[tuple[int, float]] = []
+    for step, count in points:
+        if not changes or changes[-1][1] != count:
+            changes.append((step, count))
+    return tuple(changes)

@@ -148,7 +148,7 @@ def _write_page(
         "parameters": f"{found.parameters:,}",
         "trained": f"{statistics.rows:,} rows; the model is that of step {found.step:,}"
         + (f" of {course.last_step:,}" if course is not None and course.last_step > found.step else ""),
-        "scored by": "the exported program" if found.has_program else "its weights",
+        "scored by": "the exported program" if found.uses_exported_program else "its weights",
         "from": str(subject.source),
         "training rows": spec.data.training or "" if spec is not None else config.data_splits[0],
         "validation": (spec.data.validation if spec is not None else config.data_splits[1]) or "none",

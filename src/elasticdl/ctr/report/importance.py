@@ -14,25 +14,25 @@ from elasticdl.ctr.report.metrics import Floats, auc, logloss
 
 
 class Importance(BaseModel):
-    """Means over the repeats, and their standard deviations, which a single one has not.
+    """Means over the repeats, and standard deviations if there are several.
 
-    There is no AUC where all labels are the same.
+    There is no AUC if all labels are the same.
     """
 
     model_config = ConfigDict(frozen=True)
 
     column: str
     logloss_rise: float
-    logloss_spread: float | None
+    logloss_deviation: float | None
     auc_drop: float | None
-    auc_spread: float | None
+    auc_deviation: float | None
 
 
-def sample_rows(rows: int, most: int, seed: int) -> NDArray[np.int64]:
-    """Numbers of at most `most` of so many rows, in their order; the same for the same seed."""
-    if rows <= most:
+def sample_rows(rows: int, max_rows: int, seed: int) -> NDArray[np.int64]:
+    """Returns the sorted numbers of at most `max_rows` of so many rows; the seed decides which."""
+    if rows <= max_rows:
         return np.arange(rows)
-    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(rows, max_rows, replace=False))
 
 
 def permutation_importances(
@@ -42,50 +42,51 @@ def permutation_importances(
     columns: Sequence[str],
     repeats: int,
     seed: int,
-    heard: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> tuple[Importance, ...]:
-    """Of each column, the most important first. `score` gives those of a pyarrow.RecordBatch such as `rows`.
+    """Returns the importance of each column, the most important first.
 
-    A column's permutations depend on the seed and its place alone. `heard` is told how many were scored.
+    `score` computes the scores of a pyarrow.RecordBatch such as `rows`. A column's permutations depend only on the seed
+    and the index of the column. `progress` is called with the number of permutations scored so far.
     """
     before = score(rows)
-    least, best = logloss(before, labels), auc(before, labels)
-    found, done = [], 0
-    for place, name in enumerate(columns):
+    base_logloss, base_auc = logloss(before, labels), auc(before, labels)
+    importances, done = [], 0
+    for index, name in enumerate(columns):
         rises, drops = [], []
         for repeat in range(repeats):
-            random = np.random.default_rng([seed, place, repeat])
+            random = np.random.default_rng([seed, index, repeat])
             scores = score(permute_column(rows, name, random.permutation(rows.num_rows)))
-            rises.append(logloss(scores, labels) - least)
-            after = auc(scores, labels)
-            if best is not None and after is not None:
-                drops.append(best - after)
+            rises.append(logloss(scores, labels) - base_logloss)
+            permuted_auc = auc(scores, labels)
+            if base_auc is not None and permuted_auc is not None:
+                drops.append(base_auc - permuted_auc)
             done += 1
-            heard(done)
-        found.append(_summarize(name, rises, drops))
-    return rank_importances(found)
+            progress(done)
+        importances.append(_summarize(name, rises, drops))
+    return rank_importances(importances)
 
 
 def permute_column(rows: Any, name: str, order: NDArray[np.int64]) -> Any:
-    """The batch with the values of one column in another order."""
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, rows.schema.field(place), rows.column(place).take(pa.array(order)))
+    """Returns the batch with the values of one column in another order."""
+    index = rows.schema.get_field_index(name)
+    return rows.set_column(index, rows.schema.field(index), rows.column(index).take(pa.array(order)))
 
 
-def rank_importances(found: Sequence[Importance]) -> tuple[Importance, ...]:
-    """By the rise in logloss; columns that are equal, as they came."""
-    return tuple(sorted(found, key=lambda one: -one.logloss_rise))
+def rank_importances(importances: Sequence[Importance]) -> tuple[Importance, ...]:
+    """Sorts by the rise in logloss; equal columns keep their order."""
+    return tuple(sorted(importances, key=lambda importance: -importance.logloss_rise))
 
 
 def _summarize(name: str, rises: Sequence[float], drops: Sequence[float]) -> Importance:
     return Importance(
         column=name,
         logloss_rise=float(np.mean(rises)),
-        logloss_spread=_spread(rises),
+        logloss_deviation=_deviation(rises),
         auc_drop=float(np.mean(drops)) if drops else None,
-        auc_spread=_spread(drops),
+        auc_deviation=_deviation(drops),
     )
 
 
-def _spread(values: Sequence[float]) -> float | None:
+def _deviation(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None

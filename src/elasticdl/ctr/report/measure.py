@@ -27,74 +27,75 @@ from elasticdl.ctr.report.metrics import Floats, calibration_bins, compute_metri
 from elasticdl.data.dataset import Dataset, Mode
 from elasticdl.data.sources import open_source
 from elasticdl.errors import ElasticDLError, ModelError, SpecError
-from elasticdl.features.preprocessing import preprocessor as fronts
+from elasticdl.features.preprocessing.preprocessor import PREPROCESSOR_FILE
 from elasticdl.model.evaluation import inference_mode
 from elasticdl.worker.embeddings.tables import restore_rows
 
 
 class TrainedModel:
-    """Scores by the export's program where there is one, else by the zoo's model with its weights."""
+    """Computes scores by the exported program if there is one, otherwise by the model with its weights."""
 
     def __init__(
-        self, directory: Path, files_directory: Path, step: int, module: nn.Module, *, has_program: bool
+        self, directory: Path, files_directory: Path, step: int, module: nn.Module, *, uses_exported_program: bool
     ) -> None:
-        self.place, self.files, self.step = directory, files_directory, step
+        self.directory, self.files_directory, self.step = directory, files_directory, step
         self.job = CtrJob(files_directory)
-        self.has_program = has_program
+        self.uses_exported_program = uses_exported_program
         self._module = module
 
     @classmethod
     def load(cls, directory: Path, params: dict[str, Any]) -> TrainedModel:
-        """An export, a checkpoint, or the newest one in a directory; `params` beside those of its job.json."""
-        image, place = find_weights(directory)
-        files = _find_files_directory(place)
-        has_program = (place / PROGRAM_FILE).exists()
-        if has_program:
-            module: nn.Module = torch.export.load(place / PROGRAM_FILE).module()
+        """Loads an export, a checkpoint, or the newest one in a directory; `params` go beside those of its job.json."""
+        image, directory = find_weights(directory)
+        files_directory = _find_files_directory(directory)
+        uses_exported_program = (directory / PROGRAM_FILE).exists()
+        if uses_exported_program:
+            module: nn.Module = torch.export.load(directory / PROGRAM_FILE).module()
         else:
-            module = CtrJob(files).forward(**params)
-            images.restore_state(restore_rows(module, image, place), module, None)
-        return cls(place, files, image.step, module, has_program=has_program)
+            module = CtrJob(files_directory).forward(**params)
+            images.restore_state(restore_rows(module, image, directory), module, None)
+        return cls(directory, files_directory, image.step, module, uses_exported_program=uses_exported_program)
 
     def score(self, features: Any) -> Floats:
-        """Logits. ModelError where one is no finite number."""
-        if self.has_program:  # it is as it was exported: for evaluation, and refuses to be asked for another mode
+        """Returns logits. Raises ModelError if one is not finite."""
+        if self.uses_exported_program:  # exported for evaluation; its mode cannot be changed
             with torch.no_grad():
                 predictions = self._module(features)
         else:
             with inference_mode(self._module):
                 predictions = self._module(features)
         if not isinstance(predictions, dict) or "score" not in predictions:
-            raise ModelError(f"{self.place}: expected predictions with a 'score', as models of the zoo give")
+            raise ModelError(f"{self.directory}: expected predictions with a 'score', as CTR models give")
         scores: Floats = predictions["score"].reshape(-1).float().numpy()
         if not np.isfinite(scores).all():
-            raise ModelError(f"{self.place}: the model gives scores that are no finite numbers")
+            raise ModelError(f"{self.directory}: the model gives scores that are not finite")
         return scores
 
     @property
     def parameter_count(self) -> int:
-        """Numbers that were learnt; rows of tables in files, too."""
-        state = [one for one in self._module.state_dict().values() if one.is_floating_point()]
-        return sum(int(one.numel()) for one in state) + _count_stored_parameters(self.place)
+        """The number of learned parameters, with the rows of tables in files."""
+        tensors = [tensor for tensor in self._module.state_dict().values() if tensor.is_floating_point()]
+        return sum(int(tensor.numel()) for tensor in tensors) + _count_stored_parameters(self.directory)
 
 
-def _find_files_directory(place: Path) -> Path:
-    """Where preprocessor.json lies: a checkpoint keeps what belongs to its model in a directory of its own."""
-    for found in (place, place / "files"):
-        if (found / fronts.PREPROCESSOR_FILE).exists():
-            return found
+def _find_files_directory(directory: Path) -> Path:
+    """Finds the directory of preprocessor.json: a checkpoint keeps the files of its model in one of its own."""
+    for candidate in (directory, directory / "files"):
+        if (candidate / PREPROCESSOR_FILE).exists():
+            return candidate
     raise SpecError(
-        f"{place}: no {fronts.PREPROCESSOR_FILE} beside the model: expected one that was trained from a ctr.yaml"
+        f"{directory}: no {PREPROCESSOR_FILE} beside the model: expected one that was trained from a ctr.yaml"
     )
 
 
-def _count_stored_parameters(place: Path) -> int:
-    """Numbers in tables that lie in files beside the model."""
+def _count_stored_parameters(directory: Path) -> int:
+    """Counts the parameters of tables in files beside the model."""
     from elasticdl.ps.snapshots import exported_tables  # needs the native core
 
-    if not (place / exported_tables.INDEX_FILE).exists():
+    if not (directory / exported_tables.INDEX_FILE).exists():
         return 0
-    return sum(one.rows * one.spec.columns for one in exported_tables.ExportedTables(place).tables.values())
+    tables = exported_tables.ExportedTables(directory).tables.values()
+    return sum(table.rows * table.spec.columns for table in tables)
 
 
 BATCH_ROWS = 8192
@@ -102,44 +103,48 @@ BATCH_ROWS = 8192
 ReportProgress = Callable[[str, float], None]
 
 
-def measure_model(request: MeasurementRequest, say: ReportProgress) -> ModelMeasurement:
-    """`say` hears what is being done, and which part of all rows to score is done."""
+def measure_model(request: MeasurementRequest, progress: ReportProgress) -> ModelMeasurement:
+    """Scores the validation and test rows, and permutes columns of the last of them.
+
+    `progress` is called with the current activity and the fraction of all rows that are scored.
+    """
     trained = TrainedModel.load(request.model, request.params)
-    asked = {"validation": request.validation, "test": request.test}
-    datasets = {name: _open_dataset(trained, request, uri) for name, uri in asked.items() if uri is not None}
+    uris = {"validation": request.validation, "test": request.test}
+    datasets = {name: _open_dataset(trained, request, uri) for name, uri in uris.items() if uri is not None}
     if not datasets:
-        raise SpecError("no rows are left to judge the model on; give ctr.yaml a split with test rows, or `test`")
-    judged = list(datasets)[-1]
+        raise SpecError("no rows are left to evaluate the model on; give ctr.yaml a split with test rows, or `test`")
+    evaluated_on = list(datasets)[-1]
     columns = list(trained.job.preprocessor.columns)
-    chosen = sample_rows(len(datasets[judged].source), request.rows, request.seed)
+    sample = sample_rows(len(datasets[evaluated_on].source), request.rows, request.seed)
     counts = {name: len(dataset.source) for name, dataset in datasets.items()}
-    total = sum(counts.values()) + len(chosen) * len(columns) * request.repeats
+    total = sum(counts.values()) + len(sample) * len(columns) * request.repeats
     before = 0
-    scored: dict[str, tuple[Floats, Floats]] = {}
+    results: dict[str, tuple[Floats, Floats]] = {}
     for name, dataset in datasets.items():
-        scored[name] = _score_all(trained, dataset, _progress_of_rows(say, f"scoring {name} rows", before, 1, total))
+        row_progress = _progress_of_rows(progress, f"scoring {name} rows", before, 1, total)
+        results[name] = _score_all(trained, dataset, row_progress)
         before += counts[name]
-    scores, labels = scored[judged]
-    heard = _progress_of_rows(say, "permuting columns", before, len(chosen), total)
-    found = permutation_importances(
-        lambda rows: _score_batches(trained, datasets[judged], rows, chosen),
-        datasets[judged].read(chosen),
-        labels[chosen], columns, request.repeats, request.seed, heard,
+    scores, labels = results[evaluated_on]
+    importances = permutation_importances(
+        lambda rows: _score_batches(trained, datasets[evaluated_on], rows, sample),
+        datasets[evaluated_on].read(sample),
+        labels[sample], columns, request.repeats, request.seed,
+        _progress_of_rows(progress, "permuting columns", before, len(sample), total),
     )  # fmt: skip
     return ModelMeasurement(
-        model=str(trained.place),
-        files=str(trained.files),
+        model=str(trained.directory),
+        files=str(trained.files_directory),
         step=trained.step,
-        has_program=trained.has_program,
+        uses_exported_program=trained.uses_exported_program,
         parameters=trained.parameter_count,
-        validation=compute_metrics(*scored["validation"]) if "validation" in scored else None,
-        test=compute_metrics(*scored["test"]) if "test" in scored else None,
-        judged="test" if judged == "test" else "validation",
+        validation=compute_metrics(*results["validation"]) if "validation" in results else None,
+        test=compute_metrics(*results["test"]) if "test" in results else None,
+        evaluated_on="test" if evaluated_on == "test" else "validation",
         roc=roc_curve(scores, labels),
-        reliability=calibration_bins(scores, labels),
+        calibration=calibration_bins(scores, labels),
         histogram=probability_histogram(scores, labels),
-        importance=found,
-        importance_rows=len(chosen),
+        importance=importances,
+        importance_rows=len(sample),
         importance_repeats=request.repeats,
         seed=request.seed,
         versions={
@@ -156,12 +161,14 @@ def _open_dataset(trained: TrainedModel, request: MeasurementRequest, uri: str) 
     return trained.job.dataset(Dataset(source, Mode.EVALUATION), Mode.EVALUATION)
 
 
-def _progress_of_rows(say: ReportProgress, what: str, before: int, rows_each: int, total: int) -> Callable[[int], None]:
-    return lambda done: say(what, (before + rows_each * done) / total)
+def _progress_of_rows(
+    progress: ReportProgress, activity: str, before: int, rows_each: int, total: int
+) -> Callable[[int], None]:
+    return lambda done: progress(activity, (before + rows_each * done) / total)
 
 
-def _score_all(trained: TrainedModel, dataset: Dataset, heard: Callable[[int], None]) -> tuple[Floats, Floats]:
-    """Scores and labels of all rows, read in batches."""
+def _score_all(trained: TrainedModel, dataset: Dataset, progress: Callable[[int], None]) -> tuple[Floats, Floats]:
+    """Returns scores and labels of all rows, which are read in batches."""
     rows = len(dataset.source)
     scores, labels = np.empty(rows, np.float32), np.empty(rows, np.float32)
     for first in range(0, rows, BATCH_ROWS):
@@ -170,12 +177,12 @@ def _score_all(trained: TrainedModel, dataset: Dataset, heard: Callable[[int], N
         assert batch is not None  # no row is filtered out
         scores[numbers] = trained.score(batch.features)
         labels[numbers] = batch.labels["label"].numpy()
-        heard(int(numbers[-1]) + 1)
+        progress(int(numbers[-1]) + 1)
     return scores, labels
 
 
 def _score_batches(trained: TrainedModel, dataset: Dataset, raw: Any, numbers: Any) -> Floats:
-    """Of raw rows that are read already; `numbers` are theirs, for messages."""
+    """Scores raw rows that were read before; `numbers` are their numbers, for messages."""
     parts = []
     for first in range(0, raw.num_rows, BATCH_ROWS):
         batch = dataset.make_batch(raw.slice(first, BATCH_ROWS), numbers[first : first + BATCH_ROWS])
@@ -185,16 +192,16 @@ def _score_batches(trained: TrainedModel, dataset: Dataset, raw: Any, numbers: A
 
 
 def main() -> int:
-    """Ends with 0, or with 1 and the error as the last line of the output."""
+    """Returns 0, or 1 after printing the error as the last line of the output."""
 
-    def say(what: str, done: float) -> None:
-        print(json.dumps({"what": what, "done": done}), flush=True)
+    def print_progress(activity: str, done: float) -> None:
+        print(json.dumps({"what": activity, "done": done}), flush=True)
 
     try:
-        say("loading the model", 0.0)
+        print_progress("loading the model", 0.0)
         request = MeasurementRequest.model_validate_json(sys.stdin.read())
-        found = measure_model(request, say)
-        atomic.write_file(request.target, found.model_dump_json(indent=1) + "\n")
+        measurement = measure_model(request, print_progress)
+        atomic.write_file(request.target, measurement.model_dump_json(indent=1) + "\n")
     except ElasticDLError as exc:
         print(json.dumps({"error": str(exc)}), flush=True)
         return 1

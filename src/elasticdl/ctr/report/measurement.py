@@ -16,38 +16,38 @@ MEASUREMENT_FILE = "measurement.json"
 
 
 class MeasurementRequest(BaseModel):
-    """Which model on which rows. At least one of `validation` and `test` is given."""
+    """The model to measure and the rows to use. At least one of `validation` and `test` is given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Path  # an export, a checkpoint, or a directory of checkpoints
-    params: dict[str, Any] = {}  # of the model, beside those of its job.json
+    params: dict[str, Any] = {}  # of the model, in addition to those in its job.json
     data: DataSpec = DataSpec()
     validation: str | None = None
     test: str | None = None
     index: Path
-    rows: int  # at most so many are permuted
+    rows: int  # at most so many rows are permuted
     repeats: int
     seed: int
-    target: Path  # where the found document goes
+    target: Path  # where the ModelMeasurement is written
 
 
 class ModelMeasurement(BaseModel):
-    """Curves and importances are of the `judged` rows."""
+    """The result. Curves and importances are computed on the `evaluated_on` rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
-    model: str  # the directory it lay in
-    files: str  # that of its preprocessor.json, features.yaml and statistics.json
+    model: str  # its directory
+    files: str  # the directory of its preprocessor.json, features.yaml and statistics.json
     step: int
-    has_program: bool  # scored by the export's program; else by its weights
+    uses_exported_program: bool  # else scored by its weights
     parameters: int
     validation: ClickMetrics | None
     test: ClickMetrics | None
-    judged: Literal["test", "validation"]
+    evaluated_on: Literal["test", "validation"]
     roc: tuple[tuple[float, float], ...]
-    reliability: tuple[CalibrationBin, ...]
+    calibration: tuple[CalibrationBin, ...]
     histogram: ProbabilityHistogram
     importance: tuple[Importance, ...]
     importance_rows: int
@@ -57,13 +57,13 @@ class ModelMeasurement(BaseModel):
 
     @property
     def metrics(self) -> ClickMetrics:
-        found = self.test if self.judged == "test" else self.validation
-        assert found is not None
-        return found
+        metrics = self.test if self.evaluated_on == "test" else self.validation
+        assert metrics is not None
+        return metrics
 
     @classmethod
     def load(cls, path: Path) -> ModelMeasurement:
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValidationError) as exc:
-            raise DataError(f"{path}: expected what was measured of a model: {str(exc).splitlines()[0]}") from exc
+            raise DataError(f"{path}: expected the measurement of a model: {str(exc).splitlines()[0]}") from exc

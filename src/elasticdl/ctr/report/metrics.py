@@ -17,46 +17,46 @@ _Z_95 = 1.96  # standard deviations within which 95 of 100 fall
 
 
 class ClickMetrics(BaseModel):
-    """Of some rows. What needs both labels, or a click, is None without them."""
+    """Metrics of some rows. A metric that needs both labels, or a click, is None without them."""
 
     model_config = ConfigDict(frozen=True)
 
     rows: int
     clicks: int
     logloss: float
-    base_logloss: float  # of the rows' own rate of clicks, said of every row: the best that ignores the columns
+    base_logloss: float  # of predicting the rows' own click rate for every row
     auc: float | None
     calibration: float | None  # predicted clicks over clicks
 
     @property
-    def rate(self) -> float:
+    def click_rate(self) -> float:
         return self.clicks / self.rows
 
     @property
     def gain(self) -> float | None:
-        """The part of the base rate's logloss that is gone."""
+        """The share of the base logloss that the model removes."""
         return 1 - self.logloss / self.base_logloss if self.base_logloss else None
 
 
 class CalibrationBin(BaseModel):
-    """Rows of similar chances: what was predicted of them on average, and how many clicked, with 95 % bounds."""
+    """Rows of similar probabilities: the mean prediction, and the click rate with its 95 % bounds."""
 
     model_config = ConfigDict(frozen=True)
 
     rows: int
     predicted: float
-    clicked: float
-    low: float
-    high: float
+    click_rate: float
+    lower_bound: float
+    upper_bound: float
 
 
 class ProbabilityHistogram(BaseModel):
-    """Rows by chance; `edges` has one more than each of the counts."""
+    """Counts of rows by probability; `edges` has one more element than each of the counts."""
 
     model_config = ConfigDict(frozen=True)
 
     edges: tuple[float, ...]
-    clicked: tuple[int, ...]
+    clicks: tuple[int, ...]
     others: tuple[int, ...]
 
 
@@ -78,77 +78,77 @@ def probabilities(scores: Floats) -> NDArray[np.float64]:
 
 
 def logloss(scores: Floats, labels: Floats) -> float:
-    """The mean, in double precision; a score however sure costs no infinity."""
+    """Returns the mean in double precision; it is finite for every finite score."""
     exact = scores.astype(np.float64)
     return float(np.mean(np.logaddexp(0.0, exact) - exact * labels))
 
 
 def entropy(rate: float) -> float:
-    """The logloss of a rate said of every row, where it is right."""
+    """Returns the logloss of predicting a rate for every row, if the rate is right."""
     return float(-sum(part * np.log(part) for part in (rate, 1 - rate) if part > 0))
 
 
 def auc(scores: Floats, labels: Floats) -> float | None:
-    """Exact; a tie counts half. None where all labels are the same."""
-    across, up = _full_roc_curve(scores, labels)
-    if not len(across):
+    """Returns the exact AUC, where a tie counts half, or None if all labels are the same."""
+    false_rates, true_rates = _full_roc_curve(scores, labels)
+    if not len(false_rates):
         return None
-    return float(np.sum(np.diff(across) * (up[1:] + up[:-1])) / 2)
+    return float(np.sum(np.diff(false_rates) * (true_rates[1:] + true_rates[:-1])) / 2)
 
 
 def roc_curve(scores: Floats, labels: Floats, points: int = ROC_POINTS) -> tuple[tuple[float, float], ...]:
-    """Share of other rows taken for clicks, and of clicks found; at most `points`, evenly along the curve.
+    """Returns false and true positive rates, at most `points` of them, evenly along the curve.
 
-    The first is (0, 0), the last (1, 1). Empty where all labels are the same.
+    The first is (0, 0), the last (1, 1). The curve is empty if all labels are the same.
     """
-    across, up = _full_roc_curve(scores, labels)
-    if not len(across):
+    false_rates, true_rates = _full_roc_curve(scores, labels)
+    if not len(false_rates):
         return ()
-    along = across + up
-    kept = np.unique(np.searchsorted(along, np.linspace(0.0, along[-1], points)).clip(max=len(along) - 1))
-    return tuple((float(across[one]), float(up[one])) for one in kept)
+    along = false_rates + true_rates
+    selected = np.unique(np.searchsorted(along, np.linspace(0.0, along[-1], points)).clip(max=len(along) - 1))
+    return tuple((float(false_rates[index]), float(true_rates[index])) for index in selected)
 
 
 def calibration_bins(scores: Floats, labels: Floats, bins: int = CALIBRATION_BINS) -> tuple[CalibrationBin, ...]:
-    """Bins of as equal size as equal chances allow: those are never parted."""
-    said = probabilities(scores)
-    edges = np.unique(np.quantile(said, np.linspace(0, 1, bins + 1)[1:-1]))
-    which = np.searchsorted(edges, said, side="right")
-    counts = np.bincount(which)
-    sums, clicks = np.bincount(which, said), np.bincount(which, labels)
+    """Returns bins of about equal size; rows with equal probabilities stay together."""
+    predicted = probabilities(scores)
+    edges = np.unique(np.quantile(predicted, np.linspace(0, 1, bins + 1)[1:-1]))
+    bin_indices = np.searchsorted(edges, predicted, side="right")
+    counts = np.bincount(bin_indices)
+    sums, clicks = np.bincount(bin_indices, predicted), np.bincount(bin_indices, labels)
     return tuple(
-        CalibrationBin(rows=int(n), predicted=total / n, clicked=hits / n, **_wilson_bounds(hits / n, int(n)))
+        CalibrationBin(rows=int(n), predicted=total / n, click_rate=hits / n, **_wilson_bounds(hits / n, int(n)))
         for n, total, hits in zip(counts, sums.tolist(), clicks.tolist(), strict=True)
         if n
     )
 
 
 def probability_histogram(scores: Floats, labels: Floats, bars: int = HISTOGRAM_BARS) -> ProbabilityHistogram:
-    """From 0 to the highest chance there is."""
-    said, clicked = probabilities(scores), labels > 0.5
-    edges = np.linspace(0.0, float(said.max()) or 1.0, bars + 1)
+    """Counts rows in bars of equal width, from 0 to the highest probability."""
+    predicted, is_click = probabilities(scores), labels > 0.5
+    edges = np.linspace(0.0, float(predicted.max()) or 1.0, bars + 1)
     return ProbabilityHistogram(
         edges=tuple(edges.tolist()),
-        clicked=tuple(np.histogram(said[clicked], edges)[0].tolist()),
-        others=tuple(np.histogram(said[~clicked], edges)[0].tolist()),
+        clicks=tuple(np.histogram(predicted[is_click], edges)[0].tolist()),
+        others=tuple(np.histogram(predicted[~is_click], edges)[0].tolist()),
     )
 
 
 def _full_roc_curve(scores: Floats, labels: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The whole ROC curve, a point for each distinct score and (0, 0); empty where all labels are the same."""
+    """Returns the whole ROC curve: (0, 0) and a point for each distinct score; empty if all labels are the same."""
     clicks = float(labels.sum())
     if clicks in (0.0, float(len(labels))):
         return np.empty(0), np.empty(0)
     order = np.argsort(-scores, kind="stable")
     sorted_scores, hits = scores[order], np.cumsum(labels[order], dtype=np.float64)
     last = np.append(np.flatnonzero(np.diff(sorted_scores)), len(scores) - 1)
-    up = np.concatenate([[0.0], hits[last] / clicks])
-    across = np.concatenate([[0.0], (last + 1 - hits[last]) / (len(labels) - clicks)])
-    return across, up
+    true_rates = np.concatenate([[0.0], hits[last] / clicks])
+    false_rates = np.concatenate([[0.0], (last + 1 - hits[last]) / (len(labels) - clicks)])
+    return false_rates, true_rates
 
 
 def _wilson_bounds(rate: float, rows: int) -> dict[str, float]:
-    """Wilson's, which hold for small numbers, too."""
+    """Returns Wilson's bounds, which hold for small numbers, too."""
     middle = (rate + _Z_95**2 / (2 * rows)) / (1 + _Z_95**2 / rows)
     half = _Z_95 * np.sqrt(rate * (1 - rate) / rows + _Z_95**2 / (4 * rows**2)) / (1 + _Z_95**2 / rows)
-    return {"low": max(0.0, float(middle - half)), "high": min(1.0, float(middle + half))}
+    return {"lower_bound": max(0.0, float(middle - half)), "upper_bound": min(1.0, float(middle + half))}

@@ -22,8 +22,8 @@ class ModelReport:
 
     name: str
     facts: Mapping[str, str]
-    measured: ModelMeasurement
-    curves: TrainingCurves | None  # None: the job that trained the model is not known here
+    measurement: ModelMeasurement
+    training_curves: TrainingCurves | None  # None: the job that trained the model is not known here
     columns: Sequence[ReportColumn]
     settings: Mapping[str, str]
     command: str
@@ -38,20 +38,24 @@ def write_report(directory: Path, report: ModelReport) -> Path:
 
 
 def draw_charts(report: ModelReport) -> dict[str, bytes]:
-    measured = report.measured
-    found = {"training": charts.draw_training(report.curves, report.measured.step)} if report.curves is not None else {}
+    measured = report.measurement
+    found = (
+        {"training": charts.draw_training(report.training_curves, report.measurement.step)}
+        if report.training_curves is not None
+        else {}
+    )
     return found | {
         "roc": charts.draw_roc(measured.roc, measured.metrics.auc),
-        "calibration": charts.draw_calibration(measured.reliability),
+        "calibration": charts.draw_calibration(measured.calibration),
         "chances": charts.draw_probabilities(measured.histogram),
         "importance": charts.draw_importance(measured.importance),
     }
 
 
 def _render_body(report: ModelReport, pictures: Mapping[str, bytes]) -> str:
-    measured = report.measured
+    measured = report.measurement
     images = {name: html.image_html(name, content) for name, content in pictures.items()}
-    rows = f"{measured.judged} rows ({measured.metrics.rows:,})"
+    rows = f"{measured.evaluated_on} rows ({measured.metrics.rows:,})"
     return "\n".join(
         [
             f"<h1>{escape(report.name)}</h1>",
@@ -62,7 +66,7 @@ def _render_body(report: ModelReport, pictures: Mapping[str, bytes]) -> str:
             images.get("training", '<p class="note">The job that trained this model is not on this machine.</p>'),
             f"<h2>ROC curve and calibration: {escape(rows)}</h2>",
             f'<div class="pair">{images["roc"]}{images["calibration"]}</div>',
-            f'<p class="note">Calibration: {len(measured.reliability)} bins of about as many rows each, by predicted '
+            f'<p class="note">Calibration: {len(measured.calibration)} bins of about as many rows each, by predicted '
             "chance. Points below the dashed line: more was predicted than clicked.</p>",
             f"<h2>Predicted chances: {escape(rows)}</h2>",
             images["chances"],
@@ -104,7 +108,7 @@ def _render_metrics(measured: ModelMeasurement) -> str:
 
 def _format_metrics(one: ClickMetrics) -> list[str]:
     return [
-        f"{one.rows:,}", f"{one.clicks:,}", f"{one.rate:.2%}", f"{one.logloss:.5f}", f"{one.base_logloss:.5f}",
+        f"{one.rows:,}", f"{one.clicks:,}", f"{one.click_rate:.2%}", f"{one.logloss:.5f}", f"{one.base_logloss:.5f}",
         _format_or_dash(one.gain, ".2%"), _format_or_dash(one.auc, ".5f"), _format_or_dash(one.calibration, ".4f"),
     ]  # fmt: skip
 
@@ -113,7 +117,7 @@ def _importance_note(measured: ModelMeasurement) -> str:
     times = "once" if measured.importance_repeats == 1 else f"{measured.importance_repeats} times"
     return (
         f'<p class="note">Each column\'s values change places {times} among {measured.importance_rows:,} '
-        f"{measured.judged} rows (seed {measured.seed}); how much worse the model gets is what the column is worth. "
+        f"{measured.evaluated_on} rows (seed {measured.seed}); how much worse the model gets is what the column is worth. "
         "Columns that tell the same share their worth, so that each may seem worth little.</p>"
     )
 
@@ -146,7 +150,7 @@ def _render_column(one: ReportColumn) -> str:
 def _format_importance(one: Importance | None) -> tuple[str, str]:
     if one is None:
         return "", ""
-    return _format_spread(one.logloss_rise, one.logloss_spread), _format_spread(one.auc_drop, one.auc_spread)
+    return _format_spread(one.logloss_rise, one.logloss_deviation), _format_spread(one.auc_drop, one.auc_deviation)
 
 
 def _format_spread(value: float | None, spread: float | None) -> str:

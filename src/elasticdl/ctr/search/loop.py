@@ -48,7 +48,7 @@ class Search:
     def __init__(self, study: Study, jobs: TrialExecutor, trials: int, parallel: int, name: str) -> None:
         """`trials`: in all, those of earlier searches too. `name`: of new jobs, NAME-trial-007."""
         self.study = study
-        self.seen: dict[int, TrialProgress] = {}
+        self.progress: dict[int, TrialProgress] = {}
         self._jobs, self._trials, self._parallel, self._name = jobs, trials, parallel, name
         self._started: dict[int, Trial] = {}
 
@@ -82,11 +82,11 @@ class Search:
             self.study.finish(trial.number, TrialStatus.FAILED, str(exc))
             raise
         self._started[trial.number] = trial
-        self.seen[trial.number] = TrialProgress(trial.reports)
+        self.progress[trial.number] = TrialProgress(trial.reports)
         return True
 
     def _look_at(self, trial: Trial) -> None:
-        progress = self.seen[trial.number] = self._jobs.poll(trial)
+        progress = self.progress[trial.number] = self._jobs.poll(trial)
         is_hopeless = self.study.report(trial.number, progress.reports)
         if is_hopeless and not progress.is_over:
             self._jobs.stop(trial)

@@ -116,14 +116,14 @@ def _run_trials(search: Search, asked: SearchRequest, open_display: OpenDisplay)
     with _event_on_signals() as is_ended, open_display() as screen:
         try:
             while search.step():
-                screen.show(search.study.trials, search.seen, search.study.best, asked.trials)
+                screen.show(search.study.trials, search.progress, search.study.best, asked.trials)
                 if deadline is not None and time.monotonic() > deadline:
                     screen.show_notice(f"{asked.timeout_s:g} s are over: running trials are stopped")
                     return False
                 if is_ended.wait(POLL_S):
                     screen.show_notice("stopping the running trials; the same command goes on with them")
                     return False
-            screen.show(search.study.trials, search.seen, search.study.best, asked.trials)
+            screen.show(search.study.trials, search.progress, search.study.best, asked.trials)
             return True
         finally:
             search.stop()

@@ -109,7 +109,7 @@ def config_document(data: str, chosen: ConvergenceSettings) -> dict[str, Any]:
             "batch_size": chosen.batch_size,
             "evaluations": chosen.evaluations_per_epoch,
         },
-        "workers": [chosen.min_workers, chosen.max_workers],
+        "workers": {"min": chosen.min_workers, "max": chosen.max_workers},
         "report": False,
         "job": {"ps": {"mode": "async"}, "checkpoint": {"every_steps": 0}, "workers": {"threads": 1}},
     }

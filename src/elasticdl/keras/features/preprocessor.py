@@ -23,7 +23,7 @@ class PreprocessorLayer(keras.layers.Layer):
     def __init__(self, preprocessor: Preprocessor, **options: Any) -> None:
         super().__init__(autocast=False, **options)
         self._convert_input_args = False
-        self.front = preprocessor
+        self.preprocessor = preprocessor
         self.field_layers = [make_layer(one) for one in preprocessor.fields]
         self.number_layers = [
             layers.Normalizer(one.subtractor, one.divisor) if isinstance(one, known.NumberEncoder) else None
@@ -37,7 +37,7 @@ class PreprocessorLayer(keras.layers.Layer):
     @property
     def input_specs(self) -> dict[str, Any]:
         """Of the columns it takes, for any number of rows."""
-        kinds = self.front.columns.items()
+        kinds = self.preprocessor.columns.items()
         return {
             name: tf.TensorSpec([None], tf.float64 if kind is ColumnKind.NUMBER else tf.string, name=name)
             for name, kind in kinds
@@ -45,7 +45,7 @@ class PreprocessorLayer(keras.layers.Layer):
 
     def call(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         rows = _Columns(columns)
-        preprocessor = self.front
+        preprocessor = self.preprocessor
         count = tf.shape(next(iter(columns.values())))[0]
         ids = [
             _encode_field(one, layer, rows) + (place << FIELD_BITS)

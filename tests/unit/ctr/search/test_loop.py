@@ -183,7 +183,7 @@ def test_evaluations_are_read_from_the_log_each_step_once() -> None:
 def test_the_best_config_has_the_values_filled_in_and_what_was_changed_by_hand(tmp_path: Path) -> None:
     given = {
         "data": "c.csv", "label": "y", "model": {"deepfm": {"embedding_dim": 4}}, "search": {"embedding_dim": [4, 8]},
-        "training": {"epochs": 10, "batch_size": 100}, "workers": [1, 4],
+        "training": {"epochs": 10, "batch_size": 100}, "workers": {"min": 1, "max": 4},
     }  # fmt: skip
     of = config.parse_config(given, "ctr.yaml").model_copy(update={"data": "/d/c.csv"})
     trial = Trial(3, TrialStatus.COMPLETE, {"embedding_dim": 8, "learning_rate": 0.01}, (0.5, 0.4, 0.3, 0.35), 0.3)
@@ -191,7 +191,7 @@ def test_the_best_config_has_the_values_filled_in_and_what_was_changed_by_hand(t
     found = best_config.make_best_config(given, of, trial)
 
     assert found == {
-        "data": "/d/c.csv", "label": "y", "model": {"deepfm": {"embedding_dim": 8}}, "workers": [1, 4],
+        "data": "/d/c.csv", "label": "y", "model": {"deepfm": {"embedding_dim": 8}}, "workers": {"min": 1, "max": 4},
         "training": {"epochs": 10, "batch_size": 100, "learning_rate": 0.01},
     }  # fmt: skip
     (tmp_path / "made").mkdir()

@@ -51,11 +51,15 @@ TRIALS = [
 @pytest.mark.parametrize(
     ("more", "words", "complaint"),
     [
-        ({"search": {"colums": [8]}}, (), "search.colums: neither deepfm nor `training` has such a parameter"),
+        (
+            {"search": {"embeding_dim": [8]}},
+            (),
+            "search.embeding_dim: neither deepfm nor `training` has such a parameter",
+        ),
         ({"search": {"dropout": "between(0, 1)"}}, (), "search.dropout: no range 'between'"),
         ({"split": [90, 0, 10]}, (), "a search needs validation rows"),
         ({"job": {"cluster": {"image": "x"}}}, (), "trials run on this machine"),
-        ({"model": "depfm"}, (), "the zoo has no 'depfm'"),
+        ({"model": "depfm"}, (), "there is no CTR model 'depfm'"),
         ({}, ("--job_name", "…"), "cannot begin the name of a job"),
         ({}, ("--trials", "0"), "0 is not in the range"),
     ],

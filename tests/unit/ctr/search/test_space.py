@@ -82,8 +82,8 @@ def test_what_is_no_range_is_told(given: Any, complaint: str) -> None:
     ("given", "complaint"),
     [
         (
-            {"colums": [8, 16]},
-            "search.colums: neither deepfm nor `training` has such a parameter; did you mean 'columns'?",
+            {"embeding_dim": [8, 16]},
+            "search.embeding_dim: neither deepfm nor `training` has such a parameter; did you mean 'embedding_dim'?",
         ),
         ({"learning_rate": [0.1, -1]}, "search.learning_rate: -1: Input should be greater than 0"),
         ({"batch_size": "uniform(100, 200)"}, "expected whole numbers, e.g. integer(256, 4096)"),

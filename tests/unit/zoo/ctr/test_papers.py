@@ -75,7 +75,7 @@ def test_fields_attend_to_each_other_head_by_head() -> None:
     x, size, heads = fields(), 3, 2
     layer = InteractingLayer(COLUMNS, size, heads)
 
-    query, key, value = layer.asked.weight.view(3, heads, size, COLUMNS)
+    query, key, value = layer.projections.weight.view(3, heads, size, COLUMNS)
     found = []
     for h in range(heads):
         scores = torch.softmax((x @ query[h].T) @ (x @ key[h].T).transpose(1, 2), dim=2)

@@ -27,7 +27,7 @@ class CrossNetwork(keras.layers.Layer):
     def call(self, first: Any) -> Any:
         x = first
         for kernel, bias in zip(self.kernels, self.biases, strict=True):
-            # Not one chain of +, which TensorFlow's optimizer may regroup (inputs.total says when).
+            # Not one chain of +, which TensorFlow's optimizer may regroup (see `ordered_sum`).
             x = tf.nn.bias_add(first * tf.linalg.matvec(x, kernel)[:, tf.newaxis], bias) + x
         return x
 

@@ -1,4 +1,4 @@
-"""The functions of a model file made from a ctr.yaml with `model: keras/NAME`. Exported as a program of raw columns."""
+"""The functions of a model file for `model: keras/NAME`. Its model is exported with raw columns as inputs."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from elasticdl.model.metrics import Metric
 
 
 class ScoredModel(keras.Model):
-    """The model's score, and the chance of a click it stands for."""
+    """Gives the model's score, and the probability of label 1 that the score stands for."""
 
-    def __init__(self, model: Any, front: Preprocessor) -> None:
+    def __init__(self, model: Any, preprocessor: Preprocessor) -> None:
         super().__init__(name="scored")
         self.model = model
-        self._front = front
+        self._preprocessor = preprocessor
 
     def call(self, features: dict[str, Any], training: bool = False) -> dict[str, Any]:
         score = self.model(features, training=training)
         return {"probability": tf.sigmoid(score), "score": score}
 
     def served(self) -> tuple[Any, dict[str, Any]]:
-        """The same of raw columns, and their specs."""
-        raw = RawColumnsModel(self, self._front)
-        return raw, raw.front.input_specs
+        """Returns the model that takes raw columns, and the specs of those."""
+        raw = RawColumnsModel(self, self._preprocessor)
+        return raw, raw.preprocessor.input_specs
 
 
 class RawColumnsModel(keras.Model):
-    """Raw columns to scores. Numbers stay float64 until the front has rounded them."""
+    """Computes scores from raw columns. Numbers stay float64 until the preprocessor rounds them."""
 
     def __init__(self, scored: ScoredModel, preprocessor: Preprocessor) -> None:
-        super().__init__(name="of_raw", autocast=False)
+        super().__init__(name="raw_columns", autocast=False)
         self._convert_input_args = False
-        self.front = PreprocessorLayer(preprocessor, name="front")
+        self.preprocessor = PreprocessorLayer(preprocessor, name="preprocessor")
         self.scored = scored
 
     def call(self, columns: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        found: dict[str, Any] = self.scored(self.front(columns), training=training)
-        return found
+        predictions: dict[str, Any] = self.scored(self.preprocessor(columns), training=training)
+        return predictions
 
 
 class CtrJob(job.CtrJob):
-    """As the one of torch; only what has tensors in it differs."""
+    """The same as for torch, except for functions of tensors."""
 
     def forward(self, **params: Any) -> Any:
         return ScoredModel(
@@ -55,11 +55,11 @@ class CtrJob(job.CtrJob):
         )
 
     def loss(self, labels: dict[str, Any], predictions: dict[str, Any]) -> Any:
-        """As that of torch: the mean over rows of each row's logloss times its weight."""
-        each = tf.nn.weighted_cross_entropy_with_logits(
+        """Returns the mean over rows of each row's logloss times its weight, as for torch."""
+        losses = tf.nn.weighted_cross_entropy_with_logits(
             labels["label"], predictions["score"], self.settings.positive_weight
         )
-        return tf.reduce_mean(each * labels["weight"] if "weight" in labels else each)
+        return tf.reduce_mean(losses * labels["weight"] if "weight" in labels else losses)
 
     def optimizer(self, lr: float) -> Any:  # type: ignore[override]
         return keras.optimizers.Adam(lr)
@@ -72,7 +72,7 @@ class CtrJob(job.CtrJob):
 
 
 class _TorchMetricAdapter:
-    """A metric of torch, of tensors of TensorFlow."""
+    """Feeds a metric for torch with tensors of TensorFlow."""
 
     def __init__(self, metric: Metric) -> None:
         self.reduction = metric.reduction

@@ -13,7 +13,10 @@ Features = dict[str, Any]
 
 
 class FieldEmbeddings(keras.layers.Layer):
-    """[rows, fields + sequences, embedding_dim]. One table has the rows of all fields; a sequence is the mean of its own."""
+    """Looks up embeddings: [rows, fields + sequences, embedding_dim].
+
+    One table has the rows of all fields; a sequence becomes the mean of its embeddings.
+    """
 
     def __init__(self, layout: FeatureLayout, embedding_dim: int, initializer: Any = None, **options: Any) -> None:
         super().__init__(**options)
@@ -32,11 +35,11 @@ class FieldEmbeddings(keras.layers.Layer):
 
 
 class FirstOrderTerm(keras.layers.Layer):
-    """A weight for each id and each number, and a bias: the score of logistic regression, [rows]."""
+    """Scores rows by a weight for each id and number, and a bias, as logistic regression does: [rows]."""
 
     def __init__(self, layout: FeatureLayout, **options: Any) -> None:
         super().__init__(**options)
-        self.id_weights = FieldEmbeddings(layout, 1, "zeros", name="weights_of")
+        self.id_weights = FieldEmbeddings(layout, 1, "zeros", name="id_weights")
         self.count = len(layout.numbers)
 
     def build(self, input_shape: Any = None) -> None:
@@ -45,12 +48,12 @@ class FirstOrderTerm(keras.layers.Layer):
         self.built = True
 
     def call(self, features: Features) -> Any:
-        of_ids = tf.reduce_sum(self.id_weights(features), [1, 2])
-        return ordered_sum(of_ids, tf.linalg.matvec(features["numbers"], self.numbers)) + self.bias
+        id_scores = tf.reduce_sum(self.id_weights(features), [1, 2])
+        return ordered_sum(id_scores, tf.linalg.matvec(features["numbers"], self.numbers)) + self.bias
 
 
 class DeepNetwork(keras.layers.Layer):
-    """Layers with ReLU and then one output, [rows]; without `out` what the last layer gives."""
+    """A deep network with one output, [rows]; without `out`, the output of its last hidden layer."""
 
     def __init__(self, hidden_units: Sequence[int], dropout: float, out: bool = True, **options: Any) -> None:
         super().__init__(**options)
@@ -67,31 +70,31 @@ class DeepNetwork(keras.layers.Layer):
 
 
 def drop_padding(ids: Any) -> Any:
-    """A sequence without what fills it up, ragged."""
+    """Makes a padded sequence ragged."""
     return tf.RaggedTensor.from_tensor(ids, padding=tf.constant(PADDING_ID, tf.int64))
 
 
 def ragged_mean(rows: Any) -> Any:
-    """Of what is there: ragged [rows, values, embedding_dim] to [rows, embedding_dim]; zeros where nothing is."""
+    """Averages ragged embeddings: [rows, values, dim] to [rows, dim]; zeros if there are none."""
     counts = tf.cast(rows.row_lengths(), tf.float32)[:, tf.newaxis]
     return tf.math.divide_no_nan(tf.reduce_sum(rows, 1), counts)
 
 
 def flatten_inputs(embeddings: Any, layer: FieldEmbeddings, features: Features) -> Any:
-    """All embeddings of a row and its numbers, one after the other: what deep nets take."""
+    """Concatenates all embeddings of a row and its numbers, as input of a deep network."""
     numbers = features["numbers"]
     return tf.concat([tf.reshape(embeddings, [-1, layer.count * layer.embedding_dim]), numbers], 1)
 
 
 def ordered_sum(*terms: Any) -> Any:
-    """The sum of tensors [rows], in one order always.
+    """Sums tensors [rows], always in the same order.
 
-    TensorFlow's optimizer regroups a + b + c wherever it can prove their shapes equal: in a SavedModel perhaps where
-    it cannot in a job, and then the two differ in the last bit.
+    TensorFlow's optimizer regroups a + b + c if it can prove their shapes equal. It may do so in a SavedModel and not
+    in a job, and then the two differ in the last bit.
     """
     return tf.reduce_sum(tf.stack(terms, 1), 1)
 
 
 def pairwise_products(embeddings: Any) -> Any:
-    """The sum of the products of all pairs of fields: [rows, fields, embedding_dim] to [rows, embedding_dim]."""
+    """Sums the products of all pairs of fields: [rows, fields, embedding_dim] to [rows, embedding_dim]."""
     return 0.5 * (tf.square(tf.reduce_sum(embeddings, 1)) - tf.reduce_sum(tf.square(embeddings), 1))

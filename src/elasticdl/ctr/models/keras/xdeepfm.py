@@ -18,7 +18,7 @@ from elasticdl.keras.runtime import keras, tf
 
 
 class CIN(keras.layers.Layer):
-    """Products of fields of ever higher order, dimension by dimension: [rows, fields, embedding_dim] to [rows, sum of sizes].
+    """Products of fields, of one order more in each layer: [rows, fields, embedding_dim] to [rows, sum of sizes].
 
     Map h of layer k is the sum over i, j of W[k, h, i, j] · (map i of layer k - 1) ∘ (field j).
     """
@@ -28,13 +28,13 @@ class CIN(keras.layers.Layer):
         self.mixing = [keras.layers.Dense(size, activation="relu", name=f"maps_{n}") for n, size in enumerate(sizes)]
 
     def call(self, fields: Any) -> Any:
-        by_column = tf.transpose(fields, [0, 2, 1])  # [rows, embedding_dim, fields]
-        found, maps = [], by_column
+        by_dimension = tf.transpose(fields, [0, 2, 1])  # [rows, embedding_dim, fields]
+        sums, maps = [], by_dimension
         for layer in self.mixing:
-            products = maps[..., :, tf.newaxis] * by_column[..., tf.newaxis, :]
-            maps = layer(tf.reshape(products, [-1, by_column.shape[1], maps.shape[2] * by_column.shape[2]]))
-            found.append(tf.reduce_sum(maps, 1))
-        return tf.concat(found, 1)
+            products = maps[..., :, tf.newaxis] * by_dimension[..., tf.newaxis, :]
+            maps = layer(tf.reshape(products, [-1, by_dimension.shape[1], maps.shape[2] * by_dimension.shape[2]]))
+            sums.append(tf.reduce_sum(maps, 1))
+        return tf.concat(sums, 1)
 
 
 class XDeepFM(keras.Model):
