@@ -60,9 +60,16 @@ def page_of(trained: Path) -> str:
 def test_the_page_has_all_its_parts_and_needs_nothing_else(trained: Path) -> None:
     page = page_of(trained)
 
-    for title in ("How good it is", "Training", "ROC curve and calibration", "Predicted chances", "worth", "Columns"):
+    for title in (
+        "Quality",
+        "Training",
+        "ROC curve and calibration",
+        "Predicted probabilities",
+        "Importance",
+        "Columns",
+    ):
         assert re.search(f"<h2>[^<]*{title}", page), title
-    for name in ("training", "roc", "calibration", "chances", "importance"):
+    for name in ("training", "roc", "calibration", "probabilities", "importance"):
         content = (trained / "ctr-ctr" / "report" / f"{name}.png").read_bytes()
         assert f'src="data:image/png;base64,{b64encode(content).decode()}"' in page
     assert "http://" not in page and "https://" not in page and "<script" not in page and "<b>" not in page

@@ -176,7 +176,7 @@ def _describe_error(error: ErrorDetails) -> str:
 CONFIG_TEMPLATE = """\
 # A click-through-rate model without code. Train it:  elasticdl train {file}
 data: {data}            # files (CSV, TSV, Parquet; .gz and .xz too), or a table: postgresql://…?table=clicks
-label: {label}          # the column to predict: 0 or 1; of other values: {{column: clicked, values: {{'yes': 1, 'no': 0}}}}
+label: {label}          # the column to predict: 0 or 1; or {{column: clicked, values: {{'yes': 1, 'no': 0}}}}
 model: {model:<17} # elasticdl zoo list; its parameters: {{{model}: {{embedding_dim: 16}}}}
 {columns}
 # Everything below is set to its default.
