@@ -23,7 +23,7 @@ def test_a_model_is_shown_with_its_parameters_and_the_way_to_train_it(elasticdl:
     result = elasticdl("zoo", "show", "xdeepfm")
 
     assert "Lian et al." in result.stdout
-    assert "  maps       (16, 16)\n" in result.stdout
+    assert "  cin_layers (16, 16)\n" in result.stdout
     assert str(catalog.ZOO_DIRECTORY.parent / "ctr" / "models" / "xdeepfm.py") in result.stdout
     assert "elasticdl ctr init clicks.csv --label clicked --model xdeepfm\n" in result.stdout
 
