@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticdl.launcher.interface import ExitedProcess, Replica, RunningProcess
+from elasticdl.launcher.interface import DetachedReport, ExitedProcess, LaunchCommand, ReplicasReport, StartedReport
 from elasticdl.launcher.local import wire
 
 
@@ -25,10 +25,12 @@ def _read(data: bytes, piece: int) -> list[object] | str:
 
 
 def seeds() -> Iterator[bytes]:
-    one = RunningProcess("worker-0", 12, 34.5, 5)
-    yield wire.encode_line(wire.replicas_event([one], [ExitedProcess("worker-1", 13, None, 9, 6.5)]))
-    yield wire.encode_line(wire.started_event(one)) + wire.encode_line({"event": "detached"})
+    started = StartedReport("worker-0", 12, 34.5)
     yield wire.encode_line(
-        wire.launch_command(Replica("worker-2", "worker", ("python", "-m", "elasticdl.worker"), {"A": "ü"}))
+        wire.report_document(ReplicasReport((started,), (ExitedProcess("worker-1", 13, None, 9, 6.5),)))
     )
-    yield b'{"command":"over","exit_code":0,"grace_s":1.5}\n{"command"'
+    yield b"".join(wire.encode_line(wire.report_document(report)) for report in (started, DetachedReport()))
+    yield wire.encode_line(
+        wire.command_document(LaunchCommand("worker-2", "worker", ("python", "-m", "elasticdl.worker"), {"A": "ü"}))
+    )
+    yield b'{"command":"end","exit_code":0,"grace_s":1.5}\n{"command"'

@@ -41,7 +41,7 @@ class FakeLauncher:
             log = self.directory.log_file("master").open("ab")
             master = subprocess.Popen([*argv, str(theirs.fileno())], pass_fds=[theirs.fileno()], stderr=log)
             log.close()
-        running = [{"replica": name, "pid": pid, "started_at": 0.0} for name, pid in self.running.items()]
+        running = [{"replica": name, "pid": pid, "at": 0.0} for name, pid in self.running.items()]
         self._tell({"event": "replicas", "running": running, "exited": self.exited})
         threading.Thread(target=self._read, args=(self._ours,), daemon=True).start()
         return master

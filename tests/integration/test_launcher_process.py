@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.launcher.interface import Replica, RunningProcess
+from elasticdl.launcher.interface import LaunchCommand, RunningProcess
 from elasticdl.launcher.local import processes, wire
 from elasticdl.launcher.local.record import LauncherRecord
 from elasticdl.launcher.local.watched_process import start_ticks
@@ -56,7 +56,7 @@ class Master:
 
     def launch(self, name: str, code: str) -> int:
         """Start `python -c code`; its pid."""
-        self.send(wire.launch_command(Replica(name, "worker", (sys.executable, "-c", code), {"WHO": name})))
+        self.send(wire.command_document(LaunchCommand(name, "worker", (sys.executable, "-c", code), {"WHO": name})))
         event = self.next()
         assert (event["event"], event["replica"]) == ("started", name)
         pid = event["pid"]
@@ -181,7 +181,7 @@ def test_what_cannot_be_executed_ends_with_127_and_a_line_in_its_log(job: Job) -
     master = job.master()
     master.next()
 
-    master.send(wire.launch_command(Replica("worker-0", "worker", ("/no/such/program",), {})))
+    master.send(wire.command_document(LaunchCommand("worker-0", "worker", ("/no/such/program",))))
 
     assert master.next()["code"] == 127
     assert "cannot start worker-0: /no/such/program: No such file" in job.directory.log_file("worker-0").read_text()
@@ -332,7 +332,7 @@ def test_after_over_everyone_ends_and_the_launcher_with_the_jobs_exit_code(job: 
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     workers = [master.launch("worker-0", SLEEP), master.launch("worker-1", stubborn)]
 
-    master.send({"command": "over", "exit_code": 130, "grace_s": 0.1})
+    master.send({"command": "end", "exit_code": 130, "grace_s": 0.1})
     master.close()
 
     assert job.wait() == 130

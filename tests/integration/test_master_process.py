@@ -138,7 +138,7 @@ def test_training_ends_with_a_result_and_the_launcher_is_told(
     assert result is not None
     assert (result["phase"], result["step"], result["records"], result["workers_joined"]) == ("succeeded", 100, 800, 2)
     assert kinds(directory)[-2:] == ["worker-left", "worker-left"]
-    wait_until(lambda: bool(launcher.commands) and launcher.commands[-1]["command"] == "over", "the launcher knows")
+    wait_until(lambda: bool(launcher.commands) and launcher.commands[-1]["command"] == "end", "the launcher knows")
     assert launcher.commands[-1]["exit_code"] == 0
 
 

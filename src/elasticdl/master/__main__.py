@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl import descriptors, log, signals, stacks, tls, vital
 from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, StateDamaged, is_job_error, is_machine_error
 from elasticdl.launcher.certificate_manager import read_authority
+from elasticdl.launcher.interface import EndCommand
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.phase import FinalPhase
 from elasticdl.master.machine.state import Ledger
@@ -196,7 +197,7 @@ async def _tell_launcher(loop: MasterLoop) -> None:
     phase = loop.machine.state.ledger.phase
     assert isinstance(phase, FinalPhase)
     if loop.executor.launcher is not None:
-        loop.executor.launcher.command(command="over", exit_code=phase.exit_code)
+        loop.executor.launcher.execute(EndCommand(phase.exit_code))
         await loop.executor.launcher.flush()
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import POD
+from elasticdl.launcher.interface import LaunchCommand, Report, SignalCommand
 from elasticdl.launcher.kubernetes.naming import Owner, object_labels, pod_name
 from elasticdl.launcher.kubernetes.pod_launcher import PodLauncher
+from elasticdl.launcher.local import wire
 from elasticdl.spec import ClusterSpec, DataSpec, JobSpec, ModelSpec, TimingSpec
 
 Document = dict[str, Any]
@@ -53,14 +55,18 @@ class Stage:
         self.api = api
         self._events: asyncio.Queue[Document] = asyncio.Queue()
         arguments = {"pod_of": pod_of} | arguments
-        self.launcher = PodLauncher(api, spec, api.namespace, OWNER, self._events.put_nowait, **arguments)
+
+        def on_report(report: Report) -> None:
+            self._events.put_nowait(wire.report_document(report))
+
+        self.launcher = PodLauncher(api, spec, api.namespace, OWNER, on_report, **arguments)
 
     def launch(self, replica: str, **more: Any) -> None:
         role = replica.partition("-")[0]
-        self.launcher.command(command="launch", replica=replica, role=role, argv=[], environ={}, **more)
+        self.launcher.execute(LaunchCommand(replica, role, **more))
 
     def signal(self, replica: str, number: int) -> None:
-        self.launcher.command(command="signal", replica=replica, signal=number)
+        self.launcher.execute(SignalCommand(replica, number))
 
     async def next(self) -> Document:
         return await asyncio.wait_for(self._events.get(), WAIT_S)
@@ -95,7 +101,7 @@ class Stage:
     async def launched(self, replica: str) -> None:
         """Launch it and let it run."""
         self.launch(replica)
-        await self.until("waiting", replica)
+        await self.until("delayed", replica)
         await self.run(replica)
         await self.until("started", replica)
 

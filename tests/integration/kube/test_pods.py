@@ -11,25 +11,26 @@ import yaml
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyExists
 from elasticdl.kube.kinds import POD, RESOURCE_QUOTA
+from elasticdl.launcher.interface import EndCommand
 from elasticdl.launcher.kubernetes import manifest
 from elasticdl.launcher.kubernetes.pod_launcher import MAX_ENDED_PODS
 from tests.integration.kube.apiserver import ApiServer
 from tests.integration.kube.stage import OWNER, SPEC, Document, Stage, play, pod_of
 
 PRIORITIES = Path(__file__).parents[3] / "deploy" / "manifests" / "priorities.yaml"
-EMPTY = {"event": "replicas", "running": [], "exited": []}
+EMPTY = {"event": "replicas", "running": (), "exited": ()}
 
 
 def test_a_replica_waits_runs_and_exits(api: Api) -> None:
     async def scene(stage: Stage) -> None:
         assert await stage.next() == EMPTY
-        stage.launch("worker-0", raises=2)
+        stage.launch("worker-0", memory_raises=2)
         waiting = await stage.next()
         assert waiting == {
-            "event": "waiting",
+            "event": "delayed",
             "replica": "worker-0",
-            "why": "the container is being started on node-1",
-            "trouble": False,
+            "reason": "the container is being started on node-1",
+            "is_trouble": False,
         }
         pod = await stage.pod("worker-0")
         assert pod is not None and pod["metadata"]["annotations"] == {"raises": "2"}
@@ -47,7 +48,8 @@ def test_a_replica_waits_runs_and_exits(api: Api) -> None:
             "signal": None,
             "at": 1772359740.0,
             "cause": "crashed",
-            "why": "exited with code 3",
+            "peak_bytes": 0,
+            "reason": "exited with code 3",
         }
 
     play(lambda: Stage(api), scene)
@@ -59,10 +61,10 @@ def test_a_reason_to_wait_is_told_once_and_again_when_it_changes(api: Api) -> No
 
     async def scene(stage: Stage) -> None:
         stage.launch("worker-0")
-        await stage.until("waiting", "worker-0")
+        await stage.until("delayed", "worker-0")
         for message in ("0/3 nodes are available: 3 Insufficient cpu.", "0/4 nodes are available: 4 Insufficient cpu."):
             await stage.play("worker-0", conditions=[unscheduled(message)])
-            assert (await stage.next())["why"] == f"Unschedulable: {message}"
+            assert (await stage.next())["reason"] == f"Unschedulable: {message}"
             await stage.play("worker-0", message="something else changed")
         await stage.run("worker-0")
         assert (await stage.next())["event"] == "started"
@@ -87,7 +89,7 @@ def test_the_next_master_is_told_all_there_is(api: Api) -> None:
         await stage.launched("worker-0")
         await stage.launched("worker-1")
         stage.launch("ps-0")
-        await stage.until("waiting", "ps-0")
+        await stage.until("delayed", "ps-0")
         await stage.exit("worker-1", 137, "OOMKilled")
         await stage.until("exited", "worker-1")
 
@@ -99,7 +101,7 @@ def test_the_next_master_is_told_all_there_is(api: Api) -> None:
         assert exited == [("worker-1", None, 9, "oom")]
         assert (await stage.next())["replica"] == "ps-0"  # and why it waits
 
-        for name, event in (("worker-0", "started"), ("ps-0", "waiting"), ("worker-1", "exited")):
+        for name, event in (("worker-0", "started"), ("ps-0", "delayed"), ("worker-1", "exited")):
             stage.launch(name)
             told = await stage.next()
             assert (told["event"], told["replica"]) == (event, name)
@@ -144,7 +146,7 @@ def test_a_pod_that_is_preempted_says_so(api: Api) -> None:
         await stage.play("worker-0", conditions=[condition])
         await stage.exit("worker-0", 143)
         exited = await stage.next()
-        assert (exited["cause"], exited["why"]) == ("preempted", "PreemptionByScheduler: m")
+        assert (exited["cause"], exited["reason"]) == ("preempted", "PreemptionByScheduler: m")
 
     play(lambda: Stage(api), scene)
 
@@ -164,9 +166,9 @@ def test_what_the_server_refuses_waits_in_its_words_until_it_is_allowed(api: Api
         assert await stage.next() == EMPTY
         stage.launch("worker-0")
         waiting = await stage.next()
-        assert waiting["event"] == "waiting" and "exceeded quota: small" in waiting["why"]
+        assert waiting["event"] == "delayed" and "exceeded quota: small" in waiting["reason"]
         await asyncio.to_thread(api.delete, RESOURCE_QUOTA, "small")
-        assert (await stage.next())["why"] == "the container is being started on node-1"
+        assert (await stage.next())["reason"] == "the container is being started on node-1"
 
     play(lambda: Stage(api), scene)
 
@@ -179,7 +181,7 @@ def test_what_is_not_wanted_any_more_before_it_has_a_pod_exits_and_never_gets_on
     async def scene(stage: Stage) -> None:
         assert await stage.next() == EMPTY
         stage.launch("worker-0")
-        assert "Sometimes" in (await stage.next())["why"]
+        assert "Sometimes" in (await stage.next())["reason"]
         stage.signal("worker-0", 15)
         exited = await stage.next()
         assert (exited["event"], exited["signal"], exited["cause"]) == ("exited", 15, "deleted")
@@ -209,9 +211,9 @@ def test_pods_of_an_earlier_job_of_the_name_are_not_ours(api: Api) -> None:
     async def scene(stage: Stage) -> None:
         assert await stage.next() == EMPTY
         stage.launch("worker-0")
-        assert "that one is not of this job" in (await stage.next())["why"]
+        assert "that one is not of this job" in (await stage.next())["reason"]
         await stage.vanish("worker-0")
-        assert (await stage.next())["why"] == "the container is being started on node-1"
+        assert (await stage.next())["reason"] == "the container is being started on node-1"
 
     play(lambda: Stage(api), scene)
 
@@ -221,7 +223,7 @@ def test_of_the_pods_that_ended_the_last_are_kept(api: Api) -> None:
         assert await stage.next() == EMPTY
         for number in range(MAX_ENDED_PODS + 2):
             stage.launch(f"worker-{number}")
-            await stage.until("waiting", f"worker-{number}")
+            await stage.until("delayed", f"worker-{number}")
             await stage.exit(f"worker-{number}", 1, at=f"2026-03-01T10:09:{number:02}Z")
             await stage.until("exited", f"worker-{number}")
         await stage.launcher.flush()
@@ -239,7 +241,7 @@ def test_once_it_is_over_the_living_are_deleted_and_the_ended_stay(api: Api) -> 
         await stage.exit("worker-1", 0, "Completed")
         await stage.until("exited", "worker-1")
         stage.launch("worker-2")  # its pod may or may not be there when the job ends
-        stage.launcher.command(command="over", exit_code=0)
+        stage.launcher.execute(EndCommand(0))
         await stage.launcher.flush()
         stage.launch("worker-3")
         await stage.launcher.flush()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,15 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyExists, ApiError, ApiUnavailable
 from elasticdl.kube.kinds import POD
 from elasticdl.kube.watch import ObjectChange, follow_changes
+from elasticdl.launcher.interface import (
+    Command,
+    EndCommand,
+    HeartbeatCommand,
+    HeartbeatReport,
+    LaunchCommand,
+    Report,
+    SignalCommand,
+)
 from elasticdl.launcher.kubernetes import manifest
 from elasticdl.launcher.kubernetes.api_calls import ApiCalls
 from elasticdl.launcher.kubernetes.naming import ROLE_LABEL, WORKER, Owner, cluster_spec, pod_name
@@ -36,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class PodLauncher:
-    """Speaks as the launcher of processes does: see `wire`, and `pod_book` for what is added."""
+    """Launches replicas as pods, and reports what becomes of them as the launcher of processes does."""
 
     def __init__(
         self,
@@ -44,7 +53,7 @@ class PodLauncher:
         spec: JobSpec,
         namespace: str,
         owner: Owner,
-        on_event: Callable[[Document], None],
+        on_report: Callable[[Report], None],
         *,
         pod_of: Callable[..., Document] = manifest.replica_pod,
         clock: Clock | None = None,
@@ -53,10 +62,10 @@ class PodLauncher:
         self._spec = spec
         self._namespace = namespace
         self._owner = owner
-        self._on_event = on_event
+        self._on_report = on_report
         self._pod_of = pod_of
         self._clock = clock or WallClock()
-        self._book = PodTable(owner.uid)
+        self._table = PodTable(owner.uid)
         self._calls = ApiCalls()
         self._launching: dict[str, Document] = {}  # pods to be, by replica, until the API server has them
         self._unwanted: dict[str, int] = {}  # of these, those that were signalled meanwhile, and the signal
@@ -76,16 +85,16 @@ class PodLauncher:
             stopped.set()
             self._calls.close()
 
-    def command(self, **document: Any) -> None:
-        match document["command"]:
-            case "launch":
-                self._launch(document)
-            case "signal":
-                self._signal(document["replica"], document["signal"])
-            case "over":
-                self._over(document.get("grace_s"))
-            case unknown:
-                _log.error("the master sent an unknown command: %r", unknown)
+    def execute(self, command: Command) -> None:
+        match command:
+            case LaunchCommand():
+                self._launch(command)
+            case SignalCommand(replica, number):
+                self._signal(replica, number)
+            case EndCommand(_, grace_s):
+                self._end(grace_s)
+            case HeartbeatCommand():  # it lives in the loop of the master
+                self._on_report(HeartbeatReport())
 
     async def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
         """Return when all that was commanded has been done by the API server, or after `timeout_s`."""
@@ -97,25 +106,25 @@ class PodLauncher:
 
     # --- pods come to life ---
 
-    def _launch(self, document: Document) -> None:
-        replica = document["replica"]
+    def _launch(self, launch: LaunchCommand) -> None:
+        replica = launch.replica
         if self._is_over:
             return
-        if replica in self._launching or self._book.last_event(replica):
-            self._tell(self._book.last_event(replica))
+        if replica in self._launching or self._table.last_report(replica):
+            self._report(self._table.last_report(replica))
             return
-        self._launching[replica] = self._make(document)
+        self._launching[replica] = self._pod_document(launch)
         self._calls.start(self._create(replica, self._launching[replica]))
 
-    def _make(self, document: Document) -> Document:
-        replica, role = document["replica"], document["role"]
-        asked = {"raises": document.get("raises", 0), "environ": document.get("environ", {})}
-        asked["shunned"] = self._book.nodes_of(document.get("away_from", ()))
+    def _pod_document(self, launch: LaunchCommand) -> Document:
+        replica, role = launch.replica, launch.role
+        asked: dict[str, Any] = {"raises": launch.memory_raises, "environ": launch.environ}
+        asked["shunned"] = self._table.nodes_of(launch.avoid_nodes_of)
         share = cluster_spec(self._spec).worker.high_share if role == WORKER else None
         if share is not None:
             high = self._pod_of(self._spec, replica, role, self._owner, is_high=True, **asked)
-            wish = document.get("wish", self._spec.workers.replicas)
-            asked["is_high"] = manifest.is_high_priority(share, wish, self._count_like(high))
+            desired = launch.desired_workers or self._spec.workers.replicas
+            asked["is_high"] = manifest.is_high_priority(share, desired, self._count_like(high))
         pod = self._pod_of(self._spec, replica, role, self._owner, **asked)
         return pod | {"metadata": {"namespace": self._namespace} | pod["metadata"]}
 
@@ -123,7 +132,7 @@ class PodLauncher:
         """How many pods that live, or soon will, have the role and the priority of this one."""
         return sum(
             _role_and_priority(one) == _role_and_priority(pod)
-            for one in (self._launching | self._book.living_pods()).values()
+            for one in (self._launching | self._table.living_pods()).values()
         )
 
     async def _create(self, replica: str, pod: Document) -> None:
@@ -145,18 +154,18 @@ class PodLauncher:
         except AlreadyExists as exc:
             # By a try before this one, whose answer was lost. Or it is of an earlier job, and still going.
             found = await self._calls.call_until_answered(self._api.get, POD, pod["metadata"]["name"], self._namespace)
-            if found is None or not self._book.is_ours(found):
-                self._tell(self._book.mark_waiting(replica, f"{exc}; that one is not of this job"))
+            if found is None or not self._table.is_ours(found):
+                self._report(self._table.mark_waiting(replica, f"{exc}; that one is not of this job"))
                 return False
             created = found
         except ApiUnavailable as exc:
             _log.warning("%s; trying again", exc)
             return False
         except ApiError as exc:
-            self._tell(self._book.mark_waiting(replica, str(exc)))
+            self._report(self._table.mark_waiting(replica, str(exc)))
             return False
-        if self._book.get_pod(replica) is None:  # the watch may have been faster
-            self._tell(self._book.apply_change(None, created, self._clock.now()))
+        if self._table.get_pod(replica) is None:  # the watch may have been faster
+            self._report(self._table.apply_change(None, created, self._clock.now()))
         return True
 
     # --- and end ---
@@ -171,30 +180,30 @@ class PodLauncher:
 
     async def _remove(self, replica: str, number: int) -> None:
         """Delete the pod, and say so if there was none: somebody waits to hear of its end."""
-        name, pod = pod_name(self._spec, replica), self._book.get_pod(replica)
+        name, pod = pod_name(self._spec, replica), self._table.get_pod(replica)
         if pod is None:
             pod = await self._calls.call_until_answered(self._api.get, POD, name, self._namespace)
-        if pod is not None and self._book.is_ours(pod):
+        if pod is not None and self._table.is_ours(pod):
             grace_s = 0.0 if number == signal.SIGKILL else self._grace_s
             arguments = (POD, name, self._namespace, grace_s, pod["metadata"]["uid"])
             await self._calls.call_until_answered(self._api.delete, *arguments)
         elif not self._is_over:
-            self._tell(self._book.mark_never_created(replica, number, self._clock.now()))
+            self._report(self._table.mark_never_created(replica, number, self._clock.now()))
 
     @property
     def _grace_s(self) -> float:
         given = self._over_grace_s
         return (self._spec.timing.grace_period_s if given is None else given) + KILL_AFTER_S
 
-    def _over(self, grace_s: float | None) -> None:
+    def _end(self, grace_s: float | None) -> None:
         """Whoever still lives is deleted, with grace; whoever ended stays, for its log."""
         self._over_grace_s = self._spec.timing.grace_period_s if grace_s is None else grace_s
         self._wake.set()
-        for replica in self._book.living_pods():
+        for replica in self._table.living_pods():
             self._calls.start(self._remove(replica, signal.SIGTERM))
 
     def _tidy(self) -> None:
-        for pod in self._book.surplus_pods(MAX_ENDED_PODS):
+        for pod in self._table.surplus_pods(MAX_ENDED_PODS):
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
             if uid not in self._removing:
                 self._removing.add(uid)
@@ -215,18 +224,18 @@ class PodLauncher:
                 loop.call_soon_threadsafe(self._calls.fail, exc)
 
     def _heard(self, changes: list[ObjectChange]) -> None:
-        news = [told for change in changes for told in self._book.apply_change(*change, self._clock.now())]
+        news = [report for change in changes for report in self._table.apply_change(*change, self._clock.now())]
         if not self._is_listed:
             self._is_listed = True
-            news = [self._book.replicas_event(), *self._book.waiting_events()]
-        self._tell(news)
+            news = [self._table.replicas_report(), *self._table.delay_reports()]
+        self._report(news)
         self._tidy()
 
-    def _tell(self, news: list[Document]) -> None:
+    def _report(self, reports: Sequence[Report]) -> None:
         """Nothing before the list of all: it has what was learned until then."""
         if self._is_listed:
-            for document in news:
-                self._on_event(document)
+            for report in reports:
+                self._on_report(report)
 
 
 def _role_and_priority(pod: Document) -> tuple[str, str]:

@@ -1,15 +1,11 @@
-"""What the launcher knows of its pods, and what of it the master has been told. Pure: changes in, documents out.
-
-The documents are those of `wire`. An `exited` also has `cause` and `why`, and there is one more:
-    {"event": "waiting", "replica", "why", "trouble"}    its pod does not run yet; again whenever the reason changes
-A `launch` also has `raises`, `wish` and `away_from`: see `master.actions`.
-"""
+"""What the launcher knows of its pods, and what of it the master has been told. Pure: changes in, reports out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from elasticdl.launcher.interface import DelayedReport, ExitedProcess, ReplicasReport, Report, StartedReport
 from elasticdl.launcher.kubernetes.naming import PS, REPLICA_LABEL, ROLE_LABEL, WORKER
 from elasticdl.launcher.kubernetes.pod_status import (
     PodExited,
@@ -56,8 +52,8 @@ class PodTable:
         is_replica = metadata.get("labels", {}).get(ROLE_LABEL) in (WORKER, PS)
         return is_replica and any(one["uid"] == self._owner_uid for one in metadata.get("ownerReferences", []))
 
-    def apply_change(self, before: Document | None, after: Document | None, now: float) -> list[Document]:
-        """The news in a change of one pod."""
+    def apply_change(self, before: Document | None, after: Document | None, now: float) -> list[Report]:
+        """The reports that a change of one pod calls for."""
         one = after or before
         assert one is not None
         if not self.is_ours(one):
@@ -71,33 +67,31 @@ class PodTable:
                 self._nodes[replica] = node
         return self._update_status(replica, read_pod_status(after, before), one, now)
 
-    def mark_waiting(self, replica: str, why: str) -> list[Document]:
+    def mark_waiting(self, replica: str, why: str) -> list[Report]:
         """It has no pod yet, since `why`."""
         return self._update_status(replica, PodWaiting(why, is_trouble=True), None, 0.0)
 
-    def mark_never_created(self, replica: str, number: int, now: float) -> list[Document]:
+    def mark_never_created(self, replica: str, number: int, now: float) -> list[Report]:
         """It was not wanted any more before it had a pod."""
         why = "it was not wanted any more before it had a pod"
         return self._update_status(replica, PodExited(None, number, "deleted", why), None, now)
 
-    def replicas_event(self) -> Document:
+    def replicas_report(self) -> ReplicasReport:
         """All there is, as every master hears it first. A pod that waits counts as running: it exists."""
-        names = self.living_pods()
-        running = [{"replica": name, "pid": POD_PID, "started_at": _started_at(pod)} for name, pod in names.items()]
-        exited = [self._event(name) for name, life in self._lives.items() if isinstance(life, PodExited)]
-        for one in exited:
-            del one["event"]
-        return {"event": "replicas", "running": running, "exited": exited}
+        pods = self.living_pods()
+        running = [StartedReport(name, POD_PID, _started_at(pod)) for name, pod in pods.items()]
+        exited = [self._exited(name, life) for name, life in self._lives.items() if isinstance(life, PodExited)]
+        return ReplicasReport(tuple(running), tuple(exited))
 
-    def waiting_events(self) -> list[Document]:
-        """Who waits, and why."""
-        return [self._event(name) for name, life in self._lives.items() if isinstance(life, PodWaiting)]
+    def delay_reports(self) -> list[Report]:
+        """The replicas that wait, and why."""
+        return [self._report(name) for name, life in self._lives.items() if isinstance(life, PodWaiting)]
 
-    def last_event(self, replica: str) -> list[Document]:
-        """What was told of it last, once more."""
-        return [self._event(replica)] if replica in self._lives else []
+    def last_report(self, replica: str) -> list[Report]:
+        """What was reported of it last, once more."""
+        return [self._report(replica)] if replica in self._lives else []
 
-    def _update_status(self, replica: str, life: PodStatus, pod: Document | None, now: float) -> list[Document]:
+    def _update_status(self, replica: str, life: PodStatus, pod: Document | None, now: float) -> list[Report]:
         known = self._lives.get(replica)
         if known is not None and (life == known or _STATUS_ORDER[type(life)] < _STATUS_ORDER[type(known)]):
             return []  # nothing comes back to life: what says so is older than what we know
@@ -106,17 +100,20 @@ class PodTable:
         self._lives[replica] = life
         if isinstance(life, PodExited):
             self._ended_at[replica] = _finished_at(pod, now)
-        return [self._event(replica)]
+        return [self._report(replica)]
 
-    def _event(self, replica: str) -> Document:
+    def _report(self, replica: str) -> Report:
         life = self._lives[replica]
         match life:
             case PodWaiting(why, is_trouble):
-                return {"event": "waiting", "replica": replica, "why": why, "trouble": is_trouble}
+                return DelayedReport(replica, why, is_trouble)
             case PodRunning():
-                return {"event": "started", "replica": replica, "pid": POD_PID, "at": _started_at(self._pods[replica])}
-        document = {"event": "exited", "replica": replica, "pid": POD_PID, "code": life.code, "signal": life.signal}
-        return document | {"at": self._ended_at[replica], "cause": life.cause, "why": life.why}
+                return StartedReport(replica, POD_PID, _started_at(self._pods[replica]))
+        return self._exited(replica, life)
+
+    def _exited(self, replica: str, life: PodExited) -> ExitedProcess:
+        at = self._ended_at[replica]
+        return ExitedProcess(replica, POD_PID, life.code, life.signal, at, cause=life.cause, reason=life.why)
 
 
 def _started_at(pod: Document) -> float:

@@ -16,14 +16,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from elasticdl import stacks, vital
 from elasticdl.clock import Clock
 from elasticdl.errors import StateDamaged
 from elasticdl.launcher.certificate_manager import PERMANENT_ROLES, CertificateManager
-from elasticdl.launcher.interface import ExitedProcess
-from elasticdl.launcher.local import wire
+from elasticdl.launcher.interface import (
+    Command,
+    DetachedReport,
+    EndCommand,
+    ExitedProcess,
+    HeartbeatCommand,
+    HeartbeatReport,
+    LaunchCommand,
+    ReplicasReport,
+    Report,
+    RunningProcess,
+    SignalCommand,
+    StartedReport,
+    StopReport,
+)
 from elasticdl.launcher.local.fork_client import ForkServer, reap_strangers
 from elasticdl.launcher.local.master_process import MasterProcess, start_master
 from elasticdl.launcher.local.oom import OomDetector
@@ -137,33 +149,36 @@ class LauncherLoop:
         self._issuer.close()
         return self._exit_code
 
-    def _perform(self, document: dict[str, Any]) -> None:
-        match document["command"]:
-            case "launch":
-                self._launch(document["replica"], document["role"], document["argv"], document["environ"])
-            case "signal":
-                if self._starter.is_waiting(document["replica"]):
+    def _execute(self, command: Command) -> None:
+        match command:
+            case LaunchCommand():
+                self._launch(command)
+            case SignalCommand(replica, number):
+                if self._starter.is_waiting(replica):
                     self._starter.spawn_waiting()
-                if child := self._children.get(document["replica"]):
-                    child.signal(document["signal"])
-            case "alive":
-                self._vigil.record_heartbeat(time.monotonic(), float(document["limit_s"]))
-                self._tell({"event": "alive"})
-            case "over":
-                self._over(document["exit_code"], document.get("grace_s"))
-            case unknown:
-                _log.error("the master sent an unknown command: %r", unknown)
+                if child := self._children.get(replica):
+                    child.signal(number)
+            case HeartbeatCommand(limit_s):
+                self._vigil.record_heartbeat(time.monotonic(), limit_s)
+                self._report(HeartbeatReport())
+            case EndCommand(exit_code, grace_s):
+                self._end(exit_code, grace_s)
 
-    def _launch(self, name: str, role: str, argv: list[str], environ: dict[str, str]) -> None:
+    def _launch(self, launch: LaunchCommand) -> None:
+        name = launch.replica
         if self._exit_code is not None:
             return
         if name in self._children:
-            self._tell(wire.started_event(self._children[name].running))
+            self._report(_started_report(self._children[name].running))
             return
         if self._starter.is_waiting(name):
             return
         command = ReplicaCommand(
-            name, tuple(argv), self._environ | environ, self._directory.log_file(name), needs_torch=role == WORKER_ROLE
+            name,
+            launch.argv,
+            self._environ | launch.environ,
+            self._directory.log_file(name),
+            needs_torch=launch.role == WORKER_ROLE,
         )
         try:
             self._issuer.issue(name, self._clock.now())
@@ -180,7 +195,7 @@ class LauncherLoop:
     def _replica_started(self, child: WatchedProcess) -> None:
         self._watch(child)
         self._save()
-        self._tell(wire.started_event(child.running))
+        self._report(_started_report(child.running))
 
     def _watched_pids(self) -> list[int]:
         watched = [*self._children.values(), *([self._master.child] if self._master else [])]
@@ -210,7 +225,7 @@ class LauncherLoop:
         self._record.exited.append(exited)
         # Told before it is kept: survivors wait for this news, and a launcher that dies in between
         # leaves a record from which its successor finds out.
-        self._tell(wire.exited_event(exited))
+        self._report(exited)
         self._save()
         _log.info("%s (pid %d) %s", exited.replica, exited.pid, exited.why)
 
@@ -219,7 +234,7 @@ class LauncherLoop:
         _log.info("detached: the command line is gone, or the launcher was told to end")
         self._record.is_detached = True
         self._save()
-        self._tell({"event": "detached"})
+        self._report(DetachedReport())
 
     def _start_master(self) -> None:
         self._start_at = None
@@ -245,15 +260,16 @@ class LauncherLoop:
 
     def _connect(self, child: WatchedProcess, end: socket.socket) -> None:
         self._starter.spawn_waiting()  # a new master is told of all that its predecessor has launched
-        link = MasterProcess(child, end, self._selector, self._perform, self._master_ended)
+        link = MasterProcess(child, end, self._selector, self._execute, self._master_ended)
         self._master, self._record.master = link, child.running
         self._vigil = LoopMonitor()
         link.watch()
-        link.send(wire.replicas_event(self._record.replicas.values(), self._record.exited))
+        running = tuple(_started_report(process) for process in self._record.replicas.values())
+        link.send(ReplicasReport(running, tuple(self._record.exited)))
         if self._record.is_detached:
-            link.send({"event": "detached"})
+            link.send(DetachedReport())
         if self.stop_reason:
-            link.send({"event": "stop", "why": self.stop_reason})
+            link.send(StopReport(self.stop_reason))
 
     def _master_ended(self) -> None:
         assert self._master is not None
@@ -290,7 +306,7 @@ class LauncherLoop:
                 _log.error("%s cannot be written: %s", self._directory.result, exc.strerror)
         # Workers that hold a state write it first: by the result and the signal they know that no master will come.
         spec = self._directory.load_spec()
-        self._over(decision.exit_code, spec.timing.grace_period_s + spec.checkpoint.retry_s)
+        self._end(decision.exit_code, spec.timing.grace_period_s + spec.checkpoint.retry_s)
 
     def _explain(self, decision: GiveUp, log: Path) -> str:
         root = self._directory.root
@@ -303,7 +319,7 @@ class LauncherLoop:
         kept = "" if decision.exit_code == WRONG_JOB_CODE else "; workers keep what they hold: go on with --resume"
         return f"{decision.reason}{kept}. {log} ends with:\n{tail}"
 
-    def _over(self, exit_code: int, grace_s: float | None) -> None:
+    def _end(self, exit_code: int, grace_s: float | None) -> None:
         if self._exit_code is not None:
             return
         if grace_s is None:
@@ -351,9 +367,9 @@ class LauncherLoop:
                 _log.info("the job is over: signal %d to %s", number, child.running.replica)
                 child.signal(number)
 
-    def _tell(self, document: dict[str, Any]) -> None:
+    def _report(self, report: Report) -> None:
         if self._master is not None:
-            self._master.send(document)
+            self._master.send(report)
 
     def _save(self) -> None:
         try:
@@ -361,3 +377,7 @@ class LauncherLoop:
         except OSError as exc:
             # Only a launcher after this one needs it; without this one nobody would end what runs.
             _log.error("%s cannot be written: %s", self._directory.launcher, exc.strerror)
+
+
+def _started_report(process: RunningProcess) -> StartedReport:
+    return StartedReport(process.replica, process.pid, process.started_at)

@@ -6,8 +6,8 @@ import selectors
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from elasticdl.launcher.interface import Command, Report
 from elasticdl.launcher.local import wire
 from elasticdl.launcher.local.watched_process import WatchedProcess
 from elasticdl.spec.directory import JobDirectory
@@ -23,7 +23,7 @@ class MasterProcess:
         process: WatchedProcess,
         end: socket.socket,
         selector: selectors.BaseSelector,
-        on_command: Callable[[dict[str, Any]], None],
+        on_command: Callable[[Command], None],
         on_end: Callable[[], None],
     ) -> None:
         self.child = process
@@ -36,15 +36,15 @@ class MasterProcess:
         self._selector.register(self.child, selectors.EVENT_READ, lambda _: self._ended())
         self._selector.register(self._connection, selectors.EVENT_READ, self._ready)
 
-    def send(self, document: dict[str, Any]) -> None:
-        self._connection.send(document)
+    def send(self, report: Report) -> None:
+        self._connection.send(wire.report_document(report))
         self._await()
 
     def _ready(self, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             self._connection.flush()
         for document in self._connection.receive():
-            self._on_command(document)
+            self._on_command(wire.parse_command(document))
         self._await()
 
     def _await(self) -> None:
@@ -58,7 +58,7 @@ class MasterProcess:
             self._selector.modify(self._connection, wanted, self._ready)
 
     def _ended(self) -> None:
-        # Its last words may still be unread, `over` among them.
+        # Its last words may still be unread, the end of the job among them.
         self._ready(selectors.EVENT_READ)
         if self._connection.is_open:
             self._selector.unregister(self._connection)

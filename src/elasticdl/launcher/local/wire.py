@@ -1,31 +1,33 @@
 """JSON lines between master and launcher, over a socketpair that one of them inherited from the other.
 
-launcher to master, first and again to every new master:
-    {"event": "replicas", "running": [{"replica", "pid", "started_at"}],
-                          "exited": [{"replica", "pid", "code", "signal", "at"}]}
-then as it happens:
-    {"event": "started", "replica", "pid", "at"}
-    {"event": "exited", "replica", "pid", "code", "signal", "at", "cause", "peak_bytes", "reason"}
-                                                                     code and signal null: nobody could know
-    {"event": "detached"}                                            the attached command line is gone
-    {"event": "stop", "why"}                                         the job is to stop, with a checkpoint
-    {"event": "alive"}                                               the answer to the same command
-master to launcher:
-    {"command": "launch", "replica", "role", "argv", "environ"}
-    {"command": "signal", "replica", "signal"}
-    {"command": "alive", "limit_s"}                                  its loop turns; it will say so again within limit_s
-    {"command": "over", "exit_code", "grace_s"}                      grace_s may be left out: timing.grace_period_s
+A line is a command or a report of `launcher.interface`: its kind under "command" or "event", beside its fields.
 """
 
 from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from elasticdl.launcher.interface import ExitedProcess, Replica, RunningProcess
+from pydantic import TypeAdapter, ValidationError
+
+from elasticdl.launcher.interface import (
+    Command,
+    DelayedReport,
+    DetachedReport,
+    EndCommand,
+    ExitedProcess,
+    HeartbeatCommand,
+    HeartbeatReport,
+    LaunchCommand,
+    ReplicasReport,
+    Report,
+    SignalCommand,
+    StartedReport,
+    StopReport,
+)
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 64 << 20
@@ -35,27 +37,53 @@ def encode_line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def replicas_event(running: Iterable[RunningProcess], exited: Iterable[ExitedProcess]) -> dict[str, Any]:
-    alive = [{"replica": one.replica, "pid": one.pid, "started_at": one.started_at} for one in running]
-    return {"event": "replicas", "running": alive, "exited": [asdict(one) for one in exited]}
+_COMMAND_NAMES: dict[type[Any], str] = {
+    LaunchCommand: "launch",
+    SignalCommand: "signal",
+    HeartbeatCommand: "heartbeat",
+    EndCommand: "end",
+}
+_REPORT_NAMES: dict[type[Any], str] = {
+    ReplicasReport: "replicas",
+    StartedReport: "started",
+    ExitedProcess: "exited",
+    DelayedReport: "delayed",
+    DetachedReport: "detached",
+    StopReport: "stop",
+    HeartbeatReport: "heartbeat",
+}
+_COMMANDS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for kind, name in _COMMAND_NAMES.items()}
+_REPORTS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for kind, name in _REPORT_NAMES.items()}
 
 
-def started_event(one: RunningProcess) -> dict[str, Any]:
-    return {"event": "started", "replica": one.replica, "pid": one.pid, "at": one.started_at}
+def command_document(command: Command) -> dict[str, Any]:
+    return {"command": _COMMAND_NAMES[type(command)]} | asdict(command)
 
 
-def exited_event(one: ExitedProcess) -> dict[str, Any]:
-    return {"event": "exited"} | asdict(one)
+def report_document(report: Report) -> dict[str, Any]:
+    return {"event": _REPORT_NAMES[type(report)]} | asdict(report)
 
 
-def launch_command(replica: Replica) -> dict[str, Any]:
-    return {
-        "command": "launch",
-        "replica": replica.name,
-        "role": replica.role,
-        "argv": list(replica.argv),
-        "environ": dict(replica.environ),
-    }
+def parse_command(document: dict[str, Any]) -> Command:
+    """The command of a line. MalformedLine where there is none of that kind, or a field is missing."""
+    command: Command = _parse(_COMMANDS, document, "command")
+    return command
+
+
+def parse_report(document: dict[str, Any]) -> Report:
+    """The report of a line. MalformedLine where there is none of that kind, or a field is missing."""
+    report: Report = _parse(_REPORTS, document, "event")
+    return report
+
+
+def _parse(adapters: Mapping[str, TypeAdapter[Any]], document: dict[str, Any], key: str) -> Any:
+    adapter = adapters.get(str(document.get(key)))
+    if adapter is None:
+        raise MalformedLine(f"expected one of {', '.join(adapters)} as {key}, received {document!r:.200}")
+    try:
+        return adapter.validate_python(document)
+    except ValidationError as exc:
+        raise MalformedLine(f"expected the fields of {document[key]}, received {document!r:.200}: {exc}") from exc
 
 
 class MalformedLine(Exception):

@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from elasticdl import signals
 from elasticdl.checkpoint import export_target
@@ -18,6 +17,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, STATEFUL_SET
 from elasticdl.kube.probes import HttpResponse, ProbeServer
 from elasticdl.kube.watch import Document, follow_changes
+from elasticdl.launcher.interface import Report
 from elasticdl.launcher.kubernetes import naming, status_map
 from elasticdl.launcher.kubernetes.manifest import Owner
 from elasticdl.launcher.kubernetes.pod_launcher import PodLauncher
@@ -27,7 +27,7 @@ from elasticdl.master.kubernetes.journal import ConfigMapJournal
 from elasticdl.master.kubernetes.publisher import JobOwners, StatusPublisher
 from elasticdl.master.machine import events as ev
 from elasticdl.master.runtime.journal import JournalStore
-from elasticdl.master.runtime.launcher_link import parse_launcher_event
+from elasticdl.master.runtime.launcher_link import event_from_report
 from elasticdl.master.runtime.loop import MasterLoop
 from elasticdl.retry import backoff_delays
 from elasticdl.spec import JobKind, JobSpec, WorkersSpec
@@ -86,12 +86,12 @@ class KubernetesBackend:
 
         news = EventBatcher(loop.submit, running.call_later)
 
-        def heard(document: dict[str, Any]) -> None:
-            if (event := parse_launcher_event(document)) is not None:
+        def on_report(report: Report) -> None:
+            if (event := event_from_report(report)) is not None:
                 news.add(event)
 
         running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._on_terminate(loop)))
-        launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
+        launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, on_report)
         loop.executor.launcher = launcher
         self._probes = ProbeServer(naming.HEALTH_PORT, lambda path: answer_probe(path, loop.since_last_turn_s))
         if self._home.resource is not None:

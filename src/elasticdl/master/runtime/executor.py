@@ -6,8 +6,9 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
+from elasticdl.launcher.interface import LaunchCommand, Launcher, SignalCommand
 from elasticdl.launcher.replica_environ import allocator_environ, instruction_set_environ
 from elasticdl.master.machine import actions as act
 from elasticdl.rpc.server import ReplicaStream
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
     from elasticdl.master.views.tensorboard import TensorBoardCurves
 
 
-class ReplicaLauncher(Protocol):
-    """A launcher: the one behind a socketpair, or `launcher.pods.PodLauncher`."""
-
-    def command(self, **document: Any) -> None: ...
-    async def flush(self) -> None: ...
-    async def run(self) -> None: ...
-
-
 class ActionRunner:
     def __init__(
         self, directory: JobDirectory, spec: JobSpec, links: Mapping[WorkerId, ReplicaStream], run: int
@@ -35,7 +28,7 @@ class ActionRunner:
         self._spec = spec
         self._links = links
         self._run = run
-        self.launcher: ReplicaLauncher | None = None  # none: all workers come by themselves
+        self.launcher: Launcher | None = None  # none: all workers come by themselves
         self.curves: TensorBoardCurves | None = None  # none until tensorboard is imported
         self._undrawn: list[act.RecordMetrics | act.RecordLosses] = []  # until then
         self._is_drawing = True
@@ -50,23 +43,23 @@ class ActionRunner:
                 self._launch(action)
             case act.SignalReplica(replica, number):
                 if self.launcher is not None:
-                    self.launcher.command(command="signal", replica=replica, signal=int(number))
+                    self.launcher.execute(SignalCommand(replica, int(number)))
             case act.RecordMetrics() | act.RecordLosses():
                 self._draw(action)
 
     def _launch(self, action: act.LaunchReplica) -> None:
         if self.launcher is None:
             return
-        self.launcher.command(
-            command="launch",
-            replica=action.replica,
-            role=action.role,
-            argv=[sys.executable, "-P", "-m", f"elasticdl.{action.role}"],
-            environ=allocator_environ(os.environ) | self._replica_environ(action),
-            raises=action.memory_raises,
-            wish=action.desired_workers,
-            away_from=list(action.avoid_nodes_of),
+        command = LaunchCommand(
+            action.replica,
+            action.role,
+            (sys.executable, "-P", "-m", f"elasticdl.{action.role}"),
+            allocator_environ(os.environ) | self._replica_environ(action),
+            action.memory_raises,
+            action.desired_workers,
+            action.avoid_nodes_of,
         )
+        self.launcher.execute(command)
 
     def _replica_environ(self, action: act.LaunchReplica) -> dict[str, str]:
         root, address = self._directory.root, self._spec.workers.address

@@ -8,8 +8,20 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
 
+from elasticdl.launcher.interface import (
+    Command,
+    DelayedReport,
+    DetachedReport,
+    ExitedProcess,
+    HeartbeatCommand,
+    HeartbeatReport,
+    ReplicasReport,
+    Report,
+    StartedReport,
+    StopReport,
+)
+from elasticdl.launcher.local import wire
 from elasticdl.launcher.loop_monitor import CHECKS_PER_LIMIT, LoopHealth, LoopMonitor
 from elasticdl.master.machine import events as ev
 
@@ -37,10 +49,10 @@ class LauncherConnection:
         self._limit_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
 
-    def command(self, **document: Any) -> None:
+    def execute(self, command: Command) -> None:
         """Send a command. Without a launcher it is dropped: its successor's list of replicas corrects that."""
         if self._writer is not None:
-            self._writer.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+            self._writer.write(wire.encode_line(wire.command_document(command)))
 
     async def flush(self) -> None:
         if self._writer is not None:
@@ -69,7 +81,7 @@ class LauncherConnection:
         """
         self._limit_s = limit_s
         while True:
-            self.command(command="alive", limit_s=limit_s)
+            self.execute(HeartbeatCommand(limit_s))
             if self._vigil.check(time.monotonic()) is LoopHealth.STALLED:
                 _log.error("the launcher has answered nothing for %g s: it is killed and replaced", limit_s)
                 self._vigil = LoopMonitor()
@@ -79,41 +91,35 @@ class LauncherConnection:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
-                document = json.loads(line)
-                if document["event"] == "alive":
+                report = wire.parse_report(json.loads(line))
+                if isinstance(report, HeartbeatReport):
                     self._vigil.record_heartbeat(time.monotonic(), self._limit_s)
-                elif (event := parse_launcher_event(document)) is not None:
+                elif (event := event_from_report(report)) is not None:
                     self._on_event(event)
         except ConnectionError:
             return
 
 
-def parse_launcher_event(document: dict[str, Any]) -> ev.Event | None:
-    match document["event"]:
-        case "replicas":
-            running = tuple((str(one["replica"]), int(one["pid"])) for one in document["running"])
-            return ev.ReplicasListed(running, tuple(_parse_exit(one) for one in document["exited"]))
-        case "started":
-            return ev.ReplicaStarted(document["replica"], document["pid"])
-        case "exited":
-            return ev.ReplicaExited(_parse_exit(document))
-        case "waiting":
-            return ev.ReplicaDelayed(document["replica"], document["why"], document["trouble"])
-        case "detached":
+def event_from_report(report: Report) -> ev.Event | None:
+    """The event that a report means to the job; None for a heartbeat."""
+    match report:
+        case ReplicasReport(running, exited):
+            started = tuple((replica.replica, replica.pid) for replica in running)
+            return ev.ReplicasListed(started, tuple(map(_replica_exit, exited)))
+        case StartedReport(replica, pid):
+            return ev.ReplicaStarted(replica, pid)
+        case ExitedProcess():
+            return ev.ReplicaExited(_replica_exit(report))
+        case DelayedReport(replica, reason, is_trouble):
+            return ev.ReplicaDelayed(replica, reason, is_trouble)
+        case DetachedReport():
             return ev.TerminalDetached()
-        case "stop":
-            return ev.StopRequested(False, document["why"])
-    _log.warning("the launcher said something unknown: %s", document)
+        case StopReport(reason):
+            return ev.StopRequested(False, reason)
     return None
 
 
-def _parse_exit(one: dict[str, Any]) -> ev.ReplicaExit:
+def _replica_exit(exited: ExitedProcess) -> ev.ReplicaExit:
     return ev.ReplicaExit(
-        one["replica"],
-        one["pid"],
-        one["code"],
-        one["signal"],
-        one.get("cause", ""),
-        one.get("why") or one.get("reason", ""),
-        one.get("peak_bytes", 0),
+        exited.replica, exited.pid, exited.code, exited.signal, exited.cause, exited.reason, exited.peak_bytes
     )

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticdl.launcher.interface import DelayedReport, ExitedProcess, ReplicasReport, Report, StartedReport
 from elasticdl.launcher.kubernetes.naming import REPLICA_LABEL, ROLE_LABEL
 from elasticdl.launcher.kubernetes.pod_table import PodTable
 from tests.unit.launcher import pod_documents as of
@@ -21,19 +23,19 @@ def ours(pod: Document, replica: str = "worker-3", role: str = "worker", uid: st
     return pod | {"metadata": pod["metadata"] | more}
 
 
-def events(news: list[Document]) -> list[str]:
-    return [one["event"] for one in news]
+def kinds(reports: Sequence[Report]) -> list[type]:
+    return [type(report) for report in reports]
 
 
 @given(st.lists(st.sampled_from(STATES), max_size=12))
 def test_however_old_what_is_heard_a_replica_only_ever_goes_on(heard: list[Document]) -> None:
     book = PodTable("owner")
 
-    told = [one for pod in heard for one in events(book.apply_change(None, ours(pod), LATER))]
-    told += events(book.apply_change(ours(heard[-1]) if heard else ours(of.running()), None, LATER))
+    told = [one for pod in heard for one in kinds(book.apply_change(None, ours(pod), LATER))]
+    told += kinds(book.apply_change(ours(heard[-1]) if heard else ours(of.running()), None, LATER))
 
-    assert told == sorted(told, key=["waiting", "started", "exited"].index)
-    assert told.count("started") <= 1 and told.count("exited") == 1
+    assert told == sorted(told, key=[DelayedReport, StartedReport, ExitedProcess].index)
+    assert told.count(StartedReport) <= 1 and told.count(ExitedProcess) == 1
 
 
 def test_neither_the_master_nor_pods_of_another_owner_are_replicas() -> None:
@@ -42,18 +44,17 @@ def test_neither_the_master_nor_pods_of_another_owner_are_replicas() -> None:
     assert book.apply_change(None, ours(of.running(), "master", "master"), LATER) == []
     assert book.apply_change(None, ours(of.running(), uid="another"), LATER) == []
     assert book.apply_change(None, of.running(), LATER) == []
-    assert book.replicas_event() == {"event": "replicas", "running": [], "exited": []}
+    assert book.replicas_report() == ReplicasReport((), ())
 
 
 def test_a_replica_without_a_pod_waits_but_is_not_listed_as_running() -> None:
     book = PodTable("owner")
 
-    told = {"event": "waiting", "replica": "worker-0", "why": "a quota", "trouble": True}
-    assert book.mark_waiting("worker-0", "a quota") == [told]
+    assert book.mark_waiting("worker-0", "a quota") == [DelayedReport("worker-0", "a quota", is_trouble=True)]
     assert book.mark_waiting("worker-0", "a quota") == []
-    assert book.replicas_event()["running"] == [] and events(book.waiting_events()) == ["waiting"]
-    assert events(book.mark_never_created("worker-0", 15, LATER)) == ["exited"]
-    assert book.waiting_events() == []
+    assert book.replicas_report().running == () and kinds(book.delay_reports()) == [DelayedReport]
+    assert kinds(book.mark_never_created("worker-0", 15, LATER)) == [ExitedProcess]
+    assert book.delay_reports() == []
 
 
 def test_an_end_is_reported_with_the_time_the_container_ended() -> None:
@@ -62,7 +63,7 @@ def test_an_end_is_reported_with_the_time_the_container_ended() -> None:
     book.apply_change(None, ours(of.running(), "worker-4"), LATER)
     book.apply_change(ours(of.running(), "worker-4"), None, LATER)
 
-    ends = {one["replica"]: one["at"] for one in book.replicas_event()["exited"]}
+    ends = {exited.replica: exited.at for exited in book.replicas_report().exited}
 
     assert ends == {"worker-3": 1772359742.0, "worker-4": LATER}
 

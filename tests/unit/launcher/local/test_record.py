@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.launcher.interface import ExitedProcess, Replica, RunningProcess
+from elasticdl.launcher.interface import ExitedProcess, LaunchCommand, RunningProcess
 from elasticdl.launcher.local import wire
 from elasticdl.launcher.local.record import LauncherRecord
 from elasticdl.launcher.local.watched_process import start_ticks
@@ -50,12 +50,14 @@ def test_who_a_process_is_is_not_inherited() -> None:
 
 
 @given(st.data())
-def test_documents_survive_any_cut_of_the_stream(data: st.DataObject) -> None:
-    documents = [wire.launch_command(Replica(f"worker-{n}", "worker", ("a\n", "é"), {"X": "1"})) for n in range(3)]
+def test_commands_arrive_whole_however_the_stream_is_split(data: st.DataObject) -> None:
+    documents = [
+        wire.command_document(LaunchCommand(f"worker-{n}", "worker", ("a\n", "é"), {"X": "1"})) for n in range(3)
+    ]
     stream = b"".join(map(wire.encode_line, documents))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
 
     lines = wire.JsonLineDecoder()
     pieces = [stream[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
-    assert [document for piece in pieces for document in lines.feed(piece)] == documents
+    assert [wire.parse_command(document) for piece in pieces for document in lines.feed(piece)] == commands
