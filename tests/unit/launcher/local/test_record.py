@@ -51,10 +51,8 @@ def test_who_a_process_is_is_not_inherited() -> None:
 
 @given(st.data())
 def test_commands_arrive_whole_however_the_stream_is_split(data: st.DataObject) -> None:
-    documents = [
-        wire.command_document(LaunchCommand(f"worker-{n}", "worker", ("a\n", "é"), {"X": "1"})) for n in range(3)
-    ]
-    stream = b"".join(map(wire.encode_line, documents))
+    commands = [LaunchCommand(f"worker-{number}", "worker", ("a\n", "é"), {"X": "1"}) for number in range(3)]
+    stream = b"".join(wire.encode_line(wire.command_document(command)) for command in commands)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
 
     lines = wire.JsonLineDecoder()
