@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,13 +20,14 @@ from typing import Any, Literal, TypeVar
 
 from elasticdl import atomic
 from elasticdl.errors import CheckpointCorrupt, is_machine_error
+from elasticdl.retry import retry_call
 from elasticdl.storage import scratch
 from elasticdl.storage.names import UnsafeName, check_relative_path, safe_join
 from elasticdl.storage.paths import AnyPath, StorePath
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
-RETRY_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # pauses after errors of the machine, before a checkpoint is given up
+RETRY_S = 4.0  # for how long a read is repeated after errors of this machine, before a checkpoint is given up
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d{9,})")
 
 _log = logging.getLogger(__name__)
@@ -151,16 +151,17 @@ def _sha256(path: Path) -> str:
 
 
 def _read_with_retries(read: Callable[[], T]) -> T:
-    """What `read` returns. An error of the device or a lack of descriptors may pass, and is no damage."""
-    for pause_s in RETRY_PAUSES_S:
-        try:
-            return read()
-        except OSError as exc:
-            if not is_machine_error(exc):
-                raise
-            _log.warning("reading again in %g s: %s", pause_s, exc)
-            time.sleep(pause_s)
-    return read()
+    """Returns what `read` returns. An error of the device or a lack of descriptors may pass, and is no damage."""
+
+    def log_wait(error: Exception, remaining_s: float) -> None:
+        _log.warning("trying to read again for %.1f s: %s", remaining_s, error)
+
+    return retry_call(
+        read,
+        lambda error: isinstance(error, OSError) and is_machine_error(error),
+        RETRY_S,
+        on_wait=log_wait,
+    )
 
 
 def fetch_files(

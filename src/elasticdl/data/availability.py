@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from elasticdl import watchdog
 from elasticdl.errors import DatabaseUnavailable, DataUnavailable, FileUnavailable
+from elasticdl.retry import retry_call
 
 _log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-_FIRST_S, _LONGEST_S = 0.1, 5.0
 _TOLD_AFTER_S = 0.5  # what is over sooner is in the log only
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ class DataWait:
         self._wait = wait
         self._waited_s = 0.0
         self._is_told = False
+        self.reason = ""
 
     def wait(self, seconds: float, why: str) -> None:
         if self._waited_s >= _TOLD_AFTER_S and not self._is_told:
@@ -65,27 +66,31 @@ def retry_until_available(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `attempt` gives, tried again for `retry_s` seconds while it raises DatabaseAway or FileAway.
+    """What `attempt` gives, tried again for `retry_s` seconds while it raises DatabaseUnavailable or FileUnavailable.
 
     Then DataUnavailable.
     """
-    until, pause_s, waiting = clock() + retry_s, _FIRST_S, DataWait(name, wait)
-    while True:
-        try:
-            found = attempt()
-        except (DatabaseUnavailable, FileUnavailable) as exc:
-            is_file = isinstance(exc, FileUnavailable)
-            left_s = until - clock()
-            if left_s <= 0:
-                what = "it could not be read" if is_file else "the database did not answer"
-                raise DataUnavailable(
-                    f"{name}: {what} for {retry_s:g} s: {exc}; see to it, then go on from the "
-                    f"newest checkpoint, or wait longer with data.retry_s (--data_retry_s)"
-                ) from exc
-            what = "it cannot be read" if is_file else "the database does not answer"
-            _log.warning("%s: %s, trying again for %.0f s: %s", name, what, left_s, exc)
-            waiting.wait(min(pause_s, left_s), f"{what}: {exc}")
-            pause_s = min(2 * pause_s, _LONGEST_S)
-        else:
-            waiting.end()
-            return found
+    waiting = DataWait(name, wait)
+
+    def note_wait(error: Exception, remaining_s: float) -> None:
+        what = "it cannot be read" if isinstance(error, FileUnavailable) else "the database does not answer"
+        _log.warning("%s: %s, trying again for %.0f s: %s", name, what, remaining_s, error)
+        waiting.reason = f"{what}: {error}"
+
+    try:
+        result = retry_call(
+            attempt,
+            lambda error: isinstance(error, DatabaseUnavailable | FileUnavailable),
+            retry_s,
+            clock=clock,
+            sleep=lambda delay_s: waiting.wait(delay_s, waiting.reason),
+            on_wait=note_wait,
+        )
+    except (DatabaseUnavailable, FileUnavailable) as exc:
+        what = "it could not be read" if isinstance(exc, FileUnavailable) else "the database did not answer"
+        raise DataUnavailable(
+            f"{name}: {what} for {retry_s:g} s: {exc}; see to it, then go on from the "
+            f"newest checkpoint, or wait longer with data.retry_s (--data_retry_s)"
+        ) from exc
+    waiting.end()
+    return result

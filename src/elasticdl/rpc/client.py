@@ -11,6 +11,7 @@ import grpc
 
 from elasticdl import tls
 from elasticdl.errors import MasterUnreachable
+from elasticdl.retry import backoff_delay
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
@@ -19,7 +20,7 @@ from elasticdl.spec.directory import JobDirectory
 Reply = TypeVar("Reply")
 
 # Reconnecting: short at first, since a master that is started again is back within a second.
-_BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5)
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.02, 0.5
 # Phases after which the master says no more.
 _FINAL_PHASES = frozenset({"stopped", "succeeded", "failed"})
 
@@ -153,7 +154,7 @@ class _MasterOutage:
 
     def wait_or_raise(self, error: Exception, cause: Exception | None = None) -> None:
         """Sleep before the next attempt; raises `error` where no attempt can help or time is up."""
-        pause_s = _BACKOFF_S[min(self._attempts, len(_BACKOFF_S) - 1)]
+        pause_s = backoff_delay(self._attempts, _MIN_PAUSE_S, _MAX_PAUSE_S)
         if not isinstance(error, MasterUnreachable) or time.monotonic() - self._since + pause_s > self._timeout_s:
             raise error from cause
         self._attempts += 1

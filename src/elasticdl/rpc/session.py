@@ -17,6 +17,7 @@ from typing import NoReturn
 import grpc
 
 from elasticdl.errors import AccessDenied, MasterUnreachable, RunSuperseded, SpecError
+from elasticdl.retry import backoff_delays
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
@@ -108,7 +109,7 @@ class MasterSession:
             self._reader.join(timeout=1.0)
 
     def _run(self) -> None:
-        backoff_s = _MIN_BACKOFF_S
+        delays = backoff_delays(_MIN_BACKOFF_S, _MAX_BACKOFF_S, jitter=0.0)
         while not self._closed.is_set():
             try:
                 heard = self._connect()
@@ -120,8 +121,9 @@ class MasterSession:
             except RunSuperseded as exc:
                 self._on_run_over(exc)
                 return
-            backoff_s = _MIN_BACKOFF_S if heard else min(2 * backoff_s, _MAX_BACKOFF_S)
-            self._closed.wait(backoff_s)
+            if heard:
+                delays = backoff_delays(_MIN_BACKOFF_S, _MAX_BACKOFF_S, jitter=0.0)
+            self._closed.wait(next(delays))
 
     def _connect(self) -> bool:
         """Hold one connection until it breaks. True if the master was heard on it."""

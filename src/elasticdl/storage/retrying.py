@@ -1,4 +1,4 @@
-"""Requests to an object store: what may pass is tried again for a bounded time, what will not is an error at once."""
+"""Requests to an object store: transient errors are retried for a bounded time, others raise at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from elasticdl import watchdog
 from elasticdl.errors import SpecError, StoreUnavailable
+from elasticdl.retry import retry_call
 from elasticdl.storage.schemes import SCHEMES, transient_errors
 
 RETRY_S = 60.0
-_FIRST_S, _LONGEST_S = 0.1, 5.0
 _TRANSIENT_STATUS = (408, 409, 425, 429)  # and all from 500 on
 _PERMANENT_ERRNO = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOSYS, errno.EMSGSIZE, errno.EEXIST}
@@ -33,33 +33,39 @@ def retry_request(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `attempt` returns, tried again for `retry_s` seconds while the store does not answer as it should.
+    """Returns what `attempt` returns, retried for `retry_s` seconds while the store does not answer as it should.
 
     Raises FileNotFoundError for what is not there, SpecError for what the store refuses for good, and
     StoreUnavailable where time runs out. `OSError`s of the local disk pass unchanged.
     """
-    until, pause_s = clock() + retry_s, _FIRST_S
-    while True:
-        try:
-            return attempt()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, SpecError):
+
+    def log_wait(error: Exception, remaining_s: float) -> None:
+        problem = _describe_error(error)
+        _log.warning("%s: the store does not answer, trying again for %.0f s: %s", address, remaining_s, problem)
+
+    def sleep(delay_s: float) -> None:
+        with watchdog.pause_watchdog(f"waits for {address}, which does not answer"):
+            wait(delay_s)
+
+    def can_retry(error: Exception) -> bool:
+        return not _is_answer(error) and is_transient(error, scheme)
+
+    try:
+        return retry_call(attempt, can_retry, retry_s, clock=clock, sleep=sleep, on_wait=log_wait)
+    except Exception as exc:
+        if _is_answer(exc):
             raise
-        except Exception as exc:
-            if is_local_disk_error(exc):
-                raise
-            if not is_transient(exc, scheme):
-                raise store_refusal(address, scheme, exc) from exc
-            left_s = until - clock()
-            if left_s <= 0:
-                raise StoreUnavailable(
-                    f"{address}: the store did not answer for {retry_s:g} s: {_describe_error(exc)}"
-                ) from exc
-            _log.warning(
-                "%s: the store does not answer, trying again for %.0f s: %s", address, left_s, _describe_error(exc)
-            )
-            with watchdog.pause_watchdog(f"waits for {address}, which does not answer"):
-                wait(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, _LONGEST_S)
+        if not is_transient(exc, scheme):
+            raise store_refusal(address, scheme, exc) from exc
+        raise StoreUnavailable(
+            f"{address}: the store did not answer for {retry_s:g} s: {_describe_error(exc)}"
+        ) from exc
+
+
+def _is_answer(error: Exception) -> bool:
+    """Whether an error is no fault of the store: what it was asked for is not there, or the local disk fails."""
+    is_missing = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | SpecError)
+    return is_missing or is_local_disk_error(error)
 
 
 def is_transient(exc: Exception, scheme: str) -> bool:

@@ -65,7 +65,6 @@ def test_an_error_of_the_disk_that_passes_is_no_damage(tmp_path: Path, monkeypat
         return plain(self)
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    monkeypatch.setattr(manifest, "RETRY_PAUSES_S", (0.0, 0.0))
 
     assert manifest.read_manifest(path) == GOOD
 
@@ -75,7 +74,7 @@ def test_an_error_of_the_disk_that_lasts_is_told(tmp_path: Path, monkeypatch: py
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    monkeypatch.setattr(manifest, "RETRY_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(manifest, "RETRY_S", 0.0)
 
     with pytest.raises(CheckpointCorrupt, match="Input/output error"):
         manifest.read_manifest(tmp_path / "manifest.json")

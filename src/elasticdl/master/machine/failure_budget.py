@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.retry import backoff_delay
+
 # Incidents at the same place that may be somebody else's doing. From the next one on each is a failure.
 FREE_INCIDENTS = 2
 
@@ -77,4 +79,4 @@ class FailureBudget:
 
 
 def _relaunch_delay_s(relaunch_backoff_s: float, in_a_row: int) -> float:
-    return min(relaunch_backoff_s * 2.0 ** min(in_a_row, 30), _MAX_DELAY_S)
+    return backoff_delay(in_a_row, relaunch_backoff_s, _MAX_DELAY_S)

@@ -8,6 +8,7 @@ from elasticdl.master.machine.state import MasterState, send_message
 from elasticdl.master.ps_fleet.fleet import MIRROR, MOVE, PROMOTE, RESTORE
 from elasticdl.master.ps_fleet.ps_events import MirrorBroken, SlotsAssigned, TaskAssigned, TaskReported, TaskResolved
 from elasticdl.ps.slots import SlotMap
+from elasticdl.retry import backoff_delay
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 Actions = list[Action]
@@ -126,7 +127,7 @@ def _fail_task(job: MasterState, task: TaskAssigned, why: str, now: float) -> Ac
     fleet.give_up_task()
     is_orphaned = task.kind in (MOVE, MIRROR) and not fleet.ps[task.other].is_serving
     if not is_orphaned:  # else the loss is why, and the lost one's slots wait for the next task
-        pause_s = min(MIN_RETRY_S * 2.0**fleet.failed_tasks, MAX_RETRY_S)
+        pause_s = backoff_delay(fleet.failed_tasks, MIN_RETRY_S, MAX_RETRY_S)
         fleet.failed_tasks, fleet.retry_at = fleet.failed_tasks + 1, now + pause_s
     actions: Actions = [
         job.add_log_entry(now, f"{task.kind}-failed", worker=task.performer, reason=why),

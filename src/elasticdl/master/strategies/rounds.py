@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from elasticdl.master.machine.events import RankAssignment
+from elasticdl.retry import backoff_delay
 from elasticdl.spec.ids import WorkerId
 
 MIN_TRANSFER_DELAY_S, MAX_TRANSFER_DELAY_S = 1.0, 30.0
@@ -42,7 +43,7 @@ class DonorAssignment:
     def retry_delay_s(self, newcomer: WorkerId, holders: Sequence[WorkerId]) -> float:
         """How long to wait before the next hand-over to `newcomer`; 0 where someone has not been asked yet."""
         fewest = min((self._failures(holder, newcomer)[0] for holder in holders), default=0)
-        return min(MAX_TRANSFER_DELAY_S, MIN_TRANSFER_DELAY_S * 2.0 ** min(fewest - 1, 16)) if fewest else 0.0
+        return backoff_delay(fewest - 1, MIN_TRANSFER_DELAY_S, MAX_TRANSFER_DELAY_S) if fewest else 0.0
 
     def record_entered(self, members: Sequence[WorkerId]) -> None:
         """These have entered a round: hand-overs to them worked, and whoever is not among them hands over nothing."""

@@ -27,10 +27,11 @@ from elasticdl.ps.snapshots.writer import SnapshotReply, SnapshotRequest, WriteR
 from elasticdl.ps.wire.connections import PsConnections, PsRefused, PsUnreachable
 from elasticdl.ps.wire.keys import CurveKeys
 from elasticdl.ps.wire.messages import MessageKind, PsMessage
+from elasticdl.retry import backoff_delays
 from elasticdl.spec import PsId
 from elasticdl.storage.paths import AnyPath, StorePath, list_files
 
-_FIRST_S, _LONGEST_S = 0.01, 0.25  # between two questions
+_MIN_POLL_S, _MAX_POLL_S = 0.01, 0.25  # between two requests
 
 
 class StartedSnapshot(NamedTuple):
@@ -78,8 +79,8 @@ class SnapshotCoordinator:
         copy again. Raises PsUnreachable, PsRefused.
         """
         before = _read_base_chain(base)
-        until, wait_s = time.monotonic() + self._copying.timeout_s, _FIRST_S
-        while True:
+        deadline = time.monotonic() + self._copying.timeout_s
+        for pause_s in backoff_delays(_MIN_POLL_S, _MAX_POLL_S, jitter=0.0):
             cut = secrets.token_hex(8)
             wanted = SnapshotRequest(cut=cut, base=before.cut if before else "", number=_next_number(before))
             addresses = _owner_addresses(self._fleet())
@@ -88,10 +89,10 @@ class SnapshotCoordinator:
             taken = {name: SnapshotReply.model_validate_json(reply.text) for name, reply in replies.items()}
             if _have_each_slot_once(taken):
                 return StartedSnapshot(cut, wanted.base, step, taken, addresses)
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise PsUnreachable(f"slots kept moving for {self._copying.timeout_s:g} s: no cut of all of them")
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_S)
+            time.sleep(pause_s)
+        raise AssertionError("delays have no end")
 
     def finish(
         self, begun: StartedSnapshot, place: Path, base: AnyPath | None, target: AnyPath
@@ -136,8 +137,8 @@ class SnapshotCoordinator:
         self, begun: StartedSnapshot, directory: AnyPath, files: tuple[SnapshotFile, ...]
     ) -> dict[str, FileEntry]:
         """Ask until all have written theirs."""
-        waiting, entries, wait_s = {one.ps: one.name for one in files}, dict[str, FileEntry](), _FIRST_S
-        while True:
+        waiting, entries = {file.ps: file.name for file in files}, dict[str, FileEntry]()
+        for pause_s in backoff_delays(_MIN_POLL_S, _MAX_POLL_S, jitter=0.0):
             asked = {
                 ps: PsMessage(
                     MessageKind.WRITE_SNAPSHOT,
@@ -160,8 +161,8 @@ class SnapshotCoordinator:
                     entries[waiting.pop(name)] = FileEntry(kept.bytes, kept.sha256)
             if not waiting:
                 return entries
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_S)
+            time.sleep(pause_s)
+        raise AssertionError("delays have no end")
 
 
 def choose_base(directory: AnyPath, keep: int, *, is_another_under_way: bool) -> AnyPath | None:

@@ -15,7 +15,7 @@ ROLES = ["worker", "ps"]
 
 def job() -> Driver:
     """A job whose workers and ps are launched, and not heard yet."""
-    driver = Driver(job_spec(wish=1, ps=1))
+    driver = Driver(job_spec(workers=1, ps=1))
     driver.wait(1.0)
     return driver
 
