@@ -13,6 +13,7 @@ from elasticdl.launcher.interface import RunningProcess
 from elasticdl.launcher.local.record import LauncherRecord, is_running, lock_job
 from elasticdl.rpc import channel
 from elasticdl.scheduler.accounts.report import SchedulerReport
+from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 from tests.unit.master.driver import job_spec
 
@@ -91,8 +92,10 @@ def test_of_a_job_with_a_damaged_record_the_lock_tells_whether_it_is_kept(tmp_pa
 
 def test_a_damaged_report_of_the_scheduler_is_as_none(tmp_path: Path) -> None:
     report = SchedulerReport(1.0, "afs", {"here": 4})
-    report.write(tmp_path / "plan.json")
-    assert SchedulerReport.load(tmp_path / "plan.json") == report
-    damage(tmp_path / "plan.json")
+    queue = SubmissionQueue(tmp_path)
+    queue.report_path.parent.mkdir(parents=True, exist_ok=True)
+    queue.save_report(report)
+    assert queue.load_report() == report
+    damage(queue.report_path)
 
-    assert SchedulerReport.load(tmp_path / "plan.json") is None
+    assert queue.load_report() is None
