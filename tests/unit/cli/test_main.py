@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -83,20 +81,6 @@ def test_tracebacks_are_shown_only_with_debug(elasticdl: Run) -> None:
     assert plain.exit_code == debug.exit_code == 2
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["jobs"]])
-def test_the_command_line_starts_without_the_heavy_packages(words: list[str]) -> None:
-    program = (
-        "import sys; from elasticdl.cli.main import cli\n"
-        f"try: cli.main({words!r})\n"
-        "except SystemExit: pass\n"
-        "print([name for name in ('torch', 'grpc', 'matplotlib', 'numpy', 'pyarrow') if name in sys.modules])"
-    )
-
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-
-    assert output.splitlines()[-1] == "[]"
-
-
 def test_the_reference_names_every_option_and_every_verb() -> None:
     reference = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
@@ -113,21 +97,6 @@ def test_the_reference_names_every_option_of_a_verb(verb: str) -> None:
     flags = {flag for param in command.params if isinstance(param, click.Option) for flag in param.opts}
 
     assert [flag for flag in sorted(flags) if flag.startswith("--") and flag not in reference] == []
-
-
-def test_a_thread_that_is_still_busy_does_not_hold_up_the_end() -> None:
-    program = """
-import sys, threading
-from elasticdl.cli import main
-threading.Thread(target=threading.Event().wait).start()  # no daemon: Python itself would wait for it
-print("said", end="")
-sys.argv = ["elasticdl", "nonsense"]
-main.main()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-
-    assert (done.returncode, done.stdout) == (2, "said")
-    assert "no such command 'nonsense'" in done.stderr
 
 
 @pytest.mark.parametrize(

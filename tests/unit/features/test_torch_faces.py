@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -205,14 +203,6 @@ def test_modules_from_statistics_and_their_words() -> None:
     assert repr(module) == "LogRound(num_bins=3, default_value=0, base=10)"
     assert not module.state_dict()
     assert repr(modules.SparseEmbedding(5, 2)) == "SparseEmbedding(5, 2, combiner='mean')"
-
-
-def test_the_modules_load_no_tensorflow() -> None:
-    script = "import sys, elasticdl.features.torch; print({'tensorflow', 'keras'} & set(sys.modules))"
-
-    assert (
-        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout == "set()\n"
-    )
 
 
 def test_every_transformation_has_a_module() -> None:

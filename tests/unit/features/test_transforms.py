@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -283,14 +281,6 @@ def test_a_vocabulary_may_be_a_file(tmp_path: Path) -> None:
         IndexLookup(path)
     with pytest.raises(DataError, match="expected a file of UTF-8"):
         IndexLookup(tmp_path / "nowhere.txt")
-
-
-def test_importing_features_loads_no_framework() -> None:
-    script = "import sys, elasticdl.features; print({'torch', 'tensorflow', 'keras', 'pyarrow'} & set(sys.modules))"
-
-    assert (
-        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout == "set()\n"
-    )
 
 
 def test_a_definition_that_computes_nothing_cannot_be_made() -> None:

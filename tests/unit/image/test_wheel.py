@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -28,18 +25,6 @@ def installed(place: Path) -> Distribution:
     record = "".join(f"{name},,\n" for name in [*FILES, "../../bin/elasticdl", "elasticdl-7.dist-info/RECORD"])
     (place / "elasticdl-7.dist-info" / "RECORD").write_text(record)
     return Distribution.at(place / "elasticdl-7.dist-info")
-
-
-def test_an_installed_package_becomes_a_wheel_that_pip_takes(tmp_path: Path) -> None:
-    packed = wheel.pack_installed(installed(tmp_path / "site"), tmp_path)
-
-    target = tmp_path / "again"
-    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet", "--target", str(target)]
-    subprocess.run([*pip, str(packed)], check=True)
-    assert packed.name == "elasticdl-7-py3-none-any.whl"
-    assert (target / "elasticdl" / "__init__.py").read_text() == "version = 7\n"
-    assert (target / "bin" / "elasticdl").exists()
-    assert not any("__pycache__" in name or "direct_url" in name for name in zipfile.ZipFile(packed).namelist())
 
 
 def test_the_same_files_make_the_same_wheel(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -69,19 +67,3 @@ def test_a_cluster_without_our_custom_resource_is_told_so() -> None:
 
     assert isinstance(error, errors.NotFound)
     assert "does not know elasticjobs.elasticdl.org" in str(error) and "install the operator" in str(error)
-
-
-def test_a_missing_client_is_told_with_the_command_that_installs_it_and_only_when_it_is_needed() -> None:
-    program = """
-import sys
-sys.modules["kubernetes"] = None
-import elasticdl.kube.kinds, elasticdl.kube.errors, elasticdl.kube.api, elasticdl.kube.watch
-from elasticdl.errors import SpecError
-try:
-    elasticdl.kube.api.Api.connect()
-except SpecError as exc:
-    print(exc)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert "[kubernetes]'" in done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -284,14 +282,6 @@ def test_a_script_is_checked_for_being_there_and_being_python(tmp_path: Path) ->
     script.write_text("import\n")
     with pytest.raises(ModelError, match="line 1"):
         check_contract(spec)
-
-
-def test_checking_needs_no_framework() -> None:
-    code = "import sys, elasticdl.model.check, elasticdl.model.reduction, elasticdl.checkpoint.manifest\n" + (
-        "sys.exit('torch' in sys.modules)"
-    )
-
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

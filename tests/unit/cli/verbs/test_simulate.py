@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from rich.console import Console
 
@@ -21,7 +16,6 @@ from elasticdl.sim import cluster, runner
 from elasticdl.sim.engine import SimulationConfig
 from elasticdl.sim.traces import source
 from tests.unit.cli.conftest import Run
-from tests.waiting import until
 
 SMALL = ("--trace", "synthetic:jobs=8,per_hour=60,duration_scale=0.05", "--nodes", "2", "--processes", "1")
 
@@ -98,22 +92,3 @@ def test_what_makes_no_sense_is_refused(elasticdl: Run, words: tuple[str, ...], 
 
     assert result.exit_code == 2
     assert complaint in result.stderr
-
-
-def test_ctrl_c_writes_what_there_is(tmp_path: Path) -> None:
-    words = ["simulate", "--policy", "fifo-gang,goodput", "--trace", "synthetic:jobs=3000,per_hour=60"]
-    files = ["--json", str(tmp_path / "r.json"), "--processes", "2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "elasticdl.cli", *words, *files],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    children = psutil.Process(process.pid).children
-    until("two simulations run, and who watches over their memory", lambda: len(children()) >= 3)
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-
-    assert process.returncode == 130
-    assert "stopped after" in output
-    assert any(not one["is_complete"] for one in json.loads((tmp_path / "r.json").read_text())["policies"])

@@ -10,7 +10,6 @@ import pytest
 
 from elasticdl.cli.screens.progress_bars import TerminalReporter
 from elasticdl.ctr.report import generation, subjects
-from elasticdl.ctr.report.measurement import MeasurementRequest
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.jobs import home
 from elasticdl.spec import JobKind, JobSpec
@@ -151,25 +150,3 @@ def test_a_job_that_is_resumed_by_its_name_is_reported_on_if_it_came_from_a_conf
     generation.report_finished_job("clicks", None, "elasticdl train", TerminalReporter())
 
     assert before == "" and capsys.readouterr().out == "report       made\n"
-
-
-@pytest.mark.parametrize(
-    ("program", "told"),
-    [
-        ('import sys; sys.stdin.read(); print(\'{"error": "no such column"}\'); sys.exit(1)', "no such column"),
-        ("raise MemoryError('all is used')", "the measuring process failed: MemoryError: all is used"),
-        ("import os; os._exit(9)", "the measuring process failed: it ended with 9"),
-    ],
-)
-def test_why_the_measuring_process_failed_is_told(
-    program: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = MeasurementRequest(
-        model=tmp_path, index=tmp_path, rows=1, repeats=1, seed=0, target=tmp_path / "measurement.json"
-    )
-    monkeypatch.setattr(generation, "MEASURE_ARGUMENTS", ("-c", program))
-
-    with pytest.raises(ElasticDLError) as raised:
-        generation.measure_in_process(request, lambda what, done: None)
-
-    assert str(raised.value) == told

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -11,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from elasticdl.data import ColumnarSource, Dataset, open_source
-from elasticdl.errors import DataError, DataUnavailable
+from elasticdl.errors import DataError
 from elasticdl.spec import DataSpec
 
 duckdb = pytest.importorskip("duckdb")
@@ -120,18 +117,6 @@ def test_a_file_that_was_replaced_is_told(path: Path) -> None:
     with pytest.raises(DataError, match="the file changed while the job was using it"):
         source.read(np.array([0]))
     source.close()
-
-
-def test_a_file_that_somebody_writes_to_is_waited_for(path: Path) -> None:
-    writer = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); input(); c.close()"
-    with subprocess.Popen([sys.executable, "-c", writer, str(path)], stdin=PIPE, stdout=PIPE, text=True) as other:
-        assert other.stdout is not None and other.stdin is not None
-        assert other.stdout.readline() == "open\n"
-        with pytest.raises(DataUnavailable, match=r"did not answer for 0.2 s: .*open for writing elsewhere"):
-            source_of(path, "clicks", retry_s=0.2)
-        other.stdin.write("\n")
-        other.stdin.flush()
-        source_of(path, "clicks", retry_s=30).close()
 
 
 @pytest.mark.parametrize(

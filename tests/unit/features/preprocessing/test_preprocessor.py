@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,20 +152,6 @@ def test_rows_served_without_elasticdl_are_the_same_to_the_last_bit(rows: list[d
     for name, array in inside.items():
         assert array.dtype == outside[name].dtype
         assert array.tobytes() == outside[name].tobytes(), name
-
-
-def test_the_file_that_serves_needs_numpy_and_nothing_of_ours(tmp_path: Path) -> None:
-    front().save(tmp_path)
-    (tmp_path / "preprocessor.py").write_bytes(Path(standalone.__file__).read_bytes())
-    code = (
-        "from preprocessor import Preprocessor; import sys\n"
-        "print(Preprocessor('preprocessor.json').encode([{'n': '7'}])['ids'][0, 0] >= 0); "
-    )
-    code += "assert not any(name.startswith('elasticdl') for name in sys.modules)"
-
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:

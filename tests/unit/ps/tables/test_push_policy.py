@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from elasticdl.ps.slots import SlotMap
-from elasticdl.ps.tables import push_statistics
 from elasticdl.ps.tables.push_policy import PushPolicy, staleness, staleness_bucket
 from elasticdl.ps.tables.state import BackupHolder, PsState
 from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, ReplyStatus, TablePart
@@ -168,33 +162,6 @@ def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
     other.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
 
     assert rows_of(other) == rows_of(owner) == {7: -1.0}
-
-
-def test_the_counter_outlives_a_ps_that_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "ps-0"
-    program = f"""
-import sys
-from pathlib import Path
-from elasticdl.ps.tables.state import PsState
-from elasticdl.ps.slots import SlotMap
-from tests.unit.ps.tables import test_push_policy as here
-held = PsState("ps-0", seed=1, counter=Path({str(path)!r}))
-held.set_slot_map(SlotMap.initial(["ps-0"]))
-held.declare(here.ZEROS)
-for number in (1, 2, 3, 3):
-    held.reply_to(here.push([1], 1.0, number=number))
-print("done", flush=True)
-sys.stdin.read()
-"""
-    ps = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert ps.stdout and ps.stdin
-    assert ps.stdout.readline() == b"done\n"
-    os.kill(ps.pid, signal.SIGKILL)
-    ps.wait()
-    ps.stdout.close()
-    ps.stdin.close()
-
-    assert push_statistics.read_push_count(path) == push_statistics.PushCount(applied=3, clock=4)
 
 
 def test_a_beat_has_what_the_master_wants_to_know() -> None:

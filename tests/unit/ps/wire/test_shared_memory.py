@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 
 import numpy as np
@@ -165,24 +163,3 @@ def test_a_ps_that_was_lost_may_write_where_it_was_told_to_and_nobody_looks_ther
 
     assert (answered.rows == 1.0).all()
     sharing.close()
-
-
-def test_memory_of_a_worker_that_is_gone_is_let_go_and_its_rooms_stay_whole_until_then() -> None:
-    code = (
-        "import sys; from elasticdl.ps.wire.shared_memory import SharedMemory; import numpy as np\n"
-        "memory = SharedMemory(); room = memory.allocate(np.arange(2000), np.ones((2000, 4), np.float32), 4)\n"
-        "print(memory.handle.encode().decode(), room.offset, flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        text, at = worker.stdout.readline().rsplit(b" ", 1)
-        offer, views = SharedMemoryHandle.decode(text), SharedMemoryViews()
-        views.open(offer)
-        _, rows = views.find(offer.name).arrays(int(at), 2000, 2000, 4)
-        assert views.sweep() == 1
-        worker.kill()
-        worker.wait()
-    assert views.sweep() == 0
-    with pytest.raises(SharedMemoryNotFound):
-        views.find(offer.name)
-    assert (rows == 1.0).all(), "whoever still reads it may"

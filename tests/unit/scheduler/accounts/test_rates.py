@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -108,16 +106,6 @@ def without_scipy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rates._can_fit.cache_clear()
     yield
     rates._can_fit.cache_clear()
-
-
-def test_what_fitting_needs_is_imported_before_anybody_waits() -> None:
-    program = (
-        "import sys; from elasticdl.scheduler.accounts import rates; before = 'scipy.optimize' in sys.modules; "
-        "rates.warm_up_fitting(); print(before, 'scipy.optimize' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-
-    assert done.stdout.split() == ["False", "True"]
 
 
 @pytest.mark.usefixtures("without_scipy")

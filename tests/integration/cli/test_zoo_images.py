@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.image.conftest import MakeEngine, engine_script
 from tests.unit.cli.conftest import Run
-from tests.unit.image.conftest import MakeEngine, engine_script
 
 __all__ = ["engine_script"]
 

@@ -70,7 +70,7 @@ def is_shadowed(node: ast.AST) -> bool:
         return False
     words = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
     place = words.index("-m") if "-m" in words else 0
-    return place > 0 and words[place + 1] != "pip" and words[place - 1] != "-P"
+    return place > 0 and words[place + 1 : place + 2] != ["pip"] and words[place - 1] != "-P"
 
 
 def test_every_process_starts_without_the_working_directory_on_its_path() -> None:

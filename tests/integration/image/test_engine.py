@@ -8,7 +8,7 @@ import pytest
 
 from elasticdl.errors import ImageBuildFailed, SpecError
 from elasticdl.image.engine import ENGINES, ContainerEngine, find_engine, run_streaming
-from tests.unit.image.conftest import MakeEngine
+from tests.integration.image.conftest import MakeEngine
 
 COMMANDS = {
     "docker": "docker build --tag m:1 --file d/Dockerfile "

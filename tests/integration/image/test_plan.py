@@ -1,0 +1,15 @@
+"""The script that locks the versions of the image."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_what_is_locked_is_what_the_package_asks_for_each_with_a_hash() -> None:
+    done = subprocess.run([sys.executable, ROOT / "deploy" / "lock.py", "--check"], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

@@ -1,0 +1,16 @@
+"""Imports of a scheduler in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_what_fitting_needs_is_imported_before_anybody_waits() -> None:
+    program = (
+        "import sys; from elasticdl.scheduler.accounts import rates; before = 'scipy.optimize' in sys.modules; "
+        "rates.warm_up_fitting(); print(before, 'scipy.optimize' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.split() == ["False", "True"]
