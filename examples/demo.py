@@ -19,7 +19,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elasticdl.jobs import Job, ReplicaStatus
 
 OUTPUT = Path("demo-output").absolute()
 JOB = "demo"
@@ -60,9 +63,9 @@ def main() -> int:
         return 130 if code == 130 else 1
     code = job.wait()
     if pictures:
-        from elasticdl.jobs import home
-
-        shutil.copy(home.find_directory(JOB).timeline, pictures / "timeline.png")
+        directory = find_job().directory
+        assert directory is not None
+        shutil.copy(directory / "timeline.png", pictures / "timeline.png")
     return verdict(code, killed, records * epochs)
 
 
@@ -128,11 +131,12 @@ class Director:
         self._steps(40)
         members = self._members()
         victim = members[1]
-        self._say(f"killing {victim.id}, process {victim.pid}, with SIGKILL")
+        self._say(f"killing {victim.name}, process {victim.pid}, with SIGKILL")
+        assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
-        self._until(f"{victim.id} is seen to be lost", lambda: victim.id in self._events("worker-lost"))
+        self._until(f"{victim.name} is seen to be lost", lambda: victim.name in self._events("worker-lost"))
         if self._pictures:
-            self._until("another is launched", lambda: self._events("worker-launched")[-1] != members[-1].id)
+            self._until("another is launched", lambda: self._events("worker-launched")[-1] != members[-1].name)
             draw_terminal(self._pictures / "terminal.svg")
         self._until("another takes its place", lambda: len(self._members()) == 3)
         self._steps(40)
@@ -140,7 +144,7 @@ class Director:
         self._scale(2)
         self._until("one worker leaves", lambda: bool(self._events("worker-left")))
         self._say("now to the end")
-        return str(victim.id)
+        return victim.name
 
     def _say(self, what: str) -> None:
         # In a terminal the job's own picture tells it; a line of ours would tear it.
@@ -148,9 +152,12 @@ class Director:
             print(f"demo: {what}", flush=True)
 
     def _scale(self, workers: int) -> None:
-        done = subprocess.run([*ELASTICDL, "scale", JOB, f"--workers={workers}"], capture_output=True, text=True)
-        if done.returncode:
-            raise OffError(f"cannot scale to {workers}: {done.stderr.strip()}")
+        from elasticdl.errors import ElasticDLError
+
+        try:
+            find_job().scale(workers=workers)
+        except ElasticDLError as exc:
+            raise OffError(f"cannot scale to {workers}: {exc}") from exc
 
     def _until(self, what: str, is_so: Callable[[], bool]) -> None:
         from elasticdl.errors import ElasticDLError
@@ -175,20 +182,21 @@ class Director:
         self._until(f"step {after}", lambda: self._step() >= after)
 
     def _step(self) -> int:
-        return int(status().step)
+        return find_job().status.step
 
-    def _members(self) -> list[Any]:
-        found = [worker for worker in status().workers if worker.state == "member"]
-        return sorted(found, key=lambda worker: worker.rank)
+    def _members(self) -> list[ReplicaStatus]:
+        """The workers that train, by rank."""
+        members = [worker for worker in find_job().status.workers if worker.rank is not None]
+        return sorted(members, key=lambda worker: worker.rank or 0)
 
     def _events(self, kind: str) -> list[str]:
-        return [event.worker for event in status().events if event.kind == kind]
+        return [event.replica or "" for event in find_job().events() if event.kind == kind]
 
 
-def status() -> Any:
-    from elasticdl.jobs import home, local
+def find_job() -> Job:
+    import elasticdl
 
-    return local.current_status(home.find_directory(JOB), timeout_s=5.0)
+    return elasticdl.jobs.find(JOB, on="local")
 
 
 def draw_terminal(path: Path) -> None:
@@ -196,9 +204,10 @@ def draw_terminal(path: Path) -> None:
     from rich.console import Console
 
     from elasticdl.cli.screens import job_panel
+    from elasticdl.jobs import home, local
 
     console = Console(record=True, width=TERMINAL_COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(job_panel.job_panel(status()))
+    console.print(job_panel.job_panel(local.current_status(home.find_directory(JOB), timeout_s=5.0)))
     drawn = console.export_svg(title="elasticdl train")
     drawn = re.sub(r"@font-face \{.*?\n    \}\n|<!--.*?-->", "", drawn, flags=re.DOTALL)
     path.write_text(drawn.replace("Fira Code, monospace", "monospace").replace("arial", "sans-serif"))

@@ -8,23 +8,22 @@ launches it; its workers run some seconds later, as in the simulator.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elasticdl import api
 from elasticdl.errors import PermanentError
 from elasticdl.experiments.results import ExperimentResult, JobRun
-from elasticdl.jobs import history, timeline
+from elasticdl.jobs import history, home, timeline
 from elasticdl.scheduler.local.queue import SubmissionQueue
-from elasticdl.spec.env import HOME
 
 LOGICAL_RANKS = 20  # of a global batch, which its workers share: each takes `PAUSE_S`
 BATCH_PAUSE_S = 0.05
@@ -91,10 +90,14 @@ def run_scenario(policy: str, scene: Scenario) -> ExperimentResult:
 
 def _run_scenario(policy: str, scene: Scenario, root: Path) -> ExperimentResult:
     queue, jobs = SubmissionQueue(root), scene.jobs
-    environ = {**os.environ, HOME: str(root), "OMP_NUM_THREADS": "1"}
+    with home.use_home(root):
+        return _run_jobs(policy, scene.slots, queue, jobs)
+
+
+def _run_jobs(policy: str, slots: int, queue: SubmissionQueue, jobs: Sequence[ExperimentJob]) -> ExperimentResult:
     seen = _JobObserver(queue)
-    with _running_scheduler(policy, scene.slots, queue, environ):
-        began = _submit_job(jobs[0], queue, environ)
+    with _running_scheduler(policy, slots, queue):
+        began = _submit_job(jobs[0], queue)
         submitted = {jobs[0].name: began}
         _wait_until(lambda: seen.observe(submitted) and seen.has_joined(jobs[0].name), "the first job to train")
         first = time.time()
@@ -102,7 +105,7 @@ def _run_scenario(policy: str, scene: Scenario, root: Path) -> ExperimentResult:
             while time.time() < first + job.submitted_after_s:
                 seen.observe(submitted)
                 time.sleep(POLL_S)
-            submitted[job.name] = _submit_job(job, queue, environ)
+            submitted[job.name] = _submit_job(job, queue)
         lasting = {job.name for job in jobs if job.is_endless}
         _wait_until(lambda: seen.observe(submitted) and set(queue.job_names()) <= lasting, "the jobs to end")
         end = time.time()
@@ -115,7 +118,7 @@ def _run_scenario(policy: str, scene: Scenario, root: Path) -> ExperimentResult:
     }
     if not lasting:
         end = began + max(run.ended_at or 0.0 for run in runs.values())
-    return ExperimentResult(policy, scene.slots, end - began, runs)
+    return ExperimentResult(policy, slots, end - began, runs)
 
 
 class _JobObserver:
@@ -145,11 +148,12 @@ class _JobObserver:
 
 
 @contextmanager
-def _running_scheduler(policy: str, slots: int, queue: SubmissionQueue, environ: dict[str, str]) -> Iterator[None]:
-    """Whatever happens in the block, no job is left afterwards."""
-    queue.home.mkdir(parents=True, exist_ok=True)
-    argv = [*_ELASTICDL, "scheduler", f"--budget={slots}", f"--policy={policy}"]
-    with (queue.home / "scheduler-output").open("wb") as output:
+def _running_scheduler(policy: str, slots: int, queue: SubmissionQueue) -> Iterator[None]:
+    """Runs a scheduler while the block lasts. Whatever happens there, no job is left afterwards."""
+    environ = {**home.process_environ(), "OMP_NUM_THREADS": "1"}
+    queue.root.mkdir(parents=True, exist_ok=True)
+    argv = [sys.executable, "-P", "-m", "elasticdl.cli", "scheduler", f"--budget={slots}", f"--policy={policy}"]
+    with (queue.root / "scheduler-output").open("wb") as output:
         process = subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         _wait_until(queue.is_served, "the scheduler", process)
@@ -162,26 +166,30 @@ def _running_scheduler(policy: str, slots: int, queue: SubmissionQueue, environ:
         process.wait(TIMEOUT_S)
 
 
-_ELASTICDL = [sys.executable, "-P", "-m", "elasticdl.cli"]
-
-
-def _submit_job(job: ExperimentJob, queue: SubmissionQueue, environ: dict[str, str]) -> float:
-    """When it was in the queue."""
-    zoo = Path(__file__).parents[1] / "zoo"
-    done = subprocess.run(
-        [
-            *_ELASTICDL, "train", "--queue", f"--priority={job.priority}", f"--job_name={job.name}",
-            f"--model_zoo={zoo}", "--model_def=paced.paced.forward", f"--model_params=pause_s={BATCH_PAUSE_S}",
-            "--training_data=made-up", "--data_format=python", f"--global_batch_size={LOGICAL_RANKS}",
-            f"--logical_ranks={LOGICAL_RANKS}", "--num_epochs=10000", f"--max_steps={job.steps}", "--threads=1",
-            f"--min_workers={job.min_workers}", f"--num_workers={job.workers}", f"--max_workers={job.max_workers}",
-        ],
-        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
-    found = queue.find(job.name)
-    if done.returncode or found is None:
-        raise PermanentError(f"job {job.name} was not submitted: {done.stdout}{done.stderr}")
-    return found.submitted_at
+def _submit_job(job: ExperimentJob, queue: SubmissionQueue) -> float:
+    """Puts a job into the queue; returns when it was there."""
+    api.submit(
+        queue="",
+        priority=job.priority,
+        job_name=job.name,
+        model_zoo=Path(__file__).parents[1] / "zoo",
+        model_def="paced.paced.forward",
+        model_params={"pause_s": BATCH_PAUSE_S},
+        training_data="made-up",
+        data_format="python",
+        global_batch_size=LOGICAL_RANKS,
+        logical_ranks=LOGICAL_RANKS,
+        num_epochs=10_000,
+        max_steps=job.steps,
+        threads=1,
+        min_workers=job.min_workers,
+        num_workers=job.workers,
+        max_workers=job.max_workers,
+    )
+    submission = queue.find(job.name)
+    if submission is None:
+        raise PermanentError(f"job {job.name} is not in the queue: it was taken out")
+    return submission.submitted_at
 
 
 def _job_run(

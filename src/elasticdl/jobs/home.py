@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from elasticdl.errors import JobNotFound, SpecError
@@ -15,13 +17,36 @@ from elasticdl.spelling import did_you_mean
 LAST = "last"
 
 
+_chosen_home: ContextVar[Path | None] = ContextVar("elasticdl_home", default=None)
+
+
+def home_directory() -> Path:
+    """Where jobs and their queue lie: ELASTICDL_HOME, or the directory of an open `use_home`."""
+    return _chosen_home.get() or env.elasticdl_home(os.environ).absolute()
+
+
+@contextmanager
+def use_home(directory: Path) -> Iterator[None]:
+    """Within the block, jobs of this thread lie below `directory`, whatever ELASTICDL_HOME says."""
+    token = _chosen_home.set(directory.absolute())
+    try:
+        yield
+    finally:
+        _chosen_home.reset(token)
+
+
+def process_environ() -> dict[str, str]:
+    """The environment for processes of jobs: ours, with the home that is in use."""
+    return {**os.environ, env.HOME: str(home_directory())}
+
+
 def jobs_directory() -> Path:
-    return env.elasticdl_home(os.environ).absolute() / "jobs"
+    return home_directory() / "jobs"
 
 
 def local_queue() -> SubmissionQueue:
-    """Of the jobs that the scheduler of this machine serves."""
-    return SubmissionQueue(env.elasticdl_home(os.environ).absolute())
+    """The queue of this machine's scheduler."""
+    return SubmissionQueue(home_directory())
 
 
 def job_directory(name: str) -> JobDirectory:

@@ -21,6 +21,7 @@ class ReplicaStatus:
     name: str  # worker-0, ps-1
     state: str  # launching, starting, ready, member, left, lost, …
     since: float  # when it entered this state, in seconds since the epoch
+    rank: int | None  # of a worker that is a member of the round
     step: int | None  # the newest step of a worker
     pid: int | None
     host: str
@@ -103,8 +104,8 @@ class JobStatus:
             records_per_s=message.records_per_s,
             metrics=MappingProxyType(dict(message.metrics)),
             metrics_step=message.metrics_step if message.metrics else None,
-            workers=tuple(_replica_status(worker, worker.step) for worker in message.workers),
-            ps=tuple(_replica_status(ps, None) for ps in message.ps),
+            workers=tuple(_replica_status(worker, worker.rank, worker.step) for worker in message.workers),
+            ps=tuple(_replica_status(ps) for ps in message.ps),
             desired_workers=message.wished_workers,
             min_workers=message.min_workers,
             max_workers=message.max_workers,
@@ -142,12 +143,13 @@ class JobEvent:
         )
 
 
-def _replica_status(message: pb.WorkerStatus | pb.PsStatus, step: int | None) -> ReplicaStatus:
+def _replica_status(message: pb.WorkerStatus | pb.PsStatus, rank: int = -1, step: int = -1) -> ReplicaStatus:
     return ReplicaStatus(
         name=message.id,
         state=message.state,
         since=message.since,
-        step=step if step is not None and step >= 0 else None,
+        rank=rank if rank >= 0 else None,
+        step=step if step >= 0 else None,
         pid=message.pid or None,
         host=message.host,
         reason=message.reason,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,7 +49,7 @@ def enqueue_job(spec: JobSpec, name: str, priority: int, reporter: SubmissionRep
     if spec.kind not in (JobKind.TRAINING, JobKind.SCRIPT):
         raise SpecError(f"--queue: a {spec.kind} job cannot be interrupted and go on; start it without --queue")
     queue = home.local_queue()
-    submission = JobSubmission.from_spec(spec, time.time(), os.environ, priority=priority, queue=name)
+    submission = JobSubmission.from_spec(spec, time.time(), home.process_environ(), priority=priority, queue=name)
     is_served = queue.is_served()
     if is_served:
         _check_capacity(submission)

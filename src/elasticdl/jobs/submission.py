@@ -86,7 +86,7 @@ def launch_detached(spec: JobSpec, reporter: SubmissionReporter) -> JobDirectory
     from elasticdl.launcher.local import processes
 
     directory = prepare_directory(spec, reporter)
-    launcher_pid = processes.start_launcher(directory, attached_fd=None)
+    launcher_pid = processes.start_launcher(directory, attached_fd=None, environ=home.process_environ())
     threading.Thread(target=_reap_process, args=(launcher_pid,), name="reaper", daemon=True).start()
     await_acceptance(directory)
     return directory

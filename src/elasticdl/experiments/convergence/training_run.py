@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elasticdl.errors import ElasticDLError, PermanentError
+from elasticdl import api
+from elasticdl.errors import PermanentError, SpecError
 from elasticdl.experiments.convergence.judgment import ConvergenceRun
-from elasticdl.jobs import history, timeline
-from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.client import MasterClient
-from elasticdl.spec.directory import JobDirectory, read_json
-from elasticdl.spec.env import HOME
+from elasticdl.jobs import history, home, timeline
+from elasticdl.jobs.job import Job
+from elasticdl.jobs.job_status import JobStatus
+from elasticdl.spec import Phase
 
 POLL_S = 0.3
-MASTER_TIMEOUT_S = 5.0
-STOP_TIMEOUT_S = 60.0  # a job that is told to stop has ended by then
 MEMBER_STATE = "member"
 
 ReportProgress = Callable[[float, str], None]
@@ -83,59 +80,48 @@ class WorkerChanges:
         return self.target
 
 
-def run_job(plan: RunPlan, config: Path, home: Path, changes: int, progress: ReportProgress) -> ConvergenceRun:
-    """Train it to its end. Whatever happens, no process of it is left."""
-    directory = JobDirectory(home / "jobs" / plan.name)
+def run_job(
+    plan: RunPlan, config: Path, home_directory: Path, changes: int, progress: ReportProgress
+) -> ConvergenceRun:
+    """Trains it to its end. Whatever happens, no process of it is left."""
     began = time.monotonic()
-    argv = [
-        sys.executable, "-P", "-m", "elasticdl.cli", "train", str(config), f"--job_name={plan.name}",
-        f"--seed={plan.seed}", f"--min_workers={plan.min_workers}", f"--num_workers={plan.min_workers}",
-        f"--max_workers={plan.max_workers}",
-        f"--output={home / 'models' / plan.name}",
-    ]  # fmt: skip
-    said = home / f"{plan.name}.log"
-    with said.open("wb") as output:
-        process = subprocess.Popen(
-            argv, env={**os.environ, HOME: str(home)}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+    with home.use_home(home_directory):
+        job = api.submit(
+            config,
+            job_name=plan.name,
+            seed=plan.seed,
+            min_workers=plan.min_workers,
+            num_workers=plan.min_workers,
+            max_workers=plan.max_workers,
+            output=home_directory / "models" / plan.name,
         )
-    made: list[tuple[int, str]] = []
-    try:
-        made = _change_workers_until_over(plan, directory, process, changes, progress)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            process.wait(STOP_TIMEOUT_S)
-    result = read_json(directory.result) or {}
-    if result.get("phase") != "succeeded":
-        raise PermanentError(f"job {plan.name} did not succeed: {result.get('reason') or said.read_text()[-1500:]}")
-    return summarize_run(plan, history.read_events(directory), result, time.monotonic() - began, made)
+        with job:
+            applied = _change_workers_until_over(plan, job, changes, progress)
+            status = job.wait().raise_for_failure()
+        events = history.read_events(home.job_directory(plan.name))
+    return summarize_run(plan, events, {"step": status.step}, time.monotonic() - began, applied)
 
 
 def _change_workers_until_over(
-    plan: RunPlan, directory: JobDirectory, process: subprocess.Popen[bytes], changes: int, progress: ReportProgress
+    plan: RunPlan, job: Job, changes: int, progress: ReportProgress
 ) -> list[tuple[int, str]]:
     deciding: WorkerChanges | None = None
-    while process.poll() is None:
-        status = _read_status(directory)
-        if status is not None and status.total_steps:
+    while not (status := job.status).is_over:
+        if status.total_steps:
             progress(status.step / status.total_steps, f"{plan.name}: {_count_members(status)} workers")
-            deciding = deciding or WorkerChanges(
-                plan.min_workers, plan.max_workers, max(2, status.total_steps // changes)
-            )
-            if plan.is_elastic and status.phase == "running":
-                _apply_change(deciding, status, directory)
-        try:
-            process.wait(POLL_S)
-        except subprocess.TimeoutExpired:
-            continue
+            updates_between = max(2, status.total_steps // changes)
+            deciding = deciding or WorkerChanges(plan.min_workers, plan.max_workers, updates_between)
+            if plan.is_elastic and status.phase is Phase.RUNNING:
+                _apply_change(deciding, status, job)
+        time.sleep(POLL_S)
     return deciding.applied if deciding else []
 
 
-def _apply_change(deciding: WorkerChanges, status: pb.JobStatus, directory: JobDirectory) -> None:
+def _apply_change(deciding: WorkerChanges, status: JobStatus, job: Job) -> None:
     match deciding.decide(status.step, _count_members(status)):
-        case int(wish):
-            with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
-                client.scale(workers=wish)
+        case int(workers):
+            with suppress(SpecError):  # it ended this moment
+                job.scale(workers=workers)
         case "kill":
             pids = [worker.pid for worker in status.workers if worker.state == MEMBER_STATE and worker.pid]
             try:
@@ -145,18 +131,7 @@ def _apply_change(deciding: WorkerChanges, status: pb.JobStatus, directory: JobD
                 deciding.applied.pop()
 
 
-def _read_status(directory: JobDirectory) -> pb.JobStatus | None:
-    """None while there is no master, or no more."""
-    if not directory.master.exists() or directory.result.exists():
-        return None
-    try:
-        with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
-            return client.status()
-    except ElasticDLError:
-        return None
-
-
-def _count_members(status: pb.JobStatus) -> int:
+def _count_members(status: JobStatus) -> int:
     return sum(worker.state == MEMBER_STATE for worker in status.workers)
 
 
