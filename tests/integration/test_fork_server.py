@@ -155,6 +155,16 @@ def test_a_server_whose_modules_start_threads_refuses(start: Start, tmp_path: Pa
     assert not server.is_open
 
 
+@pytest.mark.parametrize("problem", ["ImportError('an extra')", "PermanentError('the native core')"])
+def test_a_module_that_cannot_be_imported_is_left_to_the_replica(
+    start: Start, tmp_path: Path, environ: dict[str, str], problem: str
+) -> None:
+    (tmp_path / "needs_more.py").write_text(f"from elasticdl.errors import PermanentError\nraise {problem}\n")
+    environ["PYTHONPATH"] += os.pathsep + str(tmp_path)
+
+    wait_ready(start("needs_more", "numpy"))
+
+
 def test_torch_can_be_forked(start: Start) -> None:
     wait_ready(start(*fork_client.PRELOADED_MODULES))
 

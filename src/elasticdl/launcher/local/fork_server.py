@@ -116,7 +116,7 @@ def preload(modules: list[str]) -> None:
     """Import the modules. Without the garbage collector, which would cost a tenth of the time."""
     gc.disable()
     for module in modules:
-        with suppress(ImportError):  # an extra that is not installed; a replica that needs it says so itself
+        with suppress(Exception):  # an extra or the native core is missing; a replica that needs it says so itself
             importlib.import_module(module)
     gc.freeze()
     gc.enable()
