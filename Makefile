@@ -16,8 +16,9 @@ $(STAMP): pyproject.toml setup.py $(wildcard native/src/* native/src/*/*)
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# Two at a time; tests of one file stay together, since they share jobs.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --durations=25
+# Two at a time, or more: half of the time of a test is waiting. Tests of one file stay together, since they share jobs.
+PROCESSES ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --durations=25
 test: setup
 	$(PYTEST)
 
@@ -35,7 +36,7 @@ TESTS ?= tests/unit tests/integration
 coverage: setup
 	mkdir -p build/coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --durations=25 $(TESTS); failed=$$?; \
+	$(BIN)/coverage run -m pytest -n $(PROCESSES) --dist loadfile --durations=25 $(TESTS); failed=$$?; \
 		$(BIN)/coverage combine --quiet && $(BIN)/coverage report || exit 1; exit $$failed
 
 check: setup types

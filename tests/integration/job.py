@@ -151,9 +151,9 @@ class Job:
         """Until some replica wrote these words to its log."""
         self._wait_file(lambda: any(words in path.read_text() for path in self.directory.logs.glob("*.log")), words)
 
-    def result(self) -> dict[str, Any]:
+    def result(self, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """How the job ended, once it did. Its processes may need a moment longer, see `wait_gone`."""
-        result = self._wait_file(lambda: read_json(self.directory.result), "the end")
+        result = self._wait_file(lambda: read_json(self.directory.result), "the end", timeout_s)
         assert isinstance(result, dict)
         return result
 
@@ -234,8 +234,8 @@ class Job:
         assert (result["phase"], result["exit_code"]) == ("succeeded", 0), f"{result}\n{self.story()}"
         return digest(self.output / "model.safetensors")
 
-    def _wait_file(self, found: Callable[[], Any], what: str) -> Any:
-        return until(f"{what} of {self.name}", found, PATIENCE_S, tell=self.story)
+    def _wait_file(self, found: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+        return until(f"{what} of {self.name}", found, timeout_s, tell=self.story)
 
 
 def members(status: pb.JobStatus) -> dict[str, int]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.spec.directory import read_json
 from tests.integration.job import STEPS, Jobs
 from tests.waiting import until
 
@@ -38,6 +37,7 @@ def test_a_worker_that_deadlocks_is_replaced_with_its_stacks_in_its_log_and_the_
     assert job.digest() == calm.digest()
 
 
+@pytest.mark.slow
 def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(jobs: Jobs, tmp_path: Path) -> None:
     options = ("--stall_timeout", "3", "--timing", "relaunch_backoff_s=0.05")
     job = jobs.train("starting", 1, *options, model="deadlock", params=f"who={tmp_path / 'chosen'};at=1")
@@ -71,7 +71,7 @@ def test_a_job_whose_new_workers_all_deadlock_fails_when_the_budget_is_spent(job
         model="deadlock", params="who=others",
     )  # fmt: skip
     until("the second failure", lambda: job.kinds().count("worker-lost") >= 2, 300.0, tell=job.story)
-    result = until("the end", lambda: read_json(job.directory.result), 300.0, tell=job.story)
+    result = job.result(300.0)
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1), job.story()
     assert "workers failed 2 times, 1 are allowed" in result["reason"]
@@ -87,7 +87,7 @@ def test_a_job_whose_workers_all_deadlock_is_tried_again_from_its_checkpoint_the
         "all", 2, *STALL, "--failure_budget", "1", "--checkpoint_steps", "5", model="deadlock", params="who=all;at=60"
     )
     until("the second failure", lambda: job.kinds().count("worker-lost") >= 2, 300.0, tell=job.story)
-    result = until("the end", lambda: read_json(job.directory.result), 300.0, tell=job.story)
+    result = job.result(300.0)
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1), job.story()
     assert "workers failed 2 times, 1 are allowed" in result["reason"]

@@ -43,7 +43,7 @@ def scaler_of(job: Job) -> Any:
     ("precision", "faults"),
     [
         ("fp16", KILL),
-        ("bf16", KILL),
+        pytest.param("bf16", KILL, marks=SLOW),
         *(
             pytest.param("fp16", f"{who}=SIGKILL", marks=SLOW)
             for who in ("worker-0@20:computed", "worker-1@20:applied")

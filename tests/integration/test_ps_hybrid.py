@@ -78,7 +78,7 @@ def test_a_rank_that_another_worker_computes_again_counts_once(jobs: Jobs, momen
     assert "worker-lost" in job.kinds()
 
 
-@pytest.mark.parametrize("checkpoint_steps", [1000, 1])
+@pytest.mark.parametrize("checkpoint_steps", [pytest.param(1000, marks=pytest.mark.slow), 1])
 def test_what_a_killed_worker_had_not_delivered_is_computed_again(jobs: Jobs, checkpoint_steps: int) -> None:
     options = ("--ps_backups", "1", "--checkpoint_steps", str(checkpoint_steps), "--timing", "heartbeat_timeout_s=5")
     job = start(jobs, f"undelivered-{checkpoint_steps}", *options, slow=True, pause_s=0.05)

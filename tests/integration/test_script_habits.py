@@ -37,11 +37,11 @@ def assert_same(job: Job, ended: dict[str, dict[str, torch.Tensor]], expected: d
 
 
 SLOW = pytest.mark.slow  # tests/unit/torch has the same habits without processes
-MORE = ("own-scheduler", "own-schedule", "average", "clip", "explicit", "micro")
+MORE = ("scaler", "own-scheduler", "own-schedule", "average", "clip", "explicit", "micro")
 ODD = ("complex", "tied", "mixed", "sparse")  # models
 
 
-@pytest.mark.parametrize("habit", ["scheduler", "scaler", *(pytest.param(habit, marks=SLOW) for habit in MORE)])
+@pytest.mark.parametrize("habit", ["scheduler", *(pytest.param(habit, marks=SLOW) for habit in MORE)])
 def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) -> None:
     job = run(jobs, habit, habit, "1:2", slow=True)
     replace_worker(job)

@@ -7,12 +7,15 @@ with ApiServer(tmp_path) as server:
 
 from __future__ import annotations
 
+import fcntl
 import json
+import lzma
 import os
 import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -21,20 +24,41 @@ from typing import Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.cluster.kube import ROOT, STARTER
 from tests.waiting import until
 
 ADMIN, NOBODY = "admin", "nobody"  # users: one may do all, one may do nothing
 START_S = 90.0
+UNPACKED = ROOT / "build" / "kubernetes"
 
 
 def programs() -> Path | None:
-    """Where etcd and kube-apiserver lie: $KUBEBUILDER_ASSETS, $KUBE_HOME/bin, or somewhere on the PATH."""
+    """Finds etcd and kube-apiserver: in $KUBEBUILDER_ASSETS, $KUBE_HOME/bin, on the PATH, or packed with the starter."""
     home = Path(os.environ.get("KUBE_HOME", "/var/tmp/kube-here")) / "bin"
     found = shutil.which("kube-apiserver")
     for folder in (os.environ.get("KUBEBUILDER_ASSETS"), home, Path(found).parent if found else None):
         if folder and all((Path(folder) / program).exists() for program in ("etcd", "kube-apiserver")):
             return Path(folder)
-    return None
+    return _unpack(STARTER.with_name("kubeparts.xz"))
+
+
+def _unpack(archive: Path) -> Path | None:
+    """Unpacks the programs of the suite's cluster, which are one file with many names; None without such a file."""
+    if not archive.is_file():
+        return None
+    folder = UNPACKED / f"{archive.stat().st_size}"
+    UNPACKED.mkdir(parents=True, exist_ok=True)
+    with open(UNPACKED / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=UNPACKED) as scratch:
+                with lzma.open(archive) as packed, open(Path(scratch) / "programs", "wb") as target:
+                    shutil.copyfileobj(packed, target, 1 << 20)
+                (Path(scratch) / "programs").chmod(0o755)
+                for name in ("etcd", "kube-apiserver"):
+                    (Path(scratch) / name).symlink_to("programs")
+                shutil.copytree(scratch, folder, symlinks=True)
+    return folder
 
 
 def free_port() -> int:
