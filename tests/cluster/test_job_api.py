@@ -18,7 +18,12 @@ from tests.cluster.kube import HOST_IMAGE, ROOT, Kube, on_this_machine
 from tests.integration.job import BATCH, EPOCHS, LOGICAL_RANKS, STEPS
 from tests.waiting import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    # The Kubernetes client leaves the sockets of a port-forward to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 PATIENCE_S = 180.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -77,8 +78,14 @@ class Api:
 
     @classmethod
     def connect(cls, context: str = "", *, role: str = "", timeout_s: float = TIMEOUT_S) -> Self:
-        """In a pod as its ServiceAccount, else by the kubeconfig. Sends nothing yet. `role`: for its logs."""
-        return cls(ApiConnection.open(context, role), timeout_s)
+        """In a pod as its ServiceAccount, else by the kubeconfig. Sends nothing yet. `role`: for its logs.
+
+        The connections are closed by `close`, or with the last reference to the Api.
+        """
+        connection = ApiConnection.open(context, role)
+        api = cls(connection, timeout_s)
+        weakref.finalize(api, connection.close)
+        return api
 
     def close(self) -> None:
         self._connection.close()
