@@ -81,7 +81,7 @@ class NaiveQueue:
         for report in request.reports:
             self._leased.discard(report.lease)
         reply = pb.ExchangeReply()
-        for _ in range(request.want):
+        for _ in range(request.max_leases):
             self._next += 1
             self._leased.add(self._next)
             start = self._next * SHARD_RECORDS
@@ -167,7 +167,9 @@ async def _drive(directory: JobDirectory, server: int, want: int, seconds: float
             request, reports = 0, list[pb.LeaseReport]()
             while not deadlines[0] or time.perf_counter() < deadlines[0]:
                 request += 1
-                message = pb.ExchangeRequest(worker=f"worker-{number}", reports=reports, want=want, request=request)
+                message = pb.ExchangeRequest(
+                    worker=f"worker-{number}", reports=reports, max_leases=want, request=request
+                )
                 reply = await call(message, metadata=metadata)
                 reports = [pb.LeaseReport(lease=x.id, done=SHARD_RECORDS, finished=True) for x in reply.leases]
                 counts[number] += len(reports)

@@ -263,7 +263,7 @@ class _Run:
 def _has_copies(status: dict[str, Any]) -> bool:
     """Whether all rows have a second holder, by what `elasticdl status --json` says."""
     found = [pb.PsStatus(state=one["state"], slots=one["slots"], replica=one["replica"] or "") for one in status["ps"]]
-    return is_whole(pb.JobStatus(wished_ps=status["wished_ps"], ps=found))
+    return is_whole(pb.JobStatus(desired_ps=status["desired_ps"], ps=found))
 
 
 def _of_pod(name: str) -> list[int]:

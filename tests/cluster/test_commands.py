@@ -88,13 +88,13 @@ def test_a_resumed_job_shows_what_it_had_before_it_has_workers(kube: Kube, named
     )
 
     job.train(1, checkpoints, "--resume", "--worker_resource_request=cpu=900,memory=700Mi")  # no node has them
-    waits = "worker-waits"
+    waits = "worker-delayed"
     job.wait(lambda: waits in [event["kind"] for event in job.published().get("events", [])], "a worker that waits")
 
     told = job.status()
     known = ("step", "records", "total_records", "epoch", "epochs", "checkpoint_step")
     assert {key: told[key] for key in known} == {key: had[key] for key in known}
-    assert (told["phase"], told["wished_workers"]) == ("pending", 1)
+    assert (told["phase"], told["desired_workers"]) == ("pending", 1)
     shown = " ".join(kube.elasticdl("status", job.name).stdout.replace("│", " ").split())
     assert f"resumed from step {had['step']}, {had['records']:,} of {had['total_records']:,} records" in shown
     assert f"step {had['step']}" in shown

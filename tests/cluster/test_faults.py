@@ -61,7 +61,7 @@ def test_workers_make_room_for_what_is_more_important_and_come_back(kube: Kube, 
         kube.kubectl("apply", "-f", "-", text=web(2))
         job.wait_members(2)
         kube.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-        waits = [e["reason"] for e in job.events() if e["kind"] == "worker-waits"]
+        waits = [e["reason"] for e in job.events() if e["kind"] == "worker-delayed"]
         assert any(SLOT in reason for reason in waits), waits  # the scheduler's own words
         kube.kubectl("delete", "deployment", "web")
         job.wait_members(4)

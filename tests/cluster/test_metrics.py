@@ -75,7 +75,7 @@ def test_every_expression_of_the_dashboard_gives_data_while_a_job_with_ps_runs(i
                 return bool(values) and not all(map(math.isnan, values))
 
             job.wait(has_data, f"data of {panel!r}: {expression}", PATIENCE_S)
-        assert server.values('elasticdl_wished_workers{job="measured"}') == [1.0], "the job's own label stands"
+        assert server.values('elasticdl_desired_workers{job="measured"}') == [1.0], "the job's own label stands"
         assert server.values("sum(elasticdl_operator_is_leader)") == [1.0]
     job.hurry()
     job.wait_phase("Succeeded")

@@ -65,7 +65,7 @@ def test_the_image_of_workers_that_is_not_there_is_an_event_of_the_job(kube: Kub
     tmp_path.mkdir(exist_ok=True)
     job.train(1, f"--cluster_spec={write_adjustments(tmp_path / 'blind-2.yaml', adjusted)}")
 
-    waits = job.wait(lambda: told(job, "worker-waits", "ImagePull"), "a word about the image", AT_ONCE_S)
+    waits = job.wait(lambda: told(job, "worker-delayed", "ImagePull"), "a word about the image", AT_ONCE_S)
 
     assert NO_IMAGE in waits["reason"]
     job.delete()
@@ -76,7 +76,7 @@ def test_what_fits_trains_and_what_waits_is_said_in_the_schedulers_words(kube: K
     # Three slots each: one worker to a node, and none left for the third.
     job.train(3, f"--worker_resource_request={SMALL},{SLOT}=3", "--min_workers=1", slow=True)
 
-    waits = job.wait(lambda: told(job, "worker-waits", f"Insufficient {SLOT}"), "a word about the third", AT_ONCE_S)
+    waits = job.wait(lambda: told(job, "worker-delayed", f"Insufficient {SLOT}"), "a word about the third", AT_ONCE_S)
     members = job.wait_members(2, step=2)
     assert waits["worker"] not in members
     assert re.search(r"0/\d+ nodes are available", waits["reason"])

@@ -68,11 +68,11 @@ def seeds() -> Iterator[bytes]:
         pb.WorkerMessage(
             sequence=5, losses=pb.LossesApplied(until=2, step=[1], loss=[0.5], learning_rate=[1], records=[8])
         ),
-        pb.WorkerMessage(ps_beat=pb.PsBeat(map_version=2, staleness=[1, 2])),
-        pb.WorkerMessage(moved=pb.SlotsMoved(version=3, rows=4)),
+        pb.WorkerMessage(ps_heartbeat=pb.PsHeartbeat(map_version=2, staleness=[1, 2])),
+        pb.WorkerMessage(task_report=pb.TaskReport(version=3, rows=4)),
     ):
         yield b"\0" + message.SerializeToString()
     report = pb.LeaseReport(lease=3, done=5, finished=True)
     report.sums["auc"].values.extend([1.0, 2.0])
-    yield b"\1" + pb.ExchangeRequest(worker="worker-1", request=2, reports=[report], want=1).SerializeToString()
+    yield b"\1" + pb.ExchangeRequest(worker="worker-1", request=2, reports=[report], max_leases=1).SerializeToString()
     yield b"\3" + pb.ScaleRequest(workers=3).SerializeToString()

@@ -113,7 +113,7 @@ def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jo
     job.hurry()
 
     assert job.digest() == wide
-    (failed,) = [e for e in job.events() if e["kind"] == "handover-failed"]
+    (failed,) = [e for e in job.events() if e["kind"] == "state-transfer-failed"]
     assert failed["worker"] == "worker-1" and "tried again in 1 s" in failed["reason"]
 
 
@@ -178,7 +178,7 @@ def test_a_donor_whose_hand_over_alone_is_dead_is_replaced_by_another(jobs: Jobs
     job.hurry()
 
     assert job.digest() == undisturbed
-    (failed,) = [e for e in job.events() if e["kind"] == "handover-failed"]
+    (failed,) = [e for e in job.events() if e["kind"] == "state-transfer-failed"]
     assert failed["worker"] == "worker-2"
     assert failed["reason"].startswith("got no state from worker-0: no state from the donor")
     assert failed["reason"].endswith("worker-1 is asked instead")
@@ -191,13 +191,13 @@ def test_the_only_donor_is_asked_again_until_it_answers(jobs: Jobs, undisturbed:
     job = jobs.train("again", 1, "--min_workers", "1", slow=True, pause_s=0.12, params=f"deaf={deaf}")
     job.wait_members(1, step=2)
     job.scale(2)
-    job.wait(lambda _: job.kinds().count("handover-failed") == 2, "it was tried twice")
+    job.wait(lambda _: job.kinds().count("state-transfer-failed") == 2, "it was tried twice")
     deaf.unlink()
     job.wait_members(2)
     job.hurry()
 
     assert job.digest() == undisturbed
-    reasons = [e["reason"] for e in job.events() if e["kind"] == "handover-failed"]
+    reasons = [e["reason"] for e in job.events() if e["kind"] == "state-transfer-failed"]
     assert "nobody else has it, tried again in 1 s" in reasons[0] and "tried again in 2 s" in reasons[1]
 
 

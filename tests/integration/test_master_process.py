@@ -186,9 +186,9 @@ def test_a_worker_of_an_earlier_run_is_refused_and_told_to_end(
     assert "the job is in run 1, and this process is of another: it is to end" in str(late.run_over)
     assert late.heard == []
     with MasterClient.connect(directory, PATIENCE_S, directory.run_number + 1) as taker, pytest.raises(RunSuperseded):
-        taker.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
+        taker.exchange(pb.ExchangeRequest(worker="worker-0", max_leases=1, request=1))
     with MasterClient.connect(directory, PATIENCE_S) as nobody, pytest.raises(RunSuperseded):
-        nobody.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
+        nobody.exchange(pb.ExchangeRequest(worker="worker-0", max_leases=1, request=1))
 
 
 def test_a_taken_port_makes_the_master_choose_another(directory: JobDirectory) -> None:
@@ -240,7 +240,7 @@ def _take_all(directory: JobDirectory, name: str, done: list[int]) -> None:
         request, reports = 0, list[pb.LeaseReport]()
         while not directory.result.exists():
             request += 1
-            reply = client.exchange(pb.ExchangeRequest(worker=name, request=request, reports=reports, want=2))
+            reply = client.exchange(pb.ExchangeRequest(worker=name, request=request, reports=reports, max_leases=2))
             reports = [pb.LeaseReport(lease=x.id, done=x.stop - x.start, finished=True) for x in reply.leases]
             done += [lease.shard for lease in reply.leases]
             if reply.drained:

@@ -43,7 +43,7 @@ def test_a_job_starts_at_once_with_what_is_free_and_grows_when_another_ends(
     second = jobs.train("second", 2, *QUEUED, slow=True, pause_s=0.15)
     second.wait_members(1, step=2)
     shrunk = second.document()
-    assert (shrunk["phase"], shrunk["wished_workers"]) == ("running", 1)
+    assert (shrunk["phase"], shrunk["desired_workers"]) == ("running", 1)
     assert "1 of 4 workers" in shrunk["reason"]
     assert shrunk["scheduling"]["workers"] == 1
 
@@ -92,7 +92,7 @@ def test_an_unmodified_script_shrinks_is_suspended_and_resumes_from_its_snapshot
     first = jobs.train("first", 1, *URGENT, "--max_workers", "1", slow=True, pause_s=0.15)
     ddp.wait_printed(low, "of 1 processes")
     shrunk = low.document()
-    assert (shrunk["phase"], shrunk["wished_workers"]) == ("running", 1)
+    assert (shrunk["phase"], shrunk["desired_workers"]) == ("running", 1)
     second = jobs.train("second", 1, *URGENT, "--max_workers", "1", slow=True, pause_s=0.15)
     second.wait_members(1, step=1)
     waiting = low.document()

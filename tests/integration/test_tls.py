@@ -175,7 +175,7 @@ def test_without_the_token_nothing_is_answered_and_nothing_changes(jobs: Jobs, t
 
     status = job.status()
     assert status is not None
-    assert (status.phase, status.wished_workers) == ("running", 1)
+    assert (status.phase, status.desired_workers) == ("running", 1)
 
 
 @pytest.mark.slow

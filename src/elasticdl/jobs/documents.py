@@ -33,7 +33,7 @@ def status_document(status: pb.JobStatus, directory: str | None) -> dict[str, An
         "shards_done": status.shards_done,
         "shards": status.shards,
         "round": status.round,
-        "wished_workers": status.wished_workers,
+        "desired_workers": status.desired_workers,
         "min_workers": status.min_workers,
         "max_workers": status.max_workers,
         "started_at": status.started_at,
@@ -47,7 +47,7 @@ def status_document(status: pb.JobStatus, directory: str | None) -> dict[str, An
         "workers": [worker_document(one) for one in status.workers],
         "strategy": status.strategy or None,
         "ps_mode": status.ps_mode or None,
-        "wished_ps": status.wished_ps,
+        "desired_ps": status.desired_ps,
         "ps": [ps_document(one) for one in status.ps],
         "speeds": [speed_document(one) for one in status.speeds],
         "noise": _noise_document(status),
@@ -104,7 +104,7 @@ def worker_document(status: pb.WorkerStatus) -> dict[str, Any]:
 
 
 def ps_document(status: pb.PsStatus) -> dict[str, Any]:
-    beat = status.beat
+    beat = status.heartbeat
     return {
         "id": status.id,
         "pid": status.pid or None,

@@ -94,5 +94,5 @@ def format_metrics(status: pb.JobStatus) -> str:
 
 def format_worker_bounds(status: pb.JobStatus) -> str:
     if status.min_workers == status.max_workers:
-        return f"{status.wished_workers} wished"
-    return f"{status.wished_workers} wished, {status.min_workers} to {status.max_workers} possible"
+        return f"{status.desired_workers} wished"
+    return f"{status.desired_workers} wished, {status.min_workers} to {status.max_workers} possible"

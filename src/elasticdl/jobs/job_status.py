@@ -106,7 +106,7 @@ class JobStatus:
             metrics_step=message.metrics_step if message.metrics else None,
             workers=tuple(_replica_status(worker, worker.rank, worker.step) for worker in message.workers),
             ps=tuple(_replica_status(ps) for ps in message.ps),
-            desired_workers=message.wished_workers,
+            desired_workers=message.desired_workers,
             min_workers=message.min_workers,
             max_workers=message.max_workers,
             started_at=message.started_at,

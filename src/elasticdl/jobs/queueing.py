@@ -135,7 +135,7 @@ def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatu
         status.reason = "; ".join([*said, *([] if queue.is_served() else [NO_SCHEDULER])]) or UNDECIDED
         submission = queue.find(name)
         status.exit_code = 0
-        status.wished_workers = submission.requested if submission else status.wished_workers
+        status.desired_workers = submission.requested if submission else status.desired_workers
         status.started_at, status.now = (submission.submitted_at if submission else status.started_at), time.time()
     return status
 

@@ -102,8 +102,8 @@ def _expire(holdings: PsState, server: PsServer) -> None:
         server.shared_memories.sweep()
 
 
-def heartbeat(holdings: PsState, server: PsServer) -> pb.PsBeat:
-    return pb.PsBeat(
+def heartbeat(holdings: PsState, server: PsServer) -> pb.PsHeartbeat:
+    return pb.PsHeartbeat(
         **holdings.heartbeat(),
         malformed=server.malformed_messages,
         mirror_failure=holdings.backup_failure,

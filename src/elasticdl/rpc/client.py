@@ -98,7 +98,7 @@ class MasterClient:
 
     def finish_training(self, reason: str) -> None:
         """The training of this job by leases is done, though there is data left: with a checkpoint and a model."""
-        self._call(methods.STOP, pb.StopRequest(reason=reason, is_end=True))
+        self._call(methods.STOP, pb.StopRequest(reason=reason, is_training_done=True))
 
     def enroll(self, replica: str, csr: bytes) -> str:
         """The certificate of a replica, in PEM, for the key of a signing request in DER."""

@@ -122,7 +122,7 @@ class WorkerMessage(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
-    BROKEN_FIELD_NUMBER: _builtins.int
+    ROUND_FAILED_FIELD_NUMBER: _builtins.int
     ENTERED_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
@@ -132,8 +132,8 @@ class WorkerMessage(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
-    MOVED_FIELD_NUMBER: _builtins.int
-    PS_BEAT_FIELD_NUMBER: _builtins.int
+    TASK_REPORT_FIELD_NUMBER: _builtins.int
+    PS_HEARTBEAT_FIELD_NUMBER: _builtins.int
     BATCH_SCALED_FIELD_NUMBER: _builtins.int
     LOSSES_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
@@ -149,7 +149,7 @@ class WorkerMessage(_message.Message):
     @_builtins.property
     def ready(self) -> Global___Ready: ...
     @_builtins.property
-    def broken(self) -> Global___Broken: ...
+    def round_failed(self) -> Global___RoundFailed: ...
     @_builtins.property
     def entered(self) -> Global___Entered: ...
     @_builtins.property
@@ -169,9 +169,9 @@ class WorkerMessage(_message.Message):
     @_builtins.property
     def planned(self) -> Global___Planned: ...
     @_builtins.property
-    def moved(self) -> Global___SlotsMoved: ...
+    def task_report(self) -> Global___TaskReport: ...
     @_builtins.property
-    def ps_beat(self) -> Global___PsBeat: ...
+    def ps_heartbeat(self) -> Global___PsHeartbeat: ...
     @_builtins.property
     def batch_scaled(self) -> Global___BatchScaled: ...
     @_builtins.property
@@ -187,7 +187,7 @@ class WorkerMessage(_message.Message):
         hello: Global___Hello | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         ready: Global___Ready | None = ...,
-        broken: Global___Broken | None = ...,
+        round_failed: Global___RoundFailed | None = ...,
         entered: Global___Entered | None = ...,
         leaving: Global___Leaving | None = ...,
         snapshot: Global___Snapshot | None = ...,
@@ -197,18 +197,18 @@ class WorkerMessage(_message.Message):
         failure: Global___Failure | None = ...,
         goodbye: Global___Goodbye | None = ...,
         planned: Global___Planned | None = ...,
-        moved: Global___SlotsMoved | None = ...,
-        ps_beat: Global___PsBeat | None = ...,
+        task_report: Global___TaskReport | None = ...,
+        ps_heartbeat: Global___PsHeartbeat | None = ...,
         batch_scaled: Global___BatchScaled | None = ...,
         losses: Global___LossesApplied | None = ...,
         notice: Global___Notice | None = ...,
         bad_record: Global___BadRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bad_record", b"bad_record", "batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "notice", b"notice", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bad_record", b"bad_record", "batch_scaled", b"batch_scaled", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "notice", b"notice", "planned", b"planned", "ps_heartbeat", b"ps_heartbeat", "ready", b"ready", "round_failed", b"round_failed", "snapshot", b"snapshot", "task_report", b"task_report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_record", b"bad_record", "batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "notice", b"notice", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_record", b"bad_record", "batch_scaled", b"batch_scaled", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "notice", b"notice", "planned", b"planned", "ps_heartbeat", b"ps_heartbeat", "ready", b"ready", "round_failed", b"round_failed", "sequence", b"sequence", "snapshot", b"snapshot", "task_report", b"task_report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat", "batch_scaled", "losses", "notice", "bad_record"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "round_failed", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "task_report", "ps_heartbeat", "batch_scaled", "losses", "notice", "bad_record"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -286,10 +286,10 @@ class Heartbeat(_message.Message):
     COMPUTE_S_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
     TIMED_STEPS_FIELD_NUMBER: _builtins.int
-    SINGLE_S_FIELD_NUMBER: _builtins.int
+    ONE_PASS_STEP_S_FIELD_NUMBER: _builtins.int
     PASS_S_FIELD_NUMBER: _builtins.int
-    SQUARE_FIELD_NUMBER: _builtins.int
-    VARIANCE_FIELD_NUMBER: _builtins.int
+    GRADIENT_SQUARE_FIELD_NUMBER: _builtins.int
+    GRADIENT_VARIANCE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     BATCH_SCALE_FIELD_NUMBER: _builtins.int
     ACTIVITY_FIELD_NUMBER: _builtins.int
@@ -297,7 +297,7 @@ class Heartbeat(_message.Message):
     STILL_S_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
     SLOW_STEP_S_FIELD_NUMBER: _builtins.int
-    SEAT_FIELD_NUMBER: _builtins.int
+    JOINED_ROUND_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     step: _builtins.int
     """steps applied so far"""
@@ -314,15 +314,15 @@ class Heartbeat(_message.Message):
     """Of the round named above, since it was entered:
     updates that were measured; 0: none yet
     """
-    single_s: _builtins.float
+    one_pass_step_s: _builtins.float
     """smoothed time of an update as if it had one pass only"""
     pass_s: _builtins.float
     """of it, smoothed time this worker computes: one pass, all its logical ranks"""
-    square: _builtins.float
+    gradient_square: _builtins.float
     """Of the training state:
     |g|^2 of the gradient; both are 0 until they are known
     """
-    variance: _builtins.float
+    gradient_variance: _builtins.float
     """trace of its covariance at one global batch"""
     progress: _builtins.float
     """steps of one global batch that would have come as far"""
@@ -340,7 +340,7 @@ class Heartbeat(_message.Message):
     """why no step is expected: a checkpoint, a compiler, a debugger; "": one is"""
     slow_step_s: _builtins.float
     """what nearly all recent steps of this worker took less than; 0: not known"""
-    seat: _builtins.int
+    joined_round: _builtins.int
     """the round whose group it has; 0: none"""
     def __init__(
         self,
@@ -353,10 +353,10 @@ class Heartbeat(_message.Message):
         compute_s: _builtins.float = ...,
         learning_rate: _builtins.float = ...,
         timed_steps: _builtins.int = ...,
-        single_s: _builtins.float = ...,
+        one_pass_step_s: _builtins.float = ...,
         pass_s: _builtins.float = ...,
-        square: _builtins.float = ...,
-        variance: _builtins.float = ...,
+        gradient_square: _builtins.float = ...,
+        gradient_variance: _builtins.float = ...,
         progress: _builtins.float = ...,
         batch_scale: _builtins.int = ...,
         activity: Global___Activity.ValueType = ...,
@@ -364,11 +364,11 @@ class Heartbeat(_message.Message):
         still_s: _builtins.float = ...,
         pause: _builtins.str = ...,
         slow_step_s: _builtins.float = ...,
-        seat: _builtins.int = ...,
+        joined_round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "batch_scale", b"batch_scale", "compute_s", b"compute_s", "learning_rate", b"learning_rate", "loss", b"loss", "pass_s", b"pass_s", "pause", b"pause", "progress", b"progress", "records", b"records", "round", b"round", "seat", b"seat", "since_s", b"since_s", "single_s", b"single_s", "slow_step_s", b"slow_step_s", "square", b"square", "step", b"step", "step_s", b"step_s", "still_s", b"still_s", "timed_steps", b"timed_steps", "variance", b"variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "batch_scale", b"batch_scale", "compute_s", b"compute_s", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "joined_round", b"joined_round", "learning_rate", b"learning_rate", "loss", b"loss", "one_pass_step_s", b"one_pass_step_s", "pass_s", b"pass_s", "pause", b"pause", "progress", b"progress", "records", b"records", "round", b"round", "since_s", b"since_s", "slow_step_s", b"slow_step_s", "step", b"step", "step_s", b"step_s", "still_s", b"still_s", "timed_steps", b"timed_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -497,7 +497,7 @@ class Planned(_message.Message):
     STEPS_PER_EPOCH_FIELD_NUMBER: _builtins.int
     VALIDATION_RECORDS_FIELD_NUMBER: _builtins.int
     BEST_METRIC_FIELD_NUMBER: _builtins.int
-    BEST_IS_LEAST_FIELD_NUMBER: _builtins.int
+    LOWER_IS_BETTER_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     GLOBAL_BATCH_FIELD_NUMBER: _builtins.int
     total_steps: _builtins.int
@@ -508,7 +508,8 @@ class Planned(_message.Message):
     """what each evaluation during training covers; 0: no validation data"""
     best_metric: _builtins.str
     """what a BestMetric callback watches; "" without one"""
-    best_is_least: _builtins.bool
+    lower_is_better: _builtins.bool
+    """of the best metric"""
     progress: _builtins.bytes
     """of a job that trains by leases: what a checkpoint says of its data"""
     global_batch: _builtins.int
@@ -522,13 +523,13 @@ class Planned(_message.Message):
         steps_per_epoch: _builtins.int = ...,
         validation_records: _builtins.int = ...,
         best_metric: _builtins.str = ...,
-        best_is_least: _builtins.bool = ...,
+        lower_is_better: _builtins.bool = ...,
         progress: _builtins.bytes = ...,
         global_batch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_is_least", b"best_is_least", "best_metric", b"best_metric", "global_batch", b"global_batch", "progress", b"progress", "records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_metric", b"best_metric", "global_batch", b"global_batch", "lower_is_better", b"lower_is_better", "progress", b"progress", "records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -558,7 +559,7 @@ class Ready(_message.Message):
 Global___Ready: _TypeAlias = Ready  # noqa: Y015
 
 @_typing.final
-class Broken(_message.Message):
+class RoundFailed(_message.Message):
     """This worker dropped the round. `donor`: a newcomer, since it got no state from that worker."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -582,7 +583,7 @@ class Broken(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Broken: _TypeAlias = Broken  # noqa: Y015
+Global___RoundFailed: _TypeAlias = RoundFailed  # noqa: Y015
 
 @_typing.final
 class Entered(_message.Message):
@@ -833,8 +834,8 @@ class Goodbye(_message.Message):
 Global___Goodbye: _TypeAlias = Goodbye  # noqa: Y015
 
 @_typing.final
-class SlotsMoved(_message.Message):
-    """---- ps to master: Hello, PsBeat, SlotsMoved, Failure, Goodbye
+class TaskReport(_message.Message):
+    """---- ps to master: Hello, PsHeartbeat, TaskReport, Failure, Goodbye
 
     A task of the fleet is done: this map is in force at its source and its target.
     """
@@ -869,10 +870,10 @@ class SlotsMoved(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SlotsMoved: _TypeAlias = SlotsMoved  # noqa: Y015
+Global___TaskReport: _TypeAlias = TaskReport  # noqa: Y015
 
 @_typing.final
-class PsBeat(_message.Message):
+class PsHeartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MAP_VERSION_FIELD_NUMBER: _builtins.int
@@ -934,7 +935,7 @@ class PsBeat(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PsBeat: _TypeAlias = PsBeat  # noqa: Y015
+Global___PsHeartbeat: _TypeAlias = PsHeartbeat  # noqa: Y015
 
 @_typing.final
 class MasterMessage(_message.Message):
@@ -948,18 +949,18 @@ class MasterMessage(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     EXPORT_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
-    EXPELLED_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
     EVALUATE_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     FLEET_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
-    PREPARE_FIELD_NUMBER: _builtins.int
-    SAVE_FIELD_NUMBER: _builtins.int
+    INITIALIZE_FIELD_NUMBER: _builtins.int
+    WRITE_CHECKPOINT_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     LOSSES_KNOWN_FIELD_NUMBER: _builtins.int
     DUMP_STACKS_FIELD_NUMBER: _builtins.int
-    KEEP_FIELD_NUMBER: _builtins.int
+    SAVE_STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -973,7 +974,7 @@ class MasterMessage(_message.Message):
     @_builtins.property
     def release(self) -> Global___Release: ...
     @_builtins.property
-    def expelled(self) -> Global___Expelled: ...
+    def reset(self) -> Global___Reset: ...
     @_builtins.property
     def evaluation(self) -> Global___EvaluationResult: ...
     @_builtins.property
@@ -985,9 +986,9 @@ class MasterMessage(_message.Message):
     @_builtins.property
     def task(self) -> Global___FleetTask: ...
     @_builtins.property
-    def prepare(self) -> Global___Prepare: ...
+    def initialize(self) -> Global___Initialize: ...
     @_builtins.property
-    def save(self) -> Global___Save: ...
+    def write_checkpoint(self) -> Global___WriteCheckpoint: ...
     @_builtins.property
     def batches(self) -> Global___BatchScales: ...
     @_builtins.property
@@ -995,7 +996,7 @@ class MasterMessage(_message.Message):
     @_builtins.property
     def dump_stacks(self) -> Global___DumpStacks: ...
     @_builtins.property
-    def keep(self) -> Global___Keep: ...
+    def save_state(self) -> Global___SaveState: ...
     def __init__(
         self,
         *,
@@ -1005,24 +1006,24 @@ class MasterMessage(_message.Message):
         stop: Global___StopTraining | None = ...,
         export: Global___Export | None = ...,
         release: Global___Release | None = ...,
-        expelled: Global___Expelled | None = ...,
+        reset: Global___Reset | None = ...,
         evaluation: Global___EvaluationResult | None = ...,
         evaluate: Global___EvaluationStarted | None = ...,
         acknowledged: Global___Acknowledged | None = ...,
         fleet: Global___Fleet | None = ...,
         task: Global___FleetTask | None = ...,
-        prepare: Global___Prepare | None = ...,
-        save: Global___Save | None = ...,
+        initialize: Global___Initialize | None = ...,
+        write_checkpoint: Global___WriteCheckpoint | None = ...,
         batches: Global___BatchScales | None = ...,
         losses_known: Global___LossesKnown | None = ...,
         dump_stacks: Global___DumpStacks | None = ...,
-        keep: Global___Keep | None = ...,
+        save_state: Global___SaveState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "dump_stacks", b"dump_stacks", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "keep", b"keep", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "dump_stacks", b"dump_stacks", "evaluate", b"evaluate", "evaluation", b"evaluation", "export", b"export", "fleet", b"fleet", "initialize", b"initialize", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "release", b"release", "reset", b"reset", "round", b"round", "save_state", b"save_state", "stop", b"stop", "task", b"task", "welcome", b"welcome", "write_checkpoint", b"write_checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "dump_stacks", b"dump_stacks", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "keep", b"keep", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "dump_stacks", b"dump_stacks", "evaluate", b"evaluate", "evaluation", b"evaluation", "export", b"export", "fleet", b"fleet", "initialize", b"initialize", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "release", b"release", "reset", b"reset", "round", b"round", "save_state", b"save_state", "stop", b"stop", "task", b"task", "welcome", b"welcome", "write_checkpoint", b"write_checkpoint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save", "batches", "losses_known", "dump_stacks", "keep"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "reset", "evaluation", "evaluate", "acknowledged", "fleet", "task", "initialize", "write_checkpoint", "batches", "losses_known", "dump_stacks", "save_state"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1093,7 +1094,7 @@ class Welcome(_message.Message):
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
-class Prepare(_message.Message):
+class Initialize(_message.Message):
     """Only to workers that train by leases:"""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1107,10 +1108,10 @@ class Prepare(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Prepare: _TypeAlias = Prepare  # noqa: Y015
+Global___Initialize: _TypeAlias = Initialize  # noqa: Y015
 
 @_typing.final
-class Save(_message.Message):
+class WriteCheckpoint(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_FIELD_NUMBER: _builtins.int
@@ -1129,7 +1130,7 @@ class Save(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Save: _TypeAlias = Save  # noqa: Y015
+Global___WriteCheckpoint: _TypeAlias = WriteCheckpoint  # noqa: Y015
 
 @_typing.final
 class LossesKnown(_message.Message):
@@ -1337,7 +1338,7 @@ class Release(_message.Message):
 Global___Release: _TypeAlias = Release  # noqa: Y015
 
 @_typing.final
-class Keep(_message.Message):
+class SaveState(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -1349,10 +1350,10 @@ class Keep(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Keep: _TypeAlias = Keep  # noqa: Y015
+Global___SaveState: _TypeAlias = SaveState  # noqa: Y015
 
 @_typing.final
-class Expelled(_message.Message):
+class Reset(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
@@ -1368,7 +1369,7 @@ class Expelled(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Expelled: _TypeAlias = Expelled  # noqa: Y015
+Global___Reset: _TypeAlias = Reset  # noqa: Y015
 
 @_typing.final
 class EvaluationResult(_message.Message):
@@ -1495,7 +1496,7 @@ Global___PsMember: _TypeAlias = PsMember  # noqa: Y015
 
 @_typing.final
 class FleetTask(_message.Message):
-    """What a ps is to do. One at a time in a job; answered by SlotsMoved with the version of `fleet`."""
+    """What a ps is to do. One at a time in a job; answered by TaskReport with the version of `fleet`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1512,7 +1513,7 @@ class FleetTask(_message.Message):
     promote: _builtins.str
     """the copies held here of this lost ps become ours"""
     restore: _builtins.str
-    """`slots` come back from the cuts in this directory; "": begin anew"""
+    """`slots` come back from the snapshots in this directory; "": begin anew"""
     @_builtins.property
     def fleet(self) -> Global___Fleet:
         """in force once it is done"""
@@ -1545,12 +1546,12 @@ class ExchangeRequest(_message.Message):
 
     WORKER_FIELD_NUMBER: _builtins.int
     REPORTS_FIELD_NUMBER: _builtins.int
-    WANT_FIELD_NUMBER: _builtins.int
+    MAX_LEASES_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
-    want: _builtins.int
-    """how many leases to take"""
+    max_leases: _builtins.int
+    """how many to take"""
     request: _builtins.int
     """1, 2, 3 … per worker; a repeated number gets the same reply again"""
     @_builtins.property
@@ -1564,13 +1565,13 @@ class ExchangeRequest(_message.Message):
         *,
         worker: _builtins.str = ...,
         reports: _abc.Iterable[Global___LeaseReport] | None = ...,
-        want: _builtins.int = ...,
+        max_leases: _builtins.int = ...,
         steps: _abc.Iterable[_builtins.int] | None = ...,
         request: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports", "request", b"request", "steps", b"steps", "want", b"want", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_leases", b"max_leases", "reports", b"reports", "request", b"request", "steps", b"steps", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1785,20 +1786,20 @@ class StopRequest(_message.Message):
 
     AT_ONCE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
-    IS_END_FIELD_NUMBER: _builtins.int
+    IS_TRAINING_DONE_FIELD_NUMBER: _builtins.int
     at_once: _builtins.bool
     reason: _builtins.str
-    is_end: _builtins.bool
+    is_training_done: _builtins.bool
     def __init__(
         self,
         *,
         at_once: _builtins.bool = ...,
         reason: _builtins.str = ...,
-        is_end: _builtins.bool = ...,
+        is_training_done: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_once", b"at_once", "is_end", b"is_end", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_once", b"at_once", "is_training_done", b"is_training_done", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1884,7 +1885,7 @@ class PsStatus(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     REPLICA_FIELD_NUMBER: _builtins.int
-    BEAT_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
     REQUESTS_PER_S_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     pid: _builtins.int
@@ -1897,7 +1898,7 @@ class PsStatus(_message.Message):
     replica: _builtins.str
     requests_per_s: _builtins.float
     @_builtins.property
-    def beat(self) -> Global___PsBeat: ...
+    def heartbeat(self) -> Global___PsHeartbeat: ...
     def __init__(
         self,
         *,
@@ -1910,12 +1911,12 @@ class PsStatus(_message.Message):
         reason: _builtins.str = ...,
         slots: _builtins.int = ...,
         replica: _builtins.str = ...,
-        beat: Global___PsBeat | None = ...,
+        heartbeat: Global___PsHeartbeat | None = ...,
         requests_per_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "beat", b"beat", "host", b"host", "id", b"id", "pid", b"pid", "reason", b"reason", "replica", b"replica", "requests_per_s", b"requests_per_s", "since", b"since", "slots", b"slots", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "heartbeat", b"heartbeat", "host", b"host", "id", b"id", "pid", b"pid", "reason", b"reason", "replica", b"replica", "requests_per_s", b"requests_per_s", "since", b"since", "slots", b"slots", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2062,7 +2063,7 @@ class JobStatus(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
-    WISHED_WORKERS_FIELD_NUMBER: _builtins.int
+    DESIRED_WORKERS_FIELD_NUMBER: _builtins.int
     MIN_WORKERS_FIELD_NUMBER: _builtins.int
     MAX_WORKERS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_STEP_FIELD_NUMBER: _builtins.int
@@ -2075,7 +2076,7 @@ class JobStatus(_message.Message):
     SHARDS_DONE_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     PS_FIELD_NUMBER: _builtins.int
-    WISHED_PS_FIELD_NUMBER: _builtins.int
+    DESIRED_PS_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
     PS_MODE_FIELD_NUMBER: _builtins.int
     SPEEDS_FIELD_NUMBER: _builtins.int
@@ -2106,7 +2107,7 @@ class JobStatus(_message.Message):
     records_per_s: _builtins.float
     metrics_step: _builtins.int
     round: _builtins.int
-    wished_workers: _builtins.int
+    desired_workers: _builtins.int
     min_workers: _builtins.int
     max_workers: _builtins.int
     checkpoint_step: _builtins.int
@@ -2120,7 +2121,7 @@ class JobStatus(_message.Message):
     """e.g. "accuracy 0.981 at step 120" """
     shards_done: _builtins.int
     shards: _builtins.int
-    wished_ps: _builtins.int
+    desired_ps: _builtins.int
     strategy: _builtins.str
     ps_mode: _builtins.str
     """"" without ps"""
@@ -2188,7 +2189,7 @@ class JobStatus(_message.Message):
         workers: _abc.Iterable[Global___WorkerStatus] | None = ...,
         events: _abc.Iterable[Global___EventStatus] | None = ...,
         round: _builtins.int = ...,
-        wished_workers: _builtins.int = ...,
+        desired_workers: _builtins.int = ...,
         min_workers: _builtins.int = ...,
         max_workers: _builtins.int = ...,
         checkpoint_step: _builtins.int = ...,
@@ -2201,7 +2202,7 @@ class JobStatus(_message.Message):
         shards_done: _builtins.int = ...,
         shards: _builtins.int = ...,
         ps: _abc.Iterable[Global___PsStatus] | None = ...,
-        wished_ps: _builtins.int = ...,
+        desired_ps: _builtins.int = ...,
         strategy: _builtins.str = ...,
         ps_mode: _builtins.str = ...,
         speeds: _abc.Iterable[Global___SpeedStatus] | None = ...,
@@ -2220,7 +2221,7 @@ class JobStatus(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch_loss", b"epoch_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_record_names", b"bad_record_names", "bad_records", b"bad_records", "batch_scale", b"batch_scale", "batch_scales", b"batch_scales", "best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epoch_loss", b"epoch_loss", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "global_batch", b"global_batch", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "kind", b"kind", "loss", b"loss", "loss_step", b"loss_step", "max_batch_scale", b"max_batch_scale", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "progress", b"progress", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_epoch", b"records_per_epoch", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "speeds", b"speeds", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_record_names", b"bad_record_names", "bad_records", b"bad_records", "batch_scale", b"batch_scale", "batch_scales", b"batch_scales", "best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "desired_ps", b"desired_ps", "desired_workers", b"desired_workers", "epoch", b"epoch", "epoch_loss", b"epoch_loss", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "global_batch", b"global_batch", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "kind", b"kind", "loss", b"loss", "loss_step", b"loss_step", "max_batch_scale", b"max_batch_scale", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "progress", b"progress", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_epoch", b"records_per_epoch", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "speeds", b"speeds", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -283,7 +283,7 @@ def _check_exchange(request: pb.ExchangeRequest, peer: PeerIdentity) -> None:
 
 def _check_stop(request: pb.StopRequest, peer: PeerIdentity) -> None:
     """A worker may say that the training is done, not that it should end."""
-    if peer.role is not Role.CLIENT and not request.is_end:
+    if peer.role is not Role.CLIENT and not request.is_training_done:
         raise AccessDenied(f"expected the certificate of a client; received {peer.uri}")
 
 

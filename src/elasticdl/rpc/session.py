@@ -42,7 +42,7 @@ class MasterSession:
         directory: JobDirectory,
         spec: JobSpec,
         hello: Callable[[], pb.Hello],
-        heartbeat: Callable[[], pb.Heartbeat | pb.PsBeat],
+        heartbeat: Callable[[], pb.Heartbeat | pb.PsHeartbeat],
         on_message: Callable[[pb.MasterMessage], None],
         *,
         run: int,
@@ -199,8 +199,8 @@ class MasterSession:
             beat_at = max(beat_at + self._spec.timing.heartbeat_interval_s, now) if beat_at <= now else beat_at
 
 
-def _heartbeat_message(beat: pb.Heartbeat | pb.PsBeat) -> pb.WorkerMessage:
-    return pb.WorkerMessage(ps_beat=beat) if isinstance(beat, pb.PsBeat) else pb.WorkerMessage(heartbeat=beat)
+def _heartbeat_message(beat: pb.Heartbeat | pb.PsHeartbeat) -> pb.WorkerMessage:
+    return pb.WorkerMessage(ps_heartbeat=beat) if isinstance(beat, pb.PsHeartbeat) else pb.WorkerMessage(heartbeat=beat)
 
 
 def exit_run_over(exc: RunSuperseded) -> NoReturn:

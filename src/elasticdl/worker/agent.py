@@ -164,8 +164,8 @@ class ScriptAgent:
         if script.exit_code == 0:
             self._report_finished("")
         else:
-            broken = pb.Broken(round=self._round, why=script.exit_reason)
-            self._session.send(pb.WorkerMessage(broken=broken))
+            broken = pb.RoundFailed(round=self._round, why=script.exit_reason)
+            self._session.send(pb.WorkerMessage(round_failed=broken))
 
     def _report_finished(self, why: str) -> None:
         if not self._has_finished:
@@ -213,7 +213,7 @@ class ScriptAgent:
             match message.WhichOneof("message"):
                 case "round" if message.round.id > self._round and self._is_member(message.round):
                     self._next_round = message.round
-                case "expelled":
+                case "reset":
                     self._is_expelled, self._next_round = True, None
                 case "stop":
                     self._stop_reason = message.stop.reason or "stopped"

@@ -235,7 +235,7 @@ def describe_plan(
         steps_per_epoch=plan.steps_per_epoch,
         validation_records=validation_records,
         best_metric=best.metric if best is not None else "",
-        best_is_least=best is not None and best.mode == "min",
+        lower_is_better=best is not None and best.mode == "min",
         global_batch=plan.global_batch,
         progress=progress,
     )

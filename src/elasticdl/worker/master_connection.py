@@ -76,7 +76,7 @@ class MasterConnection:
         self._left_by = float("inf")
         self._expelled = False
         self._exports: deque[pb.Export] = deque()
-        self._saves: deque[pb.Save] = deque()
+        self._saves: deque[pb.WriteCheckpoint] = deque()
         self.must_prepare_state = False  # to make the first state of a job that trains by leases
         self.evaluation_results: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
         self._changes: tuple[BatchScaleChange, ...] = ()
@@ -141,8 +141,8 @@ class MasterConnection:
         self._heartbeat = pb.Heartbeat(
             round=self._hello.round, step=training.step, records=training.records, loss=training.loss,
             step_s=timer.step_s, compute_s=timer.compute_s, learning_rate=training.learning_rate * batch.rate_scale,
-            timed_steps=timer.timed_steps, single_s=timer.one_pass_step_s, pass_s=timer.pass_s,
-            square=batch.noise.square, variance=batch.noise.variance,
+            timed_steps=timer.timed_steps, one_pass_step_s=timer.one_pass_step_s, pass_s=timer.pass_s,
+            gradient_square=batch.noise.square, gradient_variance=batch.noise.variance,
             progress=batch.progress, batch_scale=batch.scale, slow_step_s=timer.slow_step_s,
         )  # fmt: skip
 
@@ -169,7 +169,7 @@ class MasterConnection:
     def report_broken(self, round_id: int, why: str, donor: str = "") -> None:
         """This worker dropped the round; `donor` names the worker from which it got no state, if that is why."""
         self._hello.round = 0
-        self._session.send(pb.WorkerMessage(broken=pb.Broken(round=round_id, why=why, donor=donor)))
+        self._session.send(pb.WorkerMessage(round_failed=pb.RoundFailed(round=round_id, why=why, donor=donor)))
 
     def report_snapshot(self, step: int) -> None:
         self._session.send(pb.WorkerMessage(snapshot=pb.Snapshot(step=step)))
@@ -266,7 +266,7 @@ class MasterConnection:
     def next_export(self) -> pb.Export | None:
         return self._exports.popleft() if self._exports else None
 
-    def next_save(self) -> pb.Save | None:
+    def next_save(self) -> pb.WriteCheckpoint | None:
         return self._saves.popleft() if self._saves else None
 
     def wait_for_message(self, timeout_s: float) -> None:
@@ -286,19 +286,19 @@ class MasterConnection:
                 self.stop_reason = message.stop.reason or "stopped"
             case "export":
                 self._exports.append(message.export)
-            case "save":
-                self._saves.append(message.save)
-            case "prepare":
+            case "write_checkpoint":
+                self._saves.append(message.write_checkpoint)
+            case "initialize":
                 self.must_prepare_state = True
-            case "keep":
+            case "save_state":
                 self.must_save_state = True
                 self._rounds.interrupt("the job has failed, and its state is kept")
             case "release":
                 self.is_released = True
                 self._rounds.interrupt("released")
-            case "expelled":
+            case "reset":
                 self._expelled, self._hello.ready = True, False
-                self._rounds.interrupt(f"expelled: {message.expelled.reason}")
+                self._rounds.interrupt(f"expelled: {message.reset.reason}")
             case "evaluation":
                 self.evaluation_results.append((message.evaluation.step, dict(message.evaluation.metrics)))
             case "evaluate":
@@ -330,7 +330,7 @@ class MasterConnection:
             self.report_losses()
         heartbeat = pb.Heartbeat()
         heartbeat.CopyFrom(self._heartbeat)
-        heartbeat.seat = current.id if current is not None else 0
+        heartbeat.joined_round = current.id if current is not None else 0
         if self._watches:
             heartbeat.activity, heartbeat.since_s, heartbeat.still_s, heartbeat.pause = self.activity.sample()
         return heartbeat

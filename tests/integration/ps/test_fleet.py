@@ -35,7 +35,7 @@ def wait_serving(job: Job, count: int, without: str = "") -> dict[str, pb.PsStat
         found = serving(status)
         living = [ps for ps in status.ps if ps.state not in ("left", "lost")]
         shares = [ps.slots for ps in found.values()]
-        versions = {ps.beat.map_version for ps in found.values()}
+        versions = {ps.heartbeat.map_version for ps in found.values()}
         is_even = sum(shares) == SLOTS and max(shares) - min(shares) <= 1
         return len(found) == len(living) == count and is_even and len(versions) == 1 and without not in found
 
@@ -141,7 +141,7 @@ def test_rows_follow_their_slots_and_a_loss_tells_how_many_updates_are_rolled_ba
     with client_of(job, wait_serving(job, 3)) as client:
         moved = pull(client)
         push(client, 8)
-    lost = job.wait(lambda s: all(ps.beat.applied for ps in serving(s).values()), "pushes at all ps").ps[2]
+    lost = job.wait(lambda s: all(ps.heartbeat.applied for ps in serving(s).values()), "pushes at all ps").ps[2]
     os.kill(lost.pid, signal.SIGKILL)
     at = time.time()
 
@@ -170,7 +170,7 @@ def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
 
     assert job.result()["phase"] == "stopped"
     job.wait_gone()
-    assert job.document()["wished_ps"] == 2
+    assert job.document()["desired_ps"] == 2
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def status() -> pb.JobStatus:
         metrics={"accuracy": 0.915},
         metrics_step=29,
         round=3,
-        wished_workers=2,
+        desired_workers=2,
         min_workers=1,
         max_workers=4,
         checkpoint_step=20,

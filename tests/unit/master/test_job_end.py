@@ -57,7 +57,7 @@ def test_one_that_was_silent_while_it_exported_has_finished_all_the_same() -> No
 
     driver.now += 0.1
     actions = driver.beat("worker-0")
-    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "expelled")
+    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "reset")
     actions = driver.export("worker-1", "/models/one")
 
     assert driver.phase == "succeeded"
@@ -77,7 +77,7 @@ def test_one_that_had_finished_drops_its_state_where_others_went_on_without_it()
     driver.now += 0.1
     actions = driver.beat("worker-0")
 
-    assert sent(actions, "worker-0", "expelled")
+    assert sent(actions, "worker-0", "reset")
 
 
 def test_a_job_without_output_is_done_once_its_last_checkpoint_is_written() -> None:

@@ -108,7 +108,7 @@ class JobMachine(RuleBasedStateMachine):
             beat = self.driver.heartbeat(worker, step=self.step, compute_s=compute_s)
             timed: dict[str, Any] = {
                 "timed_steps": self.step,
-                "single_s": 0.1 + compute_s,
+                "one_pass_step_s": 0.1 + compute_s,
                 "pass_s": compute_s,
                 "variance": 1.0,
             }

@@ -145,7 +145,7 @@ def test_a_newcomer_left_out_of_the_forced_round_is_expelled_when_its_own_breaks
 
     actions = driver.do(ev.RoundFailed(WorkerId("worker-2"), driver.sequence("worker-2"), planned, ""))
 
-    assert sent(actions, "worker-2", "expelled")
+    assert sent(actions, "worker-2", "reset")
     assert driver.life("worker-2") is WorkerState.STARTING
 
 
@@ -157,7 +157,7 @@ def test_a_newcomer_whose_hand_over_failed_begins_again_and_stops_nobody() -> No
     actions = driver.do(ev.RoundFailed(WorkerId("worker-2"), driver.sequence("worker-2"), driver.newest.id, "reset"))
     driver.wait(1.0)
 
-    assert sent(actions, "worker-2", "expelled")
+    assert sent(actions, "worker-2", "reset")
     assert not driver.newest.is_forced and driver.newest.workers == ("worker-0", "worker-1")
     driver.ready("worker-2")
     assert not driver.newest.is_forced and "worker-2" in driver.newest.workers
@@ -260,7 +260,7 @@ def test_a_silent_worker_that_is_heard_again_is_expelled_and_comes_back_as_a_new
 
     driver.now += 0.1
     actions = driver.beat("worker-1")
-    assert sent(actions, "worker-1", "expelled")
+    assert sent(actions, "worker-1", "reset")
     assert driver.life("worker-1") is WorkerState.STARTING
 
     driver.ready("worker-1")
@@ -280,7 +280,7 @@ def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job
     assert driver.phase == "failed"
     assert "broke before a step ended" in driver.reason and "lengths differ" in driver.reason
     kinds = [entry.kind for entry in driver.machine.state.ledger.recent_entries]
-    assert kinds.count("round-broken") == 1
+    assert kinds.count("round-failed") == 1
 
 
 def test_a_step_that_ends_makes_up_for_all_rounds_that_broke() -> None:

@@ -280,6 +280,6 @@ def test_a_worker_with_another_instruction_set_is_told_of() -> None:
     for name, capability in (("worker-0", "AVX512"), ("worker-1", "AVX2")):
         driver.do(ev.WorkerConnected(WorkerId(name), 7, "host", "a", "b", 0, -1, False, False, capability))
 
-    (entry,) = [e for e in driver.machine.state.ledger.recent_entries if e.kind == "worker-differs"]
+    (entry,) = [e for e in driver.machine.state.ledger.recent_entries if e.kind == "cpu-differs"]
     assert entry.worker == "worker-1"
     assert "--cpu_capability" in entry.reason

@@ -22,8 +22,8 @@ def test_a_healthy_worker_leaves_its_round_and_writes_the_state_and_the_end_says
     driver = running(3)
 
     actions = fail(driver, "worker-0", wrong_job=True)
-    assert sent(actions, "worker-1", "keep") and sent(actions, "worker-1", "export")
-    assert not sent(actions, "worker-0", "keep") and not sent(actions, "worker-2", "release")
+    assert sent(actions, "worker-1", "save_state") and sent(actions, "worker-1", "export")
+    assert not sent(actions, "worker-0", "save_state") and not sent(actions, "worker-2", "release")
     assert driver.phase == "stopping"
     write(driver, "worker-1", 7)
     actions = driver.export("worker-1")
@@ -40,14 +40,14 @@ def test_those_that_are_ahead_are_asked_before_those_behind() -> None:
     driver.beat("worker-1", step=4)
     driver.beat("worker-2", step=5)
 
-    assert sent(fail(driver, "worker-0"), "worker-2", "keep")
+    assert sent(fail(driver, "worker-0"), "worker-2", "save_state")
 
 
 def test_each_holder_is_asked_once_the_failed_one_last() -> None:
     driver = running(3)
-    assert sent(fail(driver, "worker-0"), "worker-1", "keep")
-    assert sent(driver.exit("worker-1", code=1), "worker-2", "keep")
-    assert sent(fail(driver, "worker-2"), "worker-0", "keep"), "it could not write it"
+    assert sent(fail(driver, "worker-0"), "worker-1", "save_state")
+    assert sent(driver.exit("worker-1", code=1), "worker-2", "save_state")
+    assert sent(fail(driver, "worker-2"), "worker-0", "save_state"), "it could not write it"
 
     fail(driver, "worker-0")
 
@@ -58,7 +58,7 @@ def test_each_holder_is_asked_once_the_failed_one_last() -> None:
 def test_the_only_worker_keeps_the_state_itself() -> None:
     driver = running(1)
 
-    assert sent(fail(driver, "worker-0"), "worker-0", "keep")
+    assert sent(fail(driver, "worker-0"), "worker-0", "save_state")
     driver.export("worker-0")
 
     assert driver.phase == "failed"
@@ -69,7 +69,7 @@ def test_a_budget_that_is_used_up_costs_no_state() -> None:
 
     actions = driver.exit("worker-1", code=1)
 
-    assert sent(actions, "worker-0", "keep")
+    assert sent(actions, "worker-0", "save_state")
     driver.export("worker-0")
     assert driver.phase == "failed"
     assert "workers failed 1 times, 0 are allowed" in driver.reason
@@ -97,7 +97,7 @@ def test_a_state_that_is_in_a_checkpoint_already_is_not_written_again() -> None:
     actions = fail(driver, "worker-0")
 
     assert driver.phase == "failed"
-    assert not sent(actions, "worker-1", "keep")
+    assert not sent(actions, "worker-1", "save_state")
     assert "the state of step 1 is in" in driver.reason
 
 
@@ -115,7 +115,7 @@ def test_a_master_that_comes_back_asks_again() -> None:
     fail(driver, "worker-0")
 
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
-    assert sent(driver.greet("worker-1", ready=True), "worker-1", "keep")
+    assert sent(driver.greet("worker-1", ready=True), "worker-1", "save_state")
 
 
 def test_no_round_is_formed_while_the_state_is_kept() -> None:

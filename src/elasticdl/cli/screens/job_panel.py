@@ -190,12 +190,12 @@ def ps_table(status: pb.JobStatus) -> RenderableType:
             one.replica,
         )
     living = len(formatting.living_ps(status))
-    about = f", {status.wished_ps} wished, {status.ps_mode}"
+    about = f", {status.desired_ps} wished, {status.ps_mode}"
     return Group(Text.assemble((f"{living} ps", "bold"), (about, "bright_black")), table)
 
 
 def _ps_cells(one: pb.PsStatus) -> list[str]:
-    beat = one.beat
+    beat = one.heartbeat
     return [
         f"{one.slots:,}",
         f"{beat.rows:,}",

@@ -29,7 +29,7 @@ def progress_line(status: pb.JobStatus) -> str:
         parts.append(f"{formatting.format_count(status.records_per_s)} records/s")
     living = len(formatting.living_workers(status))
     parts.append(f"{living} worker{'s' * (living != 1)}")
-    if status.wished_ps:
+    if status.desired_ps:
         parts.append(f"{len(formatting.living_ps(status))} ps")
     left_s = formatting.remaining_s(status)
     if left_s is not None:

@@ -66,7 +66,7 @@ def _row(job: JobBackend, status: pb.JobStatus) -> dict[str, str]:
         "kind": status.kind,
         "phase": status.phase,
         "workers": str(0 if is_over else len(formatting.living_workers(status))),
-        "ps": str(len(formatting.living_ps(status))) if status.wished_ps and not is_over else "",
+        "ps": str(len(formatting.living_ps(status))) if status.desired_ps and not is_over else "",
         "records": f"{status.records:,} of {status.total_records:,}" if status.total_records else "",
         "took": formatting.format_duration(status.now - status.started_at),
         "why": _waiting_reason(status),

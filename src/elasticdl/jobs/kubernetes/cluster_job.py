@@ -150,7 +150,7 @@ class ClusterJob:
 
     def _with_scheduling_reason(self, status: pb.JobStatus) -> pb.JobStatus:
         """With the scheduler's reason, where the job waits or has fewer workers than it could use."""
-        is_shrunk = status.phase not in formatting.OVER_PHASES and status.wished_workers < status.max_workers
+        is_shrunk = status.phase not in formatting.OVER_PHASES and status.desired_workers < status.max_workers
         if self._scheduled and (is_shrunk or status.phase == SUSPENDED):
             status.reason = self._scheduled
         return status

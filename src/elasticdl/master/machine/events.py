@@ -36,11 +36,11 @@ class HeartbeatReceived(NamedTuple):
     learning_rate: float
     # Since the round was entered:
     timed_steps: int = 0
-    single_s: float = 0.0  # an update as if it had one pass only
+    one_pass_step_s: float = 0.0  # an update as if it had one pass only
     pass_s: float = 0.0  # of it, what this worker computes
     # Of the training state:
-    square: float = 0.0  # |g|² of the gradient; both are 0 until they are known
-    variance: float = 0.0  # trace of its covariance at one global batch
+    gradient_square: float = 0.0  # |g|² of the gradient; both are 0 until they are known
+    gradient_variance: float = 0.0  # trace of its covariance at one global batch
     progress: float = 0.0
     batch_scale: int = 1
     # For the watchdog of progress, see stalls.py:
@@ -49,7 +49,7 @@ class HeartbeatReceived(NamedTuple):
     still_s: float = 0.0
     pause: str = ""
     slow_step_s: float = 0.0
-    seat: int = 0  # the round whose group it has
+    joined_round: int = 0  # the round whose group it has
 
 
 class StallNoticed(NamedTuple):

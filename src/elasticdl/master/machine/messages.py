@@ -43,7 +43,7 @@ def pending_messages(job: MasterState, worker: Worker, entered: int) -> list[Act
     if ledger.fleet.version:
         actions.append(send_message(worker.id, fleet=ledger.fleet.to_wire().to_proto()))
     if worker.must_reset:
-        actions.append(send_message(worker.id, expelled=pb.Expelled(reason=worker.reason)))
+        actions.append(send_message(worker.id, reset=pb.Reset(reason=worker.reason)))
     if worker.is_leave_requested:
         actions.append(send_message(worker.id, leave=pb.Leave(reason=worker.reason)))
     if ledger.batch_changes:

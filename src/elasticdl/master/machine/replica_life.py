@@ -113,7 +113,7 @@ class ReplicaLife:
         replica.reason = event.why
         if not event.is_trouble:
             return []
-        return [job.add_log_entry(now, f"{role.name}-waits", worker=replica.id, reason=event.why)]
+        return [job.add_log_entry(now, f"{role.name}-delayed", worker=replica.id, reason=event.why)]
 
     def on_exited(self, job: MasterState, event: ReplicaExited, now: float) -> Actions:
         found = self._find(job, event.exit.replica)

@@ -184,7 +184,7 @@ def _reported_activity(job: MasterState, worker: WorkerId) -> ReportedActivity |
     beat = job.observed.heartbeats.get(worker)
     if beat is None or beat.activity == pb.UNKNOWN:
         return None
-    return ReportedActivity(beat.activity, beat.since_s, beat.still_s, bool(beat.pause), beat.seat)
+    return ReportedActivity(beat.activity, beat.since_s, beat.still_s, bool(beat.pause), beat.joined_round)
 
 
 def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: float) -> Event | None:
@@ -262,7 +262,7 @@ def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actio
 def on_stall_ended(job: MasterState, event: StallEnded, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     worker.stall_reason = ""
-    return [job.add_log_entry(now, "worker-went-on", worker=worker.id)]
+    return [job.add_log_entry(now, "worker-recovered", worker=worker.id)]
 
 
 def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Actions:

@@ -89,7 +89,7 @@ def _check_cpu_capability(job: MasterState, event: WorkerConnected, now: float) 
     if not known or not found or known == found or not job.spec.plan.reproducible:
         return []
     reason = f"computes with {found}, the others with {known}: the bits will differ; pin one with --cpu_capability"
-    return [job.add_log_entry(now, "worker-differs", worker=event.worker, reason=reason)]
+    return [job.add_log_entry(now, "cpu-differs", worker=event.worker, reason=reason)]
 
 
 def on_worker_ready(job: MasterState, event: WorkerReady, now: float) -> Actions:
@@ -151,7 +151,7 @@ def reset_worker(job: MasterState, worker: Worker, reason: str, now: float, kind
     worker.must_reset, worker.has_said_goodbye = True, False
     worker.set_state(WorkerState.STARTING, now, reason)
     return [
-        send_message(worker.id, expelled=pb.Expelled(reason=reason)),
+        send_message(worker.id, reset=pb.Reset(reason=reason)),
         job.add_log_entry(now, kind, worker=worker.id, reason=reason),
     ]
 

@@ -137,10 +137,10 @@ def event_from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event |
                 beat.compute_s,
                 beat.learning_rate,
                 timed_steps=beat.timed_steps,
-                single_s=beat.single_s,
+                one_pass_step_s=beat.one_pass_step_s,
                 pass_s=beat.pass_s,
-                square=beat.square,
-                variance=beat.variance,
+                gradient_square=beat.gradient_square,
+                gradient_variance=beat.gradient_variance,
                 progress=beat.progress,
                 batch_scale=beat.batch_scale or 1,
                 activity=beat.activity,
@@ -148,15 +148,17 @@ def event_from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event |
                 still_s=beat.still_s,
                 pause=beat.pause,
                 slow_step_s=beat.slow_step_s,
-                seat=beat.seat,
+                joined_round=beat.joined_round,
             )
         case "batch_scaled":
             change = message.batch_scaled
             return ev.BatchScaled(worker, number, change.change, change.step, change.scale)
         case "ready":
             return ev.WorkerReady(worker, number, message.ready.store_address)
-        case "broken":
-            return ev.RoundFailed(worker, number, message.broken.round, message.broken.why, message.broken.donor)
+        case "round_failed":
+            return ev.RoundFailed(
+                worker, number, message.round_failed.round, message.round_failed.why, message.round_failed.donor
+            )
         case "entered":
             entered = message.entered
             return ev.RoundEntered(worker, number, entered.round, entered.step, entered.gap_s)
@@ -210,7 +212,7 @@ def event_from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event |
                 plan.steps_per_epoch,
                 plan.validation_records,
                 plan.best_metric,
-                plan.best_is_least,
+                plan.lower_is_better,
                 _decode_text(plan.progress),
                 plan.global_batch,
             )
@@ -224,8 +226,8 @@ def event_from_ps(ps: PsId, message: pb.WorkerMessage) -> ev.Event | None:
         case "hello":
             said = message.hello
             return ps_events.PsConnected(ps, said.pid, said.host, said.ps_address, said.map_version, said.leaving)
-        case "ps_beat":
-            beat = message.ps_beat
+        case "ps_heartbeat":
+            beat = message.ps_heartbeat
             return ps_events.PsHeartbeatReceived(
                 ps,
                 beat.map_version,
@@ -242,8 +244,8 @@ def event_from_ps(ps: PsId, message: pb.WorkerMessage) -> ev.Event | None:
                 beat.mirror_failure,
                 beat.busy_s,
             )
-        case "moved":
-            done = message.moved
+        case "task_report":
+            done = message.task_report
             return ps_events.TaskReported(
                 ps, number, done.version, done.rows, done.pause_s, done.rolled_back, done.failure
             )
@@ -263,7 +265,7 @@ def event_from_exchange(request: pb.ExchangeRequest) -> ev.ExchangeReceived:
         parts = tuple((name, tuple(part.values), part.weight) for name, part in sorted(report.sums.items()))
         reports.append(ev.LeaseReport(report.lease, report.done, report.finished, report.failure, parts))
     worker = WorkerId(request.worker)
-    return ev.ExchangeReceived(worker, request.request, tuple(reports), request.want, tuple(request.steps))
+    return ev.ExchangeReceived(worker, request.request, tuple(reports), request.max_leases, tuple(request.steps))
 
 
 def exchange_reply(answer: LeaseReply | None) -> pb.ExchangeReply:

@@ -118,7 +118,7 @@ class MasterServicer:
         if job.is_over:
             return pb.Accepted(message=f"the job is already over: {job.ledger.phase.name}")
         await self._loop.submit_and_wait(
-            ev.StopRequested(request.at_once, request.reason or "asked to stop", request.is_end)
+            ev.StopRequested(request.at_once, request.reason or "asked to stop", request.is_training_done)
         )
         return pb.Accepted(message=job.strategy.describe_stop(at_once=request.at_once))
 

@@ -157,7 +157,7 @@ def _count_failed_round(job: MasterState, now: float) -> Actions:
     rounds.failing_since = now
     return [
         job.add_log_entry(
-            now, "round-broken", reason=f"{rounds.failure_reason}; all its members seem alive: it is tried again"
+            now, "round-failed", reason=f"{rounds.failure_reason}; all its members seem alive: it is tried again"
         )
     ]
 
@@ -178,7 +178,7 @@ def _retry_state_transfer(job: MasterState, newcomer: Worker, event: RoundFailed
         )
     elif holders:
         reason += f"; {rounds.donors.assign([newcomer.id], holders)[newcomer.id]} is asked instead"
-    return reset_worker(job, newcomer, reason, now, kind="handover-failed")
+    return reset_worker(job, newcomer, reason, now, kind="state-transfer-failed")
 
 
 class AllReduceTraining(JobStrategy):
@@ -269,7 +269,7 @@ class AllReduceTraining(JobStrategy):
         return True
 
     def on_final_save_requested(self, worker: WorkerId) -> Actions:
-        return [send_message(worker, keep=pb.Keep())]
+        return [send_message(worker, save_state=pb.SaveState())]
 
     # ---- status
 
@@ -285,7 +285,7 @@ class AllReduceTraining(JobStrategy):
         elif isinstance(phase, StoppingPhase) and not is_failing(job):
             actions.append(send_message(worker.id, stop=pb.StopTraining(reason=phase.reason)))
         elif is_failing(job) and messages.is_export_pending(job, worker.id):
-            actions.append(send_message(worker.id, keep=pb.Keep()))
+            actions.append(send_message(worker.id, save_state=pb.SaveState()))
         return actions + messages.pending_export(job, worker.id)
 
     def known_progress(self, job: MasterState) -> int:

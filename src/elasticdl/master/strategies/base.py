@@ -80,7 +80,7 @@ class JobStrategy(ABC):
         if event.step > seen.step:
             seen.record_progress(event.step, event.records, now)
             seen.loss, seen.learning_rate = event.loss, event.learning_rate
-            seen.gradient_square, seen.gradient_variance = event.square, event.variance
+            seen.gradient_square, seen.gradient_variance = event.gradient_square, event.gradient_variance
             seen.progress, seen.batch_scale = event.progress, event.batch_scale
 
     def apply_report(self, job: MasterState, worker: Worker, report: LeaseReport, now: float) -> Actions:

@@ -48,7 +48,7 @@ LOSS_METRIC = "loss"  # what a report of a training lease has sums of
 
 def on_initializer_chosen(job: MasterState, event: InitializerChosen, now: float) -> Actions:
     job.ledger.initializer = event.worker
-    return [send_message(event.worker, prepare=pb.Prepare())]
+    return [send_message(event.worker, initialize=pb.Initialize())]
 
 
 def _record_losses(job: MasterState, queue: TrainingQueue, said: LeaseReport, now: float) -> Actions:
@@ -87,7 +87,12 @@ def on_evaluation_due(job: MasterState, event: EvaluationDue, now: float) -> Act
 
 def on_checkpoint_requested(job: MasterState, event: CheckpointRequested, now: float) -> Actions:
     job.ledger.checkpoint_writer, job.ledger.checkpointed_batches = event.worker, event.step
-    return [send_message(event.worker, save=pb.Save(step=event.step, progress=training_progress.dump_progress(job)))]
+    return [
+        send_message(
+            event.worker,
+            write_checkpoint=pb.WriteCheckpoint(step=event.step, progress=training_progress.dump_progress(job)),
+        )
+    ]
 
 
 # ---- decisions
@@ -335,9 +340,9 @@ class LeaseTraining(JobStrategy):
             actions.append(send_message(worker.id, stop=pb.StopTraining(reason=ledger.phase.reason)))
         actions += messages.pending_export(job, worker.id)
         if ledger.initializer == worker.id and ledger.training is None:
-            actions.append(send_message(worker.id, prepare=pb.Prepare()))
+            actions.append(send_message(worker.id, initialize=pb.Initialize()))
         if ledger.checkpoint_writer == worker.id:
-            save = pb.Save(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
+            save = pb.WriteCheckpoint(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
             actions.append(send_message(worker.id, save=save))
         return actions
 

@@ -23,7 +23,7 @@ def decide_round_entry(job: MasterState, now: float) -> Event | None:
         for worker in known.workers:
             beat = job.observed.heartbeats.get(worker)
             # In a forced round only the first step counts: its group may stand, and the members not agree yet.
-            if beat is not None and known.id in (beat.round, beat.seat) and not known.is_forced:
+            if beat is not None and known.id in (beat.round, beat.joined_round) and not known.is_forced:
                 return RoundEntryObserved(known.id)
     return None
 

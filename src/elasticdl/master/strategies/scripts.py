@@ -134,7 +134,7 @@ def on_scripts_halted(job: MasterState, event: ScriptsHalted, now: float) -> Act
         if worker.is_present and worker.state in _STAYING_STATES:
             worker.set_state(WorkerState.STARTING, now, event.reason)
             worker.must_reset = True
-            actions.append(send_message(worker.id, expelled=pb.Expelled(reason=event.reason)))
+            actions.append(send_message(worker.id, reset=pb.Reset(reason=event.reason)))
     # A late word about the round must not make it the one that runs.
     round_.current = round_.newest
     round_.holders, round_.finished_scripts, round_.halted_at = [], [], now

@@ -25,7 +25,7 @@ def update_speed(job: MasterState) -> None:
     warm = [beat for beat in beats if beat.round == current.id and beat.timed_steps >= _WARM_STEPS]
     if len(warm) < len(current.workers):
         return
-    step_s, compute_s = fmean(beat.single_s for beat in warm), max(beat.pass_s for beat in warm)
+    step_s, compute_s = fmean(beat.one_pass_step_s for beat in warm), max(beat.pass_s for beat in warm)
     if math.isfinite(step_s) and math.isfinite(compute_s) and step_s > 0 and compute_s > 0:
         job.observed.speed = SpeedMeasured(*_configuration(job, current), step_s, compute_s)
 

@@ -9,7 +9,7 @@ from elasticdl.launcher.kubernetes.naming import Owner
 from elasticdl.master.machine.actions import ROUTINE_KINDS, EventLogEntry
 from elasticdl.rpc import elasticdl_pb2 as pb
 
-_WARNING_KINDS = ("worker-lost", "ps-lost", "failed", "worker-waits", "ps-waits", "memory-raised")
+_WARNING_KINDS = ("worker-lost", "ps-lost", "failed", "worker-delayed", "ps-delayed", "memory-raised")
 
 
 def elastic_job_status(seen: pb.JobStatus, result: dict[str, Any] | None) -> dict[str, Any]:
@@ -21,12 +21,12 @@ def elastic_job_status(seen: pb.JobStatus, result: dict[str, Any] | None) -> dic
         "reason": seen.reason,
         "workers": {
             "ready": ready,
-            "wanted": seen.wished_workers,
+            "wanted": seen.desired_workers,
             "min": seen.min_workers,
             "max": seen.max_workers,
         },
-        "workersText": f"{ready}/{seen.wished_workers} ({seen.min_workers}-{seen.max_workers})",
-        "ps": {"ready": sum(one.state == "serving" for one in seen.ps), "wanted": seen.wished_ps},
+        "workersText": f"{ready}/{seen.desired_workers} ({seen.min_workers}-{seen.max_workers})",
+        "ps": {"ready": sum(one.state == "serving" for one in seen.ps), "wanted": seen.desired_ps},
         "step": seen.step,
         "total_steps": seen.total_steps,
         "records": seen.records,

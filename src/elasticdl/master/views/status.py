@@ -40,7 +40,7 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         loss_step=loss_step,
         records_per_s=seen.records_per_s if now - seen.progressed_at < _RATE_VALID_S else 0.0,
         round=ledger.rounds.current.id if ledger.rounds.current else 0,
-        wished_workers=ledger.desired_workers,
+        desired_workers=ledger.desired_workers,
         min_workers=job.spec.workers.min,
         max_workers=job.spec.workers.max,
         checkpoint_step=ledger.checkpoint[0] if ledger.checkpoint else -1,
@@ -51,7 +51,7 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         exit_code=phase.exit_code if isinstance(phase, FinalPhase) else 0,
         workers=_worker_statuses(job),
         ps=ps_statuses(job, now),
-        wished_ps=ledger.fleet.desired,
+        desired_ps=ledger.fleet.desired,
         strategy=str(job.spec.strategy),
         ps_mode=str(job.spec.ps.mode) if ledger.fleet.desired else "",
         events=[
@@ -206,15 +206,15 @@ def _ps_status(job: MasterState, ps: PsReplica, slots: int, now: float) -> pb.Ps
     )
     seen = job.observed.ps.get(ps.id)
     if seen is not None and seen.heartbeat is not None and ps.is_present:
-        told.beat.CopyFrom(_heartbeat_message(seen.heartbeat))
+        told.heartbeat.CopyFrom(_heartbeat_message(seen.heartbeat))
         told.requests_per_s = seen.requests_per_s if now - seen.heard_at < _PS_RATE_VALID_S else 0.0
     return told
 
 
-def _heartbeat_message(beat: PsHeartbeatReceived) -> pb.PsBeat:
+def _heartbeat_message(beat: PsHeartbeatReceived) -> pb.PsHeartbeat:
     values = beat._asdict()
     del values["ps"]
-    return pb.PsBeat(**values)
+    return pb.PsHeartbeat(**values)
 
 
 def mean_staleness(histogram: tuple[int, ...]) -> float:

@@ -55,14 +55,14 @@ class FleetTaskExecutor:
         self._lines: PsConnections | None = None
         self._on_restored = on_restored  # before anybody pulls or pushes there: the next cut may build upon this one
 
-    def execute(self, task: pb.FleetTask) -> pb.SlotsMoved:
+    def execute(self, task: pb.FleetTask) -> pb.TaskReport:
         """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
         fleet = FleetView.from_proto(task.fleet)
         self._faults.inject(fleet.version, "given")
         try:
             done = self._do(task, fleet)
         except (ElasticDLError, _native.MemoryLimit, OSError) as exc:
-            done = pb.SlotsMoved(failure=str(exc) or type(exc).__name__)
+            done = pb.TaskReport(failure=str(exc) or type(exc).__name__)
         done.version = fleet.version
         self._faults.inject(fleet.version, "performed")
         return done
@@ -73,10 +73,10 @@ class FleetTaskExecutor:
             if self._lines is not None:
                 self._lines.mark_lost(fleet.lost)
 
-    def _do(self, task: pb.FleetTask, fleet: FleetView) -> pb.SlotsMoved:
+    def _do(self, task: pb.FleetTask, fleet: FleetView) -> pb.TaskReport:
         if task.promote:
             rows = self._holdings.promote_backup(PsId(task.promote), fleet.slot_map)
-            return pb.SlotsMoved(rows=rows)
+            return pb.TaskReport(rows=rows)
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
         with self._lock:
@@ -94,9 +94,9 @@ class FleetTaskExecutor:
             with self._lock:
                 self._lines = None
                 lines.close()
-        return pb.SlotsMoved(rows=moved.rows, pause_s=moved.pause_s)
+        return pb.TaskReport(rows=moved.rows, pause_s=moved.pause_s)
 
-    def _restore(self, directory: str, slots: Sequence[int], fleet: FleetView) -> pb.SlotsMoved:
+    def _restore(self, directory: str, slots: Sequence[int], fleet: FleetView) -> pb.TaskReport:
         """Rows as they were in the cut; those that are in none begin anew, from their initial values."""
         before = self._holdings.slot_map.owner[slots[0]]
         rows, applied = 0, 0
@@ -108,8 +108,8 @@ class FleetTaskExecutor:
             self._on_restored(cut, slots)
         self._holdings.set_slot_map(fleet.slot_map)
         if before == self._holdings.name:
-            return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
-        return pb.SlotsMoved(rows=rows, rolled_back=self._rolled_back(before, applied))
+            return pb.TaskReport(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
+        return pb.TaskReport(rows=rows, rolled_back=self._rolled_back(before, applied))
 
     def _rolled_back(self, lost: PsId, applied: int) -> int:
         """Pushes that the lost ps has acknowledged, and that are not in the cut."""
@@ -129,8 +129,8 @@ class FleetTaskQueue:
 
     def __init__(
         self,
-        perform: Callable[[pb.FleetTask], pb.SlotsMoved],
-        answer: Callable[[pb.SlotsMoved], None],
+        perform: Callable[[pb.FleetTask], pb.TaskReport],
+        answer: Callable[[pb.TaskReport], None],
         on_crash: Callable[[Exception], None],
     ) -> None:
         self._perform = perform

@@ -30,7 +30,7 @@ class PsMasterClient:
         spec: JobSpec,
         holdings: PsState,
         address: str,
-        beat: Callable[[], pb.PsBeat],
+        beat: Callable[[], pb.PsHeartbeat],
         on_task: Callable[[pb.FleetTask], None],
         on_fleet: Callable[[FleetView], None],
     ) -> None:
@@ -56,8 +56,8 @@ class PsMasterClient:
 
     # ---- said by this ps
 
-    def send_slots_moved(self, done: pb.SlotsMoved) -> None:
-        self._session.send(pb.WorkerMessage(moved=done))
+    def send_slots_moved(self, done: pb.TaskReport) -> None:
+        self._session.send(pb.WorkerMessage(task_report=done))
 
     def send_failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
         failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=permanent)

@@ -15,7 +15,7 @@ _DEAD_WORKER_STATES = ("left", "lost")
 def parse_status_event(name: str, status: pb.JobStatus) -> JobStatusReported:
     live_workers = sum(worker.state not in _DEAD_WORKER_STATES for worker in status.workers)
     return JobStatusReported(
-        name, status.now, status.phase, status.wished_workers, live_workers, parse_progress(status)
+        name, status.now, status.phase, status.desired_workers, live_workers, parse_progress(status)
     )
 
 

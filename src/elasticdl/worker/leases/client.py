@@ -129,7 +129,9 @@ class LeaseClient:
 
     def _exchange(self, reports: list[pb.LeaseReport], wants: bool) -> None:
         reply = self._master.exchange(
-            pb.ExchangeRequest(worker=self._worker, reports=reports, want=int(wants), request=next(self._requests))
+            pb.ExchangeRequest(
+                worker=self._worker, reports=reports, max_leases=int(wants), request=next(self._requests)
+            )
         )
         with self._changed:
             self._is_reporting = False

@@ -64,6 +64,6 @@ class LeaseRunner:
     def _exchange(self, reports: Sequence[pb.LeaseReport], steps: Sequence[int], want: int) -> pb.ExchangeReply:
         return self._master.exchange(
             pb.ExchangeRequest(
-                worker=self._worker, reports=reports, want=want, steps=steps, request=next(self._requests)
+                worker=self._worker, reports=reports, max_leases=want, steps=steps, request=next(self._requests)
             )
         )

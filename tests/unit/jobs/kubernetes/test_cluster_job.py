@@ -211,7 +211,7 @@ def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
     owner = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
     of_master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
     of_master["metadata"]["ownerReferences"] = [owner]
-    status.wished_workers, status.max_workers = 2, 4
+    status.desired_workers, status.max_workers = 2, 4
     cluster.tell("digits", status_json=MessageToJson(status))
 
     def reasons() -> list[str]:

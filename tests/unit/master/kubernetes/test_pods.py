@@ -50,10 +50,10 @@ def test_a_pod_that_waits_says_why_once_for_each_reason() -> None:
     made = driver()
     made.wait(0.0)
     words = "0/2 nodes are available: 2 Insufficient cpu."
-    assert notes(made.do(ev.ReplicaDelayed("worker-0", words)), "worker-waits") == [words]
-    assert not notes(made.do(ev.ReplicaDelayed("worker-0", words)), "worker-waits")
-    assert not notes(made.do(ev.ReplicaDelayed("worker-0", "is being started", False)), "worker-waits"), "no trouble"
-    assert notes(made.do(ev.ReplicaDelayed("worker-0", "ErrImagePull")), "worker-waits") == ["ErrImagePull"]
+    assert notes(made.do(ev.ReplicaDelayed("worker-0", words)), "worker-delayed") == [words]
+    assert not notes(made.do(ev.ReplicaDelayed("worker-0", words)), "worker-delayed")
+    assert not notes(made.do(ev.ReplicaDelayed("worker-0", "is being started", False)), "worker-delayed"), "no trouble"
+    assert notes(made.do(ev.ReplicaDelayed("worker-0", "ErrImagePull")), "worker-delayed") == ["ErrImagePull"]
     assert made.machine.state.ledger.membership.workers[WorkerId("worker-0")].is_active, "it stays asked for"
 
 

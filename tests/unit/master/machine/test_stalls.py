@@ -44,7 +44,7 @@ def beat(
     *,
     pause: str = "",
     slow_step_s: float = 0.1,
-    seat: int | None = None,
+    joined_round: int | None = None,
 ) -> list[Action]:
     said = driver.heartbeat(worker, step=1)
     return driver.do(
@@ -54,7 +54,7 @@ def beat(
             still_s=still_s,
             pause=pause,
             slow_step_s=slow_step_s,
-            seat=driver.newest.id if seat is None else seat,
+            joined_round=driver.newest.id if joined_round is None else joined_round,
         )
     )
 
@@ -100,7 +100,7 @@ def test_one_that_goes_on_is_left_alone() -> None:
     driver = training()
     beat(driver, "worker-0", pb.COMPUTING, 40.0, 40.0)
     actions = beat(driver, "worker-0", pb.EXCHANGING, 0.1)
-    assert noted(actions) == ["worker-went-on"]
+    assert noted(actions) == ["worker-recovered"]
     assert not driver.worker("worker-0").stall_reason
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
@@ -136,8 +136,8 @@ def test_a_newcomer_whose_state_does_not_come_is_replaced_and_the_round_planned_
     driver.do(ev.ScaleRequested(3))
     driver.join("worker-2")
     assert driver.newest.workers == ("worker-0", "worker-1", "worker-2")
-    beat(driver, "worker-2", pb.RECEIVING, 181.0, 181.0, seat=0)
-    actions = beat(driver, "worker-2", pb.RECEIVING, 361.0, 361.0, seat=0)
+    beat(driver, "worker-2", pb.RECEIVING, 181.0, 181.0, joined_round=0)
+    actions = beat(driver, "worker-2", pb.RECEIVING, 361.0, 361.0, joined_round=0)
     assert signalled(actions) == [("worker-2", signal.SIGKILL)]
     assert driver.newest.workers == ("worker-0", "worker-1")
     assert not driver.newest.is_forced, "nobody else is disturbed"
@@ -147,20 +147,20 @@ def test_one_that_starts_for_long_and_moves_is_told_of_and_left_alone() -> None:
     driver = training(2)
     driver.do(ev.ScaleRequested(3))
     driver.greet("worker-2")
-    (reason,) = reasons(beat(driver, "worker-2", pb.STARTING, 200.0, 1.0, seat=0), "worker-stalled")
+    (reason,) = reasons(beat(driver, "worker-2", pb.STARTING, 200.0, 1.0, joined_round=0), "worker-stalled")
     assert reason.startswith("is starting for 200 s; its stacks are in")
-    assert not beat(driver, "worker-2", pb.STARTING, 1e6, 300.0, seat=0)
+    assert not beat(driver, "worker-2", pb.STARTING, 1e6, 300.0, joined_round=0)
 
 
 def test_one_that_stands_still_while_it_starts_is_replaced_for_nobody_else_may_be_there() -> None:
     driver = training(1)
     driver.exit("worker-0", signal=9)
     driver.greet("worker-1")
-    (reason,) = reasons(beat(driver, "worker-1", pb.STARTING, 181.0, 181.0, seat=0), "worker-stalled")
+    (reason,) = reasons(beat(driver, "worker-1", pb.STARTING, 181.0, 181.0, joined_round=0), "worker-stalled")
     assert reason.startswith(
         "is starting for 181 s and has stood still for 181 s; 360 s are allowed; its stacks are in"
     )
-    actions = beat(driver, "worker-1", pb.STARTING, 361.0, 361.0, seat=0)
+    actions = beat(driver, "worker-1", pb.STARTING, 361.0, 361.0, joined_round=0)
     assert signalled(actions) == [("worker-1", signal.SIGKILL)]
     driver.exit("worker-1", signal=9)
     assert launched(driver.wait(5.0)) == ["worker-2"]
@@ -170,9 +170,11 @@ def test_one_that_stands_still_while_it_starts_is_replaced_for_nobody_else_may_b
 def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() -> None:
     driver = Driver(job_spec(kind=JobKind.EVALUATION, workers=1, timing=TIMING))
     driver.greet("worker-0")
-    assert noted(beat(driver, "worker-0", pb.STARTING, 1e6, 1.0, seat=0)) == ["worker-stalled"]
-    assert not beat(driver, "worker-0", pb.STARTING, 1e6, 300.0, seat=0)
-    assert signalled(beat(driver, "worker-0", pb.STARTING, 1e6, 361.0, seat=0)) == [("worker-0", signal.SIGKILL)]
+    assert noted(beat(driver, "worker-0", pb.STARTING, 1e6, 1.0, joined_round=0)) == ["worker-stalled"]
+    assert not beat(driver, "worker-0", pb.STARTING, 1e6, 300.0, joined_round=0)
+    assert signalled(beat(driver, "worker-0", pb.STARTING, 1e6, 361.0, joined_round=0)) == [
+        ("worker-0", signal.SIGKILL)
+    ]
 
 
 def test_nobody_is_blamed_while_rows_are_restored() -> None:
@@ -200,7 +202,7 @@ def test_the_only_worker_that_is_heard_again_goes_on() -> None:
     driver = training(1)
     beat(driver, "worker-0", pb.COMPUTING, 1.0)
     driver.wait(200.0)
-    assert noted(beat(driver, "worker-0", pb.COMPUTING, 2.0)) == ["worker-went-on"]
+    assert noted(beat(driver, "worker-0", pb.COMPUTING, 2.0)) == ["worker-recovered"]
     assert not noted(driver.wait(100.0))
 
 
@@ -248,7 +250,7 @@ def test_a_job_whose_workers_all_stand_still_does_not_wait_for_one_of_them_to_ke
     for worker in ("worker-0", "worker-1"):
         beat(driver, worker, pb.COMPUTING, 31.0, 31.0)
     actions = beat(driver, "worker-0", pb.COMPUTING, 61.0, 61.0)
-    assert not sent(actions, "worker-1", "keep")
+    assert not sent(actions, "worker-1", "save_state")
     assert driver.phase == "failed"
     assert "made no progress" in driver.reason
 
@@ -257,7 +259,7 @@ def test_a_job_that_fails_for_one_that_stands_still_lets_another_keep_its_state(
     driver = training(2, budget=0)
     beat(driver, "worker-1", pb.EXCHANGING, 31.0, 31.0)
     beat(driver, "worker-0", pb.COMPUTING, 31.0, 31.0)
-    assert sent(beat(driver, "worker-0", pb.COMPUTING, 61.0, 61.0), "worker-1", "keep")
+    assert sent(beat(driver, "worker-0", pb.COMPUTING, 61.0, 61.0), "worker-1", "save_state")
 
 
 def test_an_exchange_that_does_not_end_though_all_are_in_it_is_begun_anew_and_nobody_is_killed() -> None:
@@ -291,13 +293,13 @@ def test_a_forced_round_goes_on_without_who_does_not_get_ready() -> None:
     driver.exit("worker-2", signal=9)
     assert driver.newest.workers == ("worker-0", "worker-1")
     beat(driver, "worker-0", pb.ENTERING, 29.0)
-    beat(driver, "worker-1", pb.COMPUTING, 29.0, seat=1)
+    beat(driver, "worker-1", pb.COMPUTING, 29.0, joined_round=1)
     assert not noted(driver.wait(20.0)).count("round-stalled")
     actions = driver.wait(13.0)
     assert reasons(actions, "round-stalled") == ["without worker-1, which did not get ready 33 s after it was planned"]
     assert driver.newest.workers == ("worker-0",)
     assert driver.life("worker-1") is WorkerState.STARTING, "it joins again when it can"
-    assert sent(actions, "worker-1", "expelled")
+    assert sent(actions, "worker-1", "reset")
     assert driver.phase == "running"
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
@@ -307,8 +309,8 @@ def test_a_round_whose_group_does_not_come_to_stand_is_planned_anew_with_all() -
     driver.do(ev.RoundFailed(WorkerId("worker-0"), driver.sequence("worker-0"), 1, "reset"))
     driver.wait(0.4)
     planned = driver.newest.id
-    beat(driver, "worker-0", pb.ENTERING, 31.0, seat=0)
-    beat(driver, "worker-1", pb.ENTERING, 31.0, seat=0)
+    beat(driver, "worker-0", pb.ENTERING, 31.0, joined_round=0)
+    beat(driver, "worker-1", pb.ENTERING, 31.0, joined_round=0)
     driver.wait(33.0)
     assert driver.newest.id == planned + 1
     assert driver.newest.workers == ("worker-0", "worker-1")

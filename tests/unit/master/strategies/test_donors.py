@@ -83,7 +83,7 @@ def donor_of(driver: Driver, newcomer: str) -> str:
 
 
 def reasons(actions: list[Action]) -> list[str]:
-    return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == "handover-failed"]
+    return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == "state-transfer-failed"]
 
 
 def test_a_newcomer_whose_donor_does_not_answer_is_given_another_at_once_while_the_job_goes_on() -> None:
@@ -93,7 +93,7 @@ def test_a_newcomer_whose_donor_does_not_answer_is_given_another_at_once_while_t
 
     actions = fail(driver, "worker-2", "worker-0")
     assert reasons(actions) == ["got no state from worker-0: connection refused; worker-1 is asked instead"]
-    assert sent(actions, "worker-2", "expelled")
+    assert sent(actions, "worker-2", "reset")
     assert driver.newest.workers == ("worker-0", "worker-1") and not driver.newest.is_forced, "nobody waits for it"
     driver.ready("worker-2")
 
@@ -189,7 +189,7 @@ def test_a_newcomer_that_freezes_as_it_enters_is_missed_and_the_others_go_on() -
     driver.join("worker-1")
     entered = driver.newest.id
     driver.beat("worker-0", step=5, in_round=1)
-    seated = driver.heartbeat("worker-0", step=5, in_round=1)._replace(seat=entered)
+    seated = driver.heartbeat("worker-0", step=5, in_round=1)._replace(joined_round=entered)
     for _ in range(20):
         driver.now += 0.25
         driver.do(seated)
@@ -204,7 +204,7 @@ def test_a_round_that_was_replaced_as_all_entered_it_counts_as_entered() -> None
     entered = driver.newest.id
     driver.join("worker-2")
     assert driver.newest.id == entered + 1 and not driver.newest.is_forced
-    driver.do(driver.heartbeat("worker-0", step=5, in_round=1)._replace(seat=entered))
+    driver.do(driver.heartbeat("worker-0", step=5, in_round=1)._replace(joined_round=entered))
     assert driver.machine.state.ledger.rounds.holders == ["worker-0", "worker-1"]
     driver.exit("worker-1", signal=9)
 

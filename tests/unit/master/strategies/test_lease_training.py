@@ -59,10 +59,10 @@ def train_all(driver: Driver, worker: str, request: int = 1) -> int:
 def test_one_worker_makes_the_first_state_and_another_if_it_dies() -> None:
     driver = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC)))
     actions = driver.join("worker-0", "worker-1")
-    assert sent(actions, "worker-0", "prepare") and not sent(actions, "worker-1", "prepare")
+    assert sent(actions, "worker-0", "initialize") and not sent(actions, "worker-1", "initialize")
     assert not driver.exchange("worker-1", 1).leases
 
-    assert sent(driver.exit("worker-0", signal=signal.SIGKILL), "worker-1", "prepare")
+    assert sent(driver.exit("worker-0", signal=signal.SIGKILL), "worker-1", "initialize")
     driver.plan("worker-1", records=100)
     assert driver.exchange("worker-1", 2).leases
 
@@ -136,16 +136,16 @@ def test_a_checkpoint_is_asked_for_every_n_batches() -> None:
     asked, reports = list[int](), list[ev.LeaseReport]()
     for request in range(1, 6):
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), request, tuple(reports), 1, ()))
-        asked += [message.save.step for message in sent(actions, "worker-0", "save")]
+        asked += [message.write_checkpoint.step for message in sent(actions, "worker-0", "write_checkpoint")]
         answer = driver.worker("worker-1").last_reply
         assert answer is not None
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
     assert asked == [4, 8]
 
     driver.do(ev.SessionLost(WorkerId("worker-0")))
-    assert sent(driver.greet("worker-0"), "worker-0", "save")  # it may not have heard
+    assert sent(driver.greet("worker-0"), "worker-0", "write_checkpoint")  # it may not have heard
     driver.do(ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 8, "/c", 0.1, 0.1))
-    assert not sent(driver.greet("worker-0"), "worker-0", "save")
+    assert not sent(driver.greet("worker-0"), "worker-0", "write_checkpoint")
 
 
 def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
@@ -172,7 +172,7 @@ def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_
 
     report = (step(first, MINIBATCH),)
     actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), 2, report, 1, ()))
-    assert [message.save.step for message in sent(actions, "worker-0", "save")] == [2]
+    assert [message.write_checkpoint.step for message in sent(actions, "worker-0", "write_checkpoint")] == [2]
     assert not (answer := driver.worker("worker-0").last_reply) or not answer.leases
     ((source, at, lease),) = driver.exchange("worker-1", 3).leases
     assert (source, at) == ("validation", 2)
@@ -193,7 +193,7 @@ def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
         halves = [step(lease, MINIBATCH) for lease in _held(driver)]
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request, tuple(halves), 0, ()))
         actions += driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request + 1, tuple(reports), 1, ()))
-        asked += [message.save.step for message in sent(actions, "worker-0", "save")]
+        asked += [message.write_checkpoint.step for message in sent(actions, "worker-0", "write_checkpoint")]
         answer = driver.worker("worker-0").last_reply
         assert answer is not None
         evaluated += [at for source, at, _ in answer.leases if source == "validation"]
@@ -228,7 +228,7 @@ def test_a_worker_that_is_heard_again_is_given_leases_again() -> None:
     driver.now += 0.1
     actions = driver.beat("worker-0")
 
-    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "expelled")
+    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "reset")
     ((_, _, again),) = driver.exchange("worker-0", 1, step(lease, MINIBATCH)).leases
     assert again.shard == lease.shard, "what it does of the lease that went back to the others is not counted"
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()

@@ -74,8 +74,8 @@ def test_a_newcomer_ends_all_scripts_and_the_next_round_waits_for_the_last_of_th
     driver.do(ev.ScaleRequested(3))
 
     halting = driver.join("worker-2")
-    assert sent(halting, "worker-0", "expelled") and sent(halting, "worker-1", "expelled")
-    assert not sent(halting, "worker-2", "expelled")
+    assert sent(halting, "worker-0", "reset") and sent(halting, "worker-1", "reset")
+    assert not sent(halting, "worker-2", "reset")
 
     say_ready(driver, "worker-1")
     assert driver.newest.id == 1, "the script of worker-0 may still write its checkpoint"
@@ -91,7 +91,7 @@ def test_a_killed_worker_restarts_the_others_and_costs_no_budget() -> None:
 
     halting = driver.exit("worker-1", signal=signal.SIGKILL)
 
-    assert sent(halting, "worker-0", "expelled")
+    assert sent(halting, "worker-0", "reset")
     assert driver.machine.state.ledger.failure_budget.spent == 0
     driver.join("worker-2")
     say_ready(driver, "worker-0")
@@ -160,7 +160,7 @@ def test_a_loss_restarts_those_that_had_ended_well_too() -> None:
 
     halting = driver.exit("worker-0", signal=signal.SIGKILL)
 
-    assert sent(halting, "worker-1", "expelled")
+    assert sent(halting, "worker-1", "reset")
     say_ready(driver, "worker-1")
     assert driver.phase == "running"
 
@@ -180,7 +180,7 @@ def test_stop_waits_for_the_scripts_and_then_ends() -> None:
 def test_a_worker_scaled_away_is_waited_for_until_its_script_has_ended() -> None:
     driver = running(2)
     halting = driver.do(ev.ScaleRequested(1))
-    assert sent(halting, "worker-1", "leave") and sent(halting, "worker-0", "expelled")
+    assert sent(halting, "worker-1", "leave") and sent(halting, "worker-0", "reset")
 
     say_ready(driver, "worker-0")
     assert driver.newest.id == 1

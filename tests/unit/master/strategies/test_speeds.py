@@ -24,7 +24,11 @@ def planned(workers: int = 2) -> Driver:
 
 def beat(driver: Driver, worker: str, step: int, step_s: float, compute_s: float, *, timed: int = 10) -> None:
     said = driver.heartbeat(worker, step=step)
-    driver.do(said._replace(timed_steps=timed, single_s=step_s, pass_s=compute_s, square=0.5, variance=4.0))
+    driver.do(
+        said._replace(
+            timed_steps=timed, one_pass_step_s=step_s, pass_s=compute_s, gradient_square=0.5, gradient_variance=4.0
+        )
+    )
 
 
 def shown(driver: Driver) -> list[pb.SpeedStatus]:

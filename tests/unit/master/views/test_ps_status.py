@@ -34,12 +34,12 @@ def test_a_status_tells_of_each_ps() -> None:
 
     shown = job_status(world.driver.machine.state, world.driver.now)
 
-    assert (shown.wished_ps, shown.strategy, shown.ps_mode) == (2, "ParameterServerStrategy", "hybrid")
+    assert (shown.desired_ps, shown.strategy, shown.ps_mode) == (2, "ParameterServerStrategy", "hybrid")
     first, second = shown.ps
     assert (first.id, first.state, first.slots, first.address) == ("ps-0", "serving", 512, "ps-0:1")
-    assert (first.beat.rows, first.beat.bytes, first.beat.lock_wait_s) == (500, 4096, 0.5)
+    assert (first.heartbeat.rows, first.heartbeat.bytes, first.heartbeat.lock_wait_s) == (500, 4096, 0.5)
     assert first.requests_per_s == pytest.approx(100.0, rel=0.01)
-    assert list(first.beat.staleness) == [300, 90, 10]
+    assert list(first.heartbeat.staleness) == [300, 90, 10]
     assert second.requests_per_s == 0.0
 
 
@@ -49,7 +49,7 @@ def test_a_ps_that_is_gone_is_told_of_without_figures() -> None:
 
     lost = job_status(world.driver.machine.state, world.driver.now).ps[0]
 
-    assert (lost.state, lost.beat, lost.requests_per_s) == ("lost", pb.PsBeat(), 0.0)
+    assert (lost.state, lost.heartbeat, lost.requests_per_s) == ("lost", pb.PsHeartbeat(), 0.0)
     assert "SIGKILL" in lost.reason
 
 

@@ -46,7 +46,7 @@ class Pair:
 
     def perform(
         self, holdings: PsState, task: pb.FleetTask, faults: str = "", timeout_s: float = 30.0
-    ) -> pb.SlotsMoved:
+    ) -> pb.TaskReport:
         performer = FleetTaskExecutor(holdings, "token", timeout_s, self.counters, Faults.parse(faults, holdings.name))
         return performer.execute(task)
 
@@ -144,7 +144,7 @@ def test_a_fault_strikes_before_a_task_or_after_it(pair: Pair, monkeypatch: pyte
 def test_a_task_that_is_given_again_is_done_once() -> None:
     answers: SimpleQueue[int] = SimpleQueue()
     tasks = FleetTaskQueue(
-        lambda task: pb.SlotsMoved(version=task.fleet.version), lambda done: answers.put(done.version), pytest.fail
+        lambda task: pb.TaskReport(version=task.fleet.version), lambda done: answers.put(done.version), pytest.fail
     )
     tasks.start()
 
@@ -158,7 +158,7 @@ def test_a_task_that_is_given_again_is_done_once() -> None:
 def test_an_error_of_ours_ends_the_ps() -> None:
     crashes: SimpleQueue[Exception] = SimpleQueue()
 
-    def fail(task: pb.FleetTask) -> pb.SlotsMoved:
+    def fail(task: pb.FleetTask) -> pb.TaskReport:
         raise KeyError("ours")
 
     tasks = FleetTaskQueue(fail, pytest.fail, crashes.put)

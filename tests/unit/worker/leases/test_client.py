@@ -30,7 +30,7 @@ class Master:
         if self.failure:
             raise self.failure
         self.open -= {report.lease for report in request.reports if report.finished}
-        leases = [self.left.pop(0) for _ in range(min(request.want, len(self.left)))]
+        leases = [self.left.pop(0) for _ in range(min(request.max_leases, len(self.left)))]
         self.open |= {lease.id for lease in leases}
         return pb.ExchangeReply(leases=leases, drained=not self.left and not self.open)
 

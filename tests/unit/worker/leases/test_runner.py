@@ -39,7 +39,7 @@ class OneLease:
             self._counted += report.sums["count"].weight if "count" in report.sums else 0.0
             self._is_finished = report.finished
             self._is_leased = not (report.finished or report.failure)
-        if self._is_finished or not request.want:
+        if self._is_finished or not request.max_leases:
             return pb.ExchangeReply(drained=self._is_finished)
         self._lease, self._is_leased = self._lease + 1, True
         return pb.ExchangeReply(leases=[pb.Lease(id=self._lease, start=0, stop=SIZE, done=self._done)])
