@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -69,9 +68,9 @@ class Afs:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: Mapping[str, float] | None) -> Decision:
         """`memory` says when the turn of each running job began."""
-        turn_started_at: Mapping[str, float] = memory or {}
+        turn_started_at = memory or {}
         speeds, free = SpeedEstimates(snapshot), FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
         shares = {job.name: self._share(snapshot, speeds, free, job) for job in queue}

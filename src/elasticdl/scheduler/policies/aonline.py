@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement.assignment import sort_by_submission
@@ -58,8 +57,8 @@ class AOnline:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        previous: Memory = memory or Memory()
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+        previous = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
         queue = sort_by_submission(snapshot.jobs)
         starts_over = not previous.known_jobs & snapshot.jobs_by_name.keys()

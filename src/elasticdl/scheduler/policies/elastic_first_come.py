@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement.assignment import (
@@ -40,7 +39,7 @@ class ElasticFirstCome:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
         free = FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
         assigned: dict[str, WorkersByNode] = {}

@@ -10,7 +10,6 @@ Deviations: only placement, which is ours (the fewest nodes). A job that lost a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement.assignment import sort_by_submission
@@ -30,7 +29,7 @@ class FifoGang:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
         free = FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
         assigned: dict[str, WorkersByNode] = {}

@@ -83,13 +83,9 @@ class Gandiva:
 
         host_by_guest = _pack_guests(placement, queue, host_by_guest, base_sizes)
         waiting = [job for job in queue if job.name not in placement.allocated]
-        idle_queue_since = (
-            None
-            if waiting or host_by_guest
-            else snapshot.now
-            if previous.idle_queue_since is None
-            else previous.idle_queue_since
-        )
+        idle_queue_since: float | None = None
+        if not waiting and not host_by_guest:
+            idle_queue_since = snapshot.now if previous.idle_queue_since is None else previous.idle_queue_since
         if idle_queue_since is not None and snapshot.now - idle_queue_since >= self.grow_after_s:
             placement.grow_on_node(queue)
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
@@ -75,7 +74,7 @@ class Gavel:
         if self.objective not in _OBJECTIVES:
             raise SpecError(f"--policy gavel: objective is one of {list(_OBJECTIVES)}, received {self.objective!r}")
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         previous = _update_memory(snapshot, memory or _EMPTY_MEMORY)
         queue = sort_by_submission(job.as_rigid() for job in snapshot.jobs)
         is_new_round = snapshot.now >= previous.round_started_at + self.round_s - _TIMER_TOLERANCE_S

@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement.assignment import (
@@ -40,7 +39,7 @@ class MaxMin:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
         queue = sort_by_submission(snapshot.jobs)
         assigned = _current_workers(queue, snapshot.nodes)
         # Repeats until the plan is no fairer, so that the next decision changes nothing.

@@ -20,10 +20,9 @@ Deviations:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement.assignment import sort_by_submission
@@ -38,6 +37,9 @@ from elasticdl.scheduler.placement.reservations import (
 )
 from elasticdl.scheduler.plan import AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, Snapshot, UtilityFunction
+
+UtilityAt = Callable[[float], float]
+"""The utility of a job that ends at this time."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class Oasis:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        previous: Memory = memory or Memory()
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+        previous = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
         queue = sort_by_submission(snapshot.jobs)
         calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, self.horizon_slots, self.slot_s)
@@ -95,7 +97,12 @@ class Oasis:
         return work / max(calendar.configurations.speeds.rate(job, max(job.max_workers, 1)), 1e-9)
 
     def _widen_bounds(
-        self, calendar: ReservationCalendar, job: JobInfo, work: float, utility: Any, bounds: PriceBounds
+        self,
+        calendar: ReservationCalendar,
+        job: JobInfo,
+        work: float,
+        utility: Callable[[float], float],
+        bounds: PriceBounds,
     ) -> PriceBounds:
         soonest_end = calendar.first_slot * self.slot_s + self._soonest_s(calendar, job, work)
         min_workers = max(job.min_workers, 1)

@@ -15,7 +15,6 @@ Our reading of the abstract:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement.assignment import sort_by_submission
@@ -35,7 +34,7 @@ class PickyMan:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
         free = FreeResources(snapshot.nodes)
         queue = sort_by_submission(snapshot.jobs)
         stop_costs = {job.name: self.stop_cost(job, snapshot.now) for job in queue}

@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -63,27 +62,24 @@ class Sia:
     adapts_batch: bool = True
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        previous: Memory | None = memory
-        is_new_round = (
-            previous is None or snapshot.now >= previous.round_started_at + self.interval_s - _TIMER_TOLERANCE_S
-        )
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+        is_new_round = memory is None or snapshot.now >= memory.round_started_at + self.interval_s - _TIMER_TOLERANCE_S
         if (
-            previous
+            memory
             and not is_new_round
-            and set(previous.workers_before_round) == set(snapshot.jobs_by_name)
-            and previous.nodes == snapshot.nodes_by_name
+            and set(memory.workers_before_round) == set(snapshot.jobs_by_name)
+            and memory.nodes == snapshot.nodes_by_name
         ):
-            return Decision(previous.plan, previous)
+            return Decision(memory.plan, memory)
         queue = sort_by_submission(snapshot.jobs)
-        previous_counts = previous.workers_before_round if previous and not is_new_round else {}
+        previous_counts = memory.workers_before_round if memory and not is_new_round else {}
         counts_before = {job.name: previous_counts.get(job.name, job.worker_count) for job in queue}
         configurations = self._choose_configurations(snapshot, queue, counts_before)
         assigned = assign_whole_nodes(
             snapshot.nodes, [_desired_size(job, configurations.get(job.name)) for job in queue], snapshot.jobs_by_name
         )
         plan = AllocationPlan({job.name: _allocation(snapshot, job, assigned[job.name]) for job in queue})
-        round_started_at = snapshot.now if previous is None or is_new_round else previous.round_started_at
+        round_started_at = snapshot.now if memory is None or is_new_round else memory.round_started_at
         return Decision(plan, Memory(round_started_at, snapshot.nodes_by_name, counts_before, plan))
 
     def _choose_configurations(

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class Themis:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: Mapping[str, DeviceLease] | None) -> Decision:
         """`memory` is the lease of each job that has one."""
         leases: dict[str, DeviceLease] = {
             job.name: lease

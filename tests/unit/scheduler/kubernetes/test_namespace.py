@@ -110,14 +110,14 @@ def test_a_job_is_shown_with_its_pods_and_what_its_master_wrote_down(memory: Mem
 
 
 @pytest.mark.parametrize(
-    "other_name",
+    "overrides",
     [
         {"phase": "Succeeded"}, {"suspend": True}, {"slots": ""}, {"metadata": {"deletionTimestamp": "now"}},
         {"low": 5, "high": 4},
     ],
 )  # fmt: skip
-def test_a_job_that_is_over_wrong_or_suspended_by_a_person_is_left_alone(memory: Memory, other_name: Any) -> None:
-    memory.objects[ELASTIC_JOB] = [elastic("j", **other_name)]
+def test_a_job_that_is_over_wrong_or_suspended_by_a_person_is_left_alone(memory: Memory, overrides: Any) -> None:
+    memory.objects[ELASTIC_JOB] = [elastic("j", **overrides)]
 
     assert namespace(memory).snapshot(1.0).jobs == ()
 
@@ -213,10 +213,10 @@ def test_what_the_scheduler_writes_is_no_news() -> None:
         elastic("j", annotations={REQUESTED_WORKERS: "2"}),
         elastic("j", workers=4, annotations={REQUESTED_WORKERS: "2"}),
     )
-    item, other_name = parse_elastic_job(before), parse_elastic_job(after)
+    item, changed = parse_elastic_job(before), parse_elastic_job(after)
 
-    assert item is not None and other_name is not None
-    assert item.change_key == other_name.change_key
+    assert item is not None and changed is not None
+    assert item.change_key == changed.change_key
 
 
 @pytest.mark.parametrize("policy", ["goodput", "fifo-gang", "max-min"])

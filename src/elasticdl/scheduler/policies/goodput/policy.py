@@ -74,10 +74,10 @@ class GoodputPolicy:
         else:
             values = self._option_values(snapshot.now, jobs, options)
             assigned = self._place_jobs(snapshot, jobs, self._choose_counts(snapshot, jobs, options, values))
-            if can_all_stay(snapshot.nodes, jobs) and _total_value(jobs, options, values, assigned) <= _total_value(
-                jobs, options, values, current
-            ):
-                assigned = current
+            if can_all_stay(snapshot.nodes, jobs):
+                # A plan that is no better changes nothing.
+                gain = _total_value(jobs, options, values, assigned) - _total_value(jobs, options, values, current)
+                assigned = assigned if gain > 0 else current
             assigned = consolidate(snapshot.nodes, jobs, assigned, self.horizon_s)
         pairs = zip(jobs, options, strict=True)
         plan = AllocationPlan(
@@ -95,13 +95,13 @@ class GoodputPolicy:
             for job, job_options, weight in zip(jobs, options, weights, strict=True)
         ]
         run_value = 1.0 + 2.0 * max(
-            (float(size_options.max(initial=0.0)) for job_options in values for size_options in job_options),
+            (float(size_values.max(initial=0.0)) for job_values in values for size_values in job_values),
             default=0.0,
         )
         # Running jobs get a little more, so that no job is replaced by an equal one.
         return [
-            [run_value * (1.0 if job.is_running else 1.0 - 1e-6) + size_options for size_options in job_options]
-            for job, job_options in zip(jobs, values, strict=True)
+            [run_value * (1.0 if job.is_running else 1.0 - 1e-6) + size_values for size_values in job_values]
+            for job, job_values in zip(jobs, values, strict=True)
         ]
 
     def _choose_counts(
@@ -116,29 +116,33 @@ class GoodputPolicy:
         capacity = [sum(node.devices for node in snapshot.nodes if node.kind == kind) for kind in kinds]
         choices = [
             [
-                knapsack.KnapsackOptions(one.sizes * job.devices, value, kinds.index(one.kind))
-                for one, value in zip(some, worth, strict=True)
+                knapsack.KnapsackOptions(size_options.sizes * job.devices, size_values, kinds.index(size_options.kind))
+                for size_options, size_values in zip(job_options, job_values, strict=True)
             ]
-            for job, some, worth in zip(jobs, options, values, strict=True)
+            for job, job_options, job_values in zip(jobs, options, values, strict=True)
         ]
         if len(kinds) == 1 and capacity[0] <= MAX_EXACT_DEVICES:
-            picks = knapsack.solve_exactly([some[0] for some in choices], capacity[0])
+            picks = knapsack.solve_exactly([job_options[0] for job_options in choices], capacity[0])
         else:
             picks = knapsack.solve_by_hull(choices, capacity)
         return [
-            (int(some[which].sizes[place]), some[which].kind) if which >= 0 else (0, "")
-            for some, (which, place) in zip(options, picks, strict=True)
+            (int(job_options[kind_index].sizes[size_index]), job_options[kind_index].kind)
+            if kind_index >= 0
+            else (0, "")
+            for job_options, (kind_index, size_index) in zip(options, picks, strict=True)
         ]
 
     def _job_weights(self, now: float, jobs: Sequence[JobInfo], options: Sequence[list[SizeOptions]]) -> list[float]:
         exponent = self.short_job_exponent * min(1.0, max(len(jobs) - 1, 0) / self.crowded_above)
         weights = []
-        for job, some in zip(jobs, options, strict=True):
-            alone_s = max((_work_left(job) / one.rate_per_worker for one in some), default=0.0)
-            weight = job.weight * (alone_s / self.min_duration_s + 1.0) ** -exponent
+        for job, job_options in zip(jobs, options, strict=True):
+            remaining_s = max(
+                (_work_left(job) / size_options.rate_per_worker for size_options in job_options), default=0.0
+            )
+            weight = job.weight * (remaining_s / self.min_duration_s + 1.0) ** -exponent
             if not job.is_running:
-                since = job.changed_at if job.changed_at is not None else job.submitted_at
-                weight *= 1.0 + max(now - since, 0.0) / self.patience_s
+                waiting_since = job.changed_at if job.changed_at is not None else job.submitted_at
+                weight *= 1.0 + max(now - waiting_since, 0.0) / self.patience_s
             weights.append(weight)
         return weights
 
