@@ -55,7 +55,7 @@ def test_a_job_starts_at_once_with_what_is_free_and_grows_when_another_ends(
     scheduler.wait_empty()
 
 
-def test_greater_priority_takes_workers_and_a_suspended_job_ends_with_the_same_bits(
+def test_higher_priority_takes_workers_and_a_suspended_job_ends_with_the_same_bits(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
     scheduler.start(3, "elastic-first-come")
@@ -113,7 +113,7 @@ def test_an_unmodified_script_shrinks_is_suspended_and_resumes_from_its_snapshot
 
 
 @pytest.mark.slow
-def test_a_job_shrinks_for_another_and_nobody_has_more_than_there_is(
+def test_a_job_shrinks_for_another_and_no_job_has_more_than_there_is(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
     scheduler.start(3)

@@ -1,1 +1,1 @@
-"""Many jobs, one cluster: who gets how many workers, now. A policy is a pure function from a Snapshot to a Plan."""
+"""Shares one cluster among many jobs. A policy is a pure function from a Snapshot to an AllocationPlan."""

@@ -192,7 +192,8 @@ class SimulationEngine:
         jct_s = max(finished_at - record.submitted_at, 1e-9)
         mean_jobs = max((self._contention - job.contention) / jct_s, 1.0)
         isolated_s = (
-            job.workload.isolated_duration_s(self._capacity / job.told.devices / mean_jobs) + self.config.cost.start_s
+            job.workload.isolated_duration_s(self._capacity / job.trace_job.devices / mean_jobs)
+            + self.config.cost.start_s
         )
         record.fairness = jct_s / isolated_s
         self._update_usage()
@@ -277,7 +278,7 @@ class SimulationEngine:
         self.device_s += (self.now - self._usage_since) * self._devices_in_use
         self._usage_since = self.now
         self._devices_in_use = sum(
-            sum(job.workers.values()) * job.told.devices * job.share for job in self.active_jobs.values()
+            sum(job.workers.values()) * job.trace_job.devices * job.share for job in self.active_jobs.values()
         )
         if self.config.records_spans and self._devices_in_use != self.device_usage[-1][1]:
             self.device_usage.append((self.now, self._devices_in_use))

@@ -14,7 +14,7 @@ class SimulatedJob:
     """Advances when it is told to; its rate is constant between two changes."""
 
     def __init__(self, trace_job: TraceJob, cost: ChangeCost, contention: float, records_spans: bool = True) -> None:
-        self.told = trace_job
+        self.trace_job = trace_job
         self.workload = trace_job.workload
         self.record = JobRecord(
             trace_job.name, trace_job.workload.name, trace_job.submitted_at, trace_job.requested, trace_job.priority
@@ -64,7 +64,7 @@ class SimulatedJob:
         if not self.workers:
             self.record.waited_s += seconds
             return False
-        self.record.attained_s += seconds * sum(self.workers.values()) * self.told.devices
+        self.record.attained_s += seconds * sum(self.workers.values()) * self.trace_job.devices
         self._executed_s += seconds
         paused = min(self._pause_s, seconds)
         self._pause_s -= paused
@@ -124,7 +124,7 @@ class SimulatedJob:
 
     def to_job_info(self) -> JobInfo:
         """Returns the job as a scheduler sees it."""
-        trace_job, report, record = self.told, self.workload.report(), self.record
+        trace_job, report, record = self.trace_job, self.workload.report(), self.record
         return JobInfo(
             trace_job.name,
             trace_job.submitted_at,
@@ -161,6 +161,6 @@ class SimulatedJob:
     def _close_span(self, before: WorkersByNode, now: float) -> None:
         if before and self._records_spans:
             self.record.spans.append(
-                AllocationSpan(self.told.name, self._span_started_at, now, sum(before.values()), len(before))
+                AllocationSpan(self.trace_job.name, self._span_started_at, now, sum(before.values()), len(before))
             )
         self._span_started_at = now

@@ -54,13 +54,13 @@ def test_a_plan_that_forgets_a_job() -> None:
         (job("j"), Allocation({"n0": 1}, "x", is_rejected=True), "is rejected and has workers"),
     ],
 )
-def test_a_plan_that_breaks_one_rule_is_told_so_and_nothing_else(one: JobInfo, given: Allocation, why: str) -> None:
+def test_a_plan_that_breaks_one_rule_has_one_violation(one: JobInfo, given: Allocation, why: str) -> None:
     violations = broken((one, given))
 
     assert len(violations) == 1 and why in violations[0]
 
 
-def test_a_rigid_policy_gives_all_that_was_asked_for() -> None:
+def test_a_rigid_policy_gives_all_that_was_requested() -> None:
     elastic, given = job("j", 1, 4, requested=3), Allocation({"n0": 2}, "x")
 
     assert broken((elastic, given)) == []
@@ -74,7 +74,7 @@ def test_shares_of_two_jobs_are_one_device() -> None:
     assert broken((one, Allocation({"n0": 4}, "x", 0.6)), (two, Allocation({"n0": 4}, "x", 0.5))) != []
 
 
-def test_a_greater_priority_waits_for_no_lower_one() -> None:
+def test_a_higher_priority_waits_for_no_lower_one() -> None:
     high, low = job("high", 6, priority=1), job("low", 4)
 
     violations = broken((high, Allocation({}, "waits")), (low, Allocation({"n0": 4}, "x")))
@@ -82,7 +82,7 @@ def test_a_greater_priority_waits_for_no_lower_one() -> None:
     assert violations == ["high: waits though jobs of lower priority have what it needs: ['low']"]
 
 
-def test_a_job_may_wait_for_what_nobody_below_has() -> None:
+def test_a_job_may_wait_for_what_no_lower_priority_has() -> None:
     high, other, low = job("high", 6, priority=1), job("other", 4, priority=1), job("low", 4)
     given = Allocation({"n0": 4}, "x")
 

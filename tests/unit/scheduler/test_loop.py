@@ -94,7 +94,7 @@ def test_when_a_policy_fails_the_last_plan_stays_and_it_is_said(
     assert (loop.decisions, loop.rejected_plans, loop.policy_error) == (3, 1, "")
 
 
-def test_a_newcomer_waits_when_the_policy_fails() -> None:
+def test_a_new_job_waits_when_the_policy_fails() -> None:
     machines = Machines(nodes(4), (running("old", {"n0": 1}), job("new")))
 
     assert counts(SchedulingLoop(Scripted([fails]), machines).run_once(0.0)) == {"old": 1, "new": 0}

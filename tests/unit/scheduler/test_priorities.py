@@ -17,7 +17,7 @@ from tests.unit.scheduler.cases import counts, job, nodes, running
 
 @dataclass
 class Seen:
-    """Gives nobody anything and remembers what it was shown."""
+    """Allocates nothing and remembers the snapshots."""
 
     snapshots: list[Snapshot]
     is_closed: bool = False
@@ -34,7 +34,7 @@ class Seen:
         return Decision(plan, (memory or 0) + 1, self.is_closed)
 
 
-def test_a_greater_priority_takes_from_a_lower_one_that_runs() -> None:
+def test_a_higher_priority_takes_from_a_lower_one_that_runs() -> None:
     low, high = running("low", {"n0": 4}, 1, 4), job("high", 3, priority=1, submitted_at=9.0)
 
     plan = priorities.decide_by_priority(
@@ -85,7 +85,7 @@ def test_a_job_that_can_never_run_is_rejected_with_the_reason() -> None:
     assert "placed as its constraints require" in reasons["constraints"]
 
 
-def test_a_rigid_policy_rejects_by_the_size_that_was_asked_for() -> None:
+def test_a_rigid_policy_rejects_by_the_size_that_was_requested() -> None:
     snapshot = Snapshot(0.0, nodes(4), (job("a", 1, 8, requested=5),))
 
     assert priorities.decide_by_priority(Seen([], is_rigid=True), snapshot, None).plan.allocations["a"].is_rejected
@@ -110,7 +110,7 @@ def test_why_never_is_nothing_for_what_fits_an_empty_cluster() -> None:
     assert priorities.explain_infeasible(FreeResources(nodes(4)), job("a", 4)) == ""
 
 
-def test_what_others_hold_may_come_free_so_that_nobody_is_told_never() -> None:
+def test_on_a_shared_cluster_no_job_is_rejected_for_good() -> None:
     wide = JobInfo("wide", 0.0, 2, 2, request={"memory": 700 * 2.0**20})
     alone = Snapshot(0.0, (NodeInfo("n", 1, resources={"memory": 2.0**30}),), (wide,))
 

@@ -50,7 +50,7 @@ def test_without_sizes_all_between_are_allowed() -> None:
     assert (job.min_size, job.sizes_up_to(3), job.max_size_up_to(1), job.max_size_up_to(9)) == (2, (2, 3), 0, 4)
 
 
-def test_a_rigid_job_has_the_size_its_owner_asked_for() -> None:
+def test_a_rigid_job_has_the_size_its_user_requested() -> None:
     job = JobInfo("a", 0.0, min_workers=1, max_workers=8, requested=4).as_rigid()
 
     assert (job.min_workers, job.max_workers, job.rigid_size) == (4, 4, 4)

@@ -80,7 +80,7 @@ def test_starts_and_changes_cost_what_is_said() -> None:
     assert ends(records) == {"a": 55.0, "b": 62.0}
 
 
-def test_who_is_asked_on_ticks_only_begins_on_a_tick() -> None:
+def test_a_policy_without_events_starts_jobs_on_ticks() -> None:
     records = ran(ON_TICKS, SimulationConfig(nodes(4), FREE), trace_job("a", 40, 10, 4), trace_job("b", 40, 75, 4))
 
     assert records["a"].started_at == 60.0 and records["b"].started_at == 120.0
@@ -175,7 +175,7 @@ def test_a_job_that_never_fits_is_given_up_with_the_reason() -> None:
     assert ends({"a": records["a"]}) == {"a": 11.0}
 
 
-def test_who_was_refused_while_a_node_was_away_is_not_given_up_when_it_comes_back() -> None:
+def test_a_job_that_was_refused_while_a_node_was_away_is_not_given_up_when_it_comes_back() -> None:
     """Asked on ticks only: at 60 there is no room for it, at 120 there is."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 50.0, 100.0),))
     records = ran(ON_TICKS, setting, trace_job("a", 40, 10, 4, min_workers=4))
@@ -186,7 +186,7 @@ def test_who_was_refused_while_a_node_was_away_is_not_given_up_when_it_comes_bac
 @pytest.mark.parametrize(
     "policy", [Written(allocated=(("x", {}),)), replace(Written(allocated=(("x", {}),)), interval_s=60.0)]
 )
-def test_a_job_that_nobody_starts_is_given_up_in_the_end(policy: Policy) -> None:
+def test_a_job_that_never_starts_is_given_up_in_the_end(policy: Policy) -> None:
     (record,) = ran(policy, SimulationConfig(nodes(4), FREE), trace_job("a", 10, 0, 4)).values()
 
     assert "nothing that could change this will happen" in record.reason

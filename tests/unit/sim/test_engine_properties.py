@@ -21,7 +21,7 @@ EXAMPLES = settings(max_examples=examples(40))
 
 
 def trace_of(seed: int, jobs: int) -> list[TraceJob]:
-    """The same each time: bodies remember what they did."""
+    """Returns the same jobs each time, because workloads remember what they did."""
     chance = Random(seed)
     records = []
     submitted_at = 0.0

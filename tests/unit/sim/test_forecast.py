@@ -51,7 +51,7 @@ def test_an_elastic_job_takes_from_others_what_they_can_spare() -> None:
     assert isinstance(change, AllocationChange) and change.reason
 
 
-def test_a_job_of_greater_priority_goes_first() -> None:
+def test_a_job_of_higher_priority_goes_first() -> None:
     forecast = new_job(
         "fifo-gang", JobInfo("mine", 100.0, 8, 8, priority=9), running("wide", {"n0": 4, "n1": 4}, 500.0)
     )
@@ -60,14 +60,14 @@ def test_a_job_of_greater_priority_goes_first() -> None:
     assert [(change.job, change.workers_with_job) for change in forecast.changes] == [("wide", 0)]
 
 
-def test_lengths_that_nobody_knows_are_said_to_be_guessed() -> None:
+def test_unknown_lengths_are_reported() -> None:
     forecast = new_job("fifo-gang", JobInfo("mine", 100.0, 8, 8), running("riddle", {"n0": 4}))
 
     assert forecast.wait_s is not None and forecast.wait_s > 0
     assert forecast.jobs_of_unknown_length == ("riddle",)
 
 
-def test_a_job_that_never_fits_is_told_so() -> None:
+def test_a_job_that_never_fits_is_rejected() -> None:
     forecast = new_job("fifo-gang", JobInfo("mine", 100.0, 9, 9))
 
     assert forecast.is_rejected and forecast.wait_s is None

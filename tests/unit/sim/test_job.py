@@ -75,7 +75,7 @@ def test_a_second_change_during_the_first_begins_its_cost_anew() -> None:
     assert job.next_event_at() == 6.0 + 5.0 + 25.0
 
 
-def test_who_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
+def test_a_job_that_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
     job = sim_job()
     give(job, {"n0": 2}, 0.0)
     give(job, {}, 20.0)
@@ -86,7 +86,7 @@ def test_who_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
     assert (job.record.waited_s, job.record.restarts, job.record.started_at) == (30.0, 1, 0.0)
 
 
-def test_others_go_on_while_newcomers_join() -> None:
+def test_others_go_on_while_new_workers_join() -> None:
     """Two of four workers are there already: they work for the 20 s that the others need."""
     job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
@@ -98,7 +98,7 @@ def test_others_go_on_while_newcomers_join() -> None:
     assert job.next_event_at() == 30.0 + 1.0 + 60.0 / 4
 
 
-def test_a_job_that_moves_away_altogether_waits_for_its_newcomers() -> None:
+def test_a_job_that_moves_completely_waits_for_its_new_workers() -> None:
     job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n1": 2}, 10.0)
@@ -106,7 +106,7 @@ def test_a_job_that_moves_away_altogether_waits_for_its_newcomers() -> None:
     assert job.next_event_at() == 10.0 + 20.0 + 100.0 / 2
 
 
-def test_those_who_leave_make_nobody_wait_to_join() -> None:
+def test_leaving_workers_make_no_others_wait() -> None:
     job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 4}, 0.0)
     give(job, {"n0": 2}, 15.0)  # 20 are done
@@ -114,7 +114,7 @@ def test_those_who_leave_make_nobody_wait_to_join() -> None:
     assert job.next_event_at() == 15.0 + 1.0 + 80.0 / 2
 
 
-def test_a_job_that_ends_while_newcomers_join_ends_then() -> None:
+def test_a_job_that_ends_while_new_workers_join_ends_then() -> None:
     job = sim_job(work=30.0, cost=ChangeCost(0.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)  # 10 are left: 5 s with two

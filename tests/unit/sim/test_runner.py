@@ -93,7 +93,7 @@ def test_stragglers_and_restarts_cost_time() -> None:
     assert dear.metrics.mean_jct_s > calm.metrics.mean_jct_s + 500
 
 
-def test_who_stops_it_gets_what_there_is() -> None:
+def test_a_stopped_simulation_returns_what_there_is() -> None:
     outcome = simulate("goodput", open_trace("synthetic:jobs=500,per_hour=60"), SETTING, ignore, lambda: True)
 
     assert outcome.stopped_at is not None and outcome.unfinished > 0

@@ -133,7 +133,7 @@ def as_told(trace_job: TraceJob) -> JobInfo:
 
 
 def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], is_asked: list[float]) -> None:
-    """The same events into the books, and a turn of the loop whenever the engine had one."""
+    """Applies the same events to the books, and runs the loop whenever the engine did."""
     books = Books()
     loop = SchedulingLoop(policy, books)
     moments = {

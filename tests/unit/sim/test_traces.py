@@ -81,7 +81,7 @@ def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
         ('{"v100": {"(\'a\', 1)": {}}}', "expected a mapping with null"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_error_names_its_place(tmp_path: Path, text: str, complaint: str) -> None:
     path = write_trace(tmp_path, text)
 
     with pytest.raises(DataError, match=complaint):

@@ -43,7 +43,7 @@ def test_what_is_no_time_is_left_out(wrong: dict[str, float]) -> None:
         (-1.0, 2.0, None),
     ],
 )
-def test_noise_is_told_once_it_is_known_and_finite(
+def test_noise_is_parsed_once_it_is_known_and_finite(
     square: float, variance: float, expected: GradientNoise | None
 ) -> None:
     assert progress.parse_gradient_noise(pb.JobStatus(gradient_square=square, gradient_variance=variance)) == expected

@@ -73,7 +73,7 @@ def test_an_adaptive_job_has_the_choice_of_batches_once_its_noise_is_known() -> 
 
 
 @pytest.mark.parametrize("plan", [{"lr_scaling": "none"}, {"lr_scaling": "sqrt", "batch_schedule": {"10": 2}}, {}])
-def test_a_job_whose_batch_is_its_owners_has_the_one_it_trains_with(plan: dict[str, Any]) -> None:
+def test_a_job_whose_batch_is_its_users_has_the_one_it_trains_with(plan: dict[str, Any]) -> None:
     rates_fitted = fit(plan, batch_scale=2)
 
     assert rates_fitted is not None and rates_fitted.scales == (2,)
@@ -124,7 +124,7 @@ def running(**progress_fields: Any) -> Any:
     return scheduler
 
 
-def test_the_batch_of_a_plan_is_asked_for_once() -> None:
+def test_the_batch_of_a_plan_is_requested_once() -> None:
     scheduler = running()
 
     assert scheduler.step([], 2.0) == [ResizeJob("a", 2, batch_scale=3)]
@@ -138,7 +138,7 @@ def test_the_batch_of_a_plan_is_asked_for_once() -> None:
     ]
 
 
-def test_a_batch_that_could_not_be_asked_for_is_due_again() -> None:
+def test_a_batch_that_could_not_be_requested_is_due_again() -> None:
     scheduler = running()
     scheduler.step([], 2.0)
 
@@ -146,7 +146,7 @@ def test_a_batch_that_could_not_be_asked_for_is_due_again() -> None:
     assert scheduler.step([status_reported("a", 3.4, 2, **KNOWN)], 3.5) == [ResizeJob("a", 2, batch_scale=3)]
 
 
-def test_fewer_workers_and_another_batch_are_asked_for_together() -> None:
+def test_fewer_workers_and_another_batch_are_requested_together() -> None:
     scheduler = running()
 
     urgent = submitted("high", max_workers=1, submitted_at=1.5, priority=1)

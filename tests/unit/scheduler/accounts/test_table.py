@@ -1,4 +1,4 @@
-"""Events in, actions out: who is started, scaled and suspended when."""
+"""Events in, actions out: when jobs are started, scaled and suspended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_job_starts_at_once_with_what_is_free() -> None:
     assert scheduler.step([ActionSucceeded("a", 1.1)], 1.2) == []
 
 
-def test_a_job_has_its_devices_when_whoever_had_them_has_let_go() -> None:
+def test_a_job_has_its_devices_when_the_previous_job_has_released_them() -> None:
     scheduler = turns(devices=3)
     scheduler.step([submitted("low", submitted_at=1.0)], 1.0)
     scheduler.step([ActionSucceeded("low", 1.1), status_reported("low", 1.2, 3)], 1.3)
@@ -56,7 +56,7 @@ def test_a_second_job_starts_with_what_the_first_left_and_grows_when_it_ends() -
     assert scheduler.step([JobExited("a", "succeeded")], 3.0) == [ResizeJob("b", 3)]
 
 
-def test_whoever_gets_more_waits_until_whoever_gets_less_has_let_go() -> None:
+def test_growing_jobs_wait_until_shrinking_ones_have_released_devices() -> None:
     scheduler = turns(devices=3)
     scheduler.step([submitted("low", max_workers=3)], 1.0)
     scheduler.step([ActionSucceeded("low", 1.1), status_reported("low", 1.2, 3)], 1.3)
@@ -72,7 +72,7 @@ def test_whoever_gets_more_waits_until_whoever_gets_less_has_let_go() -> None:
     assert scheduler.step([status_reported("low", 2.6, 1, live=1)], 2.7) == [StartJob("high", 2, resumes=False)]
 
 
-def test_a_job_without_room_is_suspended_and_goes_on_later() -> None:
+def test_a_job_without_devices_is_suspended_and_continues_later() -> None:
     scheduler = turns(devices=2)
     scheduler.step([submitted("low")], 1.0)
     scheduler.step([ActionSucceeded("low", 1.1), status_reported("low", 1.2, 2)], 1.3)
@@ -96,7 +96,7 @@ def test_what_was_seen_before_we_acted_counts_no_more() -> None:
     assert scheduler.step([ActionSucceeded("a", 2.1), status_reported("a", 2.05, 2, live=2)], 2.2) == []
 
 
-def test_a_person_who_scales_a_job_is_set_right() -> None:
+def test_a_users_scaling_is_reverted() -> None:
     scheduler = turns(devices=2)
     scheduler.step([submitted("a")], 1.0)
     scheduler.step([ActionSucceeded("a", 1.1)], 1.2)
@@ -134,7 +134,7 @@ def test_a_job_whose_owner_stops_it_while_it_is_suspended_does_not_come_back() -
     assert allocated_workers(scheduler) == {"high": 1}
 
 
-def test_a_waiting_job_that_its_owner_stops_is_closed() -> None:
+def test_a_waiting_job_that_its_user_stops_is_closed() -> None:
     scheduler = turns(devices=1)
     scheduler.step([submitted("a"), submitted("b", submitted_at=1.0)], 1.0)
 
@@ -143,7 +143,7 @@ def test_a_waiting_job_that_its_owner_stops_is_closed() -> None:
     assert closing == CloseJob("b", "stopped", "removed from the queue by the user")
 
 
-def test_a_running_job_that_its_owner_stops_is_stopped_once_and_its_devices_are_planned_at_once() -> None:
+def test_a_running_job_that_its_user_stops_is_stopped_once_and_its_devices_are_planned_at_once() -> None:
     scheduler = turns(devices=1)
     scheduler.step([submitted("a"), submitted("b", submitted_at=1.0)], 1.0)
 
@@ -244,7 +244,7 @@ def test_accounts_tell_what_a_job_has_had() -> None:
     assert (job.attained_s, job.executed_s) == (pytest.approx(4 * 10 + 1 * 5), pytest.approx(15))
 
 
-def test_a_standing_says_why_and_how_long() -> None:
+def test_a_job_status_has_the_reason_and_the_wait() -> None:
     scheduler = turns(devices=2)
     scheduler.step([submitted("a"), submitted("b", submitted_at=1.0), submitted("c", submitted_at=2.0)], 1.0)
     scheduler.step(

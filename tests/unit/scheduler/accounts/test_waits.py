@@ -9,7 +9,7 @@ def test_those_ahead_take_what_becomes_free_first() -> None:
     assert estimate_waits(0, running, [WaitingJob("c", 2), WaitingJob("d", 1)]) == {"c": 30.0, "d": 60.0}
 
 
-def test_nobody_can_say_when_a_job_in_the_way_does_not_know_its_end() -> None:
+def test_the_wait_is_unknown_when_a_job_in_the_way_does_not_know_its_end() -> None:
     assert estimate_waits(1, [RunningJob("a", 2, None)], [WaitingJob("c", 2)]) == {"c": None}
 
 
@@ -17,7 +17,7 @@ def test_what_is_free_already_is_no_wait() -> None:
     assert estimate_waits(2, [], [WaitingJob("c", 2)]) == {"c": 0.0}
 
 
-def test_nobody_grows_by_its_own_end() -> None:
+def test_no_job_grows_by_its_own_end() -> None:
     running = [RunningJob("a", 2, 5.0), RunningJob("b", 1, 9.0)]
 
     assert estimate_waits(0, running, [WaitingJob("a", 1), WaitingJob("c", 2)]) == {"a": None, "c": 5.0}

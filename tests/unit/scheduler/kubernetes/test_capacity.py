@@ -51,7 +51,7 @@ def test_a_node_that_takes_no_pods_is_not_there(wrong: dict[str, Any]) -> None:
     assert capacity.available_nodes([node("a", **wrong)], [], set(), SLOT, 1000) == ()
 
 
-def test_taints_of_gpus_and_mere_preferences_keep_nobody_away() -> None:
+def test_taints_of_gpus_and_mere_preferences_keep_no_pod_away() -> None:
     taints = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "old", "effect": "PreferNoSchedule"}]
 
     assert len(capacity.available_nodes([node("a", taints=taints)], [], set(), SLOT, 1000)) == 1

@@ -122,7 +122,7 @@ def test_a_job_that_is_over_wrong_or_suspended_by_a_person_is_left_alone(memory:
     assert namespace(memory).snapshot(1.0).jobs == ()
 
 
-def test_a_wish_is_written_once_and_the_owners_is_remembered(memory: Memory) -> None:
+def test_a_worker_count_is_written_once_and_the_users_is_remembered(memory: Memory) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("j")]
     here = namespace(memory)
     for now in (1e10, 1e10 + 1):
@@ -136,7 +136,7 @@ def test_a_wish_is_written_once_and_the_owners_is_remembered(memory: Memory) -> 
     assert (dict(job.workers), job.requested) == ({"a": 4}, 2)
 
 
-def test_who_gets_nothing_is_suspended_and_goes_on_when_there_is_room(memory: Memory) -> None:
+def test_a_job_that_gets_nothing_is_suspended_and_goes_on_when_there_is_room(memory: Memory) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("j")]
     here = namespace(memory)
     here.snapshot(1e10)
@@ -151,7 +151,7 @@ def test_who_gets_nothing_is_suspended_and_goes_on_when_there_is_room(memory: Me
     assert annotations_of(memory, "j") == {SCHEDULING_REASON: "free"}
 
 
-def test_who_gets_less_is_written_before_who_gets_more(memory: Memory) -> None:
+def test_shrinking_jobs_are_written_before_growing_ones(memory: Memory) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("a", workers=1), elastic("b", workers=4), elastic("c", workers=3)]
     here = namespace(memory)
     here.snapshot(1e10)
@@ -163,7 +163,7 @@ def test_who_gets_less_is_written_before_who_gets_more(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), Forbidden(ApiCall("patch", ELASTIC_JOB, "here", "j"), "no")])
-def test_a_job_that_cannot_be_written_keeps_nobody_else_from_it(memory: Memory, error: Exception) -> None:
+def test_a_job_that_cannot_be_written_does_not_stop_the_others(memory: Memory, error: Exception) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("j"), elastic("k")]
     memory.error = error
     here = namespace(memory)
@@ -173,7 +173,7 @@ def test_a_job_that_cannot_be_written_keeps_nobody_else_from_it(memory: Memory, 
     assert memory.patched == ["j", "k"]
 
 
-def test_a_server_that_is_away_for_one_job_is_told_after_the_others_were_written(memory: Memory) -> None:
+def test_an_unavailable_server_is_reported_after_the_other_jobs_were_written(memory: Memory) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("j"), elastic("k")]
     memory.error = ApiUnavailable("not now")
     here = namespace(memory)
@@ -190,7 +190,7 @@ def test_a_server_that_is_away_for_one_job_is_told_after_the_others_were_written
     assert spec(memory, "j") == spec(memory, "k") == (1, False)
 
 
-def test_a_newcomer_makes_the_first_shrink_and_priority_takes_all(memory: Memory) -> None:
+def test_a_new_job_makes_the_first_shrink_and_priority_takes_all(memory: Memory) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("first")]
     here = namespace(memory)
     loop = SchedulingLoop(GoodputPolicy(), here)

@@ -1,4 +1,4 @@
-"""Submissions, books and a plain policy for tests."""
+"""Submissions, job tables and a simple policy for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 
 @dataclass(frozen=True)
 class InOrder:
-    """Everybody their min_workers, in order; then the first as much as it can use, then the second. For one node."""
+    """Gives every job its minimum, in order; then the first as much as it can use, then the second. For one node."""
 
     name: str = "in-order"
     is_rigid: bool = False

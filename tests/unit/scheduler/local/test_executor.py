@@ -69,7 +69,7 @@ def kinds(events: list[JobEvent]) -> list[type]:
     return [type(event) for event in events]
 
 
-def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_its_owner(
+def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_its_user(
     queue: SubmissionQueue, started: Started
 ) -> None:
     directory = queue.job_directory("a")

@@ -49,7 +49,7 @@ def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
     assert launched.plan == SPEC.plan
 
 
-def test_what_is_no_submission_is_told_by_its_path(queue: SubmissionQueue) -> None:
+def test_an_invalid_submission_is_reported_with_its_path(queue: SubmissionQueue) -> None:
     queue.submit(submission("a"))
     wrong = json.dumps(submission("a").to_document() | {"submitted_at": "yesterday"})
     for text in ("{", "[]", '{"name": "a"}', wrong):
@@ -58,7 +58,7 @@ def test_what_is_no_submission_is_told_by_its_path(queue: SubmissionQueue) -> No
             queue.find("a")
 
 
-def test_removing_a_job_takes_the_wish_to_stop_it_along(queue: SubmissionQueue) -> None:
+def test_removing_a_job_removes_its_request_to_stop(queue: SubmissionQueue) -> None:
     queue.submit(submission("a"))
     queue.request_stop("a")
     assert queue.stop_requests() == {"a"}
@@ -102,7 +102,7 @@ def test_a_report_comes_back_as_it_was(queue: SubmissionQueue) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"jobs": {}}', '{"jobs": {"a": {"state": "dreaming"}}}'])
-def test_a_report_that_nobody_understands_is_none(queue: SubmissionQueue, text: str) -> None:
+def test_an_unknown_report_is_none(queue: SubmissionQueue, text: str) -> None:
     queue.root.mkdir(parents=True)
     queue.report_path.write_text(text)
 
@@ -157,7 +157,7 @@ def test_a_job_that_was_closed_by_a_scheduler_that_died_leaves_the_queue(queue: 
     assert queue.job_names() == []
 
 
-def test_a_file_that_nobody_can_read_is_left_alone_and_said(queue: SubmissionQueue) -> None:
+def test_an_unreadable_file_is_ignored_and_reported(queue: SubmissionQueue) -> None:
     queue.submit(submission("good"))
     (queue.root / "queue" / "bad.json").write_text("{")
     messages: list[str] = []

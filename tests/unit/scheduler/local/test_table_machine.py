@@ -25,7 +25,7 @@ DEVICES = 5
 
 @dataclass
 class Process:
-    """A job that really runs: what its master wishes for and who lives."""
+    """A job that really runs: what its master requests, and its live workers."""
 
     wish: int
     living: int

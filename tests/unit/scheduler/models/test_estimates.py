@@ -25,7 +25,7 @@ class Broken:
         return None
 
 
-def test_a_job_nobody_measured_does_a_unit_a_second_with_each_worker() -> None:
+def test_a_job_without_measurements_does_a_unit_a_second_with_each_worker() -> None:
     assert SPEEDS.rates(JobInfo("a", 0.0), [0, 1, 7]).tolist() == [0.0, 1.0, 7.0]
 
 

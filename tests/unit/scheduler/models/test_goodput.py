@@ -93,7 +93,7 @@ def test_the_best_batch_is_nearly_the_best_of_all(workers: int, nodes: int) -> N
 
 
 @pytest.mark.parametrize(("workers", "nodes"), PLACES)
-def test_the_batch_has_the_rate_that_is_told_and_keeps_all_limits(workers: int, nodes: int) -> None:
+def test_the_batch_reaches_its_rate_and_keeps_all_limits(workers: int, nodes: int) -> None:
     model = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
     batch = model.batch(workers, nodes)
 
@@ -119,7 +119,7 @@ def test_more_noise_means_larger_batches() -> None:
     assert totals[0] == LIMITS.initial
 
 
-def test_nobody_does_nothing_and_too_many_for_the_least_batch_do_nothing() -> None:
+def test_no_workers_and_too_many_for_the_smallest_batch_do_nothing() -> None:
     model = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
 
     assert model.work_per_s(0, 0) == 0.0

@@ -37,12 +37,12 @@ def test_and_not_where_a_larger_batch_is_worth_nothing() -> None:
     assert batch.learning_rate_scale == pytest.approx(1.0)
 
 
-def test_a_job_with_one_scale_has_the_batch_of_its_owner() -> None:
+def test_a_job_with_one_scale_has_the_batch_of_its_user() -> None:
     assert model((1,), None).batch(4, 1) is None
     assert model((3,), None).work_per_s([1], [1]) == pytest.approx([1 / 0.064], rel=1e-3)
 
 
-def test_rates_have_the_shape_of_what_was_asked() -> None:
+def test_rates_have_the_shape_of_their_arguments() -> None:
     assert model().work_per_s(np.ones((2, 3), int), np.ones((2, 3), int)).shape == (2, 3)
     assert model().work_per_s(2, 1).shape == ()
 

@@ -63,7 +63,7 @@ def test_arrays_have_the_answers_of_their_elements() -> None:
 
 @pytest.mark.parametrize("gamma", [1.2, 1.8, 3.0])
 def test_known_parameters_are_found_again(gamma: float) -> None:
-    """As far as they are determined: times within 2 %, at places nobody measured within 5 %."""
+    """As far as they are determined: times within 2 %, at unmeasured points within 5 %."""
     truth = replace(TRUTH, gamma=gamma)
     model_fitted = fit_throughput(samples(truth=truth))
 
@@ -98,7 +98,7 @@ def test_several_nodes_are_never_believed_to_be_quicker_than_one() -> None:
     assert model_fitted.step_s(4, 1, 32) == pytest.approx(TRUTH.step_s(4, 1, 32), rel=0.05)
 
 
-def test_without_several_workers_on_one_node_these_are_believed_to_wait_for_nobody() -> None:
+def test_without_samples_of_one_node_its_workers_are_assumed_not_to_wait() -> None:
     model_fitted = fit_throughput(samples(((1, 1), (2, 2), (4, 16))))
 
     assert (model_fitted.alpha_local, model_fitted.beta_local) == (MIN_PARAMETER, MIN_PARAMETER)

@@ -25,7 +25,7 @@ def test_first_come_first_and_names_break_ties() -> None:
     assert [job_info.name for job_info in sort_by_submission(jobs)] == ["c", "a", "b"]
 
 
-def test_who_keeps_its_count_stays_then_some_shrink_then_others_grow_and_come() -> None:
+def test_a_job_that_keeps_its_count_stays_then_some_shrink_then_others_grow_and_come() -> None:
     stays, shrinks = running("stays", {"n1": 2}, 1, 4), running("shrinks", {"n0": 4}, 1, 4)
     grows, comes = running("grows", {"n1": 1}, 1, 8), job("comes", 1, 4)
     sizes = {"stays": 2, "shrinks": 1, "grows": 2, "comes": 3}
@@ -35,7 +35,7 @@ def test_who_keeps_its_count_stays_then_some_shrink_then_others_grow_and_come() 
     assert assigned == {"stays": {"n1": 2}, "shrinks": {"n0": 1}, "grows": {"n1": 2}, "comes": {"n0": 3}}
 
 
-def test_who_does_not_fit_gets_fewer_or_nothing_if_it_is_rigid() -> None:
+def test_a_job_that_does_not_fit_gets_fewer_or_nothing_if_it_is_rigid() -> None:
     job_info = job("a", 1, 8)
 
     assert assign_nodes(FreeResources(nodes(4)), [job_info], {"a": 8}) == {"a": {"n0": 4}}
@@ -90,7 +90,7 @@ def test_all_stay_if_there_is_room_for_all_of_them_together() -> None:
     assert not can_all_stay((), jobs)
 
 
-def test_plain_is_who_takes_any_device() -> None:
+def test_a_job_without_constraints_can_use_any_device() -> None:
     assert can_use_any_device(job("a"))
     assert not any(
         can_use_any_device(job("a", **more))

@@ -51,21 +51,21 @@ def test_a_small_job_makes_way_for_a_spread_one() -> None:
     assert consolidated == {"spread": {"a": 4}, "small": {"b": 1}, "full": {"c": 4}, "other": {"b": 2}}
 
 
-def test_nobody_moves_where_it_costs_more_than_it_brings() -> None:
+def test_no_job_moves_where_it_costs_more_than_it_brings() -> None:
     jobs = [job("spread", {"a": 3, "b": 1}, cost_s=700.0), job("small", {"a": 1}), job("full", {"c": 4})]
     jobs.append(job("other", {"b": 2}))
 
     assert consolidate(NODES, jobs, assigned_to(*jobs), 600.0) == assigned_to(*jobs)
 
 
-def test_who_has_demands_makes_no_way() -> None:
+def test_a_job_with_constraints_is_not_moved_away() -> None:
     pinned = job("pinned", {"a": 1}, constraints=(PlacementConstraint(1),))
     jobs = [job("spread", {"a": 3, "b": 1}), pinned, job("full", {"c": 4}), job("other", {"b": 2})]
 
     assert consolidate(NODES, jobs, assigned_to(*jobs), 600.0) == assigned_to(*jobs)
 
 
-def test_who_needs_several_nodes_stays_on_them() -> None:
+def test_a_job_that_needs_several_nodes_stays_on_them() -> None:
     wide = job("wide", {"a": 4, "b": 4})
 
     assert consolidate(NODES, [wide], assigned_to(wide), 600.0) == assigned_to(wide)

@@ -51,14 +51,14 @@ def test_four_in_one_rack_on_kind_a_and_two_on_kind_b() -> None:
     assert place_workers(FreeResources(RACKS), wanting, 6) == {"a0": 2, "a1": 2, "b0": 2}
 
 
-def test_a_demand_for_one_rack_is_not_met_by_two() -> None:
+def test_a_constraint_for_one_rack_is_not_met_by_two() -> None:
     room = FreeResources(RACKS)
     room.allocate(job("other"), {"a0": 1, "a2": 1})
 
     assert place_workers(room, job("j", 4, constraints=(PlacementConstraint(4, "a", same_rack=True),)), 4) is None
 
 
-def test_demands_for_a_kind_are_met_before_those_for_any() -> None:
+def test_constraints_for_a_kind_are_met_before_those_for_any() -> None:
     cluster = [NodeInfo("n0", 2, "b"), NodeInfo("n1", 3, "a")]
 
     assert place_workers(
@@ -66,14 +66,14 @@ def test_demands_for_a_kind_are_met_before_those_for_any() -> None:
     ) == {"n0": 2, "n1": 2}
 
 
-def test_a_demand_for_a_kind_the_job_cannot_run_on_is_never_met() -> None:
+def test_a_constraint_for_a_kind_the_job_cannot_run_on_is_never_met() -> None:
     assert (
         place_workers(FreeResources(RACKS), job("j", kinds=("b",), constraints=(PlacementConstraint(1, "a"),)), 1)
         is None
     )
 
 
-def test_a_worker_counts_for_one_demand_only() -> None:
+def test_a_worker_counts_for_one_constraint_only() -> None:
     wanting = job("j", 4, constraints=(PlacementConstraint(2, "a"), PlacementConstraint(2, same_rack=True)))
 
     assert meets_constraints(FreeResources(RACKS), wanting, {"a0": 2, "a1": 2})
@@ -95,7 +95,7 @@ def test_shrinking_workers_leave_the_nodes_with_the_fewest() -> None:
     assert shrink_workers({"n0": 2, "n1": 2}, 0) == {}
 
 
-def test_who_cannot_stay_is_placed_anew() -> None:
+def test_a_job_that_cannot_stay_is_placed_anew() -> None:
     room = FreeResources(nodes(4, 4))
     room.allocate(job("other"), {"n0": 3})
 
@@ -104,7 +104,7 @@ def test_who_cannot_stay_is_placed_anew() -> None:
     assert resize_in_place(room, running("a", {"n0": 1, "n1": 4}), 6) is None
 
 
-def test_a_job_with_demands_stays_while_they_are_met() -> None:
+def test_a_job_with_constraints_stays_while_they_are_met() -> None:
     wanting = running(
         "j", {"a2": 2, "a3": 2, "b0": 1}, 4, 8, constraints=(PlacementConstraint(4, "a", same_rack=True),)
     )

@@ -12,13 +12,13 @@ def job(name: str, workers: WorkersByNode | None = None, max_workers: int = 8, *
     return JobInfo(name, 0.0, max_workers=max_workers, workers=workers or {}, **more)  # type: ignore[arg-type]
 
 
-def test_who_keeps_its_count_keeps_its_nodes() -> None:
+def test_a_job_that_keeps_its_count_keeps_its_nodes() -> None:
     stays, grows = job("stays", {"n1": 3}), job("grows", {"n0": 1})
 
     assert assign_or_repack(cluster(2), [(grows, 4), (stays, 3)]) == {"stays": {"n1": 3}, "grows": {"n0": 4}}
 
 
-def test_those_who_shrink_make_room_before_others_grow() -> None:
+def test_shrinking_jobs_make_room_before_others_grow() -> None:
     shrinks, grows = job("shrinks", {"n0": 3}), job("grows", {"n0": 1})
 
     assert assign_or_repack(cluster(1), [(grows, 3), (shrinks, 1)]) == {"shrinks": {"n0": 1}, "grows": {"n0": 3}}
@@ -45,11 +45,11 @@ def test_a_known_placement_is_taken_if_staying_does_not_serve_all() -> None:
     }
 
 
-def test_who_does_not_fit_gets_what_does() -> None:
+def test_a_job_that_does_not_fit_gets_a_smaller_size() -> None:
     assert assign_or_repack(cluster(1), [(job("a"), 3), (job("b"), 8)]) == {"b": {"n0": 4}, "a": {}}
 
 
-def test_nobody_waits_beside_a_free_device() -> None:
+def test_no_job_waits_beside_a_free_device() -> None:
     assert assign_or_repack(cluster(1), [(job("a"), 2), (job("b"), 0)]) == {"a": {"n0": 2}, "b": {"n0": 1}}
 
 

@@ -1,4 +1,4 @@
-"""AFS: who gets the next device."""
+"""AFS: the job that gets the next device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def decide(policy: Afs, *jobs: JobInfo, devices: int = 4, memory: object = None)
     return counts(policy.decide(Snapshot(0.0, cluster(1, devices), jobs), memory).plan)
 
 
-def test_everybody_starts_before_anybody_grows_if_scaling_is_worse_than_linear() -> None:
+def test_every_job_starts_before_any_grows_if_scaling_is_worse_than_linear() -> None:
     plan_counts = decide(Afs(), *(job(name, left) for name, left in (("a", 10.0), ("b", 1e3), ("c", 1e5), ("d", 1e7))))
 
     assert plan_counts == {"a": 1, "b": 1, "c": 1, "d": 1}
@@ -47,7 +47,7 @@ def test_a_long_job_gets_devices_that_a_short_one_hardly_uses() -> None:
     assert plan_counts == {"short": 2, "long": 6}
 
 
-def test_nobody_gets_a_device_that_makes_it_slower() -> None:
+def test_no_job_gets_a_device_that_makes_it_slower() -> None:
     assert decide(Afs(), job("a", 1e3, -0.1)) == {"a": 1}
 
 

@@ -86,7 +86,7 @@ def test_a_guest_needs_memory_too() -> None:
     assert decision.plan.allocations["owner"].share == 1.0
 
 
-def test_who_lost_its_nodes_stays_first_in_line() -> None:
+def test_a_job_that_lost_its_nodes_stays_first_in_line() -> None:
     hurt, neighbour = running("hurt", {"gone": 3}, 3, submitted_at=5.0), job("other", 2)
 
     decision = decided(POLICY, nodes(2), hurt, neighbour)

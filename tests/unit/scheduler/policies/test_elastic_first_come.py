@@ -24,14 +24,14 @@ def test_equals_never_take_from_each_other() -> None:
     )
 
 
-def test_who_waits_is_passed_by_a_smaller_one() -> None:
+def test_a_job_that_waits_is_passed_by_a_smaller_one() -> None:
     assert counts(decided(POLICY, nodes(4), job("large", 5, 9), job("small", 2, 2, submitted_at=1.0))) == {
         "large": 0,
         "small": 2,
     }
 
 
-def test_newcomers_are_on_few_nodes_and_nobody_is_moved() -> None:
+def test_new_jobs_are_on_few_nodes_and_no_job_is_moved() -> None:
     decision = decided(POLICY, nodes(4, 4, 4), running("old", {"n0": 1, "n1": 1}, 1, 2), job("a", 1, 4), job("b", 1, 3))
 
     assert workers_of(decision) == {"old": {"n0": 1, "n1": 1}, "a": {"n2": 4}, "b": {"n0": 3}}

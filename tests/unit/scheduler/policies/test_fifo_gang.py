@@ -11,7 +11,7 @@ BEST_EFFORT, STRICT = load_policy("fifo-gang"), load_policy("fifo-gang-strict")
 JOBS = running("runs", {"n0": 3}, 3), job("large", 4, submitted_at=1.0), job("small", 1, submitted_at=2.0)
 
 
-def test_who_does_not_fit_is_skipped() -> None:
+def test_a_job_that_does_not_fit_is_skipped() -> None:
     decision = decided(BEST_EFFORT, nodes(6), *JOBS)
 
     assert counts(decision) == {"runs": 3, "large": 0, "small": 1}
@@ -21,7 +21,7 @@ def test_who_does_not_fit_is_skipped() -> None:
     )
 
 
-def test_strictly_nobody_passes_the_head_of_the_line() -> None:
+def test_strictly_no_job_passes_the_head_of_the_line() -> None:
     decision = decided(STRICT, nodes(6), *JOBS)
 
     assert counts(decision) == {"runs": 3, "large": 0, "small": 0}
@@ -29,7 +29,7 @@ def test_strictly_nobody_passes_the_head_of_the_line() -> None:
     assert "behind large" in decision.plan.allocations["small"].reason
 
 
-def test_strictly_lower_priorities_get_nothing_while_somebody_waits() -> None:
+def test_strictly_lower_priorities_get_nothing_while_a_job_waits() -> None:
     jobs = (job("head", 5, priority=1), job("first", 4, priority=1, submitted_at=-0.0), job("low", 1))
     snapshot = Snapshot(9.0, nodes(6), jobs)
 
@@ -37,7 +37,7 @@ def test_strictly_lower_priorities_get_nothing_while_somebody_waits() -> None:
     assert counts(priorities.decide_by_priority(BEST_EFFORT, snapshot, None)) == {"head": 0, "first": 4, "low": 1}
 
 
-def test_an_elastic_job_gets_just_what_was_asked_for() -> None:
+def test_an_elastic_job_gets_just_what_was_requested() -> None:
     assert counts(decided(BEST_EFFORT, nodes(8), job("a", 1, 8, requested=3))) == {"a": 3}
 
 

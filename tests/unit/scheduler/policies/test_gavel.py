@@ -68,7 +68,7 @@ def test_a_job_gets_all_its_workers_or_none() -> None:
     assert counts(Gavel().decide(Snapshot(0.0, cluster(1, 4), (wide,)), None).plan) == {"wide": 3}
 
 
-def test_within_a_round_nobody_is_preempted_and_free_devices_are_used() -> None:
+def test_within_a_round_no_job_is_preempted_and_free_devices_are_used() -> None:
     seen = Snapshot(0.0, cluster(1, 2), (job("a", 1.0), job("b", 1.0)))
     first = Gavel().decide(seen, None)
     later = applied(seen, first.plan, 100.0)
@@ -77,7 +77,7 @@ def test_within_a_round_nobody_is_preempted_and_free_devices_are_used() -> None:
     assert counts(Gavel().decide(one_left, first.memory).plan) == {"a": 1, "c": 1, "d": 0}
 
 
-def test_who_runs_on_stays_on_its_node() -> None:
+def test_a_job_that_runs_on_stays_on_its_node() -> None:
     seen = Snapshot(0.0, cluster(3, 1), (replace(job("a", 1.0), workers={"n2": 1}),))
 
     assert workers_of(Gavel().decide(seen, None).plan) == {"a": {"n2": 1}}
@@ -95,7 +95,7 @@ def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
         check(load_policy(name), seed)
 
 
-def test_a_job_that_demands_a_kind_of_each_gets_both() -> None:
+def test_a_job_that_requires_one_of_each_kind_gets_both() -> None:
     asks = JobInfo("asks", 0.0, 2, 2, constraints=(PlacementConstraint(1, "slow"), PlacementConstraint(1, "fast")))
 
     assert workers_of(Gavel().decide(Snapshot(0.0, MIXED, (asks,)), None).plan) == {"asks": {"fastn0": 1, "slown0": 1}}

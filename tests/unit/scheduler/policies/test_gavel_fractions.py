@@ -20,7 +20,7 @@ def test_two_alike_have_half_the_time_each() -> None:
     assert solve_time_fractions(ONE, [1.0, 1.0]).ravel() == pytest.approx([0.5, 0.5], abs=1e-3)
 
 
-def test_who_needs_three_times_as_much_has_three_times_the_time() -> None:
+def test_a_job_that_needs_three_times_as_much_has_three_times_the_time() -> None:
     assert solve_time_fractions(ONE, [3.0, 1.0]).ravel() == pytest.approx([0.75, 0.25], abs=1e-3)
 
 
@@ -61,7 +61,7 @@ def test_a_job_that_waited_is_helped_by_one_that_did_not() -> None:
     assert rho == pytest.approx((100 + 100 / 0.618) / 200, rel=5e-3)
 
 
-def test_who_is_far_too_late_still_has_an_answer() -> None:
+def test_a_job_that_is_far_too_late_still_has_an_answer() -> None:
     rho, _ = find_min_rho(ONE, [1.0, 1e6], [1e6, 0.0], [1.0, 1e6])
 
     assert rho >= 1e6

@@ -13,7 +13,7 @@ from tests.unit.scheduler.cases import counts, decided, job, nodes, running, wor
 POLICY = MaxMin()
 
 
-def test_a_newcomer_gets_an_equal_share_from_who_has_more() -> None:
+def test_a_new_job_gets_an_equal_share_from_a_larger_one() -> None:
     decision = decided(
         POLICY, nodes(4, 4), running("old", {"n0": 4, "n1": 4}, 1, 8), job("new", 1, 8, submitted_at=5.0)
     )
@@ -21,7 +21,7 @@ def test_a_newcomer_gets_an_equal_share_from_who_has_more() -> None:
     assert counts(decision) == {"old": 4, "new": 4}
 
 
-def test_nobody_is_shrunk_below_its_minimum_for_an_equal() -> None:
+def test_no_job_is_shrunk_below_its_minimum_for_an_equal() -> None:
     decision = decided(POLICY, nodes(6), running("old", {"n0": 6}, 5, 6, submitted_at=9.0), job("new", 2, 6))
 
     assert counts(decision) == {"old": 6, "new": 0}
@@ -33,7 +33,7 @@ def test_what_one_cannot_use_is_levelled_among_the_others() -> None:
     assert counts(decided(POLICY, nodes(8, 4), *jobs)) == {"a": 2, "b": 5, "c": 5}
 
 
-def test_the_odd_device_stays_with_who_has_it() -> None:
+def test_the_odd_device_stays_where_it_is() -> None:
     early, late = running("early", {"n0": 3}, 1, 9), running("late", {"n0": 4}, 1, 9, submitted_at=5.0)
 
     assert workers_of(decided(POLICY, nodes(7), early, late)) == {"early": {"n0": 3}, "late": {"n0": 4}}
@@ -54,7 +54,7 @@ def queues(draw: st.DrawFn) -> list[JobInfo]:
 
 
 @given(queues(), st.integers(1, 30))
-def test_nobody_could_have_more_without_a_poorer_one_having_less(queue: list[JobInfo], devices: int) -> None:
+def test_no_job_could_have_more_without_a_poorer_one_having_less(queue: list[JobInfo], devices: int) -> None:
     sizes = max_min_sizes(queue, devices)
 
     assert sum(sizes.values()) <= devices

@@ -50,7 +50,7 @@ def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_wort
     assert "considered again in the next slot" in decision.plan.allocations["cheap"].reason
 
 
-def test_a_refused_job_uses_what_nobody_reserved() -> None:
+def test_a_rejected_job_uses_what_is_not_reserved() -> None:
     worthless = job("worthless", 2.0, utility=UtilityFunction(0.0, 1.0, 1.0))
     decision = POLICY.decide(Snapshot(0.0, cluster(1), (worthless,)), None)
 

@@ -15,7 +15,7 @@ def measured(name: str, left: float, power: float = 0.8, **more: object) -> JobI
     return job(name, 1, 8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
 
 
-def test_everybody_gets_one_worker_before_anybody_gets_two() -> None:
+def test_every_job_gets_one_worker_before_any_gets_two() -> None:
     jobs = [measured("long", 1e6), *(measured(f"short{index}", 1.0) for index in range(3))]
 
     assert counts(decided(Optimus(), nodes(4), *jobs)) == {"long": 1, "short0": 1, "short1": 1, "short2": 1}
@@ -70,7 +70,7 @@ def test_only_allowed_sizes_are_given() -> None:
     assert counts(decided(Optimus(), nodes(7), job_info)) == {"a": 4}
 
 
-def test_who_keeps_its_number_of_workers_keeps_its_nodes() -> None:
+def test_a_job_that_keeps_its_number_of_workers_keeps_its_nodes() -> None:
     stays = running("stays", {"n1": 1}, 1, 1, rates=Concave(), work_left=100.0)
     comes = measured("comes", 1e4)
 
@@ -95,7 +95,7 @@ def test_unknown_jobs_count_as_linear_with_as_much_to_do_as_they_did() -> None:
     assert counts(decided(Optimus(), nodes(5), done, fresh)) == {"done": 4, "fresh": 1}
 
 
-def test_demands_are_met_and_what_does_not_fit_is_given_to_others() -> None:
+def test_constraints_are_met_and_what_does_not_fit_is_given_to_others() -> None:
     cluster = (*nodes(2, kind="t4"), *(job_info for job_info in nodes(1, 2) if job_info.name == "n1"))
     picky = job(
         "picky", 1, 4, rates=Concave(1.0), work_left=1e6, constraints=(PlacementConstraint(1, "t4"),), kinds=("t4",)
@@ -107,7 +107,7 @@ def test_demands_are_met_and_what_does_not_fit_is_given_to_others() -> None:
     assert workers["picky"] == {"n0": 2} and workers["other"] == {"n1": 1}
 
 
-def test_who_did_not_fit_moves_nobody_while_nothing_changes() -> None:
+def test_a_job_that_did_not_fit_moves_no_job_while_nothing_changes() -> None:
     cluster = (*nodes(3, kind="t4"), *(job_info for job_info in nodes(1, 3) if job_info.name == "n1"))
     jobs = [job("a", 1, 6, kinds=("t4",), work_done=1e6), job("b", 1, 6, kinds=("t4",), work_done=1e5)]
     first = decided(Optimus(), cluster, *jobs)

@@ -1,4 +1,4 @@
-"""Who must be stopped is who loses the least by it."""
+"""PickyMan stops the jobs that lose the least by it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_was_done_since_the_last_checkpoint_is_lost() -> None:
     assert counts(decided(POLICY, nodes(2), just_saved, long_ago)) == {"saved": 2, "ago": 0}
 
 
-def test_who_was_stopped_moves_if_it_can_and_stands_before_newcomers() -> None:
+def test_a_job_that_was_stopped_moves_if_it_can_and_stands_before_new_jobs() -> None:
     stays, moves = running("stays", {"n0": 2}, 2, change_cost_s=9.0), running("moves", {"n0": 2}, 2, submitted_at=5.0)
 
     decision = decided(POLICY, nodes(2, 2), stays, moves, job("waits", 2, submitted_at=1.0))

@@ -25,7 +25,7 @@ def problem_of(cluster: tuple[NodeInfo, ...], jobs: list[JobInfo], exponent: flo
 
 
 def fronts_by_hand(values: np.ndarray) -> np.ndarray:
-    """Front after front of those that nobody left dominates."""
+    """Computes the fronts one after another: plans that no remaining plan dominates."""
     first, second = values
     front = np.full(len(first), -1)
     for number in range(len(first)):
@@ -49,7 +49,7 @@ def test_fronts_are_those_of_comparing_all_pairs(seed: int) -> None:
     assert front.tolist() == fronts_by_hand(values).tolist()
 
 
-def test_who_stands_alone_in_its_front_is_worth_more_and_the_ends_most() -> None:
+def test_a_plan_alone_in_its_front_is_worth_more_and_the_ends_most() -> None:
     _, crowding = rank_plans(np.array([[0.0, 1.0, 1.2, 3.0, 9.0], [9.0, 6.0, 5.9, 5.0, 0.0]]))
 
     assert np.isinf(crowding[[0, 4]]).all()

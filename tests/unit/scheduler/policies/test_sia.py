@@ -89,7 +89,7 @@ def test_a_minimum_between_the_usual_sizes_still_starts() -> None:
     assert sizes(after(Snapshot(0.0, cluster(2), (JobInfo("a", 0.0, min_workers=3, max_workers=3),)), 1)) == {"a": 3}
 
 
-def test_a_job_that_demands_two_kinds_gets_both() -> None:
+def test_a_job_that_requires_two_kinds_gets_both() -> None:
     nodes = (*cluster(1, 4, "a"), *cluster(1, 4, "b"))
     both = JobInfo(
         "both",
@@ -103,13 +103,13 @@ def test_a_job_that_demands_two_kinds_gets_both() -> None:
 
 
 def test_serving_another_job_is_worth_more_than_the_last_worker_of_one() -> None:
-    """Of a job that hardly gains by its second worker."""
+    """The job hardly gains by its second worker."""
     running = job("runs", 0.05, workers={"n0": 2}, started_at=0.0)
 
     assert counts(Sia().decide(Snapshot(1e4, cluster(1, 2), (running, job("new"))), None).plan) == {"runs": 1, "new": 1}
 
 
-def test_asked_again_within_a_round_it_says_the_same() -> None:
+def test_within_a_round_the_decision_stays() -> None:
     seen = Snapshot(0.0, cluster(2), (job("a"),))
     first = Sia().decide(seen, None)
 

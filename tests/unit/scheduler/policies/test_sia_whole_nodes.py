@@ -1,4 +1,4 @@
-"""Placement that splits nobody who fits on a node."""
+"""Placement that splits no job that fits on a node."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def test_large_jobs_only_take_nodes_that_are_free() -> None:
     assert assigned == {"small": {"n0": 1}, "large": {"n1": 4, "n2": 4}}
 
 
-def test_who_was_given_nothing_starts_where_there_is_room() -> None:
+def test_a_job_that_was_given_nothing_starts_where_there_is_room() -> None:
     assert laid(cluster(1), (job("a"), 2), (job("b"), 0)) == {"a": {"n0": 2}, "b": {"n0": 1}}

@@ -57,7 +57,7 @@ def test_leftovers_of_payments_are_given_out_too() -> None:
     assert sum(counts(Themis().decide(seen, None).plan).values()) == 8
 
 
-def test_who_holds_a_lease_keeps_it_though_a_worse_off_job_comes() -> None:
+def test_a_job_that_holds_a_lease_keeps_it_though_a_worse_off_job_comes() -> None:
     seen = Snapshot(0.0, cluster(1), (job("a"),))
     first = Themis().decide(seen, None)
     later = applied(seen, first.plan, 300.0)
@@ -77,8 +77,8 @@ def test_after_its_lease_a_job_makes_room_for_one_that_is_worse_off() -> None:
     assert counts(second.plan) == {"a": 3, "short": 1}
 
 
-def test_only_the_worst_off_are_asked_first() -> None:
-    """Of five the worst one bids, and takes what it wants; the others share what it left."""
+def test_only_the_worst_off_bid_first() -> None:
+    """The worst of five jobs bids and takes what it wants; the others share the rest."""
     jobs = (job("late", 0.0, left=10.0, max_workers=4), *(job(f"new{i}", 999.0) for i in range(4)))
 
     plan_counts = counts(Themis().decide(Snapshot(1000.0, cluster(1, 6), jobs), None).plan)

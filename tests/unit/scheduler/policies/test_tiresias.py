@@ -32,7 +32,7 @@ def test_a_job_that_had_its_share_goes_behind_the_others() -> None:
     assert ran == [{"a"}] * 5 + [{"b"}] * 2
 
 
-def test_in_the_second_queue_who_came_to_it_first_runs_to_its_end() -> None:
+def test_in_the_second_queue_the_first_job_runs_to_its_end() -> None:
     ran = turns(POLICY, nodes(4), job("a", 4), job("b", 4, submitted_at=1.0), times=20)
 
     assert ran[10:] == [{"a"}] * 10
@@ -46,13 +46,13 @@ def test_a_promoted_job_starts_over() -> None:
     assert ran[10:] == [{"a"}] * 5 + [{"b"}] * 5 + [{"a"}] * 2
 
 
-def test_who_does_not_fit_is_skipped_and_the_next_taken() -> None:
+def test_a_job_that_does_not_fit_is_skipped_and_the_next_taken() -> None:
     jobs = job("a", 3), job("b", 2, submitted_at=1.0), job("c", 1, submitted_at=2.0)
 
     assert counts(decided(POLICY, nodes(4), *jobs)) == {"a": 3, "b": 0, "c": 1}
 
 
-def test_newcomers_take_the_emptiest_nodes_first_and_the_lowest_of_them() -> None:
+def test_new_jobs_take_the_emptiest_nodes_first_and_the_lowest_of_them() -> None:
     jobs = running("stays", {"n1": 1}), job("a", 3, submitted_at=1.0), job("b", 5, submitted_at=2.0)
 
     assert workers_of(decided(POLICY, nodes(4, 4, 4, 2), *jobs)) == {
@@ -113,7 +113,7 @@ def test_in_a_crowd_those_of_the_second_queue_give_way() -> None:
     assert "4 jobs wait, so jobs of queue 2 are at their minimum" in many.plan.allocations["old"].reason
 
 
-def test_who_does_not_fit_with_what_it_asked_for_starts_with_less() -> None:
+def test_a_job_that_does_not_fit_with_what_it_requested_starts_with_less() -> None:
     old, new = job("old", 1, 8, executed_s=1e4), job("new", 5, submitted_at=1.0)
 
     assert counts(decided(ElasticTiresias(), nodes(8), old, new)) == {"new": 5, "old": 3}

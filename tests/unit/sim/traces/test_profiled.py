@@ -105,7 +105,7 @@ def test_many_workers_have_at_least_the_least_each() -> None:
     assert job.rate() == pytest.approx(float(gain_ratio(application().noise(40, 0), 4.0)) / 1.15)
 
 
-def test_the_batch_of_an_owner_stays() -> None:
+def test_the_batch_of_a_user_stays() -> None:
     job = ProfiledWorkload(application(), batch=40)
     job.place((2,), "", None)
     job.advance(1.0)

@@ -65,7 +65,7 @@ def test_by_hull_is_exact_where_every_step_is_one_device_and_gains_shrink() -> N
         assert value == pytest.approx(worth(jobs, knapsack.solve_exactly(jobs, capacity))[0])
 
 
-def test_with_room_for_all_everybody_gets_its_best() -> None:
+def test_with_room_for_all_every_job_gets_its_best() -> None:
     jobs = random_jobs(1)
     best = [(0, int(np.argmax(options.values))) for options in jobs]
 
@@ -73,7 +73,7 @@ def test_with_room_for_all_everybody_gets_its_best() -> None:
     assert knapsack.solve_by_hull([[options] for options in jobs], [100]) == best
 
 
-def test_nothing_fits_into_nothing_and_nobody_wants_nothing() -> None:
+def test_no_capacity_and_no_jobs_have_empty_answers() -> None:
     jobs = random_jobs(1)
 
     assert (
