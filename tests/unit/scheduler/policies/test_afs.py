@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from elasticdl.scheduler.policies import load_policy
@@ -17,7 +19,7 @@ def job(name: str, left: float | None = None, power: float = 0.8, **more: object
     return JobInfo(name, 0.0, max_workers=8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
 
 
-def decide(policy: Afs, *jobs: JobInfo, devices: int = 4, memory: object = None) -> dict[str, int]:
+def decide(policy: Afs, *jobs: JobInfo, devices: int = 4, memory: Mapping[str, float] | None = None) -> dict[str, int]:
     return counts(policy.decide(Snapshot(0.0, cluster(1, devices), jobs), memory).plan)
 
 
