@@ -108,9 +108,9 @@ def test_it_is_ready_when_it_has_decided_unready_while_it_cannot_and_dead_when_i
     cluster.is_away = False
     until("it is ready again", lambda: ask("/readyz")[0] == 200)
     cluster.answers.clear()
-    until("a turn goes on", lambda: ask("/readyz") == (200, "a turn goes on"))
+    until("a turn is running", lambda: ask("/readyz") == (200, "a turn is running"))
     clock.now += SILENCE_TIMEOUT_S + 5.0
-    dead = (503, "a turn goes on, and the next turn is 5 s overdue")
+    dead = (503, "a turn is running, and the next turn is 5 s overdue")
     until("it is dead, though its event loop beats", lambda: ask("/healthz") == dead)
 
 

@@ -43,7 +43,7 @@ class Scheduler:
 
 
 Start = Callable[[], Scheduler]
-LEADS = ((200, "it leads"), (200, "a turn goes on"))
+LEADS = ((200, "it leads"), (200, "a turn is running"))
 
 
 @pytest.fixture

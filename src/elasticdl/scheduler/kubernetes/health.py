@@ -36,7 +36,7 @@ class SchedulerHealth:
         self._next_report_due_at, self._activity, self._not_ready_reason = math.inf, "it waits for the Lease", reason
 
     def begin_turn(self) -> None:
-        self._next_report_due_at, self._activity = self._clock() + self._silence_s, "a turn goes on"
+        self._next_report_due_at, self._activity = self._clock() + self._silence_s, "a turn is running"
 
     def end_turn(self, next_s: float | None, reason: str = "") -> None:
         """The next turn comes within `next_s`, earlier if something happens; None: only if something happens."""

@@ -25,7 +25,7 @@ from elasticdl.scheduler.accounts.submission import JobSubmission
 from elasticdl.scheduler.kubernetes import capacity
 from elasticdl.scheduler.kubernetes.capacity import MILLI, ResourceAmounts
 from elasticdl.scheduler.kubernetes.resource import ElasticJobView, parse_elastic_job
-from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 from elasticdl.scheduler.snapshot_file import SnapshotWithUnits
 
@@ -53,7 +53,7 @@ class NamespaceCluster:
         self.namespace = namespace
         self.device_resource = device_resource
         self.elastic_jobs: dict[str, ElasticJobView] = {}  # in the last snapshot
-        self.unit = capacity.MILLI  # thousandths of the resource per device
+        self.milli_per_device = capacity.MILLI  # thousandths of the resource per device
         self._is_leader = is_leader
         self._upcoming_requests = upcoming_requests
         self._entries: dict[str, JobEntry] = {}  # by uid
@@ -68,7 +68,7 @@ class NamespaceCluster:
         own_pods = [pod for pod in pods if pod["metadata"].get("namespace") == self.namespace]
         other_pods = [pod for pod in pods if pod["metadata"].get("namespace") != self.namespace]
         requests = [job.worker_requests() for job in self.elastic_jobs.values()]
-        milli_per_device = self.unit = capacity.milli_per_device(
+        milli_per_device = self.milli_per_device = capacity.milli_per_device(
             [*requests, *self._upcoming_requests], self.device_resource
         )
         # Workers of other namespaces are not ours, even if their job has the same name.
@@ -106,33 +106,35 @@ class NamespaceCluster:
             )
 
         for name in sorted(allocations, key=lambda name: (growth(name), name)):
-            resource, allocation = self.elastic_jobs[name], allocations[name]
-            self._entries[resource.uid].apply_allocation(allocation, now)
-            patch = resource.patch_for(allocation)
+            job, allocation = self.elastic_jobs[name], allocations[name]
+            self._entries[job.uid].apply_allocation(allocation, now)
+            patch = job.patch_for(allocation)
             if not patch:
                 continue
             if not self._is_leader():
-                _log.warning(
-                    "%s: the remaining plan is not written, because another scheduler may lead", self.namespace
-                )
+                _log.warning("%s: the remaining plan is not written: another scheduler may lead", self.namespace)
                 return
-            if "spec" in patch:
-                description = (
-                    f"{allocation.worker_count} worker{'s' * (allocation.worker_count != 1)}"
-                    if allocation.worker_count
-                    else "waits"
-                )
-                _log.info("%s/%s: %s: %s", self.namespace, name, description, allocation.reason)
             try:
-                self.api.patch(ELASTIC_JOB, name, patch, self.namespace)
-            except NotFound:
-                continue  # it was deleted in the meantime
+                self._write(name, patch, allocation)
             except TransientError as exc:
                 unavailable = exc
-            except ApiError as exc:
-                _log.warning("%s/%s: not written, the next turn tries again: %s", self.namespace, name, exc)
         if unavailable is not None:
             raise unavailable
+
+    def _write(self, name: str, patch: dict[str, Any], allocation: Allocation) -> None:
+        """Raises TransientError if the API server is unavailable; other failures wait for the next turn."""
+        if "spec" in patch:
+            count = allocation.worker_count
+            workers = f"{count} worker{'s' * (count != 1)}" if count else "waits"
+            _log.info("%s/%s: %s: %s", self.namespace, name, workers, allocation.reason)
+        try:
+            self.api.patch(ELASTIC_JOB, name, patch, self.namespace)
+        except NotFound:
+            pass  # it was deleted in the meantime
+        except TransientError:
+            raise
+        except ApiError as exc:
+            _log.warning("%s/%s: not written, the next turn tries again: %s", self.namespace, name, exc)
 
     def _requests_device(self, job: ElasticJobView) -> bool:
         if capacity.to_milli(job.worker_requests().get(self.device_resource, 0.0)) > 0:
@@ -205,7 +207,7 @@ def snapshot_namespace(
     cluster = NamespaceCluster(api, namespace, device_resource, lambda: False, upcoming_requests)
     snapshot = cluster.snapshot(now)
     jobs = tuple(_assume_started_at_submission(job, now) for job in snapshot.jobs)
-    return SnapshotWithUnits(replace(snapshot, jobs=jobs), device_resource, cluster.unit / MILLI)
+    return SnapshotWithUnits(replace(snapshot, jobs=jobs), device_resource, cluster.milli_per_device / MILLI)
 
 
 def _assume_started_at_submission(job: JobInfo, now: float) -> JobInfo:

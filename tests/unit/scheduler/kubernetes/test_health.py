@@ -61,7 +61,7 @@ def test_a_turn_that_never_ends_is_dead() -> None:
     clock.advance(10.5)
     beat(pulse)
 
-    assert pulse.unhealthy_reason.startswith("a turn goes on, and the next turn is ")
+    assert pulse.unhealthy_reason.startswith("a turn is running, and the next turn is ")
     pulse.end_turn(None)
     assert pulse.unhealthy_reason == ""
 
