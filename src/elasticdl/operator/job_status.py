@@ -15,18 +15,16 @@ from elasticdl.errors import SpecError
 from elasticdl.launcher.kubernetes import naming
 from elasticdl.spec.job import JobSpec
 from elasticdl.spec.load import resolve_elastic_job
+from elasticdl.spec.phase import Phase
 
 Document = Mapping[str, Any]
 
+# As `kubectl get` shows the phases.
 INVALID, SUSPENDED, PENDING, RUNNING, SUCCEEDED, FAILED = (
-    "Invalid",
-    "Suspended",
-    "Pending",
-    "Running",
-    "Succeeded",
-    "Failed",
+    phase.capitalize()
+    for phase in (Phase.INVALID, Phase.SUSPENDED, Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED)
 )
-FINAL_PHASES = frozenset({SUCCEEDED, "Stopped", FAILED})
+FINAL_PHASES = frozenset(phase.capitalize() for phase in Phase if phase.is_over)
 
 
 class Condition(NamedTuple):

@@ -15,6 +15,7 @@ from elasticdl.retry import backoff_delay
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
+from elasticdl.spec import Phase
 from elasticdl.spec.directory import JobDirectory
 
 Reply = TypeVar("Reply")
@@ -22,7 +23,7 @@ Reply = TypeVar("Reply")
 # Reconnecting: short at first, since a master that is started again is back within a second.
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.02, 0.5
 # Phases after which the master says no more.
-_FINAL_PHASES = frozenset({"stopped", "succeeded", "failed"})
+_FINAL_PHASES = frozenset(phase for phase in Phase if phase.is_over)
 
 
 class MasterClient:

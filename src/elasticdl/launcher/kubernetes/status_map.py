@@ -14,6 +14,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.errors import NotFound
 from elasticdl.kube.kinds import CONFIG_MAP, STATEFUL_SET
 from elasticdl.launcher.kubernetes.naming import MASTER, STATUS, Document, Owner, job_labels
+from elasticdl.spec import Phase
 
 RESULT_KEY = "result.json"
 
@@ -70,6 +71,6 @@ def write_refusal(api: Api, job: str, namespace: str, reason: str, exit_code: in
         return
     owner = Owner.from_object(found)
     if read_result(api.get(CONFIG_MAP, status_map_name(job), namespace), owner.uid) is None:
-        result = {"name": job, "phase": "failed", "reason": reason, "exit_code": exit_code, "ended_at": time.time()}
+        result = {"name": job, "phase": Phase.FAILED, "reason": reason, "exit_code": exit_code, "ended_at": time.time()}
         write_status(api, job, namespace, owner, {RESULT_KEY: json.dumps(result)})
     retire_master(api, job, namespace)

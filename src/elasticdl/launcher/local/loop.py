@@ -46,6 +46,7 @@ from elasticdl.launcher.local.restart_policy import WRONG_JOB_CODE, GiveUp, Rest
 from elasticdl.launcher.local.watched_process import WatchedProcess
 from elasticdl.launcher.loop_monitor import LoopHealth, LoopMonitor
 from elasticdl.launcher.replica_environ import inherited_environ
+from elasticdl.spec import Phase
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 NOT_EXECUTABLE_CODE = 127  # as a shell says it
@@ -298,7 +299,7 @@ class LauncherLoop:
         log = self._directory.log_file("master")
         _log.error("%s; see %s", decision.reason, log)
         if not self._directory.result.exists():
-            result = {"phase": "failed", "reason": self._explain(decision, log), "exit_code": decision.exit_code}
+            result = {"phase": Phase.FAILED, "reason": self._explain(decision, log), "exit_code": decision.exit_code}
             self._directory.reserve.unlink(missing_ok=True)
             try:
                 write_json(self._directory.result, result)

@@ -17,6 +17,7 @@ from elasticdl.master.machine.phase import STOPPED_EXIT_CODE, FinalPhase, Outcom
 from elasticdl.master.machine.state import MasterState, send_message
 from elasticdl.master.strategies import training_progress
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import Phase
 
 Actions = list[Action]
 
@@ -25,10 +26,10 @@ def end_job(
     job: MasterState, phase: Outcome, reason: str, exit_code: int, now: float, *, kill: bool = False
 ) -> Actions:
     """The job is over. Workers are released, or killed where nothing may be waited for."""
-    if phase == "failed":
+    if phase is Phase.FAILED:
         reason += _checkpoint_hint(job)
     job.ledger.phase = FinalPhase(phase, reason, exit_code, now)
-    kind = {"succeeded": "finished", "stopped": "stopped", "failed": "failed"}[phase]
+    kind = "finished" if phase is Phase.SUCCEEDED else phase.value
     actions: Actions = [job.add_log_entry(now, kind, reason=reason)]
     for worker in list(job.ledger.membership.present_workers()):
         if kill:
@@ -51,7 +52,7 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
     if job.is_over or is_failing(job):
         return []
     if not job.spec.has_durable_checkpoints or not job.state_holders() or not job.strategy.has_state_to_save(job):
-        return end_job(job, "failed", reason, exit_code, now, kill=kill)
+        return end_job(job, Phase.FAILED, reason, exit_code, now, kill=kill)
     deadline = now + job.spec.timing.grace_period_s + job.spec.checkpoint.retry_s
     job.ledger.phase = StoppingPhase(reason, deadline, failure_exit_code=exit_code)
     actions: Actions = [job.add_log_entry(now, "failing", reason=f"{reason}; its state is kept first")]
@@ -116,12 +117,12 @@ def on_stop_requested(job: MasterState, event: StopRequested, now: float) -> Act
     if event.is_training_done and job.strategy.end_training(job, event.reason):
         return []
     if event.at_once:
-        return end_job(job, "stopped", event.reason, STOPPED_EXIT_CODE, now, kill=True)
+        return end_job(job, Phase.STOPPED, event.reason, STOPPED_EXIT_CODE, now, kill=True)
     if isinstance(job.ledger.phase, StoppingPhase):
         return []
     holders = job.state_holders()
     if not holders:
-        return end_job(job, "stopped", event.reason, STOPPED_EXIT_CODE, now)
+        return end_job(job, Phase.STOPPED, event.reason, STOPPED_EXIT_CODE, now)
     job.ledger.phase = StoppingPhase(event.reason, now + job.spec.timing.grace_period_s)
     actions: Actions = [job.add_log_entry(now, "stopping", reason=event.reason)]
     staying = {worker.id for worker in holders}
@@ -139,10 +140,10 @@ def on_terminal_detached(job: MasterState, event: TerminalDetached, now: float) 
 
 def on_job_ended(job: MasterState, event: JobEnded, now: float) -> Actions:
     phase = job.ledger.phase
-    if event.phase == "failed" and not (isinstance(phase, StoppingPhase) and phase.failure_exit_code):
+    if event.phase is Phase.FAILED and not (isinstance(phase, StoppingPhase) and phase.failure_exit_code):
         return fail_job(job, event.reason, 1, now, kill=event.kill)
-    exit_code = {"succeeded": 0, "stopped": STOPPED_EXIT_CODE, "failed": 1}[event.phase]
-    if event.phase == "failed" and isinstance(phase, StoppingPhase):
+    exit_code = {Phase.SUCCEEDED: 0, Phase.STOPPED: STOPPED_EXIT_CODE, Phase.FAILED: 1}[event.phase]
+    if event.phase is Phase.FAILED and isinstance(phase, StoppingPhase):
         exit_code = phase.failure_exit_code
     return end_job(job, event.phase, event.reason, exit_code, now, kill=event.kill)
 

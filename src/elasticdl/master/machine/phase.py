@@ -1,4 +1,4 @@
-"""Where a job is in its life. Each phase carries what belongs to it and nothing else."""
+"""The phase of a job as the master knows it. Each phase carries what belongs to it and nothing else."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Outcome = Literal["succeeded", "stopped", "failed"]
+from elasticdl.spec.phase import Phase
+
+Outcome = Literal[Phase.SUCCEEDED, Phase.STOPPED, Phase.FAILED]
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPhase:
     """No worker computes yet."""
 
-    name: Literal["pending"] = "pending"
+    name: Literal[Phase.PENDING] = Phase.PENDING
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningPhase:
-    name: Literal["running"] = "running"
+    """Workers compute."""
+
+    name: Literal[Phase.RUNNING] = Phase.RUNNING
     reason: str = ""
 
 
@@ -30,7 +34,7 @@ class StoppingPhase:
 
     reason: str
     deadline: float
-    name: Literal["stopping"] = "stopping"
+    name: Literal[Phase.STOPPING] = Phase.STOPPING
     failure_exit_code: int = 0  # the exit code of a job that has failed, and only keeps its state before it ends
 
 
@@ -44,6 +48,6 @@ class FinalPhase:
     ended_at: float
 
 
-Phase = Annotated[PendingPhase | RunningPhase | StoppingPhase | FinalPhase, Field(discriminator="name")]
+JobPhase = Annotated[PendingPhase | RunningPhase | StoppingPhase | FinalPhase, Field(discriminator="name")]
 
 STOPPED_EXIT_CODE = 130

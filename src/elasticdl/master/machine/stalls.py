@@ -26,7 +26,7 @@ from elasticdl.master.machine.state import MasterState, send_message
 from elasticdl.master.machine.worker_life import remove_worker, reset_worker
 from elasticdl.master.strategies.rounds import Round
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import WorkerId
+from elasticdl.spec import Phase, WorkerId
 from elasticdl.stacks import DUMP_SIGNAL
 
 Actions = list[Action]
@@ -225,7 +225,9 @@ def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | N
         return None
     if rounds.stalls >= MAX_STALLED_ROUNDS:
         said = f"{rounds.stalls} rounds in a row came to no step after step {job.ledger.step}"
-        return JobEnded("failed", f"{said}: {rounds.failure_reason}; the logs of the workers have their stacks", True)
+        return JobEnded(
+            Phase.FAILED, f"{said}: {rounds.failure_reason}; the logs of the workers have their stacks", True
+        )
     here = [w for w in newest.workers if job.ledger.membership.is_present(w)]
     positions = {w: position for w in here if (position := _reported_activity(job, w)) is not None}
     is_whole = len(positions) == len(newest.workers)

@@ -12,7 +12,7 @@ from elasticdl.master.machine.actions import ROUTINE_KINDS, EventLogEntry, SendM
 from elasticdl.master.machine.events import BatchChange, DataPlanReported, HeartbeatReceived, JobResumed, SpeedMeasured
 from elasticdl.master.machine.failure_budget import FailureBudget, LossStreak
 from elasticdl.master.machine.membership import Membership, Worker
-from elasticdl.master.machine.phase import FinalPhase, PendingPhase, Phase
+from elasticdl.master.machine.phase import FinalPhase, JobPhase, PendingPhase
 from elasticdl.master.ps_fleet.fleet import PsFleet
 from elasticdl.master.ps_fleet.ps_events import PsHeartbeatReceived
 from elasticdl.master.strategies.evaluation import EvaluationState
@@ -40,7 +40,7 @@ class Ledger:
     failure_budget: FailureBudget
     loss_streak: LossStreak = field(default_factory=LossStreak)
     stalls: int = 0  # workers and ps that were replaced because they made no progress
-    phase: Phase = field(default_factory=PendingPhase)
+    phase: JobPhase = field(default_factory=PendingPhase)
     membership: Membership = field(default_factory=Membership)
     rounds: RoundState = field(default_factory=RoundState)
     evaluations: EvaluationState = field(default_factory=EvaluationState)

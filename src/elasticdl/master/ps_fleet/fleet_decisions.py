@@ -20,8 +20,9 @@ from elasticdl.spec import PsId, WorkerId
 MAX_START_WAIT_S = 10.0
 # A replacement waits so long at most until those that have copies of the lost one's slots own them.
 MAX_LAUNCH_WAIT_S = 1.0
-# A ps serves without a pause: one that says nothing for so many times `heartbeat_timeout_s` is taken for lost, and later if rows
-# would be lost with it. Who is silent may come back, and two at once are more likely cut off from the master than dead.
+# A ps serves without a pause: one that says nothing for so many times `heartbeat_timeout_s` is taken for lost, and
+# later if rows would be lost with it. A silent ps may come back, and two at once are more likely cut off from the
+# master than dead.
 _SILENCE_FACTOR, _LAST_COPY_SILENCE_FACTOR = 3.0, 12.0
 # Of `ps_timeout_s`, after which a worker fails that waits for an answer: people are told; the ps is replaced.
 NOTICE_FRACTION, STALLED_FRACTION = 0.4, 0.8

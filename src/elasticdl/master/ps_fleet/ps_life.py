@@ -24,7 +24,7 @@ from elasticdl.master.ps_fleet.ps_events import (
 )
 from elasticdl.master.ps_fleet.tasks import announce_fleet, fleet_message, task_message
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import PsId
+from elasticdl.spec import Phase, PsId
 from elasticdl.spec.ids import ReplicaId
 
 Actions = list[Action]
@@ -103,7 +103,7 @@ def on_ps_failed(job: MasterState, event: PsFailed, now: float) -> Actions:
     ps.failure = event.message
     if not event.permanent or job.is_over:
         return []
-    return end_job(job, "failed", f"{ps.id}: {event.message}", 2 if event.wrong_job else 1, now)
+    return end_job(job, Phase.FAILED, f"{ps.id}: {event.message}", 2 if event.wrong_job else 1, now)
 
 
 def on_ps_stall_noticed(job: MasterState, event: PsStallNoticed, now: float) -> Actions:

@@ -10,6 +10,7 @@ from elasticdl.master.ps_fleet.ps_events import MirrorBroken, SlotsAssigned, Tas
 from elasticdl.ps.slots import SlotMap
 from elasticdl.retry import backoff_delay
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import Phase
 
 Actions = list[Action]
 
@@ -135,5 +136,5 @@ def _fail_task(job: MasterState, task: TaskAssigned, why: str, now: float) -> Ac
     ]
     if task.kind == RESTORE and fleet.failed_tasks >= MAX_FAILED_RESTORES:
         reason = f"{task.performer} could not restore {len(task.slots)} slots from {task.snapshot}: {why}"
-        actions += end_job(job, "failed", reason, 1, now)
+        actions += end_job(job, Phase.FAILED, reason, 1, now)
     return actions

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from elasticdl.errors import SpecError
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.membership import LeaseReply
+from elasticdl.master.machine.phase import Outcome
 from elasticdl.master.ps_fleet import ps_events
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.ids import PsId, WorkerId
+from elasticdl.spec.phase import Phase
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 _EVENT_KINDS: dict[str, type] = {kind.__name__: kind for kind in ev.Event.__args__}
@@ -82,6 +84,11 @@ def _decode_worker_finished(fields: list[Any]) -> ev.WorkerFinished:
     return event._replace(epoch=ev.EpochLoss(*event.epoch)) if event.epoch is not None else event
 
 
+def _decode_job_ended(fields: list[Any]) -> ev.JobEnded:
+    event = ev.JobEnded(*fields)
+    return event._replace(phase=cast(Outcome, Phase(event.phase)))
+
+
 def _epoch_loss(message: pb.EpochLoss) -> ev.EpochLoss:
     return ev.EpochLoss(message.epoch, message.step, message.loss, message.records)
 
@@ -97,6 +104,7 @@ _NESTED_DECODERS: dict[type, Callable[[list[Any]], ev.Event]] = {
     ev.ExchangeReceived: _decode_exchange,
     ev.LossesReported: _decode_losses,
     ev.WorkerFinished: _decode_worker_finished,
+    ev.JobEnded: _decode_job_ended,
     ev.ReplicasListed: _decode_replicas_listed,
     ev.ReplicaExited: lambda fields: ev.ReplicaExited(ev.ReplicaExit(*fields[0])),
     ev.RoundPlanned: _decode_round_planned,

@@ -16,7 +16,7 @@ from elasticdl.master.runtime import codec
 from elasticdl.master.views import status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import ReplicaStream
-from elasticdl.spec import LrScaling
+from elasticdl.spec import LrScaling, Phase
 from elasticdl.spec.ids import PsId, WorkerId
 from elasticdl.tls import Role
 
@@ -162,5 +162,5 @@ def _check_scale_request(job: MasterState, request: pb.ScaleRequest) -> None:
             f"batch_scale: expected 1 to {job.max_batch_scale}, received {request.batch_scale}; "
             "choose a number between them, or start the job with another --max_batch_size"
         )
-    if job.ledger.phase.name not in ("pending", "running"):
+    if job.ledger.phase.name not in (Phase.PENDING, Phase.RUNNING):
         raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")

@@ -37,7 +37,7 @@ from elasticdl.master.strategies.evaluation import OpenEvaluation
 from elasticdl.master.strategies.loss_curve import LossPoint
 from elasticdl.master.strategies.shards import ShardQueue, SourcedLease, TrainingQueue
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import WorkerId
+from elasticdl.spec import Phase, WorkerId
 
 Actions = list[Action]
 
@@ -185,7 +185,7 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
     ledger, phase = job.ledger, job.ledger.phase
     members = _lease_takers(job)
     if isinstance(phase, StoppingPhase):
-        outcome: Outcome = "failed" if phase.failure_exit_code else "stopped"
+        outcome: Outcome = Phase.FAILED if phase.failure_exit_code else Phase.STOPPED
         if not members:
             return JobEnded(outcome, f"{phase.reason}; no worker was left to write a checkpoint", False)
         if now >= phase.deadline:
@@ -198,12 +198,12 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
         is_asked = ledger.export is not None and any(worker.id == ledger.export[0] for worker in finished)
         return None if is_asked else ExportRequested(finished[0].id, job.spec.output if is_complete else "")
     if isinstance(phase, StoppingPhase) and phase.failure_exit_code:
-        return JobEnded("failed", phase.reason, False)
+        return JobEnded(Phase.FAILED, phase.reason, False)
     if isinstance(phase, StoppingPhase) and not is_complete:
-        return JobEnded("stopped", phase.reason, False)
+        return JobEnded(Phase.STOPPED, phase.reason, False)
     if not is_complete:
-        return JobEnded("failed", "all workers ended before all records were trained", False)
-    return JobEnded("succeeded", ledger.end_reason or ledger.finish_reason or "all records are trained", False)
+        return JobEnded(Phase.FAILED, "all workers ended before all records were trained", False)
+    return JobEnded(Phase.SUCCEEDED, ledger.end_reason or ledger.finish_reason or "all records are trained", False)
 
 
 class LeaseTraining(JobStrategy):

@@ -16,11 +16,11 @@ from elasticdl.master.strategies.base import Actions, JobStrategy
 from elasticdl.master.strategies.evaluation import OpenEvaluation
 from elasticdl.master.strategies.shards import ShardQueue
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind
+from elasticdl.spec import JobKind, Phase
 
 
 def _decide_end(job: MasterState, now: float) -> Event | None:
-    return JobEnded("succeeded", "all shards are done", False) if job.ledger.evaluations.results else None
+    return JobEnded(Phase.SUCCEEDED, "all shards are done", False) if job.ledger.evaluations.results else None
 
 
 class LeaseWork(JobStrategy):
@@ -46,7 +46,7 @@ class LeaseWork(JobStrategy):
         source = "validation" if job.spec.kind is JobKind.EVALUATION else "prediction"
         if event.total_records <= 0:
             uri = getattr(job.spec.data, source)
-            return end_job(job, "failed", f"data.{source}: expected at least one record, {uri!r} has none", 2, now)
+            return end_job(job, Phase.FAILED, f"data.{source}: expected at least one record, {uri!r} has none", 2, now)
         queue = ShardQueue(source, event.total_records, job.spec.data.shard_records)
         step = event.total_steps  # of the weights: such a job takes none of its own
         evaluations.open[step] = OpenEvaluation(step, queue, holders=None)

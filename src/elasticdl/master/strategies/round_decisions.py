@@ -8,7 +8,7 @@ from elasticdl.master.machine.membership import Worker, WorkerState
 from elasticdl.master.machine.phase import RunningPhase, StoppingPhase
 from elasticdl.master.machine.state import MasterState
 from elasticdl.master.strategies import rounds
-from elasticdl.spec import JobKind, WorkerId
+from elasticdl.spec import JobKind, Phase, WorkerId
 
 
 def decide_round_entry(job: MasterState, now: float) -> Event | None:
@@ -35,10 +35,10 @@ def decide_end(job: MasterState, now: float) -> Event | None:
     finished = [worker for worker in holders if worker.state is WorkerState.FINISHED]
     if isinstance(phase, StoppingPhase):
         if not holders:
-            return JobEnded("stopped", f"{phase.reason}; no worker was left to write a checkpoint", False)
+            return JobEnded(Phase.STOPPED, f"{phase.reason}; no worker was left to write a checkpoint", False)
         if now >= phase.deadline:
             grace_s = job.spec.timing.grace_period_s
-            return JobEnded("stopped", f"{phase.reason}; workers did not end within {grace_s:g} s", True)
+            return JobEnded(Phase.STOPPED, f"{phase.reason}; workers did not end within {grace_s:g} s", True)
     # Whoever dropped the last step needs not do it again: those that finished hold its state.
     waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.failed_on]
     if not finished or waiting:
@@ -52,10 +52,10 @@ def decide_end(job: MasterState, now: float) -> Event | None:
             return None  # the best model may be one that is not evaluated yet
         return None if is_asked else ExportRequested(finished[0].id, path)
     if isinstance(phase, StoppingPhase) and is_cut_short:
-        return JobEnded("stopped", phase.reason, False)
+        return JobEnded(Phase.STOPPED, phase.reason, False)
     if job.ledger.evaluations.open:
         return None
-    return JobEnded("succeeded", job.ledger.finish_reason or "all steps are done", False)
+    return JobEnded(Phase.SUCCEEDED, job.ledger.finish_reason or "all steps are done", False)
 
 
 def _is_complete(job: MasterState) -> bool:
@@ -68,11 +68,11 @@ def decide_final_checkpoint(job: MasterState, now: float) -> Event | None:
     phase, ledger = job.ledger.phase, job.ledger
     assert isinstance(phase, StoppingPhase)
     if ledger.is_exported:
-        return JobEnded("failed", phase.reason, False)
+        return JobEnded(Phase.FAILED, phase.reason, False)
     if ledger.export is None and job.step <= (ledger.checkpoint[0] if ledger.checkpoint is not None else 0):
-        return JobEnded("failed", phase.reason, False)  # decided here: what heartbeats said is not replayed
+        return JobEnded(Phase.FAILED, phase.reason, False)  # decided here: what heartbeats said is not replayed
     if now >= phase.deadline:
-        return JobEnded("failed", f"{phase.reason}; its state was not written in time", True)
+        return JobEnded(Phase.FAILED, f"{phase.reason}; its state was not written in time", True)
     if ledger.export is not None and ledger.membership.is_present(ledger.export[0]):
         return None
     # One that stands still would not hear of it.
@@ -82,7 +82,7 @@ def decide_final_checkpoint(job: MasterState, now: float) -> Event | None:
         if worker.id not in ledger.final_checkpoint_writers and not worker.stall_reason
     ]
     if not able:
-        return JobEnded("failed", f"{phase.reason}; nobody was left to keep its state", False)
+        return JobEnded(Phase.FAILED, f"{phase.reason}; nobody was left to keep its state", False)
     return ExportRequested(min(able, key=lambda worker: _writer_priority(job, worker)).id, "")
 
 
@@ -99,7 +99,7 @@ def decide_giving_up(job: MasterState, now: float) -> Event | None:
     if found.failed_in_a_row < rounds.MAX_FAILED_ROUNDS or now - found.failing_since < rounds.FAILING_FOR_S:
         return None
     said = f"{found.failed_in_a_row} rounds in a row broke before a step ended, though all their members seem alive"
-    return JobEnded("failed", f"{said}: {found.failure_reason}; the logs of the workers say more", True)
+    return JobEnded(Phase.FAILED, f"{said}: {found.failure_reason}; the logs of the workers say more", True)
 
 
 def decide_round(job: MasterState, now: float) -> Event | None:

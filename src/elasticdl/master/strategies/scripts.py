@@ -20,7 +20,7 @@ from elasticdl.master.ps_fleet import fleet_decisions
 from elasticdl.master.strategies import round_decisions, rounds, speeds
 from elasticdl.master.strategies.allreduce import AllReduceTraining, log_round
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import WorkerId
+from elasticdl.spec import Phase, WorkerId
 
 Actions = list[Action]
 
@@ -35,17 +35,17 @@ def decide_end(job: MasterState, now: float) -> JobEnded | None:
     if isinstance(phase, StoppingPhase):
         running = [worker for worker in job.present_holders() if worker.state is not WorkerState.FINISHED]
         if not running:
-            return JobEnded("stopped", phase.reason, False)
+            return JobEnded(Phase.STOPPED, phase.reason, False)
         if now >= phase.deadline:
             grace_s = job.spec.timing.grace_period_s
-            return JobEnded("stopped", f"{phase.reason}; scripts did not end within {grace_s:g} s", True)
+            return JobEnded(Phase.STOPPED, f"{phase.reason}; scripts did not end within {grace_s:g} s", True)
         return None
     if (
         round_.newest is not None
         and round_.halted_at is None
         and set(round_.newest.workers) <= set(round_.finished_scripts)
     ):
-        return JobEnded("succeeded", "all scripts ended with exit code 0", False)
+        return JobEnded(Phase.SUCCEEDED, "all scripts ended with exit code 0", False)
     return None
 
 
