@@ -116,7 +116,7 @@ def test_what_is_not_there_is_told_at_once(server: PostgresServer, monkeypatch: 
     with pytest.raises(DataError, match=r"data\.format is csv, which is for files"):
         open_source(server.address("none"), DataSpec(format="csv"))
     monkeypatch.setenv("PGPASSWORD", "a-wrong-one")
-    with pytest.raises(DataError, match=r"lets nobody in .* set PGPASSWORD") as caught:
+    with pytest.raises(DataError, match=r"refuses this user .* set PGPASSWORD") as caught:
         open_source(server.address("none"), DataSpec())
     assert "a-wrong-one" not in str(caught.value)
 

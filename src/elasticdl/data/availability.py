@@ -14,7 +14,7 @@ from elasticdl.retry import retry_call
 _log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-_TOLD_AFTER_S = 0.5  # what is over sooner is in the log only
+_REPORT_AFTER_S = 0.5  # shorter waits are only logged
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _listener: WaitListener = _ignore_wait
 
 
 def set_wait_listener(listener: WaitListener) -> None:
-    """Let `listener(is_waiting, reason)` hear when a wait for data lasts, and when it is over. Called by any thread."""
+    """Calls `listener(is_waiting, reason)`, on any thread, when a wait for data gets long and when it is over."""
     global _listener
     _listener = listener
 
@@ -41,20 +41,20 @@ class DataWait:
         self._name = name
         self._wait = wait
         self._waited_s = 0.0
-        self._is_told = False
+        self._is_reported = False
         self.reason = ""
 
-    def wait(self, seconds: float, why: str) -> None:
-        if self._waited_s >= _TOLD_AFTER_S and not self._is_told:
-            self._is_told = True
-            _listener(True, f"{self._name}: {why}; it is tried again")
+    def wait(self, seconds: float, reason: str) -> None:
+        if self._waited_s >= _REPORT_AFTER_S and not self._is_reported:
+            self._is_reported = True
+            _listener(True, f"{self._name}: {reason}; it is tried again")
         with watchdog.pause_watchdog(f"waits for {self._name}"):
             self._wait(seconds)
         self._waited_s += seconds
 
     def end(self) -> None:
-        """The data is there."""
-        if self._is_told:
+        """Reports that the data is available again."""
+        if self._is_reported:
             _listener(False, f"{self._name}: read again after {self._waited_s:.1f} s")
 
 
@@ -66,16 +66,16 @@ def retry_until_available(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `attempt` gives, tried again for `retry_s` seconds while it raises DatabaseUnavailable or FileUnavailable.
+    """Returns what `attempt` returns, and tries again for `retry_s` seconds while it raises a transient error.
 
-    Then DataUnavailable.
+    Transient are DatabaseUnavailable and FileUnavailable; after that time it raises DataUnavailable.
     """
-    waiting = DataWait(name, wait)
+    data_wait = DataWait(name, wait)
 
     def note_wait(error: Exception, remaining_s: float) -> None:
-        what = "it cannot be read" if isinstance(error, FileUnavailable) else "the database does not answer"
-        _log.warning("%s: %s, trying again for %.0f s: %s", name, what, remaining_s, error)
-        waiting.reason = f"{what}: {error}"
+        problem = "it cannot be read" if isinstance(error, FileUnavailable) else "the database does not answer"
+        _log.warning("%s: %s, trying again for %.0f s: %s", name, problem, remaining_s, error)
+        data_wait.reason = f"{problem}: {error}"
 
     try:
         result = retry_call(
@@ -83,14 +83,14 @@ def retry_until_available(
             lambda error: isinstance(error, DatabaseUnavailable | FileUnavailable),
             retry_s,
             clock=clock,
-            sleep=lambda delay_s: waiting.wait(delay_s, waiting.reason),
+            sleep=lambda delay_s: data_wait.wait(delay_s, data_wait.reason),
             on_wait=note_wait,
         )
     except (DatabaseUnavailable, FileUnavailable) as exc:
-        what = "it could not be read" if isinstance(exc, FileUnavailable) else "the database did not answer"
+        problem = "it could not be read" if isinstance(exc, FileUnavailable) else "the database did not answer"
         raise DataUnavailable(
-            f"{name}: {what} for {retry_s:g} s: {exc}; see to it, then go on from the "
-            f"newest checkpoint, or wait longer with data.retry_s (--data_retry_s)"
+            f"{name}: {problem} for {retry_s:g} s: {exc}; repair it, then resume from the newest "
+            f"checkpoint, or wait longer with data.retry_s (--data_retry_s)"
         ) from exc
-    waiting.end()
+    data_wait.end()
     return result

@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ReportBadRecord = Callable[[str, int, str], None]  # source, record, why
+ReportBadRecord = Callable[[str, int, str], None]  # source, record, reason
 
 
 class BadRecords:
-    """How many records of a job may be bad, and those that this worker found. Used by the threads that read."""
+    """The bad records that this worker found, and how many a job may have. Safe for use by several threads."""
 
-    def __init__(self, limit: int = 0, tell: ReportBadRecord = lambda source, record, why: None) -> None:
+    def __init__(self, limit: int = 0, report: ReportBadRecord = lambda source, record, reason: None) -> None:
         self.limit = limit
-        self._tell = tell
-        self._known: dict[tuple[str, int], str] = {}
+        self._report = report
+        self._reasons: dict[tuple[str, int], str] = {}
 
-    def add(self, source: str, record: int, why: str) -> None:
-        """Tell of a record once, however often it is met. Raises TooManyBadRecords past the limit of the job."""
-        if (source, record) in self._known:
+    def add(self, source: str, record: int, reason: str) -> None:
+        """Reports a record once, however often it is read. Raises TooManyBadRecords above the limit of the job."""
+        if (source, record) in self._reasons:
             return
-        self._known[source, record] = why
-        _log.warning("record %d is skipped: %s", record, why)
-        self._tell(source, record, why)
-        if len(self._known) > self.limit:
-            raise TooManyBadRecords(describe_excess(len(self._known), self.limit, why))
+        self._reasons[source, record] = reason
+        _log.warning("record %d is skipped: %s", record, reason)
+        self._report(source, record, reason)
+        if len(self._reasons) > self.limit:
+            raise TooManyBadRecords(describe_excess(len(self._reasons), self.limit, reason))
 
     def read_batch(
         self,
@@ -44,7 +44,10 @@ class BadRecords:
         take: Callable[[], Any] | None = None,
         seed: Callable[[], None] = lambda: None,
     ) -> Batch | None:
-        """The batch of the good ones among `indices`; None where none is left. `take` gives what was read already."""
+        """Returns the batch of the valid records among `indices`, or None if there are none.
+
+        `take` returns records that were read before.
+        """
         try:
             seed()
             return dataset.make_batch(take() if take is not None else dataset.read(indices), indices)
@@ -56,27 +59,27 @@ class BadRecords:
         except BadRecord as exc:
             if not self.limit:
                 raise bad_record_error(exc) from exc
-            good = self._sort_out(dataset, indices, seed)
-            if len(good) == len(indices):
-                raise  # no record is at fault alone
+            valid = self._find_valid(dataset, indices, seed)
+            if len(valid) == len(indices):
+                raise  # no single record is at fault
         seed()
-        return dataset.read_batch(good) if len(good) else None
+        return dataset.read_batch(valid) if len(valid) else None
 
-    def _sort_out(self, dataset: Dataset, indices: Indices, seed: Callable[[], None]) -> Indices:
-        good: list[int] = []
+    def _find_valid(self, dataset: Dataset, indices: Indices, seed: Callable[[], None]) -> Indices:
+        valid: list[int] = []
         for record in indices.tolist():
             try:
                 seed()
                 dataset.read_batch(np.array([record]))
-                good.append(record)
+                valid.append(record)
             except BadRecord as exc:
                 self.add(dataset.source.name, record, str(exc))
-        return np.array(good, dtype=np.int64)
+        return np.array(valid, dtype=np.int64)
 
 
 def bad_record_error(exc: BadRecord) -> BadRecord:
     return BadRecord(f"{exc} (--bad_records=N skips up to N such records, and names each)")
 
 
-def describe_excess(count: int, limit: int, why: str) -> str:
-    return f"{count} records are bad, {limit} may be (data.bad_records, --bad_records); the newest: {why}"
+def describe_excess(count: int, limit: int, reason: str) -> str:
+    return f"{count} records are bad, {limit} may be (data.bad_records, --bad_records); the newest: {reason}"

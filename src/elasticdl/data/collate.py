@@ -1,4 +1,4 @@
-"""From a list of items to one batch: arrays with one more dimension in front, in the same structure."""
+"""Collates a list of items into one batch: arrays with a new first dimension, in the same structure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from elasticdl.errors import DataError
 
 Stack: TypeAlias = Callable[[list[Any]], Any]
-"""Equal-shaped values, at least one, to one array. An adapter replaces it to stack tensors of its framework."""
+"""Stacks values of equal shape, at least one, into an array. An adapter passes one for tensors of its framework."""
 
 
 def collate(items: Sequence[Any], stack: Stack, where: str = "the item") -> Any:
-    """Stack `items`, at least one: dicts by key and tuples by place, all else by `stack`."""
+    """Collates `items`, at least one: dicts by key, tuples by index, everything else by `stack`."""
     first = items[0]
     if isinstance(first, dict):
         for item in items:
@@ -30,7 +30,7 @@ def collate(items: Sequence[Any], stack: Stack, where: str = "the item") -> Any:
                     f"{where} is a tuple of {len(first)} in one record and {_describe_keys(item)} in another"
                 )
         return tuple(
-            collate([item[place] for item in items], stack, f"{where}[{place}]") for place in range(len(first))
+            collate([item[index] for item in items], stack, f"{where}[{index}]") for index in range(len(first))
         )
     try:
         return stack(list(items))
@@ -43,15 +43,15 @@ def collate(items: Sequence[Any], stack: Stack, where: str = "the item") -> Any:
 
 
 def stack_arrays(values: list[Any]) -> Any:
-    """Numbers and arrays to one numpy array; text and bytes to an array of objects.
+    """Stacks numbers and arrays into one NumPy array, and text and bytes into an array of objects.
 
-    numpy values keep their type. Python floats become float32, as models want them, ints int64, bools bool.
+    NumPy values keep their type. Python floats become float32, which models expect, ints int64 and bools bool.
     """
     if isinstance(values[0], str | bytes) or values[0] is None:
         return object_array(values)
     if isinstance(values[0], np.ndarray | np.generic):
         return np.stack(values)
-    array = np.array(values)  # of unequal lists: ValueError
+    array = np.array(values)  # raises ValueError for lists of unequal length
     if array.dtype == np.float64 and _is_python_float(values[0]):
         return array.astype(np.float32)
     if array.dtype.kind in "OUS":
@@ -60,17 +60,17 @@ def stack_arrays(values: list[Any]) -> Any:
 
 
 def object_array(values: Sequence[Any]) -> Any:
-    """A one-dimensional array of the values themselves."""
+    """Returns a one-dimensional array of the values themselves."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
 
 
 def columns_from_records(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """A batch of dict records as a dict from column to array.
+    """Converts a batch of dict records to a dict from column to array.
 
-    Numbers of one type become an array of it (Python floats here stay float64, as they were stored), lists of
-    numbers of equal length an array of rows; all else, text included, an array of objects.
+    Numbers of one type become an array of that type (Python floats stay float64, as they were stored), and lists of
+    numbers of equal length an array of rows. Everything else, text included, becomes an array of objects.
     """
     return {column: _column_array([record[column] for record in records]) for column in records[0]}
 
@@ -90,12 +90,12 @@ def _column_array(values: list[Any]) -> Any:
 
 
 def count_records(batch: Any, where: str) -> int:
-    """How many records a batch is of; DataError where its parts do not agree."""
+    """Returns the number of records in a batch. Raises DataError if its parts differ in it."""
     if isinstance(batch, dict | tuple):
         parts = batch.items() if isinstance(batch, dict) else enumerate(batch)
         sizes = {key: count_records(part, f"{where}[{key!r}]") for key, part in parts}
         if len(set(sizes.values())) != 1:
-            raise DataError(f"{where}: its parts are of different numbers of records: {sizes}")
+            raise DataError(f"{where}: its parts have different numbers of records: {sizes}")
         return next(iter(sizes.values()))
     try:
         return len(batch)

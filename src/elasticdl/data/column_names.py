@@ -9,32 +9,32 @@ from elasticdl.errors import DataError, SpecError
 
 
 def resolve_columns(
-    path: str, first: list[str], given: tuple[str, ...]
+    path: str, first: list[str], names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """All fields, the columns to read and the number of header lines, from the first line and the given names."""
-    if len(set(given)) != len(given):
-        raise DataError(f"data.columns names a column twice: {format_names(given)}; name each once")
-    if not given:
+    """Returns all fields, the columns to read and the number of header lines, from the first line and `names`."""
+    if len(set(names)) != len(names):
+        raise DataError(f"data.columns names a column twice: {format_names(names)}; name each once")
+    if not names:
         if len(set(first)) != len(first):
             raise DataError(f"{path}, line 1: the header names a column twice: {format_names(first)}; {_NAME_THEM}")
         if all(_is_number(name) for name in first):
             raise DataError(f"{path}, line 1: expected a header, got numbers: {format_names(first)}; {_NAME_THEM}")
         return tuple(first), tuple(first), 1
-    missing = [name for name in given if name not in first]
+    missing = [name for name in names if name not in first]
     if not missing:
-        return tuple(first), given, 1
-    if any(name in first and not _is_number(name) for name in given):
+        return tuple(first), names, 1
+    if any(name in first and not _is_number(name) for name in names):
         raise DataError(
             f"{path}, line 1: no column {format_names(missing)} in the header {format_names(first)}; "
             f"correct data.columns"
         )
-    if len(given) != len(first):
+    if len(names) != len(first):
         raise DataError(
-            f"{path}, line 1: data.columns gives {len(given)} names ({format_names(given)}) and the line has "
+            f"{path}, line 1: data.columns gives {len(names)} names ({format_names(names)}) and the line has "
             f"{len(first)} fields ({format_names(first)}), none of them so named; name every field, or columns that "
             f"the header has"
         )
-    return given, given, 0
+    return names, names, 0
 
 
 _NAME_THEM = (
@@ -52,13 +52,13 @@ def _is_number(text: str) -> bool:
 
 
 def format_names(names: Sequence[str]) -> str:
-    """The first few names, for a message."""
+    """Lists the first few names for a message."""
     shown = ", ".join(repr(name) for name in names[:8])
     return shown + (f", … {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def check_id_column(name: str, columns: Sequence[str]) -> None:
-    """SpecError, with the columns there are, where the data has none called `name`."""
+    """Raises SpecError, with the existing columns, if the data has no column called `name`."""
     if name not in columns:
         have = f"there are {format_names(columns)}" if columns else "its records have no columns"
         near = get_close_matches(name, columns, n=1)

@@ -17,28 +17,28 @@ from elasticdl.data.readers.lines import BOM
 from elasticdl.errors import BadRecord, DataError, ModelError
 
 
-def parse_schema(given: Mapping[str, Any], columns: Sequence[str]) -> Schema:
-    """The types asked for, from Arrow types or their names ("float32"). ModelError names what is none."""
-    found = {}
-    for name, kind in given.items():
+def parse_schema(schema: Mapping[str, Any], columns: Sequence[str]) -> Schema:
+    """Returns the Arrow types of a schema of types or their names ("float32"). Raises ModelError for others."""
+    types = {}
+    for name, kind in schema.items():
         if columns and name not in columns:
             near = get_close_matches(name, columns, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "correct the schema or data.columns"
             raise ModelError(f"dataset.map_columns: schema: no column {name!r} among {format_names(columns)}; {hint}")
         try:
-            found[name] = pa.type_for_alias(kind) if isinstance(kind, str) else kind
+            types[name] = pa.type_for_alias(kind) if isinstance(kind, str) else kind
         except ValueError as exc:
-            raise ModelError(f"dataset.map_columns: schema: {name}: {kind!r} is no type of Arrow") from exc
-        if not isinstance(found[name], pa.DataType):
+            raise ModelError(f"dataset.map_columns: schema: {name}: {kind!r} is not an Arrow type") from exc
+        if not isinstance(types[name], pa.DataType):
             raise ModelError(
                 f"dataset.map_columns: schema: {name}: expected a type such as pyarrow.float32() or its name, "
                 f"got {kind!r}"
             )
-    return found
+    return types
 
 
 def read_columns(source: RecordSource, indices: Indices, schema: Schema) -> Any:
-    """The records of these numbers as a RecordBatch; from single records where the source has no columns of its own."""
+    """Returns records as a RecordBatch, made from single records if the source does not read columns."""
     if isinstance(source, ColumnarSource):
         return source.read_columns(indices, schema)
     batch = batch_from_records(source.read(indices), source.name)
@@ -46,7 +46,7 @@ def read_columns(source: RecordSource, indices: Indices, schema: Schema) -> Any:
 
 
 def batch_from_records(records: list[Record], name: str) -> Any:
-    """Dicts of the same keys as a RecordBatch."""
+    """Converts dicts with the same keys to a RecordBatch."""
     if records and not isinstance(records[0], dict):
         raise DataError(
             f"{name}: map_columns needs records with columns, that is dicts; these are "
@@ -63,7 +63,7 @@ def batch_from_records(records: list[Record], name: str) -> Any:
 
 
 def cast_columns(source: RecordSource, batch: Any, indices: Indices, schema: Schema) -> Any:
-    """`batch`, the records `indices` of `source`, with the types asked for; a value that has none is named."""
+    """Casts `batch`, the records `indices` of `source`, to the schema. An error names the value that cannot be cast."""
     arrays = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         kind = schema.get(name, array.type)
@@ -76,7 +76,7 @@ def cast_columns(source: RecordSource, batch: Any, indices: Indices, schema: Sch
 
 
 def check_values(source: RecordSource, name: str, array: Any, indices: Indices, kind: Any) -> None:
-    """DataError for the first value that is no `kind`; nothing where each of them is one."""
+    """Raises BadRecord for the first value that cannot be cast to `kind`, if there is one."""
     for number, value in zip(indices.tolist(), array, strict=True):
         try:
             pc.cast(value, kind)
@@ -88,7 +88,7 @@ def check_values(source: RecordSource, name: str, array: Any, indices: Indices, 
 
 
 def gather_rows(tables: Sequence[Any], owners: Indices, rows: Indices) -> Any:
-    """Row i of what comes is row rows[i] of tables[owners[i]]. Taken at once: a batch has rows of many tables."""
+    """Returns a batch whose row i is row rows[i] of tables[owners[i]]."""
     starts = np.cumsum([0, *(table.num_rows for table in tables)])
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
@@ -100,7 +100,7 @@ def gather_rows(tables: Sequence[Any], owners: Indices, rows: Indices) -> Any:
 
 
 def to_single_batch(table: Any) -> Any:
-    """A table of any number of chunks as one RecordBatch."""
+    """Converts a table of any number of chunks to one RecordBatch."""
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         raise DataError("a batch of more than 2 GiB of text in one column: make minibatch_size smaller")
@@ -108,27 +108,27 @@ def to_single_batch(table: Any) -> Any:
 
 
 def parse_csv(
-    data: bytes, delimiter: str, fields: int, places: Sequence[int], names: Sequence[str], schema: Schema
+    data: bytes, delimiter: str, fields: int, indices: Sequence[int], names: Sequence[str], schema: Schema
 ) -> Any:
-    """The fields at `places` of lines of `fields` fields, as columns of these names. ArrowInvalid where there are none.
+    """Returns the fields at `indices` of lines with `fields` fields as columns called `names`.
 
-    Each line must end with a newline. Agrees with Python's csv module in what a field is.
+    Each line must end with a newline. Fields are split as by Python's csv module. Raises ArrowInvalid for other lines.
     """
     kinds = [schema.get(name, pa.string()) for name in names]
     if not data:
         empty = [pa.array([], type=kind) for kind in kinds]
         return pa.RecordBatch.from_arrays(empty, names=list(names))
     if data.startswith(BOM):
-        data = BOM + data  # Arrow takes one away, and this one is part of a value
-    chosen = [str(place) for place in places]
+        data = BOM + data  # Arrow removes one, and this one is part of a value
+    selected = [str(index) for index in indices]
     table = csv.read_csv(
         pa.BufferReader(data),
         # One block, so that each column is one piece.
         csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=[str(n) for n in range(fields)]),
         csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
         csv.ConvertOptions(
-            include_columns=chosen,
-            column_types=dict(zip(chosen, kinds, strict=True)),
+            include_columns=selected,
+            column_types=dict(zip(selected, kinds, strict=True)),
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=True,

@@ -17,7 +17,7 @@ from elasticdl.errors import BadRecord, ElasticDLError, ModelError
 
 
 class Mode(StrEnum):
-    """Given to dataset_fn, which may read labels in TRAINING and EVALUATION only."""
+    """The mode that dataset_fn is called with. It may read labels only in TRAINING and EVALUATION."""
 
     TRAINING = "training"
     EVALUATION = "evaluation"
@@ -26,7 +26,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What dataset_fn may want to know of the data."""
+    """The columns, size and name of the data, for dataset_fn."""
 
     columns: tuple[str, ...]
     records: int
@@ -34,13 +34,13 @@ class Metadata:
 
     @property
     def column_names(self) -> list[str]:
-        """As model files of the original know it."""
+        """The columns under the name that the original ElasticDL uses."""
         return list(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`size` records, ready for the model. `labels` is None where prediction has none."""
+    """`size` records, ready for the model. `labels` is None if a prediction has none."""
 
     features: Any
     labels: Any
@@ -48,13 +48,13 @@ class Batch:
 
     @property
     def value(self) -> Any:
-        """What a training loop is given for this batch."""
+        """What a training loop receives for this batch."""
         return self.features, self.labels
 
 
 @dataclass(frozen=True, slots=True)
 class CollatedBatch(Batch):
-    """A batch as a `collate_fn` made it, of any structure; a pair is features and labels, all else is features."""
+    """A batch of any structure from a `collate_fn`. A pair is features and labels, anything else is features."""
 
     collated: Any
 
@@ -65,13 +65,15 @@ class CollatedBatch(Batch):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
+    """A function that is applied to records or batches."""
+
     kind: Literal["map", "filter", "map_batches", "map_columns"]
     function: Callable[[Any], Any]
-    schema: Schema = field(default_factory=dict)  # of map_columns
+    schema: Schema = field(default_factory=dict)  # for map_columns
 
     @property
     def takes_batches(self) -> bool:
-        """Whether it gets whole batches."""
+        """Whether the function takes whole batches."""
         return self.kind in ("map_batches", "map_columns")
 
     def __str__(self) -> str:
@@ -80,14 +82,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Immutable: each method gives a new dataset."""
+    """A source of records and the functions applied to them. Immutable: each method returns a new dataset."""
 
     source: RecordSource
     mode: Mode = Mode.TRAINING
     stack: Stack = stack_arrays
     stages: tuple[Stage, ...] = ()
     is_shuffled: bool = False
-    window_records: int = 0  # of the shuffling; 0: the default
+    window_records: int = 0  # for shuffling; 0: the default
     bad_records: BadRecords = field(default_factory=BadRecords)
 
     @property
@@ -95,39 +97,39 @@ class Dataset:
         return Metadata(self.source.columns, len(self.source), self.source.name)
 
     def map(self, function: Callable[[Any], Any]) -> Dataset:
-        """Each item becomes function(item)."""
+        """Replaces each item by function(item)."""
         return self._then(Stage("map", function))
 
     def filter(self, function: Callable[[Any], bool]) -> Dataset:
-        """Only items for which function(item) is true are kept. Batches then differ in size."""
+        """Keeps only items for which function(item) is true. Batches then differ in size."""
         return self._then(Stage("filter", function))
 
     def map_batches(self, function: Callable[[Any], Any]) -> Dataset:
-        """A whole batch becomes function(batch), which gives (features, labels), or features in prediction.
+        """Replaces a whole batch by function(batch), which returns (features, labels), or features in prediction.
 
-        The batch is a dict from column to array where items are dicts, else the list of items; a second
-        map_batches gets what the first one gave. Only map_batches may follow.
+        The batch is a dict from column to array if items are dicts, otherwise the list of items. A second
+        map_batches receives the result of the first. Only map_batches may follow.
         """
         return self._then(Stage("map_batches", function))
 
     def map_columns(self, function: Callable[[Any], Any], schema: Mapping[str, Any] | None = None) -> Dataset:
-        """A whole batch becomes function(columns), as with map_batches; `columns` is a pyarrow.RecordBatch.
+        """Replaces a whole batch by function(columns), as map_batches does; `columns` is a pyarrow.RecordBatch.
 
-        Text stays text unless `schema` names another type: {"price": "float32"}, or types of Arrow. A field of a CSV
-        file with nothing in it is null. The fastest way to read tables. Must come first; only map_batches may follow.
+        Text stays text unless `schema` names another type: {"price": "float32"}, or Arrow types. An empty field of a
+        CSV file is null. This is the fastest way to read tables. It must come first; only map_batches may follow.
         """
         from elasticdl.data import columns  # Arrow takes a fifth of a second to import
 
         stage = Stage("map_columns", function, columns.parse_schema(schema or {}, self.source.columns))
         if self.stages:
             raise ModelError(
-                f"dataset: {stage} follows {self.stages[-1]}, after which there are no columns any more; "
-                f"put it first, and what was before it into its function"
+                f"dataset: {stage} follows {self.stages[-1]}, which leaves no columns; "
+                f"put it first, and move what was before it into its function"
             )
         return self._then(stage)
 
     def shuffle(self, window_records: int | None = None) -> Dataset:
-        """Ask for shuffled epochs; records meet others within a window of about `window_records`."""
+        """Requests shuffled epochs; records are mixed within windows of about `window_records`."""
         if window_records is not None and window_records < 1:
             raise ModelError(f"dataset.shuffle: window_records must be 1 or more, got {window_records}")
         return replace(self, is_shuffled=True, window_records=window_records or 0)
@@ -137,7 +139,7 @@ class Dataset:
         return self.source.can_read_ahead
 
     def read(self, indices: Indices) -> Any:
-        """The records of these numbers as the first stage wants them: a list, or a RecordBatch for map_columns."""
+        """Reads records as the first stage takes them: a list, or a RecordBatch for map_columns."""
         if not self._is_columnar:
             return self.source.read(indices)
         from elasticdl.data import columns
@@ -145,42 +147,46 @@ class Dataset:
         return columns.read_columns(self.source, indices, self.stages[0].schema)
 
     def read_items(self, indices: Indices) -> list[Any]:
-        """What the stages for single records make of the records of these numbers."""
+        """Reads records and applies the stages for single records."""
         indices = np.asarray(indices, dtype=np.int64)
         return self.make_items(self.source.read(indices), indices)
 
     def read_batch(self, indices: Indices) -> Batch | None:
-        """The records of these numbers as one batch; None when no record is left of them."""
+        """Reads records as one batch; returns None if all of them are filtered out."""
         indices = np.asarray(indices, dtype=np.int64)
         return self.make_batch(self.read(indices), indices)
 
     def read_valid_batch(
         self, indices: Indices, take: Callable[[], Any] | None = None, seed: Callable[[], None] = lambda: None
     ) -> Batch | None:
-        """As `batch`, of those records that are not bad: see skipping.py. `take` gives what `read` gave already.
+        """Reads the records that are valid as one batch; see `bad_records`. `take` returns what `read` returned before.
 
-        Raises BadRecord where the job allows none, TooManyBadRecords where it allows fewer.
+        Raises BadRecord if the job allows no bad records, and TooManyBadRecords if it allows fewer.
         """
         return self.bad_records.read_batch(self, indices, take, seed)
 
     def make_items(self, records: list[Record], indices: Indices) -> list[Any]:
-        """As `items`, of records that are read already; `indices` are their numbers, for messages."""
+        """Like `read_items`, for records that were read before; `indices` are their numbers, for messages."""
         stages = [stage for stage in self.stages if not stage.takes_batches]
         if not stages:
             return records
         return list(self._run(stages, records, indices))
 
     def make_batch(self, records: Any, indices: Indices) -> Batch | None:
-        """As `batch`, of what `read` gave already."""
+        """Like `read_batch`, for what `read` returned before."""
         if self._is_columnar:
-            return self._split(self._run_late(self.stages, records, indices), self.stages[-1]) if len(indices) else None
+            return (
+                self._split(self._run_on_batch(self.stages, records, indices), self.stages[-1])
+                if len(indices)
+                else None
+            )
         items = self.make_items(records, indices)
         if not items:
             return None
-        late = [stage for stage in self.stages if stage.takes_batches]
-        if late:
-            given = columns_from_records(items) if isinstance(items[0], dict) else items
-            return self._split(self._run_late(late, given, indices), late[-1])
+        batch_stages = [stage for stage in self.stages if stage.takes_batches]
+        if batch_stages:
+            batch = columns_from_records(items) if isinstance(items[0], dict) else items
+            return self._split(self._run_on_batch(batch_stages, batch, indices), batch_stages[-1])
         if isinstance(items[0], tuple) and len(items[0]) == 2:
             features, labels = collate(items, self.stack, "what dataset_fn gives")
             return Batch(features, labels, len(items))
@@ -196,34 +202,34 @@ class Dataset:
             raise ModelError(f"dataset.{stage.kind}: expected a function, got {type(stage.function).__name__}")
         if not stage.takes_batches and self.stages and self.stages[-1].takes_batches:
             raise ModelError(
-                f"dataset: {stage} follows {self.stages[-1]}, after which there are no single records; "
+                f"dataset: {stage} follows {self.stages[-1]}, which leaves no single records; "
                 f"put it before, or use map_batches again"
             )
         return replace(self, stages=(*self.stages, stage))
 
     def _run(self, stages: list[Stage], records: list[Record], indices: Indices) -> Iterable[Any]:
         for number, record in zip(indices.tolist(), records, strict=True):
-            item, kept = record, True
+            item, is_kept = record, True
             for stage in stages:
                 try:
                     result = stage.function(item)
-                    kept = stage.kind == "map" or bool(result)
+                    is_kept = stage.kind == "map" or bool(result)
                 except ElasticDLError:
                     raise
                 except Exception as exc:
                     where = f"{self.source.locate(number)}: {stage} of dataset_fn failed"
                     raise BadRecord(f"{where}: {type(exc).__name__}: {exc}{_missing_column_hint(exc, item)}") from exc
-                if not kept:
+                if not is_kept:
                     break
                 item = result if stage.kind == "map" else item
-            if kept:
+            if is_kept:
                 yield item
 
     @property
     def _is_columnar(self) -> bool:
         return bool(self.stages) and self.stages[0].kind == "map_columns"
 
-    def _run_late(self, stages: Sequence[Stage], batch: Any, indices: Indices) -> Any:
+    def _run_on_batch(self, stages: Sequence[Stage], batch: Any, indices: Indices) -> Any:
         for stage in stages:
             try:
                 batch = stage.function(batch)
@@ -249,7 +255,7 @@ class Dataset:
 
 
 def _missing_column_hint(exc: Exception, item: Any) -> str:
-    """For a column that is not there, those that are."""
+    """Lists the existing columns if `exc` is about a missing one."""
     if not isinstance(exc, KeyError):
         return ""
     names = list(item) if isinstance(item, dict) else getattr(getattr(item, "schema", None), "names", [])

@@ -1,4 +1,4 @@
-"""What a reader offers: records by their number, in any order, without loading what was not asked for."""
+"""The interface of sources: records by their number, in any order, without loading others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Indices: TypeAlias = NDArray[np.int64]
 """Numbers of records, 0 … len(source) - 1."""
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-"""Called with bytes looked at so far and bytes in all while a source is opened."""
+"""Called with the bytes read so far and the bytes in total while a source is opened."""
 
 Schema: TypeAlias = Mapping[str, Any]
-"""From the name of a column to the Arrow type it is wanted in. Columns that are not in it keep their own."""
+"""Maps names of columns to Arrow types. Other columns keep their own types."""
 
 
 class Reader(Protocol):
-    """Something read by numbers of records: a source, or a dataset that wants its records as columns."""
+    """Reads records by their numbers: a source, or a dataset that reads them as columns."""
 
     @property
     def can_read_ahead(self) -> bool: ...
@@ -32,9 +32,9 @@ class Reader(Protocol):
 
 @runtime_checkable
 class RecordSource(Protocol):
-    """Records with numbers 0 … len - 1. May be read by several threads at once.
+    """Records with numbers 0 … len - 1. Several threads may read it at once.
 
-    `can_read_ahead` is False where reading runs a person's own code, which then
+    `can_read_ahead` is False if reading runs the user's own code. That code then
     runs only in the thread that trains, so that its random numbers stay in order.
     """
 
@@ -43,7 +43,7 @@ class RecordSource(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Empty where records are not dicts, or each has its own keys."""
+        """Empty if records are not dicts, or if each has keys of its own."""
 
     @property
     def can_read_ahead(self) -> bool: ...
@@ -51,28 +51,28 @@ class RecordSource(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, indices: Indices) -> list[Record]:
-        """The records of these numbers, in this order; DataError names file and position."""
+        """Reads records in the order of `indices`. A DataError names file and position."""
 
     def locate(self, index: int) -> str:
-        """Where record `index` stands, for messages: "train.csv, line 17"."""
+        """Returns the location of a record for messages, such as "train.csv, line 17"."""
 
     def close(self) -> None:
-        """Free what is held; the source is not read again."""
+        """Frees resources; the source is not read again."""
 
 
 @runtime_checkable
 class ColumnarSource(RecordSource, Protocol):
-    """A source that gives many records at once without making an object of each."""
+    """A source that reads many records as columns, without an object for each."""
 
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
-        """The records of these numbers, in this order, as a pyarrow.RecordBatch with `columns`.
+        """Reads records in the order of `indices` as a pyarrow.RecordBatch with `columns`.
 
-        Columns in `schema` have the types it gives; DataError names the place of a value that cannot have it.
+        Columns in `schema` have its types. A DataError names the location of a value that cannot be cast.
         """
 
 
 def check_indices(indices: Indices, records: int, name: str) -> Indices:
-    """`indices` as int64; IndexError where one is outside 0 … records - 1."""
+    """Returns `indices` as int64. Raises IndexError if one is outside 0 … records - 1."""
     indices = np.asarray(indices, dtype=np.int64)
     if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= records):
         raise IndexError(f"{name} has records 0 … {records - 1}, asked for {indices.min()} … {indices.max()}")

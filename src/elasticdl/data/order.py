@@ -14,7 +14,7 @@ from elasticdl.data.interface import Indices
 
 
 def iterate_shards(records: int, shard_records: int) -> Iterator[tuple[int, int, int]]:
-    """Number, first record and past-the-last record of each shard; only the last may be short."""
+    """Yields number, first record and past-the-last record of each shard; only the last may be short."""
     for number, start in enumerate(range(0, records, shard_records)):
         yield number, start, min(start + shard_records, records)
 
@@ -23,8 +23,8 @@ def count_shards(records: int, shard_records: int) -> int:
     return -(-records // shard_records)
 
 
-# Over 8 bits and less, fewer rounds than 20 prefer some permutations to others (chi-square over all orders of
-# 5 numbers); above, 10 leave nothing to find.
+# For 8 bits and less, fewer than 20 rounds prefer some permutations to others (chi-square over all orders of
+# 5 numbers); for more bits 10 rounds show no bias.
 _ROUNDS_OF_SMALL, _ROUNDS_OF_LARGE, _LARGE_BITS = 20, 10, 9
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -42,21 +42,21 @@ def splitmix64(words: Words) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class Permutation:
-    """Of 0 … size - 1. `keys` has a row for each round, and one column, or one for each number that is asked about."""
+    """A permutation of 0 … size - 1. `keys` has a row for each round, and one column or one for each number."""
 
     size: int
     keys: Words
 
     def select_streams(self, streams: Indices) -> Permutation:
-        """For each number to be asked about, the permutation of one of the streams."""
+        """Returns the permutations of these streams, one for each number to permute."""
         return Permutation(self.size, self.keys[:, streams])
 
     def apply(self, numbers: Indices) -> Indices:
-        """The image of each number."""
+        """Returns the image of each number."""
         return self._walk(numbers, range(len(self.keys)))
 
     def apply_inverse(self, images: Indices) -> Indices:
-        """The number whose image it is, for each image."""
+        """Returns the number of each image."""
         return self._walk(images, range(len(self.keys) - 1, -1, -1))
 
     def _walk(self, numbers: Indices, rounds: range) -> Indices:
@@ -64,8 +64,8 @@ class Permutation:
         words = self._network(numbers.astype(np.uint64), keys, rounds)
         outside = np.flatnonzero(words >= np.uint64(self.size))
         while len(outside):
-            theirs = keys if keys.shape[1] == 1 else keys[:, outside]
-            walked = self._network(words[outside], theirs, rounds)
+            outside_keys = keys if keys.shape[1] == 1 else keys[:, outside]
+            walked = self._network(words[outside], outside_keys, rounds)
             words[outside] = walked
             outside = outside[walked >= np.uint64(self.size)]
         return words.astype(np.int64)
@@ -85,7 +85,7 @@ class Permutation:
 
 
 def keyed_permutations(size: int, key: int, streams: Indices) -> Permutation:
-    """A permutation for each of `streams`, all of the same size: the SplitMix64 sequence of (key, stream) keys it."""
+    """Returns a permutation for each of `streams`, keyed by the SplitMix64 sequence of (key, stream)."""
     rounds = _ROUNDS_OF_LARGE if _bits(size) >= _LARGE_BITS else _ROUNDS_OF_SMALL
     seeds = splitmix64(np.uint64(key) ^ splitmix64(streams.astype(np.uint64) * np.uint64(_GOLDEN)))
     steps = np.arange(1, rounds + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
@@ -97,7 +97,7 @@ def _bits(size: int) -> int:
 
 
 def _scramble(half: Words, key: Words) -> Words:
-    # Two multiplications are enough: the network repeats this many times. The upper half holds the good bits.
+    # Two multiplications are enough: the network repeats this many times. The upper half has the good bits.
     words = (half ^ key) * _FIRST
     words ^= words >> np.uint64(32)
     words *= _SECOND
@@ -110,7 +110,7 @@ WINDOW_SHARDS = 64
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """Which record stands at each position of the epoch; every record stands at exactly one.
+    """The record at each position of an epoch; every record has exactly one position.
 
     A window is window_shards * shard_records positions. Data of one window is shuffled perfectly.
     """
@@ -123,7 +123,7 @@ class EpochOrder:
     window_shards: int = WINDOW_SHARDS
 
     def records_at(self, start: int, stop: int) -> Indices:
-        """The records at positions start … stop - 1."""
+        """Returns the records at positions start … stop - 1."""
         if not 0 <= start <= stop <= self.records:
             raise IndexError(f"positions {start} … {stop} of an epoch of {self.records} records")
         positions = np.arange(start, stop, dtype=np.int64)
@@ -132,7 +132,7 @@ class EpochOrder:
         return self._by_shards(self._in_windows(positions))
 
     def _in_windows(self, positions: Indices) -> Indices:
-        """Permute positions within their windows; the last window may be short."""
+        """Permutes positions within their windows; the last window may be short."""
         size = min(self.window_shards * self.shard_records, self.records)
         full = self.records // size
         cut = int(np.searchsorted(positions, full * size))
@@ -151,19 +151,19 @@ class EpochOrder:
         return windows * spacing + permutation.apply(positions - windows * spacing)
 
     def _by_shards(self, positions: Indices) -> Indices:
-        """The records at these positions when only whole shards had changed places."""
+        """Returns the records at these positions if only whole shards are permuted."""
         permutation, short_at = self._shards
         short = self.records % self.shard_records
         if short:
-            # Behind the short shard everything stands nearer by what it lacks.
+            # Positions after the short shard are smaller by the records it lacks.
             after = positions >= short_at * self.shard_records + short
             positions = positions + after * (self.shard_records - short)
-        places, offsets = np.divmod(positions, self.shard_records)
-        return permutation.apply(places) * self.shard_records + offsets
+        shards, offsets = np.divmod(positions, self.shard_records)
+        return permutation.apply(shards) * self.shard_records + offsets
 
     @cached_property
     def _shards(self) -> tuple[Permutation, int]:
-        """How shards change places, and where the last one, the only one that may be short, comes to stand."""
+        """The permutation of shards, and the new index of the last one, the only one that may be short."""
         count = count_shards(self.records, self.shard_records)
         permutation = keyed_permutations(count, self._key("shards"), np.zeros(1, dtype=np.int64))
         return permutation, int(permutation.apply_inverse(np.array([count - 1]))[0])

@@ -1,6 +1,7 @@
-"""The plan: which records each step trains and which of them each logical rank takes, whoever computes it.
+"""The plan: the records that each step trains, and those of them that each logical rank takes.
 
-A pure function of the job. Step s of an epoch trains positions [s·B, (s+1)·B) of the epoch's order.
+It is a pure function of the job, the same in every process.
+Step s of an epoch trains positions [s·B, (s+1)·B) of the epoch's order.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from elasticdl.spec import DataSpec, PlanSpec
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """Steps are counted from 0 over all epochs. A batch never crosses the end of an epoch: the last may be short."""
+    """The records of every step, counted from 0 over all epochs.
+
+    A batch never crosses the end of an epoch, so the last one of an epoch may be short.
+    """
 
     records: int
     global_batch: int
@@ -43,8 +47,8 @@ class TrainingPlan:
 
     @property
     def steps_per_epoch(self) -> int:
-        whole, rest = divmod(self.records, self.global_batch)
-        return whole + (1 if rest and not self.drop_last else 0)
+        full_batches, remainder = divmod(self.records, self.global_batch)
+        return full_batches + (1 if remainder and not self.drop_last else 0)
 
     @property
     def records_per_epoch(self) -> int:
@@ -60,7 +64,7 @@ class TrainingPlan:
         return self.records_until(self.total_steps)
 
     def records_until(self, step: int) -> int:
-        """How many records steps 0 … step - 1 train."""
+        """The number of records that steps 0 … step - 1 train."""
         epochs, steps = divmod(step, self.steps_per_epoch)
         return epochs * self.records_per_epoch + steps * self.global_batch
 
@@ -68,30 +72,30 @@ class TrainingPlan:
         return step // self.steps_per_epoch
 
     def batch(self, step: int) -> Indices:
-        """The records of step `step`, in order."""
+        """The records of `step`, in order."""
         if not 0 <= step < self.total_steps:
             raise IndexError(f"step {step} of a plan of {self.total_steps} steps")
         return _batch(self, step)
 
     def batch_size(self, step: int) -> int:
-        """How many records step `step` trains."""
+        """The number of records that `step` trains."""
         return min(self.global_batch, self.records_per_epoch - step % self.steps_per_epoch * self.global_batch)
 
     def records_at(self, start: int, stop: int) -> Indices:
-        """The records at positions start … stop - 1 of all epochs, one after the other: what leases are of."""
+        """The records at positions start … stop - 1 of all epochs in a row. Leases are ranges of these positions."""
         if not 0 <= start <= stop <= self.total_records:
             raise IndexError(f"positions {start} … {stop} of a plan of {self.total_records} records")
         parts = []
         while start < stop:
-            epoch, place = divmod(start, self.records_per_epoch)
-            end = min(stop - start + place, self.records_per_epoch)
+            epoch, first = divmod(start, self.records_per_epoch)
+            end = min(stop - start + first, self.records_per_epoch)
             order = _order(self.records, self.seed, epoch, self.shuffle, self.shard_records, self.window_shards)
-            parts.append(order.records_at(place, end))
-            start += end - place
+            parts.append(order.records_at(first, end))
+            start += end - first
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def rank_slice(self, step: int, logical_rank: int) -> Indices:
-        """The records of the batch that `logical_rank` takes; empty for late ranks where the batch is small."""
+        """The records that `logical_rank` takes; empty for the last ranks of a small batch."""
         return self.rank_slices(step, logical_rank, 1)[0]
 
     def rank_slices(self, step: int, first: int, count: int) -> list[Indices]:
@@ -105,15 +109,15 @@ class TrainingPlan:
         return [batch[start:stop] for start, stop in pairwise(bounds)]
 
     def _bound(self, size: int, rank: int) -> int:
-        """Where the slice of `rank` begins: sizes differ by one at most, earlier ranks have the larger ones."""
-        each, rest = divmod(size, self.logical_ranks)
-        return rank * each + min(rank, rest)
+        """The start of the slice of `rank`. Sizes differ by one at most; the first ranks have the larger slices."""
+        slice_size, remainder = divmod(size, self.logical_ranks)
+        return rank * slice_size + min(rank, remainder)
 
 
 def make_plan(
     records: int, spec: PlanSpec, data: DataSpec, shuffle: bool = False, window_records: int = 0
 ) -> TrainingPlan:
-    """The plan of a job. `shuffle` and `window_records` (0: the default) are what dataset_fn asked for."""
+    """Makes the plan of a job. `shuffle` and `window_records` (0: the default) come from dataset_fn."""
     window_shards = -(-window_records // data.shard_records) if window_records else WINDOW_SHARDS
     return TrainingPlan(
         records=records,
@@ -145,7 +149,7 @@ def _batch(plan: TrainingPlan, step: int) -> Indices:
 
 @lru_cache(maxsize=4)
 def _block(plan: TrainingPlan, epoch: int, number: int, steps: int) -> Indices:
-    """The records of several steps at once: the order costs as much for a handful of them as for one."""
+    """The records of several steps at once, because the order costs as much for a few steps as for one."""
     order = _order(plan.records, plan.seed, epoch, plan.shuffle, plan.shard_records, plan.window_shards)
     size = steps * plan.global_batch
     block = order.records_at(number * size, min((number + 1) * size, plan.records))

@@ -1,6 +1,6 @@
-"""Reading ahead: a thread reads the records of coming batches while the caller computes.
+"""Reads ahead: a thread reads the records of coming batches while the caller computes.
 
-It runs readers only, never a person's functions: those run in the caller's thread, in order, so that their
+It runs only readers. The user's functions run in the caller's thread, in order, so that their
 random numbers do not depend on timing.
 """
 
@@ -21,7 +21,7 @@ from elasticdl.vital import VitalThread
 
 @dataclass(slots=True)
 class _PendingRead:
-    """An index array that was announced, and what became of it."""
+    """Indices that were announced, and the result of reading them."""
 
     indices: Indices
     is_running: bool = False
@@ -34,17 +34,17 @@ class _PendingRead:
 
 
 class Prefetcher:
-    """Records by key, read ahead at most `depth` keys.
+    """Records by key, read ahead for at most `depth` keys.
 
-    `expect` says what will be taken next, and replaces what was said before: what was read for another key, or for
-    other indices of the same key, is dropped. `take` gives the records of exactly the indices it is called with,
-    whether they were expected or not.
+    `expect` announces what is taken next, and replaces earlier announcements: records that were read for another key,
+    or for other indices of the same key, are dropped. `take` returns the records of exactly the indices it is called
+    with, whether they were announced or not.
     """
 
     def __init__(self, source: Reader, depth: int = 4) -> None:
         self._source = source
         self._depth = depth
-        self._wishes: dict[Hashable, _PendingRead] = {}
+        self._pending: dict[Hashable, _PendingRead] = {}
         self._changed = threading.Condition()
         self._is_closed = False
         self._thread = VitalThread(self._read_ahead, name="elasticdl-prefetch")
@@ -60,59 +60,59 @@ class Prefetcher:
         self.close()
 
     def expect(self, upcoming: Sequence[tuple[Hashable, Indices]]) -> None:
-        """These will be taken, in this order."""
+        """Announces what will be taken, in this order."""
         with self._changed:
-            before, self._wishes = self._wishes, {}
+            before, self._pending = self._pending, {}
             for key, indices in upcoming:
-                known = before.get(key)
-                same = known is not None and np.array_equal(known.indices, indices)
-                self._wishes[key] = known if known is not None and same else _PendingRead(indices)
+                earlier = before.get(key)
+                is_same = earlier is not None and np.array_equal(earlier.indices, indices)
+                self._pending[key] = earlier if earlier is not None and is_same else _PendingRead(indices)
             self._changed.notify_all()
 
     def take(self, key: Hashable, indices: Indices) -> Any:
-        """The records of `indices`, as the source gives them. Raises what reading them raised."""
+        """Returns the records of `indices` as the source reads them. Raises what reading them raised."""
         with self._changed:
-            wish = self._wishes.pop(key, None)
-            if wish is not None and not np.array_equal(wish.indices, indices):
-                wish = None
-            if wish is not None and wish.is_running:
+            read = self._pending.pop(key, None)
+            if read is not None and not np.array_equal(read.indices, indices):
+                read = None
+            if read is not None and read.is_running:
                 with watchdog.reading_records():
-                    while wish.is_running and not self._is_closed:
+                    while read.is_running and not self._is_closed:
                         self._changed.wait()
             self._changed.notify_all()
-        if wish is not None and wish.error is not None:
-            raise wish.error
-        if wish is not None and wish.records is not None:
-            return wish.records
+        if read is not None and read.error is not None:
+            raise read.error
+        if read is not None and read.records is not None:
+            return read.records
         with watchdog.reading_records():
             return self._source.read(indices)
 
     def close(self) -> None:
-        """End the thread after the read it is in. The source stays open."""
+        """Ends the thread after its current read. The source stays open."""
         with self._changed:
             self._is_closed = True
-            self._wishes.clear()
+            self._pending.clear()
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
 
     def _read_ahead(self) -> None:
-        while (wish := self._next()) is not None:
+        while (read := self._next()) is not None:
             try:
-                records, error = self._source.read(wish.indices), None
+                records, error = self._source.read(read.indices), None
             except Exception as exc:  # raised again where the records are taken
                 records, error = None, exc
             with self._changed:
-                wish.records, wish.error, wish.is_running = records, error, False
+                read.records, read.error, read.is_running = records, error, False
                 self._changed.notify_all()
 
     def _next(self) -> _PendingRead | None:
-        """The first wish within the depth that is not read yet, as soon as there is one; None at the end."""
+        """Waits for the first pending read within the depth, and returns it; None when closed."""
         with self._changed:
             while not self._is_closed:
-                for wish in list(self._wishes.values())[: self._depth]:
-                    if not wish.is_done:
-                        wish.is_running = True
-                        return wish
+                for read in list(self._pending.values())[: self._depth]:
+                    if not read.is_done:
+                        read.is_running = True
+                        return read
                 self._changed.wait()
         return None

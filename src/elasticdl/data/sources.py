@@ -16,7 +16,7 @@ from elasticdl.data.tables import table_uri
 from elasticdl.errors import DataError
 from elasticdl.spec import DataSpec
 
-MISSING_FILE_WAIT_S = 10.0  # a worker waits so long for a file that nobody has recorded: most are wrong paths
+MISSING_FILE_WAIT_S = 10.0  # for a file that is not in the inventory: most are wrong paths
 
 
 def open_source(
@@ -26,16 +26,16 @@ def open_source(
     progress: ProgressCallback | None = None,
     run: str = "",
 ) -> RecordSource:
-    """The records of all files `uri` means, in the format of `data`, or the rows of a table.
+    """Opens the records of all files that `uri` means, in the format of `data`, or the rows of a table.
 
-    Opening looks at every file once (an index in `index_directory` saves that the next time), so a missing, empty
-    or truncated file is found now. `progress` hears of bytes looked at and bytes in all. With a `run`, the files are
-    those that the first worker of that run has recorded in `index_directory`.
+    Every file is read once (an index in `index_directory` saves that the next time), so that missing, empty and
+    truncated files are found now. `progress` is called with bytes read and bytes in total. With a `run`, the files are
+    those that the first worker of that run recorded in `index_directory`.
     """
     uri, rows = split_row_range(uri)
     if rows is not None:
-        whole = open_source(uri, data, index_directory, progress, run)
-        return RowRangeSource(whole, rows, f"{uri}, rows {rows}")
+        source = open_source(uri, data, index_directory, progress, run)
+        return RowRangeSource(source, rows, f"{uri}, rows {rows}")
     if data.format == "python":
         raise DataError(
             f"{uri}: data.format is python, whose records come from the model file: define custom_data_reader(…) "
@@ -47,54 +47,53 @@ def open_source(
         return databases.open_table(uri, data, index_directory)
     if data.format == "images":
         if data.columns:
-            raise DataError("data.columns: records of pictures are image, label and class; leave it out")
+            raise DataError("data.columns: records of images are image, label and class; leave it out")
         return images.open_images(uri)
-    found, is_recorded = _find_files(uri, data, index_directory, run)
-    chosen = paths.choose_format([file.path for file in found], data.format)
-    opener = _choose_opener(chosen, data, index_directory)
-    total = sum(file.size for file in found)
+    files, is_recorded = _find_files(uri, data, index_directory, run)
+    file_format = paths.choose_format([file.path for file in files], data.format)
+    opener = _choose_opener(file_format, data, index_directory)
+    total = sum(file.size for file in files)
     parts: list[RecordSource] = []
     before = 0
-    for file in found:
-        shown = _offset_progress(progress, before, total)
-        # A packed file counts as unpacked: finding its records afterwards is quick beside that.
-        stored = unpack_file(file, index_directory, data.unpack_bytes, shown)
-        parts.append(opener(stored, shown if stored is file else None))
+    for file in files:
+        file_progress = _offset_progress(progress, before, total)
+        # For a compressed file only unpacking is shown: finding its records afterwards is fast in comparison.
+        stored = unpack_file(file, index_directory, data.unpack_bytes, file_progress)
+        parts.append(opener(stored, file_progress if stored is file else None))
         before += file.size
         if progress is not None:
             progress(before, total)
     if run and index_directory is not None and not is_recorded:
-        mine = [FileRecord(file.path, file.size, file.version, _digest(file)) for file in found]
-        if (
-            inventory.save_inventory(index_directory, uri, run, mine) != mine
-        ):  # another worker was faster, and found others
+        records = [FileRecord(file.path, file.size, file.version, _digest(file)) for file in files]
+        # Another worker may have been faster, and may have found other files.
+        if inventory.save_inventory(index_directory, uri, run, records) != records:
             return open_source(uri, data, index_directory, progress, run)
     source = composite.concatenate_sources(uri, parts)
     if len(source) == 0:
-        raise DataError(f"{uri}: no records in {len(parts)} file(s); check that the path leads to the data meant")
+        raise DataError(f"{uri}: no records in {len(parts)} file(s); check that the path leads to the right data")
     return source
 
 
 def _find_files(uri: str, data: DataSpec, index_directory: Path | None, run: str) -> tuple[list[StoredFile], bool]:
-    """The files, and whether they are those that were recorded before."""
-    known = inventory.load_inventory(index_directory, uri, run) if run and index_directory is not None else None
-    if known is not None:
-        return [file_from_record(*one, retry_s=data.retry_s) for one in known], True
+    """Returns the files, and whether they come from the inventory of the run."""
+    records = inventory.load_inventory(index_directory, uri, run) if run and index_directory is not None else None
+    if records is not None:
+        return [file_from_record(*record, retry_s=data.retry_s) for record in records], True
     missing_s = min(MISSING_FILE_WAIT_S, data.retry_s) if run else 0.0
     expanded = paths.expand_paths(uri, known_only=data.format == "auto", retry_s=data.retry_s)
     return [find_file(path, data.retry_s, missing_s) for path in expanded], False
 
 
 def _digest(file: StoredFile) -> str:
-    if not is_compressed(file.path):  # of a packed one only the unpacked file is read again
+    if not is_compressed(file.path):  # of a compressed file only the unpacked one is read again
         file.ensure_digest()
     return file.content.digest
 
 
 def _choose_opener(
-    chosen: str, data: DataSpec, index_directory: Path | None
+    file_format: str, data: DataSpec, index_directory: Path | None
 ) -> Callable[[StoredFile, ProgressCallback | None], RecordSource]:
-    match chosen:
+    match file_format:
         case "csv":
             return lambda file, progress: csv.open_csv(
                 file, data.columns, index_directory, progress, data.delimiter, tolerates_bad=data.bad_records > 0
@@ -108,12 +107,12 @@ def _choose_opener(
                 raise DataError("data.columns: records of TFRecord files are bytes and have no columns; leave it out")
             return lambda file, progress: tfrecord.open_tfrecord(file, index_directory, progress)
         case "parquet":
-            # Arrow takes a fifth of a second to import: only those who read Parquet wait for it.
+            # Imported here because Arrow takes a fifth of a second.
             from elasticdl.data.readers import parquet
 
             cache = parquet.RowGroupCache()
             return lambda file, progress: parquet.open_parquet(file, data.columns, cache)
-    raise AssertionError(f"a format nobody opens: {chosen}")
+    raise AssertionError(f"a format without a reader: {file_format}")
 
 
 def _offset_progress(progress: ProgressCallback | None, before: int, total: int) -> ProgressCallback | None:

@@ -162,7 +162,7 @@ def test_wrong_uses_are_refused_with_the_fix(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match=r"no column 'prise' among 'price', 'y'; did you mean 'price'\?"):
         dataset.map_columns(len, {"prise": "float32"})
-    with pytest.raises(ModelError, match="'flaot' is no type of Arrow"):
+    with pytest.raises(ModelError, match="'flaot' is not an Arrow type"):
         dataset.map_columns(len, {"price": "flaot"})
     with pytest.raises(ModelError, match=r"map_columns\(len\) follows map\(len\).*put it first"):
         dataset.map(len).map_columns(len)

@@ -102,7 +102,7 @@ def test_another_content_of_the_same_size_is_a_change(tmp_path: Path, name: str)
     os.utime(path, ns=(1, 1))
     assert path.stat().st_size == size
 
-    with pytest.raises(DataError, match=rf"{name}: the file changed .*\(the same size, another content\)"):
+    with pytest.raises(DataError, match=rf"{name}: the file changed .*\(the same size, different content\)"):
         source.read(np.array([3]))
     with pytest.raises(DataError, match="the file changed"):  # told to a worker that joins afterwards, too
         open_source(str(path), DataSpec(), tmp_path / "index", run="1").read(np.array([3]))
@@ -177,7 +177,7 @@ def test_what_will_not_pass_is_an_error_at_once(tmp_path: Path, monkeypatch: pyt
         raise PermissionError(errno.EACCES, "no")
 
     monkeypatch.setattr(os, "pread", refused)
-    with pytest.raises(DataError, match=r"a\.csv: cannot be read any more: .*no"):
+    with pytest.raises(DataError, match=r"a\.csv: can no longer be read: .*no"):
         source.read(np.array([3]))
 
 

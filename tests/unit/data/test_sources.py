@@ -86,7 +86,7 @@ def test_the_format_asked_for_goes_before_the_extension(tmp_path: Path) -> None:
         ("hidden", DataSpec(), r"the directory has no data files"),
         ("a.tfrecord", DataSpec(columns=("x",)), r"data\.columns: records of TFRecord files are bytes"),
         ("a.csv", DataSpec(format="python"), r"define custom_data_reader"),
-        ("a.csv", DataSpec(format="parquet"), r"a\.csv, byte 0: no whole Parquet file"),
+        ("a.csv", DataSpec(format="parquet"), r"a\.csv, byte 0: no complete Parquet file"),
     ],
 )
 def test_a_path_that_leads_to_no_data_is_refused_with_the_fix(

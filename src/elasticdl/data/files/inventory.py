@@ -1,4 +1,4 @@
-"""The list of a job's data files as its first worker found them, shared by all workers of the run."""
+"""The inventory: a job's data files as its first worker found them, shared by all workers of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elasticdl.errors import DataError
 
 
 class FileRecord(NamedTuple):
-    """One file as it was found."""
+    """A file as it was found."""
 
     path: str
     size: int
@@ -23,7 +23,7 @@ class FileRecord(NamedTuple):
 
 
 def load_inventory(directory: Path, uri: str, run: str) -> list[FileRecord] | None:
-    """None where nobody has recorded it."""
+    """Returns the inventory of a run, or None if no worker has written it."""
     path = _path(directory, uri, run)
     try:
         return [FileRecord(*entry) for entry in json.loads(path.read_text())]
@@ -34,7 +34,7 @@ def load_inventory(directory: Path, uri: str, run: str) -> list[FileRecord] | No
 
 
 def save_inventory(directory: Path, uri: str, run: str, files: Sequence[FileRecord]) -> list[FileRecord]:
-    """Record `files`, unless another worker was faster; returns what is recorded."""
+    """Writes the inventory, unless another worker was faster; returns what is in it."""
     path = _path(directory, uri, run)
     staging = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
@@ -44,7 +44,7 @@ def save_inventory(directory: Path, uri: str, run: str, files: Sequence[FileReco
             os.link(staging, path)
         except FileExistsError:
             pass
-        except OSError:  # a file system without links: the last one wins
+        except OSError:  # on a file system without links the last writer wins
             staging.replace(path)
     except OSError as exc:
         raise DataError(f"{uri}: the list of its files cannot be written to {directory}: {exc}") from exc

@@ -21,26 +21,26 @@ from elasticdl.errors import DataError
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 2  # part of every index's name: raise it when scanning finds other records than before
+_VERSION = 2  # part of every index's name; raise it when scans find other records than before
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetIndex:
-    """Record i lies in bytes [offsets[i], offsets[i + 1]) of its file."""
+    """Byte offsets: record i is in bytes [offsets[i], offsets[i + 1]) of its file."""
 
     records: int
     load: Callable[[], Indices]
 
     def byte_ranges(self, indices: Indices) -> tuple[Indices, Indices]:
-        """First and past-the-last byte of each record."""
+        """Returns the first and past-the-last byte of each record."""
         offsets = self.load()
         return np.asarray(offsets[indices]), np.asarray(offsets[indices + 1])
 
 
 def read_record_bytes(file: StoredFile, index: OffsetIndex, records: Indices) -> tuple[bytes, Indices, Indices]:
-    """The bytes of `records`, sorted and distinct, one after the other; where each begins in them, and its size.
+    """Reads sorted, distinct records. Returns their bytes joined, the start of each in them, and its size.
 
-    Neighbours are read together.
+    Neighbouring records are read together.
     """
     starts, stops = index.byte_ranges(records)
     breaks = np.flatnonzero(np.diff(records) != 1)
@@ -52,25 +52,25 @@ def read_record_bytes(file: StoredFile, index: OffsetIndex, records: Indices) ->
 def load_or_build_index(
     file: StoredFile, kind: str, scan: Callable[[], Iterable[Indices]], directory: Path | None
 ) -> OffsetIndex:
-    """The index of `file`: the one in `directory` if it is there, else what `scan` finds, kept there.
+    """Loads the index of `file` from `directory`, or builds it by `scan` and stores it there.
 
-    `scan` gives the first bytes of records, in order. `kind` is all that a scan depends on beside the file.
-    Without a directory the index is kept in memory, eight bytes a record.
+    `scan` yields the offsets of records, in order. `kind` names everything that a scan depends on besides the file.
+    Without a directory the index stays in memory, eight bytes per record.
     """
     if directory is None:
         offsets = np.concatenate([*scan(), _end_offset(file)])
         return OffsetIndex(len(offsets) - 1, lambda: offsets)
     path = directory / f"{_index_name(file, kind)}.{kind}.i64"
     digest = path.with_suffix(".digest")
-    if not file.read_with_retry(lambda: _is_whole(path, file)):
+    if not file.read_with_retry(lambda: _is_intact(path, file)):
         file.read_with_retry(lambda: _build(path, digest, file, scan))
-        _map_index.cache_clear()  # it may hold a mapping of the one that was there
+        _map_index.cache_clear()  # it may have a mapping of the earlier file
     if not file.content.digest and digest.exists():
         file.content.digest = file.read_with_retry(digest.read_text)
     return OffsetIndex(path.stat().st_size // 8 - 2, lambda: file.read_with_retry(partial(_map_index, path)))
 
 
-# A mapping holds a descriptor, and there may be thousands of files: only those read last stay mapped.
+# A mapping takes a descriptor, and there may be thousands of files, so only the latest stay mapped.
 @lru_cache(maxsize=16)
 def _map_index(path: Path) -> Indices:
     return np.memmap(path, dtype="<i8", mode="r")
@@ -81,7 +81,7 @@ def _index_name(file: StoredFile, kind: str) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
-def _is_whole(path: Path, file: StoredFile) -> bool:
+def _is_intact(path: Path, file: StoredFile) -> bool:
     try:
         with path.open("rb") as stored:
             size = os.fstat(stored.fileno()).st_size
@@ -91,20 +91,20 @@ def _is_whole(path: Path, file: StoredFile) -> bool:
             while left:
                 block = stored.read(min(left, BLOCK_BYTES))
                 checksum, left = google_crc32c.extend(checksum, block), left - len(block)
-            is_whole = stored.read() == _encode_number(checksum) and block.endswith(_encode_number(file.size))
+            is_intact = stored.read() == _encode_number(checksum) and block.endswith(_encode_number(file.size))
     except FileNotFoundError:
         return False
     except OSError as exc:
         if exc.errno in TRANSIENT_ERRNOS:
             raise
         return False
-    if not is_whole:
-        _log.warning("%s: its index in %s is damaged and made anew", file.path, path)
-    return is_whole
+    if not is_intact:
+        _log.warning("%s: its index in %s is damaged and is built again", file.path, path)
+    return is_intact
 
 
 def _build(path: Path, digest: Path, file: StoredFile, scan: Callable[[], Iterable[Indices]]) -> None:
-    """Write the index, and beside it the digest of the content where the scan has read all of it."""
+    """Writes the index, and the digest of the content if the scan has read all of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_file(path, mode=atomic.PRIVATE_MODE) as out:

@@ -17,58 +17,58 @@ FORMATS = {
     "parquet": (".parquet", ".pq"),
     "tfrecord": (".tfrecord", ".tfrecords"),
 }
-_COMPRESSED = (".zip", ".lz4")  # that cannot be unpacked here
+_COMPRESSED = (".zip", ".lz4")  # formats that cannot be unpacked
 
 
 def format_from_extension(path: str) -> str | None:
-    """The format a file's extension stands for, that before the one of a compression, or None."""
+    """Returns the format of a file's extension, without that of a compression, or None."""
     extension = PurePosixPath(uncompressed_name(path)).suffix.lower()
     return next((name for name, extensions in FORMATS.items() if extension in extensions), None)
 
 
 def expand_paths(uri: str, *, known_only: bool, retry_s: float = RETRY_S) -> list[str]:
-    """The files `uri` means: parts in the order given, directories and globs sorted by name.
+    """Returns the files that `uri` means: parts in the given order, directories and globs sorted by name.
 
-    Files and folders inside a directory whose name begins with "." or "_" are left out, as Spark and Hadoop do;
-    with `known_only`, so are files whose extension is of no format we read. A store that does not answer is asked
-    again for `retry_s` seconds.
+    Files and folders of a directory whose names begin with "." or "_" are left out, as in Spark and Hadoop; with
+    `known_only`, so are files whose extension belongs to no format. Requests to a store are repeated for `retry_s`
+    seconds.
     """
-    found = [
+    expanded = [
         path
         for part in _split_uri(uri, retry_s)
         for path in stored_file.read_with_retry(part, partial(_expand_one, part, known_only=known_only), retry_s)
     ]
     seen: set[str] = set()
-    for path in found:
+    for path in expanded:
         if path in seen:
             raise DataError(f"{path}: named twice in {uri!r}; its records would count twice. Name it once")
         seen.add(path)
-    return found
+    return expanded
 
 
-def choose_format(paths: list[str], asked: str) -> str:
-    """The one format of all `paths`: the one asked for, or with "auto" the one their extensions stand for."""
+def choose_format(paths: list[str], requested: str) -> str:
+    """Returns the format of all `paths`: the requested one, or with "auto" that of their extensions."""
     for path in paths:
         if PurePosixPath(path).suffix.lower() in _COMPRESSED:
             raise DataError(f"{path}: {_unknown_format_hint(path)}")
-    if asked != "auto":
-        return asked
-    chosen = {path: format_from_extension(path) for path in paths}
-    for path, name in chosen.items():
+    if requested != "auto":
+        return requested
+    formats = {path: format_from_extension(path) for path in paths}
+    for path, name in formats.items():
         if name is None:
             raise DataError(f"{path}: {_unknown_format_hint(path)}")
     first = paths[0]
-    for path, name in chosen.items():
-        if name != chosen[first]:
+    for path, name in formats.items():
+        if name != formats[first]:
             raise DataError(
-                f"{path} is {name} but {first} is {chosen[first]}: one source has one format; use a glob that "
+                f"{path} is {name} but {first} is {formats[first]}: one source has one format; use a glob that "
                 f"matches only one of them"
             )
-    return chosen[first] or ""
+    return formats[first] or ""
 
 
 def _split_uri(uri: str, retry_s: float) -> list[str]:
-    # A file whose own name has a comma or a bracket in it is meant as it stands.
+    # A file may have a comma or a bracket in its own name.
     if not uri.strip():
         raise DataError("the data path is empty; give a file, a directory or a glob")
     if stored_file.read_with_retry(uri, partial(_exists, uri), retry_s):
@@ -97,10 +97,10 @@ def _list_directory(filesystem: Any, directory: str, part: str, *, known_only: b
     if not inside:
         raise DataError(f"{part}: the directory has no data files in it")
     if known_only:
-        known = [path for path in inside if format_from_extension(path)]
-        if not known:
+        recognized = [path for path in inside if format_from_extension(path)]
+        if not recognized:
             raise DataError(f"{inside[0]}: {_unknown_format_hint(inside[0])}")
-        inside = known
+        inside = recognized
     return [filesystem.unstrip_protocol(path).removeprefix("file://") for path in inside]
 
 
@@ -118,8 +118,8 @@ def _unknown_format_hint(path: str) -> str:
     if extension in _COMPRESSED:
         return f"{extension} files are not unpacked here; decompress it first, or compress it as .gz, .bz2, .xz or .zst"
     extension = PurePosixPath(uncompressed_name(path)).suffix.lower()
-    known = ", ".join(extension for extensions in FORMATS.values() for extension in extensions)
+    extensions_text = ", ".join(extension for extensions in FORMATS.values() for extension in extensions)
     return (
-        f"no format is known for the extension {extension or '(none)'!r} (known: {known}); "
+        f"no format is known for the extension {extension or '(none)'!r} (known: {extensions_text}); "
         f"choose one with data.format: csv, jsonl, parquet, tfrecord or images"
     )

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 BLOCK_BYTES = 4 << 20
-_PIECE_BYTES = 64 << 10
-_PIECES = 16  # of a sample
+_SAMPLE_BLOCK_BYTES = 64 << 10
+_SAMPLE_BLOCKS = 16
 _WHOLE, _SAMPLE = "whole", "sample"
 
 
 @dataclass(slots=True)
 class ContentDigest:
-    """Shared by all who read the file in this process."""
+    """The digest of a file's content, shared by all readers of the file in this process."""
 
-    digest: str = ""  # "": not known, then every touch counts as a change
-    _same: set[str] = field(default_factory=set)  # times of change with this content
+    digest: str = ""  # "": unknown, and every new modification time counts as a change
+    _same: set[str] = field(default_factory=set)  # modification times with this content
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_unchanged(self, descriptor: int, size: int, version: str) -> bool:
-        """Whether the open file of this size and time of change still holds what it did."""
+        """Whether the open file of this size and modification time still has the same content."""
         if not self.digest:
             return False
         with self._lock:
@@ -51,14 +51,14 @@ class ContentDigest:
 
 
 def compute_digest(descriptor: int, size: int, like: str = "") -> str:
-    """Of an open file, computed as `like` was; by default of a sample."""
+    """Computes the digest of an open file in the way of `like`; by default from a sample."""
     if like.startswith(_WHOLE):
         ranges = [(start, BLOCK_BYTES) for start in range(0, size, BLOCK_BYTES)]
-    elif size <= _PIECES * _PIECE_BYTES:
+    elif size <= _SAMPLE_BLOCKS * _SAMPLE_BLOCK_BYTES:
         ranges = [(0, size)]
     else:
-        last = size - _PIECE_BYTES
-        ranges = [(last * number // (_PIECES - 1), _PIECE_BYTES) for number in range(_PIECES)]
+        last = size - _SAMPLE_BLOCK_BYTES
+        ranges = [(last * number // (_SAMPLE_BLOCKS - 1), _SAMPLE_BLOCK_BYTES) for number in range(_SAMPLE_BLOCKS)]
     checksum = ContentChecksum()
     for start, length in ranges:
         checksum.update(os.pread(descriptor, length, start))
@@ -66,7 +66,7 @@ def compute_digest(descriptor: int, size: int, like: str = "") -> str:
 
 
 class ContentChecksum:
-    """Built up block by block."""
+    """A checksum that is computed block by block."""
 
     def __init__(self) -> None:
         self._crc = 0
@@ -83,7 +83,7 @@ class ContentChecksum:
         return f"{_SAMPLE}:{self._bytes}:{self._crc:08x}"
 
 
-# What a local file's reader may meet and what may be over in a moment; network file systems are local ones here.
+# Errors of local files that may be over in a moment; network file systems count as local here.
 TRANSIENT_ERRNOS = frozenset(
     getattr(errno, name)
     for name in (
@@ -92,7 +92,7 @@ TRANSIENT_ERRNOS = frozenset(
         "ENETUNREACH",
     )
 )  # fmt: skip
-_GAP_BYTES = 64 << 10  # ranges of a store so near to each other are one request: it costs more than these bytes
+_GAP_BYTES = 64 << 10  # ranges of a store this close are read by one request, which is cheaper than two
 
 _log = logging.getLogger(__name__)
 
@@ -101,18 +101,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as it was when it was found. Read after a change, it is an error and never a mixture of two files.
+    """A file as it was when it was found. Reading it after a change is an error, and never mixes two contents.
 
-    A new time of change alone is none, where the content is known to be the same.
+    A new modification time alone is no change if the content is known to be the same.
 
-    It holds no descriptor: a source of ten thousand files needs no more of them than a source of one.
+    It has no open descriptor: a source of ten thousand files needs no more of them than a source of one.
     """
 
-    path: str  # as messages call it
+    path: str  # the path in messages
     size: int
-    version: str  # changes with the content, as far as the file system tells
+    version: str  # changes with the content, as far as the file system knows
     filesystem: Any
-    location: str = ""  # where its bytes lie, if not at `path`
+    location: str = ""  # the path of its bytes, if not `path`
     retry_s: float = RETRY_S
     content: ContentDigest = field(default_factory=ContentDigest, compare=False)  # of a local file
 
@@ -125,7 +125,7 @@ class StoredFile:
         return self.location or self.path
 
     def read_ranges(self, starts: Indices, stops: Indices) -> list[bytes]:
-        """The bytes [start, stop) for each pair."""
+        """Reads the bytes [start, stop) of each pair."""
         lengths = (stops - starts).tolist()
         if self.is_local:
             try:
@@ -137,12 +137,12 @@ class StoredFile:
             chunks = self._read_merged(starts, stops)
         if list(map(len, chunks)) == lengths:
             return chunks
-        found = zip(chunks, starts.tolist(), lengths, strict=True)
-        chunk, at, length = next(entry for entry in found if len(entry[0]) != entry[2])
-        raise DataError(f"{self.path}, byte {at}: expected {length} bytes, got {len(chunk)}; {_CHANGED_HINT}")
+        reads = zip(chunks, starts.tolist(), lengths, strict=True)
+        chunk, start, length = next(read for read in reads if len(read[0]) != read[2])
+        raise DataError(f"{self.path}, byte {start}: expected {length} bytes, got {len(chunk)}; {_CHANGED_HINT}")
 
     def open(self) -> IO[bytes]:
-        """The file for reading from its start, unbuffered where it is local."""
+        """Opens the file for reading; a local one is unbuffered."""
         try:
             if self.is_local:
                 return self.read_with_retry(self._open_local)
@@ -152,7 +152,7 @@ class StoredFile:
             raise self._unreadable(exc) from exc
 
     def read_at(self, start: int, length: int) -> bytes:
-        """Up to `length` bytes from `start` on, fewer at the end of the file."""
+        """Reads up to `length` bytes from `start` on, fewer at the end of the file."""
         stop = min(start + length, self.size)
         if stop <= start:
             return b""
@@ -161,7 +161,7 @@ class StoredFile:
         return self.read_ranges(np.array([start]), np.array([stop]))[0]
 
     def blocks(self, block_bytes: int = BLOCK_BYTES, progress: ProgressCallback | None = None) -> Iterator[bytes]:
-        """The whole file, a block at a time; `progress` is told of each once it was taken."""
+        """Yields the whole file in blocks; `progress` is called after each."""
         checksum = ContentChecksum()
         for start in range(0, self.size, block_bytes):
             block = self.read_at(start, block_bytes)
@@ -173,13 +173,13 @@ class StoredFile:
             self.content.digest = self.content.digest or checksum.whole_file_digest()
 
     def ensure_digest(self) -> None:
-        """Know the content by a sample, where nothing better is known."""
+        """Computes the digest from a sample, unless there is one."""
         if self.is_local and not self.content.digest:
             with self.open() as file:
                 self.content.digest = self.read_with_retry(lambda: compute_digest(file.fileno(), self.size))
 
     def line_number(self, offset: int) -> int:
-        """The line, counted from 1, on which byte `offset` stands. Reads all before it: for messages only."""
+        """Returns the line of byte `offset`, counted from 1, for messages: it reads everything before."""
         line, position = 1, 0
         for block in self.blocks():
             line += block.count(b"\n", 0, max(0, offset - position))
@@ -195,11 +195,11 @@ class StoredFile:
         return opened
 
     def read_range(self, start: int, stop: int) -> bytes:
-        """The bytes [start, stop) of a file that is not local."""
+        """Reads the bytes [start, stop) of a file that is not local."""
         return bytes(self.read_with_retry(lambda: self.filesystem.cat_file(self.storage_path, start=start, end=stop)))
 
     def _read_merged(self, starts: Indices, stops: Indices) -> list[bytes]:
-        """The bytes of each range, neighbours in one request."""
+        """Reads ranges; neighbouring ones share a request."""
         if not len(starts):
             return []
         order = np.argsort(starts, kind="stable")
@@ -211,22 +211,22 @@ class StoredFile:
 
         def request() -> list[bytes]:
             paths = [self.storage_path] * len(first)
-            found = self.filesystem.cat_ranges(paths, first.tolist(), last.tolist(), on_error="raise")
-            return [bytes(chunk) for chunk in found]
+            contents = self.filesystem.cat_ranges(paths, first.tolist(), last.tolist(), on_error="raise")
+            return [bytes(content) for content in contents]
 
         merged = self.read_with_retry(request)
         chunks = [b""] * len(starts)
-        for at, owner in zip(order.tolist(), group.tolist(), strict=True):
+        for index, owner in zip(order.tolist(), group.tolist(), strict=True):
             offset = int(first[owner])
-            chunks[at] = merged[owner][int(starts[at]) - offset : int(stops[at]) - offset]
+            chunks[index] = merged[owner][int(starts[index]) - offset : int(stops[index]) - offset]
         return chunks
 
     def read_with_retry(self, request: Callable[[], T]) -> T:
-        """What `request`, which reads this file, returns; tried again where that may help."""
+        """Returns what `request` returns, and repeats it after transient errors."""
         return read_with_retry(self.path, request, self.retry_s)
 
     def _unreadable(self, exc: OSError) -> DataError:
-        return DataError(f"{self.path}: cannot be read any more: {exc}")
+        return DataError(f"{self.path}: can no longer be read: {exc}")
 
     def _open_local(self) -> IO[bytes]:
         file: IO[bytes] = open(self.storage_path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
@@ -248,15 +248,17 @@ class StoredFile:
             return
         if size == self.size and descriptor is not None and self.content.is_unchanged(descriptor, size, version):
             return
-        detail = f"then {self.size} bytes, now {size}" if size != self.size else "the same size, another content"
+        detail = f"then {self.size} bytes, now {size}" if size != self.size else "the same size, different content"
         raise DataError(f"{self.path}: {_CHANGED_HINT} ({detail})")
 
 
-_CHANGED_HINT = "the file changed while the job was using it; start the job again and leave its data alone meanwhile"
+_CHANGED_HINT = (
+    "the file changed while the job was using it; start the job again, and do not change its data while it runs"
+)
 
 
 class _RangeReader(io.RawIOBase):
-    """A file of a store as a stream: each read is a request of its own, so that one that fails can be repeated."""
+    """A file of a store as a stream. Each read is a request of its own, which can be repeated if it fails."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file = file
@@ -288,16 +290,18 @@ class _RangeReader(io.RawIOBase):
 
 
 def find_file(path: str, retry_s: float = RETRY_S, missing_s: float = 0.0) -> StoredFile:
-    """The file at `path`; DataError where there is none for `missing_s` seconds, or nothing in it."""
+    """Finds the file at `path`. Raises DataError if it is missing for `missing_s` seconds, or empty."""
     filesystem, stripped = resolve_filesystem(path)
     is_in_store = schemes.is_store_address(path)
 
-    def look() -> tuple[int, str]:
+    def read_version() -> tuple[int, str]:
         return read_with_retry(path, lambda: _version(filesystem, stripped), retry_s, TRANSIENT_ERRNOS - {errno.ENOENT})
 
     try:
         size, version = (
-            read_with_retry(path, look, missing_s, {errno.ENOENT}) if missing_s and not is_in_store else look()
+            read_with_retry(path, read_version, missing_s, {errno.ENOENT})
+            if missing_s and not is_in_store
+            else read_version()
         )
     except FileNotFoundError as exc:
         raise _missing_file_error(path) from exc
@@ -315,7 +319,7 @@ def find_file(path: str, retry_s: float = RETRY_S, missing_s: float = 0.0) -> St
 
 
 def file_from_record(path: str, size: int, version: str, digest: str, retry_s: float) -> StoredFile:
-    """A file that was found before, as it was then; nothing is looked at."""
+    """Returns a file as it was recorded before, without reading anything."""
     filesystem, stripped = resolve_filesystem(path)
     if schemes.is_store_address(path):
         return StoredFile(path, size, version, filesystem, stripped, retry_s)
@@ -329,7 +333,7 @@ def _missing_file_error(path: str) -> DataError:
 
 
 def resolve_filesystem(path: str) -> tuple[Any, str]:
-    """The file system of a path and the path as that file system spells it."""
+    """Returns the file system of a path, and the path in that file system."""
     try:
         if schemes.is_store_address(path):
             return schemes.open_filesystem(schemes.parse_scheme(path)), path.partition("://")[2].rstrip("/")
@@ -337,45 +341,47 @@ def resolve_filesystem(path: str) -> tuple[Any, str]:
     except SpecError as exc:
         raise DataError(f"{path}: {exc}") from exc
     except (ImportError, ValueError) as exc:
-        known = ", ".join(f"{name}://" for name in (*schemes.SCHEMES, schemes.LOCAL_SCHEME))
-        raise DataError(f"{path}: no file system for this address: {exc}; object stores are read by {known}") from exc
+        supported = ", ".join(f"{name}://" for name in (*schemes.SCHEMES, schemes.LOCAL_SCHEME))
+        raise DataError(
+            f"{path}: no file system for this address: {exc}; supported object stores are {supported}"
+        ) from exc
     return filesystem, str(stripped)
 
 
 def read_with_retry(
-    path: str, request: Callable[[], T], retry_s: float = RETRY_S, passing: Collection[int] = TRANSIENT_ERRNOS
+    path: str, request: Callable[[], T], retry_s: float = RETRY_S, transient: Collection[int] = TRANSIENT_ERRNOS
 ) -> T:
-    """What `request`, which reads `path`, returns; tried again where that may help, then DataUnavailable.
+    """Returns what `request` returns, and repeats it after transient errors. Raises DataUnavailable in the end.
 
-    Of a store that is every fault that may pass; of any other file system, errors with a number among `passing`.
+    A store decides itself which errors are transient; for other file systems it is those with a number in `transient`.
     """
     if not schemes.is_store_address(path):
-        return retry_until_available(lambda: _attempt(request, passing), path, retry_s)
-    waiting = DataWait(path)
+        return retry_until_available(lambda: _attempt(request, transient), path, retry_s)
+    data_wait = DataWait(path)
     try:
         answer = retry_request(
             request,
             path,
             schemes.parse_scheme(path),
             retry_s,
-            wait=lambda s: waiting.wait(s, "the store does not answer"),
+            wait=lambda s: data_wait.wait(s, "the store does not answer"),
         )
     except StoreUnavailable as exc:
         raise DataUnavailable(
-            f"{exc}; see to it, then go on from the newest checkpoint, or wait longer with data.retry_s "
-            "(--data_retry_s)"
+            f"{exc}; repair it, then resume from the newest checkpoint, or wait longer with "
+            "data.retry_s (--data_retry_s)"
         ) from exc
     except SpecError as exc:
         raise DataError(str(exc)) from exc
-    waiting.end()
+    data_wait.end()
     return answer
 
 
-def _attempt(request: Callable[[], T], passing: Collection[int]) -> T:
+def _attempt(request: Callable[[], T], transient: Collection[int]) -> T:
     try:
         return request()
     except OSError as exc:
-        if exc.errno in passing or isinstance(exc, TimeoutError):
+        if exc.errno in transient or isinstance(exc, TimeoutError):
             raise FileUnavailable(str(exc)) from exc
         raise
 
@@ -385,6 +391,6 @@ def _version(filesystem: Any, path: str) -> tuple[int, str]:
         stat = os.stat(path)
         return stat.st_size, str(stat.st_mtime_ns)
     info = filesystem.info(path)
-    # What a store calls the content of an object; other file systems have a key of their own.
+    # The names that stores have for a version of an object; other file systems have a key of their own.
     tags = (info.get(name) for name in ("ETag", "etag", "generation"))
     return int(info["size"] or 0), next((str(tag) for tag in tags if tag), "") or str(filesystem.ukey(path))

@@ -21,7 +21,7 @@ from elasticdl.data.interface import ProgressCallback
 from elasticdl.errors import DataError
 
 MAX_UNPACKED_BYTES = 100 << 30
-_MIN_FREE_SHARE = 0.02  # of the disk: a full one harms everybody on the machine
+_MIN_FREE_SHARE = 0.02  # of the disk: a full one harms all users of the machine
 
 
 def _zstd(packed: IO[bytes]) -> Any:
@@ -39,7 +39,7 @@ _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
 
 
 def uncompressed_name(path: str) -> str:
-    """`path` without the extension of a compression that can be unpacked."""
+    """Returns `path` without the extension of a compression that can be unpacked."""
     return path[: -len(_compression_suffix(path))] if is_compressed(path) else path
 
 
@@ -53,30 +53,30 @@ def unpack_file(
     max_bytes: int = MAX_UNPACKED_BYTES,
     progress: ProgressCallback | None = None,
 ) -> StoredFile:
-    """`file` itself, or what is in it, stored in `directory`. It keeps its name for messages.
+    """Returns `file` itself, or its unpacked content in `directory`, which keeps the name in messages.
 
-    Without a directory it lies in a temporary one, which goes when the program ends.
+    Without a directory the content is in a temporary one, which is removed when the program ends.
     """
     if not is_compressed(file.path):
         return file
     identity = "\n".join([file.path, str(file.size), file.version])
     name = hashlib.sha256(identity.encode()).hexdigest()[:32] + ".unpacked"
-    place = directory or Path(tempfile.mkdtemp(prefix="elasticdl-unpacked-"))
-    target = place / name
+    target_directory = directory or Path(tempfile.mkdtemp(prefix="elasticdl-unpacked-"))
+    target = target_directory / name
     if not target.exists():
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            target_directory.mkdir(parents=True, exist_ok=True)
             file.read_with_retry(lambda: _unpack(file, target, max_bytes, progress))
         except BaseException:
             if directory is None:
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(target_directory, ignore_errors=True)
             raise
     if target.stat().st_size == 0:
         raise DataError(f"{file.path}: there is nothing in it (0 bytes unpacked); leave it out of the data path")
-    found = find_file(str(target))
+    unpacked = find_file(str(target))
     if directory is None:
-        atexit.register(shutil.rmtree, place, ignore_errors=True)
-    return replace(found, path=file.path, location=str(target))
+        atexit.register(shutil.rmtree, target_directory, ignore_errors=True)
+    return replace(unpacked, path=file.path, location=str(target))
 
 
 def _unpack(file: StoredFile, target: Path, max_bytes: int, progress: ProgressCallback | None) -> None:
@@ -89,7 +89,7 @@ def _unpack(file: StoredFile, target: Path, max_bytes: int, progress: ProgressCa
             _copy(file, packed, content, out, target.parent, max_bytes, progress)
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as exc:
         raise DataError(
-            f"{file.path}: truncated, or no {_compression_suffix(file.path)} file: {exc}; copy it anew"
+            f"{file.path}: truncated, or no {_compression_suffix(file.path)} file: {exc}; copy it again"
         ) from exc
     except OSError as exc:
         if exc.errno in TRANSIENT_ERRNOS:
@@ -102,23 +102,23 @@ def _copy(
     packed: IO[bytes],
     content: Any,
     out: IO[bytes],
-    place: Path,
-    most: int,
+    directory: Path,
+    max_bytes: int,
     progress: ProgressCallback | None,
 ) -> None:
     done = 0
     while block := content.read(BLOCK_BYTES):
         done += len(block)
-        disk = shutil.disk_usage(place)
-        if done > most:
+        disk = shutil.disk_usage(directory)
+        if done > max_bytes:
             raise DataError(
-                f"{file.path}: more than {most} bytes unpacked; raise data.unpack_limit (--unpack_limit), or unpack it "
-                f"yourself to where there is room"
+                f"{file.path}: more than {max_bytes} bytes unpacked; raise data.unpack_limit (--unpack_limit), or "
+                f"unpack it yourself to where there is space"
             )
         if disk.free - len(block) < disk.total * _MIN_FREE_SHARE:
             raise DataError(
-                f"{file.path}: no room in {place} to unpack it: {disk.free} bytes are free after {done}; make room, or "
-                f"unpack it yourself to where there is some"
+                f"{file.path}: no space in {directory} to unpack it: {disk.free} bytes are free after {done}; free "
+                f"some, or unpack it yourself to where there is space"
             )
         out.write(block)
         if progress is not None:

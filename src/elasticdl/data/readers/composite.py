@@ -15,7 +15,7 @@ from elasticdl.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class ConcatenatedSource:
-    """Made by `concatenate`, which checks that the parts belong together."""
+    """Several sources in a row. `concatenate_sources` makes it, and checks that they have the same columns."""
 
     name: str
     parts: tuple[RecordSource, ...]
@@ -37,28 +37,28 @@ class ConcatenatedSource:
         owners = np.searchsorted(self.ends, indices, side="right")
         records: list[Record] = [None] * len(indices)
         for owner in np.unique(owners).tolist():
-            places = np.flatnonzero(owners == owner)
-            found = self.parts[owner].read(indices[places] - self._start(owner))
-            for place, record in zip(places.tolist(), found, strict=True):
-                records[place] = record
+            positions = np.flatnonzero(owners == owner)
+            part = self.parts[owner].read(indices[positions] - self._start(owner))
+            for position, record in zip(positions.tolist(), part, strict=True):
+                records[position] = record
         return records
 
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
-        import pyarrow as pa  # takes a fifth of a second: only those who read columns wait for it
+        import pyarrow as pa  # imported here because it takes a fifth of a second
 
         from elasticdl.data import columns
 
         indices = check_indices(indices, len(self), self.name)
         owners = np.searchsorted(self.ends, indices, side="right")
-        present, places = np.unique(owners, return_inverse=True)
+        present, table_indices = np.unique(owners, return_inverse=True)
         rows = np.empty(len(indices), dtype=np.int64)
         tables = []
-        for place, owner in enumerate(present.tolist() or [0]):
-            mine = places == place
-            rows[mine] = np.arange(np.count_nonzero(mine))
-            batch = columns.read_columns(self.parts[owner], indices[mine] - self._start(owner), schema)
+        for table_index, owner in enumerate(present.tolist() or [0]):
+            is_in_part = table_indices == table_index
+            rows[is_in_part] = np.arange(np.count_nonzero(is_in_part))
+            batch = columns.read_columns(self.parts[owner], indices[is_in_part] - self._start(owner), schema)
             tables.append(pa.Table.from_batches([batch]))
-        return columns.gather_rows(tables, places, rows)
+        return columns.gather_rows(tables, table_indices, rows)
 
     def locate(self, index: int) -> str:
         owner = int(np.searchsorted(self.ends, index, side="right"))
@@ -73,7 +73,7 @@ class ConcatenatedSource:
 
 
 def concatenate_sources(name: str, parts: Sequence[RecordSource]) -> RecordSource:
-    """One source over `parts`, which must have the same columns in the same order."""
+    """Returns one source over `parts`, which must have the same columns in the same order."""
     first = parts[0]
     for part in parts[1:]:
         if part.columns != first.columns:
@@ -92,7 +92,7 @@ _BOUND = re.compile(r"(\d+)|(\d+(?:\.\d+)?)%")
 
 @dataclass(frozen=True, slots=True)
 class RowBound:
-    """A number of records, or a share of all, in percent."""
+    """A number of records, or a percentage of all."""
 
     amount: float
     is_share: bool
@@ -106,7 +106,7 @@ class RowBound:
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """From `start` on, before `stop`."""
+    """The rows from `start` on, before `stop`."""
 
     start: RowBound
     stop: RowBound
@@ -116,7 +116,7 @@ class RowRange:
 
 
 def split_row_range(uri: str) -> tuple[str, RowRange | None]:
-    """The address without its rows, and those. DataError where they make no sense."""
+    """Splits an address into the address without rows, and the rows. Raises DataError if they are not valid."""
     match = _SUFFIX.search(uri)
     if match is None:
         return uri, None
@@ -135,36 +135,36 @@ def _parse_bound(text: str, uri: str) -> RowBound:
 
 
 class RowRangeSource:
-    """Some records of another source, numbered from 0."""
+    """A range of another source's records, numbered from 0."""
 
-    def __init__(self, whole: RecordSource, rows: RowRange, name: str) -> None:
-        start, stop = rows.start.resolve(len(whole)), rows.stop.resolve(len(whole))
+    def __init__(self, source: RecordSource, rows: RowRange, name: str) -> None:
+        start, stop = rows.start.resolve(len(source)), rows.stop.resolve(len(source))
         if start >= stop:
-            raise DataError(f"{name}: no records between {start} and {stop}, of {len(whole)} in all")
-        self._whole, self._start, self._length = whole, start, stop - start
+            raise DataError(f"{name}: no records between {start} and {stop}, of {len(source)} in total")
+        self._source, self._start, self._length = source, start, stop - start
         self.name = name
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self._whole.columns
+        return self._source.columns
 
     @property
     def can_read_ahead(self) -> bool:
-        return self._whole.can_read_ahead
+        return self._source.can_read_ahead
 
     def __len__(self) -> int:
         return self._length
 
     def read(self, indices: Indices) -> list[Record]:
-        return self._whole.read(check_indices(indices, self._length, self.name) + self._start)
+        return self._source.read(check_indices(indices, self._length, self.name) + self._start)
 
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
         from elasticdl.data import columns
 
-        return columns.read_columns(self._whole, check_indices(indices, self._length, self.name) + self._start, schema)
+        return columns.read_columns(self._source, check_indices(indices, self._length, self.name) + self._start, schema)
 
     def locate(self, index: int) -> str:
-        return self._whole.locate(index + self._start)
+        return self._source.locate(index + self._start)
 
     def close(self) -> None:
-        self._whole.close()
+        self._source.close()

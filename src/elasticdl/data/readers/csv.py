@@ -22,8 +22,8 @@ from elasticdl.data.interface import Indices, ProgressCallback, Record, Schema, 
 from elasticdl.data.readers import lines
 from elasticdl.errors import BadRecord, DataError
 
-# The module's limit of 128 KiB a field guards readers of endless streams; ours are bounded by the index,
-# and the text of one document is often longer.
+# The csv module limits fields to 128 KiB, for endless streams. Here the index bounds a record, and the text of
+# one document is often longer.
 csv.field_size_limit(sys.maxsize)
 
 
@@ -34,8 +34,8 @@ class CsvSource:
     file: StoredFile
     index: OffsetIndex
     delimiter: str
-    fields: tuple[str, ...]  # all of the file's
-    columns: tuple[str, ...]  # those that are read
+    fields: tuple[str, ...]  # all fields of the file
+    columns: tuple[str, ...]  # the fields that are read
     header_lines: int
     can_read_ahead: bool = True
 
@@ -47,32 +47,32 @@ class CsvSource:
         return self.index.records - self.header_lines
 
     def read(self, indices: Indices) -> list[Record]:
-        wanted, back = np.unique(check_indices(indices, len(self), self.name), return_inverse=True)
-        rows = self._rows(wanted)
+        distinct, back = np.unique(check_indices(indices, len(self), self.name), return_inverse=True)
+        rows = self._read_rows(distinct)
         if self.columns == self.fields:
-            return [dict(zip(self.columns, rows[at], strict=True)) for at in back.tolist()]
+            return [dict(zip(self.columns, rows[index], strict=True)) for index in back.tolist()]
         select = self._selection()
-        return [dict(zip(self.columns, select(rows[at]), strict=True)) for at in back.tolist()]
+        return [dict(zip(self.columns, select(rows[index]), strict=True)) for index in back.tolist()]
 
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
-        import pyarrow as pa  # takes a fifth of a second: only those who read columns wait for it
+        import pyarrow as pa  # imported here because it takes a fifth of a second
 
         from elasticdl.data import columns
 
         indices = check_indices(indices, len(self), self.name)
-        data = self._lines(indices)
+        data = self._read_lines(indices)
         if _has_bare_carriage_return(data):
-            self._rows(np.unique(indices))  # refused outside of quotes
-        places = [self.fields.index(column) for column in self.columns]
-        parse_lines = partial(columns.parse_csv, data, self.delimiter, len(self.fields), places, self.columns)
-        reason = "other lines are records to Arrow than to Python's csv module"
+            self._read_rows(np.unique(indices))  # raises if it is outside of quotes
+        field_indices = [self.fields.index(column) for column in self.columns]
+        parse_lines = partial(columns.parse_csv, data, self.delimiter, len(self.fields), field_indices, self.columns)
+        reason = "Arrow splits records differently from Python's csv module"
         try:
             batch = parse_lines(schema)
         except pa.ArrowException as exc:
             batch, reason = None, str(exc)
         if batch is not None and batch.num_rows == len(indices):
             return batch
-        self._rows(np.unique(indices))  # tells of lines that are no records
+        self._read_rows(np.unique(indices))  # raises for lines that are no records
         text = parse_lines({})
         for name, array in zip(self.columns, text.columns, strict=True):
             if name in schema:
@@ -84,46 +84,48 @@ class CsvSource:
         return f"{self.name}, line {self.file.line_number(int(starts[0]))}"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""
 
-    def _rows(self, wanted: Indices) -> list[list[str]]:
-        """The fields of each record; `wanted` is sorted, each once, so that neighbours are read together."""
-        if not len(wanted):
+    def _read_rows(self, distinct: Indices) -> list[list[str]]:
+        """Reads the fields of sorted, distinct records; neighbours are read together."""
+        if not len(distinct):
             return []
-        starts, stops = self.index.byte_ranges(wanted + self.header_lines)
-        breaks = np.flatnonzero(np.diff(wanted) != 1)
-        chunks = self.file.read_ranges(starts[np.r_[0, breaks + 1]], stops[np.r_[breaks, len(wanted) - 1]])
+        starts, stops = self.index.byte_ranges(distinct + self.header_lines)
+        breaks = np.flatnonzero(np.diff(distinct) != 1)
+        chunks = self.file.read_ranges(starts[np.r_[0, breaks + 1]], stops[np.r_[breaks, len(distinct) - 1]])
         content = b"".join(chunks)
         try:
             rows = [] if _has_bare_carriage_return(content) else parse_rows(content.decode(), self.delimiter)
         except (UnicodeDecodeError, csv.Error):
             rows = []
-        if len(rows) != len(wanted) or any(len(row) != len(self.fields) for row in rows):
-            return self._rows_alone(wanted, starts, stops)
+        if len(rows) != len(distinct) or any(len(row) != len(self.fields) for row in rows):
+            return self._read_rows_singly(distinct, starts, stops)
         return rows
 
-    def _lines(self, indices: Indices) -> bytes:
-        """The bytes of the records in this order, each with a newline at its end."""
+    def _read_lines(self, indices: Indices) -> bytes:
+        """Reads the bytes of records in this order, each with a newline at its end."""
         if not len(indices):
             return b""
         starts, stops = self.index.byte_ranges(indices + self.header_lines)
         breaks = np.flatnonzero(np.diff(indices) != 1)
         firsts, lasts = np.r_[0, breaks + 1], np.r_[breaks, len(indices) - 1]
         chunks = self.file.read_ranges(starts[firsts], stops[lasts])
-        for at in np.flatnonzero(indices[lasts] == len(self) - 1).tolist():
-            if not chunks[at].endswith(b"\n"):  # only the last line of a file may lack it
-                chunks[at] += b"\n"
+        for index in np.flatnonzero(indices[lasts] == len(self) - 1).tolist():
+            if not chunks[index].endswith(b"\n"):  # only the last line of a file may lack a newline
+                chunks[index] += b"\n"
         return b"".join(chunks)
 
-    def _rows_alone(self, wanted: Indices, starts: Indices, stops: Indices) -> list[list[str]]:
-        """Each record by itself, so that one that is none is named."""
-        found = []
-        for index, chunk in zip(wanted.tolist(), self.file.read_ranges(starts, stops), strict=True):
+    def _read_rows_singly(self, distinct: Indices, starts: Indices, stops: Indices) -> list[list[str]]:
+        """Reads each record by itself, so that an error names it."""
+        all_rows = []
+        for index, chunk in zip(distinct.tolist(), self.file.read_ranges(starts, stops), strict=True):
             try:
                 rows = parse_rows(chunk.decode(), self.delimiter)
             except UnicodeDecodeError as exc:
-                at = int(starts[wanted.searchsorted(index)]) + exc.start
-                raise BadRecord(f"{self.locate(index)}, byte {at}: not UTF-8 ({exc.reason}); convert the file") from exc
+                offset = int(starts[distinct.searchsorted(index)]) + exc.start
+                raise BadRecord(
+                    f"{self.locate(index)}, byte {offset}: not UTF-8 ({exc.reason}); convert the file"
+                ) from exc
             except csv.Error as exc:
                 raise BadRecord(f"{self.locate(index)}: not a CSV record: {exc}") from exc
             if len(rows) != 1:
@@ -135,14 +137,14 @@ class CsvSource:
                     f"{self.locate(index)}: expected {len(self.fields)} fields ({format_names(self.fields)}), "
                     f"got {len(rows[0])}; correct or remove the line, or quote fields with {self.delimiter!r} in them"
                 )
-            found += rows
-        return found
+            all_rows += rows
+        return all_rows
 
     def _selection(self) -> Callable[[list[str]], tuple[str, ...]]:
-        places = [self.fields.index(column) for column in self.columns]
-        if len(places) == 1:
-            return lambda row: (row[places[0]],)
-        select: Any = itemgetter(*places)
+        field_indices = [self.fields.index(column) for column in self.columns]
+        if len(field_indices) == 1:
+            return lambda row: (row[field_indices[0]],)
+        select: Any = itemgetter(*field_indices)
         return select  # type: ignore[no-any-return]
 
 
@@ -155,7 +157,7 @@ def open_csv(
     *,
     tolerates_bad: bool = False,
 ) -> CsvSource:
-    """Index the file, find its columns, and look at its first and last record. `delimiter` "": that of its name."""
+    """Indexes the file, finds its columns, and reads its first and last record. `delimiter` "": by its name."""
     delimiter = delimiter or detect_delimiter(file)
 
     kind = {",": "csv", "\t": "tsv"}.get(delimiter, f"csv-{ord(delimiter):02x}")
@@ -177,7 +179,7 @@ def open_csv(
     first = _first_line(file, file.read_ranges(starts, stops)[0], delimiter)
     fields, selected, header_lines = resolve_columns(file.path, first, columns)
     source = CsvSource(file, index, delimiter, fields, selected, header_lines)
-    # A file cut off in the middle of a line, or with other columns than its header says, shows it there.
+    # They show whether the file is truncated inside a line, or has other columns than its header says.
     try:
         source.read(np.unique([0, len(source) - 1]) if len(source) else np.array([], dtype=np.int64))
     except BadRecord:
@@ -187,7 +189,7 @@ def open_csv(
 
 
 def detect_delimiter(file: StoredFile) -> str:
-    """A comma in .csv, a tab in .tsv; with another name a tab if the first line has one, else a comma."""
+    """Returns a comma for .csv, a tab for .tsv, and otherwise a tab if the first line has one, else a comma."""
     extension = PurePosixPath(uncompressed_name(file.path)).suffix.lower()
     if extension in (".csv", ".tsv"):
         return "," if extension == ".csv" else "\t"
@@ -196,12 +198,12 @@ def detect_delimiter(file: StoredFile) -> str:
 
 
 def _has_bare_carriage_return(content: bytes) -> bool:
-    """Whether a carriage return stands without a newline: outside of quotes it would make two records of one."""
+    """Whether there is a carriage return without a newline, which outside of quotes would split a record."""
     return content.count(b"\r") != content.count(b"\r\n")
 
 
 def parse_rows(text: str, delimiter: str) -> list[list[str]]:
-    """The rows of `text`, without the empty ones."""
+    """Returns the rows of `text`, without empty ones."""
     return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
 
 

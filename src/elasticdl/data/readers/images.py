@@ -20,10 +20,10 @@ IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".
 
 
 class ImageFolder:
-    """A map-style dataset of (picture, label): for `elasticdl.torch.join`, a DataLoader or `custom_data_reader`.
+    """A map-style dataset of (image, label), for `elasticdl.torch.join`, a DataLoader or `custom_data_reader`.
 
-    `transform` gets a PIL image in RGB. Without one a picture is a float32 array [3, height, width] of 0 to 1, scaled
-    to `size` = (height, width) where it is given; pictures of unlike sizes need one of the two to become a batch.
+    `transform` receives a PIL image in RGB. Without it an image is a float32 array [3, height, width] from 0 to 1,
+    scaled to `size` = (height, width) if given. Images of different sizes need one of the two to become a batch.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ImageFolder:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """Pictures as records {"image": uint8 [height, width, 3], "label": number, "class": name}, for a model file."""
+    """Images as records {"image": uint8 [height, width, 3], "label": number, "class": name}, for a model file."""
 
     name: str
     image_paths: tuple[str, ...]
@@ -79,41 +79,41 @@ class ImageSource:
         return self.image_paths[index]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""
 
 
 def open_images(uri: str) -> ImageSource:
-    """The pictures at `uri` as records."""
+    """Opens the images at `uri` as records."""
     _pillow()
-    pictures = find_images(uri)
-    return ImageSource(uri, pictures, class_names(pictures))
+    image_paths = find_images(uri)
+    return ImageSource(uri, image_paths, class_names(image_paths))
 
 
 def find_images(uri: str) -> tuple[str, ...]:
-    """All pictures at `uri`, sorted by path; DataError where there is none."""
-    every = paths.expand_paths(uri, known_only=False)
-    pictures = tuple(path for path in every if PurePosixPath(path).suffix.lower() in IMAGE_EXTENSIONS)
-    if not pictures:
+    """Finds all images at `uri`, sorted by path. Raises DataError if there are none."""
+    files = paths.expand_paths(uri, known_only=False)
+    image_paths = tuple(path for path in files if PurePosixPath(path).suffix.lower() in IMAGE_EXTENSIONS)
+    if not image_paths:
         raise DataError(
-            f"{uri}: no images ({', '.join(IMAGE_EXTENSIONS)}) among its {len(every)} files; expected folders of "
+            f"{uri}: no images ({', '.join(IMAGE_EXTENSIONS)}) among its {len(files)} files; expected folders of "
             f"them, named by their classes: {uri.rstrip('/')}/cat/1.jpg"
         )
-    return pictures
+    return image_paths
 
 
-def class_names(pictures: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({_class_of(path) for path in pictures}))
+def class_names(image_paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({_class_of(path) for path in image_paths}))
 
 
 def open_image(path: str) -> Any:
-    """The picture as a PIL image in RGB, read whole."""
+    """Reads an image as a PIL image in RGB."""
     filesystem, location = stored_file.resolve_filesystem(path)
     try:
         content = stored_file.read_with_retry(path, lambda: filesystem.cat_file(location))
         with _pillow().open(io.BytesIO(content)) as image:
             return image.convert("RGB")
     except OSError as exc:  # PIL's errors are of this kind, too
-        raise BadRecord(f"{path}: cannot be read as a picture: {exc}") from exc
+        raise BadRecord(f"{path}: cannot be read as an image: {exc}") from exc
 
 
 def _class_of(path: str) -> str:
@@ -124,5 +124,5 @@ def _pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as exc:
-        raise SpecError(f"pictures are read by Pillow, which is not installed: {install_command('images')}") from exc
+        raise SpecError(f"images are read by Pillow, which is not installed: {install_command('images')}") from exc
     return Image

@@ -21,7 +21,7 @@ class JsonLinesSource:
 
     file: StoredFile
     index: OffsetIndex
-    columns: tuple[str, ...] = ()  # the keys that are read; empty: each record as it is
+    columns: tuple[str, ...] = ()  # the keys that are read; empty: the whole record
     can_read_ahead: bool = True
 
     @property
@@ -32,20 +32,20 @@ class JsonLinesSource:
         return self.index.records
 
     def read(self, indices: Indices) -> list[Record]:
-        wanted, back = np.unique(check_indices(indices, len(self), self.name), return_inverse=True)
-        if not len(wanted):
+        distinct, back = np.unique(check_indices(indices, len(self), self.name), return_inverse=True)
+        if not len(distinct):
             return []
-        text, begins, sizes = read_record_bytes(self.file, self.index, wanted)
-        bounds = zip(wanted.tolist(), begins.tolist(), sizes.tolist(), strict=True)
+        text, begins, sizes = read_record_bytes(self.file, self.index, distinct)
+        bounds = zip(distinct.tolist(), begins.tolist(), sizes.tolist(), strict=True)
         records = [self._parse(index, text[begin : begin + size]) for index, begin, size in bounds]
-        return [records[at] for at in back.tolist()]
+        return [records[index] for index in back.tolist()]
 
     def locate(self, index: int) -> str:
         starts, _ = self.index.byte_ranges(np.array([index]))
         return f"{self.name}, line {self.file.line_number(int(starts[0]))}"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""
 
     def _parse(self, index: int, line: bytes) -> Record:
         try:
@@ -75,7 +75,7 @@ def open_json_lines(
     *,
     tolerates_bad: bool = False,
 ) -> JsonLinesSource:
-    """Index the file, and look at its first and last record."""
+    """Indexes the file, and reads its first and last record."""
     index = load_or_build_index(
         file, "jsonl", lambda: lines.find_record_starts(file.blocks(progress=progress), None), index_directory
     )
@@ -83,7 +83,7 @@ def open_json_lines(
         raise DataError(f"{file.path}: the file has only empty lines; remove it or leave it out of the data path")
     source = JsonLinesSource(file, index, columns)
     try:
-        source.read(np.unique([0, len(source) - 1]))  # a file that was cut off shows it there
+        source.read(np.unique([0, len(source) - 1]))  # they show whether the file is truncated
     except BadRecord:
         if not tolerates_bad:
             raise

@@ -16,7 +16,7 @@ _NEXT_QUOTE = re.compile(rb'""|"')
 
 
 class UnclosedQuoteError(Exception):
-    """A quoted field never ends. `offset` is where its record begins."""
+    """A quoted field never ends. `offset` is the start of its record."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -24,12 +24,12 @@ class UnclosedQuoteError(Exception):
 
 
 def find_record_starts(blocks: Iterable[bytes], delimiter: bytes | None) -> Iterator[Indices]:
-    """Offsets of the first bytes of all records, in order; empty lines are none. `blocks` is the whole file.
+    """Yields the offsets of all records in order; empty lines are no records. `blocks` is the whole file.
 
-    Without a delimiter every newline ends a record: JSON has none inside its strings.
+    Without a delimiter every newline ends a record, because JSON has none inside its strings.
     """
     position = 0  # of the block's first byte
-    start = 0  # of the record that is not ended yet
+    start = 0  # of the record that has not ended yet
     previous = _NEWLINE  # the byte before the block
     in_quotes = False
     for block in _merge_split_blocks(blocks):
@@ -55,19 +55,19 @@ def find_record_starts(blocks: Iterable[bytes], delimiter: bytes | None) -> Iter
 
 
 def _merge_split_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    # No block ends between two quotes, nor inside the byte order mark: so a block can be judged alone.
-    held = b""
+    # No block ends between two quotes or inside the byte order mark, so that each block can be scanned by itself.
+    pending = b""
     for block in blocks:
-        held += block
-        if len(held) > len(BOM) and held[-1] != _QUOTE:
-            yield held
-            held = b""
-    if held:
-        yield held
+        pending += block
+        if len(pending) > len(BOM) and pending[-1] != _QUOTE:
+            yield pending
+            pending = b""
+    if pending:
+        yield pending
 
 
 def _are_empty(starts: Indices, ends: Indices, octets: NDArray[np.uint8], previous: int) -> NDArray[np.bool_]:
-    # A line is empty when nothing, or only a carriage return, stands before its newline.
+    # A line is empty if it has nothing, or only a carriage return, before its newline.
     lengths = ends - starts
     first = octets[np.maximum(starts, 0)]
     if starts[0] < 0:
@@ -79,14 +79,14 @@ def _are_empty(starts: Indices, ends: Indices, octets: NDArray[np.uint8], previo
 def _newlines_outside_quotes(
     block: bytes, octets: NDArray[np.uint8], newlines: Indices, in_quotes: bool, previous: int, delimiter: bytes
 ) -> tuple[Indices, bool]:
-    """Those of `newlines` that end a record, and whether the block ends inside quotes."""
+    """Returns the newlines that end a record, and whether the block ends inside quotes."""
     quotes = np.flatnonzero(octets == _QUOTE)
     opening = quotes[int(in_quotes) :: 2]
     before = octets[np.maximum(opening - 1, 0)]
     if len(opening) and opening[0] == 0:
         before[0] = previous
     if np.all((before == delimiter[0]) | (before == _NEWLINE) | (before == _RETURN) | (before == _QUOTE)):
-        # Every quote that seems to open does so at the beginning of a field, so counting them is enough.
+        # Every opening quote is at the beginning of a field, so counting quotes is enough.
         inside = (np.searchsorted(quotes, newlines) + in_quotes) % 2 == 1
         return newlines[~inside], (len(quotes) + in_quotes) % 2 == 1
     spans, in_quotes = _quoted_spans(block, in_quotes, previous, delimiter)
@@ -97,19 +97,19 @@ def _newlines_outside_quotes(
 
 
 def _quoted_spans(block: bytes, in_quotes: bool, previous: int, delimiter: bytes) -> tuple[Indices, bool]:
-    """The ranges of the block inside quotes, one field at a time: for files with stray quotes in them."""
+    """Returns the ranges of the block inside quotes, field by field, for files with stray quotes."""
     opening = re.compile(rb'(?<=[\r\n%b])"' % re.escape(delimiter))
     text = bytes([previous]) + block
     spans = [(0, 0)]
     cursor = start = 1
     while True:
         if not in_quotes:
-            found = opening.search(text, cursor)
-            if found is None:
+            match = opening.search(text, cursor)
+            if match is None:
                 break
-            cursor = start = found.end()
+            cursor = start = match.end()
             in_quotes = True
-        closing = next((match for match in _NEXT_QUOTE.finditer(text, cursor) if match.group() == b'"'), None)
+        closing = next((quote for quote in _NEXT_QUOTE.finditer(text, cursor) if quote.group() == b'"'), None)
         cursor = closing.end() if closing else len(text)
         spans.append((start - 1, cursor - 1))
         if closing is None:

@@ -22,7 +22,7 @@ CACHE_BYTES = 256 << 20
 
 @dataclass(slots=True)
 class RowGroupCache:
-    """The row groups decoded last, as many as fit into `max_bytes`, and always the newest one."""
+    """The row groups decoded last, as many as fit into `max_bytes`, but always the newest one."""
 
     max_bytes: int = CACHE_BYTES
     _tables: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict)
@@ -75,23 +75,23 @@ class ParquetSource:
         owners = np.searchsorted(self.ends, indices, side="right")
         records: list[Record] = [None] * len(indices)
         for owner in np.unique(owners).tolist():
-            places = np.flatnonzero(owners == owner)
-            rows = self._row_group(owner).take(pa.array(indices[places] - self._start(owner))).to_pylist()
-            for place, row in zip(places.tolist(), rows, strict=True):
-                records[place] = row
+            positions = np.flatnonzero(owners == owner)
+            rows = self._row_group(owner).take(pa.array(indices[positions] - self._start(owner))).to_pylist()
+            for position, row in zip(positions.tolist(), rows, strict=True):
+                records[position] = row
         return records
 
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
         indices = check_indices(indices, len(self), self.name)
         owners = np.searchsorted(self.ends, indices, side="right")
-        present, places = np.unique(owners, return_inverse=True)
+        present, group_indices = np.unique(owners, return_inverse=True)
         groups = [self._row_group(owner) for owner in present.tolist() or [0]]
         starts = np.concatenate([[0], self.ends])[owners]
-        return columns.cast_columns(self, columns.gather_rows(groups, places, indices - starts), indices, schema)
+        return columns.cast_columns(self, columns.gather_rows(groups, group_indices, indices - starts), indices, schema)
 
     def locate(self, index: int) -> str:
         owner = int(np.searchsorted(self.ends, index, side="right"))
-        return f"{self.name}, row group {owner}, row {index - self._start(owner)} of it"
+        return f"{self.name}, row group {owner}, row {index - self._start(owner)} of the group"
 
     def close(self) -> None:
         self.cache.clear()
@@ -111,31 +111,31 @@ class ParquetSource:
         try:
             table = self.file.read_with_retry(read)
         except (pa.ArrowException, OSError) as exc:
-            raise DataError(f"{self.name}, row group {number}: damaged or truncated, write it anew: {exc}") from exc
+            raise DataError(f"{self.name}, row group {number}: damaged or truncated, write it again: {exc}") from exc
         self.cache.put(self.file.path, number, table)
         return table
 
 
 def open_parquet(file: StoredFile, columns: tuple[str, ...] = (), cache: RowGroupCache | None = None) -> ParquetSource:
-    """Read the footer and check the columns."""
+    """Reads the footer and checks the columns."""
 
     def read_footer() -> tuple[Any, list[str]]:
         with file.open() as stored, pq.ParquetFile(stored) as opened:
             return opened.metadata, opened.schema_arrow.names
 
     try:
-        metadata, there = file.read_with_retry(read_footer)
+        metadata, names = file.read_with_retry(read_footer)
     except (pa.ArrowException, OSError) as exc:
         raise DataError(
-            f"{file.path}, byte {max(0, file.size - 8)}: no whole Parquet file ends here; it is truncated, or of "
+            f"{file.path}, byte {max(0, file.size - 8)}: no complete Parquet file ends here; it is truncated, or has "
             f"another format (then choose it with data.format): {exc}"
         ) from exc
     for column in columns:
-        if column not in there:
-            near = get_close_matches(column, there, n=1)
+        if column not in names:
+            near = get_close_matches(column, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"{file.path}: no column {column!r}{hint} It has: {', '.join(map(repr, there))}")
+            raise DataError(f"{file.path}: no column {column!r}{hint} It has: {', '.join(map(repr, names))}")
     rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     return ParquetSource(
-        file, metadata, columns or tuple(there), np.cumsum(rows, dtype=np.int64), cache or RowGroupCache()
+        file, metadata, columns or tuple(names), np.cumsum(rows, dtype=np.int64), cache or RowGroupCache()
     )

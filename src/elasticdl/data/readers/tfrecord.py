@@ -1,4 +1,4 @@
-"""TFRecord files: a record is its bytes.
+"""Reads TFRecord files: a record is its bytes.
 
 The framing: length (uint64), masked CRC32C of the length, the bytes, masked CRC32C of the bytes; little-endian.
 Lengths are checked when the file is opened, the bytes when they are read.
@@ -44,29 +44,29 @@ class TFRecordSource:
         return self.index.records
 
     def read(self, indices: Indices) -> list[Record]:
-        wanted, back = np.unique(check_indices(indices, len(self), self.name), return_inverse=True)
-        if not len(wanted):
+        distinct, back = np.unique(check_indices(indices, len(self), self.name), return_inverse=True)
+        if not len(distinct):
             return []
-        payload, begins, sizes = read_record_bytes(self.file, self.index, wanted)
+        payload, begins, sizes = read_record_bytes(self.file, self.index, distinct)
         records = [
             self._unframe(index, payload, begin, size)
-            for index, begin, size in zip(wanted.tolist(), begins.tolist(), sizes.tolist(), strict=True)
+            for index, begin, size in zip(distinct.tolist(), begins.tolist(), sizes.tolist(), strict=True)
         ]
-        return [records[at] for at in back.tolist()]
+        return [records[index] for index in back.tolist()]
 
     def locate(self, index: int) -> str:
         starts, _ = self.index.byte_ranges(np.array([index]))
         return f"{self.name}, record {index} (byte {int(starts[0])})"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""
 
     def _unframe(self, index: int, payload: bytes, begin: int, size: int) -> bytes:
         record = payload[begin + _HEAD.size : begin + size - _FOOT.size]
         (expected,) = _FOOT.unpack_from(payload, begin + size - _FOOT.size)
         if masked_crc(record) != expected:
             raise BadRecord(
-                f"{self.locate(index)}: the checksum of the record is wrong; the file is damaged, copy it anew"
+                f"{self.locate(index)}: the checksum of the record is wrong; the file is damaged, copy it again"
             )
         return record
 
@@ -74,13 +74,13 @@ class TFRecordSource:
 def open_tfrecord(
     file: StoredFile, index_directory: Path | None = None, progress: ProgressCallback | None = None
 ) -> TFRecordSource:
-    """Index the file; DataError where its framing is broken."""
+    """Indexes the file. Raises DataError if its framing is damaged."""
     index = load_or_build_index(file, "tfrecord", lambda: _record_starts(file, progress), index_directory)
     return TFRecordSource(file, index)
 
 
 def write_tfrecord(path: str | Path, records: Iterable[bytes]) -> None:
-    """Write `records` as one TFRecord file."""
+    """Writes `records` as one TFRecord file."""
     with open(path, "wb") as out:
         for record in records:
             length = struct.pack("<Q", len(record))
@@ -88,13 +88,13 @@ def write_tfrecord(path: str | Path, records: Iterable[bytes]) -> None:
 
 
 def masked_crc(payload: bytes) -> int:
-    """CRC32C, rotated and offset as the format wants it, so that a checksum of checksums stays good."""
+    """Returns the CRC32C, rotated and offset as the format requires."""
     crc: int = google_crc32c.value(payload)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _record_starts(file: StoredFile, progress: ProgressCallback | None) -> Iterator[Indices]:
-    """Hop from length to length; the bytes between need not be looked at."""
+    """Yields the offsets of records by following the lengths; the bytes between are not read."""
     position = base = number = 0
     buffer = b""
     starts: list[int] = []
@@ -124,13 +124,13 @@ def _record_starts(file: StoredFile, progress: ProgressCallback | None) -> Itera
 def _truncated_message(file: StoredFile, number: int, position: int, expected: str) -> str:
     return (
         f"{file.path}, record {number} (byte {position}): the file is truncated: expected {expected}, "
-        f"got {file.size - position} bytes; copy or write the file anew"
+        f"got {file.size - position} bytes; copy or write the file again"
     )
 
 
 def _wrong_length_message(file: StoredFile, number: int, position: int, buffer: bytes) -> str:
     where = f"{file.path}, record {number} (byte {position})"
     if position == 0:
-        what = "it is compressed with gzip: decompress it" if buffer.startswith(_GZIP) else "this is no TFRecord file"
-        return f"{where}: {what}"
-    return f"{where}: the checksum of the length is wrong; the file is damaged, copy or write it anew"
+        problem = "it is compressed with gzip: decompress it" if buffer.startswith(_GZIP) else "not a TFRecord file"
+        return f"{where}: {problem}"
+    return f"{where}: the checksum of the length is wrong; the file is damaged, copy or write it again"

@@ -13,7 +13,7 @@ from elasticdl.spec import DataSpec
 
 
 def open_table(uri: str, data: DataSpec, index_directory: Path | None = None) -> TableSource:
-    """The rows of the table at `uri`, for which `table_uri.is_table` holds, by number."""
+    """Opens the rows of the table at `uri`, which is an address for `is_table_uri`."""
     table = table_uri.parse_table_uri(uri)
     if data.format != "auto":
         raise DataError(f"{table}: data.format is {data.format}, which is for files; leave it out for a table")

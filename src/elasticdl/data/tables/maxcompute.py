@@ -14,15 +14,15 @@ from elasticdl.extras import install_command
 
 
 class MaxComputeRows:
-    """Opened by `open_maxcompute`. `new_session` begins a download session; one that expired is begun anew."""
+    """The rows of a table, opened by `open_maxcompute`. `new_session` opens a session, again if one expired."""
 
-    def __init__(self, name: str, new_session: Callable[[], Any], wanted: tuple[str, ...] = ()) -> None:
+    def __init__(self, name: str, new_session: Callable[[], Any], requested: tuple[str, ...] = ()) -> None:
         self.name = name
         self._new_session = new_session
         self._lock = threading.Lock()
         session = self._session = _call_odps(name, new_session)
         self._rows = int(session.count)
-        self.columns = select_columns(name, wanted, [column.name for column in session.schema.simple_columns])
+        self.columns = select_columns(name, requested, [column.name for column in session.schema.simple_columns])
 
     def __len__(self) -> int:
         return self._rows
@@ -35,7 +35,7 @@ class MaxComputeRows:
             if int(session.count) != self._rows:
                 raise DataError(
                     f"{self.name}: had {self._rows} rows and now has {session.count}; the table changed while the job "
-                    f"was using it: train on a partition that nobody writes to"
+                    f"was using it: train on a partition that is not written to"
                 )
             with self._lock:
                 self._session = session
@@ -55,13 +55,13 @@ class MaxComputeRows:
         return f"{self.name}, row {index}"
 
     def close(self) -> None:
-        """Sessions end by themselves."""
+        """Sessions expire by themselves."""
 
 
 def open_maxcompute(
     table: MaxComputeTable, columns: tuple[str, ...], environ: Mapping[str, str] = os.environ
 ) -> MaxComputeRows:
-    """DataError where there is no such table or column, or no entry; DatabaseAway where nobody answers."""
+    """Opens a table. Raises DataError if it is missing or forbidden, and DatabaseUnavailable without an answer."""
     try:
         from odps import ODPS
         from odps.tunnel import TableTunnel
@@ -87,16 +87,16 @@ def open_maxcompute(
     return MaxComputeRows(str(table), new_session, columns)
 
 
-def _call_odps(name: str, question: Callable[[], Any]) -> Any:
+def _call_odps(name: str, request: Callable[[], Any]) -> Any:
     from odps import errors
 
-    refused = (
+    permanent_errors = (
         errors.NoSuchObject, errors.NoPermission, errors.Unauthorized, errors.SignatureNotMatch,
         errors.InvalidArgument, errors.InvalidParameter, errors.AuthorizationRequired,
     )  # fmt: skip
     try:
-        return question()
-    except refused as exc:
+        return request()
+    except permanent_errors as exc:
         raise DataError(f"{name}: {exc}; check the address, ODPS_ACCESS_ID and its rights") from exc
     except (errors.BaseODPSError, OSError) as exc:
         raise DatabaseUnavailable(f"{type(exc).__name__}: {exc}") from exc

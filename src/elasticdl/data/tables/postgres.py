@@ -21,7 +21,7 @@ from elasticdl.extras import install_command
 
 _log = logging.getLogger(__name__)
 _SETTINGS = "-c default_transaction_read_only=on -c DateStyle=ISO -c TimeZone=UTC -c client_encoding=UTF8"
-# A machine that vanishes says nothing: without these a read would wait for it for hours.
+# Without these settings a read would wait for hours for a machine that vanished.
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 _CONNECT_S = 10
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class PostgresRows:
-    """Opened by `open_postgres`. One connection, made anew when it was lost."""
+    """The rows of a table, opened by `open_postgres`. It has one connection, and opens it again if it is lost."""
 
     def __init__(self, table: PostgresTable) -> None:
         self.name = str(table)
@@ -37,21 +37,23 @@ class PostgresRows:
         self._table = table
         self._lock = threading.Lock()
         self._connection: Any = None
-        self._described = TableDescription({}, ())
+        self._description = TableDescription({}, ())
         self._ranges = KeyRanges(0, 1, (), ())
 
-    def scan_ranges(self, wanted: tuple[str, ...], key: Sequence[str], range_rows: int, directory: Path | None) -> None:
-        """Find columns and key, and where ranges begin: what `directory` keeps of it, or one pass over the key."""
+    def scan_ranges(
+        self, requested: tuple[str, ...], key: Sequence[str], range_rows: int, directory: Path | None
+    ) -> None:
+        """Finds columns, key and the start of each range: from `directory`, or in one pass over the key."""
         relation = self._relation().as_string(None)
-        self._described = self._ask(lambda connection: describe_table(connection, relation, self.name, key))
-        self.columns = select_columns(self.name, wanted, list(self._described.columns))
-        path = postgres_keys.ranges_path(directory, self.name, self._described.key, range_rows) if directory else None
-        kept = postgres_keys.load_ranges(path) if path else None
-        if kept is not None:
-            self._ranges = kept
-            self._tell_of_more()
+        self._description = self._run(lambda connection: describe_table(connection, relation, self.name, key))
+        self.columns = select_columns(self.name, requested, list(self._description.columns))
+        path = postgres_keys.ranges_path(directory, self.name, self._description.key, range_rows) if directory else None
+        stored_ranges = postgres_keys.load_ranges(path) if path else None
+        if stored_ranges is not None:
+            self._ranges = stored_ranges
+            self._warn_of_new_rows()
             return
-        self._ranges = self._ask(lambda connection: self._scan(connection, range_rows))
+        self._ranges = self._run(lambda connection: self._scan(connection, range_rows))
         if path and self._ranges.rows:
             self._ranges = postgres_keys.save_ranges(path, self._ranges)
 
@@ -62,20 +64,20 @@ class PostgresRows:
         from psycopg import sql
 
         first, after = self._ranges.bounds(start)
-        bound = self._compared("<", after) if after else self._compared("<=", self._ranges.last)
+        bound = self._compare_key("<", after) if after else self._compare_key("<=", self._ranges.last)
         query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} AND {} ORDER BY {}) TO STDOUT (FORMAT csv)").format(
-            sql.SQL(", ").join(_column_expression(self._described.columns[name]) for name in self.columns),
-            self._relation(), self._compared(">=", first), bound, self._order(),
+            sql.SQL(", ").join(_column_expression(self._description.columns[name]) for name in self.columns),
+            self._relation(), self._compare_key(">=", first), bound, self._order(),
         )  # fmt: skip
 
-        def copied(connection: Any) -> bytes:
+        def copy_rows(connection: Any) -> bytes:
             with connection.cursor().copy(query) as copy:
                 return b"".join(bytes(block) for block in copy)
 
-        return self._parsed(self._ask(copied))
+        return self._parse(self._run(copy_rows))
 
     def locate(self, index: int) -> str:
-        return f"{self.name}, row {index} in the order of {', '.join(self._described.key)}"
+        return f"{self.name}, row {index} in the order of {', '.join(self._description.key)}"
 
     def close(self) -> None:
         with self._lock:
@@ -86,33 +88,33 @@ class PostgresRows:
     def _scan(self, connection: Any, range_rows: int) -> KeyRanges:
         from psycopg import sql
 
-        texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in self._described.key)
+        texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in self._description.key)
         query = sql.SQL(
             "SELECT n, {} FROM (SELECT *, row_number() OVER (ORDER BY {}) - 1 AS n, count(*) OVER () AS total FROM "
             "(SELECT {} FROM {}) AS keys) AS numbered WHERE n %% %s = 0 OR n = total - 1 ORDER BY n"
         ).format(texts, self._order(), self._key(), self._relation())
-        found = connection.execute(query, [range_rows]).fetchall()
-        if not found:
+        rows = connection.execute(query, [range_rows]).fetchall()
+        if not rows:
             return KeyRanges(0, range_rows, (), ())
-        firsts = tuple(tuple(key) for number, *key in found if number % range_rows == 0)
-        return KeyRanges(found[-1][0] + 1, range_rows, firsts, tuple(found[-1][1:]))
+        firsts = tuple(tuple(key) for number, *key in rows if number % range_rows == 0)
+        return KeyRanges(rows[-1][0] + 1, range_rows, firsts, tuple(rows[-1][1:]))
 
-    def _tell_of_more(self) -> None:
+    def _warn_of_new_rows(self) -> None:
         from psycopg import sql
 
         query = sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE {})").format(
-            self._relation(), self._compared(">", self._ranges.last)
+            self._relation(), self._compare_key(">", self._ranges.last)
         )
-        if self._ask(lambda connection: connection.execute(query).fetchone()[0]):
+        if self._run(lambda connection: connection.execute(query).fetchone()[0]):
             _log.warning(
                 "%s: rows were added since this job numbered it; it trains the first %d. A new job sees all",
                 self.name, self._ranges.rows,
             )  # fmt: skip
 
-    def _compared(self, sign: str, values: Sequence[str]) -> Any:
+    def _compare_key(self, sign: str, values: Sequence[str]) -> Any:
         from psycopg import sql
 
-        types = [self._described.columns[name].sql_type for name in self._described.key]
+        types = [self._description.columns[name].sql_type for name in self._description.key]
         literals = [
             sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(kind))
             for value, kind in zip(values, types, strict=True)
@@ -122,7 +124,7 @@ class PostgresRows:
     def _key(self) -> Any:
         from psycopg import sql
 
-        return sql.SQL(", ").join(sql.Identifier(name) for name in self._described.key)
+        return sql.SQL(", ").join(sql.Identifier(name) for name in self._description.key)
 
     _order = _key
 
@@ -131,8 +133,8 @@ class PostgresRows:
 
         return sql.Identifier(self._table.schema, self._table.table)
 
-    def _parsed(self, text: bytes) -> Any:
-        kinds = {name: self._described.columns[name].arrow_type for name in self.columns}
+    def _parse(self, text: bytes) -> Any:
+        kinds = {name: self._description.columns[name].arrow_type for name in self.columns}
         if not text:
             return pa.table({name: pa.array([], type=kind) for name, kind in kinds.items()})
         try:
@@ -140,26 +142,26 @@ class PostgresRows:
                 pa.BufferReader(text),
                 csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(kinds)),
                 csv.ParseOptions(newlines_in_values=True),
-                # Nothing between the commas is null; text without letters is quoted.
+                # An empty field is null; an empty text is quoted.
                 csv.ConvertOptions(
                     column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
                     true_values=["t"], false_values=["f"],
                 ),
             )  # fmt: skip
         except pa.ArrowException as exc:
-            raise DataError(f"{self.name}: a value that its column's type does not have here: {exc}") from exc
+            raise DataError(f"{self.name}: a value does not fit the type of its column: {exc}") from exc
 
     # ---- the connection
 
-    def _ask(self, question: Callable[[Any], T]) -> T:
-        """What `question` gets from the database. DatabaseAway where the connection is at fault."""
+    def _run(self, query: Callable[[Any], T]) -> T:
+        """Runs `query` on the connection. Raises DatabaseUnavailable if the connection is at fault."""
         import psycopg
 
         with self._lock:
             try:
                 if self._connection is None:
                     self._connection = _connect(self._table)
-                return question(self._connection)
+                return query(self._connection)
             except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
                 self._drop()
                 raise DatabaseUnavailable(_one_line(exc)) from exc
@@ -179,7 +181,7 @@ class PostgresRows:
 def open_postgres(
     table: PostgresTable, columns: tuple[str, ...], key: Sequence[str], range_rows: int, directory: Path | None
 ) -> PostgresRows:
-    """DataError where there is no such table, column or key, or no entry; DatabaseAway where nobody answers."""
+    """Opens a table. Raises DataError if it is missing or forbidden, and DatabaseUnavailable without an answer."""
     rows = PostgresRows(table)
     try:
         rows.scan_ranges(columns, key, range_rows, directory)
@@ -195,14 +197,14 @@ def _connect(table: PostgresTable) -> Any:
     except ImportError as exc:
         raise DataError(f"{table}: reading it needs psycopg: {install_command('postgres')}") from exc
     password = read_secret(os.environ, "PGPASSWORD")
-    given: dict[str, Any] = {"connect_timeout": _CONNECT_S, **_KEEPALIVE, **table.connection_params()}
+    params: dict[str, Any] = {"connect_timeout": _CONNECT_S, **_KEEPALIVE, **table.connection_params()}
     try:
-        return psycopg.connect(**given, password=password, options=_SETTINGS, autocommit=True)
+        return psycopg.connect(**params, password=password, options=_SETTINGS, autocommit=True)
     except psycopg.OperationalError as exc:
-        # Whoever asks for a password is there: it is wrong, or missing, and will be the next time too.
+        # A server that requires a password is available; a wrong or missing one will also be wrong the next time.
         if exc.pgconn is not None and (exc.pgconn.needs_password or exc.pgconn.used_password):
             raise DataError(
-                f"{table}: the database lets nobody in with this user and password: {_one_line(exc)}; set PGPASSWORD, "
+                f"{table}: the database refuses this user and password: {_one_line(exc)}; set PGPASSWORD, "
                 f"PGPASSWORD_FILE or PGPASSFILE, on Kubernetes by a Secret with --env_secrets"
             ) from exc
         raise

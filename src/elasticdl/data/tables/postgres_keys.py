@@ -1,4 +1,4 @@
-"""The key that orders the rows of a PostgreSQL table, and the stored index of which key begins each range of rows."""
+"""The key that orders the rows of a PostgreSQL table, and the stored index of the first key of each range."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class PostgresColumn:
     name: str
     is_not_null: bool
     kind: str  # without length and precision
-    sql_type: str  # as SQL writes it
+    sql_type: str  # as in SQL
 
     @property
     def arrow_type(self) -> Any:
-        """What it is read as: numbers, truths and times as such, numeric as float64, all else as text."""
+        """The type it is read as: numeric as float64, other numbers, booleans and times as such, the rest as text."""
         return _ARROW_TYPES.get(self.kind, pa.string())
 
 
@@ -58,11 +58,11 @@ class TableDescription:
 
 
 def describe_table(connection: Any, relation: str, name: str, key: Sequence[str]) -> TableDescription:
-    """Columns and key of `relation`, quoted as SQL wants it. `key` empty: its primary key."""
-    found = connection.execute(_COLUMNS, [relation]).fetchall()
-    if not found:
+    """Reads the columns and the key of `relation`, a quoted name. An empty `key` means its primary key."""
+    rows = connection.execute(_COLUMNS, [relation]).fetchall()
+    if not rows:
         raise DataError(f"{name}: no such table, or this user may not see it; check schema and name")
-    by_number = {number: PostgresColumn(*rest) for number, *rest in found}
+    by_number = {number: PostgresColumn(*properties) for number, *properties in rows}
     columns = {column.name: column for column in by_number.values()}
     unique = []
     for is_primary, numbers, size in connection.execute(_UNIQUE, [relation]).fetchall():
@@ -72,20 +72,20 @@ def describe_table(connection: Any, relation: str, name: str, key: Sequence[str]
     return TableDescription(columns, _choose_key(name, tuple(key), unique))
 
 
-def _choose_key(name: str, given: tuple[str, ...], unique: list[tuple[bool, tuple[str, ...]]]) -> tuple[str, ...]:
-    fits = [names for is_primary, names in unique if (sorted(names) == sorted(given) if given else is_primary)]
+def _choose_key(name: str, requested: tuple[str, ...], unique: list[tuple[bool, tuple[str, ...]]]) -> tuple[str, ...]:
+    fits = [names for is_primary, names in unique if (sorted(names) == sorted(requested) if requested else is_primary)]
     if fits:
         return fits[0]
     others = (
         "; unique and never null are: " + " or ".join("key=" + ",".join(key) for _, key in unique) if unique else ""
     )
-    if given:
+    if requested:
         raise DataError(
-            f"{name}: key={','.join(given)} has no unique index, or may be null, so it numbers no rows{others}; "
+            f"{name}: key={','.join(requested)} has no unique index, or may be null, so it does not order rows{others}; "
             f"make one (CREATE UNIQUE INDEX, SET NOT NULL), or name another"
         )
     raise DataError(
-        f"{name}: has no primary key, so its rows have no order that lasts{others}; add one (ALTER TABLE … ADD id "
+        f"{name}: has no primary key, so its rows have no stable order{others}; add one (ALTER TABLE … ADD id "
         f"bigserial PRIMARY KEY), or name unique columns that are never null: ?table=…&key=a,b"
     )
 
@@ -95,15 +95,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class KeyRanges:
-    """Keys as the database writes them, a text for each column of the key."""
+    """The first key of each range, as the database writes it: a text for each column of the key."""
 
     rows: int
     range_rows: int
     firsts: tuple[tuple[str, ...], ...]  # of each range
-    last: tuple[str, ...]  # of all; () where there are no rows
+    last: tuple[str, ...]  # of all rows; () if there are none
 
     def bounds(self, start: int) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-        """The first key of the range that begins at row `start`, and of the next one; None for the last range."""
+        """Returns the first key of the range that begins at row `start`, and of the next range; None after the last."""
         number = start // self.range_rows
         return self.firsts[number], self.firsts[number + 1] if number + 1 < len(self.firsts) else None
 
@@ -114,17 +114,17 @@ def ranges_path(directory: Path, table: str, key: Sequence[str], range_rows: int
 
 
 def load_ranges(path: Path) -> KeyRanges | None:
-    """What was kept there, or None."""
+    """Loads an index, or returns None if there is none."""
     try:
-        found = json.loads(path.read_text())
-        firsts = tuple(tuple(map(str, key)) for key in found["firsts"])
-        return KeyRanges(int(found["rows"]), int(found["range_rows"]), firsts, tuple(map(str, found["last"])))
+        document = json.loads(path.read_text())
+        firsts = tuple(tuple(map(str, key)) for key in document["firsts"])
+        return KeyRanges(int(document["rows"]), int(document["range_rows"]), firsts, tuple(map(str, document["last"])))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def save_ranges(path: Path, ranges: KeyRanges) -> KeyRanges:
-    """Write it, unless somebody did meanwhile; what is there in the end holds."""
+    """Writes the index, unless another process was faster; returns the stored one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, staging = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
@@ -135,7 +135,7 @@ def save_ranges(path: Path, ranges: KeyRanges) -> KeyRanges:
                 os.fsync(out.fileno())
             os.link(staging, path)
         except FileExistsError:
-            if load_ranges(path) is None:  # a power cut left it without its content
+            if load_ranges(path) is None:  # a power failure left it empty
                 os.replace(staging, path)
         finally:
             Path(staging).unlink(missing_ok=True)

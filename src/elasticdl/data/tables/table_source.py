@@ -17,7 +17,7 @@ from elasticdl.data.interface import Indices, Record, Schema, check_indices
 from elasticdl.data.readers.parquet import RowGroupCache
 from elasticdl.errors import DataError
 
-RANGE_ROWS = 1024  # fetched at once, at the least: a shard is shuffled as a whole
+RANGE_ROWS = 1024  # fetched at once, at least: a shard is shuffled as a whole
 
 T = TypeVar("T")
 
@@ -34,9 +34,9 @@ class TableRows(Protocol):
     def __len__(self) -> int: ...
 
     def fetch(self, start: int, stop: int) -> Any:
-        """Rows start … stop - 1 as a pyarrow.Table. DatabaseAway where trying again may help.
+        """Fetches rows start … stop - 1 as a pyarrow.Table. Raises DatabaseUnavailable for transient errors.
 
-        `start` is a multiple of the rows of a range, `stop` the next one or the end.
+        `start` is a multiple of the rows of a range; `stop` is the next multiple or the end.
         """
 
     def locate(self, index: int) -> str: ...
@@ -72,9 +72,9 @@ class TableSource:
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
         indices = check_indices(indices, len(self), self.name)
         owners, rows = np.divmod(indices, self.range_rows)
-        present, places = np.unique(owners, return_inverse=True)
-        ranges = [self._range(owner) for owner in present.tolist() or [0]]
-        return columnar.cast_columns(self, columnar.gather_rows(ranges, places, rows), indices, schema)
+        present, range_indices = np.unique(owners, return_inverse=True)
+        ranges = [self._fetch_range(owner) for owner in present.tolist() or [0]]
+        return columnar.cast_columns(self, columnar.gather_rows(ranges, range_indices, rows), indices, schema)
 
     def locate(self, index: int) -> str:
         return self.rows.locate(index)
@@ -83,7 +83,7 @@ class TableSource:
         self.cache.clear()
         self.rows.close()
 
-    def _range(self, number: int) -> Any:
+    def _fetch_range(self, number: int) -> Any:
         table = self.cache.get(self.name, number)
         if table is not None:
             return table
@@ -93,7 +93,7 @@ class TableSource:
         if table.num_rows != stop - start:
             raise DataError(
                 f"{self.name}: expected {stop - start} rows from {self.locate(start)} on, got {table.num_rows}; the "
-                f"table changed while the job was using it: start a new job and leave the table alone meanwhile"
+                f"table changed while the job was using it: start a new job, and do not change the table while it runs"
             )
         self.cache.put(self.name, number, table)
         return table
@@ -102,20 +102,20 @@ class TableSource:
 def open_table_source(
     open_rows: Callable[[int], TableRows], name: str, shard_records: int, retry_s: float
 ) -> TableSource:
-    """The source over what `open_rows` opens, given the rows of a range."""
+    """Returns a source of the rows that `open_rows(range_rows)` opens."""
     range_rows = max(RANGE_ROWS, shard_records)
     rows = retry_until_available(partial(open_rows, range_rows), name, retry_s)
     if len(rows) == 0:
         rows.close()
-        raise DataError(f"{name}: the table has no rows; check that it is the one meant")
+        raise DataError(f"{name}: the table has no rows; check that it is the right one")
     return TableSource(rows, range_rows, retry_s, RowGroupCache())
 
 
-def select_columns(name: str, wanted: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
-    """The columns to read: those wanted, or all; DataError for one that is not there."""
-    for column in wanted:
-        if column not in there:
-            near = get_close_matches(column, there, n=1)
+def select_columns(name: str, requested: Sequence[str], existing: Sequence[str]) -> tuple[str, ...]:
+    """Returns the columns to read: the requested ones, or all. Raises DataError for one that does not exist."""
+    for column in requested:
+        if column not in existing:
+            near = get_close_matches(column, existing, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "correct data.columns"
-            raise DataError(f"{name}: no column {column!r} among {format_names(there)}; {hint}")
-    return tuple(wanted) or tuple(there)
+            raise DataError(f"{name}: no column {column!r} among {format_names(existing)}; {hint}")
+    return tuple(requested) or tuple(existing)

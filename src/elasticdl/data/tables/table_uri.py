@@ -1,10 +1,10 @@
-"""Addresses of tables: which database, which table. Whatever is not one is a path of files.
+"""Addresses of tables in databases. Every other address is a path of files.
 
     duckdb:///data/clicks.db?table=clicks
     postgresql://reader@db.example.org:5432/shop?table=public.clicks&key=id
     maxcompute://project/clicks?partition=ds=20260101
 
-An address never holds a password: it is written to job descriptions, logs and statistics.
+An address never has a password, because it is written to job descriptions, logs and statistics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DuckdbTable:
 
 @dataclass(frozen=True, slots=True)
 class PostgresTable:
-    """A table or view of PostgreSQL. What is empty or None is left to libpq: PGHOST, PGUSER, PGPASSWORD, ~/.pgpass."""
+    """A table or view of PostgreSQL. Parts that are empty or None come from libpq: PGHOST, PGUSER, ~/.pgpass, …"""
 
     database: str
     table: str
@@ -39,18 +39,18 @@ class PostgresTable:
     host: str = ""
     port: int | None = None
     user: str = ""
-    options: tuple[tuple[str, str], ...] = ()  # sslmode and the like, for the connection
-    key: tuple[str, ...] = ()  # columns that number its rows; (): the primary key
+    options: tuple[tuple[str, str], ...] = ()  # for the connection, such as sslmode
+    key: tuple[str, ...] = ()  # columns that order its rows; (): the primary key
 
     def __str__(self) -> str:
         port = f":{self.port}" if self.port is not None else ""
-        place = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
-        return f"postgresql://{place}{port}/{quote(self.database)}?{_table_query(self.schema, 'public', self.table)}"
+        host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
+        return f"postgresql://{host}{port}/{quote(self.database)}?{_table_query(self.schema, 'public', self.table)}"
 
     def connection_params(self) -> dict[str, str]:
-        """Parameters for libpq, without a password: that is the environment's or the password file's."""
-        named = {"host": self.host, "port": str(self.port or ""), "user": self.user, "dbname": self.database}
-        return {name: value for name, value in named.items() if value} | dict(self.options)
+        """Returns parameters for libpq without a password, which comes from the environment or a file."""
+        params = {"host": self.host, "port": str(self.port or ""), "user": self.user, "dbname": self.database}
+        return {name: value for name, value in params.items() if value} | dict(self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class MaxComputeTable:
 
 
 TableAddress = DuckdbTable | PostgresTable | MaxComputeTable
-"""`str()` of one is its address without user and password, fit for logs and statistics."""
+"""`str()` of one is its address without user and password, for logs and statistics."""
 
 _SCHEMES = {"duckdb": "duckdb", "postgresql": "postgresql", "postgres": "postgresql"}
 _SCHEMES |= {"maxcompute": "maxcompute", "odps": "maxcompute"}
@@ -84,23 +84,23 @@ def is_table_uri(uri: str) -> bool:
 
 
 def parse_table_uri(uri: str) -> TableAddress:
-    """The table at `uri`, for which `is_table` holds. DataError says what is wrong, never repeating a password."""
+    """Parses the address of a table. A DataError says what is wrong, and never repeats a password."""
     scheme = _SCHEMES[uri.partition("://")[0].lower()]
     try:
         parts = urlsplit(uri)
         secret, port = parts.password, parts.port
     except ValueError as exc:
-        raise _address_error(scheme, "is no address: a host or a port is wrong") from exc
+        raise _address_error(scheme, "is not valid: a host or a port is wrong") from exc
     if secret is not None:
         raise _address_error(
             scheme,
-            "holds a password, which would end in logs and job descriptions; leave it out and set PGPASSWORD, or name "
+            "has a password, which would appear in logs and job descriptions; leave it out and set PGPASSWORD, or name "
             "a file in PGPASSFILE",
         )
-    # A list, not parse_qs: a parameter given twice is told, not dropped.
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    query = dict(given)
-    if len(query) != len(given):
+    # A list, not parse_qs: a parameter given twice is an error, and not dropped.
+    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    query = dict(parameters)
+    if len(query) != len(parameters):
         raise _address_error(scheme, "gives a parameter twice")
     match scheme:
         case "duckdb":
@@ -135,16 +135,16 @@ def _postgres(parts: SplitResult, port: int | None, query: Mapping[str, str]) ->
 def _maxcompute(parts: SplitResult, query: Mapping[str, str]) -> MaxComputeTable:
     _check_parameters("maxcompute", query, ("table", "partition"))
     table = query.get("table") or unquote(parts.path.strip("/"))
-    # Not `hostname`, which is in small letters.
+    # Not `hostname`, which is lower case.
     if "@" in parts.netloc:
-        raise _address_error("maxcompute", "holds a user; set ODPS_ACCESS_ID and ODPS_ACCESS_KEY instead")
+        raise _address_error("maxcompute", "has a user; set ODPS_ACCESS_ID and ODPS_ACCESS_KEY instead")
     if not parts.netloc or not table:
         raise _address_error("maxcompute", "names no project or no table")
     return MaxComputeTable(unquote(parts.netloc), table, query.get("partition", ""))
 
 
 def _schema_and_table(scheme: str, query: Mapping[str, str], schema: str) -> tuple[str, str]:
-    """Schema and table. `table=a.b` is b of schema a, unless `schema` is given too: then the name has a dot."""
+    """Returns schema and table. `table=a.b` is b of schema a, unless `schema` is given: then the name has a dot."""
     table = query.get("table", "")
     if not table:
         raise _address_error(scheme, "names no table")
@@ -160,12 +160,10 @@ def _table_query(schema: str, usual: str, table: str) -> str:
     return f"table={quote(table if schema == usual else f'{schema}.{table}', safe='.')}"
 
 
-def _check_parameters(scheme: str, query: Mapping[str, str], known: tuple[str, ...]) -> None:
-    unknown = [name for name in query if name not in known]
+def _check_parameters(scheme: str, query: Mapping[str, str], allowed: tuple[str, ...]) -> None:
+    unknown = [name for name in query if name not in allowed]
     if unknown:
-        raise _address_error(
-            scheme, f"has parameters that mean nothing here: {', '.join(unknown)}; there are {', '.join(known)}"
-        )
+        raise _address_error(scheme, f"has unknown parameters: {', '.join(unknown)}; there are {', '.join(allowed)}")
 
 
 def _address_error(scheme: str, why: str) -> DataError:
@@ -173,7 +171,7 @@ def _address_error(scheme: str, why: str) -> DataError:
 
 
 def read_secret(environ: Mapping[str, str], name: str) -> str | None:
-    """The secret `name`, or what stands in the file that `name`_FILE gives. None where neither is set."""
+    """Reads the secret `name`, or the file named by `name`_FILE. Returns None if neither is set."""
     if environ.get(name):
         return environ[name]
     path = environ.get(f"{name}_FILE")

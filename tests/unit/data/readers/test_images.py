@@ -47,7 +47,7 @@ def test_a_data_path_of_pictures_gives_records(root: str) -> None:
 
 def test_what_is_no_picture_is_named(root: str, tmp_path: Path) -> None:
     Path(root, "cat", "0.png").write_bytes(b"not a png")
-    with pytest.raises(DataError, match=r"cat/0\.png: cannot be read as a picture"):
+    with pytest.raises(DataError, match=r"cat/0\.png: cannot be read as an image"):
         ImageFolder(root)[0]
     empty = tmp_path / "texts"
     empty.mkdir()

@@ -94,7 +94,7 @@ def test_damaged_bytes_are_found_when_they_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"\x1f\x8b" + b"0" * 30, "decompress it"), (b"x,y\n1,2\n" * 5, "this is no TFRecord file")],
+    [(b"\x1f\x8b" + b"0" * 30, "decompress it"), (b"x,y\n1,2\n" * 5, "not a TFRecord file")],
 )
 def test_a_file_of_another_format_is_told_apart(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.tfrecord").write_bytes(content)

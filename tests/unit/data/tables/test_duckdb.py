@@ -99,12 +99,12 @@ def test_what_is_not_there_is_told_with_the_fix(path: Path, tmp_path: Path) -> N
         source_of(path, "none")
     with pytest.raises(DataError, match=r"no column 'idd' among .* did you mean 'id'\?"):
         source_of(path, "clicks", columns=("idd",))
-    with pytest.raises(DataError, match="mean nothing here: key"):
+    with pytest.raises(DataError, match="has unknown parameters: key"):
         source_of(path, "clicks&key=id")
     with pytest.raises(DataError, match="no such file"):
         source_of(tmp_path / "nowhere.db", "clicks")
     (tmp_path / "text.db").write_text("no database at all")
-    with pytest.raises(DataError, match="is no database of DuckDB"):
+    with pytest.raises(DataError, match="is not a DuckDB database"):
         source_of(tmp_path / "text.db", "clicks")
 
 

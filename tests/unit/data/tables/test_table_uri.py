@@ -47,7 +47,7 @@ def test_a_path_is_no_table(path: str) -> None:
         ("duckdb://?table=a", "names no file"),
         ("postgresql://db/?table=a", "names no database"),
         ("postgresql://db:port/shop?table=a", "a port is wrong"),
-        ("postgresql://db/shop?table=a&tabel=b", "mean nothing here: tabel"),
+        ("postgresql://db/shop?table=a&tabel=b", "has unknown parameters: tabel"),
         ("postgresql://db/shop?table=a&table=b", "twice"),
         ("maxcompute://project", "no table"),
         ("maxcompute://id@project/table", "ODPS_ACCESS_ID"),
