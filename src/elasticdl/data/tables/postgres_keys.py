@@ -81,8 +81,8 @@ def _choose_key(name: str, requested: tuple[str, ...], unique: list[tuple[bool, 
     )
     if requested:
         raise DataError(
-            f"{name}: key={','.join(requested)} has no unique index, or may be null, so it does not order rows{others}; "
-            f"make one (CREATE UNIQUE INDEX, SET NOT NULL), or name another"
+            f"{name}: key={','.join(requested)} has no unique index, or may be null, so it does not order rows"
+            f"{others}; make one (CREATE UNIQUE INDEX, SET NOT NULL), or name another"
         )
     raise DataError(
         f"{name}: has no primary key, so its rows have no stable order{others}; add one (ALTER TABLE … ADD id "

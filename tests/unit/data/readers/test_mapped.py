@@ -47,7 +47,7 @@ def test_a_dataset_that_gives_another_number_of_items_is_refused() -> None:
         def __getitems__(self, indices: list[int]) -> list[int]:
             return indices[1:]
 
-    with pytest.raises(DataError, match="asked for 2 items and gave 1"):
+    with pytest.raises(DataError, match="called for 2 items and returned 1"):
         as_source(Short(), "short").read(np.array([1, 2]))
 
 

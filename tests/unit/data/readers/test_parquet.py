@@ -77,7 +77,7 @@ def test_a_damaged_row_group_is_named(tmp_path: Path) -> None:
 
 
 def test_a_place_is_a_row_of_a_row_group(tmp_path: Path) -> None:
-    assert source_of(tmp_path / "a.parquet", 35).locate(17).endswith("a.parquet, row group 1, row 7 of it")
+    assert source_of(tmp_path / "a.parquet", 35).locate(17).endswith("a.parquet, row group 1, row 7 of the group")
 
 
 def test_row_groups_stay_decoded_as_long_as_they_fit(tmp_path: Path) -> None:
