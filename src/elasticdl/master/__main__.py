@@ -91,7 +91,9 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     run = cluster.run if cluster else arguments.run or directory.run_number
     if cluster is not None:
         archive_earlier_run(directory, run)
-    loop = MasterLoop(directory, spec, SteadyClock(), run, cluster.journal() if cluster else None)
+    snapshot = initial_checkpoint.find_initial_snapshot(spec, directory)
+    journal = cluster.journal() if cluster else None
+    loop = MasterLoop(directory, spec, SteadyClock(), run, journal, initial_snapshot=snapshot)
     loop.recover()
     is_first = not loop.machine.state.ledger.entry_count
     if cluster is not None and is_first:
@@ -114,7 +116,7 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
         end = socket.socket(fileno=arguments.launcher_fd)
         adopt, kill = partial(processes.replace_launcher, directory, run), partial(processes.kill_launcher, directory)
         link = LauncherConnection(end, adopt, kill, loop.submit)
-        loop.executor.launcher = link
+        loop.executor.attach_launcher(link)
         tasks.append(asyncio.create_task(link.run()))
         if spec.timing.master_stall_timeout_s:
             tasks.append(asyncio.create_task(link.send_heartbeats(spec.timing.master_stall_timeout_s)))
@@ -140,7 +142,7 @@ def _open_kubernetes(spec: JobSpec) -> KubernetesBackend:
     from elasticdl.master.kubernetes import backend
 
     signals.exit_on_sigterm()  # the journal has all there is to know
-    return backend.KubernetesBackend(spec)
+    return backend.KubernetesBackend.connect(spec)
 
 
 def _earlier_port(directory: JobDirectory) -> int:

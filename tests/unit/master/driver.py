@@ -70,9 +70,9 @@ def job_spec(
 
 
 class Driver:
-    def __init__(self, spec: JobSpec, first_cut: str = "") -> None:
+    def __init__(self, spec: JobSpec, initial_snapshot: str = "") -> None:
         self.spec = spec
-        self.machine = StateMachine(spec, first_cut=first_cut)
+        self.machine = StateMachine(spec, initial_snapshot=initial_snapshot)
         self.now = START
         self.journal: list[bytes] = []
         self.sequences: dict[str, int] = {}

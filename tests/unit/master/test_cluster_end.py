@@ -64,7 +64,7 @@ def held(api: FakeApi, spec: JobSpec) -> dict[str, Any]:
 
 
 def test_the_result_comes_first_then_the_pod_is_given_back(api: FakeApi, spec: JobSpec) -> None:
-    cluster, loop = backend.KubernetesBackend(spec), stopped(spec)
+    cluster, loop = backend.KubernetesBackend.connect(spec), stopped(spec)
 
     asyncio.run(cluster.publish_result(loop))
     cluster.retire()
@@ -79,7 +79,7 @@ def test_the_result_comes_first_then_the_pod_is_given_back(api: FakeApi, spec: J
 
 def test_who_cannot_write_the_result_does_not_go(api: FakeApi, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "backoff_delays", lambda: iter([0.0] * 1000))
-    cluster, loop = backend.KubernetesBackend(spec), stopped(spec)
+    cluster, loop = backend.KubernetesBackend.connect(spec), stopped(spec)
     api.forbidden = {("patch", "configmaps")}
 
     with pytest.raises(TransientError, match="the next master tries again"):
@@ -90,7 +90,7 @@ def test_who_cannot_write_the_result_does_not_go(api: FakeApi, spec: JobSpec, mo
 
 def test_events_that_cannot_be_told_hold_nobody_up(api: FakeApi, spec: JobSpec) -> None:
     api.forbidden = {("create", "events")}
-    cluster = backend.KubernetesBackend(spec)
+    cluster = backend.KubernetesBackend.connect(spec)
 
     asyncio.run(cluster.publish_result(stopped(spec)))
 
@@ -101,7 +101,7 @@ def test_a_master_without_its_description_has_no_place(api: FakeApi, spec: JobSp
     api.delete(CONFIG_MAP, f"{spec.name}-spec")
 
     with pytest.raises(SpecError, match="there is no ConfigMap of job"):
-        backend.KubernetesBackend(spec)
+        backend.KubernetesBackend.connect(spec)
 
 
 def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec: JobSpec, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec
     cluster = ClusterSpec.model_validate({"image": "i", "namespace": "default", "volumes": [volume]})
 
     def check(output: Path) -> None:
-        backend.KubernetesBackend(
+        backend.KubernetesBackend.connect(
             spec.model_copy(update={"cluster": cluster, "output": str(output)})
         ).check_output_places()
 

@@ -45,13 +45,19 @@ _log = logging.getLogger(__name__)
 class KubernetesBackend:
     """All that the master of a job has to do with its cluster."""
 
-    def __init__(self, spec: JobSpec) -> None:
-        assert spec.cluster is not None
+    def __init__(self, spec: JobSpec, api: Api, owners: JobOwners) -> None:
         self._spec = spec
-        self._api = Api.connect(role=naming.MASTER)
-        self._home = _find_job_owners(self._api, spec, spec.cluster.namespace or self._api.namespace)
-        self._publisher = StatusPublisher(self._api, spec, self._home)
+        self._api = api
+        self._home = owners
+        self._publisher = StatusPublisher(api, spec, owners)
         self._stopped = threading.Event()
+
+    @classmethod
+    def connect(cls, spec: JobSpec) -> KubernetesBackend:
+        """Connect to the API server, and find the objects of the job. SpecError where there are none."""
+        assert spec.cluster is not None
+        api = Api.connect(role=naming.MASTER)
+        return cls(spec, api, _find_job_owners(api, spec, spec.cluster.namespace or api.namespace))
 
     @property
     def run(self) -> int:
@@ -92,11 +98,11 @@ class KubernetesBackend:
 
         running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._on_terminate(loop)))
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, on_report)
-        loop.executor.launcher = launcher
+        loop.executor.attach_launcher(launcher)
         self._probes = ProbeServer(naming.HEALTH_PORT, lambda path: answer_probe(path, loop.since_last_turn_s))
         if self._home.resource is not None:
             arguments = (loop, lambda event: running.call_soon_threadsafe(loop.submit, event))
-            VitalThread(self._follow_scale_changes, args=arguments, name="wishes").start()
+            VitalThread(self._follow_scale_changes, args=arguments, name="scale-changes").start()
         return [asyncio.create_task(launcher.run()), asyncio.create_task(self._publisher.run(loop))]
 
     async def publish_result(self, loop: MasterLoop) -> None:
@@ -126,7 +132,7 @@ class KubernetesBackend:
         signals.exit_as_terminated()
 
     def _follow_scale_changes(self, loop: MasterLoop, submit: Callable[[ev.Event], None]) -> None:
-        """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
+        """Follow changes of the ElasticJob by `kubectl scale` and `kubectl edit`."""
         assert self._home.resource is not None
         only = f"metadata.name={self._home.resource.name}"  # a person's object: it need not have our labels
         for changes in follow_changes(self._api, ELASTIC_JOB, self._home.namespace, "", self._stopped, fields=only):
@@ -150,9 +156,9 @@ def answer_probe(path: str, silent_s: float) -> HttpResponse:
 def find_scale_request(
     before: Document | None, after: Document | None, limits: WorkersSpec, has: ev.ScaleRequested
 ) -> ev.ScaleRequested | None:
-    """What an ElasticJob newly wishes for and the job, which `has` a wish already, can follow.
+    """The part of a change of an ElasticJob that a job which `has` so many workers and ps can follow.
 
-    Most changes are of its status, which we write ourselves: those are no wishes, or `elasticdl scale` would be
+    Most changes are of its status, which the master writes itself: they request nothing, or `elasticdl scale` would be
     undone a second later.
     """
     if after is None or (before is not None and _desired_counts(before) == _desired_counts(after)):

@@ -49,7 +49,7 @@ async def release_replicas(
             if not await asyncio.to_thread(is_last):
                 return
         _log.info("no other master will follow: %d workers and ps are released", len(loop.streams))
-        loop.executor.launcher = None  # nobody is launched any more
+        loop.executor.detach_launcher()
         async with asyncio.timeout(going_s):
             # Workers first: one that waits for an answer of a ps hears nothing else meanwhile.
             fleet = loop.machine.state.ledger.fleet.ps

@@ -48,8 +48,8 @@ def choose_strategy(spec: JobSpec) -> JobStrategy:
 class StateMachine:
     """One job, from its first event to its last."""
 
-    def __init__(self, spec: JobSpec, logs: str = "logs", first_cut: str = "") -> None:
-        self.state = MasterState(spec, choose_strategy(spec), logs, new_ledger(spec), first_cut)
+    def __init__(self, spec: JobSpec, logs: str = "logs", initial_snapshot: str = "") -> None:
+        self.state = MasterState(spec, choose_strategy(spec), logs, new_ledger(spec), initial_snapshot)
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         """Take note of `event` and say what to do about it."""

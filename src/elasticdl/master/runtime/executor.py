@@ -28,7 +28,7 @@ class ActionRunner:
         self._spec = spec
         self._links = links
         self._run = run
-        self.launcher: Launcher | None = None  # none: all workers come by themselves
+        self.launcher: Launcher | None = None  # None: all workers come by themselves
         self.curves: TensorBoardCurves | None = None  # none until tensorboard is imported
         self._undrawn: list[act.RecordMetrics | act.RecordLosses] = []  # until then
         self._is_drawing = True
@@ -67,6 +67,14 @@ class ActionRunner:
             return PsEnv(root, PsId(action.replica), address, self._run).to_environ()
         worker = WorkerEnv(root, WorkerId(action.replica), address, self._run)
         return instruction_set_environ(self._spec.workers.cpu_capability) | worker.to_environ()
+
+    def attach_launcher(self, launcher: Launcher) -> None:
+        """Launch and signal replicas with this launcher from now on."""
+        self.launcher = launcher
+
+    def detach_launcher(self) -> None:
+        """No replica is launched or signalled any more."""
+        self.launcher = None
 
     def attach_curves(self, curves: TensorBoardCurves) -> None:
         self.curves = curves

@@ -17,7 +17,7 @@ from elasticdl.master.machine.membership import LeaseReply
 from elasticdl.master.machine.phase import FinalPhase
 from elasticdl.master.machine.state_machine import StateMachine
 from elasticdl.master.ps_fleet import ps_events
-from elasticdl.master.runtime import codec, initial_checkpoint
+from elasticdl.master.runtime import codec
 from elasticdl.master.runtime.event_log import EventLog
 from elasticdl.master.runtime.executor import ActionRunner
 from elasticdl.master.runtime.journal import FileJournal, JournalStore
@@ -52,14 +52,22 @@ class MasterLoop:
     """`submit` and `settle` take events; a turn takes all that came, decides, syncs the journal, then acts."""
 
     def __init__(
-        self, directory: JobDirectory, spec: JobSpec, clock: Clock, run: int, journal: JournalStore | None = None
+        self,
+        directory: JobDirectory,
+        spec: JobSpec,
+        clock: Clock,
+        run: int,
+        journal: JournalStore | None = None,
+        *,
+        initial_snapshot: str = "",
     ) -> None:
-        """`run`: the number of this run of the job. `journal`: another one than the file in the job directory."""
+        """`run` is the number of this run of the job, `journal` another one than the file in the job directory.
+
+        `initial_snapshot` is a checkpoint with rows of ps that the job begins from; "": rows begin anew.
+        """
         self.run = run
         self.clock = clock
-        self.machine = StateMachine(
-            spec, str(directory.logs), initial_checkpoint.find_initial_snapshot(spec, directory)
-        )
+        self.machine = StateMachine(spec, str(directory.logs), initial_snapshot)
         self.streams: dict[WorkerId, ReplicaStream] = {}
         self.over = asyncio.Event()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

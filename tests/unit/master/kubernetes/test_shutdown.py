@@ -18,6 +18,16 @@ from tests.unit.cli.fake_api import FakeApi
 LAUNCHER = object()
 
 
+class Executor:
+    """What a shutdown needs of the one of a master."""
+
+    def __init__(self) -> None:
+        self.launcher: object | None = LAUNCHER
+
+    def detach_launcher(self) -> None:
+        self.launcher = None
+
+
 class Told:
     """A worker that goes when it is released, unless it is `deaf`."""
 
@@ -35,9 +45,7 @@ def loop_of(**deaf: bool) -> MasterLoop:
     links.update({name: Told(links, name, deaf=is_deaf) for name, is_deaf in deaf.items()})
     ledger = SimpleNamespace(fleet=SimpleNamespace(ps={"ps-0": None}))
     machine = SimpleNamespace(state=SimpleNamespace(ledger=ledger))
-    return cast(
-        MasterLoop, SimpleNamespace(streams=links, executor=SimpleNamespace(launcher=LAUNCHER), machine=machine)
-    )
+    return cast(MasterLoop, SimpleNamespace(streams=links, executor=Executor(), machine=machine))
 
 
 def test_a_master_that_will_be_replaced_tells_nobody() -> None:

@@ -15,9 +15,9 @@ from tests.unit.master.driver import Driver, job_spec, launched, noted, sent, si
 from tests.unit.master.ps_world import NOTHING, World
 
 
-def world(ps: int = 2, *, backups: int = 0, serving: bool = True, budget: int = 3, first_cut: str = "") -> World:
+def world(ps: int = 2, *, backups: int = 0, serving: bool = True, budget: int = 3, initial_snapshot: str = "") -> World:
     """A job with ps; its workers have not come yet."""
-    driver = Driver(job_spec(workers=1, ps=ps, backups=backups, budget=budget), first_cut=first_cut)
+    driver = Driver(job_spec(workers=1, ps=ps, backups=backups, budget=budget), initial_snapshot=initial_snapshot)
     found = World(driver)
     if serving:
         found.serve(ps)
@@ -101,7 +101,7 @@ def test_a_worker_that_greets_hears_of_the_fleet() -> None:
 
 
 def test_a_job_that_goes_on_restores_all_rows_before_anybody_trains() -> None:
-    fleet = world(2, first_cut="/checkpoints/checkpoint-000000010")
+    fleet = world(2, initial_snapshot="/checkpoints/checkpoint-000000010")
     actions = fleet.driver.join("worker-0")
     assert not sent(actions, "worker-0", "round")
     (task,) = fleet.living[PsId("ps-0")].tasks
