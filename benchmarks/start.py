@@ -79,7 +79,7 @@ class Bench:
             command, env=self._environ | {STAMP_FILE: str(stamp)}, capture_output=True, text=True, timeout=TIMEOUT_S,
             check=False,
         )  # fmt: skip
-        if done.returncode:
+        if not stamp.exists():  # what comes after the first step is not measured: gloo may abort at its end
             raise RuntimeError(f"{command} failed:\n{done.stdout}{done.stderr}")
         return float(stamp.read_text()) - started_at
 
