@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ PATIENCE_S = 180.0
 
 
 @pytest.fixture(autouse=True)
-def _cluster_of_the_context(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cluster_of_the_context(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("KUBECONFIG", "PATH"):
         monkeypatch.setenv(name, kube.environ[name])
+    yield
+    gc.collect()  # within the filter above
 
 
 @pytest.fixture
