@@ -129,8 +129,8 @@ def _choose_kind(
         kind = document.get("kind")
     if kind is None:
         return JobKind.SCRIPT if has_script else JobKind.TRAINING
-    known = [one.value for one in JobKind]
-    if kind not in known:
-        near = did_you_mean(str(kind), known)
-        raise SpecError(f"kind: expected {', '.join(known)}; received {kind!r}{near}")
+    kinds = [job_kind.value for job_kind in JobKind]
+    if kind not in kinds:
+        near = did_you_mean(str(kind), kinds)
+        raise SpecError(f"kind: expected {', '.join(kinds)}; received {kind!r}{near}")
     return JobKind(kind)

@@ -39,16 +39,16 @@ def on_option(help_text: str, **more: Any) -> Callable[[Decorated], Decorated]:
 
 
 def location_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--on, --namespace and --context, handed on as `place`."""
+    """--on, --namespace and --context, handed on as `location`."""
 
     @functools.wraps(function)
-    def with_place(*, on: str | None, namespace: str | None, context: str | None, **values: Any) -> Any:
-        return function(place=JobLocation.from_options(on, namespace, context), **values)
+    def with_location(*, on: str | None, namespace: str | None, context: str | None, **values: Any) -> Any:
+        return function(location=JobLocation.from_options(on, namespace, context), **values)
 
     for option in (
         click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
         click.option("--namespace", "-n", metavar="NAME", help="Namespace. Default: that of the context."),
         on_option("Where the job is. Default: this machine; else the cluster, if it is there."),
     ):
-        with_place = option(with_place)
-    return with_place
+        with_location = option(with_location)
+    return with_location

@@ -60,46 +60,46 @@ class Command(click.Command):
         self.first_options = first_options
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = self._fill_bare_options(ctx, args)
+        filled = self._fill_bare_options(ctx, args)
         try:
-            return super().parse_args(ctx, list(given))
+            return super().parse_args(ctx, list(filled))
         except click.NoSuchOption as exc:
-            raise click.UsageError(self._unknown_options_message(ctx, given, exc.option_name), ctx) from exc
+            raise click.UsageError(self._unknown_options_message(ctx, filled, exc.option_name), ctx) from exc
         except click.BadOptionUsage as exc:
-            return self._parse_flag_values(ctx, given, exc)
+            return self._parse_flag_values(ctx, filled, exc)
 
     def _fill_bare_options(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give an option that stands bare the value "", where no name follows: a file or another option is none."""
-        known = {normalize_flag(flag): param for param in self.get_params(ctx) for flag in _long_flags(param)}
-        given, place = list(args), 0
-        while place < len(given):
-            token = given[place]
+        options = {normalize_flag(flag): param for param in self.get_params(ctx) for flag in _long_flags(param)}
+        filled, index = list(args), 0
+        while index < len(filled):
+            token = filled[index]
             # What follows a script is the script's.
             if token == "--" or not (token.startswith("-") or ctx.allow_interspersed_args):
                 break
-            option = known.get(normalize_flag(token))
-            following = given[place + 1] if place + 1 < len(given) else "-"
+            option = options.get(normalize_flag(token))
+            following = filled[index + 1] if index + 1 < len(filled) else "-"
             if isinstance(option, JobOption) and option.is_value_optional and not _looks_like_name(following):
-                given[place] = f"{token}="
+                filled[index] = f"{token}="
                 option = None
             has_value = isinstance(option, click.Option) and not option.is_flag
-            place += 2 if has_value else 1
-        return given
+            index += 2 if has_value else 1
+        return filled
 
     def _parse_flag_values(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
         """Parse again where a flag was given a word: click has flags and values, but no `--flag` or `--flag=word`."""
         for option in self.get_params(ctx):
             if not isinstance(option, JobOption) or not option.flag_values or error.option_name not in option.opts:
                 continue
-            for place, token in enumerate(args):
+            for index, token in enumerate(args):
                 flag, equals, word = token.partition("=")
                 if equals and normalize_flag(flag) in map(normalize_flag, option.opts):
                     if word not in option.flag_values:
-                        expected = ", ".join(f"{option.opts[0]}={known}" for known in option.flag_values)
+                        expected = ", ".join(f"{option.opts[0]}={flag_value}" for flag_value in option.flag_values)
                         raise click.UsageError(f"{token}: expected {option.opts[0]}, {expected}", ctx) from error
-                    rest = super().parse_args(ctx, [*args[:place], flag, *args[place + 1 :]])
+                    remaining = super().parse_args(ctx, [*args[:index], flag, *args[index + 1 :]])
                     ctx.params[str(option.name)] = word
-                    return rest
+                    return remaining
         raise error
 
     def _unknown_options_message(self, ctx: click.Context, args: list[str], first: str) -> str:
@@ -109,7 +109,7 @@ class Command(click.Command):
 
     def _unknown_options(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The options among `args` that this command does not have, each once."""
-        known = {
+        options = {
             normalize_flag(flag): param
             for param in self.get_params(ctx)
             for flag in (*param.opts, *param.secondary_opts)
@@ -126,7 +126,7 @@ class Command(click.Command):
                 continue
             flag, equals, _ = token.partition("=")
             # -fx is -f -x, or -f with the value x.
-            option = known.get(normalize_flag(flag)) or (None if flag.startswith("--") else known.get(flag[:2]))
+            option = options.get(normalize_flag(flag)) or (None if flag.startswith("--") else options.get(flag[:2]))
             if option is None:
                 unknown[flag] = None
             is_switch = isinstance(option, click.Option) and option.is_flag

@@ -73,8 +73,8 @@ def build_directory(file: Path) -> Path:
 
 def with_absolute_paths(config: CtrConfig, directory: Path) -> CtrConfig:
     """With absolute paths; tables and URLs stay."""
-    found = {"training": config.data, "validation": config.validation, "prediction": config.test}
-    data = load.make_paths_absolute({"data": found}, directory)["data"]
+    splits = {"training": config.data, "validation": config.validation, "prediction": config.test}
+    data = load.make_paths_absolute({"data": splits}, directory)["data"]
     output = load.make_paths_absolute({"output": config.output}, directory)["output"]
     return config.model_copy(
         update={

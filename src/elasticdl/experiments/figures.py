@@ -35,7 +35,7 @@ def draw_policies(
     """
     figure = figures.new_figure(11, 0.9 + 2.35 * len(courses))
     rows = figure.subplots(len(courses), 1, sharex=True, squeeze=False)[:, 0]
-    last = max([one.end_s for one in courses] + [at for at, _ in claims.values()])
+    last = max([result.end_s for result in courses] + [at for at, _ in claims.values()])
     for axes, course, grouped, note in zip(rows, courses, groups, notes, strict=True):
         style_axes(axes)
         _draw_areas(axes, course, grouped)
@@ -45,9 +45,9 @@ def draw_policies(
         axes.set_ylabel("devices", color=INK)
         axes.set_title(f"{course.policy}: {note}", loc="left", fontsize=10, color=INK)
         if course.policy in claims:
-            at, what = claims[course.policy]
+            at, text = claims[course.policy]
             axes.axvline(at, color=CLAIM_COLOR, linestyle="--", linewidth=1.4)
-            _annotate(axes, (at, course.devices * 1.09), what)
+            _annotate(axes, (at, course.devices * 1.09), text)
         if level is not None:
             axes.axhline(course.devices * level, color=CLAIM_COLOR, linestyle="--", linewidth=1.4)
             _annotate(axes, (last * 1.03, course.devices * 1.08), f"the original: more than {level:.0%} in use")
@@ -59,9 +59,9 @@ def draw_policies(
         figure.savefig(file, dpi=130, format="png")
 
 
-def _annotate(axes: Any, where: tuple[float, float], what: str) -> None:
-    place = {"xytext": (-5, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
-    axes.annotate(what, where, **place, color=CLAIM_COLOR, fontsize=8.5)
+def _annotate(axes: Any, where: tuple[float, float], text: str) -> None:
+    position = {"xytext": (-5, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
+    axes.annotate(text, where, **position, color=CLAIM_COLOR, fontsize=8.5)
 
 
 def _draw_areas(axes: Any, course: ExperimentResult, groups: JobGroups) -> None:
@@ -111,15 +111,15 @@ def draw_convergence(path: Path, title: str, runs: Sequence[ConvergenceRun], not
             linewidth=0,
             label="spread of the fixed",
         )
-    for index, (name, found) in enumerate(group_runs(runs).items()):
-        for run in found:
+    for index, (name, group) in enumerate(group_runs(runs).items()):
+        for run in group:
             steps, values = zip(*run.points, strict=True)
             axes.plot(
                 steps, values,
                 color=COLORS[index % len(COLORS)],
                 linestyle=LINE_STYLES[run.seed % len(LINE_STYLES)],
                 linewidth=2.0 if run.is_elastic else 1.3,
-                label=name if run is found[0] else None,
+                label=name if run is group[0] else None,
             )  # fmt: skip
     # The rise from nothing is the same for all; what matters is above it.
     ordered = sorted(auc for run in runs for _, auc in run.points)

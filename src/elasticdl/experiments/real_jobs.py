@@ -133,7 +133,7 @@ class _JobObserver:
         """Always True."""
         for name in names:
             events = history.read_events(self._queue.job_directory(name))
-            self._found.setdefault(name, {}).update({json.dumps(one, sort_keys=True): one for one in events})
+            self._found.setdefault(name, {}).update({json.dumps(event, sort_keys=True): event for event in events})
         report = self._queue.load_report()
         for name, standing in report.jobs.items() if report else ():
             if standing.account.launched_at is not None:
@@ -141,10 +141,10 @@ class _JobObserver:
         return True
 
     def event_log(self, name: str) -> list[Mapping[str, Any]]:
-        return sorted(self._found.get(name, {}).values(), key=lambda one: float(one.get("at") or 0.0))
+        return sorted(self._found.get(name, {}).values(), key=lambda event: float(event.get("at") or 0.0))
 
     def has_joined(self, name: str) -> bool:
-        return any(one.get("kind") == timeline.JOINED for one in self.event_log(name))
+        return any(event.get("kind") == timeline.JOINED for event in self.event_log(name))
 
 
 @contextmanager
@@ -208,9 +208,9 @@ def _job_run(
     )
 
 
-def _wait_until(is_so: Callable[[], bool], what: str, process: subprocess.Popen[bytes] | None = None) -> None:
+def _wait_until(is_so: Callable[[], bool], awaited: str, process: subprocess.Popen[bytes] | None = None) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not is_so():
         if time.monotonic() > deadline or (process is not None and process.poll() is not None):
-            raise PermanentError(f"waited in vain for {what}")
+            raise PermanentError(f"waited in vain for {awaited}")
         time.sleep(POLL_S)

@@ -41,8 +41,8 @@ class ExperimentResult:
     @property
     def utilization(self) -> float:
         """Devices that were given to jobs, of all, until the end."""
-        given = sum((end - start) * count for run in self.runs.values() for start, end, count in run.spans)
-        return given / (self.devices * self.end_s)
+        used = sum((end - start) * count for run in self.runs.values() for start, end, count in run.spans)
+        return used / (self.devices * self.end_s)
 
     def devices_at(self, names: Iterable[str], times: Iterable[float]) -> list[int]:
         """Devices of these jobs together, at each time."""
@@ -57,21 +57,21 @@ def result_of_records(
     policy: str, devices: int, records: Iterable[JobRecord], until_s: float, start_s: float
 ) -> ExperimentResult:
     """Of simulated jobs of one device a worker, which take `start_s` to start. Until the last is over, at most."""
-    runs = {one.name: _job_run(one, until_s, start_s) for one in records}
+    runs = {record.name: _job_run(record, until_s, start_s) for record in records}
     last = max((run.ended_at or 0.0 for run in runs.values()), default=0.0)
     return ExperimentResult(policy, devices, min(last, until_s), runs)
 
 
-def _job_run(one: JobRecord, until_s: float, start_s: float) -> JobRun:
-    spans = _clip_spans(one.spans, until_s)
-    running_at = None if one.started_at is None else one.started_at + start_s
+def _job_run(record: JobRecord, until_s: float, start_s: float) -> JobRun:
+    spans = _clip_spans(record.spans, until_s)
+    running_at = None if record.started_at is None else record.started_at + start_s
     # Who had its devices for less than that never got so far.
     has_run = running_at is not None and spans and spans[-1][1] > running_at
-    return JobRun(one.submitted_at, one.started_at, running_at if has_run else None, one.finished_at, spans)
+    return JobRun(record.submitted_at, record.started_at, running_at if has_run else None, record.finished_at, spans)
 
 
 def _clip_spans(spans: Iterable[AllocationSpan], until_s: float) -> tuple[tuple[float, float, int], ...]:
-    return tuple((one.start_s, min(one.end_s, until_s), one.workers) for one in spans if one.start_s < until_s)
+    return tuple((span.start_s, min(span.end_s, until_s), span.workers) for span in spans if span.start_s < until_s)
 
 
 TWO_JOBS, MIXED = "two-jobs", "mixed"

@@ -73,14 +73,14 @@ def simulate_mixed(policy: str) -> ExperimentResult:
     service = [
         TraceJob(
             f"{SERVICE}-{index:03}",
-            one.start_s,
-            RecordedWorkload(SERVICE, one.cpus, one.end_s - one.start_s - COST.start_s, ScalingAssumption(1.0, 1.0)),
-            one.cpus,
-            one.cpus,
-            one.cpus,
+            load.start_s,
+            RecordedWorkload(SERVICE, load.cpus, load.end_s - load.start_s - COST.start_s, ScalingAssumption(1.0, 1.0)),
+            load.cpus,
+            load.cpus,
+            load.cpus,
             priority=SERVICE_PRIORITY,
         )
-        for index, one in enumerate(service_loads())
+        for index, load in enumerate(service_loads())
     ]
     return _simulate(policy, sorted([*training, *service], key=lambda job: job.submitted_at), HORIZON_S)
 
@@ -93,15 +93,15 @@ def service_demand(at: float) -> int:
 
 def service_loads() -> list[ServiceLoad]:
     """As groups of replicas that start when the load rises; the youngest end first when it falls."""
-    found: list[ServiceLoad] = []
+    loads: list[ServiceLoad] = []
     living: list[float] = []  # when each group started
     for step in range(int(HORIZON_S / STEP_S) + 1):
         at = step * STEP_S
         groups = service_demand(at) // REPLICAS if at < HORIZON_S else 0
         while len(living) > groups:
-            found.append(ServiceLoad(living.pop(), at, REPLICAS))
+            loads.append(ServiceLoad(living.pop(), at, REPLICAS))
         living += [at] * (groups - len(living))
-    return sorted(found, key=lambda one: (one.start_s, one.end_s))
+    return sorted(loads, key=lambda load: (load.start_s, load.end_s))
 
 
 def _simulate(policy: str, jobs: list[TraceJob], until_s: float) -> ExperimentResult:

@@ -71,10 +71,10 @@ def describe_job(
     is the job that `file` describes or means. `find_name` gives the whole name of a job that is resumed on this
     machine, or raises.
     """
-    given = parse_options(values)
-    if isinstance(given.get("log_level"), str):
-        given["log_level"] = given["log_level"].upper()
-    from_options = load.merge_documents(options.options_document(given), extra or {})
+    parsed = parse_options(values)
+    if isinstance(parsed.get("log_level"), str):
+        parsed["log_level"] = parsed["log_level"].upper()
+    from_options = load.merge_documents(options.options_document(parsed), extra or {})
     if on == LOCAL_PLACE:
         _refuse_cluster_options(from_options)
         from_file = {key: value for key, value in from_file.items() if key != "cluster"}
@@ -125,18 +125,20 @@ def describe_job(
 def _refuse_cluster_options(from_options: dict[str, Any]) -> None:
     """A file may be for a cluster and be tried here; an option that would be ignored is refused."""
     flags = [
-        one.flag for one in options.OPTIONS if one.path.startswith("cluster.") and _has_path(from_options, one.path)
+        option.flag
+        for option in options.OPTIONS
+        if option.path.startswith("cluster.") and _has_path(from_options, option.path)
     ]
     if flags:
         raise SpecError(f"{', '.join(flags)}: for jobs on Kubernetes; leave out --on local, or leave out the option")
 
 
 def _has_path(document: dict[str, Any], path: str) -> bool:
-    place: Any = document
+    section: Any = document
     for key in path.split("."):
-        if not isinstance(place, dict) or key not in place:
+        if not isinstance(section, dict) or key not in section:
             return False
-        place = place[key]
+        section = section[key]
     return True
 
 

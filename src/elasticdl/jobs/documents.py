@@ -44,23 +44,23 @@ def status_document(status: pb.JobStatus, directory: str | None) -> dict[str, An
         "directory": directory,
         "scheduling": None,  # but see `queued.document`
         "leftover_processes": [],  # of a job here, without launcher and master
-        "workers": [worker_document(one) for one in status.workers],
+        "workers": [worker_document(worker) for worker in status.workers],
         "strategy": status.strategy or None,
         "ps_mode": status.ps_mode or None,
         "desired_ps": status.desired_ps,
-        "ps": [ps_document(one) for one in status.ps],
-        "speeds": [speed_document(one) for one in status.speeds],
+        "ps": [ps_document(ps) for ps in status.ps],
+        "speeds": [speed_document(speed) for speed in status.speeds],
         "noise": _noise_document(status),
         "progress": status.progress if status.step > 0 else None,
         "global_batch": status.global_batch or None,
         "batch_scale": status.batch_scale or None,
         "max_batch_scale": status.max_batch_scale or None,
         "batch_scales": [
-            {"step": one.step if one.step >= 0 else None, "scale": one.scale} for one in status.batch_scales
+            {"step": scale.step if scale.step >= 0 else None, "scale": scale.scale} for scale in status.batch_scales
         ],
         "bad_records": status.bad_records,
         "bad_record_names": list(status.bad_record_names),
-        "events": [event_document(one) for one in status.events],
+        "events": [event_document(event) for event in status.events],
     }
 
 

@@ -21,12 +21,12 @@ def format_duration(seconds: float) -> str:
     """3.2 s, 1:05, 2:03:04."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes, remaining = divmod(total, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remaining:02}" if hours else f"{minutes}:{remaining:02}"
 
 
 def format_cost(seconds: float) -> str:
@@ -72,8 +72,8 @@ def format_staleness(histogram: Sequence[int]) -> str:
     """The most common staleness of pushes in words: 0, 1, 2-3, 4-7 …; "" where there was no push."""
     if not any(histogram):
         return ""
-    place = max(range(len(histogram)), key=lambda one: histogram[one])
-    return str(place) if place < 2 else f"{1 << place - 1}-{(1 << place) - 1}"
+    bucket = max(range(len(histogram)), key=lambda index: histogram[index])
+    return str(bucket) if bucket < 2 else f"{1 << bucket - 1}-{(1 << bucket) - 1}"
 
 
 def living_ps(status: pb.JobStatus) -> list[pb.PsStatus]:

@@ -39,15 +39,15 @@ def read_events(directory: JobDirectory) -> list[dict[str, Any]]:
 
 
 def parse_events(text: str) -> list[dict[str, Any]]:
-    found = []
+    documents = []
     for line in text.splitlines():
         try:
             document = json.loads(line)
         except json.JSONDecodeError:
             continue
         if isinstance(document, dict):
-            found.append(document)
-    return found
+            documents.append(document)
+    return documents
 
 
 def event_status(document: Mapping[str, Any]) -> pb.EventStatus:
@@ -85,7 +85,7 @@ def status_from_files(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatu
     spec = directory.load_spec()
     result = read_result(directory)
     log = read_events(directory)
-    told = requested_status(
+    status = requested_status(
         spec,
         phase=str(result.get("phase") or ("starting" if is_alive else "failed")),
         output=spec.output,
@@ -95,24 +95,24 @@ def status_from_files(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatu
     for names, convert in ((_TEXT_FIELDS, str), ((*_COUNT_FIELDS, *_MORE_COUNT_FIELDS), int), (_FLOAT_FIELDS, float)):
         for name in names:
             if result.get(name) is not None:
-                setattr(told, name, convert(result[name]))
+                setattr(status, name, convert(result[name]))
     if result.get("epoch_loss") is not None:
-        told.epoch_loss.CopyFrom(pb.EpochLoss(**result["epoch_loss"]))
-    told.checkpoint_path = str(result.get("checkpoint") or "")
+        status.epoch_loss.CopyFrom(pb.EpochLoss(**result["epoch_loss"]))
+    status.checkpoint_path = str(result.get("checkpoint") or "")
     for name, value in (result.get("metrics") or {}).items():
-        told.metrics[str(name)] = float(value)
-    told.bad_record_names.extend(str(name) for name in result.get("bad_record_names") or [])
-    told.speeds.extend(pb.SpeedStatus(**one) for one in result.get("speeds") or [])
-    told.batch_scales.extend(pb.BatchScale(**one) for one in result.get("batch_scales") or [])
+        status.metrics[str(name)] = float(value)
+    status.bad_record_names.extend(str(name) for name in result.get("bad_record_names") or [])
+    status.speeds.extend(pb.SpeedStatus(**speed) for speed in result.get("speeds") or [])
+    status.batch_scales.extend(pb.BatchScale(**scale) for scale in result.get("batch_scales") or [])
     ended_at = result.get("ended_at")
     if ended_at is None and directory.result.exists():
         ended_at = directory.result.stat().st_mtime
-    told.now = float(ended_at or (log[-1].get("at") if log else None) or told.started_at)
-    told.workers.extend(_worker_statuses(result.get("workers") or [], told.events))
-    told.ps.extend(_ps_statuses(told.events))
+    status.now = float(ended_at or (log[-1].get("at") if log else None) or status.started_at)
+    status.workers.extend(_worker_statuses(result.get("workers") or [], status.events))
+    status.ps.extend(_ps_statuses(status.events))
     if not result and not is_alive:
-        told.reason = "its processes are gone and left no result; go on with --resume"
-    return told
+        status.reason = "its processes are gone and left no result; go on with --resume"
+    return status
 
 
 def read_result(directory: JobDirectory) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def read_earlier_run(directory: JobDirectory) -> EarlierRun | None:
     for run in reversed(directory.previous_runs()):
         result = read_result(run)
         # A run that was killed has no result that tells it.
-        noted = [int(one.get("step") or 0) for one in read_events(run) if one.get("kind") == "checkpoint"]
+        noted = [int(event.get("step") or 0) for event in read_events(run) if event.get("kind") == "checkpoint"]
         step = int(result.get("checkpoint_step") or max(noted, default=0))
         if step > 0:
             plan = (read_json(run.spec) or {}).get("plan") or {}

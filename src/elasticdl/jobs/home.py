@@ -59,8 +59,8 @@ def job_names() -> list[str]:
     root = jobs_directory()
     if not root.is_dir():
         return []
-    found = [(path.stat().st_mtime, path.parent.name) for path in root.glob("*/spec.json")]
-    return [name for _, name in sorted(found)]
+    by_age = [(path.stat().st_mtime, path.parent.name) for path in root.glob("*/spec.json")]
+    return [name for _, name in sorted(by_age)]
 
 
 def resolve_name(word: str, names: Sequence[str]) -> str | None:
@@ -80,22 +80,22 @@ def resolve_name(word: str, names: Sequence[str]) -> str | None:
 
 def find_directory(word: str) -> JobDirectory:
     """The job that `word` means: see `resolve_name`. An error with the nearest name if there is none."""
-    known = job_names()
-    name = resolve_name(word, known)
+    names = job_names()
+    name = resolve_name(word, names)
     if name is None:
         raise JobNotFound(
             f"no job {word!r} in {jobs_directory()}"
-            + did_you_mean(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+            + did_you_mean(word, names, "; see `elasticdl jobs`" if names else "; there is none yet")
         )
     return job_directory(name)
 
 
 def find_name_to_resume(word: str) -> str:
     """The whole name of the job that `word`, which may be `last` or a prefix, asks to resume."""
-    known = job_names()
-    name = resolve_name(word, known)
+    names = job_names()
+    name = resolve_name(word, names)
     if name is None:
-        hint = did_you_mean(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+        hint = did_you_mean(word, names, "; see `elasticdl jobs`" if names else "; there is none yet")
         raise JobNotFound(f"--resume: there is no job {word!r} to go on with in {jobs_directory()}{hint}")
     return name
 

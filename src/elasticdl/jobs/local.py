@@ -63,7 +63,7 @@ class LocalJob:
         left = [] if home.is_alive(self._directory) else processes.find_replicas(self._directory)
         return documents.status_document(status, str(self._directory.root)) | {
             "scheduling": queueing.scheduling_document(self.name),
-            "leftover_processes": [{"replica": one.replica, "pid": one.pid} for one in left],
+            "leftover_processes": [{"replica": process.replica, "pid": process.pid} for process in left],
         }
 
     @property
@@ -85,9 +85,11 @@ class LocalJob:
     def stop(self) -> str:
         from elasticdl.jobs import queueing
 
-        if not home.is_alive(self._directory) and (told := self._end_leftovers()):
+        if not home.is_alive(self._directory) and (message := self._end_leftovers()):
             return (
-                f"{told}; {queueing.withdraw_job(self._directory)}" if home.local_queue().has_job(self.name) else told
+                f"{message}; {queueing.withdraw_job(self._directory)}"
+                if home.local_queue().has_job(self.name)
+                else message
             )
         if home.local_queue().has_job(self.name):
             if not home.is_alive(self._directory):
@@ -104,9 +106,9 @@ class LocalJob:
         if not left:
             return ""
         step = int((read_json(self._directory.result) or {}).get("checkpoint_step") or -1)
-        kept = f"; the last checkpoint is of step {step:,}" if step >= 0 else ""
+        checkpoint_note = f"; the last checkpoint is of step {step:,}" if step >= 0 else ""
         ended = processes.describe_processes(left)
-        return f"{self.name}: launcher and master were gone; ended what was left of it: {ended}{kept}"
+        return f"{self.name}: launcher and master were gone; ended what was left of it: {ended}{checkpoint_note}"
 
     def logged_replicas(self, role: str) -> list[str]:
         return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
@@ -137,12 +139,12 @@ class LocalJob:
                 raise TransientError(f"{self.name}: the scheduler still holds it; try again in a few seconds")
         root = self._directory.root
         spec = self._directory.load_spec()
-        kept = [path for path in (spec.output, spec.checkpoint.directory) if path and not _is_inside(path, root)]
+        kept_paths = [path for path in (spec.output, spec.checkpoint.directory) if path and not _is_inside(path, root)]
         try:
             shutil.rmtree(root)
         except OSError as exc:
             raise ElasticDLError(f"{root}: cannot be removed: {exc}; remove it by hand") from exc
-        beyond = f"; what it wrote elsewhere is kept: {', '.join(kept)}" if kept else ""
+        beyond = f"; what it wrote elsewhere is kept: {', '.join(kept_paths)}" if kept_paths else ""
         return f"{self.name}: deleted, with its logs and the checkpoints in {root}{beyond}"
 
     def read_journal(self) -> tuple[StoredJournal, JobSpec]:
@@ -224,27 +226,27 @@ def current_status(directory: JobDirectory, timeout_s: float) -> pb.JobStatus:
             # Either it ended this moment, or the master is away; the files know which.
             pass
     is_alive = home.is_alive(directory)
-    told = history.status_from_files(directory, is_alive=is_alive)
+    status = history.status_from_files(directory, is_alive=is_alive)
     if not is_alive:
-        _add_leftovers(directory, told)
-    return history.add_earlier_run(told, history.read_earlier_run(directory))
+        _add_leftovers(directory, status)
+    return history.add_earlier_run(status, history.read_earlier_run(directory))
 
 
-def _add_leftovers(directory: JobDirectory, told: pb.JobStatus) -> None:
+def _add_leftovers(directory: JobDirectory, status: pb.JobStatus) -> None:
     """Say which processes outlived the job, or launcher and master."""
     from elasticdl.launcher.local import processes
 
     if directory.result.exists():
         left = processes.recorded_processes(directory)  # one look at the files: many jobs that are over may be listed
         if left:
-            told.reason += (
-                f"; {processes.describe_processes(left)} did not end: `elasticdl stop {told.name}` ends what is left"
+            status.reason += (
+                f"; {processes.describe_processes(left)} did not end: `elasticdl stop {status.name}` ends what is left"
             )
     elif left := processes.find_replicas(directory):
-        told.reason = (
+        status.reason = (
             f"its launcher and its master are gone, and left no result; {processes.describe_processes(left)} "
             "still run. Go on with --resume, which ends them first, with a checkpoint; "
-            f"or only end them, with `elasticdl stop {told.name}`"
+            f"or only end them, with `elasticdl stop {status.name}`"
         )
 
 
@@ -304,8 +306,8 @@ class GrowingFile:
         except FileNotFoundError:
             new = b""
         self._read += len(new)
-        *whole, self._rest = (self._rest + new).split(b"\n")
+        *lines, self._rest = (self._rest + new).split(b"\n")
         if is_last and self._rest:
-            whole, self._rest = [*whole, self._rest], b""
-        for line in whole:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
             yield line.decode(errors="replace")

@@ -71,7 +71,7 @@ def connect_cluster(context: str = "", **more: Any) -> Api:
         ) from exc
 
 
-def find_job(word: str, place: JobLocation) -> JobBackend:
+def find_job(word: str, location: JobLocation) -> JobBackend:
     """The job that `word` means: see `resolve_name`. An error says where it was looked for, with the nearest name.
 
     A whole name counts more than a prefix, wherever the job is; `last` is the newest job of this machine if it has any.
@@ -79,18 +79,18 @@ def find_job(word: str, place: JobLocation) -> JobBackend:
     from elasticdl.jobs.local import LocalJob
 
     is_name = bool(word) and "/" not in word and word not in (".", "..")
-    here = home.job_names() if place.may_be_local else []
+    here = home.job_names() if location.may_be_local else []
     is_last = word == LAST and bool(here)
-    if place.may_be_local and (
-        place.must_be_local or not is_name or word in here or is_last or not is_cluster_configured()
+    if location.may_be_local and (
+        location.must_be_local or not is_name or word in here or is_last or not is_cluster_configured()
     ):
         return LocalJob(home.find_directory(word))
     if not is_name:
         raise SpecError(f"no job {word!r}: a name has letters, digits and '-'")
     try:
-        return _find_on_cluster(word, place, here)
+        return _find_on_cluster(word, location, here)
     except ElasticDLError as exc:
-        if not place.may_be_local:
+        if not location.may_be_local:
             raise
         if resolve_name(word, here):
             return LocalJob(home.find_directory(word))
@@ -98,12 +98,12 @@ def find_job(word: str, place: JobLocation) -> JobBackend:
         raise JobNotFound(f"no job {word!r} in {home.jobs_directory()}{did_you_mean(word, here)}; and {exc}") from exc
 
 
-def _find_on_cluster(word: str, place: JobLocation, here: Sequence[str]) -> JobBackend:
+def _find_on_cluster(word: str, location: JobLocation, here: Sequence[str]) -> JobBackend:
     """By its whole name; else by its prefix, unless that is one of a job of this machine, which are `here`."""
     from elasticdl.jobs.kubernetes import cluster_job
 
-    api = connect_cluster(place.context)
-    namespace = place.namespace or api.namespace
+    api = connect_cluster(location.context)
+    namespace = location.namespace or api.namespace
     try:
         return cluster_job.find_cluster_job(api, namespace, word)
     except SpecError:
@@ -115,37 +115,37 @@ def _find_on_cluster(word: str, place: JobLocation, here: Sequence[str]) -> JobB
         return cluster_job.find_cluster_job(api, namespace, name)
 
 
-def list_jobs(place: JobLocation, warn: Callable[[str], None]) -> list[JobBackend]:
+def list_jobs(location: JobLocation, warn: Callable[[str], None]) -> list[JobBackend]:
     """The jobs of this machine, and of the cluster if one is configured, the newest of each last."""
     from elasticdl.jobs.local import LocalJob
 
     jobs: list[JobBackend] = []
-    if place.may_be_local:
+    if location.may_be_local:
         jobs += [LocalJob(home.job_directory(name)) for name in home.job_names()]
-    if not place.must_be_local and (is_cluster_configured() or not place.may_be_local):
-        jobs += _list_on_cluster(place, warn)
+    if not location.must_be_local and (is_cluster_configured() or not location.may_be_local):
+        jobs += _list_on_cluster(location, warn)
     return jobs
 
 
-def _list_on_cluster(place: JobLocation, warn: Callable[[str], None]) -> list[JobBackend]:
+def _list_on_cluster(location: JobLocation, warn: Callable[[str], None]) -> list[JobBackend]:
     """The jobs of the cluster. Warns instead if it does not answer and the user did not ask for it."""
-    found: list[JobBackend] = []
+    jobs: list[JobBackend] = []
     problems: list[ElasticDLError] = []
 
     def ask() -> None:
         from elasticdl.jobs.kubernetes import cluster_job
 
         try:
-            api = connect_cluster(place.context)
-            found.extend(cluster_job.list_cluster_jobs(api, place.namespace or api.namespace))
+            api = connect_cluster(location.context)
+            jobs.extend(cluster_job.list_cluster_jobs(api, location.namespace or api.namespace))
         except ElasticDLError as exc:
             problems.append(exc)
 
-    if place.on == KUBERNETES or not place.may_be_local:
+    if location.on == KUBERNETES or not location.may_be_local:
         ask()
         if problems:
             raise problems[0]
-        return found
+        return jobs
     # A thread of its own: whatever the way to the cluster hangs on, the list of this machine does not wait for it.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
@@ -155,4 +155,4 @@ def _list_on_cluster(place: JobLocation, warn: Callable[[str], None]) -> list[Jo
         return []
     for problem in problems:
         warn(f"without the jobs of the cluster: {problem}")
-    return found
+    return jobs

@@ -51,8 +51,8 @@ def check_job(spec: JobSpec, directory: JobDirectory, reporter: SubmissionReport
 def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
     if not directory.root.exists():
         if spec.checkpoint.resume and not spec.checkpoint.directory:
-            known = did_you_mean(spec.name, home.job_names(), "; see `elasticdl jobs`")
-            raise JobNotFound(f"--resume: there is no job {spec.name!r} to go on with{known}")
+            hint = did_you_mean(spec.name, home.job_names(), "; see `elasticdl jobs`")
+            raise JobNotFound(f"--resume: there is no job {spec.name!r} to go on with{hint}")
         return
     if home.is_alive(directory):
         raise NameInUse(
@@ -114,25 +114,25 @@ def _check_requirements(spec: JobSpec) -> None:
 
 def _check_initial(spec: JobSpec) -> None:
     """The model to begin with: a directory, or something in a store."""
-    initial, what = spec.checkpoint.init_from, "checkpoint.init_from (--checkpoint_dir_for_init)"
+    initial, label = spec.checkpoint.init_from, "checkpoint.init_from (--checkpoint_dir_for_init)"
     if not initial:
         return
-    place = parse_path(initial, probe.PROBE_S)
-    if isinstance(place, StorePath):
-        probe.check_readable(place, what)
-    elif not place.is_dir():
-        raise SpecError(f"{what}: no directory {initial}")
+    path = parse_path(initial, probe.PROBE_S)
+    if isinstance(path, StorePath):
+        probe.check_readable(path, label)
+    elif not path.is_dir():
+        raise SpecError(f"{label}: no directory {initial}")
 
 
 def _check_output(spec: JobSpec) -> None:
     from elasticdl.checkpoint import export_target
 
     if spec.output:
-        place = parse_path(spec.output, probe.PROBE_S)
+        target = parse_path(spec.output, probe.PROBE_S)
         if spec.kind is JobKind.TRAINING:
-            export_target.check_export_target(place)
+            export_target.check_export_target(target)
         if spec.kind is JobKind.PREDICTION:
-            export_target.check_predictions_target(place)
+            export_target.check_predictions_target(target)
     asks_for_columns = spec.prediction.id_column or spec.prediction.bad_rows is BadRows.MARK
     if spec.kind is JobKind.PREDICTION and asks_for_columns and _model_file_defines(spec, "PredictionOutputsProcessor"):
         raise SpecError(
@@ -149,41 +149,42 @@ def _check_output(spec: JobSpec) -> None:
         )
 
 
-def _check_writable(what: str, path: str) -> None:
+def _check_writable(label: str, path: str) -> None:
     """Whether files can be made in the directory `path`, or in the nearest one above it that exists."""
     if not path:
         return
-    place = parse_path(path, probe.PROBE_S)
-    if isinstance(place, StorePath):
-        probe.check_writable(place, what)
+    target = parse_path(path, probe.PROBE_S)
+    if isinstance(target, StorePath):
+        probe.check_writable(target, label)
         return
-    if place.exists() and not place.is_dir():
-        raise SpecError(f"{what}: {path} is a file; name a directory")
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir():
-        raise SpecError(f"{what}: {place} is a file, so {path} cannot be made; name another directory")
+    if target.exists() and not target.is_dir():
+        raise SpecError(f"{label}: {path} is a file; name a directory")
+    while not target.exists():
+        target = target.parent
+    if not target.is_dir():
+        raise SpecError(f"{label}: {target} is a file, so {path} cannot be made; name another directory")
     try:
         # Asking the permissions is not enough: root, read-only mounts and full disks answer differently.
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=target) as file:
             file.write(b"x")
     except OSError as exc:
-        reason = f"{place} is not writable ({exc.strerror})"
-        raise SpecError(f"{what}: {reason}; change that, or name another directory") from exc
+        reason = f"{target} is not writable ({exc.strerror})"
+        raise SpecError(f"{label}: {reason}; change that, or name another directory") from exc
 
 
 def _check_checkpoints(spec: JobSpec) -> None:
     """Checkpoints of another run are neither gone on from nor mixed with ours unless the person says so."""
     from elasticdl.checkpoint import manifest
 
-    place = spec.checkpoint.directory
-    if not place or spec.checkpoint.resume:
+    directory = spec.checkpoint.directory
+    if not directory or spec.checkpoint.resume:
         return
-    found = manifest.list_checkpoints(parse_path(place, probe.PROBE_S))
-    if found:
+    checkpoints = manifest.list_checkpoints(parse_path(directory, probe.PROBE_S))
+    if checkpoints:
         raise SpecError(
-            f"checkpoint.directory (--checkpoint_dir): {place} holds {found[0].name} of another run; go on from it "
-            f"with --resume, start a new run from it with --checkpoint_dir_for_init={place}, or name another directory"
+            f"checkpoint.directory (--checkpoint_dir): {directory} holds {checkpoints[0].name} of another run; "
+            f"go on from it with --resume, start a new run from it with --checkpoint_dir_for_init={directory}, "
+            "or name another directory"
         )
 
 

@@ -31,7 +31,9 @@ def pop_queue_option(values: dict[str, Any], from_file: Mapping[str, Any], on: s
     queue: str | None = values.get("queue")
     if queue is None:
         return None
-    others = [one.name for one in options.OPTIONS if one.path.startswith("cluster.") and one.name != "queue"]
+    others = [
+        option.name for option in options.OPTIONS if option.path.startswith("cluster.") and option.name != "queue"
+    ]
     is_on_cluster = on == KUBERNETES or any(values.get(name) not in (None, ()) for name in others)
     if on != LOCAL and (is_on_cluster or from_file.get("cluster")):
         if not queue:
@@ -100,23 +102,23 @@ def scheduling_status(name: str) -> ScheduledJobStatus | None:
     queue = home.local_queue()
     submission = queue.find(name)
     report = queue.load_report() if submission else None
-    found = report.jobs.get(name) if report else None
-    return found if found and submission and found.submitted_at == submission.submitted_at else None
+    status = report.jobs.get(name) if report else None
+    return status if status and submission and status.submitted_at == submission.submitted_at else None
 
 
-def explain_scheduling(one: ScheduledJobStatus) -> str:
+def explain_scheduling(scheduled: ScheduledJobStatus) -> str:
     """earlier jobs hold the devices; room expected in 1:05"""
-    if one.is_waiting:
-        return f"{one.reason}; {describe_wait(one, 'room')}"
-    if one.state is ScheduledJobState.WAITING:
-        return f"starts as soon as others have let go; {one.reason}"
-    return f"{one.reason}; {describe_wait(one, 'more')}" if one.is_shrunk else one.reason
+    if scheduled.is_waiting:
+        return f"{scheduled.reason}; {describe_wait(scheduled, 'room')}"
+    if scheduled.state is ScheduledJobState.WAITING:
+        return f"starts as soon as others have let go; {scheduled.reason}"
+    return f"{scheduled.reason}; {describe_wait(scheduled, 'more')}" if scheduled.is_shrunk else scheduled.reason
 
 
-def describe_wait(one: ScheduledJobStatus, what: str) -> str:
-    if one.expected_wait_s is None:
-        return f"{what}: nobody can say when"
-    return f"{what} expected in {formatting.format_duration(one.expected_wait_s)}"
+def describe_wait(scheduled: ScheduledJobStatus, subject: str) -> str:
+    if scheduled.expected_wait_s is None:
+        return f"{subject}: nobody can say when"
+    return f"{subject} expected in {formatting.format_duration(scheduled.expected_wait_s)}"
 
 
 def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatus:
@@ -124,15 +126,17 @@ def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatu
     name, queue = directory.root.name, home.local_queue()
     if not queue.has_job(name):
         return status
-    one = scheduling_status(name)
+    scheduled = scheduling_status(name)
     is_alive = home.is_alive(directory)
     if is_alive and status.phase in ("pending", "starting", "running"):
-        if one is not None and (one.is_waiting or one.is_shrunk):
-            status.reason = explain_scheduling(one) if queue.is_served() else f"{one.reason}; {NO_SCHEDULER}"
-    elif not is_alive and is_waiting_in_queue(directory, one, queue):
+        if scheduled is not None and (scheduled.is_waiting or scheduled.is_shrunk):
+            status.reason = (
+                explain_scheduling(scheduled) if queue.is_served() else f"{scheduled.reason}; {NO_SCHEDULER}"
+            )
+    elif not is_alive and is_waiting_in_queue(directory, scheduled, queue):
         status.phase = "waiting"
-        said = [explain_scheduling(one)] if one else []
-        status.reason = "; ".join([*said, *([] if queue.is_served() else [NO_SCHEDULER])]) or UNDECIDED
+        reasons = [explain_scheduling(scheduled)] if scheduled else []
+        status.reason = "; ".join([*reasons, *([] if queue.is_served() else [NO_SCHEDULER])]) or UNDECIDED
         submission = queue.find(name)
         status.exit_code = 0
         status.desired_workers = submission.requested if submission else status.desired_workers
@@ -140,12 +144,14 @@ def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatu
     return status
 
 
-def is_waiting_in_queue(directory: JobDirectory, one: ScheduledJobStatus | None, queue: SubmissionQueue) -> bool:
+def is_waiting_in_queue(directory: JobDirectory, scheduled: ScheduledJobStatus | None, queue: SubmissionQueue) -> bool:
     """Of a job of the queue without processes: a result is its end, unless the scheduler suspended it."""
     result = read_json(directory.result)
     if result is None:
         return True
-    is_ours = one is not None and one.state is not ScheduledJobState.RUNNING and one.account.launches > 0
+    is_ours = (
+        scheduled is not None and scheduled.state is not ScheduledJobState.RUNNING and scheduled.account.launches > 0
+    )
     return is_ours and result.get("phase") == "stopped" and directory.root.name not in queue.stop_requests()
 
 
@@ -157,20 +163,20 @@ def is_name_queued(directory: JobDirectory) -> bool:
 
 def scheduling_document(name: str) -> dict[str, Any] | None:
     """For scripts; null for a job that is in no queue, or not yet decided on."""
-    one = scheduling_status(name)
-    if one is None:
+    scheduled = scheduling_status(name)
+    if scheduled is None:
         return None
     return {
-        "state": one.state.value,
-        "workers": one.worker_count,
-        "reason": one.reason,
-        "expected_wait_s": one.expected_wait_s,
-        "since": one.allocated_at,
-        "priority": one.priority,
-        "queue": one.queue or None,
-        "attained_device_s": one.account.attained_s,
-        "changes": one.account.changes,
-        "batch_scale": one.batch_scale or None,
+        "state": scheduled.state.value,
+        "workers": scheduled.worker_count,
+        "reason": scheduled.reason,
+        "expected_wait_s": scheduled.expected_wait_s,
+        "since": scheduled.allocated_at,
+        "priority": scheduled.priority,
+        "queue": scheduled.queue or None,
+        "attained_device_s": scheduled.account.attained_s,
+        "changes": scheduled.account.changes,
+        "batch_scale": scheduled.batch_scale or None,
     }
 
 
@@ -187,8 +193,8 @@ def refuse_scaling(name: str) -> None:
     """How many workers a job of the queue has is the scheduler's, as long as one runs."""
     queue = home.local_queue()
     if queue.has_job(name) and queue.is_served():
-        one = scheduling_status(name)
-        why = f" ({explain_scheduling(one)})" if one else ""
+        scheduled = scheduling_status(name)
+        why = f" ({explain_scheduling(scheduled)})" if scheduled else ""
         raise SpecError(
             f"job {name!r} is in the queue: the scheduler decides on its workers{why}; "
             "give it another --priority, or end the scheduler, to scale it yourself"

@@ -75,11 +75,11 @@ def build_timeline(
 
 
 def _points_since(curve: MetricCurve, started_at: float) -> MetricCurve:
-    kept = [place for place, at in enumerate(curve.times) if at >= started_at]
+    indices = [index for index, at in enumerate(curve.times) if at >= started_at]
     return MetricCurve(
-        tuple(curve.times[place] for place in kept),
-        tuple(curve.values[place] for place in kept),
-        tuple(curve.steps[place] for place in kept) if curve.steps else (),
+        tuple(curve.times[index] for index in indices),
+        tuple(curve.values[index] for index in indices),
+        tuple(curve.steps[index] for index in indices) if curve.steps else (),
     )
 
 
@@ -120,7 +120,9 @@ def read_curves(directory: JobDirectory) -> dict[str, MetricCurve]:
             for value in event.summary.value:
                 number = tensor_util.make_ndarray(value.tensor) if value.HasField("tensor") else value.simple_value
                 points.setdefault(value.tag, []).append((event.wall_time, float(number), int(event.step)))
-    return {tag: MetricCurve(*map(tuple, zip(*sorted(found), strict=True))) for tag, found in points.items()}
+    return {
+        tag: MetricCurve(*map(tuple, zip(*sorted(points_of_tag), strict=True))) for tag, points_of_tag in points.items()
+    }
 
 
 def draw_timeline(directory: JobDirectory, path: Path) -> None:

@@ -71,11 +71,11 @@ def _legend(story: JobTimeline) -> list[Any]:
         Patch(color=TRAINING, label="training"),
         Line2D([], [], marker=">", color=INK, linestyle="", label="joined"),
     ]
-    found = {span.end for span in story.worker_lifetimes}
+    ends = {span.end for span in story.worker_lifetimes}
     handles += [
         Line2D([], [], marker=marker, color=color, linestyle="", markersize=8, markeredgecolor=PAPER, label=label)
         for end, (color, marker, label) in _END_MARKERS.items()
-        if end in found
+        if end in ends
     ]
     if story.master_restarts:
         handles.append(Line2D([], [], color=MASTER, linestyle=":", label="master restarted"))
@@ -117,17 +117,17 @@ def _draw_metrics(axes: Any, story: JobTimeline) -> None:
     shown = {tag: curve for tag, curve in story.metrics.items() if curve.times and _is_fraction(tag, curve)}
     if not shown:
         return
-    other = axes.twinx()
+    right_axes = axes.twinx()
     for side in ("top", "left", "bottom"):
-        other.spines[side].set_visible(False)
-    other.spines["right"].set_color(FAINT)
-    other.tick_params(colors=INK, labelsize=9)
-    other.set_ylim(0, 1.02)
+        right_axes.spines[side].set_visible(False)
+    right_axes.spines["right"].set_color(FAINT)
+    right_axes.tick_params(colors=INK, labelsize=9)
+    right_axes.set_ylim(0, 1.02)
     for (tag, curve), style in zip(sorted(shown.items()), ("-", "--", ":"), strict=False):
         times = [at - story.started_at for at in curve.times]
         label = f"{tag.rpartition('/')[2]} {curve.values[-1]:.3f}"
-        other.plot(times, curve.values, color=TRAINING, linestyle=style, marker="o", markersize=4, label=label)
-    other.legend(loc="center right", frameon=False, fontsize=8.5)
+        right_axes.plot(times, curve.values, color=TRAINING, linestyle=style, marker="o", markersize=4, label=label)
+    right_axes.legend(loc="center right", frameon=False, fontsize=8.5)
 
 
 def _is_fraction(tag: str, curve: MetricCurve) -> bool:

@@ -15,9 +15,9 @@ COLORS = (BLUE, ORANGE, GREEN, VIOLET, RED, "#5f6c7b", "#b5822f", "#2aa1a8")
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty one, in inches. It belongs to no window."""
-    made = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
-    FigureCanvasAgg(made)
-    return made
+    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def style_axes(axes: Any) -> None:
@@ -44,5 +44,5 @@ def escape_text(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")
 
 
-def shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shorten(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"

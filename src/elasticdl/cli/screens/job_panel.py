@@ -178,42 +178,42 @@ def ps_table(status: pb.JobStatus) -> RenderableType:
     columns = ("pid", "state", "since", "slots", "rows", "memory", "requests/s", "lock wait", "staleness", "copies")
     for column in columns:
         table.add_column(column, justify="left" if column in ("state", "copies") else "right")
-    gone = [one for one in status.ps if one.state in formatting.ENDED_STATES]
-    for one in [*gone[len(gone) - min(len(gone), MAX_ENDED_PS) :], *formatting.living_ps(status)]:
-        has_ended = one.state in formatting.ENDED_STATES
+    gone = [ps for ps in status.ps if ps.state in formatting.ENDED_STATES]
+    for ps in [*gone[len(gone) - min(len(gone), MAX_ENDED_PS) :], *formatting.living_ps(status)]:
+        has_ended = ps.state in formatting.ENDED_STATES
         table.add_row(
-            Text(one.id, style="bright_black" if has_ended else ""),
-            str(one.pid or ""),
-            Text(one.state, style=_STATE_STYLES.get(one.state, "")),
-            formatting.format_duration(status.now - one.since) if one.since else "",
-            *([""] * 6 if has_ended else _ps_cells(one)),
-            one.replica,
+            Text(ps.id, style="bright_black" if has_ended else ""),
+            str(ps.pid or ""),
+            Text(ps.state, style=_STATE_STYLES.get(ps.state, "")),
+            formatting.format_duration(status.now - ps.since) if ps.since else "",
+            *([""] * 6 if has_ended else _ps_cells(ps)),
+            ps.replica,
         )
     living = len(formatting.living_ps(status))
     about = f", {status.desired_ps} wished, {status.ps_mode}"
     return Group(Text.assemble((f"{living} ps", "bold"), (about, "bright_black")), table)
 
 
-def _ps_cells(one: pb.PsStatus) -> list[str]:
-    beat = one.heartbeat
+def _ps_cells(ps: pb.PsStatus) -> list[str]:
+    beat = ps.heartbeat
     return [
-        f"{one.slots:,}",
+        f"{ps.slots:,}",
         f"{beat.rows:,}",
         formatting.format_bytes(beat.bytes),
-        formatting.format_count(one.requests_per_s),
+        formatting.format_count(ps.requests_per_s),
         f"{beat.lock_wait_s:.2f} s",
         formatting.format_staleness(beat.staleness),
     ]
 
 
-def choose_events(events: Sequence[pb.EventStatus], most: int) -> list[pb.EventStatus]:
+def choose_events(events: Sequence[pb.EventStatus], max_count: int) -> list[pb.EventStatus]:
     """The newest, in their order; evaluations and checkpoints take the room of no other event but for the last few."""
-    routine = [place for place, event in enumerate(events) if event.kind in ROUTINE_KINDS]
-    notable = [place for place, event in enumerate(events) if event.kind not in ROUTINE_KINDS]
-    count = max(MIN_ROUTINE_EVENTS, most - len(notable))
-    chosen = [*routine[max(len(routine) - count, 0) :]]
-    chosen += notable[max(len(notable) - (most - len(chosen)), 0) :]
-    return [events[place] for place in sorted(chosen)]
+    routine = [index for index, event in enumerate(events) if event.kind in ROUTINE_KINDS]
+    notable = [index for index, event in enumerate(events) if event.kind not in ROUTINE_KINDS]
+    count = max(MIN_ROUTINE_EVENTS, max_count - len(notable))
+    chosen_indices = [*routine[max(len(routine) - count, 0) :]]
+    chosen_indices += notable[max(len(notable) - (max_count - len(chosen_indices)), 0) :]
+    return [events[index] for index in sorted(chosen_indices)]
 
 
 def events_table(status: pb.JobStatus) -> RenderableType:

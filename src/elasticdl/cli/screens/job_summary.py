@@ -74,8 +74,8 @@ def summary_rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[t
     lines.append(("took", formatting.format_duration(status.now - status.started_at)))
     if directory is not None and (earlier := history.read_earlier_run(directory)) is not None:
         lines.append(("resumed", earlier.describe()))
-    elif told := next((event.reason for event in status.events if event.kind == history.RESUMED_EVENT), ""):
-        lines.append(("resumed", told))  # by the master, from the checkpoint
+    elif resumption := next((event.reason for event in status.events if event.kind == history.RESUMED_EVENT), ""):
+        lines.append(("resumed", resumption))  # by the master, from the checkpoint
     lines += _path_rows(status, directory, "model" if is_training else "output")
     if status.kind == "script" and directory is not None:  # else it stands there already, as the place of the logs
         lines.append(("printed", f"elasticdl logs {status.name}"))
@@ -121,5 +121,5 @@ def format_records(status: pb.JobStatus) -> str:
         return f"{status.records:,} trained = {planned}, none lost, none twice"
     if status.records > status.total_records:
         return f"{status.records:,} trained, {status.records - status.total_records:,} too many for {planned}"
-    rest = "the rest was not needed" if status.phase == "succeeded" else "{:,} to go"
-    return f"{status.records:,} trained of {planned}, {rest.format(status.total_records - status.records)}"
+    outlook = "the rest was not needed" if status.phase == "succeeded" else "{:,} to go"
+    return f"{status.records:,} trained of {planned}, {outlook.format(status.total_records - status.records)}"

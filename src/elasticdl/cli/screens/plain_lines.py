@@ -42,8 +42,8 @@ def event_line(event: pb.EventStatus) -> str:
     about = [f"step {event.step:,}"] if event.step > 0 else []
     if event.cost_s > 0:
         about.append(f"cost {formatting.format_cost(event.cost_s)}")
-    what = event.kind.removeprefix("worker-").removeprefix("ps-")
-    subject = f"{event.worker} {what}" if event.worker else what
+    happening = event.kind.removeprefix("worker-").removeprefix("ps-")
+    subject = f"{event.worker} {happening}" if event.worker else happening
     reason = f": {event.reason}" if event.reason else ""
     return f"{formatting.format_time(event.at)} {subject}{reason}" + (f" ({', '.join(about)})" if about else "")
 

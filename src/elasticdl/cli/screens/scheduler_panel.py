@@ -45,8 +45,8 @@ def scheduler_panel(
         parts.append(Text(f"and {hidden} more: `elasticdl jobs`", style="bright_black"))
     if ended:
         over = Text("over  ", style="bright_black")
-        for one in ended:
-            over.append(f"{one.name} ").append(one.phase, style=_END_STYLES.get(one.phase, "")).append("   ")
+        for exited in ended:
+            over.append(f"{exited.name} ").append(exited.phase, style=_END_STYLES.get(exited.phase, "")).append("   ")
         parts += [Text(), over]
     if report.policy_error:
         parts += [Text(), Text(f"the policy failed, the last plan stays: {report.policy_error}", style="bold red")]
@@ -59,7 +59,7 @@ def scheduler_panel(
 def _utilization_bar(report: SchedulerReport) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     nodes = f" on {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
-    waiting = sum(one.is_waiting for one in report.jobs.values())
+    waiting = sum(job.is_waiting for job in report.jobs.values())
     having = len(report.jobs) - waiting
     counts = f"{having} job{'s' * (having != 1)} with workers, {waiting} waiting"
     bar = ProgressBar(total=report.total_devices, completed=report.used_devices, width=44)
@@ -72,7 +72,7 @@ def _utilization_bar(report: SchedulerReport) -> RenderableType:
 def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
     """Those with workers first, then those that wait, each in the order they are served."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
-    has_priorities = any(one.priority for one in report.jobs.values())
+    has_priorities = any(job.priority for job in report.jobs.values())
     columns = (
         "job",
         "state",
@@ -86,34 +86,34 @@ def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
     for column in columns:
         drawn.add_column(column, justify="right" if column in _RIGHT_ALIGNED else "left", no_wrap=column != "why")
     order = sorted(report.jobs.items(), key=_display_order)
-    for name, one in order[:most]:
-        account = one.account
+    for name, job in order[:most]:
+        account = job.account
         drawn.add_row(
             name,
-            Text(state_name(one), style=_STATE_STYLES.get(state_name(one), "")),
-            f"{one.worker_count} of {one.max_workers}",
+            Text(state_name(job), style=_STATE_STYLES.get(state_name(job), "")),
+            f"{job.worker_count} of {job.max_workers}",
             f"{account.step / account.total_steps:.0%}" if account.total_steps else "",
-            *([str(one.priority)] if has_priorities else []),
+            *([str(job.priority)] if has_priorities else []),
             formatting.format_duration(account.attained_s),
-            wait_text(one),
-            Text(one.reason, style="bright_black"),
+            wait_text(job),
+            Text(job.reason, style="bright_black"),
         )
     return drawn if order else Text("no jobs yet; hand one over with `elasticdl train --queue`", style="bright_black")
 
 
 def _display_order(job: tuple[str, ScheduledJobStatus]) -> tuple[bool, int, float, str]:
-    name, one = job
-    return one.is_waiting, -one.priority, one.submitted_at, name
+    name, status = job
+    return status.is_waiting, -status.priority, status.submitted_at, name
 
 
 def change_lines(before: SchedulerReport | None, after: SchedulerReport, ended: Sequence[JobExited]) -> Iterator[str]:
     """What changed between two reports, where there is no terminal."""
     at = formatting.format_time(after.written_at)
-    known = before.jobs if before else {}
+    jobs_before = before.jobs if before else {}
     for over in ended:
         yield f"{at} {over.name} is over: {over.phase}"
     for name, one in after.jobs.items():
-        old = known.get(name)
+        old = jobs_before.get(name)
         if old is None or old.allocated != one.allocated:
             yield f"{at} {name} {_describe_change(old, one)}"
     was_in_trouble = before.policy_error if before else ""
@@ -170,8 +170,8 @@ class SchedulerScreen:
     def _draw(self) -> None:
         assert self._live is not None
         report, notice = self._report, self._notice
-        most = max(self._console.height - FRAME_LINES, 3)
-        picture = scheduler_panel(report, list(self._ended), notice, most) if report else Text(notice)
+        max_rows = max(self._console.height - FRAME_LINES, 3)
+        picture = scheduler_panel(report, list(self._ended), notice, max_rows) if report else Text(notice)
         update_live(self._live, picture)
 
     def _print(self, line: str) -> None:

@@ -58,7 +58,7 @@ class SearchScreen:
 
 
 def trials_table(
-    trials: list[Trial], seen: Mapping[int, TrialProgress], best: Trial | None, planned: int, most: int
+    trials: list[Trial], seen: Mapping[int, TrialProgress], best: Trial | None, planned: int, max_rows: int
 ) -> Table:
     """The newest trials; the best one always."""
     over = sum(trial.state is not TrialStatus.RUNNING for trial in trials)
@@ -67,7 +67,7 @@ def trials_table(
     )
     for title in ("trial", "state", "evaluations", "best logloss", "parameters"):
         shown.add_column(title, justify="right" if title in ("evaluations", "best logloss") else "left")
-    newest = trials[-most:]
+    newest = trials[-max_rows:]
     for trial in [*([best] if best and best not in newest else []), *newest]:
         is_best = best is not None and trial.number == best.number
         shown.add_row(

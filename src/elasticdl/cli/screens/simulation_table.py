@@ -58,50 +58,52 @@ def print_table(outcomes: Sequence[SimulationOutcome], console: Console) -> None
     if not console.is_terminal:
         console.width = max(console.width, 200)  # a file, or a pipe: one line a policy
     titles = ["policy", *(column.title for column in COLUMNS)]
-    rows = [[one.policy, *format_row(one)] for one in outcomes]
+    rows = [[outcome.policy, *format_row(outcome)] for outcome in outcomes]
     if _table_width([titles, *rows]) <= console.width:
         console.print(_make_table(titles, rows))
     else:
-        for some in _split_by_width(titles, rows, console.width):
-            turned = [list(line) for line in zip(titles, *some, strict=True)]
+        for part in _split_by_width(titles, rows, console.width):
+            turned = [list(line) for line in zip(titles, *part, strict=True)]
             console.print(_make_table(turned[0], turned[1:]))
-    for one in outcomes:
-        for line in _remark_lines(one):
+    for outcome in outcomes:
+        for line in _remark_lines(outcome):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _make_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    made = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for index, title in enumerate(titles):
-        made.add_column(escape(title), justify="right" if index else "left", no_wrap=True)
+        table.add_column(escape(title), justify="right" if index else "left", no_wrap=True)
     for row in rows:
-        made.add_row(*map(escape, row))
-    return made
+        table.add_row(*map(escape, row))
+    return table
 
 
 def _split_by_width(titles: Sequence[str], rows: list[list[str]], width: int) -> Iterator[list[list[str]]]:
     """As many policies at once as fit beside each other, one at least."""
-    rest = rows
-    while rest:
-        count = len(rest)
-        while count > 1 and _table_width(list(zip(titles, *rest[:count], strict=True))) > width:
+    remaining = rows
+    while remaining:
+        count = len(remaining)
+        while count > 1 and _table_width(list(zip(titles, *remaining[:count], strict=True))) > width:
             count -= 1
-        yield rest[:count]
-        rest = rest[count:]
+        yield remaining[:count]
+        remaining = remaining[count:]
 
 
 def _table_width(lines: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in zip(*lines, strict=True))
 
 
-def _remark_lines(one: SimulationOutcome) -> Iterator[str]:
-    if one.stopped_at is not None:
-        yield f"{one.policy}: stopped after {format_duration(one.stopped_at)}; {one.unfinished} jobs were not over"
-    if one.rejected_plans:
-        yield f"{one.policy}: {one.rejected_plans} answers broke a rule and were refused, the last: {one.policy_error}"
-    if one.never_started_jobs:
-        yield f"{one.policy}: {len(one.never_started_jobs)} jobs never ran:"
-        for job in one.never_started_jobs[:MAX_LISTED_JOBS]:
+def _remark_lines(outcome: SimulationOutcome) -> Iterator[str]:
+    if outcome.stopped_at is not None:
+        stopped = f"stopped after {format_duration(outcome.stopped_at)}"
+        yield f"{outcome.policy}: {stopped}; {outcome.unfinished} jobs were not over"
+    if outcome.rejected_plans:
+        refused = f"{outcome.rejected_plans} answers broke a rule and were refused"
+        yield f"{outcome.policy}: {refused}, the last: {outcome.policy_error}"
+    if outcome.never_started_jobs:
+        yield f"{outcome.policy}: {len(outcome.never_started_jobs)} jobs never ran:"
+        for job in outcome.never_started_jobs[:MAX_LISTED_JOBS]:
             yield f"  {job.name}: {job.reason}"
-        if len(one.never_started_jobs) > MAX_LISTED_JOBS:
-            yield f"  … and {len(one.never_started_jobs) - MAX_LISTED_JOBS} more; --json lists all"
+        if len(outcome.never_started_jobs) > MAX_LISTED_JOBS:
+            yield f"  … and {len(outcome.never_started_jobs) - MAX_LISTED_JOBS} more; --json lists all"

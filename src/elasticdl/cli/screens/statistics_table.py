@@ -44,7 +44,7 @@ def statistics_table(statistics: Statistics) -> RenderableType:
 
 def statistics_notes(statistics: Statistics) -> list[str]:
     """What a reader has to know of the figures."""
-    told = [
+    lines = [
         f"{name}: {column.exceptions:,} values are not like the others, e.g. "
         + ", ".join(repr(value) for value in column.exception_examples)
         + "; the column is treated as text"
@@ -53,13 +53,13 @@ def statistics_notes(statistics: Statistics) -> list[str]:
     ]
     if statistics.sample_fraction < 1:
         rows = statistics.rows
-        told.append(
+        lines.append(
             f"A sample of {statistics.sample_fraction:g} of all rows. Standard errors: of a mean ± as shown; of a "
             f"share p of rows (missing, a value's) sqrt(p (1 - p) / {rows:,}), at most {0.5 / rows**0.5:.2%}; a quantile is "
             f"off by that share of ranks. Minimum, maximum and distinct are those of the sample; those of all rows "
             f"lie farther out."
         )
-    return told
+    return lines
 
 
 def _cells(column: ColumnStatistics, statistics: Statistics) -> list[str]:

@@ -53,12 +53,12 @@ def init(data: str, label: str, model: str, columns: str, output: Path, force: b
     build.check_model(model, "--model")
     named = [name.strip() for name in columns.split(",")] if columns else []
     with open_engine(AnalysisSource(data, expand_column_names(named))) as engine:
-        found = [column.name for column in engine.columns()]
-    if label not in found:
+        names = [column.name for column in engine.columns()]
+    if label not in names:
         from elasticdl.spelling import did_you_mean
 
         raise SpecError(
-            f"{data}: no column {label!r} for the label{did_you_mean(label, found, f'; there are {found[:8]}')}"
+            f"{data}: no column {label!r} for the label{did_you_mean(label, names, f'; there are {names[:8]}')}"
         )
     if output.exists() and not force:
         raise SpecError(f"{output} is there already; choose another with -o, or --force")
@@ -98,17 +98,17 @@ def report(job_or_file: str, rows: int, repeats: int, output: str | None) -> Non
     from elasticdl.cli.screens import progress_bars
     from elasticdl.ctr.report import generation, subjects
 
-    place = parse_path(output) if output else None
-    if isinstance(place, StorePath):
-        probe.check_writable(place, "--output")
+    target_path = parse_path(output) if output else None
+    if isinstance(target_path, StorePath):
+        probe.check_writable(target_path, "--output")
     subject = subjects.find_subject(job_or_file)
     with progress_bars.analysis_progress() as progress:
-        target = place if isinstance(place, Path) else subject.directory / generation.REPORT_DIRECTORY
+        target = target_path if isinstance(target_path, Path) else subject.directory / generation.REPORT_DIRECTORY
         path = generation.generate_report(subject, target, rows, repeats, current_command_line(), progress)
-    if isinstance(place, StorePath):
+    if isinstance(target_path, StorePath):
         for name in sorted(list_files(target), key=lambda name: name == path.name):  # the page last
-            (place / name).upload(target / name)
-    click.echo(place / path.name if isinstance(place, StorePath) else path)
+            (target_path / name).upload(target / name)
+    click.echo(target_path / path.name if isinstance(target_path, StorePath) else path)
 
 
 @command.command("search", cls=Command, examples=SEARCH_EXAMPLES)
@@ -156,5 +156,5 @@ def search(
     from elasticdl.ctr.search import session
     from elasticdl.ctr.search.study import SearchOptions
 
-    asked = session.SearchRequest(trials, parallel, timeout, job_name, SearchOptions(pruner, startup, seed))
-    return session.run_search(file, asked, SearchScreen.open, TerminalReporter())
+    request = session.SearchRequest(trials, parallel, timeout, job_name, SearchOptions(pruner, startup, seed))
+    return session.run_search(file, request, SearchScreen.open, TerminalReporter())

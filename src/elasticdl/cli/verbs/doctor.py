@@ -25,32 +25,32 @@ elasticdl doctor --on local --json
 @click.command("doctor", cls=Command, examples=EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what was found.")
 @location_options
-def command(as_json: bool, place: JobLocation) -> int:
+def command(as_json: bool, location: JobLocation) -> int:
     """Check what jobs need: of this installation, and of the cluster of the context.
 
     Access, rights, versions, quotas: a line each, with the fix. Ends with 1 where something needed is missing. Where no
     cluster is configured, jobs run on this machine and none is needed; --on kubernetes insists on one.
     """
-    found: list[DiagnosisFinding] = []
-    for finding in _all_findings(place):
-        found.append(finding)
+    findings: list[DiagnosisFinding] = []
+    for finding in _all_findings(location):
+        findings.append(finding)
         if not as_json:
             _print_finding(finding)
     if as_json:
-        click.echo(json.dumps([finding._asdict() for finding in found], indent=1))
-    return int(any(finding.state == MISSING for finding in found))
+        click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
+    return int(any(finding.state == MISSING for finding in findings))
 
 
-def _all_findings(place: JobLocation) -> Iterator[DiagnosisFinding]:
+def _all_findings(location: JobLocation) -> Iterator[DiagnosisFinding]:
     from elasticdl.jobs.diagnosis import cluster
 
     yield from installation.diagnose_installation()
-    if place.must_be_local:
+    if location.must_be_local:
         return
-    if place.may_be_local and place.on != KUBERNETES and not is_cluster_configured():
+    if location.may_be_local and location.on != KUBERNETES and not is_cluster_configured():
         yield cluster.no_cluster_finding()
         return
-    yield from cluster.diagnose_cluster(place.context, place.namespace)
+    yield from cluster.diagnose_cluster(location.context, location.namespace)
 
 
 def _print_finding(finding: DiagnosisFinding) -> None:

@@ -160,11 +160,11 @@ def drift(
     question = AnalysisOptions(min_count=1, separator=separator, max_rows=rows or None)
     with progress_bars.analysis_progress(quiet) as progress:
         now = analyzed(_make_source(data, columns, delimiter, memory, temp), question, None, progress)
-    found = drifting.find_drift(before, now)
-    for finding in found:
+    findings = drifting.find_drift(before, now)
+    for finding in findings:
         mark = click.style("drifted", fg="red") if finding.is_severe else click.style("note", fg="yellow")
         click.echo(f"{mark}  {finding}")
-    grave = sum(finding.is_severe for finding in found)
+    grave = sum(finding.is_severe for finding in findings)
     click.echo(f"{now.rows:,} rows of {now.source} against {before.rows:,} of {before.source}: {grave} drifted")
     if grave:
         sys.exit(1)

@@ -37,19 +37,19 @@ elasticdl jobs --on kubernetes --namespace team-a
 @click.command("jobs", cls=Command, examples=EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what `status --json` gives.")
 @location_options
-def command(as_json: bool, place: JobLocation) -> None:
+def command(as_json: bool, location: JobLocation) -> None:
     """List the jobs of this machine and of the cluster of the current context, the newest last."""
-    jobs = list_jobs(place, lambda note: click.echo(f"note: {note}", err=True))
-    found = [(job, job.quick_status()) for job in jobs]
+    jobs = list_jobs(location, lambda note: click.echo(f"note: {note}", err=True))
+    statuses = [(job, job.quick_status()) for job in jobs]
     if as_json:
         click.echo(
-            json.dumps([job.status_document(status) | {"where": job.location} for job, status in found], indent=1)
+            json.dumps([job.status_document(status) | {"where": job.location} for job, status in statuses], indent=1)
         )
         return
-    if not found:
+    if not statuses:
         click.echo("no jobs yet; begin with `elasticdl zoo init DIR`, then `elasticdl train`")
         return
-    rows = [_row(job, status) for job, status in found]
+    rows = [_row(job, status) for job, status in statuses]
     # Without a terminal nobody's lines are too long.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     header, *lines = format_table(rows, width)
@@ -83,11 +83,11 @@ def format_table(rows: Sequence[Mapping[str, str]], width: int | None) -> list[s
         columns.remove("where")
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
     for name in OPTIONAL_COLUMNS:
-        if width is not None and name in columns and sum(widths[one] + 2 for one in columns) - 2 > width:
+        if width is not None and name in columns and sum(widths[column] + 2 for column in columns) - 2 > width:
             columns.remove(name)
     if width is not None:
         # A name that is too long for its line moves what follows it, not the columns of all others.
-        room = max(0, width - sum(widths[one] + 2 for one in columns if one != "job"))
+        room = max(0, width - sum(widths[column] + 2 for column in columns if column != "job"))
         fitting = [len(row["job"]) for row in rows if len(row["job"]) <= room]
         widths["job"] = max(len("job"), *fitting, 0)
     has_why = any(row[REASON_COLUMN] for row in rows)

@@ -32,7 +32,7 @@ def command() -> None:
 @job_argument(is_optional=True)
 @location_options
 @click.pass_context
-def verify_command(ctx: click.Context, job: str, place: JobLocation) -> None:
+def verify_command(ctx: click.Context, job: str, location: JobLocation) -> None:
     """Read the journal of JOB as a master would, and say whether it can be believed. Nothing is changed.
 
     Ends with 0 if it is whole, with 1 if it is damaged or of a version that this one cannot read; then it says what is
@@ -40,39 +40,47 @@ def verify_command(ctx: click.Context, job: str, place: JobLocation) -> None:
     """
     from elasticdl.master.runtime import replay
 
-    found = find_job(job, place)
+    backend = find_job(job, location)
     try:
-        stored, spec = found.read_journal()
+        stored, spec = backend.read_journal()
     except (JournalDamaged, JournalUnreadable) as exc:  # not even its parts can be put together
         click.echo(str(exc))
         ctx.exit(EXIT_DAMAGED)
     verified = replay.verify_journal(stored, spec)
-    for line in describe_verification(found.name, stored, spec, verified):
+    for line in describe_verification(backend.name, stored, spec, verified):
         click.echo(line)
     if verified.problem is not None:
         ctx.exit(EXIT_DAMAGED)
 
 
-def describe_verification(name: str, stored: StoredJournal, spec: JobSpec, found: JournalVerification) -> list[str]:
+def describe_verification(
+    name: str, stored: StoredJournal, spec: JobSpec, verification: JournalVerification
+) -> list[str]:
     from elasticdl.jobs import formatting
 
-    by = f", run {found.writer.run}, last written by ElasticDL {found.writer.version}" if found.writer else ""
-    lines = [f"journal of {name}: {stored.location}, {len(stored.content):,} bytes{by}"]
-    held = f"{found.events:,} events" + (
-        f" until {formatting.format_time(found.last_event_at)}, step {found.step:,}" if found.events else ""
+    by = (
+        f", run {verification.writer.run}, last written by ElasticDL {verification.writer.version}"
+        if verification.writer
+        else ""
     )
-    if found.problem is None:
+    lines = [f"journal of {name}: {stored.location}, {len(stored.content):,} bytes{by}"]
+    held = f"{verification.events:,} events" + (
+        f" until {formatting.format_time(verification.last_event_at)}, step {verification.step:,}"
+        if verification.events
+        else ""
+    )
+    if verification.problem is None:
         lines.append(f"whole: {held}")
-        if found.torn_bytes:
+        if verification.torn_bytes:
             lines.append(
-                f"its last {found.torn_bytes:,} bytes are of a write that was cut off or is under way; nobody has "
-                "acted on it, and the next master removes it"
+                f"its last {verification.torn_bytes:,} bytes are of a write that was cut off or is under way; nobody "
+                "has acted on it, and the next master removes it"
             )
         return lines
-    lines += [str(found.problem), f"before that: {held}"]
-    if found.lost_events:
-        last = formatting.format_time(found.last_lost_event_at)
-        lines.append(f"lost: {found.lost_events:,} events that can be read behind it, until {last}")
+    lines += [str(verification.problem), f"before that: {held}"]
+    if verification.lost_events:
+        last = formatting.format_time(verification.last_lost_event_at)
+        lines.append(f"lost: {verification.lost_events:,} events that can be read behind it, until {last}")
     lines.append(f"go on from the newest checkpoint: {_resume_instructions(name, spec)}")
     return lines
 

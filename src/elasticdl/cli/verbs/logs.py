@@ -28,7 +28,7 @@ elasticdl logs mnist --master --on kubernetes
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
 @location_options
 def command(
-    job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool, place: JobLocation
+    job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool, location: JobLocation
 ) -> None:
     """Show what the processes of JOB wrote; all of them, each line with its writer, unless one is named.
 
@@ -36,19 +36,19 @@ def command(
     """
     if sum((worker is not None, ps is not None, master, launcher)) > 1:
         raise click.UsageError("--worker, --ps, --master and --launcher exclude each other")
-    found = find_job(job, place)
+    backend = find_job(job, location)
     replica = "master" if master else "launcher" if launcher else ""
-    for role, given in (("worker", worker), ("ps", ps)):
-        replica = _resolve_replica(found, role, given) if given else replica
-    for writer, line in found.logs(replica, follow):
+    for role, word in (("worker", worker), ("ps", ps)):
+        replica = _resolve_replica(backend, role, word) if word else replica
+    for writer, line in backend.logs(replica, follow):
         click.echo(line if replica else f"{writer:>9} | {line}")
 
 
-def _resolve_replica(job: JobBackend, role: str, given: str) -> str:
+def _resolve_replica(job: JobBackend, role: str, word: str) -> str:
     """The worker or ps meant: by its id, or by its number alone."""
-    known = job.logged_replicas(role)
-    name = given if given.startswith(f"{role}-") else f"{role}-{given}"
-    if name not in known:
-        there = f"; there are {', '.join(known)}" if known else f"; no {role} has started yet"
-        raise SpecError(f"job {job.name!r} has no {name}" + did_you_mean(name, known, there))
+    replicas = job.logged_replicas(role)
+    name = word if word.startswith(f"{role}-") else f"{role}-{word}"
+    if name not in replicas:
+        there = f"; there are {', '.join(replicas)}" if replicas else f"; no {role} has started yet"
+        raise SpecError(f"job {job.name!r} has no {name}" + did_you_mean(name, replicas, there))
     return name

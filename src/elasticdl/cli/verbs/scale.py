@@ -27,7 +27,7 @@ elasticdl scale mnist --batch_scale 4
     help="Global batches that make one update (--adaptive_batch).",
 )
 @location_options
-def command(job: str, workers: int | None, ps: int | None, batch_scale: int | None, place: JobLocation) -> None:
+def command(job: str, workers: int | None, ps: int | None, batch_scale: int | None, location: JobLocation) -> None:
     """Wish for another number of workers, within the job's min and max, or of ps, or of both; or scale the batch.
 
     Training goes on meanwhile; new workers join when they are ready, those too many leave after a step. Rows move to
@@ -36,4 +36,4 @@ def command(job: str, workers: int | None, ps: int | None, batch_scale: int | No
     """
     if workers is None and ps is None and batch_scale is None:
         raise click.UsageError("how many? Give --workers N, --ps N, or both, or --batch_scale K")
-    click.echo(find_job(job, place).scale(workers or 0, ps or 0, batch_scale or 0))
+    click.echo(find_job(job, location).scale(workers or 0, ps or 0, batch_scale or 0))

@@ -106,12 +106,12 @@ def command(
             raise click.UsageError("--port=0: the probes of a Deployment need to know the port; give one, or none")
         from elasticdl.scheduler import policies
 
-        name, place = policy or default_policy(), JobLocation(on, namespace or "", context or "")
-        chosen = policies.load_policy(name)
+        name, location = policy or default_policy(), JobLocation(on, namespace or "", context or "")
+        loaded = policies.load_policy(name)
         if image_name is not None:
-            print_manifests(place, image_name, name, device, interval, port)
+            print_manifests(location, image_name, name, device, interval, port)
         else:
-            serve_cluster(chosen, place, device, interval, port)
+            serve_cluster(loaded, location, device, interval, port)
         return
     if namespace or context or device or yaml or image_name or port is not None:
         raise click.UsageError(
@@ -130,8 +130,8 @@ def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None
     from elasticdl.scheduler.local.scheduler import LocalScheduler
     from elasticdl.scheduler.local.server import LocalSchedulerServer
 
-    chosen = policies.load_policy(policy or default_policy())
-    turns = LocalScheduler(chosen, JobTable(parse_nodes(budget, nodes), fit_rates), interval)
+    loaded = policies.load_policy(policy or default_policy())
+    turns = LocalScheduler(loaded, JobTable(parse_nodes(budget, nodes), fit_rates), interval)
     queue = home.local_queue()
     with queue.acquire_lock(QUEUE_LOCK_TIMEOUT_S) as is_ours:
         if not is_ours:
@@ -142,14 +142,14 @@ def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None
         warm_up_fitting()
         with SchedulerScreen.open() as screen:
             screen.show_notice(
-                f"policy {chosen.name}, {turns.job_table.total_devices} devices; "
+                f"policy {loaded.name}, {turns.job_table.total_devices} devices; "
                 "jobs come from `elasticdl train --queue`"
             )
             server = LocalSchedulerServer(queue, turns, screen.show, screen.show_notice)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, lambda *_: server.stop())
             server.run()
-    running = sum(bool(one.allocated) for one in turns.job_table.entries.values())
+    running = sum(bool(entry.allocated) for entry in turns.job_table.entries.values())
     click.echo(
         f"the scheduler ends; {_running_jobs(running)} by themselves, "
         "and are found again by the next `elasticdl scheduler`"
@@ -171,7 +171,7 @@ def _log_to_file(path: Path) -> None:
 
 
 def serve_cluster(
-    policy: Policy, place: JobLocation, device: str | None, interval_s: float | None, port: int | None
+    policy: Policy, location: JobLocation, device: str | None, interval_s: float | None, port: int | None
 ) -> None:
     """Until a signal comes. While another scheduler of the namespace leads, it waits.
 
@@ -188,8 +188,8 @@ def serve_cluster(
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     warm_up_fitting()
     # A write that began when it led is over before another may lead.
-    api = connect_cluster(place.context, role="scheduler", timeout_s=LEASE_S / 3)
-    namespace = place.namespace or api.namespace
+    api = connect_cluster(location.context, role="scheduler", timeout_s=LEASE_S / 3)
+    namespace = location.namespace or api.namespace
     device = device or capacity.default_device_resource(api.list(NODE)[0])
     election = Election(api, LEASE_NAME, namespace, f"{socket.gethostname()}-{os.getpid()}")
     cluster = (api, namespace, device, lambda: election.is_leader)
@@ -218,16 +218,16 @@ def _open_probes(port: int, pulse: SchedulerHealth) -> ProbeServer:
 
 
 def print_manifests(
-    place: JobLocation, image: str, policy: str, device: str | None, interval_s: float | None, port: int | None
+    location: JobLocation, image: str, policy: str, device: str | None, interval_s: float | None, port: int | None
 ) -> None:
     """The objects of a scheduler in the cluster, for `kubectl apply`."""
     import yaml
 
     from elasticdl.scheduler.kubernetes import health, manifest
 
-    namespace = place.namespace or connect_cluster(place.context).namespace
+    namespace = location.namespace or connect_cluster(location.context).namespace
     arguments = ["--on=kubernetes", f"--namespace={namespace}", f"--policy={policy}"]
     arguments += [f"--device={device}"] if device is not None else []
     arguments += [f"--interval={interval_s:g}"] if interval_s is not None else []
-    made = manifest.scheduler_objects(namespace, image, arguments, health.PORT if port is None else port)
-    click.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)
+    objects = manifest.scheduler_objects(namespace, image, arguments, health.PORT if port is None else port)
+    click.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)

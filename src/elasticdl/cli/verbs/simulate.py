@@ -150,30 +150,30 @@ elasticdl simulate --what-if elasticjob.yaml --on kubernetes --namespace trainin
 
 @click.command("simulate", cls=Command, examples=EXAMPLES)
 @add_options
-def command(**given: Any) -> None:
+def command(**values: Any) -> None:
     """Run scheduling policies on a trace of jobs, on a cluster that is only computed.
 
     The policies are those of `elasticdl scheduler`, and so is the loop that asks them. The same command gives the same
     results. Ctrl-C ends it with what there is.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # fits are tiny: threads would only wait for each other
-    if given["list_policies"]:
+    if values["list_policies"]:
         _list_policies()
         return
-    if given["what_if"] or given["write_snapshot"]:
+    if values["what_if"] or values["write_snapshot"]:
         from elasticdl.cli.verbs import what_if
 
-        what_if.answer_what_if(given)
+        what_if.answer_what_if(values)
         return
     for option in ("snapshot", "on", "context", "namespace", "device", "priority"):
-        if given[option] is not None:
+        if values[option] is not None:
             raise SpecError(f"--{option}: is for --what-if and --write-snapshot")
-    if not given["policy"] or not given["trace"]:
+    if not values["policy"] or not values["trace"]:
         raise SpecError("expected --policy and --trace, --what-if, or --list-policies; see `elasticdl simulate --help`")
-    _simulate(given)
+    _simulate(values)
 
 
-def _simulate(given: dict[str, Any]) -> None:
+def _simulate(values: dict[str, Any]) -> None:
     from rich.console import Console
 
     from elasticdl.cli.screens import simulation_table
@@ -181,58 +181,58 @@ def _simulate(given: dict[str, Any]) -> None:
     from elasticdl.sim import runner
     from elasticdl.sim.traces import source
 
-    names = parse_policy_names(given["policy"])
+    names = parse_policy_names(values["policy"])
     for name in names:
         policies.load_policy(name)
-    trace = source.open_trace(given["trace"], given["profiles"], given["jobs"] or 0)
-    setting = _make_setting(given)
+    trace = source.open_trace(values["trace"], values["profiles"], values["jobs"] or 0)
+    setting = _make_setting(values)
     _check_kinds(trace.device_kinds(), setting.nodes)
-    for path in (given["json"], given["parquet"]):
+    for path in (values["json"], values["parquet"]):
         if path and not path.absolute().parent.is_dir():
             raise SpecError(f"{path}: expected a file in a directory that exists")
     total = sum(1 for _ in trace.jobs())  # reads all of it: what is wrong is told before anything runs
-    processes = given["processes"] or os.cpu_count() or 1
+    processes = values["processes"] or os.cpu_count() or 1
     stop = _InterruptHandler()
-    found: dict[str, SimulationOutcome] = {}
+    by_policy: dict[str, SimulationOutcome] = {}
     with stop, simulation_table.open_screen(names, total) as screen:
         for outcome in runner.simulate_all(names, trace, setting, processes, screen.show, stop.is_asked):
-            found[outcome.policy] = outcome
-    outcomes = [found[name] for name in names if name in found]
+            by_policy[outcome.policy] = outcome
+    outcomes = [by_policy[name] for name in names if name in by_policy]
     simulation_table.print_table(outcomes, Console())
-    _write_results(outcomes, given, setting, total)
+    _write_results(outcomes, values, setting, total)
     if stop.is_asked():
         raise click.exceptions.Exit(130)
 
 
 def _write_results(
-    outcomes: list[SimulationOutcome], given: dict[str, Any], setting: SimulationConfig, total: int
+    outcomes: list[SimulationOutcome], values: dict[str, Any], setting: SimulationConfig, total: int
 ) -> None:
     from elasticdl.sim.results import files, html
 
     made_by = current_command_line()
-    if given["json"]:
+    if values["json"]:
         nodes = [
-            {"name": one.name, "devices": one.devices, "kind": one.kind, "rack": one.rack} for one in setting.nodes
+            {"name": node.name, "devices": node.devices, "kind": node.kind, "rack": node.rack} for node in setting.nodes
         ]
         files.write_json(
-            given["json"], files.results_document(outcomes, made_by, {"trace": given["trace"], "nodes": nodes})
+            values["json"], files.results_document(outcomes, made_by, {"trace": values["trace"], "nodes": nodes})
         )
-    if given["parquet"]:
-        files.write_parquet(given["parquet"], outcomes, made_by)
-    if given["report"] and outcomes:
+    if values["parquet"]:
+        files.write_parquet(values["parquet"], outcomes, made_by)
+    if values["report"] and outcomes:
         devices = sum(node.devices for node in setting.nodes)
         about = {
-            "trace": given["trace"],
+            "trace": values["trace"],
             "jobs": f"{total}",
             "cluster": f"{len(setting.nodes)} nodes, {devices} devices",
         }
-        click.echo(f"report: {html.write_report(given['report'], outcomes, made_by, about)}")
+        click.echo(f"report: {html.write_report(values['report'], outcomes, made_by, about)}")
 
 
 def parse_policy_names(text: str) -> list[str]:
     """`a,b:x=1,y=2,c`: commas are between policies and between parameters of one."""
     names: list[str] = []
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    for part in filter(None, (word.strip() for word in text.split(","))):
         if names and "=" in part and ":" not in part:
             names[-1] += f",{part}"
         else:
@@ -242,21 +242,21 @@ def parse_policy_names(text: str) -> list[str]:
     return names
 
 
-def _make_setting(given: dict[str, Any]) -> SimulationConfig:
+def _make_setting(values: dict[str, Any]) -> SimulationConfig:
     from elasticdl.sim import cluster
     from elasticdl.sim.engine import SimulationConfig
 
-    count = given["nodes"] or (0 if given["kinds"] else 16)
-    nodes = cluster.parse_nodes(count, given["gpus_per_node"], given["kinds"], given["racks"] or 0)
+    count = values["nodes"] or (0 if values["kinds"] else 16)
+    nodes = cluster.parse_nodes(count, values["gpus_per_node"], values["kinds"], values["racks"] or 0)
     names = tuple(node.name for node in nodes)
     return SimulationConfig(
         nodes,
-        parse_cost(given["restart_cost"], given["costs"]),
-        cluster.parse_failures(given["failures"], names, given["seed"]) if given["failures"] else (),
-        cluster.parse_stragglers(given["stragglers"], names),
-        given["interference"],
-        given["interval"] or 0.0,
-        records_spans=bool(given["report"] or given["json"]),
+        parse_cost(values["restart_cost"], values["costs"]),
+        cluster.parse_failures(values["failures"], names, values["seed"]) if values["failures"] else (),
+        cluster.parse_stragglers(values["stragglers"], names),
+        values["interference"],
+        values["interval"] or 0.0,
+        records_spans=bool(values["report"] or values["json"]),
     )
 
 
@@ -269,7 +269,11 @@ def parse_cost(alike: float | None, text: str | None) -> ChangeCost:
     if not text:
         return ChangeCost.uniform(30.0 if alike is None else alike)
     values = cluster.parse_pairs("--costs", text)
-    if not values or set(values) - {"start", "change", "join"} or not all(0 <= one < 1e12 for one in values.values()):
+    if (
+        not values
+        or set(values) - {"start", "change", "join"}
+        or not all(0 <= value < 1e12 for value in values.values())
+    ):
         raise SpecError(f"--costs: expected start=S,change=S,join=S with seconds of 0 or more, received {text!r}")
     return ChangeCost(values.get("start", 0.0), values.get("change", 0.0), values.get("join", 0.0))
 
@@ -287,8 +291,8 @@ def _list_policies() -> None:
     from elasticdl.scheduler import policies
 
     for name, (module, _) in sorted(policies.POLICY_REGISTRY.items()):
-        said = import_module(f"elasticdl.scheduler.policies.{module}").__doc__ or ""
-        click.echo(f"{name:20}{said.strip().splitlines()[0]}")
+        docstring = import_module(f"elasticdl.scheduler.policies.{module}").__doc__ or ""
+        click.echo(f"{name:20}{docstring.strip().splitlines()[0]}")
 
 
 class _InterruptHandler:

@@ -25,7 +25,7 @@ elasticdl status mnist --on kubernetes --namespace team-a
 @click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
 @click.option("--events", "all_events", is_flag=True, help="Every event since the start, not only the newest.")
 @location_options
-def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> None:
+def command(job: str, as_json: bool, all_events: bool, location: JobLocation) -> None:
     """Show how JOB stands: workers, progress, and who came or left when, why, and what it cost.
 
     Works on a job that is over, too. Without JOB: the newest job.
@@ -33,14 +33,14 @@ def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> No
     from elasticdl.cli.screens import job_panel, job_summary, plain_lines
     from elasticdl.jobs import documents, formatting
 
-    found = find_job(job, place)
-    status = found.status(MASTER_TIMEOUT_S)
+    backend = find_job(job, location)
+    status = backend.status(MASTER_TIMEOUT_S)
     if as_json:
-        events = [documents.event_document(one) for one in found.events() or status.events]
-        click.echo(json.dumps(found.status_document(status) | {"events": events}, indent=1))
+        events = [documents.event_document(event) for event in backend.events() or status.events]
+        click.echo(json.dumps(backend.status_document(status) | {"events": events}, indent=1))
         return
     if all_events:
-        for event in found.events() or status.events:
+        for event in backend.events() or status.events:
             click.echo(plain_lines.event_line(event))
         return
     from rich.console import Console
@@ -48,4 +48,4 @@ def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> No
     console = Console()
     console.print(job_panel.job_panel(status))
     if status.phase in formatting.OVER_PHASES:
-        job_summary.print_summary(status, found.local_directory, console)
+        job_summary.print_summary(status, backend.local_directory, console)

@@ -34,16 +34,16 @@ class WhatIfJob:
     namespace: str = ""  # of an ElasticJob that names one
 
 
-def answer_what_if(given: dict[str, Any]) -> None:
+def answer_what_if(values: dict[str, Any]) -> None:
     """Says it to a person, and writes it to --json."""
-    _refuse_trace_options(given)
-    asked = _read_job(given["what_if"]) if given["what_if"] else None
-    where, policy = _read_cluster(given, asked)
-    if given["write_snapshot"]:
+    _refuse_trace_options(values)
+    asked = _read_job(values["what_if"]) if values["what_if"] else None
+    where, policy = _read_cluster(values, asked)
+    if values["write_snapshot"]:
         from elasticdl.scheduler import snapshot_file
 
-        snapshot_file.write_snapshot(given["write_snapshot"], where)
-        click.echo(f"{given['write_snapshot']}: {_describe_cluster(where)}")
+        snapshot_file.write_snapshot(values["write_snapshot"], where)
+        click.echo(f"{values['write_snapshot']}: {_describe_cluster(where)}")
         if asked is None:
             return
     assert asked is not None
@@ -52,17 +52,17 @@ def answer_what_if(given: dict[str, Any]) -> None:
     from elasticdl.scheduler.accounts.job_spec import job_info_from_spec
     from elasticdl.sim import forecast
 
-    names = parse_policy_names(given["policy"]) if given["policy"] else [policy or default_policy()]
-    priority = asked.priority if given["priority"] is None else given["priority"]
+    names = parse_policy_names(values["policy"]) if values["policy"] else [policy or default_policy()]
+    priority = asked.priority if values["priority"] is None else values["priority"]
     job = job_info_from_spec(asked.spec, where, where.snapshot.now, priority)
-    cost = parse_cost(given["restart_cost"], given["costs"])
-    found = {name: forecast.forecast_job(policies.load_policy(name), where.snapshot, job, cost) for name in names}
-    for name, one in found.items():
-        for line in describe_forecast(name, job, one):
+    cost = parse_cost(values["restart_cost"], values["costs"])
+    forecasts = {name: forecast.forecast_job(policies.load_policy(name), where.snapshot, job, cost) for name in names}
+    for name, answer in forecasts.items():
+        for line in describe_forecast(name, job, answer):
             click.echo(line)
-    if given["json"]:
-        document = {name: asdict(one) | {"job": job.name} for name, one in found.items()}
-        given["json"].write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    if values["json"]:
+        document = {name: asdict(answer) | {"job": job.name} for name, answer in forecasts.items()}
+        values["json"].write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def _describe_cluster(where: SnapshotWithUnits) -> str:
@@ -75,29 +75,29 @@ def _describe_cluster(where: SnapshotWithUnits) -> str:
     return f"{counts}, {len(jobs)} job{'s' * (len(jobs) != 1)}{waits}"
 
 
-def describe_forecast(policy: str, job: JobInfo, one: Forecast) -> list[str]:
+def describe_forecast(policy: str, job: JobInfo, answer: Forecast) -> list[str]:
     """The answer in sentences."""
     from elasticdl.sim.results.table import format_duration
 
-    if one.is_rejected:
-        return [f"{job.name} would never start under {policy}: {one.reason}"]
-    if one.wait_s is None:
-        lines = [f"{job.name} would not start within a week under {policy}, as far as anybody knows: {one.reason}"]
+    if answer.is_rejected:
+        return [f"{job.name} would never start under {policy}: {answer.reason}"]
+    if answer.wait_s is None:
+        lines = [f"{job.name} would not start within a week under {policy}, as far as anybody knows: {answer.reason}"]
     else:
-        when = "at once" if not one.wait_s else f"in about {format_duration(one.wait_s)}"
-        places = ", ".join(f"{count} on {node}" for node, count in sorted(one.nodes.items()))
-        workers = _count_of_workers(one.workers)
-        wanted = f" of {job.max_workers} it could use" if one.workers < job.max_workers else ""
-        lines = [f"{job.name} would start {when} under {policy}, with {workers}{wanted}: {places}", f"  {one.reason}"]
+        when = "at once" if not answer.wait_s else f"in about {format_duration(answer.wait_s)}"
+        places = ", ".join(f"{count} on {node}" for node, count in sorted(answer.nodes.items()))
+        workers = _count_of_workers(answer.workers)
+        bound = f" of {job.max_workers} it could use" if answer.workers < job.max_workers else ""
+        lines = [f"{job.name} would start {when} under {policy}, with {workers}{bound}: {places}", f"  {answer.reason}"]
         lines += [
             f"  {change.job}: {_count_of_workers(change.workers_with_job)} instead of {change.workers_without_job}: "
             f"{change.reason}"
-            for change in one.changes
+            for change in answer.changes
         ]
-        if not one.changes:
+        if not answer.changes:
             lines.append("  no other job has more or fewer workers for it")
-    if one.jobs_of_unknown_length and (one.wait_s is None or one.wait_s):
-        lines.append(f"  guessed, since nobody knows how long they go on: {', '.join(one.jobs_of_unknown_length)}")
+    if answer.jobs_of_unknown_length and (answer.wait_s is None or answer.wait_s):
+        lines.append(f"  guessed, since nobody knows how long they go on: {', '.join(answer.jobs_of_unknown_length)}")
     return lines
 
 
@@ -105,11 +105,11 @@ def _count_of_workers(count: int) -> str:
     return f"{count} worker{'s' * (count != 1)}"
 
 
-def _refuse_trace_options(given: dict[str, Any]) -> None:
+def _refuse_trace_options(values: dict[str, Any]) -> None:
     for option in ("trace", "profiles", "jobs", "nodes", "racks", "parquet", "report", "processes"):
-        if given[option] is not None:
+        if values[option] is not None:
             raise SpecError(f"--{option}: is for a trace; --what-if looks at the cluster as it stands")
-    if given["snapshot"] and any(given[option] for option in ("on", "context", "namespace", "device")):
+    if values["snapshot"] and any(values[option] for option in ("on", "context", "namespace", "device")):
         raise SpecError(
             "expected --snapshot, or a cluster with --on, --context, --namespace and --device; received both"
         )
@@ -133,31 +133,31 @@ def _read_job(path: Path) -> WhatIfJob:
     return WhatIfJob(load.resolve_job(document, str(path)))
 
 
-def _read_cluster(given: dict[str, Any], asked: WhatIfJob | None) -> tuple[SnapshotWithUnits, str]:
+def _read_cluster(values: dict[str, Any], asked: WhatIfJob | None) -> tuple[SnapshotWithUnits, str]:
     """As it stands, and the policy that decides there, if we know it."""
-    if given["snapshot"]:
+    if values["snapshot"]:
         from elasticdl.scheduler import snapshot_file
 
-        return snapshot_file.read_snapshot(given["snapshot"]), ""
+        return snapshot_file.read_snapshot(values["snapshot"]), ""
     now = time.time()
-    if given["on"] == KUBERNETES or given["context"] or given["namespace"] or given["device"]:
+    if values["on"] == KUBERNETES or values["context"] or values["namespace"] or values["device"]:
         from elasticdl.jobs.kubernetes.preflight import check_namespace
         from elasticdl.kube.kinds import NODE
         from elasticdl.scheduler.accounts import job_spec
         from elasticdl.scheduler.kubernetes import capacity
         from elasticdl.scheduler.kubernetes.namespace import snapshot_namespace as picture_of
 
-        api = connect_cluster(given["context"] or "")
+        api = connect_cluster(values["context"] or "")
         coming = [job_spec.worker_requests(asked.spec)] if asked else []
-        device = given["device"] or (
+        device = values["device"] or (
             job_spec.worker_device_resource(asked.spec)
             if asked
             else capacity.default_device_resource(api.list(NODE)[0])
         )
-        namespace = given["namespace"] or (asked.namespace if asked else "") or api.namespace
+        namespace = values["namespace"] or (asked.namespace if asked else "") or api.namespace
         check_namespace(api, namespace)
         return picture_of(api, namespace, device, now, coming), ""
     from elasticdl.scheduler.local import snapshot
 
-    found = snapshot.load_local_snapshot(home.local_queue(), now)
-    return found.snapshot, found.policy
+    local = snapshot.load_local_snapshot(home.local_queue(), now)
+    return local.snapshot, local.policy

@@ -34,10 +34,10 @@ def list_command(as_json: bool) -> None:
     from elasticdl.zoo import catalog
 
     if as_json:
-        click.echo(json.dumps([one.to_dict() for one in catalog.MODELS], indent=1, ensure_ascii=False))
+        click.echo(json.dumps([model.to_dict() for model in catalog.MODELS], indent=1, ensure_ascii=False))
         return
-    names = max(len(one.name) for one in catalog.MODELS)
-    words = max(len(one.description) for one in catalog.MODELS)
+    names = max(len(model.name) for model in catalog.MODELS)
+    words = max(len(model.description) for model in catalog.MODELS)
     for title, models in catalog.group_models():
         click.echo(title)
         for one in models:
@@ -58,8 +58,8 @@ def show_command(name: str, as_json: bool) -> None:
         click.echo(json.dumps(model.to_dict() | more, indent=1, ensure_ascii=False))
         return
     click.echo(f"{model.name}: {model.description}")
-    told = {"paper": model.paper, "framework": model.framework, "file": str(model.path)}
-    for key, value in told.items():
+    facts = {"paper": model.paper, "framework": model.framework, "file": str(model.path)}
+    for key, value in facts.items():
         if value:
             click.echo(f"  {key:<10} {value}")
     click.echo("\nparameters, with their defaults" if model.params else "\nno parameters")
@@ -122,20 +122,20 @@ def build_command(
     arguments = plan.parse_build_arguments(pairs)
     if base is not None and (extras or directory is None):
         raise SpecError("--base is an image with ElasticDL in it: it goes with a DIR, and without --extra")
-    found = inspect_model_directory(directory) if directory is not None else None
-    wished = extras or (found.framework if found else "torch",)
-    shipped = plan.plan_runtime_image(wished, arguments, name="" if found else image)
+    layout = inspect_model_directory(directory) if directory is not None else None
+    wished = extras or (layout.framework if layout else "torch",)
+    shipped = plan.plan_runtime_image(wished, arguments, name="" if layout else image)
     engines = _find_engine(engine)
     # A checkout changes under one version number; the engine's cache spares all but the wheel.
     is_due = base is None and (
-        found is None or wheel.find_checkout() is not None or not engines.has_image(shipped.name)
+        layout is None or wheel.find_checkout() is not None or not engines.has_image(shipped.name)
     )
     if dry_run:
         if is_due:
-            place = Path("CONTEXT")
-            click.echo(shlex.join(build.runtime_image_command(engines, shipped, place, passed)))
-        if directory is not None and found is not None:
-            click.echo(f"\n{plan.render_dockerfile(base or shipped.name, found)}")
+            shown_path = Path("CONTEXT")
+            click.echo(shlex.join(build.runtime_image_command(engines, shipped, shown_path, passed)))
+        if directory is not None and layout is not None:
+            click.echo(f"\n{plan.render_dockerfile(base or shipped.name, layout)}")
             dockerfile = Path("DOCKERFILE")
             click.echo(
                 shlex.join(
@@ -150,15 +150,15 @@ def build_command(
         click.echo(f"upon {shipped.arguments['BASE']}", err=True)
         with engine_progress(f"building {shipped.name} with {engines.name}") as show:
             build.build_runtime_image(engines, shipped, passed, show)
-    if directory is None or found is None:
+    if directory is None or layout is None:
         click.echo(f"built {image}")
         return
-    if written := build.write_ignore_file(directory, found):
+    if written := build.write_ignore_file(directory, layout):
         click.echo(written, err=True)
-    content = plan.render_dockerfile(base or shipped.name, found)
+    content = plan.render_dockerfile(base or shipped.name, layout)
     with engine_progress(f"building {image} with {engines.name}") as show:
         build.build_model_image(engines, image, directory, content, arguments, passed, show)
-    click.echo(f"built {image}; train with it:\n\n    {plan.suggest_train_command(image, found)}")
+    click.echo(f"built {image}; train with it:\n\n    {plan.suggest_train_command(image, layout)}")
 
 
 PUSH_EXAMPLES = """
@@ -181,14 +181,16 @@ def push_command(image: str, engine: str | None, dry_run: bool, passed: tuple[st
     from elasticdl.image.plan import check_registry
 
     check_registry(image)
-    found = _find_engine(engine)
+    container_engine = _find_engine(engine)
     if dry_run:
-        click.echo(shlex.join(found.push_command(image, passed)))
+        click.echo(shlex.join(container_engine.push_command(image, passed)))
         return
-    if not found.has_image(image):
-        raise SpecError(f"{found.name} has no image {image}; build it first: elasticdl zoo build DIR --image {image}")
-    with engine_progress(f"pushing {image} with {found.name}") as show:
-        run_streaming(found.push_command(image, passed), show)
+    if not container_engine.has_image(image):
+        raise SpecError(
+            f"{container_engine.name} has no image {image}; build it first: elasticdl zoo build DIR --image {image}"
+        )
+    with engine_progress(f"pushing {image} with {container_engine.name}") as show:
+        run_streaming(container_engine.push_command(image, passed), show)
     click.echo(f"pushed {image}")
 
 

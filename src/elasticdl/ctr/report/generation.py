@@ -53,9 +53,9 @@ def generate_report(
         seed=config.training.seed,
         target=target / documents.MEASUREMENT_FILE,
     )
-    found = measure_in_process(request, progress)
+    measured = measure_in_process(request, progress)
     progress("drawing", 1.0)
-    return _write_page(subject, spec, found, target, command)
+    return _write_page(subject, spec, measured, target, command)
 
 
 def measure_in_process(request: MeasurementRequest, progress: AnalysisProgress) -> ModelMeasurement:
@@ -68,22 +68,22 @@ def measure_in_process(request: MeasurementRequest, progress: AnalysisProgress) 
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
         ) as process:
             assert process.stdin is not None and process.stdout is not None
-            told: dict[str, Any] = {}
+            report: dict[str, Any] = {}
             try:
                 with suppress(BrokenPipeError):  # it has ended, and says why
                     process.stdin.write(request.model_dump_json())
                     process.stdin.close()
                 for line in process.stdout:
-                    for told in history.parse_events(line):  # what others print there is none of it
-                        if "what" in told:
-                            progress(str(told["what"]), float(told["done"]))
+                    for report in history.parse_events(line):  # what others print there is none of it
+                        if "what" in report:
+                            progress(str(report["what"]), float(report["done"]))
             except BaseException:
                 process.terminate()
                 raise
         if process.returncode:
             errors.seek(0)
             last = errors.read().strip().splitlines()[-1:] or [f"it ended with {process.returncode}"]
-            raise ElasticDLError(str(told.get("error") or f"the measuring process failed: {last[0]}"))
+            raise ElasticDLError(str(report.get("error") or f"the measuring process failed: {last[0]}"))
     return ModelMeasurement.load(request.target)
 
 
@@ -117,7 +117,7 @@ def report_finished_job(name: str, file: Path | None, command: str, reporter: Su
 
 
 def _write_page(
-    subject: ReportSubject, spec: JobSpec | None, found: ModelMeasurement, target: Path, command: str
+    subject: ReportSubject, spec: JobSpec | None, measured: ModelMeasurement, target: Path, command: str
 ) -> Path:
     import yaml
 
@@ -129,13 +129,13 @@ def _write_page(
     from elasticdl.ctr.report import page
 
     config = subject.config
-    files = Path(found.files)
+    files = Path(measured.files)
     statistics = Statistics.load(files / "statistics.json")
     rows = describe_columns(
         statistics,
         features.load_features_file(files / "features.yaml"),
         config.features,
-        found.importance,
+        measured.importance,
         str(subject.file),
     )
     settings = {subject.file.name: config.model_dump(mode="json")}
@@ -145,10 +145,10 @@ def _write_page(
     course = _read_course(subject.job) if subject.job is not None else None
     facts = {
         "model": config.model + (f" {json.dumps(config.params)}" if config.params else ""),
-        "parameters": f"{found.parameters:,}",
-        "trained": f"{statistics.rows:,} rows; the model is that of step {found.step:,}"
-        + (f" of {course.last_step:,}" if course is not None and course.last_step > found.step else ""),
-        "scored by": "the exported program" if found.uses_exported_program else "its weights",
+        "parameters": f"{measured.parameters:,}",
+        "trained": f"{statistics.rows:,} rows; the model is that of step {measured.step:,}"
+        + (f" of {course.last_step:,}" if course is not None and course.last_step > measured.step else ""),
+        "scored by": "the exported program" if measured.uses_exported_program else "its weights",
         "from": str(subject.source),
         "training rows": spec.data.training or "" if spec is not None else config.data_splits[0],
         "validation": (spec.data.validation if spec is not None else config.data_splits[1]) or "none",
@@ -157,7 +157,7 @@ def _write_page(
     texts = {
         title: yaml.safe_dump(document, sort_keys=False, allow_unicode=True) for title, document in settings.items()
     }
-    return page.write_report(target, page.ModelReport(name, facts, found, course, rows, texts, command))
+    return page.write_report(target, page.ModelReport(name, facts, measured, course, rows, texts, command))
 
 
 def _read_course(directory: JobDirectory) -> TrainingCurves:

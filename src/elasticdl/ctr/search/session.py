@@ -66,41 +66,43 @@ class SearchDisplay(Protocol):
 OpenDisplay = Callable[[], AbstractContextManager[SearchDisplay]]
 
 
-def run_search(file: Path, asked: SearchRequest, open_display: OpenDisplay, reporter: SubmissionReporter) -> int:
+def run_search(file: Path, request: SearchRequest, open_display: OpenDisplay, reporter: SubmissionReporter) -> int:
     """Runs the search of a config. Returns the exit code of the command. All errors of the config come before its
     data is read."""
     require_optuna()
-    given = load.read_yaml_file(file)
-    name = _job_name_prefix(asked.name or file.stem)
-    parsed = configs.parse_config(given, str(file))
+    document = load.read_yaml_file(file)
+    name = _job_name_prefix(request.name or file.stem)
+    parsed = configs.parse_config(document, str(file))
     if parsed.model in catalog.MODELS_BY_NAME:  # else building says what is wrong
         _search_space(parsed, f"{file}: search")
     if parsed.job.get("cluster"):
         raise SpecError(f"{file}: job.cluster: trials run on this machine; leave it out to search")
     if parsed.data_splits[1] is None:
         raise SpecError(f"{file}: split: a search needs validation rows to choose by, e.g. [80, 10, 10]")
-    config_job.check_model_framework(given, JobKind.TRAINING)
-    config, built = config_job.build_config(file, reporter, given)
+    config_job.check_model_framework(document, JobKind.TRAINING)
+    config, built = config_job.build_config(file, reporter, document)
     searched = _search_space(config, f"{file}: search")
-    place = built.directory / "search"
-    place.mkdir(exist_ok=True)
-    with _lock_search(place):
-        most = math.ceil(config.training.epochs * evaluations_per_epoch(config, built.rows))
-        manner = SearchOptions(asked.options.pruner, asked.options.startup_trials, asked.options.seed, most)
-        study = Study.open(place / "study.db", searched, manner, _comparison_key(config, built))
-        parallel = asked.parallel or (PARALLEL_IN_QUEUE if home.local_queue().is_served() else 1)
+    directory = built.directory / "search"
+    directory.mkdir(exist_ok=True)
+    with _lock_search(directory):
+        max_evaluations = math.ceil(config.training.epochs * evaluations_per_epoch(config, built.rows))
+        manner = SearchOptions(
+            request.options.pruner, request.options.startup_trials, request.options.seed, max_evaluations
+        )
+        study = Study.open(directory / "study.db", searched, manner, _comparison_key(config, built))
+        parallel = request.parallel or (PARALLEL_IN_QUEUE if home.local_queue().is_served() else 1)
         with closing(TrialJobs(config, built, file, parallel)) as jobs:
-            is_whole = _run_trials(Search(study, jobs, asked.trials, parallel, name), asked, open_display)
-        return _report_best(study, given, config, built, place, reporter, is_whole=is_whole)
+            is_whole = _run_trials(Search(study, jobs, request.trials, parallel, name), request, open_display)
+        return _report_best(study, document, config, built, directory, reporter, is_whole=is_whole)
 
 
 def _search_space(config: CtrConfig, where: str) -> Space:
     params = catalog.MODELS_BY_NAME[config.model].declared_params
-    found = space.parse_space(config.search, where) if config.search else space.default_space(config, params)
-    space.check_space(found, config, params, where)
-    if not found:
+    parsed = space.parse_space(config.search, where) if config.search else space.default_space(config, params)
+    space.check_space(parsed, config, params, where)
+    if not parsed:
         raise SpecError(f"{where}: nothing to choose; name a range, e.g. learning_rate: log(1e-4, 1e-2)")
-    return found
+    return parsed
 
 
 def _comparison_key(config: CtrConfig, built: BuildResult) -> dict[str, Any]:
@@ -110,20 +112,20 @@ def _comparison_key(config: CtrConfig, built: BuildResult) -> dict[str, Any]:
     return {**same, "features": front, "training": training}
 
 
-def _run_trials(search: Search, asked: SearchRequest, open_display: OpenDisplay) -> bool:
+def _run_trials(search: Search, request: SearchRequest, open_display: OpenDisplay) -> bool:
     """Whether all trials are over. Whatever happens, no job of ours runs on."""
-    deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
+    deadline = None if request.timeout_s is None else time.monotonic() + request.timeout_s
     with _event_on_signals() as is_ended, open_display() as screen:
         try:
             while search.step():
-                screen.show(search.study.trials, search.progress, search.study.best, asked.trials)
+                screen.show(search.study.trials, search.progress, search.study.best, request.trials)
                 if deadline is not None and time.monotonic() > deadline:
-                    screen.show_notice(f"{asked.timeout_s:g} s are over: running trials are stopped")
+                    screen.show_notice(f"{request.timeout_s:g} s are over: running trials are stopped")
                     return False
                 if is_ended.wait(POLL_S):
                     screen.show_notice("stopping the running trials; the same command goes on with them")
                     return False
-            screen.show(search.study.trials, search.progress, search.study.best, asked.trials)
+            screen.show(search.study.trials, search.progress, search.study.best, request.trials)
             return True
         finally:
             search.stop()
@@ -131,24 +133,24 @@ def _run_trials(search: Search, asked: SearchRequest, open_display: OpenDisplay)
 
 def _report_best(
     study: Study,
-    given: Any,
+    document: Any,
     config: CtrConfig,
     built: BuildResult,
-    place: Path,
+    directory: Path,
     reporter: SubmissionReporter,
     *,
     is_whole: bool,
 ) -> int:
-    trials, found = study.trials, study.best
-    counts = {state: sum(one.state is state for one in trials) for state in TrialStatus}
+    trials, best = study.trials, study.best
+    counts = {state: sum(trial.state is state for trial in trials) for state in TrialStatus}
     reporter.say(", ".join(f"{number} {state.value}" for state, number in counts.items() if number))
-    if found is not None:
-        path = place / best_config.BEST_FILE
+    if best is not None:
+        path = directory / best_config.BEST_FILE
         over = len(trials) - counts[TrialStatus.RUNNING]
         best_config.write_best_config(
-            path, best_config.make_best_config(given, config, found), found, over, built.directory
+            path, best_config.make_best_config(document, config, best), best, over, built.directory
         )
-        reporter.say(f"best: trial {found.number}, validation logloss {found.value:.6g}: {format_values(found.values)}")
+        reporter.say(f"best: trial {best.number}, validation logloss {best.value:.6g}: {format_values(best.values)}")
         reporter.say(f"train it   elasticdl train {path}")
     elif is_whole:
         reporter.say("no trial ran to its end, so there is no best one")
@@ -156,30 +158,30 @@ def _report_best(
     return 0 if is_whole else EXIT_INTERRUPTED
 
 
-def format_values(found: Mapping[str, Any]) -> str:
+def format_values(values: Mapping[str, Any]) -> str:
     """learning_rate 0.00123, columns 16"""
     return ", ".join(
-        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in found.items()
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items()
     )
 
 
-def _job_name_prefix(given: str) -> str:
+def _job_name_prefix(word: str) -> str:
     """As names of jobs are: small letters, digits and hyphens."""
-    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in given.lower()).strip("-")
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in word.lower()).strip("-")
     if not NAME_PATTERN.fullmatch(f"{name}-trial-000"):
-        raise SpecError(f"--job_name: {given!r} cannot begin the name of a job: use some letters, digits and hyphens")
+        raise SpecError(f"--job_name: {word!r} cannot begin the name of a job: use some letters, digits and hyphens")
     return name
 
 
 @contextmanager
-def _lock_search(place: Path) -> Iterator[None]:
+def _lock_search(directory: Path) -> Iterator[None]:
     """One search of a config at a time."""
-    descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as exc:
-        raise SpecError(f"another search goes on in {place}; wait for it, or end it with Ctrl-C") from exc
+        raise SpecError(f"another search goes on in {directory}; wait for it, or end it with Ctrl-C") from exc
     finally:
         os.close(descriptor)
 

@@ -132,8 +132,8 @@ class TrialJobs:
     def _is_ours(self, directory: JobDirectory, trial: Trial) -> bool:
         if not directory.spec.exists():
             return False
-        found, ours = directory.load_spec(), self.trial_spec(trial, is_resumed=False, is_queued=False)
-        return found.model == ours.model and found.plan == ours.plan
+        existing, ours = directory.load_spec(), self.trial_spec(trial, is_resumed=False, is_queued=False)
+        return existing.model == ours.model and existing.plan == ours.plan
 
     def _reap(self, trial: Trial) -> None:
         """Launchers are our children."""
@@ -148,8 +148,10 @@ class TrialJobs:
 def read_losses(directory: JobDirectory) -> tuple[float, ...]:
     """The logloss of each evaluation, in order. A job that was interrupted and went on has its logs in pieces."""
     pieces = sorted(directory.root.glob("previous-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    events = [one for piece in (*pieces, directory.root) for one in history.read_events(JobDirectory(piece))]
-    return tuple(one.metrics[METRIC] for one in history.read_evaluations(events) if METRIC in one.metrics)
+    events = [event for piece in (*pieces, directory.root) for event in history.read_events(JobDirectory(piece))]
+    return tuple(
+        evaluation.metrics[METRIC] for evaluation in history.read_evaluations(events) if METRIC in evaluation.metrics
+    )
 
 
 def _is_over(directory: JobDirectory) -> bool:

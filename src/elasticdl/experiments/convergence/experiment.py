@@ -56,11 +56,11 @@ QUICK_SETTINGS = ConvergenceSettings(
 
 
 def choose_settings(workers: str | None, seeds: int | None, *, quick: bool) -> ConvergenceSettings:
-    chosen = QUICK_SETTINGS if quick else FULL_SETTINGS
+    settings = QUICK_SETTINGS if quick else FULL_SETTINGS
     if workers is not None:
         low, high = _parse_worker_range(workers)
-        chosen = replace(chosen, min_workers=low, max_workers=high)
-    return replace(chosen, seeds=seeds) if seeds is not None else chosen
+        settings = replace(settings, min_workers=low, max_workers=high)
+    return replace(settings, seeds=seeds) if seeds is not None else settings
 
 
 def _parse_worker_range(text: str) -> tuple[int, int]:
@@ -72,28 +72,28 @@ def _parse_worker_range(text: str) -> tuple[int, int]:
     raise SpecError(f"--workers: expected the fewest and the most, e.g. 4,8; received {text!r}")
 
 
-def plan_runs(chosen: ConvergenceSettings) -> list[RunPlan]:
+def plan_runs(settings: ConvergenceSettings) -> list[RunPlan]:
     """Seed by seed, so that an experiment that is cut short has something of all groups."""
-    low, high = chosen.min_workers, chosen.max_workers
+    low, high = settings.min_workers, settings.max_workers
     kinds = ((f"fixed {low}", low, low), (f"fixed {high}", high, high), (f"elastic {low}-{high}", low, high))
-    return [RunPlan(group, fewest, most, seed) for seed in range(chosen.seeds) for group, fewest, most in kinds]
+    return [RunPlan(group, fewest, high, seed) for seed in range(settings.seeds) for group, fewest, high in kinds]
 
 
-def resolve_data(given: str | None, *, quick: bool) -> str:
+def resolve_data(path: str | None, *, quick: bool) -> str:
     """The file, or MADE_UP; SpecError with the fix where there is none."""
-    if given == MADE_UP or (given is None and quick):
+    if path == MADE_UP or (path is None and quick):
         return MADE_UP
-    if given is None:
+    if path is None:
         raise SpecError(
             "convergence: which click log? Give --data FILE, train.txt of Criteo's display advertising challenge "
             f"(tab separated, no header, also as .xz or .gz), or --data {MADE_UP} for made-up clicks"
         )
-    if "://" not in given and not Path(given).is_file():
-        raise SpecError(f"--data: no file {given}; --data {MADE_UP} does without one")
-    return given if "://" in given else str(Path(given).absolute())
+    if "://" not in path and not Path(path).is_file():
+        raise SpecError(f"--data: no file {path}; --data {MADE_UP} does without one")
+    return path if "://" in path else str(Path(path).absolute())
 
 
-def config_document(data: str, chosen: ConvergenceSettings) -> dict[str, Any]:
+def config_document(data: str, settings: ConvergenceSettings) -> dict[str, Any]:
     """The ctr.yaml of all runs; seed and workers are options of each."""
     return {
         "data": data,
@@ -105,11 +105,11 @@ def config_document(data: str, chosen: ConvergenceSettings) -> dict[str, Any]:
         "model": {MODEL: {"embedding_dim": 10, "hidden_units": [128, 64], "dropout": 0.2}},
         "training": {
             "learning_rate": 0.00025,
-            "epochs": chosen.epochs,
-            "batch_size": chosen.batch_size,
-            "evaluations": chosen.evaluations_per_epoch,
+            "epochs": settings.epochs,
+            "batch_size": settings.batch_size,
+            "evaluations": settings.evaluations_per_epoch,
         },
-        "workers": {"min": chosen.min_workers, "max": chosen.max_workers},
+        "workers": {"min": settings.min_workers, "max": settings.max_workers},
         "report": False,
         "job": {"ps": {"mode": "async"}, "checkpoint": {"every_steps": 0}, "workers": {"threads": 1}},
     }
@@ -123,11 +123,11 @@ def write_synthetic_clicks(path: Path, rows: int) -> None:
 
     with path.open("w", encoding="ascii") as file:
         for start in range(0, rows, ROWS_PER_WRITE):
-            found, _ = data.make_records(np.arange(start, min(start + ROWS_PER_WRITE, rows)))
-            for one in found:
-                numbers = "\t".join(f"{value:.4f}" for value in one["numbers"])
-                ids = "\t".join(f"{value:x}" for value in one["ids"])
-                file.write(f"{int(one['label'])}\t{numbers}\t{ids}\n")
+            records, _ = data.make_records(np.arange(start, min(start + ROWS_PER_WRITE, rows)))
+            for record in records:
+                numbers = "\t".join(f"{value:.4f}" for value in record["numbers"])
+                ids = "\t".join(f"{value:x}" for value in record["ids"])
+                file.write(f"{int(record['label'])}\t{numbers}\t{ids}\n")
 
 
 def remove_callbacks(model: Path) -> None:

@@ -85,10 +85,10 @@ class AucBand:
 
 
 def group_runs(runs: Sequence[ConvergenceRun]) -> dict[str, list[ConvergenceRun]]:
-    found: dict[str, list[ConvergenceRun]] = {}
+    groups: dict[str, list[ConvergenceRun]] = {}
     for run in runs:
-        found.setdefault(run.group, []).append(run)
-    return found
+        groups.setdefault(run.group, []).append(run)
+    return groups
 
 
 def fixed_band(runs: Sequence[ConvergenceRun]) -> AucBand:
@@ -122,7 +122,7 @@ def judge_elastic_runs(runs: Sequence[ConvergenceRun]) -> dict[str, Any]:
     if not elastic or not fixed:
         return {}
     around = fixed_band(runs)
-    curves, theirs = (np.stack([interpolate_auc(run, around.steps) for run in some]) for some in (elastic, fixed))
+    curves, theirs = (np.stack([interpolate_auc(run, around.steps) for run in group]) for group in (elastic, fixed))
     is_inside = (curves >= around.minimum) & (curves <= around.maximum)
     mean = curves.mean(axis=0)
     mean_inside = (mean >= around.minimum) & (mean <= around.maximum)
@@ -171,31 +171,31 @@ def _judge_leaving_one_out(fixed: NDArray[np.float64], elastic: NDArray[np.float
     if len(fixed) < MIN_FIXED_RUNS:
         return {}
     of_fixed, of_elastic = [], []
-    for place in range(len(fixed)):
-        others = np.delete(fixed, place, axis=0)
-        least, most = others.min(axis=0), others.max(axis=0)
-        of_fixed.append(float(((fixed[place] >= least) & (fixed[place] <= most)).mean()))
-        of_elastic.append(float(((elastic >= least) & (elastic <= most)).mean()))
+    for index in range(len(fixed)):
+        others = np.delete(fixed, index, axis=0)
+        least, highest = others.min(axis=0), others.max(axis=0)
+        of_fixed.append(float(((fixed[index] >= least) & (fixed[index] <= highest)).mean()))
+        of_elastic.append(float(((elastic >= least) & (elastic <= highest)).mean()))
     return {
         "share of a fixed run inside the others": float(np.mean(of_fixed)),
         "share of an elastic run inside as many": float(np.mean(of_elastic)),
     }
 
 
-def permutation_p_value(some: Sequence[float], rest: Sequence[float]) -> float:
+def permutation_p_value(first: Sequence[float], second: Sequence[float]) -> float:
     """Of all ways to choose as many, the share whose mean differs from the others' by no less. Exact, two-sided."""
-    every = np.array([*some, *rest])
+    every = np.array([*first, *second])
 
-    def differs(chosen: Sequence[int]) -> float:
-        return abs(float(every[list(chosen)].mean() - np.delete(every, chosen).mean()))
+    def differs(subset: Sequence[int]) -> float:
+        return abs(float(every[list(subset)].mean() - np.delete(every, subset).mean()))
 
-    seen = differs(range(len(some)))
-    ways = [differs(chosen) for chosen in itertools.combinations(range(len(every)), len(some))]
-    return sum(one >= seen - 1e-12 for one in ways) / len(ways)
+    seen = differs(range(len(first)))
+    ways = [differs(subset) for subset in itertools.combinations(range(len(every)), len(first))]
+    return sum(difference >= seen - 1e-12 for difference in ways) / len(ways)
 
 
 def summarize_best_aucs(runs: Sequence[ConvergenceRun]) -> dict[str, dict[str, float]]:
     return {
-        name: Spread.from_values([run.best_auc for run in found]).to_document()
-        for name, found in group_runs(runs).items()
+        name: Spread.from_values([run.best_auc for run in group]).to_document()
+        for name, group in group_runs(runs).items()
     }

@@ -143,10 +143,14 @@ def summarize_run(
     changes: Sequence[tuple[int, str]],
 ) -> ConvergenceRun:
     """A job that succeeded, from what it wrote down. PermanentError where it was never evaluated."""
-    points = tuple((one.step, one.metrics["auc"]) for one in history.read_evaluations(events) if "auc" in one.metrics)
+    points = tuple(
+        (evaluation.step, evaluation.metrics["auc"])
+        for evaluation in history.read_evaluations(events)
+        if "auc" in evaluation.metrics
+    )
     if not points:
         raise PermanentError(f"job {plan.name} was never evaluated; its log has no AUC")
-    kinds = [one.get("kind") for one in events]
+    kinds = [event.get("kind") for event in events]
     return ConvergenceRun(
         group=plan.group,
         is_elastic=plan.is_elastic,
@@ -170,8 +174,8 @@ def _max_concurrent_workers(events: Sequence[Mapping[str, Any]]) -> int:
             moments.append((life.joined_at, 1))
             if life.ended_at is not None:
                 moments.append((life.ended_at, -1))
-    here = most = 0
+    here = maximum = 0
     for _, change in sorted(moments):
         here += change
-        most = max(most, here)
-    return most
+        maximum = max(maximum, here)
+    return maximum

@@ -28,8 +28,8 @@ def no_cluster_finding() -> DiagnosisFinding:
     """What there is to say where nobody configured a cluster, or asked for one."""
     packages = installation.diagnose_kubernetes_client()
     install = f"{packages.fix}, then " if packages.state == MISSING else ""
-    told = "none is configured; jobs run on this machine"
-    return DiagnosisFinding("Kubernetes", NOTE, told, f"not needed; for jobs on a cluster: {install}set KUBECONFIG")
+    message = "none is configured; jobs run on this machine"
+    return DiagnosisFinding("Kubernetes", NOTE, message, f"not needed; for jobs on a cluster: {install}set KUBECONFIG")
 
 
 def diagnose_cluster(context: str = "", namespace: str = "") -> Iterator[DiagnosisFinding]:
@@ -95,17 +95,17 @@ def _rights(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
 
 
 def _definition(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
-    found = api.get(CRD, CRD_NAME)
-    if found is None:
+    definition = api.get(CRD, CRD_NAME)
+    if definition is None:
         yield DiagnosisFinding(
             "ElasticJob", NOTE, "not installed: only needed for `kubectl apply` of jobs", CHART_COMMAND
         )
         return
-    version = found["metadata"].get("labels", {}).get(VERSION_LABEL, "unknown")
+    version = definition["metadata"].get("labels", {}).get(VERSION_LABEL, "unknown")
     if version != elasticdl.__version__:
-        told = f"{CRD_NAME} is of version {version}, this is elasticdl {elasticdl.__version__}"
+        message = f"{CRD_NAME} is of version {version}, this is elasticdl {elasticdl.__version__}"
         fix = f"use a clone or wheel of elasticdl {version}, or kubectl apply -k deploy/manifests, or helm upgrade"
-        yield DiagnosisFinding("ElasticJob", MISSING, told, fix)
+        yield DiagnosisFinding("ElasticJob", MISSING, message, fix)
         return
     yield DiagnosisFinding("ElasticJob", OK, f"{CRD_NAME} of version {version}")
 
@@ -121,9 +121,9 @@ def _operator(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
             "operator", NOTE, "not installed: only needed for `kubectl apply` of jobs", CHART_COMMAND
         )
     else:
-        told = f"ElasticJob is installed, but {len(pods)} of its operator's pods exist and none runs"
+        message = f"ElasticJob is installed, but {len(pods)} of its operator's pods exist and none runs"
         fix = f"kubectl get pods -A -l {OPERATOR_SELECTOR}; {CHART_COMMAND.replace('install', 'upgrade --install')}"
-        yield DiagnosisFinding("operator", MISSING, told, fix)
+        yield DiagnosisFinding("operator", MISSING, message, fix)
 
 
 def _priorities(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
@@ -131,40 +131,46 @@ def _priorities(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
         name for name in (resources.HIGH_PRIORITY, resources.LOW_PRIORITY) if api.get(PRIORITY_CLASS, name) is None
     ]
     if absent:
-        told = f"no {', no '.join(absent)}: only needed for --…_pod_priority=high, low or a share"
-        yield DiagnosisFinding("priority classes", NOTE, told, f"{CHART_COMMAND}, or kubectl apply -k deploy/manifests")
+        message = f"no {', no '.join(absent)}: only needed for --…_pod_priority=high, low or a share"
+        yield DiagnosisFinding(
+            "priority classes", NOTE, message, f"{CHART_COMMAND}, or kubectl apply -k deploy/manifests"
+        )
     else:
         yield DiagnosisFinding("priority classes", OK, f"{resources.HIGH_PRIORITY}, {resources.LOW_PRIORITY}")
 
 
 def _storage(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
-    classes = [one["metadata"] for one in api.list(STORAGE_CLASS)[0]]
-    default = [one["name"] for one in classes if one.get("annotations", {}).get(_DEFAULT_CLASS_ANNOTATION) == "true"]
+    classes = [storage_class["metadata"] for storage_class in api.list(STORAGE_CLASS)[0]]
+    default = [
+        storage_class["name"]
+        for storage_class in classes
+        if storage_class.get("annotations", {}).get(_DEFAULT_CLASS_ANNOTATION) == "true"
+    ]
     if default:
         yield DiagnosisFinding("default StorageClass", OK, default[0])
     else:
-        told = "none: a claim for checkpoints must name its class, or its volume"
-        yield DiagnosisFinding("default StorageClass", NOTE, told, "not needed with --checkpoint_dir behind a URL")
+        message = "none: a claim for checkpoints must name its class, or its volume"
+        yield DiagnosisFinding("default StorageClass", NOTE, message, "not needed with --checkpoint_dir behind a URL")
 
 
 def _quotas(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
     """Whether one more worker, as it is by default, would be let in."""
     quotas, _ = api.list(RESOURCE_QUOTA, namespace)
-    asked = {"pods": "1", "count/pods": "1"}
+    requested = {"pods": "1", "count/pods": "1"}
     for name, quantity in ClusterSpec.model_fields["worker"].default.requests.items():
-        asked |= {name: quantity, f"requests.{name}": quantity}
+        requested |= {name: quantity, f"requests.{name}": quantity}
     for quota in quotas:
         status = quota.get("status", {})
         hard, used = status.get("hard") or quota["spec"].get("hard", {}), status.get("used", {})
-        for name, quantity in asked.items():
+        for name, quantity in requested.items():
             if name in hard and parse_quantity(used.get(name, "0")) + parse_quantity(quantity) > parse_quantity(
                 hard[name]
             ):
-                told = f"{quota['metadata']['name']} has {used.get(name, '0')} of {hard[name]} {name} in use"
+                message = f"{quota['metadata']['name']} has {used.get(name, '0')} of {hard[name]} {name} in use"
                 fix = (
                     f"a worker asks for {quantity} by default: ask for less with --worker_resource_request, or raise it"
                 )
-                yield DiagnosisFinding("quota", MISSING, told, fix)
+                yield DiagnosisFinding("quota", MISSING, message, fix)
                 break
         else:
             yield DiagnosisFinding("quota", OK, f"{quota['metadata']['name']} lets a worker in")
@@ -174,5 +180,5 @@ def _quotas(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
 
 def _network(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
     count = len(api.list(NETWORK_POLICY, namespace)[0])
-    told = f"{count} in {namespace}; whether this cluster's network heeds them, the API does not say"
-    yield DiagnosisFinding("NetworkPolicy", NOTE, told)
+    message = f"{count} in {namespace}; whether this cluster's network heeds them, the API does not say"
+    yield DiagnosisFinding("NetworkPolicy", NOTE, message)

@@ -44,8 +44,8 @@ def diagnose_kubernetes_client() -> DiagnosisFinding:
     """Of Kubernetes."""
     absent = [name for name in ("kubernetes", "websocket") if find_spec(name) is None]
     if absent:
-        told = f"{', '.join(absent)} not installed"
-        return DiagnosisFinding("client packages", MISSING, told, install_command("kubernetes"))
+        message = f"{', '.join(absent)} not installed"
+        return DiagnosisFinding("client packages", MISSING, message, install_command("kubernetes"))
     return DiagnosisFinding("client packages", OK, f"kubernetes {metadata.version('kubernetes')}")
 
 

@@ -37,31 +37,32 @@ SUSPENDED = "suspended"
 
 def find_cluster_job(api: Api, namespace: str, name: str) -> JobBackend:
     """The job called `name`; an error with the nearest name if there is none."""
-    found = api.get(STATEFUL_SET, f"{name}-master", namespace)
-    if found is not None and found["metadata"].get("labels", {}).get(JOB_LABEL) == name:
-        resource = pending_job.read_elastic_job(api, namespace, name) if _elastic_job_name(found) else None
+    master_set = api.get(STATEFUL_SET, f"{name}-master", namespace)
+    if master_set is not None and master_set["metadata"].get("labels", {}).get(JOB_LABEL) == name:
+        resource = pending_job.read_elastic_job(api, namespace, name) if _elastic_job_name(master_set) else None
         scheduled = pending_job.scheduling_reason(resource) if resource else ""
         return ClusterJob(api, namespace, name, JobObjects.read(api, namespace, name), scheduled)
     if (resource := pending_job.read_elastic_job(api, namespace, name)) is not None:
         return PendingJob(api, namespace, resource)
-    known = [job.name for job in list_cluster_jobs(api, namespace)]
+    names = [job.name for job in list_cluster_jobs(api, namespace)]
     here = f"namespace {namespace} of context {api.context or 'this pod'}"
-    raise JobNotFound(f"no job {name!r} in {here}" + did_you_mean(name, known, f"; there are {_newest_names(known)}"))
+    raise JobNotFound(f"no job {name!r} in {here}" + did_you_mean(name, names, f"; there are {_newest_names(names)}"))
 
 
 def list_cluster_jobs(api: Api, namespace: str) -> list[JobBackend]:
     """The jobs of a namespace, the newest last, by four calls however many they are."""
-    found, _ = api.list(STATEFUL_SET, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}={MASTER}")
+    master_sets, _ = api.list(STATEFUL_SET, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}={MASTER}")
     held, _ = api.list(CONFIG_MAP, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}=status")
     pods, _ = api.list(POD, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}={MASTER}")
-    written = {one["metadata"]["name"]: one.get("data") or {} for one in held}
+    written = {config_map["metadata"]["name"]: config_map.get("data") or {} for config_map in held}
     jobs: list[JobBackend] = []
-    masters = {master["metadata"]["labels"][JOB_LABEL] for master in found}
+    masters = {master["metadata"]["labels"][JOB_LABEL] for master in master_sets}
     resources = pending_job.list_elastic_jobs(api, namespace)
-    scheduled = {one["metadata"]["name"]: pending_job.scheduling_reason(one) for one in resources}
-    asked = [one for one in resources if one["metadata"]["name"] not in masters]
+    scheduled = {resource["metadata"]["name"]: pending_job.scheduling_reason(resource) for resource in resources}
+    without_master = [resource for resource in resources if resource["metadata"]["name"] not in masters]
     by_age = sorted(
-        [*found, *asked], key=lambda one: (one["metadata"].get("creationTimestamp") or "", one["metadata"]["name"])
+        [*master_sets, *without_master],
+        key=lambda resource: (resource["metadata"].get("creationTimestamp") or "", resource["metadata"]["name"]),
     )
     for master in by_age:
         if master["kind"] == ELASTIC_JOB.kind:
@@ -78,7 +79,7 @@ def list_cluster_jobs(api: Api, namespace: str) -> list[JobBackend]:
 def _elastic_job_name(master: dict[str, Any]) -> str | None:
     """Of the ElasticJob it came from, if it did."""
     owners = master["metadata"].get("ownerReferences", [])
-    return next((one["name"] for one in owners if one["kind"] == ELASTIC_JOB.kind), None)
+    return next((owner["name"] for owner in owners if owner["kind"] == ELASTIC_JOB.kind), None)
 
 
 def _newest_names(names: list[str]) -> str:
@@ -127,18 +128,18 @@ class ClusterJob:
 
     def quick_status(self) -> pb.JobStatus:
         standing = self.standing
-        told = standing.last_status
-        if told is not None and told.phase not in formatting.OVER_PHASES and standing.is_over:
-            told.phase, told.reason, told.exit_code = standing.end
-        if told is not None and standing.is_suspended:  # as it was before is not how it stands
-            told.phase, told.reason = SUSPENDED, standing.unreachable_reason
-            del told.workers[:], told.ps[:]
-        if told is not None:
-            return self._with_scheduling_reason(told)
+        status = standing.last_status
+        if status is not None and status.phase not in formatting.OVER_PHASES and standing.is_over:
+            status.phase, status.reason, status.exit_code = standing.end
+        if status is not None and standing.is_suspended:  # as it was before is not how it stands
+            status.phase, status.reason = SUSPENDED, standing.unreachable_reason
+            del status.workers[:], status.ps[:]
+        if status is not None:
+            return self._with_scheduling_reason(status)
         spec = read_spec(self._api, self._namespace, self.name)
         waits = SUSPENDED if standing.is_suspended else "pending"
         phase, reason, exit_code = standing.end if standing.is_over else (waits, standing.unreachable_reason, 0)
-        asked = history.requested_status(
+        status = history.requested_status(
             spec,
             phase=phase,
             reason=reason,
@@ -146,7 +147,7 @@ class ClusterJob:
             now=time.time(),
             exit_code=exit_code,
         )
-        return self._with_scheduling_reason(asked)
+        return self._with_scheduling_reason(status)
 
     def _with_scheduling_reason(self, status: pb.JobStatus) -> pb.JobStatus:
         """With the scheduler's reason, where the job waits or has fewer workers than it could use."""
@@ -156,7 +157,7 @@ class ClusterJob:
         return status
 
     def events(self) -> list[pb.EventStatus]:
-        return [history.event_status(one) for one in history.parse_events(self.standing.event_log)]
+        return [history.event_status(event) for event in history.parse_events(self.standing.event_log)]
 
     def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
         return documents.status_document(status, None)
@@ -187,13 +188,13 @@ class ClusterJob:
 
         Its batch is no wish of an ElasticJob: the master keeps it in its journal.
         """
-        said = f"{self.name}: wished for; it is suspended"
+        answer = f"{self.name}: wished for; it is suspended"
         if self._elastic_job_name is None or not self.standing.is_suspended or batch_scale:
             with self.connect_master() as client:
-                said = client.scale(workers, ps, batch_scale)
+                answer = client.scale(workers, ps, batch_scale)
         if self._elastic_job_name is not None and (workers or ps):
             pending_job.patch_replicas(self._api, self._namespace, self._elastic_job_name, workers, ps)
-        return said
+        return answer
 
     def stop(self) -> str:
         with self.connect_master() as client:
@@ -231,11 +232,11 @@ class ClusterJob:
                 f"the journal of {self.name} lies on the claim {claim} (--journal_claim), which this machine cannot "
                 f"read; the master says in `elasticdl logs {self.name} --master` whether it can"
             )
-        found, _ = self._api.list(CONFIG_MAP, self._namespace, f"{journal_segments.JOURNAL_LABEL}={self.name}")
-        if not found:
+        config_maps, _ = self._api.list(CONFIG_MAP, self._namespace, f"{journal_segments.JOURNAL_LABEL}={self.name}")
+        if not config_maps:
             raise SpecError(f"job {self.name!r} has no journal: its master has not begun yet, or somebody deleted it")
-        where = f"{len(found)} ConfigMaps {self.name}-journal-… in namespace {self._namespace}"
-        return StoredJournal(where, journal_segments.read_stream(found), can_be_torn=False), spec
+        where = f"{len(config_maps)} ConfigMaps {self.name}-journal-… in namespace {self._namespace}"
+        return StoredJournal(where, journal_segments.read_stream(config_maps), can_be_torn=False), spec
 
     @contextmanager
     def open_directory(self) -> Iterator[JobDirectory]:

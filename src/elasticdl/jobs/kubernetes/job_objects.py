@@ -45,8 +45,8 @@ class JobObjects(NamedTuple):
     @property
     def result(self) -> Document | None:
         text = self.status_files.get("result.json")
-        found = json.loads(text) if text else None
-        return found if isinstance(found, dict) else None
+        result = json.loads(text) if text else None
+        return result if isinstance(result, dict) else None
 
     @property
     def event_log(self) -> str:

@@ -44,9 +44,9 @@ def read_elastic_job(api: Api, namespace: str, name: str) -> Document | None:
         return None
 
 
-def scheduling_reason(found: Document) -> str:
+def scheduling_reason(resource: Document) -> str:
     """Why the scheduler gives it so many workers, or none; "": none has said anything."""
-    return str((found["metadata"].get("annotations") or {}).get(SCHEDULING_REASON, ""))
+    return str((resource["metadata"].get("annotations") or {}).get(SCHEDULING_REASON, ""))
 
 
 def patch_replicas(api: Api, namespace: str, name: str, workers: int, ps: int) -> None:
@@ -56,11 +56,11 @@ def patch_replicas(api: Api, namespace: str, name: str, workers: int, ps: int) -
 
 
 class PendingJob:
-    def __init__(self, api: Api, namespace: str, found: Document) -> None:
-        self.name = str(found["metadata"]["name"])
+    def __init__(self, api: Api, namespace: str, resource: Document) -> None:
+        self.name = str(resource["metadata"]["name"])
         self._api = api
         self._namespace = namespace
-        self._resource = found
+        self._resource = resource
 
     @property
     def context(self) -> str:
@@ -89,14 +89,14 @@ class PendingJob:
         return self.quick_status()
 
     def quick_status(self) -> pb.JobStatus:
-        spec, said = self._resource["spec"], self._resource.get("status") or {}
+        spec, status = self._resource["spec"], self._resource.get("status") or {}
         workers = spec.get("workers") or {}
         wished = int(workers.get("replicas") or WorkersSpec().replicas)
         return pb.JobStatus(
             name=self.name,
             kind=str(spec.get("kind") or "training"),
-            phase=str(said.get("phase") or "pending").lower(),
-            reason=scheduling_reason(self._resource) or str(said.get("reason") or ("" if said else NO_OPERATOR)),
+            phase=str(status.get("phase") or "pending").lower(),
+            reason=scheduling_reason(self._resource) or str(status.get("reason") or ("" if status else NO_OPERATOR)),
             desired_workers=wished,
             min_workers=int(workers.get("min") or 1),
             max_workers=int(workers.get("max") or wished),

@@ -28,8 +28,8 @@ def replica_name(pod: dict[str, Any]) -> str:
 
 def list_started_pods(api: Api, namespace: str, name: str) -> list[dict[str, Any]]:
     """Those that may have written something, the oldest first."""
-    found, _ = api.list(POD, namespace, f"{JOB_LABEL}={name}")
-    started = [pod for pod in found if pod.get("status", {}).get("phase") != "Pending"]
+    pods, _ = api.list(POD, namespace, f"{JOB_LABEL}={name}")
+    started = [pod for pod in pods if pod.get("status", {}).get("phase") != "Pending"]
     return sorted(started, key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]))
 
 
@@ -81,11 +81,11 @@ def _follow_logs(api: Api, namespace: str, name: str, replica: str) -> Iterator[
         look_at = time.monotonic() + POD_POLL_S
         while (left_s := look_at - time.monotonic()) > 0:
             try:
-                said = heard.get(timeout=left_s)
+                line = heard.get(timeout=left_s)
             except Empty:
                 break
-            if said is not None:
-                yield said
+            if line is not None:
+                yield line
                 continue
             speaking -= 1
             if is_over and not speaking:
@@ -120,9 +120,9 @@ class PodLog:
         if is_last:
             self._listener.join(LOG_END_TIMEOUT_S)
         while not self._heard.empty():
-            said = self._heard.get()
-            if said is not None:
-                yield said[1]
+            line = self._heard.get()
+            if line is not None:
+                yield line[1]
 
     def _listen(self) -> None:
         """A log that cannot be read is not shown: `elasticdl logs` says why."""

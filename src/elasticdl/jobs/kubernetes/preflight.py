@@ -68,37 +68,37 @@ def check_namespace(api: Api, namespace: str) -> None:
     try:
         if api.get(NAMESPACE, namespace) is not None:
             return
-        known = [one["metadata"]["name"] for one in api.list(NAMESPACE)[0]]
+        names = [item["metadata"]["name"] for item in api.list(NAMESPACE)[0]]
     except Forbidden:
         return
-    hint = did_you_mean(namespace, known, f"; make it with `kubectl create namespace {namespace}`")
+    hint = did_you_mean(namespace, names, f"; make it with `kubectl create namespace {namespace}`")
     raise SpecError(f"namespace (--namespace): there is no namespace {namespace!r} in context {api.context!r}{hint}")
 
 
 def describe_ephemeral_paths(spec: JobSpec) -> list[str]:
     """What the job writes where it goes with the pods: a sentence of each."""
-    said = []
+    warnings = []
     if spec.output and not spec.is_durable(spec.output):
-        said.append(
+        warnings.append(
             f"--output={spec.output} lies in the pod that writes it and is gone when that ends: "
             "to have it, name a place on a --volume"
         )
     if spec.restarts_script:
         if not any(not volume.read_only for volume in cluster_spec(spec).volumes):
-            said.append(
+            warnings.append(
                 "no checkpoint that the script writes outlives its pod, so a restarted script begins anew: "
                 "let it write to a --volume"
             )
     elif not spec.has_durable_checkpoints:
-        said.append(
+        warnings.append(
             "no checkpoint outlives the pods: --checkpoint_dir is neither on a --volume nor a URL; "
             "a job that loses all its workers at once begins anew"
         )
-    return said
+    return warnings
 
 
 def _check_rights(api: Api, namespace: str, objects: Iterable[dict[str, Any]]) -> None:
-    granted = [right for one in objects if one["kind"] == "Role" for right in rights.rights_of_role(one)]
+    granted = [right for document in objects if document["kind"] == "Role" for right in rights.rights_of_role(document)]
     lacking = rights.missing_rights(api, namespace, (*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *granted))
     if lacking:
         raise AccessDenied(
@@ -118,16 +118,16 @@ def _check_name(api: Api, spec: JobSpec) -> None:
 
 
 def _check_objects_exist(
-    api: Api, kind: ResourceKind, namespace: str, names: Iterable[str], what: str, remedy: str = ""
+    api: Api, kind: ResourceKind, namespace: str, names: Iterable[str], label: str, remedy: str = ""
 ) -> None:
     """Whether objects that somebody else makes are there; who may not look, is not told before."""
     for name in sorted(filter(None, names)):
         try:
             if api.get(kind, name, namespace) is not None:
                 continue
-            known = [one["metadata"]["name"] for one in api.list(kind, namespace)[0]]
+            existing = [item["metadata"]["name"] for item in api.list(kind, namespace)[0]]
         except Forbidden:
             return
         where = f" in namespace {namespace}" if namespace else ""
-        there = f"; there are {', '.join(known[:5])}" if known else "; there is none"
-        raise SpecError(f"{what}: no {kind.kind} {name!r}{where}{did_you_mean(name, known, there)}{remedy}")
+        there = f"; there are {', '.join(existing[:5])}" if existing else "; there is none"
+        raise SpecError(f"{label}: no {kind.kind} {name!r}{where}{did_you_mean(name, existing, there)}{remedy}")

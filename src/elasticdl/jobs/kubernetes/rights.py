@@ -69,12 +69,14 @@ def rights_of_role(role: Mapping[str, Any]) -> list[AccessRight]:
 
 def missing_rights(api: Api, namespace: str, rights: Iterable[AccessRight]) -> list[AccessRight]:
     """Those of `rights` that the person lacks in `namespace`."""
-    asked = list(
+    distinct = list(
         {(right.verb, right.kind.group, right.kind.plural, right.subresource): right for right in rights}.values()
     )
     with ThreadPoolExecutor(_MAX_PARALLEL) as threads:
-        answers = threads.map(lambda right: api.is_allowed(right.verb, right.kind, namespace, right.subresource), asked)
-        return [right for right, is_granted in zip(asked, answers, strict=True) if not is_granted]
+        answers = threads.map(
+            lambda right: api.is_allowed(right.verb, right.kind, namespace, right.subresource), distinct
+        )
+        return [right for right, is_granted in zip(distinct, answers, strict=True) if not is_granted]
 
 
 def describe_rights(lacking: Iterable[AccessRight]) -> str:

@@ -42,8 +42,8 @@ def submit_to_cluster(spec: JobSpec, context: str, reporter: SubmissionReporter)
 def with_namespace(spec: JobSpec, api: Api) -> JobSpec:
     """The job in a namespace: its own, or that of the context."""
     cluster = cluster_spec(spec)
-    found = cluster.model_copy(update={"namespace": cluster.namespace or api.namespace})
-    return spec.model_copy(update={"cluster": found})
+    resolved = cluster.model_copy(update={"namespace": cluster.namespace or api.namespace})
+    return spec.model_copy(update={"cluster": resolved})
 
 
 def _master_owner(spec: JobSpec, uid: str = REDACTED) -> Owner:
@@ -59,7 +59,7 @@ def render_yaml(spec: JobSpec) -> str:
     """The objects as a stream of YAML, nothing secret in it; then a worker and a ps, as the master will make them."""
     preflight.check_spec(spec)
     secrets = job_secrets.JobSecrets.placeholder(REDACTED, tls=cluster_spec(spec).tls)
-    parts = [_to_yaml(one) for one in job_manifests(spec, secrets, _master_owner(spec))]
+    parts = [_to_yaml(document) for document in job_manifests(spec, secrets, _master_owner(spec))]
     for role, count in ((WORKER, spec.workers.replicas), (PS, spec.ps.replicas or 0)):
         if count:
             owner = Owner(CONFIG_MAP.api_version, CONFIG_MAP.kind, spec_name(spec), REDACTED)
@@ -107,26 +107,26 @@ def create_objects(api: Api, spec: JobSpec, secrets: job_secrets.JobSecrets) -> 
             master = create(manifest.master_stateful_set(spec, None))
         except AlreadyExists as exc:
             raise NameInUse(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
-        for one in manifest.job_objects(spec, secrets, Owner.from_object(master)):
-            create(one)
+        for document in manifest.job_objects(spec, secrets, Owner.from_object(master)):
+            create(document)
         api.patch(STATEFUL_SET, master_name(spec), {"spec": {"replicas": 1}}, cluster_spec(spec).namespace)
 
 
 @contextmanager
 def _all_or_nothing(api: Api) -> Iterator[Callable[[Document], Document]]:
     """A `create` whose objects are deleted again if the block fails: by an error, or by Ctrl-C."""
-    made: list[Document] = []
+    created: list[Document] = []
     interrupts: list[int] = []
 
     def create(document: Document) -> Document:
         if interrupts:
             raise KeyboardInterrupt
         try:
-            made.append(api.create(document))
+            created.append(api.create(document))
         except ApiUnavailable:
-            made.append(document)  # nobody knows whether it was made
+            created.append(document)  # nobody knows whether it was made
             raise
-        return made[-1]
+        return created[-1]
 
     # Between two calls, never within one: what was asked for is known when its answer is.
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -136,10 +136,10 @@ def _all_or_nothing(api: Api) -> Iterator[Callable[[Document], Document]]:
         if interrupts:
             raise KeyboardInterrupt
     except BaseException:
-        for one in reversed(made):
-            metadata = one["metadata"]
+        for document in reversed(created):
+            metadata = document["metadata"]
             with suppress(ElasticDLError):
-                api.delete(kind_of(one), metadata["name"], metadata["namespace"], uid=metadata.get("uid", ""))
+                api.delete(kind_of(document), metadata["name"], metadata["namespace"], uid=metadata.get("uid", ""))
         raise
     finally:
         for number, handler in before.items():

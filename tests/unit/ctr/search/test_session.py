@@ -84,7 +84,7 @@ def test_without_optuna_the_fix_is_told(elasticdl: Elasticdl, monkeypatch: pytes
 
 def test_the_table_has_the_newest_trials_and_the_best_one() -> None:
     console = Console(file=io.StringIO(), width=120)
-    console.print(trials_table(TRIALS, {2: TrialProgress((), "waiting")}, TRIALS[0], planned=20, most=2))
+    console.print(trials_table(TRIALS, {2: TrialProgress((), "waiting")}, TRIALS[0], planned=20, max_rows=2))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
 
     assert "2 of 20 trials" in shown
