@@ -55,7 +55,8 @@ def statistics_notes(statistics: Statistics) -> list[str]:
         rows = statistics.rows
         lines.append(
             f"A sample of {statistics.sample_fraction:g} of all rows. Standard errors: of a mean ± as shown; of a "
-            f"share p of rows (missing, a value's) sqrt(p (1 - p) / {rows:,}), at most {0.5 / rows**0.5:.2%}; a quantile is "
+            f"share p of rows (missing, a value's) sqrt(p (1 - p) / {rows:,}), at most {0.5 / rows**0.5:.2%}; "
+            f"a quantile is "
             f"off by that share of ranks. Minimum, maximum and distinct are those of the sample; those of all rows "
             f"lie farther out."
         )
