@@ -1,4 +1,4 @@
-"""dataset_fn of arrays: for Keras files that make their features in NumPy, whole batches of columns at a time.
+"""Datasets of arrays: for Keras files that make their features in NumPy, a whole batch of columns at a time.
 
 @numpy_dataset
 def dataset_fn(dataset, mode, metadata):
@@ -19,14 +19,14 @@ from elasticdl.data.interface import Indices, RecordSource
 from elasticdl.errors import ModelError
 from elasticdl.keras.runtime import tf
 
-_SAMPLE_RECORDS = 32  # records that are looked at for their types
+_SAMPLE_RECORDS = 32  # records that are read to find their types
 _MARK_ATTRIBUTE = "takes_arrays"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def numpy_dataset(dataset_fn: Function) -> Function:
-    """Let dataset_fn have the dataset of a torch file (map, filter, map_batches, map_columns), and give arrays."""
+    """Mark a dataset_fn that takes the dataset of a torch file (map, filter, map_batches, map_columns) of arrays."""
     setattr(dataset_fn, _MARK_ATTRIBUTE, True)
     return dataset_fn
 
@@ -37,33 +37,32 @@ def is_numpy_dataset(dataset_fn: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ArrayDataset(Dataset):
-    """Batches of arrays, as tensors; made by `build`."""
+    """Batches of arrays, as tensors; see `build_array_dataset`."""
 
     spec: tuple[Any, Any] = (None, None)  # of features and labels of a batch of any size
 
     def make_batch(self, records: Any, indices: Indices) -> Batch | None:
         # Not by super(): a dataclass with slots is another class than the one this is written in.
-        found = Dataset.make_batch(self, records, indices)
-        if found is None:
+        batch = Dataset.make_batch(self, records, indices)
+        if batch is None:
             return None
-        features, labels = (_to_tensors(part) for part in (found.features, found.labels))
-        return Batch(features, labels, found.size)
+        features, labels = (_to_tensors(part) for part in (batch.features, batch.labels))
+        return Batch(features, labels, batch.size)
 
 
 def build_array_dataset(source: RecordSource, mode: Mode, function: Callable[[Dataset], Any]) -> ArrayDataset:
-    """What `function` makes of the records of `source`; the first ones show what they are."""
+    """The dataset that `function` makes of the records of `source`. The first records show their structure."""
     built = function(Dataset(source, mode, stack=stack_arrays))
     if not isinstance(built, Dataset):
         raise ModelError(f"dataset_fn of arrays: expected the dataset it was given. Received: {type(built).__name__}")
-    dataset = ArrayDataset(**{one.name: getattr(built, one.name) for one in fields(Dataset)})
-    shown = dataset.read_batch(np.arange(min(_SAMPLE_RECORDS, len(source))))
-    if shown is None:
+    values = {field.name: getattr(built, field.name) for field in fields(Dataset)}
+    sample = ArrayDataset(**values).read_batch(np.arange(min(_SAMPLE_RECORDS, len(source))))
+    if sample is None:
         raise ModelError(
             f"dataset_fn of arrays: none of the first {_SAMPLE_RECORDS} records is left to show what features are"
         )
-    values = {one.name: getattr(built, one.name) for one in fields(Dataset)}
     return ArrayDataset(
-        **values, spec=(_tensor_specs(shown.features), None if shown.labels is None else _tensor_specs(shown.labels))
+        **values, spec=(_tensor_specs(sample.features), None if sample.labels is None else _tensor_specs(sample.labels))
     )
 
 
@@ -72,4 +71,4 @@ def _to_tensors(values: Any) -> Any:
 
 
 def _tensor_specs(tensors: Any) -> Any:
-    return tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), tensors)
+    return tf.nest.map_structure(lambda tensor: tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype), tensors)

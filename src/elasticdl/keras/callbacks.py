@@ -1,4 +1,4 @@
-"""Callbacks of Keras in a training whose steps the plan decides."""
+"""Runs callbacks of Keras in a training whose steps follow the plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticdl.keras.adapter.module import KerasModule
 from elasticdl.keras.runtime import keras
 from elasticdl.model.callbacks import Callback
 
-# They decide by the metrics in the logs of an epoch; here an evaluation runs beside the training and ends later.
+# These use the metrics in the logs of an epoch; here an evaluation runs beside the training and ends later.
 _ALTERNATIVES = {
     keras.callbacks.EarlyStopping: "elasticdl.model.callbacks.EarlyStopping",
     keras.callbacks.ReduceLROnPlateau: "elasticdl.model.callbacks.ReduceLROnPlateau",
@@ -23,7 +23,7 @@ _ALTERNATIVES = {
 
 
 class LearningRateScheduler(keras.callbacks.Callback):
-    """Sets the rate of every step to `schedule(step)`."""
+    """Sets the learning rate of every step to `schedule(step)`."""
 
     def __init__(self, schedule: Callable[[int], float]) -> None:
         super().__init__()
@@ -34,10 +34,10 @@ class LearningRateScheduler(keras.callbacks.Callback):
 
 
 class KerasCallbackAdapter(Callback):
-    """All keras.callbacks of a model file, as one.
+    """All keras.callbacks of a model file as one callback.
 
-    Beginnings of epochs and batches are told where the gradients are known: that happens for every update of every
-    worker, also for those a newcomer repeats, so a rate that is set there is the same everywhere.
+    The beginnings of epochs and batches are reported when the gradients are known. That happens for every update of
+    every worker, also for those that a newcomer repeats, so a learning rate that is set there is the same everywhere.
     """
 
     def __init__(self, callbacks: Sequence[Any], steps_per_epoch: int) -> None:

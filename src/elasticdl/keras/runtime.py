@@ -1,4 +1,4 @@
-"""TensorFlow and Keras, imported in one place: quiet, on the right backend, with settings that are part of the bits."""
+"""Imports TensorFlow and Keras in one place: quietly, on the right backend, with settings that decide the bits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 @contextmanager
 def _silence_stderr() -> Iterator[None]:
-    """What the libraries write to the error stream while they are loaded obeys no log level."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    """Silence what the libraries write to standard error while they are loaded, regardless of log levels."""
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(nowhere)
 
 
@@ -47,7 +47,7 @@ _SEED = 1
 
 
 def configure_numerics(threads: int, *, reproducible: bool) -> None:
-    """Before the first operation. Threads are part of the bits: each number of them sums in another order."""
+    """Set what the bits depend on, before the first operation. Each number of threads sums in another order."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     if reproducible:

@@ -152,8 +152,8 @@ def check_unmodified(script: ScriptSource) -> None:
     reference = next((used for used in script.references if _is_within(used.name, _JOIN_NAMES)), None)
     if reference is not None:
         raise SpecError(
-            f"--compat ddp: {script.path} uses {reference.name} ({reference.location}), so it is elastic without restarts; "
-            "leave out --compat"
+            f"--compat ddp: {script.path} uses {reference.name} ({reference.location}), so it is elastic without "
+            "restarts; leave out --compat"
         )
 
 

@@ -1,8 +1,9 @@
-"""Where the training thread is, and for how long it has been there: what heartbeats tell the watchdog of progress.
+"""Tracks what the training thread does and for how long; heartbeats report it to the watchdog of progress.
 
-Two ages count. `since_s`: it has not gone on to something else. `still_s`: nor has its stack changed at any heartbeat,
-nor did it use the processor. A deadlock stands still; an evaluation in a user's script does not. Time in which the
-whole process was stopped (SIGSTOP, a suspended machine) counts for neither: ages are added up heartbeat by heartbeat.
+Two durations count. `since_s`: the thread has not begun another activity. `still_s`: neither has its stack changed at
+any heartbeat, nor has it used the processor. A deadlock stands still; an evaluation in a user's script does not. Time
+in which the whole process was stopped (SIGSTOP, a suspended machine) does not count: durations are added up heartbeat
+by heartbeat.
 """
 
 from __future__ import annotations
@@ -19,30 +20,32 @@ from elasticdl import watchdog
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.stacks import has_debugger
 
-_MAX_INTERVAL_S = 1.0  # what counts between two heartbeats, at most
-_EXPLAIN_AFTER_S = 2.0  # before it is asked why it takes long
-# Files whose functions are on the stack only while something is compiled.
+_MAX_INTERVAL_S = 1.0  # the most that counts between two heartbeats
+_EXPLAIN_AFTER_S = 2.0  # after so long, look for a reason to pause the watchdog
+# Files whose functions are on the stack only while a model is compiled.
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 _DEBUGGERS = ("/bdb.py", "/pdb.py", "/pydevd.py", "/debugpy/")
 
-_BUSY_CPU_SHARE = 0.05  # of a processor: a thread that uses so much does not stand still
+_BUSY_CPU_SHARE = 0.05  # of a processor: a thread that uses more does not stand still
 
 StackPosition = tuple[tuple[CodeType, int], ...]
 
 
 class ActivitySample(NamedTuple):
+    """What the training thread does at a heartbeat."""
+
     activity: pb.Activity.ValueType
     since_s: float
     still_s: float
-    pause: str  # why no step is expected; "": one is
+    pause: str  # why no step is expected; "" if one is
 
 
 class ActivityTracker:
-    """Made by the training thread, which calls `begin` and `advance`; `sample` is for that of the heartbeats."""
+    """The training thread makes it and calls `begin` and `advance`; the thread of the heartbeats calls `sample`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._now: tuple[pb.Activity.ValueType, int] = (pb.STARTING, 0)  # what, and the how many-th change
+        self._now: tuple[pb.Activity.ValueType, int] = (pb.STARTING, 0)  # the activity, and the number of its change
         self._thread = threading.get_ident()
         self._seen: tuple[pb.Activity.ValueType, int] = self._now
         self._stack: StackPosition = ()
@@ -59,15 +62,15 @@ class ActivityTracker:
         self._now = (activity, self._now[1] + 1)
 
     def advance(self) -> None:
-        """It is still at it, but got further."""
+        """The activity is the same, but has advanced."""
         self.begin(self._now[0])
 
     def sample(self) -> ActivitySample:
-        """As of now. To be called with every heartbeat."""
+        """The activity now. Call it with every heartbeat."""
         seen, now = self._now, self._clock()
         passed_s, self._sampled_at = min(now - self._sampled_at, _MAX_INTERVAL_S), now
         frame = sys._current_frames().get(self._thread)
-        stack = tuple((one.f_code, one.f_lasti) for one in _iterate_frames(frame))
+        stack = tuple((caller.f_code, caller.f_lasti) for caller in _iterate_frames(frame))
         cpu_s = _thread_cpu_s(self._thread, frame)
         used_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
         pause = watchdog.pause_reason() or (_find_pause_reason(frame) if self._since_s >= _EXPLAIN_AFTER_S else "")
@@ -91,8 +94,8 @@ def _iterate_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _thread_cpu_s(thread: int, frame: FrameType | None) -> float:
-    """Processor time of a thread that runs Python code; 0.0 where nobody can know."""
-    if frame is None:  # it has ended, or not begun
+    """The processor time of a thread that runs Python code; 0.0 if it is unknown."""
+    if frame is None:  # it has ended, or has not begun
         return 0.0
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(thread))
@@ -101,9 +104,9 @@ def _thread_cpu_s(thread: int, frame: FrameType | None) -> float:
 
 
 def _find_pause_reason(frame: FrameType | None) -> str:
-    """Why the thread may stand where it is: a compiler, a debugger."""
-    for one in _iterate_frames(frame):
-        file = one.f_code.co_filename
+    """Why the thread may stand still: a compiler or a debugger runs."""
+    for caller in _iterate_frames(frame):
+        file = caller.f_code.co_filename
         if file.endswith(_COMPILERS):
             return "compiles the model"
         if file.endswith(_DEBUGGERS[:3]) or _DEBUGGERS[3] in file:

@@ -1,8 +1,8 @@
-"""The agent of an unmodified script (`elasticdl run --compat ddp`): what torchrun's agent is to its workers.
+"""The agent of an unmodified script (`elasticdl run --compat ddp`), as torchrun's agent is that of its workers.
 
-The script is a child process with the environment torchrun gives: RANK, WORLD_SIZE, MASTER_ADDR and so on. A round of
-the master is one start of the script; `Expelled` means that another round follows, so the script is ended and the agent
-says Ready. This module does not import torch: a replacement is ready in a fraction of a second.
+The script is a child process with the environment of torchrun: RANK, WORLD_SIZE, MASTER_ADDR and so on. A round of the
+master is one start of the script. `Expelled` means that another round follows: the agent ends the script and reports
+that it is ready. This module does not import torch, so that a replacement is ready in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from elasticdl.worker.script_process import ScriptProcess, script_environ
 
 _log = logging.getLogger(__name__)
 
-_POLL_S = 0.5  # between two looks at the clock: is the grace over, is the master away for good?
-_KILL_AFTER_GRACE_SHARE = 0.8  # of the grace: the rest is for the agent itself to end
+_POLL_S = 0.5  # between two checks of the deadlines
+_KILL_AFTER_GRACE_SHARE = 0.8  # of the grace period: the rest is for the agent itself to end
 
 
 class ReservedPort:
-    """A port that nobody else is given, while a process of ours may listen on it.
+    """A port that the system gives to no other process, while the script may listen on it.
 
     The socket is bound and never listens. With SO_REUSEADDR on both sides, as the store of torch sets it, another
-    socket may listen on its port; one that asks for any free port does not get it.
+    socket may listen on its port; a socket that asks for any free port does not get it.
     """
 
     def __init__(self, bound: socket.socket) -> None:
@@ -46,7 +46,7 @@ class ReservedPort:
 
     @classmethod
     def bind(cls, host: str) -> ReservedPort:
-        """Any free port of `host`."""
+        """Reserve a free port of `host`."""
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, 0))
@@ -72,7 +72,7 @@ class ScriptAgent:
         self._is_released = False
         self._stop_reason = ""
         self._leave_reason = ""
-        self._ended_at: float | None = None  # since when the script does not work
+        self._ended_at: float | None = None  # since when the script has not worked
         self._hello = pb.Hello(worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
         self._session = MasterSession(
             JobDirectory(env.job_directory), spec, lambda: self._hello, self._make_heartbeat, self._on_message,
@@ -80,7 +80,7 @@ class ScriptAgent:
         )  # fmt: skip
 
     def run(self) -> str:
-        """Until the job is over or this worker leaves."""
+        """Run the script until the job is over or this worker leaves; returns the exit reason."""
         notify_on_sigterm(self.leave)
         self._check_script()
         self._session.start()
@@ -93,7 +93,7 @@ class ScriptAgent:
                 self._changed.wait(_POLL_S)
 
     def leave(self, reason: str) -> None:
-        """This worker is to go, as soon as its script has ended. Any thread."""
+        """This worker must leave as soon as its script has ended. From any thread."""
         with self._changed:
             if self._leave_reason:
                 return
@@ -102,7 +102,7 @@ class ScriptAgent:
             self._changed.notify_all()
 
     def report_failure(self, message: str, *, wrong_job: bool) -> None:
-        """Tell the master why this worker cannot go on."""
+        """Report to the master why this worker cannot go on."""
         failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=wrong_job)
         self._session.send(pb.WorkerMessage(failure=failure))
 
@@ -114,10 +114,10 @@ class ScriptAgent:
         if self._port is not None:
             self._port.close()
 
-    # ---- one turn; the condition is held
+    # ---- one poll, with the condition held
 
     def _poll(self, now: float) -> str:
-        """Do what is to be done now; the exit reason at the end, else nothing."""
+        """Do what is due now; returns the exit reason at the end, else an empty text."""
         if self._script is not None and self._script.exit_code is None:
             if self._must_end_script:
                 self._end_script(self._script, now)
@@ -160,7 +160,7 @@ class ScriptAgent:
         self._hello.round = 0
         _log.info("the script of round %d %s", self._round, script.exit_reason)
         if script.terminated_at is not None:
-            return  # as it was told
+            return  # the agent has ended it
         if script.exit_code == 0:
             self._report_finished("")
         else:
@@ -175,7 +175,7 @@ class ScriptAgent:
     def _report_ready(self) -> None:
         if self._port is not None:
             self._port.close()
-        # Another port for each round: whoever is late for the last one does not meet those of the next.
+        # Each round has another port: a process that is late for the last round cannot reach the next one.
         self._port = ReservedPort.bind(self._env.address)
         self._hello.ready, self._hello.store_address = True, self._port.address
         self._has_finished = False

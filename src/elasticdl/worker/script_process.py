@@ -1,4 +1,4 @@
-"""An unmodified script as a child process: the environment torchrun gives it, its start, its end and why."""
+"""Runs an unmodified script as a child process: with the environment of torchrun, to its end and the reason for it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from elasticdl.vital import VitalThread
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")  # torch puts it before the lines of a traceback
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)(:|$)")
 _CRASH_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
-_FORWARD_TIMEOUT_S = 1.0  # for the last words of a script that left processes behind
+_FORWARD_TIMEOUT_S = 1.0  # for the last output of a script that left processes behind
 
 
 def script_environ(spec: JobSpec, round_: pb.Round, worker: str) -> dict[str, str]:
-    """What torchrun tells a process of its place in the world; one process per worker.
+    """The variables in which torchrun tells a process its rank; there is one process per worker.
 
     Workers that share an address share a machine, hence its GPUs: LOCAL_RANK counts among them.
     """
@@ -53,15 +53,15 @@ def script_environ(spec: JobSpec, round_: pb.Round, worker: str) -> dict[str, st
 
 def exit_reason(code: int, last_line: str) -> str:
     """Why a script ended, in one line: `exited with code 1: ValueError: …`."""
-    known = {-member.value: member.name for member in signal.Signals}
-    how = f"exited with code {code}" if code >= 0 else f"was killed by {known.get(code, f'signal {-code}')}"
-    # Who is killed from outside has not said why; who aborts may have raised an exception before.
-    is_told = last_line and (code > 0 or -code in _CRASH_SIGNALS)
-    return f"{how}: {last_line}" if is_told else how
+    names = {-member.value: member.name for member in signal.Signals}
+    how = f"exited with code {code}" if code >= 0 else f"was killed by {names.get(code, f'signal {-code}')}"
+    # A script that is killed from outside has not said why; one that aborts may have raised an exception before.
+    has_reason = last_line and (code > 0 or -code in _CRASH_SIGNALS)
+    return f"{how}: {last_line}" if has_reason else how
 
 
 def more_telling_line(before: str, line: str) -> str:
-    """Which of two lines says more about a failure: one of an exception (`[rank1]: ValueError: …`), else the later.
+    """The line that says more about a failure: that of an exception (`[rank1]: ValueError: …`), else the later one.
 
     Libraries warn while a process ends, after the traceback.
     """
@@ -72,7 +72,7 @@ def more_telling_line(before: str, line: str) -> str:
 
 
 class ScriptProcess:
-    """One run of the script. It is in the process group of the agent, so that nothing of it outlives the replica."""
+    """One run of the script, in the process group of the agent, so that nothing of it outlives the replica."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], changed: threading.Condition) -> None:
         self._argv = list(argv)
@@ -80,7 +80,7 @@ class ScriptProcess:
         self._changed = changed
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_code: int | None = None
-        self._last_line = ""  # of standard error: what names the exception, else the very last
+        self._last_line = ""  # of standard error: the line that names the exception, else the last one
         self.terminated_at: float | None = None
 
     def start(self) -> None:
@@ -94,7 +94,7 @@ class ScriptProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code; None while it runs."""
         return self._exit_code
 
     @property
@@ -114,7 +114,7 @@ class ScriptProcess:
         self._process.send_signal(number)
 
     def _forward_stderr(self, stderr: IO[bytes]) -> None:
-        """Write what it says to our own standard error, and remember the line that names the exception."""
+        """Copy its standard error to the agent's, and remember the line that names the exception."""
         unfinished = b""
         while piece := os.read(stderr.fileno(), 1 << 16):
             with contextlib.suppress(OSError):  # a full disk: the script must not wait for the log

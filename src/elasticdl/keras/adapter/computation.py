@@ -1,4 +1,4 @@
-"""A Keras model compiled: loss and gradients of a batch, and predictions, each one tf.function that is traced once."""
+"""Compiles a Keras model: loss and gradients of a batch, and predictions, each one tf.function traced once."""
 
 from __future__ import annotations
 
@@ -23,34 +23,38 @@ LossFunction = Callable[[Any, Any], Any]
 
 
 class ComputedBatch(NamedTuple):
+    """The loss of a batch, its gradients, and the statistics after it."""
+
     loss: Any  # the mean of the batch
     gradients: list[Any]  # of the trained variables
-    row_gradients: list[Any]  # of what was pulled from ps
-    statistics: list[Any]  # as the batch left them
+    row_gradients: list[Any]  # of the rows that were pulled from ps
+    statistics: list[Any]  # after the batch
 
 
 class ModelVariables(NamedTuple):
-    """The variables of a built model by what becomes of them, under names that are the same everywhere."""
+    """The variables of a built model by how they change, under names that are the same in every process."""
 
     trained: dict[str, Any]
     statistics: dict[str, Any]  # changed by a forward pass
-    frozen: dict[str, Any]  # changed by nobody
+    frozen: dict[str, Any]  # never changed
     seeds: list[Any]
 
     @classmethod
     def from_model(cls, model: Any) -> ModelVariables:
         names = layer_names.stable_names(model, [variable.path for variable in model.weights])
-        made_untrained = {id(v) for layer in layer_names.list_layers(model) for v in layer._non_trainable_variables}
+        untrained_by_design = {
+            id(v) for layer in layer_names.list_layers(model) for v in layer._non_trainable_variables
+        }
         trained, statistics, frozen = {}, {}, {}
         for name, variable in zip(names, model.weights, strict=True):
             if variable.trainable:
                 trained[name] = variable
-            elif id(variable) in made_untrained:
+            elif id(variable) in untrained_by_design:
                 statistics[name] = variable
             else:
                 frozen[name] = variable
         generators = [generator for layer in layer_names.list_layers(model) for generator in layer._seed_generators]
-        # The last is Keras's own, for whoever asks keras.random without a seed.
+        # The last is Keras's own, for calls of keras.random without a seed.
         seeds = [generator.state for generator in (*generators, global_seed_generator())]
         return cls(trained, statistics, frozen, seeds)
 
@@ -76,11 +80,11 @@ class CompiledModel:
         )
 
     def draw_seeds(self) -> NDArray[np.int64]:
-        """New ones, from numpy's generator: whoever seeds that decides the random numbers of the layers."""
+        """New seeds from the generator of NumPy: its seed decides the random numbers of the layers."""
         return np.random.randint(0, 2**31 - 1, size=(len(self.variables.seeds), 2), dtype=np.int64)
 
     def use_source(self, source: RowSource) -> None:
-        """Pull rows from here."""
+        """Pull rows from `source`."""
         self.training_pulls.source = self.serving_pulls.source = source
 
     def _train(
@@ -97,8 +101,8 @@ class CompiledModel:
             if self.model.losses:
                 value += tf.cast(tf.add_n([tf.cast(extra, value.dtype) for extra in self.model.losses]), value.dtype)
         rows = self.training_pulls.row_tensors()
-        found = tape.gradient(value, [*trained, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        gradients = [tf.convert_to_tensor(gradient) for gradient in found]
+        tape_gradients = tape.gradient(value, [*trained, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape_gradients]
         after = [tf.identity(variable.value) for variable in variables.statistics.values()]
         return ComputedBatch(value, gradients[: len(trained)], gradients[len(trained) :], after)
 
@@ -114,7 +118,7 @@ class CompiledModel:
 
 @contextmanager
 def ignore_structure_warnings() -> Iterator[None]:
-    """Without Keras's remark that features come as a dict where the model has one input: that is how files do it."""
+    """Ignore the warning of Keras about features as a dict for a model with one input: model files do that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The structure of `inputs` doesn't match")
         yield

@@ -1,4 +1,4 @@
-"""The functions of a Keras model file, whose results look to the engine like torch modules and optimizers."""
+"""The contract of a Keras model file: its models and optimizers are adapted to torch modules and optimizers."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from elasticdl.model.trainable import NamedArrays, TorchTrainable
 from elasticdl.spec import JobKind, ModelSpec
 from elasticdl.storage.paths import AnyPath
 
-SERVED_METHOD = "served"  # a method of a model: what is exported in its place, and the specs of the features that takes
+SERVED_METHOD = "served"  # a method of a model that returns the model to export instead, and the specs of its features
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class KerasContract(Contract):
-    """As Contract, for Keras. `dataset` comes before `build_model`: it shows what the features are."""
+    """The contract of a Keras model file. Call `make_dataset` before `build_model`: it shows what the features are."""
 
     specs: dict[Mode, tuple[Any, Any]] = field(default_factory=dict)
     placement: EmbeddingPlacement = IN_MODEL
@@ -57,16 +57,16 @@ class KerasContract(Contract):
         """A new model; its weights come from Python's random numbers, so seed those first."""
         return self._build_module(self.placement)
 
-    def _build_module(self, wanted: EmbeddingPlacement) -> KerasModule:
-        term = functions.model_function(self.location.function, self.framework)
+    def _build_module(self, embedding_placement: EmbeddingPlacement) -> KerasModule:
+        model_function = functions.model_function(self.location.function, self.framework)
         spec = self._spec
-        with placement.use_placement(wanted):
-            model = self._call(term, **self.model_params)
+        with placement.use_placement(embedding_placement):
+            model = self._call(model_function, **self.model_params)
             if not isinstance(model, keras.Model):
-                raise self._make_error(term, model)
+                raise self._make_error(model_function, model)
             if not model.built:
                 self._build(model, spec[0])
-            model, notes = moving.move_embeddings(model, wanted)
+            model, notes = moving.move_embeddings(model, embedding_placement)
         for note in notes:
             _log.info("%s", note)
         return KerasModule(model, self._loss if self.has_function(functions.LOSS) else None, spec)
@@ -89,16 +89,20 @@ class KerasContract(Contract):
 
     def export(self, module: nn.Module, sample: Any | None, target: AnyPath, extra: dict[str, Any]) -> None:
         assert isinstance(module, KerasModule)
-        whole = module
+        full_module = module
         if module.rows is not None:
-            whole = self._build_module(IN_MODEL)
-            attach.copy_values(whole, module)
-        model, features = whole.write_statistics(), self._spec[0]
+            full_module = self._build_module(IN_MODEL)
+            attach.copy_values(full_module, module)
+        model, features = full_module.write_statistics(), self._spec[0]
         if hasattr(model, SERVED_METHOD):
             model, features = model.served()
             self._build(model, features)
         exports.export_with_program(
-            lambda place: model_export.write_programs(model, features, place), whole, target, extra, self.model_files()
+            lambda directory: model_export.write_programs(model, features, directory),
+            full_module,
+            target,
+            extra,
+            self.model_files(),
         )
 
     def make_trainable(
@@ -113,7 +117,7 @@ class KerasContract(Contract):
         return optimizer.rate_after(step) if rate is None else rate
 
     def loss(self, labels: Any, predictions: Any) -> Any:
-        """The mean loss of a batch that is evaluated."""
+        """The mean loss of a batch in an evaluation."""
         return tf.reduce_mean(self._loss(labels, predictions))
 
     def make_dataset(self, source: RecordSource, mode: Mode) -> KerasDataset | ArrayDataset:
@@ -131,19 +135,19 @@ class KerasContract(Contract):
         return built
 
     def make_callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
-        found = self._call(functions.CALLBACKS) if self.has_function(functions.CALLBACKS) else []
-        known = Callback | keras.callbacks.Callback
-        if not isinstance(found, list | tuple) or not all(isinstance(callback, known) for callback in found):
-            raise self._make_error(functions.CALLBACKS, found)
-        own = [callback for callback in found if isinstance(callback, Callback)]
-        foreign = [callback for callback in found if not isinstance(callback, Callback)]
-        return [*own, *([KerasCallbackAdapter(foreign, steps_per_epoch)] if foreign else [])]
+        callbacks = self._call(functions.CALLBACKS) if self.has_function(functions.CALLBACKS) else []
+        kinds = Callback | keras.callbacks.Callback
+        if not isinstance(callbacks, list | tuple) or not all(isinstance(callback, kinds) for callback in callbacks):
+            raise self._make_error(functions.CALLBACKS, callbacks)
+        own = [callback for callback in callbacks if isinstance(callback, Callback)]
+        of_keras = [callback for callback in callbacks if not isinstance(callback, Callback)]
+        return [*own, *([KerasCallbackAdapter(of_keras, steps_per_epoch)] if of_keras else [])]
 
     def _loss(self, labels: Any, predictions: Any) -> Any:
         return self._get_function(functions.LOSS)(labels, predictions)
 
-    def _flatten_metrics(self, found: dict[str, Any]) -> dict[str, Any]:
-        return metrics.flatten_metrics(found)
+    def _flatten_metrics(self, nested: dict[str, Any]) -> dict[str, Any]:
+        return metrics.flatten_metrics(nested)
 
     def _make_metric(self, name: str, metric: object) -> Metric:
         if isinstance(metric, tuple):
@@ -151,19 +155,19 @@ class KerasContract(Contract):
             return metrics.OutputMetric(output, self._make_metric(name, each))
         if isinstance(metric, keras.metrics.Metric):
             return metrics.KerasMetric(metric)
-        found = super()._make_metric(name, metric)
-        return metrics.FunctionMean(name, found.function) if isinstance(found, BatchMean) else found
+        plain = super()._make_metric(name, metric)
+        return metrics.FunctionMean(name, plain.function) if isinstance(plain, BatchMean) else plain
 
     @property
     def _spec(self) -> tuple[Any, Any]:
-        """Of the batches to train with, where there are any."""
-        assert self.specs, "dataset() shows what the features are"
+        """The specs of the training batches; of others if there are none."""
+        assert self.specs, "make_dataset() shows what the features are"
         return self.specs.get(Mode.TRAINING) or next(iter(self.specs.values()))
 
     def _build(self, model: Any, features: Any) -> None:
         try:
             with ignore_structure_warnings(), placement.build_only():
-                trace = tf.function(lambda given: model(given, training=False), autograph=False)
+                trace = tf.function(lambda inputs: model(inputs, training=False), autograph=False)
                 trace.get_concrete_function(features)
         except Exception as exc:
             raise ModelError(
@@ -171,13 +175,15 @@ class KerasContract(Contract):
             ) from exc
 
 
-def load_keras_contract(model: ModelSpec, kind: JobKind, wanted: EmbeddingPlacement) -> KerasContract:
-    """Import the Keras model file of a job and check all its functions; one ModelError tells all problems."""
+def load_keras_contract(model: ModelSpec, kind: JobKind, embedding_placement: EmbeddingPlacement) -> KerasContract:
+    """Import the Keras model file of a job and check all its functions; one ModelError names all problems."""
     install_legacy_modules()
-    return replace(contracts.load_contract_as(KerasContract, model, kind), placement=wanted)
+    return replace(contracts.load_contract_as(KerasContract, model, kind), placement=embedding_placement)
 
 
 class KerasTrainable(TorchTrainable):
+    """A Keras model as the lease modes train it."""
+
     def variables(self) -> NamedArrays:
         return {name: to_torch(variable).float().numpy() for name, variable in self._trained.items()}
 
@@ -187,8 +193,8 @@ class KerasTrainable(TorchTrainable):
 
     @property
     def _trained(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.model.computation.variables.trained  # type: ignore[union-attr,assignment]
-        return found
+        trained: dict[str, Any] = self.model.computation.variables.trained  # type: ignore[union-attr,assignment]
+        return trained
 
 
 _LEGACY_MODULES: dict[str, dict[str, object]] = {
@@ -199,14 +205,14 @@ _LEGACY_MODULES: dict[str, dict[str, object]] = {
 
 
 def install_legacy_modules() -> None:
-    """Let these modules, and the packages around them, be imported."""
+    """Make the module names of the first ElasticDL importable for old model files."""
     for name, content in _LEGACY_MODULES.items():
         parts = name.split(".")
         for depth in range(2, len(parts) + 1):
-            here = ".".join(parts[:depth])
-            if here not in sys.modules:
-                module = ModuleType(here)
+            package = ".".join(parts[:depth])
+            if package not in sys.modules:
+                module = ModuleType(package)
                 module.__path__ = []
-                sys.modules[here] = module
+                sys.modules[package] = module
                 setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], module)
         vars(sys.modules[name]).update(content)

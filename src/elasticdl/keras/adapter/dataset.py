@@ -1,4 +1,4 @@
-"""dataset_fn over a tf.data.Dataset, for records that the plan chooses."""
+"""Runs a dataset_fn of tf.data.Dataset on the records that the plan chooses."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from elasticdl.data.interface import Indices, Record, RecordSource
 from elasticdl.errors import BadRecord, DataError, ElasticDLError, ModelError
 from elasticdl.keras.runtime import tf
 
-_SAMPLE_RECORDS = 32  # records that are looked at for their types
+_SAMPLE_RECORDS = 32  # records that are read to find their types
 DatasetFunction = Callable[[Any, Mode, Metadata], Any]
 
 
 class TracedFunction(NamedTuple):
-    """dataset_fn compiled for records of one kind."""
+    """A compiled dataset_fn, for records of one structure."""
 
     records: Any  # the spec of the records of a batch
-    batch: Any  # the spec of what comes out
+    batch: Any  # the spec of the resulting batch
     stages: DatasetStages
-    count: Callable[[Any], Any]  # how many items the records become
+    count: Callable[[Any], Any]  # the number of items that the records become
     run: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class KerasDataset(Dataset):
-    """Batches of a tf.data.Dataset; made by `build`."""
+    """Batches of a tf.data.Dataset; see `build_keras_dataset`."""
 
     traced: TracedFunction | None = None
 
     @property
     def spec(self) -> tuple[Any, Any]:
-        """The specs of features and labels of a batch of any size; None for labels where there are none."""
+        """The specs of features and labels of a batch of any size; None for labels if there are none."""
         assert self.traced is not None
         return _split_batch(self.traced.batch, self.mode)
 
@@ -45,16 +45,16 @@ class KerasDataset(Dataset):
         assert self.traced is not None
         if not records:
             return None
-        given = self._tensors(records, indices)
+        tensors = self._tensors(records, indices)
         try:
-            items = int(self.traced.count(given))
+            items = int(self.traced.count(tensors))
             if not items:
                 return None
-            features, labels = _split_batch(self.traced.run(given), self.mode)
+            features, labels = _split_batch(self.traced.run(tensors), self.mode)
         except tf.errors.OpError as exc:
-            places = [self.source.locate(int(index)) for index in (indices[0], indices[-1])]
+            locations = [self.source.locate(int(index)) for index in (indices[0], indices[-1])]
             raise BadRecord(
-                f"{' … '.join(dict.fromkeys(places))}: dataset_fn failed: {_graph_error_reason(exc)}"
+                f"{' … '.join(dict.fromkeys(locations))}: dataset_fn failed: {_graph_error_reason(exc)}"
             ) from exc
         return Batch(features, labels, items)
 
@@ -65,24 +65,25 @@ class KerasDataset(Dataset):
                 lambda spec, value: _to_tensor(value, spec.dtype), self.traced.records, stack_records(records)
             )
         except (ValueError, TypeError) as exc:
-            place = self.source.locate(int(indices[0]))
-            raise BadRecord(f"{place} and those after it: other columns or types than in record 0: {exc}") from exc
+            location = self.source.locate(int(indices[0]))
+            raise BadRecord(f"{location} and those after it: other columns or types than in record 0: {exc}") from exc
 
 
 def build_keras_dataset(
     source: RecordSource, mode: Mode, function: DatasetFunction, metadata: Metadata
 ) -> KerasDataset:
-    """What `function` makes of the records of `source`; the first ones show what they are."""
-    shown = _read_first(source, mode)
-    telling = min(shown, key=_count_empty_lists)
-    spec = tf.nest.map_structure(_tensor_spec, stack_records([telling]))
+    """The dataset that `function` makes of the records of `source`. The first records show their structure."""
+    sample = min(_read_first(source, mode), key=_count_empty_lists)
+    spec = tf.nest.map_structure(_tensor_spec, stack_records([sample]))
     traced = _trace_function(spec, lambda dataset: function(dataset, mode, metadata))
-    found = traced.stages
-    return KerasDataset(source, mode, is_shuffled=found.is_shuffled, window_records=found.window_records, traced=traced)
+    stages = traced.stages
+    return KerasDataset(
+        source, mode, is_shuffled=stages.is_shuffled, window_records=stages.window_records, traced=traced
+    )
 
 
 def _read_first(source: RecordSource, mode: Mode) -> list[Record]:
-    """The first records. What predictions are asked for may have bad rows, so there the good ones among the first."""
+    """The first records. In a prediction, which may have bad rows, the good ones among the first records."""
     first = np.arange(min(_SAMPLE_RECORDS, len(source)))
     try:
         return source.read(first)
@@ -108,20 +109,20 @@ def stack_records(records: Sequence[Record]) -> Any:
 
 
 def _trace_function(spec: Any, function: Callable[[Any], Any]) -> TracedFunction:
-    known: list[tuple[DatasetStages, Any]] = []
+    traces: list[tuple[DatasetStages, Any]] = []
 
     def items(records: Any) -> Any:
         dataset = function(tf.data.Dataset.from_tensor_slices(records))
         if not isinstance(dataset, tf.data.Dataset):
             raise ModelError(f"dataset_fn: expected a tf.data.Dataset. Received: {type(dataset).__name__}")
-        found = read_stages(dataset)
-        dataset = dataset.unbatch() if found.is_batched else dataset
-        known.append((found, dataset.element_spec))
+        stages = read_stages(dataset)
+        dataset = dataset.unbatch() if stages.is_batched else dataset
+        traces.append((stages, dataset.element_spec))
         return dataset
 
     def run(records: Any) -> Any:
         batched = _batch_all(items(records))
-        known.append((known[-1][0], batched.element_spec))
+        traces.append((traces[-1][0], batched.element_spec))
         return batched.get_single_element()
 
     def count(records: Any) -> Any:
@@ -134,13 +135,13 @@ def _trace_function(spec: Any, function: Callable[[Any], Any]) -> TracedFunction
         raise
     except Exception as exc:
         raise ModelError(f"dataset_fn failed: {type(exc).__name__}: {_first_line(exc)}") from exc
-    found, batch = known[-1]
-    counted = _count_rows if found.keeps_all else tf.function(count, input_signature=[spec], autograph=False)
-    return TracedFunction(spec, batch, found, counted, compiled)
+    stages, batch = traces[-1]
+    counted = _count_rows if stages.keeps_all else tf.function(count, input_signature=[spec], autograph=False)
+    return TracedFunction(spec, batch, stages, counted, compiled)
 
 
 def _batch_all(dataset: Any) -> Any:
-    """All items as one batch; those whose shape is not the same for all as a ragged one."""
+    """All items as one batch, which is ragged if their shapes differ."""
     everything = tf.constant(np.iinfo(np.int64).max)
     dense = [s for s in tf.nest.flatten(dataset.element_spec) if isinstance(s, tf.TensorSpec | tf.RaggedTensorSpec)]
     is_even = all(spec.shape.is_fully_defined() for spec in dense)
@@ -180,7 +181,7 @@ def _to_tensor(array: Any, dtype: Any) -> Any:
 
 
 def _count_empty_lists(record: Any) -> int:
-    """How many lists of a record do not show of what they are."""
+    """How many lists of a record are empty, and so do not show their type."""
     if isinstance(record, dict | tuple):
         return sum(map(_count_empty_lists, record.values() if isinstance(record, dict) else record))
     return int(isinstance(record, list) and not record)
@@ -196,7 +197,7 @@ def _is_list(values: Sequence[Any]) -> bool:
 
 
 def _graph_error_reason(exc: Any) -> str:
-    """What went wrong in a graph: the one line of TensorFlow's message that is not about the graph."""
+    """The reason of an error in a graph: the line of TensorFlow's message that is not about the graph."""
     lines = [line for line in exc.message.splitlines() if line.strip() and "[[" not in line]
     return re.sub(r"^Error in user-defined function .*? with iterator: \S+: ", "", lines[-1])[:500]
 
@@ -226,14 +227,16 @@ _ONE_TO_ONE_STAGES = {
 
 
 class DatasetStages(NamedTuple):
+    """What the stages of a tf.data.Dataset say about the order and number of its items."""
+
     is_shuffled: bool
     window_records: int  # of the shuffling; 0: the default
     is_batched: bool
-    keeps_all: bool  # every record becomes one item; else some may be dropped or become several
+    keeps_all: bool  # every record becomes one item; otherwise some may be dropped or become several
 
 
 def read_stages(dataset: Any) -> DatasetStages:
-    """Raises ModelError where a stage would train other records than the plan has."""
+    """Raises ModelError if a stage would train other records than those of the plan."""
     is_shuffled, window_records, is_batched, keeps_all = False, 0, False, True
     for stage in _iterate_stages(dataset):
         name = type(stage).__name__.strip("_").removesuffix("V2").removesuffix("Dataset")
@@ -256,5 +259,5 @@ def _iterate_stages(dataset: Any) -> Iterator[Any]:
 
 
 def _static_number(value: Any) -> int:
-    found = tf.get_static_value(value) if tf.is_tensor(value) else value
-    return max(int(found or 0), 0)  # a size the graph computes is not known here
+    static = tf.get_static_value(value) if tf.is_tensor(value) else value
+    return max(int(static or 0), 0)  # a size that the graph computes is unknown here

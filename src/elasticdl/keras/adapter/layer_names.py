@@ -1,4 +1,4 @@
-"""The layers of a Keras model under names that are the same in every process."""
+"""Names for the layers of a Keras model that are the same in every process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from elasticdl.keras.runtime import keras
 
 
 def list_layers(model: Any) -> list[Any]:
-    """All layers, those inside others too; the model itself first."""
-    found: list[Any] = model._flatten_layers()
-    return found
+    """All layers, also those inside of others; the model itself first."""
+    layers: list[Any] = model._flatten_layers()
+    return layers
 
 
 def stable_names(model: Any, paths: Sequence[str]) -> list[str]:
-    """Names for paths of the model's variables or layers. All layers count, also those without variables."""
-    made_up = {layer.name for layer in list_layers(model) if is_generated_name(layer.name, type(layer).__name__)}
-    made_up |= {model.name} if type(model).__name__ == "Functional" else set()
-    every = [f"{layer.path or layer.name}/~" for layer in list_layers(model)]
-    return renumber_paths([*every, *paths], made_up)[len(every) :]
+    """Names for the paths of the model's variables or layers. All layers count, also those without variables."""
+    generated = {layer.name for layer in list_layers(model) if is_generated_name(layer.name, type(layer).__name__)}
+    generated |= {model.name} if type(model).__name__ == "Functional" else set()
+    layer_paths = [f"{layer.path or layer.name}/~" for layer in list_layers(model)]
+    return renumber_paths([*layer_paths, *paths], generated)[len(layer_paths) :]
 
 
 def find_embeddings(model: Any) -> dict[str, Any]:
-    """All embedding layers, plain ones and ours alike: whether one lies on ps changes no name."""
-    found = [layer for layer in list_layers(model) if isinstance(layer, keras.layers.Embedding | Embedding)]
-    paths = [f"{layer.path or layer.name}/rows" for layer in found]
+    """All embedding layers of Keras and of ElasticDL: whether one is on ps changes no name."""
+    embeddings = [layer for layer in list_layers(model) if isinstance(layer, keras.layers.Embedding | Embedding)]
+    paths = [f"{layer.path or layer.name}/rows" for layer in embeddings]
     plain = [name.removesuffix("/rows") for name in stable_names(model, paths)]
-    return dict(zip(plain, found, strict=True))
+    return dict(zip(plain, embeddings, strict=True))
 
 
 def is_on_ps(layer: Any) -> bool:
@@ -41,9 +41,9 @@ def is_generated_name(name: str, kind: str) -> bool:
     return re.fullmatch(rf"{_to_snake_case(kind)}(_\d+)?", name) is not None
 
 
-def renumber_paths(paths: Sequence[str], made_up: Collection[str]) -> list[str]:
-    """A name for each path, all different; the parts in `made_up` are numbered anew."""
-    numbered: dict[tuple[str, ...], str] = {}  # the path of a part as Keras has it, to its name here
+def renumber_paths(paths: Sequence[str], generated: Collection[str]) -> list[str]:
+    """A name for each path, all different; the parts in `generated` are numbered anew."""
+    numbered: dict[tuple[str, ...], str] = {}  # by the path of a part in Keras: its name here
     taken: set[str] = set()
     names: list[str] = []
     for path in paths:
@@ -52,7 +52,7 @@ def renumber_paths(paths: Sequence[str], made_up: Collection[str]) -> list[str]:
         for depth, part in enumerate(parts[:-1], start=1):
             key = tuple(parts[:depth])
             if key not in numbered:
-                plain = re.sub(r"_\d+$", "", part) if part in made_up else part
+                plain = re.sub(r"_\d+$", "", part) if part in generated else part
                 numbered[key] = _make_unique(_join_path(name, plain), set(numbered.values()))
             name = numbered[key]
         names.append(_make_unique(_join_path(name, parts[-1]), taken))
@@ -61,7 +61,7 @@ def renumber_paths(paths: Sequence[str], made_up: Collection[str]) -> list[str]:
 
 
 def _to_snake_case(kind: str) -> str:
-    """As Keras does it: `Conv2D` is `conv2d`, `MaxPooling2D` is `max_pooling2d`."""
+    """Snake case as Keras makes it: `Conv2D` is `conv2d`, `MaxPooling2D` is `max_pooling2d`."""
     name = re.sub(r"\W+", "", kind)
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()

@@ -1,4 +1,4 @@
-"""Metrics of a Keras model file as parts that add up: functions, and keras.metrics objects."""
+"""Metrics of a Keras model file as parts that add up: functions and keras.metrics objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elasticdl.model import reduction
 
 
 class FunctionMean:
-    """A function (labels, predictions) that gives one number for a batch, or one for each record."""
+    """A function (labels, predictions) that returns one number for a batch, or one for each record."""
 
     reduction = reduction.MEAN
 
@@ -31,7 +31,7 @@ class FunctionMean:
 
 
 class KerasMetric:
-    """A keras.metrics object. Sums and counts add up over all records; what has none is averaged batch by batch."""
+    """A keras.metrics object. Its sums and counts add up over all records; others are averaged over batches."""
 
     def __init__(self, metric: Any) -> None:
         self._metric = metric
@@ -61,7 +61,7 @@ class KerasMetric:
 
 
 class OutputMetric:
-    """A metric of one output of a model with several, by its name."""
+    """A metric of one named output of a model with several outputs."""
 
     def __init__(self, output: str, metric: Any) -> None:
         self._output = output
@@ -69,26 +69,26 @@ class OutputMetric:
         self.reduction: str = metric.reduction
 
     def update(self, labels: Any, predictions: Any) -> list[float]:
-        wanted = labels[self._output] if isinstance(labels, dict) and self._output in labels else labels
+        own_labels = labels[self._output] if isinstance(labels, dict) and self._output in labels else labels
         if not isinstance(predictions, dict) or self._output not in predictions:
             raise ModelError(f"eval_metrics_fn: the model has no output {self._output!r}")
-        parts: list[float] = self._metric.update(wanted, predictions[self._output])
+        parts: list[float] = self._metric.update(own_labels, predictions[self._output])
         return parts
 
 
 def flatten_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """{output: {name: metric}} as {output_name: metric of that output}; what is no dict stays as it is."""
-    found: dict[str, Any] = {}
+    """Turn {output: {name: metric}} into {output_name: metric of that output}; other entries stay."""
+    flat: dict[str, Any] = {}
     for name, metric in metrics.items():
         if isinstance(metric, dict):
-            found |= {f"{name}_{inner}": (name, each) for inner, each in metric.items()}
+            flat |= {f"{name}_{inner}": (name, each) for inner, each in metric.items()}
         else:
-            found[name] = metric
-    return found
+            flat[name] = metric
+    return flat
 
 
 def count_records(labels: Any) -> int:
-    """How many records a batch of labels is of."""
+    """The number of records of a batch of labels."""
     first = tf.nest.flatten(labels)[0]
     if isinstance(first, tf.RaggedTensor):
         return int(first.nrows())
@@ -103,9 +103,9 @@ def _is_roc(metric: Any) -> bool:
 def _count_scores(labels: Any, predictions: Any, bins: int, *, from_logits: bool) -> list[float]:
     scores = np.asarray(predictions, np.float64).reshape(-1)
     scores = 1 / (1 + np.exp(-scores)) if from_logits else scores
-    place = np.clip((scores * bins).astype(np.int64), 0, bins - 1)
+    indices = np.clip((scores * bins).astype(np.int64), 0, bins - 1)
     positive = np.asarray(labels).reshape(-1) > 0.5
-    counts = np.bincount(place + bins * positive, minlength=2 * bins)
+    counts = np.bincount(indices + bins * positive, minlength=2 * bins)
     return [float(count) for count in counts]
 
 

@@ -1,4 +1,4 @@
-"""Exports a trained Keras model: a SavedModel, and a .keras file where the model allows it."""
+"""Exports a trained Keras model: a SavedModel, and a .keras file if the model allows it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _log = logging.getLogger(__name__)
 
 
 def write_programs(model: Any, features: Any, directory: Path) -> ExportedProgram:
-    """Both programs, or the one that can be had; `features` is the spec of those of a batch."""
+    """Write both programs, or the one that is possible; `features` is the spec of the features of a batch."""
     before = _list_files(directory)
     reasons = [_write_saved_model(model, features, directory), _write_keras_file(model, directory / KERAS_FILE)]
-    found = sorted(_list_files(directory) - before, key=lambda name: (name != SAVED_MODEL_FILE, name))
-    for name in found:
+    files = sorted(_list_files(directory) - before, key=lambda name: (name != SAVED_MODEL_FILE, name))
+    for name in files:
         _sync_file(directory / name)
     for reason in filter(None, reasons):
         _log.warning("the export has %s", reason)
-    return ExportedProgram(found, None if found else "; ".join(reasons))
+    return ExportedProgram(files, None if files else "; ".join(reasons))
 
 
 def _write_saved_model(model: Any, features: Any, directory: Path) -> str:
@@ -40,19 +40,21 @@ def _write_saved_model(model: Any, features: Any, directory: Path) -> str:
             archive.track(model)
             for table in _find_vocabularies(model):
                 archive.track(table)
-            serve = tf.function(lambda given: model(given, training=False), input_signature=[features], autograph=False)
+            serve = tf.function(
+                lambda inputs: model(inputs, training=False), input_signature=[features], autograph=False
+            )
             archive.add_endpoint(ENDPOINT, serve)
             archive.write_out(str(directory), verbose=False)
     except OSError:
         raise
     except Exception as exc:
-        # Whatever a model does that cannot be written down, its weights are still worth having.
+        # A model that cannot be exported still has weights worth saving.
         return f"no SavedModel: {type(exc).__name__}: {exc}"[:1000]
     return ""
 
 
 def _find_vocabularies(model: Any) -> list[Any]:
-    """Vocabularies of its layers. Keras finds those of models of the functional API by itself, not of all classes."""
+    """The vocabularies of all layers. Keras finds them by itself in functional models, but not in all classes."""
     kind = tf.saved_model.experimental.TrackableResource
     return [
         value for layer in layer_names.list_layers(model) for value in vars(layer).values() if isinstance(value, kind)
@@ -67,7 +69,7 @@ def _write_keras_file(model: Any, path: Path) -> str:
                 f"no {KERAS_FILE}: embeddings with combiners, of any ids or in a class cannot be plain layers of Keras"
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Keras about classes that the reader must know
+            warnings.simplefilter("ignore")  # Keras warns about classes that the reader must know
             keras.saving.save_model(plain, path)
     except OSError:
         raise

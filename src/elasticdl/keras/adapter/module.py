@@ -72,11 +72,11 @@ class KerasModule(AdaptedModule):
     def forward(self, features: Any) -> Any:
         """Predictions, as tensors of TensorFlow."""
         with self.computation.serving_pulls.running():
-            found = self.computation.predict(features, self._statistics())
-        return tuple(found) if isinstance(found, list) else found
+            predictions = self.computation.predict(features, self._statistics())
+        return tuple(predictions) if isinstance(predictions, list) else predictions
 
     def write_statistics(self) -> Any:
-        """The Keras model, with the statistics in it."""
+        """Write the statistics into the Keras model, and return it."""
         for name, variable in self.computation.variables.statistics.items():
             variable.assign(to_tensorflow(self.get_buffer(name), variable.dtype))
         return self.keras
@@ -84,38 +84,38 @@ class KerasModule(AdaptedModule):
     def state_dict(self, *_: Any, **__: Any) -> dict[str, torch.Tensor]:  # type: ignore[override]
         variables = self.computation.variables
         statistics = {name: self.get_buffer(name).clone() for name in variables.statistics}
-        kept = {name: to_torch(variable) for name, variable in (variables.trained | variables.frozen).items()}
-        return kept | statistics | self._held()
+        values = {name: to_torch(variable) for name, variable in (variables.trained | variables.frozen).items()}
+        return values | statistics | self._held_rows()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Raises RuntimeError where the values are of another model, as torch's own does."""
+        """Raises RuntimeError if the values are those of another model, as torch does."""
         variables = self.computation.variables
-        kept = variables.trained | variables.frozen
-        rest = self._hold(state_dict)
-        if problem := _describe_mismatch(kept | variables.statistics, rest):
+        assigned = variables.trained | variables.frozen
+        dense = self._hold_rows(state_dict)
+        if problem := _describe_mismatch(assigned | variables.statistics, dense):
             raise RuntimeError(problem)
-        for name, variable in kept.items():
+        for name, variable in assigned.items():
             variable.assign(to_tensorflow(state_dict[name], variable.dtype))
         with torch.no_grad():
             for name in variables.statistics:
                 self.get_buffer(name).copy_(state_dict[name])
 
-    def _held(self) -> dict[str, torch.Tensor]:
-        """Rows of layers of any ids, where an export has them."""
-        found: dict[str, torch.Tensor] = {}
+    def _held_rows(self) -> dict[str, torch.Tensor]:
+        """The rows of layers that take any id, if an export holds them."""
+        rows: dict[str, torch.Tensor] = {}
         for name, layer in self.embeddings.items():
             if isinstance(layer, Embedding) and layer.held is not None:
-                found |= {f"{name}/ids": to_torch(layer.held[0]), f"{name}/rows": to_torch(layer.held[1])}
-        return found
+                rows |= {f"{name}/ids": to_torch(layer.held[0]), f"{name}/rows": to_torch(layer.held[1])}
+        return rows
 
-    def _hold(self, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Let layers of any ids have the rows there are among `values`; returns the others."""
-        rest = dict(values)
+    def _hold_rows(self, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Let layers that take any id hold their rows among `values`; returns the other values."""
+        others = dict(values)
         for name, layer in self.embeddings.items():
-            if isinstance(layer, Embedding) and layer.takes_any_id and f"{name}/rows" in rest:
-                ids, read_rows = rest.pop(f"{name}/ids"), rest.pop(f"{name}/rows")
+            if isinstance(layer, Embedding) and layer.takes_any_id and f"{name}/rows" in others:
+                ids, read_rows = others.pop(f"{name}/ids"), others.pop(f"{name}/rows")
                 layer.hold_rows(ids.numpy().astype(np.int64), read_rows.numpy())
-        return rest
+        return others
 
     def _statistics(self) -> list[Any]:
         statistics = self.computation.variables.statistics
@@ -123,7 +123,7 @@ class KerasModule(AdaptedModule):
 
 
 class _PrecomputedLoss(torch.autograd.Function):
-    """A loss that was computed elsewhere, gradients included."""
+    """A loss that TensorFlow has computed, with its gradients."""
 
     @staticmethod
     def forward(ctx: Any, computed: ComputedBatch, pulls: RowPulls, *parameters: torch.Tensor) -> torch.Tensor:
@@ -149,7 +149,7 @@ def _describe_mismatch(variables: Mapping[str, Any], values: Mapping[str, torch.
 
 
 class KerasOptimizer(AdaptedOptimizer):
-    """Rate and state are those of the Keras optimizer; the learning rate of the only group mirrors its rate."""
+    """A Keras optimizer as a torch optimizer. The rate of its only group mirrors that of the Keras optimizer."""
 
     def __init__(self, module: KerasModule, optimizer: Any) -> None:
         self.keras = optimizer
@@ -167,7 +167,7 @@ class KerasOptimizer(AdaptedOptimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         rate = self.param_groups[0]["lr"]
-        if rate != self._mirrored:  # somebody set it here; what a callback of Keras sets there stays as it is
+        if rate != self._mirrored:  # it was set here; a rate that a Keras callback sets stays
             self.keras.learning_rate = rate
         parameters = list(self._module.parameters())
         if all(parameter.grad is None for parameter in parameters):
@@ -177,12 +177,12 @@ class KerasOptimizer(AdaptedOptimizer):
         self._mirror_rate()
 
     def state_dict(self) -> dict[str, Any]:
-        """All in one group: Keras's variables belong to no single parameter."""
+        """The state, all in one group: Keras's variables belong to no single parameter."""
         group = {"lr": self._rate(), "variables": [to_torch(variable) for variable in self.keras.variables]}
         return {"state": {}, "param_groups": [group]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises ValueError where the state is of another optimizer, as torch's own does."""
+        """Raises ValueError if the state is that of another optimizer, as torch does."""
         (group,) = state_dict["param_groups"]
         values = group.get("variables", [])
         shapes = [tuple(variable.shape) for variable in self.keras.variables]
@@ -197,7 +197,7 @@ class KerasOptimizer(AdaptedOptimizer):
         return isinstance(self.keras._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
 
     def rate_after(self, step: int) -> float:
-        """The rate after so many updates, whoever applied them."""
+        """The learning rate after `step` updates, whoever applied them."""
         return float(self.keras._learning_rate(step)) if self.is_scheduled else self._rate()
 
     def _mirror_rate(self) -> None:

@@ -13,7 +13,7 @@ _HALF = {"bfloat16", "float16"}  # kept as float32, which holds each of their va
 
 
 def to_torch(value: Any) -> torch.Tensor:
-    """A copy. `value` is a Keras variable or a tensor."""
+    """A copy of a Keras variable or a tensor."""
     array = np.asarray(tf.convert_to_tensor(value).numpy())
     return torch.from_numpy(array.astype(np.float32) if array.dtype.name in _HALF else array)
 
@@ -23,6 +23,6 @@ def to_tensorflow(value: torch.Tensor, dtype: str) -> Any:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """What `to_torch` makes of a value of this type."""
-    found: torch.dtype = getattr(torch, "float32" if name in _HALF else name)
-    return found
+    """The type that `to_torch` converts a value of this type to."""
+    dtype: torch.dtype = getattr(torch, "float32" if name in _HALF else name)
+    return dtype

@@ -1,4 +1,4 @@
-"""Attaches a Keras model's embedding layers to tables on ps, and puts the model together for an export."""
+"""Attaches a Keras model's embedding layers to tables on ps, and restores their rows for an export."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class KerasEmbeddingLayers:
-    """The layers of one model that have tables."""
+    """The layers of one Keras model that have tables; see `EmbeddingLayers`."""
 
     def __init__(self, module: KerasModule, optimizer: Any) -> None:
-        """Their tables are updated by the rule of `optimizer`, a Keras one."""
+        """The rule of `optimizer`, a Keras optimizer, updates their tables."""
         self._module = module
         self._optimizer = optimizer
         self.table_specs = [
@@ -46,7 +46,7 @@ class KerasEmbeddingLayers:
         return KerasIdLookahead(self._module)
 
     def for_model(self, model: nn.Module) -> KerasEmbeddingLayers:
-        """The same of another model of the same kind."""
+        """The layers of another model of the same kind."""
         from elasticdl.keras.adapter.module import KerasModule
 
         assert isinstance(model, KerasModule)
@@ -56,23 +56,23 @@ class KerasEmbeddingLayers:
         self._module.computation.use_source(source)
 
     def put_initial_rows(self, tables: TableClient) -> None:
-        """Rows begin as their initializers say: there is nothing to put."""
+        """There is nothing to put: rows begin as their initializers say."""
 
     def drop_initial_rows(self) -> None:
         """Nothing is held."""
 
     @contextmanager
     def full_model(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
-        """While the model is exported: where its rows are to be had."""
+        """While it is open, the module finds its rows for an export."""
         from elasticdl.ps.snapshots.exported_tables import pull_whole_table
 
         table_specs = {spec.name: spec for spec in self.table_specs}
 
-        def found(table: str) -> tuple[Ids, Floats]:
+        def read_rows(table: str) -> tuple[Ids, Floats]:
             count = table_specs[table].rows
             return rows(table) if count is None else (np.arange(count), pull_whole_table(tables, table_specs[table]))
 
-        self._module.rows = found
+        self._module.rows = read_rows
         try:
             yield
         finally:
@@ -80,13 +80,13 @@ class KerasEmbeddingLayers:
 
 
 class KerasIdLookahead:
-    """What a batch will ask for is known once the model is traced."""
+    """Predicts the ids of a batch, which are known once the model is traced."""
 
     def __init__(self, module: KerasModule) -> None:
         self._pulls = module.computation.training_pulls
 
     def begin_batch(self, features: Any) -> None:
-        """Nothing has to be watched."""
+        """Nothing is watched: the trace shows where ids come from."""
 
     def predict_ids(self, features: Any) -> dict[str, list[Ids]]:
         return self._pulls.predict_ids(features)
@@ -104,55 +104,57 @@ def make_table_spec(table: str, layer: Embedding, optimizer: Optimizer) -> Table
     return TableSpec(name=table, columns=layer.output_dim, rows=layer.input_dim, initializer=first, optimizer=optimizer)
 
 
-def copy_values(whole: KerasModule, module: KerasModule) -> None:
-    """Let `whole`, built with all its rows in it, have the values of `module` and of its tables."""
+def copy_values(full_module: KerasModule, module: KerasModule) -> None:
+    """Copy the values of `module` and of its tables into `full_module`, which was built with all rows in it."""
     tables = module.ps_layers
     assert module.rows is not None
-    own = {id(whole.embeddings[name].embeddings) for name in tables}
-    dense = [variable for variable in whole.keras.weights if id(variable) not in own]
+    own = {id(full_module.embeddings[name].embeddings) for name in tables}
+    dense = [variable for variable in full_module.keras.weights if id(variable) not in own]
     module.write_statistics()
     for variable, value in zip(dense, module.keras.weights, strict=True):
         variable.assign(value)
     for name in tables:
         ids, rows = module.rows(name)
-        layer = whole.embeddings[name]
+        layer = full_module.embeddings[name]
         if isinstance(layer, Embedding) and layer.takes_any_id:
             layer.hold_rows(ids, rows)
         else:
             layer.embeddings.assign(rows)
-    for name, variable in whole.computation.variables.statistics.items():
-        whole.get_buffer(name).copy_(to_torch(variable))
+    for name, variable in full_module.computation.variables.statistics.items():
+        full_module.get_buffer(name).copy_(to_torch(variable))
 
 
-def restore_rows(module: KerasModule, image: CapturedState, place: Path) -> CapturedState:
-    """The image of an export or a checkpoint in `place` with the rows of its tables, for a model that has no ps."""
+def restore_rows(module: KerasModule, image: CapturedState, directory: Path) -> CapturedState:
+    """The image of the export or checkpoint in `directory` with the rows of its tables, for a model without ps."""
     from elasticdl.model.embeddings.restore import read_table_rows  # needs the native core
     from elasticdl.model.embeddings.row_sources import FileRows
     from elasticdl.ps.snapshots import exported_tables, snapshot_files
 
-    files = exported_tables.ExportedTables(place) if (place / exported_tables.INDEX_FILE).exists() else None
-    known = (
-        set(files.tables) if files is not None else {spec.name for spec in snapshot_files.count_rows_by_table(place)}
+    files = exported_tables.ExportedTables(directory) if (directory / exported_tables.INDEX_FILE).exists() else None
+    stored_tables = (
+        set(files.tables)
+        if files is not None
+        else {spec.name for spec in snapshot_files.count_rows_by_table(directory)}
     )
     names = {id(variable): name for name, variable in module.computation.variables.trained.items()}
-    found: dict[str, torch.Tensor] = {}
+    restored: dict[str, torch.Tensor] = {}
     for table, layer in module.embeddings.items():
-        if table not in known:
+        if table not in stored_tables:
             continue
         takes_any = isinstance(layer, Embedding) and layer.takes_any_id
         if files is not None and takes_any:
-            layer.is_on_ps = True  # its rows are looked up, if not there
+            layer.is_on_ps = True  # its rows are looked up in files
             module.computation.use_source(FileRows(files))
             continue
         ids = np.arange(0 if takes_any else layer.input_dim)
-        ids, rows = read_table_rows(place, table) if files is None else (ids, files.lookup(table, ids))
+        ids, rows = read_table_rows(directory, table) if files is None else (ids, files.lookup(table, ids))
         if takes_any:
-            found |= {
+            restored |= {
                 f"{MODEL_PREFIX}{table}/ids": torch.from_numpy(ids),
                 f"{MODEL_PREFIX}{table}/rows": torch.from_numpy(rows),
             }
         else:
             weight = to_torch(layer.embeddings)
             weight[torch.from_numpy(ids)] = torch.from_numpy(rows)
-            found[MODEL_PREFIX + names[id(layer.embeddings)]] = weight
-    return CapturedState(image.step, image.records, image.tensors | found, image.meta)
+            restored[MODEL_PREFIX + names[id(layer.embeddings)]] = weight
+    return CapturedState(image.step, image.records, image.tensors | restored, image.meta)

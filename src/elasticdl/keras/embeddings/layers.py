@@ -17,17 +17,17 @@ from elasticdl.keras.runtime import keras, tf
 
 @keras.saving.register_keras_serializable("elasticdl")
 class Embedding(keras.layers.Layer):
-    """As keras.layers.Embedding. In a job with ps its rows lie there, and are made as ids are seen.
+    """As keras.layers.Embedding. In a job with ps its rows are there, and are made when ids are seen first.
 
     Args:
         output_dim: columns of a row.
-        input_dim: how many ids there are. Without it ids are any int64, and the job needs ps.
-        embeddings_initializer: what a row begins with.
-        mask_zero: id 0 is padding that later layers are to skip.
+        input_dim: the number of ids. Without it any int64 is an id, and the job needs ps.
+        embeddings_initializer: of new rows.
+        mask_zero: id 0 is padding that later layers skip.
         combiner: "sum", "mean" or "sqrtn": one vector for all ids of a record, which may be ragged or sparse.
     """
 
-    missing_id: int | None = None  # an id that stands for none, among dense ones that are combined
+    missing_id: int | None = None  # the id that means no id, among dense ids that are combined
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Embedding(keras.layers.Layer):
         combiner: str | None = None,
         **options: Any,
     ) -> None:
-        options.pop("input_length", None)  # of earlier Keras: says nothing that the ids do not show
+        options.pop("input_length", None)  # of earlier Keras: the ids show it
         super().__init__(**options)
         if combiner is not None and combiner not in COMBINERS:
             raise ModelError(f"{self.name}: expected a combiner of {', '.join(COMBINERS)}. Received: {combiner!r}")
@@ -50,7 +50,7 @@ class Embedding(keras.layers.Layer):
         self.table = ""  # its name on the ps, once the model is whole
         self.is_on_ps = False
         self.embeddings: Any | None = None
-        self.held: tuple[Any, Any] | None = None  # ids, sorted, and their rows, where these are all there are
+        self.held: tuple[Any, Any] | None = None  # sorted ids and their rows, if the layer holds all its rows
 
     def build(self, input_shape: Any = None) -> None:
         self.is_on_ps = placement.current_placement().on_ps
@@ -62,11 +62,11 @@ class Embedding(keras.layers.Layer):
 
     @property
     def takes_any_id(self) -> bool:
-        """Whether it has neither a table on ps nor one of a known size: then it must be given its rows."""
+        """Whether it has neither a table on ps nor a known size: then `hold_rows` must give it its rows."""
         return not self.is_on_ps and self.input_dim is None
 
     def hold_rows(self, ids: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
-        """Have these rows; an id without one has zeros."""
+        """Hold these rows; an id without a row has zeros."""
         order = np.argsort(ids, kind="stable")
         self.held = tf.Variable(ids[order], trainable=False), tf.Variable(rows[order], trainable=False)
 
@@ -104,7 +104,7 @@ class Embedding(keras.layers.Layer):
         }
 
     def _looked_up_ids(self, ids: Any) -> NDArray[np.int64]:
-        """What `_rows` will be asked for with these ids."""
+        """The ids that `call` looks up for these ids."""
         is_dense = not isinstance(ids, tf.RaggedTensor | tf.SparseTensor)
         values = ids if is_dense else ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids.values
         flat = np.asarray(values).astype(np.int64).reshape(-1)
@@ -117,7 +117,7 @@ class Embedding(keras.layers.Layer):
         )
 
     def _look_up(self, flat: Any, ids: Any) -> Any:
-        """The row of each of `flat`, which are all of `ids`."""
+        """The rows of `flat`, which are all ids of `ids`."""
         if placement.is_building() and self.embeddings is None:
             rows = tf.zeros([tf.size(flat), self.output_dim])
         elif self.is_on_ps:
@@ -128,10 +128,11 @@ class Embedding(keras.layers.Layer):
         elif self.embeddings is not None:
             rows = tf.gather(tf.convert_to_tensor(self.embeddings), flat)
         elif self.held is not None:
-            known, values = self.held
-            place = tf.clip_by_value(tf.searchsorted(known, tf.cast(flat, tf.int64)), 0, tf.shape(known)[0] - 1)
-            is_known = tf.gather(known, place) == tf.cast(flat, tf.int64)
-            rows = tf.where(is_known[:, tf.newaxis], tf.gather(values, place), 0.0)
+            held_ids, held_rows = self.held
+            wanted_ids = tf.cast(flat, tf.int64)
+            indices = tf.clip_by_value(tf.searchsorted(held_ids, wanted_ids), 0, tf.shape(held_ids)[0] - 1)
+            is_held = tf.gather(held_ids, indices) == wanted_ids
+            rows = tf.where(is_held[:, tf.newaxis], tf.gather(held_rows, indices), 0.0)
         else:
             raise ModelError(
                 f"{self.name}: expected input_dim, or a job with ps. Received: neither; "
@@ -142,7 +143,7 @@ class Embedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("elasticdl")
 class SparseEmbedding(Embedding):
-    """One vector for all ids of a record, as the preprocessing library has it: among dense ids 0 stands for none."""
+    """One vector for all ids of a record, as in the first ElasticDL's preprocessing: dense id 0 means none."""
 
     missing_id = 0
 
@@ -162,7 +163,7 @@ COMBINERS = ("sum", "mean", "sqrtn")
 
 
 class IdBags(NamedTuple):
-    """Ids in one dimension, and the record that each belongs to, in order."""
+    """One-dimensional ids, and the record that each belongs to, in order."""
 
     ids: Any
     records: Any
@@ -192,7 +193,7 @@ class IdBags(NamedTuple):
 
 
 def combine_vectors(vectors: Any, bags: IdBags, combiner: str) -> Any:
-    """One vector for each record: zeros where it has no ids."""
+    """One vector for each record; zeros for a record without ids."""
     sums = tf.math.unsorted_segment_sum(vectors, bags.records, bags.count)
     if combiner == "sum":
         return sums

@@ -1,4 +1,4 @@
-"""Moves plain Keras embedding layers to the ps; an export builds the model anew with plain ones."""
+"""Moves plain Keras embedding layers to the ps; an export rebuilds the model with plain layers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class MoveResult(NamedTuple):
     notes: list[str]  # one for each layer that had to stay
 
 
-def move_embeddings(model: Any, placing: EmbeddingPlacement) -> MoveResult:
-    """The model with layers of ours in the place of plain ones that are to move, which may be another object."""
-    wanted = [layer for layer in _find_plain_layers(model) if _is_wanted(layer, placing)]
-    stays = {layer.name: reason for layer in wanted if (reason := _find_stay_reason(layer))}
-    moves = {id(layer) for layer in wanted if layer.name not in stays}
+def move_embeddings(model: Any, placement: EmbeddingPlacement) -> MoveResult:
+    """The model with ElasticDL's layers instead of the plain ones that move; it may be another object."""
+    candidates = [layer for layer in _find_plain_layers(model) if _must_move(layer, placement)]
+    stays = {layer.name: reason for layer in candidates if (reason := _find_stay_reason(layer))}
+    moves = {id(layer) for layer in candidates if layer.name not in stays}
     notes = [f"{name} stays in the workers: {reason}" for name, reason in stays.items()]
     if moves and not _can_be_cloned(model):
-        reason = "the model is a class of its own, in which only elasticdl.keras.Embedding can lie on ps"
-        return MoveResult(model, [*notes, *(f"{layer.name} stays in the workers: {reason}" for layer in wanted)])
+        reason = "the model is a class of its own, in which only elasticdl.keras.Embedding can be on ps"
+        return MoveResult(model, [*notes, *(f"{layer.name} stays in the workers: {reason}" for layer in candidates)])
     if moves:
         model = keras.models.clone_model(model, clone_function=lambda layer: _clone_layer(layer, moves))
     return MoveResult(model, notes)
 
 
 def make_portable(model: Any) -> Any | None:
-    """The model with plain layers in the place of ours, for whoever has no ElasticDL; None where there is no such one.
+    """The model with plain layers of Keras instead of ElasticDL's, for users without ElasticDL; None if impossible.
 
-    The same object where it has none of ours.
+    Returns `model` itself if it has no layers of ElasticDL.
     """
     ours = [layer for layer in model._flatten_layers() if isinstance(layer, Embedding)]
     if not ours:
@@ -49,13 +49,13 @@ def _find_plain_layers(model: Any) -> Iterator[Any]:
     return (layer for layer in model._flatten_layers() if type(layer) is keras.layers.Embedding)
 
 
-def _is_wanted(layer: Any, placing: EmbeddingPlacement) -> bool:
+def _must_move(layer: Any, placement: EmbeddingPlacement) -> bool:
     size = layer.input_dim * layer.output_dim * 4
-    return placing.move_policy == "all" or (placing.move_policy == "auto" and size >= placing.min_bytes)
+    return placement.move_policy == "all" or (placement.move_policy == "auto" and size >= placement.min_bytes)
 
 
 def _find_stay_reason(layer: Any) -> str:
-    """Why this layer cannot move; empty where it can."""
+    """Why this layer cannot move; empty if it can."""
     if not layer.trainable:
         return "it is frozen"
     if layer.embeddings_regularizer is not None or layer.embeddings_constraint is not None:

@@ -12,27 +12,27 @@ from elasticdl.ps.tables.optimizer import Optimizer
 
 
 def table_optimizer(optimizer: Any) -> Optimizer:
-    """The same rule with the same numbers. Raises ModelError where a ps has no such rule.
+    """The rule of a ps with the same numbers. Raises ModelError if a ps has no such rule.
 
     Rows that a batch does not have are not touched.
     """
-    made = _RULES.get(type(optimizer))
+    translate = _RULES.get(type(optimizer))
     name = type(optimizer).__name__
-    if made is None:
-        known = ", ".join(kind.__name__ for kind in _RULES)
-        raise ModelError(f"optimizer: expected one of {known}, whose rules the ps know. Received: {name}")
-    wanted = ["clipnorm", "global_clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps"]
-    wanted += [] if type(optimizer) is keras.optimizers.AdamW else ["weight_decay"]
-    refused = [f"{key}={value}" for key in wanted if (value := getattr(optimizer, key, None))]
+    if translate is None:
+        supported = ", ".join(kind.__name__ for kind in _RULES)
+        raise ModelError(f"optimizer: expected one of {supported}, whose rules the ps know. Received: {name}")
+    unsupported = ["clipnorm", "global_clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps"]
+    unsupported += [] if type(optimizer) is keras.optimizers.AdamW else ["weight_decay"]
+    refused = [f"{key}={value}" for key in unsupported if (value := getattr(optimizer, key, None))]
     if type(optimizer) is keras.optimizers.AdamW and optimizer.amsgrad:
         refused.append("amsgrad=True")
     if refused:
         raise ModelError(f"optimizer: expected {name} for rows on ps without these. Received: {', '.join(refused)}")
-    return Optimizer.model_validate({"dialect": "keras", **made(optimizer)})
+    return Optimizer.model_validate({"dialect": "keras", **translate(optimizer)})
 
 
 def table_initializer(initializer: Any) -> Initializer | None:
-    """The same first values, as a distribution; None where a ps knows no such one."""
+    """The distribution of the initial values; None if a ps does not know it."""
     kinds = keras.initializers
     match initializer:
         case kinds.Zeros():

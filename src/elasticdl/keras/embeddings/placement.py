@@ -1,4 +1,4 @@
-"""Where the rows of embedding layers are placed; layers read it while a model is built."""
+"""Says where the rows of embedding layers are placed; layers read it while a model is built."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MovePolicy = Literal["auto", "all", "none"]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingPlacement:
-    """`on_ps`: layers of ElasticDL have tables there, and plain ones as `which` says. Else all lie in the model."""
+    """With `on_ps`, layers of ElasticDL have tables on ps, and plain ones as `move_policy` says; else none has."""
 
     on_ps: bool = False
     move_policy: MovePolicy = "none"  # plain layers that move
-    min_bytes: int = 0  # auto: those of at least so many
+    min_bytes: int = 0  # auto: plain layers of at least so many bytes move
 
 
 IN_MODEL = EmbeddingPlacement()
-_current: ContextVar[EmbeddingPlacement] = ContextVar("placing", default=IN_MODEL)
+_current: ContextVar[EmbeddingPlacement] = ContextVar("placement", default=IN_MODEL)
 _is_building: ContextVar[bool] = ContextVar("is_building", default=False)
 
 
@@ -30,9 +30,9 @@ def current_placement() -> EmbeddingPlacement:
 
 
 @contextmanager
-def use_placement(wanted: EmbeddingPlacement) -> Iterator[None]:
-    """Layers that are built meanwhile are placed so."""
-    token = _current.set(wanted)
+def use_placement(placement: EmbeddingPlacement) -> Iterator[None]:
+    """Build layers with this placement."""
+    token = _current.set(placement)
     try:
         yield
     finally:
@@ -41,7 +41,7 @@ def use_placement(wanted: EmbeddingPlacement) -> Iterator[None]:
 
 @contextmanager
 def build_only() -> Iterator[None]:
-    """Meanwhile models are called for the sake of their shapes: rows are not looked up, since nobody has any yet."""
+    """Call models only for their shapes: rows are not looked up, because there are none yet."""
     token = _is_building.set(True)
     try:
         yield

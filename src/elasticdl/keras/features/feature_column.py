@@ -1,4 +1,4 @@
-"""Feature columns of the original ElasticDL: the ids of a feature, several features as one, and their embedding."""
+"""Feature columns of the first ElasticDL: the ids of a feature, several features as one, and their embedding."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NAME_SEPARATOR = "_C_"
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """Ids of one feature, or of several: those of each are moved behind those of the one before."""
+    """The ids of one feature, or of several: the ids of each follow those of the one before."""
 
-    parts: tuple[tuple[str, TransformLayer], ...]  # the key of a feature, and what makes ids of it
+    parts: tuple[tuple[str, TransformLayer], ...]  # the key of a feature, and the layer that makes ids of it
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class CategoricalColumn:
 
 
 def categorical_column(key: str, transformation: Transform | TransformLayer) -> CategoricalColumn:
-    """The feature `key`, whose ids `transformation` makes: Hashing, IndexLookup, Discretization and their like."""
+    """The feature `key`, whose ids `transformation` makes: Hashing, IndexLookup, Discretization and the like."""
     from elasticdl.keras.features import LAYERS
 
     if isinstance(transformation, Transform):
@@ -54,7 +54,7 @@ def categorical_column(key: str, transformation: Transform | TransformLayer) -> 
 
 
 def concatenated_categorical_column(categorical_columns: Sequence[CategoricalColumn]) -> CategoricalColumn:
-    """All of them as one: ids are moved by the buckets of those before; the name is theirs, joined by `_C_`."""
+    """All columns as one: ids are offset by the buckets of the columns before; names are joined by `_C_`."""
     if not categorical_columns or not all(isinstance(column, CategoricalColumn) for column in categorical_columns):
         raise ValueError(
             "concatenated_categorical_column: expected categorical columns, one or more. "
@@ -66,14 +66,14 @@ def concatenated_categorical_column(categorical_columns: Sequence[CategoricalCol
 def embedding_column(
     categorical_column: CategoricalColumn, dimension: int, combiner: str = "mean", initializer: Any = "uniform"
 ) -> EmbeddingColumn:
-    """A layer that takes a dict of features and gives one vector a row. In a job with ps its rows lie there."""
+    """A layer that takes a dict of features and returns one vector per row. In a job with ps its rows are there."""
     parts = categorical_column.parts
     return EmbeddingColumn([key for key, _ in parts], [layer for _, layer in parts], dimension, combiner, initializer)
 
 
 @keras.saving.register_keras_serializable("elasticdl.features")
 class EmbeddingColumn(keras.layers.Layer):
-    """Made by `embedding_column`."""
+    """The layer that `embedding_column` makes."""
 
     def __init__(
         self, keys: Sequence[str], parts: Sequence[Any], dimension: int, combiner: str, initializer: Any, **options: Any
@@ -99,8 +99,8 @@ class EmbeddingColumn(keras.layers.Layer):
     def call(self, features: Mapping[str, Any]) -> Any:
         if missing := [key for key in self.keys if key not in features]:
             raise ValueError(f"{self.name}: expected a dict with {', '.join(self.keys)}. Missing: {', '.join(missing)}")
-        taken = {key: tensor_columns.to_tensors(features[key]) for key in self.keys}
-        return self.embedding(self.column.ids(taken))
+        tensors = {key: tensor_columns.to_tensors(features[key]) for key in self.keys}
+        return self.embedding(self.column.ids(tensors))
 
     def compute_output_spec(self, features: Mapping[str, Any]) -> Any:
         return keras.KerasTensor((features[self.keys[0]].shape[0], self.dimension), dtype=self.compute_dtype)
@@ -118,8 +118,8 @@ class EmbeddingColumn(keras.layers.Layer):
 
 def _bucket_count(definition: Any) -> int:
     for name in ("num_bins", "num_buckets"):
-        if found := getattr(definition, name, None):
-            return int(found() if callable(found) else found)
+        if count := getattr(definition, name, None):
+            return int(count() if callable(count) else count)
     raise ValueError(
         "categorical_column: expected a transformation that has a number of bins: Hashing, IndexLookup, "
         f"Discretization, LogRound or RoundIdentity. Received: {type(definition).__name__}"

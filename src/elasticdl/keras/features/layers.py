@@ -17,13 +17,13 @@ _KERAS_OPTIONS = ("name", "trainable", "dtype")
 
 
 class TransformLayer(keras.layers.Layer):
-    """A transformation. It takes the arguments of the definition, and has no weights."""
+    """A transform as a layer without weights. It takes the arguments of the definition."""
 
     definition_class: ClassVar[Any]
     output_dtype: ClassVar[str] = "int64"
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        # Numbers are taken in the type they come in: Keras would cast them to float32 first.
+        # Numbers keep their type: Keras would cast them to float32 first.
         super().__init__(autocast=False, **{name: options.pop(name) for name in _KERAS_OPTIONS if name in options})
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
@@ -33,12 +33,12 @@ class TransformLayer(keras.layers.Layer):
 
     @classmethod
     def from_definition(cls, definition: Transform) -> Self:
-        """The layer of this definition."""
+        """The layer of `definition`."""
         return cls(definition)
 
     @classmethod
     def from_statistics(cls, column: str, *, statistics: Any = None, name: str | None = None, **options: Any) -> Self:
-        """As that of the definition."""
+        """The layer of the transform that is made from the statistics of a column."""
         definition = cls.definition_class.from_statistics(column, statistics=statistics, **options)
         return cls(definition, name=name)
 
@@ -68,13 +68,13 @@ class TransformLayer(keras.layers.Layer):
 
 
 def _constant(table: Any) -> Any:
-    """Not for the optimizer of a graph: it would multiply by the reciprocal of a divisor, which is not the same."""
+    """A constant that graph optimizers do not see: they would replace a division by a product with the reciprocal."""
     constant = tf.constant(table)
     return constant if table.ndim else tf.raw_ops.PlaceholderWithDefault(input=constant, shape=constant.shape)
 
 
 def output_spec(like: Any, shape: Any, dtype: Any, **kind: bool) -> Any:
-    """A symbol for what a layer gives: sparse or ragged as `like` is, if nothing else is said."""
+    """The spec of a layer's output: sparse or ragged as `like` is, unless `kind` says otherwise."""
     if not kind:
         kind = {name: True for name in ("sparse", "ragged") if getattr(like, name, False)}
     return keras.KerasTensor(shape, dtype=dtype, **kind)
@@ -128,7 +128,7 @@ class IndexLookup(TransformLayer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if positions := self.definition.positions:
-            with tf.init_scope():  # the table belongs to the layer, not to a function that happens to make it
+            with tf.init_scope():  # the table belongs to the layer, not to the function that is traced
                 keys, values = tf.constant(list(positions)), tf.constant(list(positions.values()), tf.int64)
                 self.vocabulary = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1)
 
@@ -176,7 +176,7 @@ class ToNumber(TransformLayer):
 
 @register_layer
 class ToRagged(TransformLayer):
-    """Gives a RaggedTensor."""
+    """Returns a RaggedTensor."""
 
     definition_class = transforms.ToRagged
 
@@ -198,7 +198,7 @@ class ToRagged(TransformLayer):
 
 @register_layer
 class Sequence(TransformLayer):
-    """Gives a RaggedTensor of text; `to_tensor` of the ids that are made of it is dense."""
+    """Returns a RaggedTensor of text; its ids become dense by `to_tensor`."""
 
     definition_class = transforms.Sequence
 
@@ -220,7 +220,7 @@ class Sequence(TransformLayer):
 
 @register_layer
 class ToSparse(TransformLayer):
-    """Gives a SparseTensor."""
+    """Returns a SparseTensor."""
 
     definition_class = transforms.ToSparse
 
@@ -262,26 +262,17 @@ class Cross(TransformLayer):
     def call(self, values: Any) -> Any:
         check_columns(values)
         columns = [tensor_columns.to_tensors(column) for column in values]
-        if (
-            len(
-                {
-                    type(column)
-                    for column in columns
-                    if tensor_columns.is_ragged(column) or tensor_columns.is_sparse(column)
-                }
-            )
-            > 0
-        ):
-            return self._of_many(columns)
+        if any(tensor_columns.is_ragged(column) or tensor_columns.is_sparse(column) for column in columns):
+            return self._cross_many_values(columns)
         return self.definition.compute(TENSORFLOW_OPS, columns, {})
 
-    def _of_many(self, columns: list[Any]) -> Any:
+    def _cross_many_values(self, columns: list[Any]) -> Any:
         first, others = columns[0], columns[1:]
         if all(tensor_columns.is_ragged(column) for column in columns):
-            checks = [tf.debugging.assert_equal(first.row_splits, other.row_splits) for other in others]
+            checks = [tf.debugging.assert_equal(first.row_splits, column.row_splits) for column in others]
             flat = [column.flat_values for column in columns]
         elif all(tensor_columns.is_sparse(column) for column in columns):
-            checks = [tf.debugging.assert_equal(first.indices, other.indices) for other in others]
+            checks = [tf.debugging.assert_equal(first.indices, column.indices) for column in others]
             flat = [column.values for column in columns]
         else:
             raise DataError("Cross: expected columns of the same shape, whose rows have as many values each")

@@ -1,4 +1,4 @@
-"""The operations of transforms in TensorFlow, and numbers as text as Python writes them."""
+"""The operations of transforms in TensorFlow, and texts of numbers as Python writes them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class TensorFlowOps:
+    """See `Ops`."""
+
     def kind(self, values: Any) -> ValueKind:
         if values.dtype == tf.string:
             return "text"
@@ -37,10 +39,10 @@ class TensorFlowOps:
     def cast(self, numbers: Any, name: str) -> Any:
         return tf.cast(numbers, name)
 
-    def where(self, condition: Any, one: Any, other: Any) -> Any:
-        # A bare number has the type of what stands beside it, and else the type of nothing.
-        dtype = one.dtype if tf.is_tensor(one) else other.dtype
-        return tf.where(condition, tf.convert_to_tensor(one, dtype), tf.convert_to_tensor(other, dtype))
+    def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
+        # A Python number gets the type of the tensor beside it.
+        dtype = if_true.dtype if tf.is_tensor(if_true) else if_false.dtype
+        return tf.where(condition, tf.convert_to_tensor(if_true, dtype), tf.convert_to_tensor(if_false, dtype))
 
     def is_nan(self, floats: Any) -> Any:
         return tf.math.is_nan(floats)
@@ -52,12 +54,12 @@ class TensorFlowOps:
         return tf.floor(floats)
 
     def divide(self, floats: Any, by: Any) -> Any:
-        # A graph makes of x / constant the product with 1 / constant, which is rounded twice; of this it does not.
+        # A graph replaces x / constant by x * (1 / constant), which is rounded twice, but not divide_no_nan.
         return tf.math.divide_no_nan(floats, by)
 
     def count_not_above(self, table: Any, numbers: Any) -> Any:
-        found = tf.searchsorted(table, tf.reshape(numbers, [-1]), side="right", out_type=tf.int64)
-        return tf.reshape(found, tf.shape(numbers))
+        counts = tf.searchsorted(table, tf.reshape(numbers, [-1]), side="right", out_type=tf.int64)
+        return tf.reshape(counts, tf.shape(numbers))
 
     def equals_text(self, texts: Any, text: str) -> Any:
         return tf.equal(texts, text)
@@ -74,7 +76,7 @@ class TensorFlowOps:
         )
 
     def lookup_index(self, values: Any, lookup: IndexLookup, tables: Mapping[str, Any]) -> Any:
-        """`tables` has the layer's own, where the vocabulary is in TensorFlow."""
+        """`tables` holds the layer's lookup table of the vocabulary."""
         if not lookup.positions:
             return tf.fill(tf.shape(values), tf.constant(-1, tf.int64))
         return tables["vocabulary"].lookup(_as_text(values))
@@ -86,27 +88,27 @@ class TensorFlowOps:
         with tf.control_dependencies([_assert_pattern(safe, to.pattern, f"numbers of {to.out_type}")]):
             numbers = tf.strings.to_number(tf.identity(safe), to.out_type)
         default = tf.constant(to.default_value, to.out_type)
-        found = tf.where(is_blank, default, numbers)
-        return found if to.is_whole else flush_subnormals(found)
+        filled = tf.where(is_blank, default, numbers)
+        return filled if to.is_whole else flush_subnormals(filled)
 
     def parse_dates(self, texts: Any, dates: DateParts) -> list[Any]:
         stripped = tf.strings.strip(texts)
         is_there = tf.not_equal(stripped, "")
         template = dates.template
         safe = tf.where(is_there, stripped, template)
-        what = f"dates as {dates.format or 'ISO 8601'}"
-        with tf.control_dependencies([_assert_pattern(safe, dates.pattern, what)]):
+        expected = f"dates as {dates.format or 'ISO 8601'}"
+        with tf.control_dependencies([_assert_pattern(safe, dates.pattern, expected)]):
             lengths = tf.minimum(tf.strings.length(safe), len(template))
-        # What a text lacks is as in the template; what it has beyond is a fraction of a second.
-        rest = tf.strings.substr(tf.fill(tf.shape(safe), template), lengths, len(template) - lengths)
-        whole = tf.strings.join([tf.strings.substr(safe, 0, len(template)), rest])
+        # The template fills up what a text lacks; what it has beyond the template is a fraction of a second.
+        missing = tf.strings.substr(tf.fill(tf.shape(safe), template), lengths, len(template) - lengths)
+        filled = tf.strings.join([tf.strings.substr(safe, 0, len(template)), missing])
         read = {
-            piece.directive: tf.strings.to_number(tf.strings.substr(whole, piece.start, piece.width), tf.int64)
+            piece.directive: tf.strings.to_number(tf.strings.substr(filled, piece.start, piece.width), tf.int64)
             for piece in dates.directive_spans
         }
         civil = dates.calendar_fields(read, tf.zeros(tf.shape(safe), tf.int64))
         is_right = tf.reduce_all(calendar.is_valid_date(*civil))
-        with tf.control_dependencies([tf.debugging.Assert(is_right, [f"expected {what}. Received:", safe])]):
+        with tf.control_dependencies([tf.debugging.Assert(is_right, [f"expected {expected}. Received:", safe])]):
             return [is_there, *(tf.identity(part) for part in civil)]
 
 
@@ -129,15 +131,15 @@ def _as_text(values: Any) -> Any:
     return tf.strings.as_string(tf.cast(values, tf.int64))
 
 
-def _assert_pattern(texts: Any, pattern: str, what: str) -> Any:
+def _assert_pattern(texts: Any, pattern: str, expected: str) -> Any:
     is_right = tf.strings.regex_full_match(texts, pattern)
     return tf.debugging.Assert(
-        tf.reduce_all(is_right), [f"expected {what}. Received:", tf.boolean_mask(texts, ~is_right)]
+        tf.reduce_all(is_right), [f"expected {expected}. Received:", tf.boolean_mask(texts, ~is_right)]
     )
 
 
-_MAX_EXACT_WHOLE = 2.0**53  # from here on floats are whole numbers with gaps
-_MIN_SCIENTIFIC = 1e16  # from here on Python writes an exponent
+_MAX_EXACT_WHOLE = 2.0**53  # above it not every whole number is a float
+_MIN_SCIENTIFIC = 1e16  # Python writes larger numbers with an exponent
 _MAX_DIGITS = 17
 
 
@@ -147,26 +149,28 @@ def format_numbers(numbers: Any) -> Any:
     is_missing = tf.math.is_nan(numbers)
     is_whole = tf.equal(tf.floor(numbers), numbers) & (tf.abs(numbers) < _MAX_EXACT_WHOLE)
     is_plain = is_whole | is_missing
-    whole = tf.strings.as_string(tf.cast(tf.where(is_whole, numbers, 0.0), tf.int64))
+    whole_texts = tf.strings.as_string(tf.cast(tf.where(is_whole, numbers, 0.0), tf.int64))
     others = tf.where(is_plain, tf.constant(0.5, tf.float64), numbers)
-    texts = tf.cond(tf.reduce_all(is_plain), lambda: whole, lambda: tf.where(is_plain, whole, _shortest_texts(others)))
+    texts = tf.cond(
+        tf.reduce_all(is_plain), lambda: whole_texts, lambda: tf.where(is_plain, whole_texts, _shortest_texts(others))
+    )
     return tf.where(is_missing, "", texts)
 
 
 def _shortest_texts(numbers: Any) -> Any:
-    """Of numbers that are no NaN."""
+    """The shortest text of each number that is read as the same number. There must be no NaN."""
     size = tf.abs(numbers)
     is_large = (size >= _MIN_SCIENTIFIC) & tf.math.is_finite(numbers)
-    found = tf.fill(tf.shape(numbers), "")
+    texts = tf.fill(tf.shape(numbers), "")
     for digits in range(_MAX_DIGITS, 0, -1):
         plain = tf.strings.as_string(numbers, precision=digits, shortest=True)
         scientific = tf.strings.as_string(numbers, precision=digits - 1, scientific=True)
-        found = _keep_if_same(tf.where(is_large, scientific, plain), numbers, found)
+        texts = _keep_if_same(tf.where(is_large, scientific, plain), numbers, texts)
         if digits == _MAX_DIGITS:
-            found = _keep_if_same(_rounded_up(numbers), numbers, found)
+            texts = _keep_if_same(_rounded_up(numbers), numbers, texts)
     is_between = (size >= _MAX_EXACT_WHOLE) & (size < _MIN_SCIENTIFIC)
     between = tf.strings.as_string(tf.cast(tf.where(is_between, numbers, 0.0), tf.int64)) + ".0"
-    return tf.where(is_between, between, found)
+    return tf.where(is_between, between, texts)
 
 
 def _keep_if_same(texts: Any, numbers: Any, otherwise: Any) -> Any:
@@ -174,15 +178,15 @@ def _keep_if_same(texts: Any, numbers: Any, otherwise: Any) -> Any:
 
 
 def _rounded_up(numbers: Any) -> Any:
-    """With one digit less than all, and that digit raised.
+    """The texts with one digit less than all, and the last digit raised by one.
 
-    Next to a power of two numbers are closer below than above: the nearest text of 16 digits may be read as another
-    number, and the one above it as the right one. No such number lies where Python writes no exponent.
+    Next to a power of two, numbers are closer below than above: the nearest text of 16 digits may be read as another
+    number, and the next text above it as the right one. All such numbers are written with an exponent.
     """
     size = tf.where(tf.math.is_finite(numbers), tf.abs(numbers), 1.0)
     text = tf.strings.as_string(size, precision=_MAX_DIGITS - 1, scientific=True)  # 5.9604644775390625e-08
-    cut = tf.strings.substr(text, 0, 1) + tf.strings.substr(text, 2, _MAX_DIGITS - 2)
-    raised = tf.strings.as_string(tf.strings.to_number(cut, tf.int64) + 1)
+    digits = tf.strings.substr(text, 0, 1) + tf.strings.substr(text, 2, _MAX_DIGITS - 2)
+    raised = tf.strings.as_string(tf.strings.to_number(digits, tf.int64) + 1)
     exponent = tf.strings.regex_replace(text, ".*e", "e")
     mantissa = tf.strings.substr(raised, 0, 1) + "." + tf.strings.substr(raised, 1, _MAX_DIGITS - 2)
     is_small = size < 1e-4

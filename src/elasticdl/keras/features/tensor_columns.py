@@ -1,8 +1,9 @@
-"""Columns in TensorFlow: dense, ragged and sparse."""
+"""Handles columns in TensorFlow: dense, ragged and sparse."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def is_sparse(column: Any) -> bool:
 
 
 def to_tensors(column: Any) -> Any:
-    """Tensors as they are; lists, NumPy and Arrow columns as tensors of the type that the definition sees."""
+    """A column as a tensor. Lists, NumPy and Arrow columns get the type that the definition sees."""
     if tf.is_tensor(column) or is_ragged(column) or is_sparse(column):
         return column
     if isinstance(column, tf.Variable):
@@ -32,23 +33,23 @@ def to_tensors(column: Any) -> Any:
     if not isinstance(flat, np.ndarray):
         text = ["" if value is None else value for value in decode_dictionary(flat).to_pylist()]
         flat = np.array(text, object)
-    found = rebuild(flat)
-    if isinstance(found, Ragged):
-        return tf.RaggedTensor.from_row_splits(found.values, found.splits)
-    if isinstance(found, Sparse):
-        return tf.SparseTensor(found.indices, found.values, found.shape)
-    return tf.convert_to_tensor(found)
+    rebuilt = rebuild(flat)
+    if isinstance(rebuilt, Ragged):
+        return tf.RaggedTensor.from_row_splits(rebuilt.values, rebuilt.splits)
+    if isinstance(rebuilt, Sparse):
+        return tf.SparseTensor(rebuilt.indices, rebuilt.values, rebuilt.shape)
+    return tf.convert_to_tensor(rebuilt)
 
 
 def map_values(function: Callable[[Any], Any], column: Any) -> Any:
-    """The column with `function` of its flat values."""
+    """The column with `function` applied to its flat values."""
     if is_ragged(column):
         return column.with_flat_values(function(column.flat_values))
     if is_sparse(column):
-        found = function(column.values)
-        if found.shape.rank != 1:
+        mapped = function(column.values)
+        if mapped.shape.rank != 1:
             raise DataError("expected a dense or ragged column. Received: a sparse one, with several results a value")
-        return tf.SparseTensor(column.indices, found, column.dense_shape)
+        return tf.SparseTensor(column.indices, mapped, column.dense_shape)
     return function(column)
 
 
@@ -76,10 +77,11 @@ def filter_values(flat: Any, splits: Any, keep: Any) -> tuple[Any, Any]:
     return tf.boolean_mask(flat, keep), tf.gather(_row_splits(tf.cast(keep, tf.int64)), splits)
 
 
-def truncate_rows(flat: Any, splits: Any, longest: int, *, is_last: bool) -> tuple[Any, Any]:
+def truncate_rows(flat: Any, splits: Any, max_length: int, *, is_last: bool) -> tuple[Any, Any]:
     lengths = splits[1:] - splits[:-1]
-    place = tf.range(tf.size(flat, out_type=tf.int64)) - tf.repeat(splits[:-1], lengths)
-    return filter_values(flat, splits, place >= tf.repeat(lengths, lengths) - longest if is_last else place < longest)
+    indices = tf.range(tf.size(flat, out_type=tf.int64)) - tf.repeat(splits[:-1], lengths)
+    keep = indices >= tf.repeat(lengths, lengths) - max_length if is_last else indices < max_length
+    return filter_values(flat, splits, keep)
 
 
 def make_ragged(flat: Any, splits: Any) -> Any:
@@ -90,24 +92,23 @@ def make_sparse(column: Any, keep: Any) -> Any:
     return tf.SparseTensor(tf.where(keep), tf.boolean_mask(column, keep), tf.shape(column, out_type=tf.int64))
 
 
-def concatenate_columns(found: list[Any], offsets: tuple[int, ...]) -> Any:
-    def moved(ids: Any, offset: int) -> Any:
+def concatenate_columns(columns: list[Any], offsets: tuple[int, ...]) -> Any:
+    def add_offset(ids: Any, offset: int) -> Any:
         if ids.dtype.is_floating or ids.dtype == tf.string:
             raise DataError("ConcatenateWithOffset: expected whole numbers; use Hashing or IndexLookup before")
         ids = tf.cast(ids, tf.int64)
         return tf.where(ids < 0, ids, ids + offset)
 
-    each = [
-        map_values(lambda ids, by=offset: moved(ids, by), column)  # type: ignore[misc]
-        for column, offset in zip(found, offsets, strict=True)
+    shifted = [
+        map_values(partial(add_offset, offset=offset), column) for column, offset in zip(columns, offsets, strict=True)
     ]
-    if all(is_ragged(column) for column in each):
-        return tf.concat(each, 1)
-    if all(is_sparse(column) for column in each):
-        return tf.sparse.concat(-1, each)
-    if any(is_ragged(column) or is_sparse(column) for column in each):
+    if all(is_ragged(column) for column in shifted):
+        return tf.concat(shifted, 1)
+    if all(is_sparse(column) for column in shifted):
+        return tf.sparse.concat(-1, shifted)
+    if any(is_ragged(column) or is_sparse(column) for column in shifted):
         raise DataError("ConcatenateWithOffset: expected columns that are all dense, all ragged or all sparse")
-    return tf.concat([column[:, tf.newaxis] if column.shape.rank == 1 else column for column in each], -1)
+    return tf.concat([column[:, tf.newaxis] if column.shape.rank == 1 else column for column in shifted], -1)
 
 
 def _row_splits(lengths: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Predictions on disk or in an object store: one Parquet file for each shard, complete or absent."""
+"""Writes predictions to a disk or an object store: one Parquet file for each shard, complete or absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elasticdl.storage.scratch import new_staging_path, scratch_directory
 
 
 class PredictionFile:
-    """The predictions of one shard: `record`, the id column if there is one, a column for each output of the model.
+    """The predictions of one shard: `record`, the id column if there is one, and a column for each model output.
 
     With `marks_bad_rows` there is a column `error`, too: null for every record that was predicted.
     """
@@ -31,7 +31,7 @@ class PredictionFile:
         self._tables: list[Any] = []
 
     def add_predictions(self, records: Indices, predictions: Any) -> None:
-        """The predictions of these records."""
+        """Add the predictions of these records."""
         import pyarrow as pa  # a fifth of a second that only prediction jobs should wait for
 
         columns = {"record": pa.array(records)}
@@ -46,17 +46,17 @@ class PredictionFile:
         self._tables.append(pa.table(columns))
 
     def add_bad_rows(self, bad: Mapping[int, str]) -> None:
-        """Records that cannot be predicted, and why."""
+        """Add records that cannot be predicted, and why."""
         import pyarrow as pa
 
-        for record, why in bad.items():
+        for record, reason in bad.items():
             columns = {"record": pa.array([record], pa.int64())}
             if self._id_column:
                 try:
                     columns[self._id_column] = self._ids(np.array([record]))
-                except DataError:  # not even that can be read of this row
+                except DataError:  # not even the id of this row can be read
                     columns[self._id_column] = pa.nulls(1)
-            self._tables.append(pa.table({**columns, "error": pa.array([why])}))
+            self._tables.append(pa.table({**columns, "error": pa.array([reason])}))
 
     def _ids(self, records: Indices) -> Any:
         from elasticdl.data import columns
@@ -64,9 +64,9 @@ class PredictionFile:
         return columns.read_columns(self._source, records, {}).column(self._id_column)
 
     def write(self) -> None:
-        """Put the file in its place, atomically. Raises CheckpointFailed where disk or store does not take it.
+        """Write the file atomically. Raises CheckpointFailed if the disk or the store does not take it.
 
-        A shard of which nothing is left, since all was filtered or skipped, has no file.
+        A shard without records, because all were filtered or skipped, has no file.
         """
         if not self._tables:
             return
@@ -79,15 +79,15 @@ class PredictionFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with atomic.open_file(self._path) as file:
                 pq.write_table(self._table(), file)
-            for left in self._path.parent.glob(f".{self._path.name}.*"):  # of a worker that died while it wrote this
-                left.unlink(missing_ok=True)
+            for leftover in self._path.parent.glob(f".{self._path.name}.*"):  # of a worker that died while it wrote
+                leftover.unlink(missing_ok=True)
         except OSError as exc:
             raise CheckpointFailed(f"{self._path}: predictions could not be written: {exc}") from exc
 
     def _table(self) -> Any:
         import pyarrow as pa
 
-        # Bad rows have no predictions: those columns are null there.
+        # Bad rows have no predictions: their columns are null.
         return pa.concat_tables(self._tables, promote_options="default").sort_by("record")
 
     def _upload(self, target: StorePath) -> None:

@@ -1,4 +1,4 @@
-"""The records of a step, logical rank by logical rank, read ahead."""
+"""Reads the records of a step ahead, logical rank by logical rank."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _PREFETCH_STEPS = 2  # steps
 
 
 class Feed(Protocol):
-    """Batches of the plan, logical rank by logical rank. Used by the thread that trains."""
+    """Gives the batches of the plan, logical rank by logical rank. The training thread uses it."""
 
     @property
     def plan(self) -> TrainingPlan: ...
 
     def prefetch(self, step: int, share: RankRange, passes: int = 1) -> None:
-        """Steps from `step` on will be asked for with this share, `passes` of them at a time, rank by rank."""
+        """From `step` on, read this share ahead, `passes` steps at a time, rank by rank."""
 
     def read_early(self, step: int, logical_rank: int) -> Batch | None:
-        """As `batch`, which will be asked for next."""
+        """As `read_batch`, for the batch that is asked for next."""
 
     def read_batch(self, step: int, logical_rank: int) -> Batch | None:
-        """The slice of one logical rank; None where no record is left in it.
+        """The slice of one logical rank; None if it has no records.
 
-        What is drawn afterwards is a function of (seed, step, logical rank), wherever the slice was read.
+        Random numbers that are drawn afterwards depend on (seed, step, logical rank), not on where the slice was read.
         """
 
     def close(self) -> None:
@@ -40,12 +40,12 @@ class Feed(Protocol):
 
 
 def open_feed(data: Dataset | Feed, plan: TrainingPlan, device: torch.device) -> Feed:
-    """The feed of a dataset of records; a feed is its own."""
+    """A feed of `data`; a feed is returned as it is."""
     return RecordFeed(data, plan, device) if isinstance(data, Dataset) else data
 
 
 class RecordFeed:
-    """Records of a `Dataset`: readers run ahead in a thread, the user's functions in the thread that trains."""
+    """Feeds records of a `Dataset`: a thread reads ahead, the training thread runs the user's functions."""
 
     def __init__(self, dataset: Dataset, plan: TrainingPlan, device: torch.device) -> None:
         self._dataset = dataset

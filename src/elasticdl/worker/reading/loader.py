@@ -1,9 +1,9 @@
-"""The batches of a user's dataset, read ahead by DataLoaders of torch in the order of the plan.
+"""Reads the batches of a user's dataset ahead by DataLoaders of torch, in the order of the plan.
 
-Worker processes, pinning and the propagation of errors are torch's. What is ours is the order: a DataLoader's batch
-sampler gives one request for each (step, logical rank), and goes on for as long as the training does. When the share
-of this worker changes, the sampler continues with what the new share needs; what was read ahead and is still needed
-is kept.
+torch provides worker processes, pinning and the propagation of errors. ElasticDL provides the order: the batch sampler
+of a DataLoader yields one request for each (step, logical rank), for as long as the training lasts. When the share of
+this worker changes, the sampler goes on with the requests of the new share; batches that were read ahead and are still
+needed are kept.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ StepAndRank: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """How a DataLoader reads; the names are those of torch."""
+    """The options of a DataLoader, with the names of torch."""
 
     num_workers: int = 0
     pin_memory: bool = False
-    prefetch_factor: int | None = None  # batches of this worker, as many slices each as `step_slices` says
+    prefetch_factor: int | None = None  # batches of this worker, of `step_slices` slices each
     step_slices: int = 1  # logical ranks this worker computes when the job has all its workers
     timeout_s: float = 0.0
     worker_init_fn: Callable[[int], None] | None = None
@@ -50,23 +50,23 @@ class LoaderOptions:
 
 
 class LoaderRequests(Protocol):
-    """What of the data a logical rank reads in a step."""
+    """Says what a logical rank reads in a step."""
 
     @property
     def fetcher(self) -> Any:
-        """Turns a request into a Delivery, in a loader process. Its state may be bound to that process."""
+        """Turns a request into a LoadedBatch, in a loader process. Its state may be bound to that process."""
 
     def count_lanes(self, num_workers: int) -> int:
-        """Into how many independent orders of reading the logical ranks fall: rank r belongs to lane r % lanes."""
+        """The number of independent lanes of reading: rank r belongs to lane r % lanes."""
 
     def make_request(self, step: int, rank: int) -> Any | None:
-        """None where the slice is empty."""
+        """The request of a slice; None if it is empty."""
 
     def on_loaded(self, delivery: LoadedBatch) -> None:
-        """The delivery reached the training loop."""
+        """The training loop has received the delivery."""
 
     def while_waiting(self) -> AbstractContextManager[None]:
-        """While the training loop waits for a delivery: what the watchdog of progress makes of it."""
+        """A context for waiting for a delivery: tells the watchdog of progress why the training loop waits."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ItemRequests:
 
     fetcher: Any
     plan: TrainingPlan
-    order: Callable[[int], Indices] | None  # of an epoch, where the user's sampler draws it
+    order: Callable[[int], Indices] | None  # of an epoch, if the user's sampler draws it
     bad_records: BadRecords = field(default_factory=BadRecords)
 
     def count_lanes(self, num_workers: int) -> int:
@@ -88,16 +88,16 @@ class ItemRequests:
         return ItemRequest(step, rank, indices if self.order is None else self.order(self.plan.epoch_of(step))[indices])
 
     def on_loaded(self, delivery: LoadedBatch) -> None:
-        """Nothing is remembered but what was skipped: items have numbers."""
-        for number, why in delivery.bad:
-            self.bad_records.add("the dataset of join", number, why)
+        """Report the items that were skipped."""
+        for number, reason in delivery.bad:
+            self.bad_records.add("the dataset of join", number, reason)
 
     def while_waiting(self) -> AbstractContextManager[None]:
         return watchdog.reading_records()
 
 
 class LoaderFeed:
-    """A `Feed` over DataLoaders. `start` creates their processes; do it before threads and sockets abound."""
+    """A `Feed` over DataLoaders. `start` creates their processes: call it before there are threads and sockets."""
 
     def __init__(
         self, requests: LoaderRequests, plan: TrainingPlan, options: LoaderOptions, device: torch.device
@@ -107,7 +107,9 @@ class LoaderFeed:
         self._options = options
         self._device = device
         self._lanes: list[_LoaderLane] = []
-        self._expected: tuple[int, RankRange, int] | None = None  # the step that comes next, as long as nothing changes
+        self._expected: tuple[int, RankRange, int] | None = (
+            None  # the arguments of the next call of `prefetch`, if nothing changes
+        )
         self._early: dict[StepAndRank, Batch | None] = {}
 
     def start(self) -> LoaderFeed:
@@ -147,7 +149,7 @@ class LoaderFeed:
         return self._to_batch(delivery)
 
     def read_sample(self, step: int = 0, rank: int = 0) -> CollatedBatch | None:
-        """A batch of the plan, read in this process and not counted: to warm a model up. None where it is empty."""
+        """A batch of the plan, read in this process and not counted, to warm a model up. None if it is empty."""
         request = self.requests.make_request(step, rank)
         if request is None:
             return None
@@ -163,7 +165,7 @@ class LoaderFeed:
         return CollatedBatch(collated, None, delivery.size, collated)
 
     def _iterate_keys(self, step: int, share: RankRange, passes: int, lane: int) -> Iterator[StepAndRank]:
-        """What this share computes from `step` on of a lane's logical ranks, in the order it is asked for."""
+        """The slices of a lane that this share computes from `step` on, in their order."""
         ranks = [rank for rank in range(share.first, share.stop) if rank % len(self._lanes) == lane]
         for first in range(step, self.plan.total_steps, passes):
             for rank in ranks:
@@ -173,7 +175,7 @@ class LoaderFeed:
 
 
 class _LoaderLane:
-    """One DataLoader, and itself the batch sampler that says what it reads next."""
+    """One DataLoader. The lane itself is its batch sampler, which says what is read next."""
 
     def __init__(self, requests: LoaderRequests, options: LoaderOptions, processes: int) -> None:
         self._requests = requests
@@ -183,9 +185,9 @@ class _LoaderLane:
         self._ready: dict[StepAndRank, LoadedBatch | None] = {}
         self._is_wanted: Callable[[StepAndRank], bool] = lambda key: True
         self._iterator: Iterator[LoadedBatch] = iter(())
-        some: dict[str, Any] = {}
+        process_options: dict[str, Any] = {}
         if processes:
-            some = {
+            process_options = {
                 "persistent_workers": True,  # steps have no end of an epoch at which processes could be replaced
                 "prefetch_factor": (options.prefetch_factor or 2) * options.step_slices,
                 "worker_init_fn": LoaderProcessSetup(options.ignores_terminate, options.worker_init_fn),
@@ -194,12 +196,12 @@ class _LoaderLane:
             }
         self._loader: DataLoader[LoadedBatch] = DataLoader(
             requests.fetcher,
-            batch_sampler=self,  # of requests, not lists of numbers
-            collate_fn=pass_through,  # type: ignore[arg-type]  # of what `__getitems__` gives
+            batch_sampler=self,  # yields requests, not lists of numbers
+            collate_fn=pass_through,  # type: ignore[arg-type]  # gets what `__getitems__` returns
             num_workers=processes,
             pin_memory=options.pin_memory,
-            generator=torch.Generator(),  # or making an iterator would draw from the user's random numbers
-            **some,
+            generator=torch.Generator(),  # otherwise making an iterator would draw from the user's random numbers
+            **process_options,
         )
 
     def start(self) -> None:
@@ -211,13 +213,13 @@ class _LoaderLane:
         self._loader._iterator = None  # the last reference: torch ends its processes
 
     def restart(self, keys: Iterator[StepAndRank], is_wanted: Callable[[StepAndRank], bool]) -> None:
-        """Read `keys` from now on; what was read ahead and is not wanted any more is dropped."""
+        """Read `keys` from now on; drop what was read ahead and is not wanted any more."""
         self._keys, self._is_wanted = keys, is_wanted
         self._ready = {key: delivery for key, delivery in self._ready.items() if is_wanted(key)}
         self._refill()
 
     def wait_for(self, key: StepAndRank) -> LoadedBatch | None:
-        """The delivery of `key`, which is among the keys; None where its slice is empty."""
+        """Wait for the delivery of `key`, which is among the keys; None if its slice is empty."""
         while key not in self._ready:
             self._refill()
             try:
@@ -234,7 +236,7 @@ class _LoaderLane:
         return self._ready.pop(key)
 
     def _refill(self) -> None:
-        # torch asks for the next request whenever it gives a batch away; once it has none left it must be told.
+        # torch asks for the next request when it returns a batch; without any batch left it needs a new iterator.
         if self._processes and not self._reading:
             self._iterator = iter(self._loader)
 
@@ -256,7 +258,7 @@ class _LoaderLane:
 
 
 def move_to_device(value: Any, device: torch.device) -> Any:
-    """The same structure with its tensors on `device`; what has a `to` of its own uses it."""
+    """The same structure with its tensors on `device`; objects with a method `to`, as torch's batches have, use it."""
     if device.type == "cpu":
         return value
     if isinstance(value, torch.Tensor):

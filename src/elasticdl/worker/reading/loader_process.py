@@ -1,4 +1,4 @@
-"""The loader process's side of reading: it fetches the items of a request, collates them, and ends with its worker."""
+"""Runs in loader processes: fetches the items of a request, collates them, and ends with the worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READING_KEY = 2  # the last part of the random key of reading; the model's own n
 
 
 class ItemRequest(NamedTuple):
-    """The slice of one logical rank in one step: which items it reads."""
+    """The items that a logical rank reads in a step."""
 
     step: int
     rank: int
@@ -35,21 +35,21 @@ class ItemRequest(NamedTuple):
 
 
 class LoadedBatch(NamedTuple):
-    """What a request became. A tuple, so that torch pins the tensors in it."""
+    """The result of a request. A tuple, so that torch pins the tensors in it."""
 
     step: int
     rank: int
     batch: Any
     size: int
-    state: Any = None  # of the stream after this batch, where the dataset has one
+    state: Any = None  # of the stream after this batch, if the dataset has one
     bad: tuple[tuple[int, str], ...] = ()  # items that were skipped, and why
 
 
 @dataclass(frozen=True)
 class ItemFetcher:
-    """Reads items of a map-style dataset. Looks to torch's DataLoader like a dataset with `__getitems__`.
+    """Reads items of a map-style dataset. For torch's DataLoader it is a dataset with `__getitems__`.
 
-    An item that fails is read once more; then, with `skips_bad`, it is left out and named.
+    An item that fails is read once more; then, with `skips_bad`, it is left out and reported.
     """
 
     source: RecordSource
@@ -69,7 +69,7 @@ class ItemFetcher:
                 raise bad_record_error(exc) from exc
             bad = self._find_bad(request)
             if not bad:
-                raise  # no item is at fault alone
+                raise  # no single item is at fault
         good = np.array([number for number in request.indices.tolist() if number not in bad], dtype=np.int64)
         delivery = self._read(request, good) if len(good) else LoadedBatch(request.step, request.rank, None, 0)
         return delivery._replace(bad=tuple(bad.items()))
@@ -92,10 +92,10 @@ class ItemFetcher:
 
 @dataclass(frozen=True)
 class TensorFetcher:
-    """Reads rows of tensors that lie in memory, all rows of a request at once."""
+    """Reads rows of tensors in memory, all rows of a request at once."""
 
     tensors: tuple[torch.Tensor, ...]
-    collate_columns: Callable[[list[torch.Tensor]], Any]  # what the collate function makes of the columns
+    collate_columns: Callable[[list[torch.Tensor]], Any]  # makes a batch of the columns
 
     def __getitems__(self, request: ItemRequest) -> LoadedBatch:
         rows = torch.tensor(request.indices)
@@ -104,7 +104,7 @@ class TensorFetcher:
 
 
 def collate_items(collate: Callable[[list[Any]], Any], items: list[Any], where: str) -> Any:
-    """One batch of `items`; raises BadRecord where the function fails."""
+    """One batch of `items`; raises BadRecord if the function fails."""
     try:
         return collate(items)
     except ElasticDLError:
@@ -116,7 +116,7 @@ def collate_items(collate: Callable[[list[Any]], Any], items: list[Any], where: 
 
 @contextmanager
 def preserve_random_state() -> Iterator[None]:
-    """Afterwards the random numbers of Python, NumPy and torch go on as if nothing had been drawn."""
+    """Restore the random states of Python, NumPy and torch afterwards, as if nothing had been drawn."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
@@ -127,24 +127,24 @@ def preserve_random_state() -> Iterator[None]:
 
 
 def pass_through(delivery: LoadedBatch) -> LoadedBatch:
-    """The `collate_fn` of our DataLoaders: the fetcher has collated already, under the request's random numbers."""
+    """The `collate_fn` of the DataLoaders: the fetcher has collated already, with the request's random numbers."""
     return delivery
 
 
 @dataclass(frozen=True)
 class LoaderProcessSetup:
-    """Runs first in every loader process: says what SIGTERM is to it and binds its life to that of its worker."""
+    """Runs first in every loader process: sets its reaction to SIGTERM, and ends it when its worker ends."""
 
     ignores_terminate: bool
     worker_init_fn: Callable[[int], None] | None
 
     def __call__(self, number: int) -> None:
         if self.ignores_terminate:
-            # A preemption notice may reach the whole process group. The worker still needs batches in its grace.
+            # A preemption notice may reach the whole process group. The worker still needs batches before it leaves.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         die_with_parent()
         parent = multiprocessing.parent_process()
-        if parent is not None and not parent.is_alive():  # it died before we asked to be told
+        if parent is not None and not parent.is_alive():  # it died before the request to die with it
             os._exit(0)
         if self.worker_init_fn is not None:
             self.worker_init_fn(number)

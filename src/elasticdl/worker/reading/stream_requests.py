@@ -34,11 +34,11 @@ class StreamRequest(NamedTuple):
     step: int
     rank: int
     size: int  # records, at most
-    known: StreamPosition | None  # where the stream may be entered, if this process does not have it open
+    position: StreamPosition | None  # where the stream may be entered, if this process does not have it open
 
 
 class StreamFetcher:
-    """Reads streams in a loader process, and keeps those open that it has read."""
+    """Reads streams in a loader process, and keeps them open."""
 
     def __init__(self, streams: StreamLayout, collate: Callable[[list[Any]], Any]) -> None:
         self._streams = streams
@@ -59,9 +59,9 @@ class StreamFetcher:
     def _open_at(self, request: StreamRequest) -> Stream:
         streams, epoch = self._streams, request.step // self._streams.epoch_steps
         stream = self._open.get(request.rank)
-        is_behind = stream is not None and request.known is not None and stream.step < request.known.step
+        is_behind = stream is not None and request.position is not None and stream.step < request.position.step
         if stream is None or stream.epoch != epoch or stream.step > request.step or is_behind:
-            stream = self._open[request.rank] = streams.open_stream(request.rank, epoch, request.known)
+            stream = self._open[request.rank] = streams.open_stream(request.rank, epoch, request.position)
         began, skipped = time.monotonic(), stream.records
         while stream.step < request.step:
             stream.read(streams.step_records)
@@ -96,7 +96,7 @@ class StreamFetcher:
 
 
 class StreamRequests:
-    """What each logical rank takes of its stream, and where streams can be entered."""
+    """Requests the records of each logical rank's stream, and collects where streams can be entered."""
 
     def __init__(self, streams: StreamLayout, plan: TrainingPlan, collate: Callable[[list[Any]], Any]) -> None:
         self.fetcher = StreamFetcher(streams, collate)
@@ -117,11 +117,11 @@ class StreamRequests:
             self.positions.add(delivery.rank, StreamPosition(delivery.step + 1, delivery.state))
 
     def while_waiting(self) -> AbstractContextManager[None]:
-        return watchdog.pause_watchdog("waits for records of a stream")  # which may come when they like
+        return watchdog.pause_watchdog("waits for records of a stream")  # which may take any time
 
 
 class StreamPositions:
-    """Where streams can be entered: those read by this worker, and those it was told of. Plain values."""
+    """The positions where streams can be entered, from this worker's reading and from other workers. Plain values."""
 
     def __init__(self, epoch_steps: int) -> None:
         self._epoch_steps = epoch_steps
@@ -143,20 +143,20 @@ class StreamPositions:
         return max(reachable, key=lambda position: position.step, default=None)
 
     def state_dict(self, ranks: Iterable[int] | None = None) -> dict[str, Any]:
-        """Those of `ranks`, or all; without states that no checkpoint could keep."""
-        wanted = self._positions.keys() if ranks is None else ranks
-        kept = {
+        """The positions of `ranks`, or of all; without states that no checkpoint can hold."""
+        chosen_ranks = self._positions.keys() if ranks is None else ranks
+        state = {
             str(rank): [list(position) for position in self._positions.get(rank, []) if self._can_keep(position)]
-            for rank in wanted
+            for rank in chosen_ranks
         }
-        return {rank: positions for rank, positions in kept.items() if positions}
+        return {rank: positions for rank, positions in state.items() if positions}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Adds what it says to what is known; the newest count."""
-        for rank, told in state.items():
-            known = {position.step: position for position in self._positions.get(int(rank), [])}
-            known |= {int(step): StreamPosition(int(step), stream_state) for step, stream_state in told}
-            self._positions[int(rank)] = [known[step] for step in sorted(known)[-2:]]
+        """Add positions of another worker or a checkpoint; of each stream the newest two are kept."""
+        for rank, added in state.items():
+            by_step = {position.step: position for position in self._positions.get(int(rank), [])}
+            by_step |= {int(step): StreamPosition(int(step), stream_state) for step, stream_state in added}
+            self._positions[int(rank)] = [by_step[step] for step in sorted(by_step)[-2:]]
 
     def _can_keep(self, position: StreamPosition) -> bool:
         tensors: dict[str, torch.Tensor] = {}
@@ -170,12 +170,12 @@ class StreamPositions:
         return all(tensor.dtype in DTYPES for tensor in tensors.values())
 
 
-SHARE_EVERY_STEPS = 100  # what a killed worker has read since then is read again by whoever takes its streams over
+SHARE_EVERY_STEPS = 100  # another worker reads what a killed worker has read since then again
 _TEXT_KEY = "text"
 
 
 def share_stream_positions(positions: StreamPositions, share: RankRange, group: Group) -> None:
-    """Every member then knows where all streams stand. Called by all members at the same step."""
+    """Let every member know where all streams stand. All members call it at the same step."""
     if group.size == 1:
         return
     own = _encode_positions(positions.state_dict(range(share.first, share.stop)))
@@ -194,7 +194,7 @@ def share_stream_positions(positions: StreamPositions, share: RankRange, group: 
 
 
 def _encode_positions(state: dict[str, Any]) -> bytes:
-    """Nothing at all where there is no state."""
+    """The state as bytes; empty if there is none."""
     if not state:
         return b""
     tensors: dict[str, torch.Tensor] = {}

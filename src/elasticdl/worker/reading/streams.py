@@ -1,9 +1,9 @@
-"""Streams: an IterableDataset read once for each logical rank, which any worker can take over at any step.
+"""Streams: an IterableDataset is read once for each logical rank, and any worker can take a stream over at any step.
 
-Stream r is what the dataset gives where `torch.utils.data.get_worker_info()` says worker r of as many as there are
+Stream r is what the dataset yields if `torch.utils.data.get_worker_info()` says worker r of as many as there are
 logical ranks: the contract by which iterable datasets shard themselves. Logical rank r takes the next records of
 stream r in each step, so its position is a function of the step. A process that takes a stream over enters it with
-the dataset's own state where one is known, else from the beginning of the epoch, skipping what was trained before.
+the dataset's own state if one is known, else from the beginning of the epoch, and skips what was trained before.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class StreamPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamLayout:
-    """How the records of an iterable dataset fall into streams. Two processes with equal values read equal streams."""
+    """How the records of an iterable dataset are divided into streams. Equal layouts give equal streams."""
 
     dataset: Any
     count: int
-    is_sharded: bool  # by the dataset; otherwise record i of the whole is of stream i % count
+    is_sharded: bool  # by the dataset itself; otherwise record i of the dataset is in stream i % count
     seed: int
     epoch_steps: int
     step_records: int  # of one stream
-    lengths: tuple[int, ...] = ()  # of the streams, where they were counted
+    lengths: tuple[int, ...] = ()  # of the streams, if they were counted
 
-    def open_stream(self, rank: int, epoch: int, known: StreamPosition | None = None) -> Stream:
-        """Stream `rank` of `epoch`, at its beginning or where it is known."""
+    def open_stream(self, rank: int, epoch: int, position: StreamPosition | None = None) -> Stream:
+        """Stream `rank` of `epoch`, at its beginning or at `position`."""
         try:
             dataset = copy.deepcopy(self.dataset)
         except Exception as exc:
@@ -60,13 +60,13 @@ class StreamLayout:
         if callable(getattr(dataset, "set_epoch", None)):
             dataset.set_epoch(epoch)
         first = epoch * self.epoch_steps
-        stream = Stream(self, dataset, rank, epoch, first if known is None else known.step)
-        stream.begin(None if known is None else known.state)
+        stream = Stream(self, dataset, rank, epoch, first if position is None else position.step)
+        stream.begin(None if position is None else position.state)
         return stream
 
     @contextmanager
     def as_worker(self, rank: int, dataset: Any) -> Iterator[None]:
-        """With `get_worker_info()` as the worker that reads stream `rank`."""
+        """While it is open, `get_worker_info()` names the worker that reads stream `rank`."""
         number, count = (rank, self.count) if self.is_sharded else (0, 1)
         before = torch_loading.worker._worker_info
         torch_loading.worker._worker_info = torch_loading.worker.WorkerInfo(
@@ -119,7 +119,7 @@ class Stream:
         return items
 
     def state(self) -> Any:
-        """The dataset's own state, with which the rest of the stream can be read; None where it has none."""
+        """The dataset's own state, from which the rest of the stream can be read; None if it has none."""
         if not has_exact_state(self._dataset):
             return None
         with self._streams.as_worker(self.rank, self._dataset):
@@ -127,8 +127,8 @@ class Stream:
             return stateful.state_dict() if _has_state(stateful) else None
 
     def _iterate_own_records(self) -> Iterator[Any]:
-        """The records of this stream among all that the dataset gives."""
-        # The record read last was our own, so that of the others count - 1 come before the next.
+        """The records of this stream among all records of the dataset."""
+        # The record read last belonged to this stream, so count - 1 records of others come before the next.
         others = self.rank if self.records == 0 else self._streams.count - 1
         while True:
             own = list(islice(self._iterator, others, others + 1))
@@ -141,7 +141,8 @@ class Stream:
 def has_exact_state(dataset: Any) -> bool:
     """Whether the dataset's state, if it has one, leads to exactly the records that follow.
 
-    Hugging Face's iterable datasets do not keep the content of a shuffle buffer in their state.
+    Hugging Face's iterable datasets do not save the content of a shuffle buffer in their state. Datasets are
+    duck-typed: torch has no class for those with a state, and `datasets` need not be installed.
     """
     layer = getattr(dataset, "_ex_iterable", None)
     while layer is not None:
@@ -154,7 +155,7 @@ def has_exact_state(dataset: Any) -> bool:
 def open_streams(
     dataset: Any, count: int, seed: int, epoch_steps: int, step_records: int, lengths: tuple[int, ...] = ()
 ) -> StreamLayout:
-    """The streams of a dataset; reads a few records to find out whether it shards itself."""
+    """The layout of a dataset's streams. Reads a few records to find out whether the dataset shards itself."""
     streams = StreamLayout(dataset, count, True, seed, epoch_steps, step_records, lengths)
     if count == 1:
         return streams

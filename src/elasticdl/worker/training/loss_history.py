@@ -11,7 +11,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 
 # A message has at most some hundred kilobytes.
 MAX_POINTS_PER_MESSAGE = 4096
-# Points kept while the master is away, at most for `timing.orphan_timeout_s`. If there are more, the oldest are dropped.
+# Points kept while the master is away; if there are more, the oldest are dropped.
 MAX_POINTS = 100_000
 
 

@@ -206,7 +206,7 @@ def test_a_state_of_the_iterator_is_used_too() -> None:
         step_batches(first, step, RankRange(0, 2))
     assert isinstance(second.requests, StreamRequests) and isinstance(first.requests, StreamRequests)
     second.requests.positions.load_state_dict(first.requests.positions.state_dict())
-    assert second.requests.make_request(4, 1).known == (4, {"position": 8})  # type: ignore[union-attr]
+    assert second.requests.make_request(4, 1).position == (4, {"position": 8})  # type: ignore[union-attr]
     assert step_batches(second, 4, RankRange(1, 1)) == [[17, 19]]
 
 
