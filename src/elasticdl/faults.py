@@ -49,7 +49,7 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str, worker: str) -> Faults:
-        found, threads = [], set()
+        faults, threads = [], set()
         for part in filter(None, text.split(",")):
             if match := _THREAD_FAULT.fullmatch(part):
                 threads |= {match["thread"]} if match["worker"] == worker else set()
@@ -62,8 +62,8 @@ class Faults:
                 )
             if match["worker"] == worker:
                 number = signal.Signals[match["action"]]
-                found.append(Fault(worker, int(match["step"]), match["moment"], number))  # type: ignore[arg-type]
-        return cls(tuple(found), frozenset(threads))
+                faults.append(Fault(worker, int(match["step"]), match["moment"], number))  # type: ignore[arg-type]
+        return cls(tuple(faults), frozenset(threads))
 
     def inject(self, step: int, moment: Moment) -> None:
         """Let happen what was asked for this moment."""

@@ -161,16 +161,16 @@ class FrameDecoder:
 
 def salvage_records(content: bytes) -> Iterator[bytes]:
     """Records that can be read behind a damaged frame, with which `content` begins: to tell what is lost, no more."""
-    at = content.find(_RECORDS, 1)
-    while at >= 0:
-        end = at + _HEAD_BYTES
+    position = content.find(_RECORDS, 1)
+    while position >= 0:
+        end = position + _HEAD_BYTES
         if end <= len(content):
-            _, length, checksum = _HEAD.unpack_from(content, at)
+            _, length, checksum = _HEAD.unpack_from(content, position)
             frame = content[end : end + length]
             if len(frame) == length and zlib.crc32(frame) == checksum:
-                yield from _split_records(frame, at)
+                yield from _split_records(frame, position)
                 end += length
-        at = content.find(_RECORDS, max(end, at + 1))
+        position = content.find(_RECORDS, max(end, position + 1))
 
 
 def is_state_record(record: bytes) -> bool:
@@ -178,7 +178,7 @@ def is_state_record(record: bytes) -> bool:
     return record[:1] == b"{"
 
 
-def _split_records(content: bytes, at: int) -> Iterator[bytes]:
+def _split_records(content: bytes, position: int) -> Iterator[bytes]:
     """The records in the content of the frame at byte `at`."""
     start = 0
     while start < len(content):
@@ -186,14 +186,14 @@ def _split_records(content: bytes, at: int) -> Iterator[bytes]:
         if end <= len(content):
             end += _LENGTH.unpack_from(content, start)[0]
         if end > len(content):
-            raise JournalDamaged(at, "a record is longer than its frame")
+            raise JournalDamaged(position, "a record is longer than its frame")
         yield content[start + _LENGTH.size : end]
         start = end
 
 
-def _has_zero_sector(frame: bytes, at: int) -> bool:
+def _has_zero_sector(frame: bytes, position: int) -> bool:
     """Whether a whole sector of the frame that begins at byte `at` is zero: records are JSON, which has no zeros."""
-    first = SECTOR_BYTES - at % SECTOR_BYTES
+    first = SECTOR_BYTES - position % SECTOR_BYTES
     starts = [0, *range(first, len(frame), SECTOR_BYTES)]
     return any(not any(frame[start:stop]) for start, stop in zip(starts, [*starts[1:], len(frame)], strict=True))
 

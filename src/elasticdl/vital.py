@@ -66,14 +66,14 @@ class VitalThread(threading.Thread):
 
 
 @contextlib.contextmanager
-def guard_process(what: str) -> Iterator[None]:
+def guard_process(task: str) -> Iterator[None]:
     """An exception inside ends the process, as one of a vital thread does: for code that others' threads run."""
     try:
         yield
     except Exception as exc:
         if _before_thread is None:
             raise
-        end_process(what, exc)
+        end_process(task, exc)
 
 
 def end_process(what: str, exc: BaseException) -> NoReturn:

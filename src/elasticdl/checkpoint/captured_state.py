@@ -57,8 +57,8 @@ def capture_state(
     tensors: dict[str, torch.Tensor] = {}
     meta: dict[str, Any] = {}
     extra_state: dict[str, Any] = {}
-    for known, value in model.state_dict().items():
-        name = known.replace(COMPILED_PREFIX, "")
+    for key, value in model.state_dict().items():
+        name = key.replace(COMPILED_PREFIX, "")
         if isinstance(value, torch.Tensor):
             tensors[MODEL_PREFIX + name] = values.copy_to_host(value)
         else:  # what a module's get_extra_state returned
@@ -69,8 +69,8 @@ def capture_state(
         meta |= _capture_optimizer(optimizer, OPTIMIZER_PREFIX, tensors)
     if further:
         meta[FURTHER_KEY] = [
-            _capture_optimizer(other, f"{OPTIMIZER_PREFIX}{FURTHER_KEY}/{number}/", tensors)
-            for number, other in enumerate(further)
+            _capture_optimizer(further_optimizer, f"{OPTIMIZER_PREFIX}{FURTHER_KEY}/{number}/", tensors)
+            for number, further_optimizer in enumerate(further)
         ]
     return CapturedState(step, records, tensors, meta)
 
@@ -104,8 +104,8 @@ def restore_state(
     """
     extra_state = {name: values.unpack_value(v, image.tensors) for name, v in image.meta.get("extra_state", {}).items()}
     try:
-        known = {name.replace(COMPILED_PREFIX, ""): name for name in model.state_dict()}
-        model.load_state_dict({known.get(name, name): v for name, v in {**image.weights(), **extra_state}.items()})
+        own_names = {name.replace(COMPILED_PREFIX, ""): name for name in model.state_dict()}
+        model.load_state_dict({own_names.get(name, name): v for name, v in {**image.weights(), **extra_state}.items()})
     except RuntimeError as exc:
         raise ModelError(f"the weights of step {image.step} do not fit the model: {exc}") from exc
     if optimizer is None:
@@ -118,8 +118,8 @@ def restore_state(
             f"the image of step {image.step} is of {1 + len(others)} optimizers, and the script has {1 + len(further)}"
         )
     _restore_optimizer(optimizer, OPTIMIZER_PREFIX, image.meta, image)
-    for number, (other, meta) in enumerate(zip(further, others, strict=True)):
-        _restore_optimizer(other, f"{OPTIMIZER_PREFIX}{FURTHER_KEY}/{number}/", meta, image)
+    for number, (further_optimizer, meta) in enumerate(zip(further, others, strict=True)):
+        _restore_optimizer(further_optimizer, f"{OPTIMIZER_PREFIX}{FURTHER_KEY}/{number}/", meta, image)
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, meta: Any, image: CapturedState) -> None:

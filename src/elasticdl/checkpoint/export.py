@@ -48,8 +48,8 @@ def export_model(
     Raises SpecError where `target` is not ours to replace, CheckpointFailed where it cannot be written.
     """
 
-    def program(place: Path) -> ExportedProgram:
-        reason = _write_program(model, sample_features, place / PROGRAM_FILE)
+    def program(directory: Path) -> ExportedProgram:
+        reason = _write_program(model, sample_features, directory / PROGRAM_FILE)
         return ExportedProgram((PROGRAM_FILE,) if reason is None else (), reason)
 
     return export_with_program(program, model, target, extra, beside)
@@ -116,9 +116,9 @@ def find_weights(path: AnyPath) -> tuple[CapturedState, Path]:
 
 def _checkpoint_weights(path: AnyPath) -> tuple[CapturedState, Path]:
     try:
-        image, _, place = store.find_checkpoint(path)
+        image, _, directory = store.find_checkpoint(path)
         return image, manifest.fetch_files(
-            place, manifest.read_manifest(place / manifest.MANIFEST_FILE)
+            directory, manifest.read_manifest(directory / manifest.MANIFEST_FILE)
         )  # by now without a download
     except SpecError as exc:
         raise SpecError(f"{exc}; or an export with {export_target.DESCRIPTION_FILE}") from exc

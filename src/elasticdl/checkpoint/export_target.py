@@ -28,28 +28,28 @@ def check_export_target(output: AnyPath) -> None:
 
 def check_predictions_target(output: AnyPath) -> None:
     """Raise SpecError where predictions would be mixed with something else, be it the predictions of another run."""
-    found = next(iter(_list_names(output)), None)
-    if found is not None:
+    name = next(iter(_list_names(output)), None)
+    if name is not None:
         raise SpecError(
-            f"output {output} holds {found}: expected a new or empty directory for the predictions; "
+            f"output {output} holds {name}: expected a new or empty directory for the predictions; "
             "name another with --output"
         )
 
 
-def check_writable(directory: AnyPath, what: str = "") -> None:
+def check_writable(directory: AnyPath, option: str = "") -> None:
     """Raise SpecError where `directory` (or, while it does not exist, the nearest that does) cannot be written to.
 
     A store is asked with a small object, see storage/probe.py; `what` names the option in its answer.
     """
     if isinstance(directory, StorePath):
-        probe.check_writable(directory, what or str(directory))
+        probe.check_writable(directory, option or str(directory))
         return
-    place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not place.is_dir():
-        raise SpecError(f"{directory} cannot be made: {place} is a file; name another directory")
-    if not os.access(place, os.W_OK | os.X_OK):
+    ancestor = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not ancestor.is_dir():
+        raise SpecError(f"{directory} cannot be made: {ancestor} is a file; name another directory")
+    if not os.access(ancestor, os.W_OK | os.X_OK):
         raise SpecError(
-            f"{place} is not writable, so {directory} cannot be written; allow it or name another directory"
+            f"{ancestor} is not writable, so {directory} cannot be written; allow it or name another directory"
         )
 
 

@@ -75,7 +75,7 @@ def list_checkpoints(directory: AnyPath) -> list[AnyPath]:
     entries: list[AnyPath] = []
     if isinstance(directory, StorePath):
         names = [name.partition("/") for name in directory.list_files()]
-        entries = [directory / first for first, _, rest in names if rest == MANIFEST_FILE]
+        entries = [directory / first for first, _, file in names if file == MANIFEST_FILE]
     else:
         try:
             entries = list(directory.iterdir())
@@ -112,21 +112,21 @@ def read_manifest(path: AnyPath) -> Manifest:
     return found
 
 
-def _check_types(found: Manifest) -> None:
+def _check_types(manifest: Manifest) -> None:
     """TypeError where a value is not what it is said to be: whoever reads the file trusts the types.
 
     UnsafeName where a file is not one of this directory.
     """
-    expected = [("step", found.step, int), ("records", found.records, int), ("meta", found.meta, dict)]
-    expected += [("extra", found.extra, dict)]
-    for name, entry in found.files.items():
+    expected = [("step", manifest.step, int), ("records", manifest.records, int), ("meta", manifest.meta, dict)]
+    expected += [("extra", manifest.extra, dict)]
+    for name, entry in manifest.files.items():
         check_relative_path(name)
         expected += [(f"{name}: bytes", entry.bytes, int), (f"{name}: sha256", entry.sha256, str)]
-    for what, value, kind in expected:
+    for name, value, kind in expected:
         if type(value) is not kind:
-            raise TypeError(f"{what}: expected {kind.__name__}, received {value!r:.80}")
-    if found.kind not in ("checkpoint", "export"):
-        raise TypeError(f"kind: expected 'checkpoint' or 'export', received {found.kind!r:.80}")
+            raise TypeError(f"{name}: expected {kind.__name__}, received {value!r:.80}")
+    if manifest.kind not in ("checkpoint", "export"):
+        raise TypeError(f"kind: expected 'checkpoint' or 'export', received {manifest.kind!r:.80}")
 
 
 def verify_files(directory: Path, manifest: Manifest) -> None:
@@ -138,11 +138,11 @@ def verify_files(directory: Path, manifest: Manifest) -> None:
             size = path.stat().st_size
             if size != entry.bytes:
                 raise CheckpointCorrupt(f"{path} is torn: expected {entry.bytes} bytes, found {size}")
-            found = _read_with_retries(partial(_sha256, path))
+            digest = _read_with_retries(partial(_sha256, path))
         except (OSError, UnsafeName) as exc:
             raise CheckpointCorrupt(f"{path} cannot be read: {exc}") from exc
-        if found != entry.sha256:
-            raise CheckpointCorrupt(f"{path} is corrupt: expected sha256 {entry.sha256}, found {found}")
+        if digest != entry.sha256:
+            raise CheckpointCorrupt(f"{path} is corrupt: expected sha256 {entry.sha256}, found {digest}")
 
 
 def _sha256(path: Path) -> str:

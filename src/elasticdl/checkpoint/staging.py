@@ -136,10 +136,10 @@ def staging_parent(target: Path) -> Path:
 
 def write_error(path: Path, exc: OSError) -> CheckpointFailed:
     """What went wrong at `path`, how much room there is, and what to do."""
-    place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(place).free
+    ancestor = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(ancestor).free
     return CheckpointFailed(
-        f"cannot write {path}: {exc.strerror or exc} ({free / 1e6:,.1f} MB free at {place}). "
+        f"cannot write {path}: {exc.strerror or exc} ({free / 1e6:,.1f} MB free at {ancestor}). "
         "Free some space, allow writing there, or name another directory with --checkpoint_dir or --output"
     )
 
@@ -181,8 +181,8 @@ def _replace(staging: Path, target: Path) -> None:
 def _fill(staging: Path, target: Path, described_by: str) -> None:
     """Make `target`, which must stay, hold what `staging` does."""
     new = sorted(staging.iterdir(), key=lambda path: path.name == described_by)
-    kept = {path.name for path in new} | {staging.name}
-    for old in [path for path in target.iterdir() if path.name not in kept]:
+    kept_names = {path.name for path in new} | {staging.name}
+    for old in [path for path in target.iterdir() if path.name not in kept_names]:
         shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
     for path in new:
         if path.is_dir() and (target / path.name).exists():

@@ -64,16 +64,16 @@ def write_checkpoint(
     return target
 
 
-def _read_back(place: Path, document: Manifest) -> None:
+def _read_back(directory: Path, document: Manifest) -> None:
     """Raise CheckpointFailed unless the disk gives what was written. Nothing is taken from memory, where that works."""
     for name in document.files:
-        descriptor = os.open(place / name, os.O_RDONLY)
+        descriptor = os.open(directory / name, os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
     try:
-        manifest.verify_files(place, document)
+        manifest.verify_files(directory, document)
     except CheckpointCorrupt as exc:
         raise CheckpointFailed(f"what was written cannot be read back: {exc}; check the disk") from exc
 
@@ -110,9 +110,11 @@ def _remove_torn(directory: AnyPath) -> None:
 
 def _remove_old(directory: AnyPath, step: int, keep: int, best_step: int | None) -> None:
     steps = {
-        path: found for path in manifest.list_checkpoints(directory) if (found := manifest.parse_step(path)) is not None
+        path: path_step
+        for path in manifest.list_checkpoints(directory)
+        if (path_step := manifest.parse_step(path)) is not None
     }
-    past = [path for path, found in steps.items() if found <= step]
+    past = [path for path, path_step in steps.items() if path_step <= step]
     for path in past[keep:]:
         if steps[path] != best_step:
             if isinstance(path, StorePath):
@@ -151,9 +153,9 @@ def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyP
     A torn or corrupt one is passed over with a warning. Raises CheckpointCorrupt when not one is usable:
     to start over would lose what was promised to be kept.
     """
-    found = manifest.list_checkpoints(directory)
+    checkpoints = manifest.list_checkpoints(directory)
     problems: list[str] = []
-    for path in found:
+    for path in checkpoints:
         try:
             image, extra = read_checkpoint(path)
         except CheckpointCorrupt as exc:
@@ -162,7 +164,9 @@ def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyP
         else:
             return image, extra, path
     if problems:
-        raise CheckpointCorrupt(f"none of the {len(found)} checkpoints in {directory} is usable: {'; '.join(problems)}")
+        raise CheckpointCorrupt(
+            f"none of the {len(checkpoints)} checkpoints in {directory} is usable: {'; '.join(problems)}"
+        )
     return None
 
 
@@ -171,10 +175,10 @@ def find_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPa
     if (path / manifest.MANIFEST_FILE).exists() or manifest.parse_step(path) is not None:
         image, extra = read_checkpoint(path)
         return image, extra, path
-    found = read_newest(path)
-    if found is None:
+    newest = read_newest(path)
+    if newest is None:
         raise SpecError(
             f"no checkpoint at {path}: expected a directory with {manifest.MANIFEST_FILE}, or one that holds "
             f"{manifest.checkpoint_name(120)} and the like"
         )
-    return found
+    return newest

@@ -20,16 +20,16 @@ ShowLine = Callable[[str], None]
 @contextmanager
 def temporary_workspace() -> Iterator[Path]:
     """A directory for what an engine reads; gone afterwards, however that comes."""
-    with tempfile.TemporaryDirectory(prefix="elasticdl-image-") as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="elasticdl-image-") as directory:
+        yield Path(directory)
 
 
 def build_runtime_image(
     engine: ContainerEngine, image: plan.RuntimeImage, passed: Sequence[str], show: ShowLine
 ) -> None:
     """Build the image of the ElasticDL that runs."""
-    with temporary_workspace() as place:
-        context = write_build_context(place / "context")
+    with temporary_workspace() as workspace:
+        context = write_build_context(workspace / "context")
         wheel.make_wheel(context, show)
         run_streaming(runtime_image_command(engine, image, context, passed), show)
 
@@ -60,8 +60,8 @@ def build_model_image(
     show: ShowLine,
 ) -> None:
     """Build the image of a model directory from the Dockerfile `content`, which is never written into it."""
-    with temporary_workspace() as place:
-        dockerfile = place / "Dockerfile"
+    with temporary_workspace() as workspace:
+        dockerfile = workspace / "Dockerfile"
         dockerfile.write_text(content, encoding="utf-8")
         run_streaming(
             engine.build_command(image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed),
@@ -69,9 +69,9 @@ def build_model_image(
         )
 
 
-def write_ignore_file(directory: Path, found: ModelDirectory) -> str:
+def write_ignore_file(directory: Path, models: ModelDirectory) -> str:
     """Write .dockerignore where there is none; returns what was written, for a person, or nothing."""
-    if found.has_ignore_file:
+    if models.has_ignore_file:
         return ""
     target = directory / IGNORE_FILES[0]
     content = (resources.files("elasticdl.image") / "recipe" / "dockerignore").read_text(encoding="utf-8")

@@ -63,16 +63,18 @@ class ContainerEngine:
         return done.returncode == 0
 
 
-def find_engine(wished: str = "", timeout_s: float = 20.0) -> ContainerEngine:
+def find_engine(requested: str = "", timeout_s: float = 20.0) -> ContainerEngine:
     """The first engine that answers, or the one wished for. Raises SpecError with what is wrong with each."""
-    found = {}
-    for name in [wished] if wished else ENGINES:
+    problems = {}
+    for name in [requested] if requested else ENGINES:
         why = _engine_problem(name, timeout_s)
         if not why:
             return ContainerEngine(name)
-        found[name] = why
-    told = "; ".join(f"{name}: {why}" for name, why in found.items())
-    raise SpecError(f"no container engine to build or push with ({told}); install one, e.g. `apt-get install podman`")
+        problems[name] = why
+    described = "; ".join(f"{name}: {why}" for name, why in problems.items())
+    raise SpecError(
+        f"no container engine to build or push with ({described}); install one, e.g. `apt-get install podman`"
+    )
 
 
 def _engine_problem(name: str, timeout_s: float) -> str:
@@ -91,8 +93,8 @@ def _engine_problem(name: str, timeout_s: float) -> str:
         return str(exc)
     if done.returncode == 0:
         return ""
-    said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-    return f"exit code {done.returncode}: {said}" + (f" ({_FIXES[name]})" if name in _FIXES else "")
+    last_line = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    return f"exit code {done.returncode}: {last_line}" + (f" ({_FIXES[name]})" if name in _FIXES else "")
 
 
 _KEPT_LINES = 15
@@ -132,8 +134,10 @@ def run_streaming(
     finally:
         _end_process(process, grace_s)
     if code:
-        said = "\n".join(f"  {line}" for line in last) or "  (it said nothing)"
-        raise ImageBuildFailed(f"{command[0]} {command[1]} ended with exit code {code}; the end of its output:\n{said}")
+        output = "\n".join(f"  {line}" for line in last) or "  (it said nothing)"
+        raise ImageBuildFailed(
+            f"{command[0]} {command[1]} ended with exit code {code}; the end of its output:\n{output}"
+        )
 
 
 def _end_process(process: subprocess.Popen[str], grace_s: float) -> None:

@@ -78,20 +78,20 @@ def fetch_digest(image: str, registry: str = f"https://{_HUB}", timeout_s: float
     address = f"{registry}/v2/{repository}/manifests/{tag}"
     try:
         try:
-            found = _head_digest(address, "", timeout_s)
+            digest = _head_digest(address, "", timeout_s)
         except urllib.error.HTTPError as exc:
             if exc.code != 401:
                 raise
-            found = _head_digest(address, _fetch_token(exc.headers.get("WWW-Authenticate", ""), timeout_s), timeout_s)
+            digest = _head_digest(address, _fetch_token(exc.headers.get("WWW-Authenticate", ""), timeout_s), timeout_s)
     except (OSError, ValueError) as exc:
         raise SpecError(
             f"{registry} cannot be asked for the digest of {image}: {exc}; give it yourself: "
             f"--build-arg BASE={image}@sha256:…, or, for one that lies on this machine, --build-arg BASE={image} "
             f"--build-arg {UNPINNED_ARGUMENT}=yes"
         ) from exc
-    if not re.fullmatch("sha256:[0-9a-f]{64}", found):
+    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
         raise SpecError(f"{registry} says no digest of {image}; give it yourself: --build-arg BASE={image}@sha256:…")
-    return found
+    return digest
 
 
 def _head_digest(address: str, token: str, timeout_s: float) -> str:
@@ -103,10 +103,10 @@ def _head_digest(address: str, token: str, timeout_s: float) -> str:
 
 def _fetch_token(challenge: str, timeout_s: float) -> str:
     """As the registry wants it: Bearer realm="…",service="…",scope="…"."""
-    asked = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
-    realm = asked.pop("realm", "")
+    parameters = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+    realm = parameters.pop("realm", "")
     if urllib.parse.urlsplit(realm).scheme not in ("https", "http"):
         raise ValueError(f"it asks for another way to log in: {challenge!r:.80}")
-    with urllib.request.urlopen(f"{realm}?{urllib.parse.urlencode(asked)}", timeout=timeout_s) as answer:
+    with urllib.request.urlopen(f"{realm}?{urllib.parse.urlencode(parameters)}", timeout=timeout_s) as answer:
         document: dict[str, Any] = json.load(answer)
     return str(document.get("token") or document.get("access_token") or "")

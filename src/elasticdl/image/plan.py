@@ -88,15 +88,18 @@ def plan_runtime_image(extras: Sequence[str], arguments: Mapping[str, str], name
     # The native core in the wheel is for this Python and no other.
     python = pinning.default_base()
     every = [extra for extra in EXTRAS if extra in {*extras, "kubernetes"}]
-    given = {
+    own_arguments = {
         key: value
         for key, value in arguments.items()
         if key not in (*PACKAGE_SOURCE_ARGUMENTS, pinning.UNPINNED_ARGUMENT)
     }
-    rest = [extra for extra in every if extra != "kubernetes"]
-    words = [elasticdl.__version__, *(["kubernetes"] if not rest else rest if rest != ["torch"] else [])]
-    if given:
-        words.append(hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:8])
+    named_extras = [extra for extra in every if extra != "kubernetes"]
+    words = [
+        elasticdl.__version__,
+        *(["kubernetes"] if not named_extras else named_extras if named_extras != ["torch"] else []),
+    ]
+    if own_arguments:
+        words.append(hashlib.sha256(json.dumps(own_arguments, sort_keys=True).encode()).hexdigest()[:8])
     return RuntimeImage(
         name or f"elasticdl:{'-'.join(words)}", {"BASE": python, "EXTRAS": ",".join(every), **arguments}
     )
@@ -120,10 +123,10 @@ def parse_build_arguments(pairs: Sequence[str]) -> dict[str, str]:
     return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
 
 
-def render_dockerfile(base: str, found: ModelDirectory) -> str:
+def render_dockerfile(base: str, models: ModelDirectory) -> str:
     """An image with a model directory on top of `base`: its packages first, as they change less often."""
     lines = [f"FROM {base}", "USER 0:0"]
-    if found.has_requirements:
+    if models.has_requirements:
         lines += [f"ARG {name}" for name in PACKAGE_SOURCE_ARGUMENTS]
         lines += [
             f"COPY {REQUIREMENTS} {MODEL_ZOO}/",
@@ -133,7 +136,7 @@ def render_dockerfile(base: str, found: ModelDirectory) -> str:
     return "\n".join(lines) + "\n"
 
 
-def suggest_train_command(image: str, found: ModelDirectory) -> str:
+def suggest_train_command(image: str, models: ModelDirectory) -> str:
     """What to type to train with the image."""
-    definition = found.definition or "MODULE.FUNCTION"
+    definition = models.definition or "MODULE.FUNCTION"
     return f"elasticdl train --image_name={image} --model_zoo=model_zoo --model_def={definition} --training_data=DATA"

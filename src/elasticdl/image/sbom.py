@@ -21,12 +21,17 @@ SbomDocument = dict[str, Any]
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
 
-def describe_distributions(found: Iterable[Distribution], name: str, version: str) -> SbomDocument:
+def describe_distributions(installed: Iterable[Distribution], name: str, version: str) -> SbomDocument:
     """The document of `found`, which make up the product `name`."""
-    parts = {package_url(one.metadata["Name"], one.version): one for one in found}
-    known = {normalize_name(one.metadata["Name"]): ref for ref, one in parts.items()}
-    components = [_describe_component(ref, one) for ref, one in sorted(parts.items())]
-    needed = [{"ref": ref, "dependsOn": _dependencies(one, known)} for ref, one in sorted(parts.items())]
+    parts = {
+        package_url(distribution.metadata["Name"], distribution.version): distribution for distribution in installed
+    }
+    references = {normalize_name(distribution.metadata["Name"]): ref for ref, distribution in parts.items()}
+    components = [_describe_component(ref, distribution) for ref, distribution in sorted(parts.items())]
+    needed = [
+        {"ref": ref, "dependsOn": _dependencies(distribution, references)}
+        for ref, distribution in sorted(parts.items())
+    ]
     return _make_document("container", f"pkg:generic/{name}@{version}", name, version, components, needed)
 
 
@@ -36,8 +41,10 @@ def describe_lock(text: str, name: str, version: str) -> SbomDocument:
     for entry in re.split(r"(?<!\\)\n", text):
         if match := re.match(r"([\w.-]+)==([\w.]+)", entry):
             ref, hashes = package_url(match[1], match[2]), re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)
-            one = {"type": "library", "bom-ref": ref, "name": match[1], "version": match[2], "purl": ref}
-            components.append(one | {"hashes": [{"alg": "SHA-256", "content": digest} for digest in sorted(hashes)]})
+            component = {"type": "library", "bom-ref": ref, "name": match[1], "version": match[2], "purl": ref}
+            components.append(
+                component | {"hashes": [{"alg": "SHA-256", "content": digest} for digest in sorted(hashes)]}
+            )
     return _make_document("library", package_url(name, version), name, version, components, [])
 
 
@@ -53,7 +60,10 @@ def _make_document(
         "version": 1,
         "metadata": {"component": {"type": kind, "bom-ref": subject, "name": name, "version": version}},
         "components": components,
-        "dependencies": [{"ref": subject, "dependsOn": sorted(one["bom-ref"] for one in components)}, *needed],
+        "dependencies": [
+            {"ref": subject, "dependsOn": sorted(component["bom-ref"] for component in components)},
+            *needed,
+        ],
     }
 
 
@@ -66,38 +76,40 @@ def normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _describe_component(ref: str, one: Distribution) -> SbomDocument:
-    found: SbomDocument = {
+def _describe_component(ref: str, distribution: Distribution) -> SbomDocument:
+    component: SbomDocument = {
         "type": "library",
         "bom-ref": ref,
-        "name": one.metadata["Name"],
-        "version": one.version,
+        "name": distribution.metadata["Name"],
+        "version": distribution.version,
         "purl": ref,
     }
-    if record := one.read_text("RECORD"):
+    if record := distribution.read_text("RECORD"):
         digest = hashlib.sha256(record.encode()).hexdigest()
-        found["properties"] = [{"name": "elasticdl:record-sha256", "value": digest}]
-    if licence := _read_licence(one):
-        found["licenses"] = [licence]
-    return found
+        component["properties"] = [{"name": "elasticdl:record-sha256", "value": digest}]
+    if licence := _read_licence(distribution):
+        component["licenses"] = [licence]
+    return component
 
 
-def _read_licence(one: Distribution) -> SbomDocument | None:
-    if "License-Expression" in one.metadata:
-        return {"expression": one.metadata["License-Expression"]}
-    classified = [line for line in one.metadata.get_all("Classifier") or () if line.startswith("License :: ")]
-    named = classified[0].rpartition(" :: ")[2] if classified else _first_value(one, "License")
+def _read_licence(distribution: Distribution) -> SbomDocument | None:
+    if "License-Expression" in distribution.metadata:
+        return {"expression": distribution.metadata["License-Expression"]}
+    classified = [line for line in distribution.metadata.get_all("Classifier") or () if line.startswith("License :: ")]
+    named = classified[0].rpartition(" :: ")[2] if classified else _first_value(distribution, "License")
     return {"license": {"name": named.splitlines()[0][:200]}} if named else None
 
 
-def _first_value(one: Distribution, field: str) -> str:
-    return str(next(iter(one.metadata.get_all(field) or [""]))).strip()
+def _first_value(distribution: Distribution, field: str) -> str:
+    return str(next(iter(distribution.metadata.get_all(field) or [""]))).strip()
 
 
-def _dependencies(one: Distribution, known: dict[str, str]) -> list[str]:
+def _dependencies(distribution: Distribution, references: dict[str, str]) -> list[str]:
     """Of those that are there: what an extra or another system would need is not."""
-    names = [re.match(r"[A-Za-z0-9._-]+", line) for line in one.requires or ()]
-    return sorted({known[normalize_name(match[0])] for match in names if match and normalize_name(match[0]) in known})
+    names = [re.match(r"[A-Za-z0-9._-]+", line) for line in distribution.requires or ()]
+    return sorted(
+        {references[normalize_name(match[0])] for match in names if match and normalize_name(match[0]) in references}
+    )
 
 
 def find_distributions(directories: Iterable[Path]) -> list[Distribution]:
@@ -106,12 +118,16 @@ def find_distributions(directories: Iterable[Path]) -> list[Distribution]:
 
 
 def main(words: list[str]) -> int:
-    found = find_distributions(Path(word) for word in words)
-    versions = [one.version for one in found if normalize_name(one.metadata["Name"]) == "elasticdl"]
+    installed = find_distributions(Path(word) for word in words)
+    versions = [
+        distribution.version
+        for distribution in installed
+        if normalize_name(distribution.metadata["Name"]) == "elasticdl"
+    ]
     if not versions:
         print(f"no elasticdl below {', '.join(words) or 'no directory'}", file=sys.stderr)
         return 2
-    json.dump(describe_distributions(found, "elasticdl", versions[0]), sys.stdout, indent=1)
+    json.dump(describe_distributions(installed, "elasticdl", versions[0]), sys.stdout, indent=1)
     print()
     return 0
 

@@ -24,7 +24,7 @@ class FleetView(NamedTuple):
 
     def to_proto(self) -> pb.Fleet:
         names = list(dict.fromkeys([*self.addresses, *self.lost]))
-        place = {name: number for number, name in enumerate(names)}
+        numbers = {name: number for number, name in enumerate(names)}
         return pb.Fleet(
             version=self.version,
             members=[
@@ -36,14 +36,14 @@ class FleetView(NamedTuple):
                 )
                 for name in names
             ],
-            owner=[place[owner] for owner in self.slot_map.owner],
+            owner=[numbers[owner] for owner in self.slot_map.owner],
         )
 
     @classmethod
     def from_proto(cls, message: pb.Fleet) -> FleetView:
         names = [PsId(member.ps) for member in message.members]
         return cls(
-            SlotMap(message.version, tuple(names[place] for place in message.owner)),
+            SlotMap(message.version, tuple(names[number] for number in message.owner)),
             {PsId(member.ps): member.address for member in message.members if member.address},
             {PsId(member.ps): PsId(member.replica) for member in message.members if member.replica},
             frozenset(PsId(member.ps) for member in message.members if member.is_lost),

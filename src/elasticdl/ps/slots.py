@@ -49,7 +49,7 @@ class SlotMap(NamedTuple):
     def from_document(cls, document: Mapping[str, Any]) -> SlotMap:
         """Raises KeyError, TypeError or ValueError where it is no map."""
         owner = tuple(document["owner"])
-        if len(owner) != SLOTS or not all(isinstance(one, str) for one in owner):
+        if len(owner) != SLOTS or not all(isinstance(name, str) for name in owner):
             raise ValueError(f"expected an owner for each of {SLOTS} slots")
         return cls(int(document["version"]), owner)
 

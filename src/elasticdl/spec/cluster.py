@@ -31,10 +31,10 @@ def parse_quantity(quantity: str) -> float:
         )
     number, unit = match[1], match[2] or ""
     is_exponent = unit[:1] in ("e", "E") and len(unit) > 1 and unit != "Ei"
-    found = float(number + unit) if is_exponent else float(number) * _SCALE[unit]
-    if math.isinf(found):
+    value = float(number + unit) if is_exponent else float(number) * _SCALE[unit]
+    if math.isinf(value):
         raise ValueError(f"{quantity[:20]!r}… is more than any node has")
-    return found
+    return value
 
 
 def _quantity_hint(quantity: str) -> str:
@@ -60,14 +60,14 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _check_resources(given: dict[str, str]) -> dict[str, str]:
-    named = {"nvidia.com/gpu" if name == "gpu" else name: quantity for name, quantity in given.items()}
-    for name in named:
+def _check_resources(quantities: dict[str, str]) -> dict[str, str]:
+    renamed = {"nvidia.com/gpu" if name == "gpu" else name: quantity for name, quantity in quantities.items()}
+    for name in renamed:
         if not _RESOURCE.fullmatch(name):
             raise ValueError(f"{name!r} is no resource; use cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE")
         if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage"):
             raise ValueError(f"{name!r} is no resource; a device is written VENDOR/{name}, as nvidia.com/gpu")
-    return named
+    return renamed
 
 
 Resources = Annotated[dict[str, Quantity], AfterValidator(_check_resources)]
@@ -111,9 +111,13 @@ class RoleSpec(_Part):
 
 def _cap_requests(requests: dict[str, str], limits: Any) -> dict[str, str]:
     """The requests, none above its limit. Limits that are none are refused elsewhere."""
-    given = limits if isinstance(limits, dict) else {}
-    known = {name: limit for name, limit in given.items() if isinstance(limit, str) and _QUANTITY.fullmatch(limit)}
-    return {name: min(asked, known.get(name, asked), key=parse_quantity) for name, asked in requests.items()}
+    limits_by_name = limits if isinstance(limits, dict) else {}
+    valid_limits = {
+        name: limit for name, limit in limits_by_name.items() if isinstance(limit, str) and _QUANTITY.fullmatch(limit)
+    }
+    return {
+        name: min(request, valid_limits.get(name, request), key=parse_quantity) for name, request in requests.items()
+    }
 
 
 class VolumeSpec(_Part):
@@ -168,16 +172,16 @@ class ClusterSpec(_Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _requests_of_roles(cls, given: Any) -> Any:
+    def _requests_of_roles(cls, fields: Any) -> Any:
         """Who sets only a priority or a limit of a role still gets its requests, within that limit."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(fields, dict):
+            return fields
         roles = {
-            role: {**given[role], "requests": _cap_requests(requests, given[role].get("limits"))}
+            role: {**fields[role], "requests": _cap_requests(requests, fields[role].get("limits"))}
             for role, requests in _REQUESTS.items()
-            if isinstance(given.get(role), dict) and "requests" not in given[role]
+            if isinstance(fields.get(role), dict) and "requests" not in fields[role]
         }
-        return given | roles
+        return fields | roles
 
     @field_validator("master", "ps")
     @classmethod
@@ -189,12 +193,12 @@ class ClusterSpec(_Part):
     @field_validator("volumes")
     @classmethod
     def _places_are_free(cls, volumes: tuple[VolumeSpec, ...]) -> tuple[VolumeSpec, ...]:
-        places = [posixpath.normpath(volume.mount_path) for volume in volumes]
-        for index, place in enumerate(places):
-            if place in RESERVED_MOUNT_PATHS or place == "/":
-                raise ValueError(f"{place} is the job's own; mount the volume elsewhere")
-            if place in places[:index]:
-                raise ValueError(f"{place}: two volumes are mounted here; give each its own mount_path")
+        mount_paths = [posixpath.normpath(volume.mount_path) for volume in volumes]
+        for index, mount_path in enumerate(mount_paths):
+            if mount_path in RESERVED_MOUNT_PATHS or mount_path == "/":
+                raise ValueError(f"{mount_path} is the job's own; mount the volume elsewhere")
+            if mount_path in mount_paths[:index]:
+                raise ValueError(f"{mount_path}: two volumes are mounted here; give each its own mount_path")
         return volumes
 
     @field_validator("env")
@@ -208,8 +212,8 @@ class ClusterSpec(_Part):
     @field_validator("overrides")
     @classmethod
     def _known_objects(cls, overrides: dict[str, Any]) -> dict[str, Any]:
-        known = ("pod", "master_pod", "worker_pod", "ps_pod", "service")
+        object_names = ("pod", "master_pod", "worker_pod", "ps_pod", "service")
         for name, change in overrides.items():
-            if name not in known or not isinstance(change, dict):
-                raise ValueError(f"{name!r}: expected a mapping under one of {', '.join(known)}")
+            if name not in object_names or not isinstance(change, dict):
+                raise ValueError(f"{name!r}: expected a mapping under one of {', '.join(object_names)}")
         return overrides

@@ -640,8 +640,8 @@ def options_document(values: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         *parents, leaf = option.path.split(".")
-        place = root
+        section = root
         for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = dict(value) if isinstance(value, Mapping) else value  # another option may add to it
+            section = section.setdefault(parent, {})
+        section[leaf] = dict(value) if isinstance(value, Mapping) else value  # another option may add to it
     return root

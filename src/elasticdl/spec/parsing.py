@@ -91,8 +91,8 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark
-        place = f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where
-        raise SpecError(f"{place}: not valid YAML: {exc.problem or exc}") from exc
+        position = f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where
+        raise SpecError(f"{position}: not valid YAML: {exc.problem or exc}") from exc
     except _YAML_ERRORS as exc:
         raise SpecError(f"{where}: not valid YAML: {exc}") from exc
 

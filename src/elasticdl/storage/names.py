@@ -47,10 +47,10 @@ def check_relative_path(path: str) -> str:
 
 def safe_join(directory: Path, path: str) -> Path:
     """The file `path` below `directory`; links in it lead nowhere else. Raises UnsafeName."""
-    found = directory / check_relative_path(path)
-    if not found.resolve().is_relative_to(directory.resolve()):
-        raise UnsafeName(f"{found} is a link that leads out of {directory}")
-    return found
+    joined = directory / check_relative_path(path)
+    if not joined.resolve().is_relative_to(directory.resolve()):
+        raise UnsafeName(f"{joined} is a link that leads out of {directory}")
+    return joined
 
 
 FileName = Annotated[str, AfterValidator(check_file_name)]

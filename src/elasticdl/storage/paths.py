@@ -122,12 +122,12 @@ def parse_path(address: str, retry_s: float = RETRY_S) -> AnyPath:
     return StorePath(schemes.parse_scheme(address), address.partition("://")[2].rstrip("/"), retry_s)
 
 
-def list_files(place: AnyPath) -> dict[str, int]:
-    """Every file below, by its name from here, and its size in bytes; none where there is no such place."""
-    if isinstance(place, StorePath):
-        return place.list_files()
-    found: dict[str, int] = {}
-    for directory, _, names in os.walk(place):
-        for path in (Path(directory) / name for name in names):
-            found[str(path.relative_to(place))] = path.lstat().st_size
-    return found
+def list_files(directory: AnyPath) -> dict[str, int]:
+    """Returns the size in bytes of every file below `directory`, by its relative path; empty where there is none."""
+    if isinstance(directory, StorePath):
+        return directory.list_files()
+    sizes: dict[str, int] = {}
+    for parent, _, names in os.walk(directory):
+        for path in (Path(parent) / name for name in names):
+            sizes[str(path.relative_to(directory))] = path.lstat().st_size
+    return sizes

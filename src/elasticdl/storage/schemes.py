@@ -68,16 +68,17 @@ def has_password(address: str) -> bool:
 
 def find_address_problem(address: str) -> str:
     """Why `address` is no place to write to or to take a model from; "" where it is one. Asks nobody."""
-    scheme, (_, _, rest) = parse_scheme(address), address.partition("://")
+    scheme, (_, _, path) = parse_scheme(address), address.partition("://")
     if scheme == LOCAL_SCHEME:
-        is_absolute = "://" not in address or rest.startswith("/")
-        return "" if is_absolute else f"a file URL has an absolute path, such as file:///{rest}; received {address!r}"
+        is_absolute = "://" not in address or path.startswith("/")
+        return "" if is_absolute else f"a file URL has an absolute path, such as file:///{path}; received {address!r}"
     if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in (*SCHEMES, LOCAL_SCHEME))
+        known_schemes = ", ".join(f"{name}://" for name in (*SCHEMES, LOCAL_SCHEME))
         return (
-            f"{scheme}:// is not known; expected a path, or a URL that begins with one of {known}; received {address!r}"
+            f"{scheme}:// is not known; expected a path, or a URL that begins with one of {known_schemes}; "
+            f"received {address!r}"
         )
-    bucket = rest.partition("/")[0]
+    bucket = path.partition("/")[0]
     if not bucket:
         return f"expected a bucket, such as {scheme}://bucket/prefix; received {address!r}"
     if has_password(address):
@@ -85,7 +86,7 @@ def find_address_problem(address: str) -> str:
             "the address holds a password, which would end in logs and job descriptions; leave it out and set "
             f"{SCHEMES[scheme].variables}"
         )
-    if "?" in rest or "#" in rest:
+    if "?" in path or "#" in path:
         return f"expected {scheme}://bucket/prefix without ? and #; received {address!r}"
     return ""
 
@@ -128,7 +129,7 @@ def transient_errors(scheme: str) -> tuple[type[Exception], ...]:
         "gs": ("aiohttp.ClientError", "google.auth.exceptions.TransportError"),
         "az": ("azure.core.exceptions.ServiceRequestError", "azure.core.exceptions.ServiceResponseError"),
     }[scheme]
-    found = []
-    for module, _, name in (one.rpartition(".") for one in names):
-        found.append(getattr(import_module(module), name))
-    return tuple(found)
+    errors = []
+    for module, _, name in (name.rpartition(".") for name in names):
+        errors.append(getattr(import_module(module), name))
+    return tuple(errors)

@@ -54,18 +54,18 @@ def scratch_directory() -> Path:
     return _make_scratch_directory(os.getpid(), tempfile.gettempdir())
 
 
-def download_files(place: StorePath, names: Iterable[str], version: str) -> Path:
+def download_files(source: StorePath, names: Iterable[str], version: str) -> Path:
     """A local directory with these files of `place`, each downloaded once in this process.
 
     `version` tells apart what was at one address at different times. Raises FileNotFoundError, UnsafeName.
     """
-    key = hashlib.sha256(f"{place}\n{version}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{source}\n{version}".encode()).hexdigest()[:32]
     directory = scratch_directory() / key
     directory.mkdir(exist_ok=True)
     for name in names:
         file = safe_join(directory, name)
         if not file.exists():
-            (place / name).download(file)
+            (source / name).download(file)
     return directory
 
 

@@ -77,11 +77,11 @@ class DenseLayout(NamedTuple):
 
 def make_block_ids(blocks: int) -> NDArray[np.int64]:
     """So many ids, the b-th of which is in slot b modulo the number of slots; always the same ones."""
-    found = np.full(blocks, -1, np.int64)
+    ids = np.full(blocks, -1, np.int64)
     rounds = -(-blocks // SLOTS)
     seen = np.zeros(SLOTS, np.int64)  # ids found for each slot so far
     start, size = 0, SLOTS * 16 * max(1, rounds)
-    while (found < 0).any():
+    while (ids < 0).any():
         candidates = np.arange(start, start + size, dtype=np.int64)
         slots = _native.slots(candidates).astype(np.int64)
         order = np.argsort(slots, kind="stable")
@@ -90,7 +90,7 @@ def make_block_ids(blocks: int) -> NDArray[np.int64]:
         rank = np.arange(len(slots)) - firsts[slots] + seen[slots]  # the how-manieth of its slot
         block = rank * SLOTS + slots
         fits = block < blocks
-        found[block[fits]] = candidates[fits]
+        ids[block[fits]] = candidates[fits]
         seen += np.bincount(slots, minlength=SLOTS)
         start += size
-    return found
+    return ids

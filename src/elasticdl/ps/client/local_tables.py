@@ -78,5 +78,5 @@ class LocalTables:
 
     def read_table(self, table: str) -> tuple[Ids, Floats]:
         """All rows there are."""
-        found = [self._tables[table].collect(stripe, _ALL_SLOTS)[:2] for stripe in range(_native.STRIPES)]
-        return np.concatenate([ids for ids, _ in found]), np.concatenate([values for _, values in found])
+        pieces = [self._tables[table].collect(stripe, _ALL_SLOTS)[:2] for stripe in range(_native.STRIPES)]
+        return np.concatenate([ids for ids, _ in pieces]), np.concatenate([values for _, values in pieces])

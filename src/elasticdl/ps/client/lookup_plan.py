@@ -25,8 +25,8 @@ class RoutingTable(NamedTuple):
     @classmethod
     def from_slot_map(cls, slot_map: SlotMap) -> RoutingTable:
         members = tuple(slot_map.members)
-        place = {name: number for number, name in enumerate(members)}
-        return cls(slot_map.version, members, np.array([place[owner] for owner in slot_map.owner], np.uint16))
+        numbers = {name: number for number, name in enumerate(members)}
+        return cls(slot_map.version, members, np.array([numbers[owner] for owner in slot_map.owner], np.uint16))
 
     def plan(self, ids: Ids) -> LookupPlan:
         distinct, inverse, counts = _native.plan(ids, self.owners, len(self.members))

@@ -70,22 +70,22 @@ class _Prefetch:
     def find(self, table: str, ids: Ids) -> LookupResult | None:
         """What was asked for these ids; None where they were not foreseen."""
         start = 0
-        for asked in self._asked.get(table, ()):
-            if np.array_equal(asked, ids):
+        for requested in self._asked.get(table, ()):
+            if np.array_equal(requested, ids):
                 if self._rows is None:
                     self._rows = self._client.finish_pull(self._plans, self.pending)
                 plan = self._plans[table]
                 return LookupResult(plan._replace(inverse=plan.inverse[start : start + len(ids)]), self._rows[table])
-            start += len(asked)
+            start += len(requested)
         return None
 
 
 def _plan_tables(client: TableClient, ids: Mapping[str, Ids]) -> dict[str, LookupPlan]:
     """A plan for each table; one serves all that are asked for the same ids."""
     plans: dict[str, LookupPlan] = {}
-    for table, mine in ids.items():
-        same = next((other for other in plans if np.array_equal(ids[other], mine)), None)
-        plans[table] = client.plan(mine) if same is None else plans[same]
+    for table, table_ids in ids.items():
+        same = next((planned for planned in plans if np.array_equal(ids[planned], table_ids)), None)
+        plans[table] = client.plan(table_ids) if same is None else plans[same]
     return plans
 
 
@@ -117,8 +117,11 @@ class EmbeddingLookups:
         """Ask for the rows of the next batch, meanwhile; a table that is asked several times has several arrays."""
         if ids and len(self._ahead) < self._depth:
             arrays = {
-                table: [flatten_ids(table, one) for one in ([some] if isinstance(some, np.ndarray) else some)]
-                for table, some in ids.items()
+                table: [
+                    flatten_ids(table, array)
+                    for array in ([table_ids] if isinstance(table_ids, np.ndarray) else table_ids)
+                ]
+                for table, table_ids in ids.items()
             }
             self._ahead.append(_Prefetch(self.client, arrays))
 
@@ -132,17 +135,17 @@ class EmbeddingLookups:
     def lookup(self, table: str, ids: Ids, *, create: bool = True) -> LookupResult:
         """The rows of these ids. Asked twice in a batch, until its push, the answer is the same."""
         ids = flatten_ids(table, ids)
-        for asked, found in self._found.get(table, ()):
-            if np.array_equal(asked, ids):
-                return found
-        foreseen = self._foreseen.find(table, ids) if self._foreseen is not None and create else None
-        if foreseen is not None:
+        for requested, result in self._found.get(table, ()):
+            if np.array_equal(requested, ids):
+                return result
+        prefetched = self._foreseen.find(table, ids) if self._foreseen is not None and create else None
+        if prefetched is not None:
             assert self._foreseen is not None
             self.prefetched += 1
             self._read(self._foreseen.pending.clocks)
-        found = foreseen or self._pull(table, ids, create)
-        self._found.setdefault(table, []).append((ids, found))
-        return found
+        result = prefetched or self._pull(table, ids, create)
+        self._found.setdefault(table, []).append((ids, result))
+        return result
 
     def lookup_latest(self, table: str, ids: Ids) -> LookupResult:
         """The rows of these ids as they are now, whatever was pulled before. Between two batches."""
@@ -150,15 +153,15 @@ class EmbeddingLookups:
         pending = self.client.begin_pull(plans)
         return LookupResult(plans[table], self.client.finish_pull(plans, pending)[table])
 
-    def add_gradients(self, table: str, found: LookupResult, gradients: Floats) -> None:
+    def add_gradients(self, table: str, result: LookupResult, gradients: Floats) -> None:
         """The gradient of `found.rows`."""
-        self._given.setdefault(table, []).append((found.plan, gradients))
+        self._given.setdefault(table, []).append((result.plan, gradients))
 
     def push_gradients(self, *, sender: int, number: int, rate: float, step: int) -> None:
         """Send all gradients given since `begin` in the background, one request to each ps."""
         plans, sums = {}, {}
-        for table, given in self._given.items():
-            plans[table], sums[table] = self._summed(given)
+        for table, gradients in self._given.items():
+            plans[table], sums[table] = self._summed(gradients)
         self._found, self._given = {}, {}
         if not plans:
             return
@@ -176,8 +179,8 @@ class EmbeddingLookups:
 
     def release_pushes(self) -> None:
         """Send what was held."""
-        held, self._held = self._held or [], None
-        for push in held:
+        held_pushes, self._held = self._held or [], None
+        for push in held_pushes:
             self._send(push)
 
     def discard_unsent(self) -> None:
@@ -189,7 +192,7 @@ class EmbeddingLookups:
 
     def wait_for_pushes(self) -> None:
         """Until every push that was sent is in the rows."""
-        self._wait(most=0)
+        self._wait(max_pending=0)
 
     def _pull(self, table: str, ids: Ids, create: bool) -> LookupResult:
         plans = {table: self.client.plan(ids)}
@@ -204,15 +207,15 @@ class EmbeddingLookups:
             self._clocks[name] = min(clock, self._clocks.get(name, clock))
             self.clock = max(self.clock, clock)
 
-    def _summed(self, given: Sequence[tuple[LookupPlan, Floats]]) -> tuple[LookupPlan, Floats]:
+    def _summed(self, gradients: Sequence[tuple[LookupPlan, Floats]]) -> tuple[LookupPlan, Floats]:
         """Of one table: a row is updated once for a batch, wherever its gradients came from."""
-        plan, sums = given[0]
-        if len(given) == 1:
+        plan, sums = gradients[0]
+        if len(gradients) == 1:
             return plan, sums
-        if all(other.ids is plan.ids for other, _ in given):  # of one pull ahead
-            return plan, np.sum([part for _, part in given], axis=0, dtype=np.float32)
-        plan = self.client.plan(np.concatenate([other.ids for other, _ in given]))
-        return plan, plan.sum_gradients(np.concatenate([part for _, part in given]))
+        if all(table_plan.ids is plan.ids for table_plan, _ in gradients):  # of one pull ahead
+            return plan, np.sum([part for _, part in gradients], axis=0, dtype=np.float32)
+        plan = self.client.plan(np.concatenate([table_plan.ids for table_plan, _ in gradients]))
+        return plan, plan.sum_gradients(np.concatenate([part for _, part in gradients]))
 
     def _send(self, push: _PreparedPush) -> None:
         pending = self.client.begin_push(
@@ -220,10 +223,10 @@ class EmbeddingLookups:
             clocks=push.clocks,
         )  # fmt: skip
         self._pushes.append((push, pending))  # its arrays are sent as they lie there
-        self._wait(most=self._depth)
+        self._wait(max_pending=self._depth)
 
-    def _wait(self, most: int) -> None:
-        while len(self._pushes) > most:
+    def _wait(self, max_pending: int) -> None:
+        while len(self._pushes) > max_pending:
             push, pending = self._pushes.popleft()
             self.on_pushed(push.sender, push.number, not self.client.finish_push(pending))
 

@@ -103,13 +103,13 @@ class RequestRouter:
         """Send to each ps its shares, in one message; they name the version of the map they were made with."""
         requests: dict[PsId, list[RequestPart]] = {}
         version = 0
-        for name, made_with, share in shares:
-            requests.setdefault(name, []).append(share)
-            version = min(version, made_with) if version else made_with
-        for name, mine in requests.items():
-            made = message._replace(map_version=version, clock=clocks.get(name, 0))
+        for name, part_version, part in shares:
+            requests.setdefault(name, []).append(part)
+            version = min(version, part_version) if version else part_version
+        for name, parts in requests.items():
+            request_message = message._replace(map_version=version, clock=clocks.get(name, 0))
             pending.open_count += 1
-            self._send(pending, PsRequest(name, made, tuple(mine)))
+            self._send(pending, PsRequest(name, request_message, tuple(parts)))
 
     def _send(self, pending: PendingReplies, request: PsRequest) -> None:
         name = request.ps
@@ -117,19 +117,19 @@ class RequestRouter:
             self._parked.append((pending, request))
             return
         numbers = self._numbers.get(name, {})
-        if not all(share.table in numbers for share in request.parts):
+        if not all(part.table in numbers for part in request.parts):
             self._declare(name)
             self._undeclared[name].append((pending, request))
             return
-        rooms = self._sharing.allocate(request, self.columns)
+        buffers = self._sharing.allocate(request, self.columns)
         parts = tuple(
-            TablePart(numbers[share.table], share.ids, share.rows) if room is None
-            else TablePart(numbers[share.table], room.ids, room.rows, room.offset)
-            for share, room in zip(request.parts, rooms, strict=True)
+            TablePart(numbers[part.table], part.ids, part.rows) if buffer is None
+            else TablePart(numbers[part.table], buffer.ids, buffer.rows, buffer.offset)
+            for part, buffer in zip(request.parts, buffers, strict=True)
         )  # fmt: skip
-        memory = self._sharing.memory_name(name) if any(rooms) else 0
+        memory = self._sharing.memory_name(name) if any(buffers) else 0
         number = self._lines.send(name, request.message._replace(parts=parts, memory=memory))
-        self._open[number] = (pending, request, rooms)
+        self._open[number] = (pending, request, buffers)
 
     def _knows(self, name: PsId) -> bool:
         """Whether our tables are declared there; a ps that we cannot reach is told when we can."""
@@ -175,16 +175,16 @@ class RequestRouter:
                 heard_at = time.monotonic()
 
     def _silent(self, pending: PendingReplies) -> list[PsId]:
-        sent = [(whose, request) for whose, request, _ in self._open.values()]
-        waiting = [*sent, *self._parked, *(one for queue in self._undeclared.values() for one in queue)]
-        return [request.ps for whose, request in waiting if whose is pending]
+        sent = [(owner, request) for owner, request, _ in self._open.values()]
+        waiting = [*sent, *self._parked, *(entry for queue in self._undeclared.values() for entry in queue)]
+        return [request.ps for owner, request in waiting if owner is pending]
 
     def _take(self, reply: PsMessage) -> bool:
         """Whether it brought us forward."""
-        found = self._open.pop(reply.request, None)
-        if found is None:
+        entry = self._open.pop(reply.request, None)
+        if entry is None:
             return False  # of a request that was given up, or sent elsewhere
-        pending, request, rooms = found
+        pending, request, buffers = entry
         if reply.status is ReplyStatus.MOVED:
             self.redirects += 1
             slot_map = _parse_reply(request.ps, reply, SlotMap.from_document)
@@ -207,24 +207,24 @@ class RequestRouter:
                 pending.clocks[request.ps] = min(reply.clock, pending.clocks.get(request.ps, reply.clock))
                 if len(reply.parts) != len(request.parts):
                     raise PsRefused(f"{request.ps}: {len(reply.parts)} parts for {len(request.parts)} tables")
-                for part, share, room in zip(reply.parts, request.parts, rooms, strict=True):
-                    whole, rows = pending.rows[share.plan_number], room.rows if room else part.rows
-                    expected = (len(share.ids), self.columns(share.table))
+                for part, request_part, buffer in zip(reply.parts, request.parts, buffers, strict=True):
+                    all_rows, rows = pending.rows[request_part.plan_number], buffer.rows if buffer else part.rows
+                    expected = (len(request_part.ids), self.columns(request_part.table))
                     if rows.shape != expected:  # which NumPy might stretch
-                        name = share.table
+                        name = request_part.table
                         raise PsRefused(f"{request.ps}: table {name}: expected rows {expected}. Received: {rows.shape}")
-                    if whole is None:
-                        pending.rows[share.plan_number] = rows
+                    if all_rows is None:
+                        pending.rows[request_part.plan_number] = rows
                     else:
-                        whole[share.positions] = rows
+                        all_rows[request_part.positions] = rows
             case MessageKind.PUSH:
                 pending.is_stale |= reply.status is ReplyStatus.STALE
             case MessageKind.DECLARE:
                 self._numbers[request.ps] = _parse_reply(request.ps, reply, dict[str, int])
                 if offer := self._sharing.offer_memory(request.ps):
                     self._ask(request.ps, offer)
-                for one in self._undeclared.pop(request.ps, []):
-                    self._send(*one)
+                for delayed in self._undeclared.pop(request.ps, []):
+                    self._send(*delayed)
             case MessageKind.OPEN_MEMORY:
                 self._sharing.confirm(request.ps)
         return True
@@ -281,12 +281,16 @@ class RequestRouter:
             back = np.argsort(plan.inverse)  # from places in the new plan to places in this share
             if pending.rows and pending.rows[number] is None:  # one answer may become several
                 pending.rows[number] = np.empty((len(ids), self.columns(table)), np.float32)
-            for name, place in plan.slices_by_ps():
-                inner = back[place]
+            for name, positions in plan.slices_by_ps():
+                inner = back[positions]
                 where = inner + outer.start if isinstance(outer, slice) else outer[inner]
-                some = rows[inner] if len(rows) else rows
+                part_rows = rows[inner] if len(rows) else rows
                 shares.append(
-                    (name, plan.routing_table.version, RequestPart(table, plan.ids[place], some, number, where))
+                    (
+                        name,
+                        plan.routing_table.version,
+                        RequestPart(table, plan.ids[positions], part_rows, number, where),
+                    )
                 )
         # The clock of one ps says nothing at another.
         self.send(pending, request.message, shares, {request.ps: request.message.clock})
@@ -344,9 +348,9 @@ class PsClient:
         pending = Pending([self._whole(table, plan) for table, plan in plans.items()])
         message = PsMessage(MessageKind.PULL if create else MessageKind.PULL_EXISTING, 0, dtype=self._transport)
         shares = (
-            (name, plan.routing_table.version, RequestPart(table, plan.ids[place], NO_ROWS, number, place))
+            (name, plan.routing_table.version, RequestPart(table, plan.ids[positions], NO_ROWS, number, positions))
             for number, (table, plan) in enumerate(plans.items())
-            for name, place in plan.slices_by_ps()
+            for name, positions in plan.slices_by_ps()
         )
         self._courier.send(pending, message, shares, {})
         return pending
@@ -406,9 +410,9 @@ def _split_by_ps(
     plans: Mapping[str, LookupPlan], rows: Mapping[str, Floats]
 ) -> Iterator[tuple[PsId, int, RequestPart]]:
     for number, (table, plan) in enumerate(plans.items()):
-        for name, place in plan.slices_by_ps():
+        for name, positions in plan.slices_by_ps():
             yield (
                 name,
                 plan.routing_table.version,
-                RequestPart(table, plan.ids[place], rows[table][place], number, place),
+                RequestPart(table, plan.ids[positions], rows[table][positions], number, positions),
             )

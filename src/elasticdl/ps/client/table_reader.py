@@ -25,25 +25,27 @@ class TableReader:
             name: json.loads(self._lines.request(name, PsMessage(MessageKind.STATUS, 0)).text) for name in self._owners
         }
         self._tables = {name: list(status["tables"]) for name, status in statuses.items()}  # in the order of DECLARE
-        self._columns = {t: said["columns"] for status in statuses.values() for t, said in status["tables"].items()}
+        self._columns = {
+            t: table_status["columns"] for status in statuses.values() for t, table_status in status["tables"].items()
+        }
 
     def close(self) -> None:
         self._lines.close()
 
     def read_table(self, table: str) -> tuple[Ids, Floats]:
         """Every id and its values, ids in ascending order."""
-        found = [piece for name in self._owners for piece in self._pieces(name, table)]
-        if not found:
+        pieces = [piece for name in self._owners for piece in self._pieces(name, table)]
+        if not pieces:
             return np.empty(0, np.int64), np.empty((0, self._columns[table]), np.float32)
-        ids = np.concatenate([ids for ids, _ in found])
+        ids = np.concatenate([ids for ids, _ in pieces])
         order = np.argsort(ids)
-        return ids[order], np.concatenate([values for _, values in found])[order]
+        return ids[order], np.concatenate([values for _, values in pieces])[order]
 
     def _pieces(self, name: PsId, table: str) -> Iterator[tuple[Ids, Floats]]:
         if table not in self._tables[name]:
             return
         number = self._tables[name].index(table)
         for stripe in range(_native.STRIPES):
-            asked = TablePart(number, np.array([stripe], np.int64), NO_ROWS)
-            for part in self._lines.request(name, PsMessage(MessageKind.READ_STRIPE, 0, parts=(asked,))).parts:
+            requested = TablePart(number, np.array([stripe], np.int64), NO_ROWS)
+            for part in self._lines.request(name, PsMessage(MessageKind.READ_STRIPE, 0, parts=(requested,))).parts:
                 yield part.ids, part.rows

@@ -125,11 +125,11 @@ class BackupCleaner:
         me = self._holdings.name
         if me in before.backups and me not in fleet.backups:
             remove_backup(self._holdings)
-        for other in [ps for ps, replica in before.backups.items() if replica == me]:
-            if fleet.backups.get(other, me) != me or self._is_settled(other, fleet):
-                self._holdings.drop_backup_of(other)
+        for owner in [ps for ps, replica in before.backups.items() if replica == me]:
+            if fleet.backups.get(owner, me) != me or self._is_settled(owner, fleet):
+                self._holdings.drop_backup_of(owner)
 
     @staticmethod
-    def _is_settled(other: PsId, fleet: FleetView) -> bool:
+    def _is_settled(owner: PsId, fleet: FleetView) -> bool:
         """Whether it is gone, and others hold all that it held."""
-        return other in fleet.lost and other not in fleet.slot_map.members
+        return owner in fleet.lost and owner not in fleet.slot_map.members

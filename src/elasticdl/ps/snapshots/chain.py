@@ -31,10 +31,10 @@ def pack_slots(flags: SlotMask) -> str:
 
 def unpack_slots(text: str) -> SlotMask:
     """Raises ValueError where these are no slots."""
-    found: SlotMask = np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))
-    if len(found) != SLOTS:
-        raise ValueError(f"expected {SLOTS} slots. Received: {len(found)}")
-    return found
+    mask: SlotMask = np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))
+    if len(mask) != SLOTS:
+        raise ValueError(f"expected {SLOTS} slots. Received: {len(mask)}")
+    return mask
 
 
 def choose_full_slots(owned: SlotMask, before: SlotMask | None, number: int) -> SlotMask:
@@ -92,23 +92,23 @@ class SnapshotChain(BaseModel):
         """The chain with a cut more, without the files that no longer count."""
         upon = () if before is None else (before.cut, *before.upon)[:_MAX_ANCESTORS]
         number = files[0].number
-        whole = cls(cut=cut, number=number, step=step, files=(*(before.files if before else ()), *files))
-        kept = tuple(file for file, _ in whole.effective_files())
-        return cls(cut=cut, number=number, step=step, upon=upon, files=kept)
+        extended = cls(cut=cut, number=number, step=step, files=(*(before.files if before else ()), *files))
+        effective = tuple(file for file, _ in extended.effective_files())
+        return cls(cut=cut, number=number, step=step, upon=upon, files=effective)
 
     def effective_files(self) -> list[tuple[SnapshotFile, SlotMask]]:
         """The files that count, oldest first, and the slots whose rows count in each. Raises CheckpointCorrupt."""
         begins = np.full(SLOTS, -1)
-        for place, file in enumerate(self.files):
-            begins[(unpack_slots(file.whole) & unpack_slots(file.owned)) == 1] = place
+        for position, file in enumerate(self.files):
+            begins[(unpack_slots(file.whole) & unpack_slots(file.owned)) == 1] = position
         if missing := np.flatnonzero(begins < 0).tolist():
             raise CheckpointCorrupt(f"cut of step {self.step}: no file has the rows of slot {missing[0]}")
-        found = []
-        for place, file in enumerate(self.files):
-            flags = unpack_slots(file.owned) & (begins <= place).astype(np.uint8)
+        effective = []
+        for position, file in enumerate(self.files):
+            flags = unpack_slots(file.owned) & (begins <= position).astype(np.uint8)
             if flags.any() or file.number == self.number:
-                found.append((file, flags))
-        return found
+                effective.append((file, flags))
+        return effective
 
     @property
     def newest_files(self) -> list[SnapshotFile]:

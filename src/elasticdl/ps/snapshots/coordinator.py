@@ -46,11 +46,11 @@ class StartedSnapshot(NamedTuple):
     @property
     def pause_s(self) -> float:
         """For so long one of the ps let nobody in."""
-        return max(one.pause_s for one in self.replies.values())
+        return max(reply.pause_s for reply in self.replies.values())
 
     @property
     def row_count(self) -> int:
-        return sum(one.rows for one in self.replies.values())
+        return sum(reply.rows for reply in self.replies.values())
 
 
 class SnapshotCoordinator:
@@ -78,24 +78,26 @@ class SnapshotCoordinator:
         Pushes must not be under way. While slots change hands a copy could miss some, or have them twice: then all
         copy again. Raises PsUnreachable, PsRefused.
         """
-        before = _read_base_chain(base)
+        base_chain = _read_base_chain(base)
         deadline = time.monotonic() + self._copying.timeout_s
         for pause_s in backoff_delays(_MIN_POLL_S, _MAX_POLL_S, jitter=0.0):
-            cut = secrets.token_hex(8)
-            wanted = SnapshotRequest(cut=cut, base=before.cut if before else "", number=_next_number(before))
+            snapshot_id = secrets.token_hex(8)
+            request = SnapshotRequest(
+                cut=snapshot_id, base=base_chain.cut if base_chain else "", number=_next_number(base_chain)
+            )
             addresses = _owner_addresses(self._fleet())
-            message = PsMessage(MessageKind.SNAPSHOT, 0, text=wanted.model_dump_json().encode())
+            message = PsMessage(MessageKind.SNAPSHOT, 0, text=request.model_dump_json().encode())
             replies = _request_all(self._copying, addresses, dict.fromkeys(addresses, message))
-            taken = {name: SnapshotReply.model_validate_json(reply.text) for name, reply in replies.items()}
-            if _have_each_slot_once(taken):
-                return StartedSnapshot(cut, wanted.base, step, taken, addresses)
+            snapshots = {name: SnapshotReply.model_validate_json(reply.text) for name, reply in replies.items()}
+            if _have_each_slot_once(snapshots):
+                return StartedSnapshot(snapshot_id, request.base, step, snapshots, addresses)
             if time.monotonic() > deadline:
                 raise PsUnreachable(f"slots kept moving for {self._copying.timeout_s:g} s: no cut of all of them")
             time.sleep(pause_s)
         raise AssertionError("delays have no end")
 
     def finish(
-        self, begun: StartedSnapshot, place: Path, base: AnyPath | None, target: AnyPath
+        self, snapshot: StartedSnapshot, staging_directory: Path, base: AnyPath | None, target: AnyPath
     ) -> dict[str, FileEntry]:
         """Let every ps write into the new directory `place`; returns what the manifest says of the files.
 
@@ -103,62 +105,62 @@ class SnapshotCoordinator:
         `base` is the checkpoint that `begin` was given, or one that was built upon it since.
         Raises CheckpointFailed, PsUnreachable.
         """
-        before = _read_base_chain(base)
-        if begun.base_id and (before is None or begun.base_id not in (before.cut, *before.upon)):
-            raise CheckpointFailed(f"step {begun.step}: {base} is not built upon the checkpoint this cut began with")
-        directory = place / snapshot_files.PS_DIRECTORY
+        base_chain = _read_base_chain(base)
+        if snapshot.base_id and (base_chain is None or snapshot.base_id not in (base_chain.cut, *base_chain.upon)):
+            raise CheckpointFailed(f"step {snapshot.step}: {base} is not built upon the checkpoint this cut began with")
+        directory = staging_directory / snapshot_files.PS_DIRECTORY
         directory.mkdir()
-        number = _next_number(before)
+        number = _next_number(base_chain)
         files = tuple(
             SnapshotFile(
                 name=f"{name}-{number}.safetensors",
                 ps=name,
                 number=number,
-                step=begun.step,
-                **one.model_dump(exclude={"pause_s"}),
+                step=snapshot.step,
+                **reply.model_dump(exclude={"pause_s"}),
             )
-            for name, one in begun.replies.items()
+            for name, reply in snapshot.replies.items()
         )
-        chain = SnapshotChain.extend(before, begun.snapshot_id, begun.step, files)
+        chain = SnapshotChain.extend(base_chain, snapshot.snapshot_id, snapshot.step, files)
         written_to = target / snapshot_files.PS_DIRECTORY if isinstance(target, StorePath) else directory
-        entries = self._written(begun, written_to, files)
-        if base is not None and before is not None:
-            known = manifest.read_manifest(base / manifest.MANIFEST_FILE).files
+        entries = self._written(snapshot, written_to, files)
+        if base is not None and base_chain is not None:
+            base_files = manifest.read_manifest(base / manifest.MANIFEST_FILE).files
             for old in chain.files[: -len(files)]:
                 _link_file(base / snapshot_files.PS_DIRECTORY / old.name, written_to / old.name)
-                entries[old.name] = known[f"{snapshot_files.PS_DIRECTORY}/{old.name}"]
+                entries[old.name] = base_files[f"{snapshot_files.PS_DIRECTORY}/{old.name}"]
         entries[Path(snapshot_files.INDEX_FILE).name] = safetensors_file.write_bytes(
-            place / snapshot_files.INDEX_FILE, chain.model_dump_json(indent=1).encode()
+            staging_directory / snapshot_files.INDEX_FILE, chain.model_dump_json(indent=1).encode()
         )
         staging.sync_directory(directory)
         return {f"{snapshot_files.PS_DIRECTORY}/{name}": entry for name, entry in entries.items()}
 
     def _written(
-        self, begun: StartedSnapshot, directory: AnyPath, files: tuple[SnapshotFile, ...]
+        self, snapshot: StartedSnapshot, directory: AnyPath, files: tuple[SnapshotFile, ...]
     ) -> dict[str, FileEntry]:
         """Ask until all have written theirs."""
         waiting, entries = {file.ps: file.name for file in files}, dict[str, FileEntry]()
         for pause_s in backoff_delays(_MIN_POLL_S, _MAX_POLL_S, jitter=0.0):
-            asked = {
+            requests = {
                 ps: PsMessage(
                     MessageKind.WRITE_SNAPSHOT,
                     0,
-                    text=_write_request(begun, directory, name).model_dump_json().encode(),
+                    text=_write_request(snapshot, directory, name).model_dump_json().encode(),
                 )
                 for ps, name in waiting.items()
             }
             try:
-                replies = _request_all(self._writing, begun.addresses, asked)
+                replies = _request_all(self._writing, snapshot.addresses, requests)
             except PsRefused as exc:
                 raise CheckpointFailed(str(exc)) from exc
             for name, reply in replies.items():
-                kept = WriteReply.model_validate_json(reply.text)
-                if not kept.is_known:
+                write_reply = WriteReply.model_validate_json(reply.text)
+                if not write_reply.is_known:
                     raise PsUnreachable(f"{name}: the ps that made this cut is gone, or has made others since")
-                if kept.unavailable:
-                    raise StoreUnavailable(f"{name}: {kept.unavailable}")
-                if kept.bytes:
-                    entries[waiting.pop(name)] = FileEntry(kept.bytes, kept.sha256)
+                if write_reply.unavailable:
+                    raise StoreUnavailable(f"{name}: {write_reply.unavailable}")
+                if write_reply.bytes:
+                    entries[waiting.pop(name)] = FileEntry(write_reply.bytes, write_reply.sha256)
             if not waiting:
                 return entries
             time.sleep(pause_s)
@@ -181,12 +183,12 @@ def choose_base(directory: AnyPath, keep: int, *, is_another_under_way: bool) ->
     return next((checkpoint for checkpoint in older if lineage.isdisjoint(_lineage(checkpoint))), None)
 
 
-def find_base(directory: AnyPath, begun: StartedSnapshot) -> AnyPath | None:
+def find_base(directory: AnyPath, snapshot: StartedSnapshot) -> AnyPath | None:
     """Where the cut that `begun` builds upon is by now: its own checkpoint, or one that was built upon it since."""
-    if not begun.base_id:
+    if not snapshot.base_id:
         return None
     checkpoints = manifest.list_checkpoints(directory)
-    return next((checkpoint for checkpoint in checkpoints if begun.base_id in _lineage(checkpoint)), None)
+    return next((checkpoint for checkpoint in checkpoints if snapshot.base_id in _lineage(checkpoint)), None)
 
 
 def _lineage(checkpoint: AnyPath) -> set[str]:
@@ -219,19 +221,19 @@ def _read_base_chain(base: AnyPath | None) -> SnapshotChain | None:
     if base is None:
         return None
     try:
-        chain, known = snapshot_files.read_chain(base), manifest.read_manifest(base / manifest.MANIFEST_FILE).files
-        there = list_files(base)
+        chain, expected = snapshot_files.read_chain(base), manifest.read_manifest(base / manifest.MANIFEST_FILE).files
+        sizes = list_files(base)
     except (CheckpointCorrupt, SpecError):
         return None
-    for one in chain.files:
-        name = f"{snapshot_files.PS_DIRECTORY}/{one.name}"
-        if name not in known or there.get(name) != known[name].bytes:
+    for file in chain.files:
+        name = f"{snapshot_files.PS_DIRECTORY}/{file.name}"
+        if name not in expected or sizes.get(name) != expected[name].bytes:
             return None
     return chain
 
 
-def _have_each_slot_once(taken: Mapping[PsId, SnapshotReply]) -> bool:
-    owners = np.sum([unpack_slots(one.owned) for one in taken.values()], axis=0, dtype=np.int64)
+def _have_each_slot_once(replies: Mapping[PsId, SnapshotReply]) -> bool:
+    owners = np.sum([unpack_slots(reply.owned) for reply in replies.values()], axis=0, dtype=np.int64)
     return bool((owners == 1).all())
 
 
@@ -239,10 +241,10 @@ def _next_number(before: SnapshotChain | None) -> int:
     return before.number + 1 if before else 1
 
 
-def _write_request(begun: StartedSnapshot, directory: AnyPath, name: str) -> WriteRequest:
+def _write_request(snapshot: StartedSnapshot, directory: AnyPath, name: str) -> WriteRequest:
     if isinstance(directory, StorePath):
-        return WriteRequest(cut=begun.snapshot_id, directory=str(directory), name=name, retry_s=directory.retry_s)
-    return WriteRequest(cut=begun.snapshot_id, directory=str(directory.absolute()), name=name)
+        return WriteRequest(cut=snapshot.snapshot_id, directory=str(directory), name=name, retry_s=directory.retry_s)
+    return WriteRequest(cut=snapshot.snapshot_id, directory=str(directory.absolute()), name=name)
 
 
 def _link_file(source: AnyPath, target: AnyPath) -> None:

@@ -65,16 +65,16 @@ def pull_whole_table(client: TablePuller, spec: TableSpec) -> Floats:
     """The whole of a table with a known number of rows, in the order of its ids; it must fit into memory."""
     if spec.rows is None:
         raise SpecError(f"table {spec.name}: expected a known number of rows; write its rows to files instead")
-    found = np.empty((spec.rows, spec.columns), np.float32)
+    values = np.empty((spec.rows, spec.columns), np.float32)
     for start in range(0, spec.rows, _IDS_PER_PULL):
         ids = np.arange(start, min(spec.rows, start + _IDS_PER_PULL), dtype=np.int64)
         plans = {spec.name: client.plan(ids)}
         rows = client.finish_pull(plans, client.begin_pull(plans, create=False))[spec.name]
-        found[start : start + len(ids)] = rows[plans[spec.name].inverse]
-    return found
+        values[start : start + len(ids)] = rows[plans[spec.name].inverse]
+    return values
 
 
-def export_tables(checkpoint: Path, place: Path, seed: int, shard_bytes: int = SHARD_BYTES) -> dict[str, FileEntry]:
+def export_tables(checkpoint: Path, directory: Path, seed: int, shard_bytes: int = SHARD_BYTES) -> dict[str, FileEntry]:
     """Write the tables of a checkpoint into the directory `place`; what its manifest says of the files.
 
     Rows are dealt to the shards as they are read, then each shard is sorted: memory holds one of them at a time.
@@ -82,17 +82,17 @@ def export_tables(checkpoint: Path, place: Path, seed: int, shard_bytes: int = S
     """
     entries: dict[str, FileEntry] = {}
     tables: dict[str, ExportedTable] = {}
-    for number, (spec, most) in enumerate(snapshot_files.count_rows_by_table(checkpoint).items()):
-        count = min(SLOTS, 1 + most * (8 + 4 * spec.columns) // shard_bytes)
+    for number, (spec, rows) in enumerate(snapshot_files.count_rows_by_table(checkpoint).items()):
+        count = min(SLOTS, 1 + rows * (8 + 4 * spec.columns) // shard_bytes)
         names = [f"{number}-{_file_stem(spec.name)}-{shard:05d}.safetensors" for shard in range(count)]
-        heap = place / f".heap-{number}"
+        heap = directory / f".heap-{number}"
         heap.mkdir()
         _deal_rows(snapshot_files.read_rows(checkpoint, spec.name), heap, count)
         total = 0
         for shard, name in enumerate(names):
             ids, values = _sort_heap(heap / str(shard), spec.columns)
             entries[name] = safetensors_file.write_tensors(
-                place / name,
+                directory / name,
                 {
                     "ids": safetensors_file.concatenate_arrays(ids),
                     "values": safetensors_file.concatenate_arrays(values),
@@ -102,7 +102,7 @@ def export_tables(checkpoint: Path, place: Path, seed: int, shard_bytes: int = S
         shutil.rmtree(heap)
         tables[spec.name] = ExportedTable(spec=spec, seed=seed, rows=total, shards=tuple(names))
     index = ExportIndex(tables=tables).model_dump_json(indent=1).encode()
-    return entries | {INDEX_FILE: safetensors_file.write_bytes(place / INDEX_FILE, index)}
+    return entries | {INDEX_FILE: safetensors_file.write_bytes(directory / INDEX_FILE, index)}
 
 
 class ExportedTables:
@@ -116,23 +116,23 @@ class ExportedTables:
             raise SpecError(f"{directory}: expected exported tables with {INDEX_FILE}") from exc
         except (OSError, UnicodeDecodeError, ValidationError) as exc:
             raise CheckpointCorrupt(f"{directory / INDEX_FILE} does not describe exported tables: {exc}") from exc
-        self._first = {name: create_table(one.spec, one.seed) for name, one in self.tables.items()}
+        self._first = {name: create_table(table.spec, table.seed) for name, table in self.tables.items()}
         self._opened: dict[str, _Shard] = {}
 
     def lookup(self, table: str, ids: Ids) -> Floats:
         """One row for each id; those that were never trained have the first values they would have had."""
         if table not in self.tables:
             raise SpecError(f"{self._directory}: expected one of {', '.join(self.tables)}. Received: table {table}")
-        found = np.empty((len(ids), self.tables[table].spec.columns), np.float32)
+        rows = np.empty((len(ids), self.tables[table].spec.columns), np.float32)
         ids = np.ascontiguousarray(ids, np.int64)
-        self._first[table].pull(ids, found, 0, False)
+        self._first[table].pull(ids, rows, 0, False)
         shards = self.tables[table].shards
-        of = _shard_numbers(_native.slots(ids), len(shards))
-        for shard in np.unique(of).tolist():
-            wanted = np.flatnonzero(of == shard)
-            places, are_there = self._shard(shards[shard]).find(ids[wanted])
-            found[wanted[are_there]] = self._shard(shards[shard]).values[places[are_there]]
-        return found
+        shard_of = _shard_numbers(_native.slots(ids), len(shards))
+        for shard in np.unique(shard_of).tolist():
+            positions = np.flatnonzero(shard_of == shard)
+            places, are_there = self._shard(shards[shard]).find(ids[positions])
+            rows[positions[are_there]] = self._shard(shards[shard]).values[places[are_there]]
+        return rows
 
     def _shard(self, name: str) -> _Shard:
         if name not in self._opened:
@@ -160,11 +160,11 @@ class _Shard(NamedTuple):
             raise CheckpointCorrupt(f"{path} is no shard of a table: {exc}") from exc
         return cls(ids, values)
 
-    def find(self, wanted: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def find(self, ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Where these ids stand, and whether they do."""
-        places = np.searchsorted(self.ids, wanted)
+        places = np.searchsorted(self.ids, ids)
         places[places == len(self.ids)] = 0
-        are_there = self.ids[places] == wanted if len(self.ids) else np.zeros(len(wanted), np.bool_)
+        are_there = self.ids[places] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
         return places, np.asarray(are_there)
 
 
@@ -183,12 +183,12 @@ def _deal_rows(rows: Iterable[tuple[Ids, Floats]], heap: Path, count: int) -> No
         (heap / f"{shard}.ids").touch()
         (heap / f"{shard}.values").touch()
     for ids, values in rows:
-        of = _shard_numbers(_native.slots(ids), count)
-        order = np.argsort(of, kind="stable")
-        for some in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
+        shard_of = _shard_numbers(_native.slots(ids), count)
+        order = np.argsort(shard_of, kind="stable")
+        for positions in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
             for array, kind in ((ids, "ids"), (values, "values")):
-                with (heap / f"{of[some[0]]}.{kind}").open("ab") as opened:
-                    array[some].tofile(opened)
+                with (heap / f"{shard_of[positions[0]]}.{kind}").open("ab") as opened:
+                    array[positions].tofile(opened)
 
 
 def _sort_heap(heap: Path, columns: int) -> tuple[Ids, Floats]:

@@ -60,7 +60,7 @@ class RestoreResult(NamedTuple):
     cut: str  # what a keeper needs to know to build upon it
 
 
-def copy_rows(holdings: PsState, whole: SlotMask, others: SlotMask, since: int) -> tuple[SnapshotRows, int]:
+def copy_rows(holdings: PsState, full_slots: SlotMask, changed_slots: SlotMask, since: int) -> tuple[SnapshotRows, int]:
     """All rows of `whole` slots, and of the `others` those changed in generation `since` or later, with their number.
 
     Nobody may pull or push meanwhile.
@@ -69,16 +69,20 @@ def copy_rows(holdings: PsState, whole: SlotMask, others: SlotMask, since: int) 
     changed = 0
 
     def collected(stripe: int) -> list[list[Any]]:
-        wanted = ((whole, 0), (others, since))
-        here = range(stripe, stripe + 1)
-        return [list(holdings.changed_rows(slots, start, here)) if slots.any() else [] for slots, start in wanted]
+        selections = ((full_slots, 0), (changed_slots, since))
+        stripes = range(stripe, stripe + 1)
+        return [
+            list(holdings.changed_rows(slots, start, stripes)) if slots.any() else [] for slots, start in selections
+        ]
 
     with ThreadPoolExecutor(_COPY_THREADS) as pool:  # all wait for this, and the core needs no GIL for it
         for all_rows, some_rows in pool.map(collected, range(_native.STRIPES)):
             for spec, (values, state) in (*all_rows, *some_rows):
                 tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
             changed += sum(len(values.ids) for _, (values, _) in some_rows)
-    return SnapshotRows(tables, UpdateState(holdings.pack_applied_pushes(whole | others), holdings.clock)), changed
+    return SnapshotRows(
+        tables, UpdateState(holdings.pack_applied_pushes(full_slots | changed_slots), holdings.clock)
+    ), changed
 
 
 def restore_update_state(holdings: PsState, standing: UpdateState, slots: SlotMask) -> None:
@@ -135,12 +139,12 @@ def restore_rows(holdings: PsState, directory: Path, slots: Sequence[int]) -> Re
 
     Raises CheckpointCorrupt where a file is not what was written, and SpecError where a table is another one here.
     """
-    chain, wanted = read_chain(directory), slot_mask(slots)
-    newest = [cut for cut in chain.newest_files if (unpack_slots(cut.owned) & wanted).any()]
-    files = [(cut.name, counts & wanted) for cut, counts in chain.effective_files() if (counts & wanted).any()]
+    chain, mask = read_chain(directory), slot_mask(slots)
+    newest = [file for file in chain.newest_files if (unpack_slots(file.owned) & mask).any()]
+    files = [(file.name, counts & mask) for file, counts in chain.effective_files() if (counts & mask).any()]
     document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
     _verify_files(
-        directory, document, sorted({_relative_path(name) for name in (*dict(files), *(cut.name for cut in newest))})
+        directory, document, sorted({_relative_path(name) for name in (*dict(files), *(file.name for file in newest))})
     )
     rows = 0
     for name, counts in files:
@@ -151,32 +155,32 @@ def restore_rows(holdings: PsState, directory: Path, slots: Sequence[int]) -> Re
                     pieces = (TablePart(table, ids, values), TablePart(table, NO_IDS, state))
                     _load_rows(holdings, pieces)
                     rows += len(ids)
-    for cut in newest:
-        with _open_safetensors(directory / _relative_path(cut.name)) as opened:
-            standing = UpdateState(opened.get_tensor("marks"), int(opened.metadata()["clock"]))
-            restore_update_state(holdings, standing, unpack_slots(cut.owned) & wanted)
-    return RestoreResult(rows, sum(cut.applied for cut in newest), chain.cut)
+    for file in newest:
+        with _open_safetensors(directory / _relative_path(file.name)) as opened:
+            update_state = UpdateState(opened.get_tensor("marks"), int(opened.metadata()["clock"]))
+            restore_update_state(holdings, update_state, unpack_slots(file.owned) & mask)
+    return RestoreResult(rows, sum(file.applied for file in newest), chain.cut)
 
 
 def count_rows_by_table(directory: Path) -> dict[TableSpec, int]:
     """Every table of a checkpoint, and how many rows it has at most."""
-    found: dict[TableSpec, int] = {}
-    for cut in read_chain(directory).files:
-        with _open_safetensors(directory / _relative_path(cut.name)) as opened:
+    counts: dict[TableSpec, int] = {}
+    for file in read_chain(directory).files:
+        with _open_safetensors(directory / _relative_path(file.name)) as opened:
             for number, spec in enumerate(_read_specs(opened)):
                 name = f"{number}/ids"
-                here = opened.get_slice(name).get_shape()[0] if name in list(opened.keys()) else 0
-                found[spec] = found.get(spec, 0) + here
-    return found
+                count = opened.get_slice(name).get_shape()[0] if name in list(opened.keys()) else 0
+                counts[spec] = counts.get(spec, 0) + count
+    return counts
 
 
 def read_rows(directory: Path, table: str) -> Iterator[tuple[Ids, Floats]]:
     """The rows of a table, without state, a piece at a time. Where an id comes again, the later row is the one."""
     chain = read_chain(directory)
     document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
-    for cut, counts in chain.effective_files():
-        _verify_files(directory, document, [_relative_path(cut.name)])
-        with _open_safetensors(directory / _relative_path(cut.name)) as opened:
+    for file, counts in chain.effective_files():
+        _verify_files(directory, document, [_relative_path(file.name)])
+        with _open_safetensors(directory / _relative_path(file.name)) as opened:
             for number, spec in enumerate(_read_specs(opened)):
                 if spec.name == table:
                     yield from ((ids, values) for ids, values, _ in _read_blocks(opened, number, counts))
@@ -200,7 +204,7 @@ def _open_safetensors(path: Path) -> Any:
 
 
 def _read_specs(opened: Any) -> list[TableSpec]:
-    return [TableSpec.model_validate(one) for one in json.loads(opened.metadata()["tables"])]
+    return [TableSpec.model_validate(spec) for spec in json.loads(opened.metadata()["tables"])]
 
 
 def _read_blocks(opened: Any, number: int, counts: SlotMask) -> Iterator[tuple[Ids, Floats, Floats]]:
@@ -208,14 +212,14 @@ def _read_blocks(opened: Any, number: int, counts: SlotMask) -> Iterator[tuple[I
     if f"{number}/ids" not in list(opened.keys()):  # no rows of this table
         return
     ids, values, state = (opened.get_slice(f"{number}/{name}") for name in ("ids", "values", "state"))
-    count, columns, more = ids.get_shape()[0], values.get_shape()[1], state.get_shape()[1]
-    step = max(1, _BLOCK_BYTES // (8 + 4 * (columns + more)))
+    count, columns, state_columns = ids.get_shape()[0], values.get_shape()[1], state.get_shape()[1]
+    step = max(1, _BLOCK_BYTES // (8 + 4 * (columns + state_columns)))
     for start in range(0, count, step):
-        some = slice(start, min(count, start + step))
-        found: Ids = ids[some]
-        mine = counts[_native.slots(found)] == 1
-        if mine.any():
-            yield found[mine], values[some][mine], state[some][mine]
+        block = slice(start, min(count, start + step))
+        block_ids: Ids = ids[block]
+        is_selected = counts[_native.slots(block_ids)] == 1
+        if is_selected.any():
+            yield block_ids[is_selected], values[block][is_selected], state[block][is_selected]
 
 
 def _declare_table(holdings: PsState, spec: TableSpec, directory: Path) -> int:

@@ -105,12 +105,10 @@ class SnapshotWriter:
         """These slots were restored from this cut: the next may build upon it. Before anyone pulls or pushes there."""
         with self._lock:
             since = self._holdings.begin_generation()
-            known = self._known.get(cut)
+            base = self._known.get(cut)
             owned = slot_mask(slots)
             # A slot that came to the others later is of their generation or a newer one: that finds it, too.
-            self._known[cut] = (
-                known._replace(owned=known.owned | owned) if known else _BaseSnapshot(owned, since, False)
-            )
+            self._known[cut] = base._replace(owned=base.owned | owned) if base else _BaseSnapshot(owned, since, False)
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -119,40 +117,42 @@ class SnapshotWriter:
 
     def _cut(self, message: PsMessage) -> PsMessage | None:
         """Not on the thread that serves it: those whom the gate waits for may need that one."""
-        wanted = _parse_body(SnapshotRequest, message)
+        request = _parse_body(SnapshotRequest, message)
         with self._lock:
-            if wanted.cut not in self._taken:
-                self._taken = {wanted.cut: self._copier.submit(self._take, wanted)}
+            if request.cut not in self._taken:
+                self._taken = {request.cut: self._copier.submit(self._take, request)}
                 self._written = dict(list(self._written.items())[-_MAX_WRITTEN:])
-            future = self._taken[wanted.cut]
+            future = self._taken[request.cut]
         return self._reply(message, future.result()) if future.done() else None
 
-    def _take(self, wanted: SnapshotRequest) -> SnapshotReply:
-        known = self._known.get(wanted.base)
+    def _take(self, request: SnapshotRequest) -> SnapshotReply:
+        base = self._known.get(request.base)
         started = time.monotonic()
         with self._holdings.exclusive():
             owned = self._holdings.owned_slots
-            before = None if known is None or known.is_dense else known.owned
-            whole = chain.choose_full_slots(owned, before, wanted.number)
-            others = owned & (1 - whole)
-            copy, changed = snapshot_files.copy_rows(self._holdings, whole, others, known.since if known else 0)
+            before = None if base is None or base.is_dense else base.owned
+            full_slots = chain.choose_full_slots(owned, before, request.number)
+            changed_slots = owned & (1 - full_slots)
+            copy, changed = snapshot_files.copy_rows(
+                self._holdings, full_slots, changed_slots, base.since if base else 0
+            )
             since, applied = self._holdings.begin_generation(), self._holdings.push_count
         pause_s = time.monotonic() - started
         with self._lock:
-            self._forget_before(wanted.base)
-            self._known[wanted.cut] = _BaseSnapshot(owned, since, self._is_dense(owned, others, changed))
-            self._copies = dict([*self._copies.items(), (wanted.cut, copy)][-_MAX_UNWRITTEN:])
-        packed = {"owned": chain.pack_slots(owned), "whole": chain.pack_slots(whole)}
+            self._forget_before(request.base)
+            self._known[request.cut] = _BaseSnapshot(owned, since, self._is_dense(owned, changed_slots, changed))
+            self._copies = dict([*self._copies.items(), (request.cut, copy)][-_MAX_UNWRITTEN:])
+        packed = {"owned": chain.pack_slots(owned), "whole": chain.pack_slots(full_slots)}
         return SnapshotReply(pause_s=pause_s, rows=copy.row_count, applied=applied, **packed)
 
     def _kept(self, message: PsMessage) -> PsMessage:
-        wanted = _parse_body(WriteRequest, message)
-        if Path(wanted.name).name != wanted.name:
-            raise RequestRefused(f"WRITE_SNAPSHOT: expected the name of a file. Received: {wanted.name}")
+        request = _parse_body(WriteRequest, message)
+        if Path(request.name).name != request.name:
+            raise RequestRefused(f"WRITE_SNAPSHOT: expected the name of a file. Received: {request.name}")
         with self._lock:
-            if wanted.cut in self._copies:
-                self._written[wanted.cut] = self._writer.submit(_write_rows, wanted, self._copies.pop(wanted.cut))
-            future = self._written.get(wanted.cut)
+            if request.cut in self._copies:
+                self._written[request.cut] = self._writer.submit(_write_rows, request, self._copies.pop(request.cut))
+            future = self._written.get(request.cut)
         if future is None:
             return self._reply(message, WriteReply(is_known=False))
         if not future.done():
@@ -171,10 +171,10 @@ class SnapshotWriter:
             while next(iter(self._known)) != base:
                 del self._known[next(iter(self._known))]
 
-    def _is_dense(self, owned: SlotMask, others: SlotMask, changed: int) -> bool:
+    def _is_dense(self, owned: SlotMask, changed_slots: SlotMask, changed: int) -> bool:
         """Whether most rows of these slots are in the increment; rows are spread evenly over the slots."""
         rows: int = sum(table["rows"] for table in self._holdings.status()["tables"].values())
-        share = int(others.sum()) / max(1, int(owned.sum()))
+        share = int(changed_slots.sum()) / max(1, int(owned.sum()))
         return changed > _FULL_SHARE * rows * share
 
     def _reply(self, message: PsMessage, text: _Body) -> PsMessage:
@@ -182,13 +182,13 @@ class SnapshotWriter:
         return PsMessage(MessageKind.REPLY, message.request, version, text=text.model_dump_json().encode())
 
 
-def _write_rows(wanted: WriteRequest, copy: SnapshotRows) -> FileEntry:
-    directory = parse_path(wanted.directory, wanted.retry_s)
+def _write_rows(request: WriteRequest, copy: SnapshotRows) -> FileEntry:
+    directory = parse_path(request.directory, request.retry_s)
     try:
-        return snapshot_files.write_snapshot(directory, wanted.name, copy)
+        return snapshot_files.write_snapshot(directory, request.name, copy)
     except OSError as exc:
         path = scratch_directory() if isinstance(directory, StorePath) else directory
-        raise staging.write_error(path / wanted.name, exc) from exc
+        raise staging.write_error(path / request.name, exc) from exc
 
 
 def _parse_body(kind: type[Body], message: PsMessage) -> Body:

@@ -28,9 +28,9 @@ _ONE = np.uint64(1)
 
 def slot_mask(slots: Sequence[int]) -> SlotMask:
     """These slots, as the native core takes them."""
-    found = np.zeros(SLOTS, np.uint8)
-    found[list(slots)] = 1
-    return found
+    mask = np.zeros(SLOTS, np.uint8)
+    mask[list(slots)] = 1
+    return mask
 
 
 class _SenderWindows:
@@ -46,14 +46,14 @@ class _SenderWindows:
     def has(self, number: int, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
         age = self.top[slots] - number
         inside = (self.window[slots] >> np.clip(age, 0, WINDOW - 1).astype(np.uint64)) & _ONE
-        found: NDArray[np.bool_] = (age >= WINDOW) | ((age >= 0) & (inside != 0))
-        return found
+        applied: NDArray[np.bool_] = (age >= WINDOW) | ((age >= 0) & (inside != 0))
+        return applied
 
     def join(self, slots: NDArray[np.int64], top: NDArray[np.int64], window: NDArray[np.uint64]) -> None:
         """Afterwards these slots have what they had, and what the other marks say."""
-        mine = self.top[slots]
-        higher = np.maximum(mine, top)
-        self.window[slots] = _shift_window(self.window[slots], higher - mine) | _shift_window(window, higher - top)
+        own_top = self.top[slots]
+        higher = np.maximum(own_top, top)
+        self.window[slots] = _shift_window(self.window[slots], higher - own_top) | _shift_window(window, higher - top)
         self.top[slots] = higher
         self.newest = max(self.newest, int(higher.max(initial=0)))
 
@@ -77,40 +77,44 @@ class AppliedPushes:
 
     def find_applied(self, sender: int, number: int, slots: SlotMask) -> SlotMask | None:
         """Those of the slots that have this push already. None: none of them, as it nearly always is."""
-        marks = self._senders.get(sender)
-        if marks is None or number > marks.newest:
+        windows = self._senders.get(sender)
+        if windows is None or number > windows.newest:
             return None
         touched = np.flatnonzero(slots)
-        found = np.zeros(SLOTS, np.uint8)
-        found[touched] = marks.has(number, touched)
-        return found if found.any() else None
+        applied = np.zeros(SLOTS, np.uint8)
+        applied[touched] = windows.has(number, touched)
+        return applied if applied.any() else None
 
     def record(self, sender: int, number: int, slots: SlotMask) -> None:
         """These slots have this push."""
-        marks = self._senders.get(sender)
-        if marks is None:
-            marks = self._senders[sender] = _SenderWindows()
-        _native.mark(marks.top, marks.window, slots, number)
-        marks.newest = max(marks.newest, number)
+        windows = self._senders.get(sender)
+        if windows is None:
+            windows = self._senders[sender] = _SenderWindows()
+        _native.mark(windows.top, windows.window, slots, number)
+        windows.newest = max(windows.newest, number)
 
     def forget(self, slots: SlotMask) -> None:
         """As if no push had ever come to these slots."""
         gone = slots.astype(np.bool_)
-        for sender, marks in list(self._senders.items()):
-            marks.top[gone] = 0
-            marks.window[gone] = 0
-            marks.newest = int(marks.top.max())
-            if not marks.newest:
+        for sender, windows in list(self._senders.items()):
+            windows.top[gone] = 0
+            windows.window[gone] = 0
+            windows.newest = int(windows.top.max())
+            if not windows.newest:
                 del self._senders[sender]
 
     def pack(self, slots: SlotMask) -> PackedPushes:
         """All that is known of these slots, for the next who holds them: slots, then each sender's marks."""
-        wanted = np.flatnonzero(slots)
-        pieces = [np.array([len(wanted)], np.int64), wanted]
-        for sender, marks in self._senders.items():
-            top = marks.top[wanted]
+        packed_slots = np.flatnonzero(slots)
+        pieces = [np.array([len(packed_slots)], np.int64), packed_slots]
+        for sender, windows in self._senders.items():
+            top = windows.top[packed_slots]
             if top.any():
-                pieces += [np.array([sender], np.uint64).view(np.int64), top, marks.window[wanted].view(np.int64)]
+                pieces += [
+                    np.array([sender], np.uint64).view(np.int64),
+                    top,
+                    windows.window[packed_slots].view(np.int64),
+                ]
         return np.concatenate(pieces)
 
     def merge_packed(self, document: PackedPushes) -> None:
@@ -119,12 +123,12 @@ class AppliedPushes:
         size = 1 + 2 * count
         if count < 0 or len(document) < 1 + count or (len(document) - 1 - count) % size:
             raise ValueError(f"marks: expected slots, then theirs for each sender. Received: {len(document)} numbers")
-        slots, rest = document[1 : 1 + count], document[1 + count :].reshape(-1, size)
+        slots, rows = document[1 : 1 + count], document[1 + count :].reshape(-1, size)
         if not ((slots >= 0) & (slots < SLOTS)).all() or len(np.unique(slots)) != count:
             raise ValueError(f"marks: expected distinct slots below {SLOTS}")
-        if (rest[:, 1 : 1 + count] < 0).any():
+        if (rows[:, 1 : 1 + count] < 0).any():
             raise ValueError("marks: expected numbers from 0 on")
-        for row in rest:
+        for row in rows:
             sender = int(row[:1].view(np.uint64)[0])
-            marks = self._senders.setdefault(sender, _SenderWindows())
-            marks.join(slots, row[1 : 1 + count], row[1 + count :].view(np.uint64))
+            windows = self._senders.setdefault(sender, _SenderWindows())
+            windows.join(slots, row[1 : 1 + count], row[1 + count :].view(np.uint64))

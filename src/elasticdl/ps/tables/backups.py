@@ -40,12 +40,12 @@ class SlotBackup:
         to.merge_applied_pushes(self.store.pack_applied_pushes(slots))
         numbers = to.declare(self.store.encode_specs())
         for stripe in range(_native.STRIPES):
-            some = np.zeros(SLOTS, np.uint8)
-            some[stripe :: _native.STRIPES] = slots[stripe :: _native.STRIPES]
-            for spec, pieces in self.store.changed_rows(some, 0, range(stripe, stripe + 1)):
+            stripe_slots = np.zeros(SLOTS, np.uint8)
+            stripe_slots[stripe :: _native.STRIPES] = slots[stripe :: _native.STRIPES]
+            for spec, pieces in self.store.changed_rows(stripe_slots, 0, range(stripe, stripe + 1)):
                 rows += len(pieces[0].ids)
                 to.load_rows([piece._replace(table=numbers[spec.name]) for piece in pieces], now)
-            self.store.drop_slots(some)  # at once: there may be no room for all of them twice
+            self.store.drop_slots(stripe_slots)  # at once: there may be no room for all of them twice
         return rows
 
 
@@ -77,29 +77,29 @@ class SlotBackups:
     def serve(self, message: PsMessage, now: int) -> bytes:
         """The text of the reply. Raises NoCopy, Refused. The caller has passed the gate."""
         if message.kind is MessageKind.DECLARE:
-            made = SlotBackup(RowStore(self._seed, self._budget, self._grads_to_wait, admits=False))
-            copy = self._copies.setdefault(message.backup_of, made)
+            new_backup = SlotBackup(RowStore(self._seed, self._budget, self._grads_to_wait, admits=False))
+            copy = self._copies.setdefault(message.backup_of, new_backup)
             return json.dumps(copy.store.declare(message.text)).encode()
-        found = self._copies.get(message.backup_of)
-        if found is None:
+        backup = self._copies.get(message.backup_of)
+        if backup is None:
             raise BackupNotFound
         match message.kind:
             case MessageKind.PUSH:
-                self._push(found, message, now)
+                self._push(backup, message, now)
             case MessageKind.INSERT:
-                found.store.check_rows(message.parts, "value")
+                backup.store.check_rows(message.parts, "value")
                 for part in message.parts:
-                    found.store.insert_rows(part, now)
+                    backup.store.insert_rows(part, now)
             case MessageKind.LOAD:
-                found.store.load_rows(message.parts, now)
+                backup.store.load_rows(message.parts, now)
             case MessageKind.TAKE_OVER:
                 document = request_checks.parse_applied_pushes(message)
-                request_checks.merge_applied_pushes(found.store, document)
-                found.slots |= slot_mask(document[1 : 1 + int(document[0])].tolist())
+                request_checks.merge_applied_pushes(backup.store, document)
+                backup.slots |= slot_mask(document[1 : 1 + int(document[0])].tolist())
             case MessageKind.DROP:
                 slots = request_checks.parse_slots(message)
-                found.slots &= 1 - slots
-                found.store.drop_slots(slots)
+                backup.slots &= 1 - slots
+                backup.store.drop_slots(slots)
             case _:
                 raise RequestRefused(f"a copy does not answer {message.kind.name}")
         return b""

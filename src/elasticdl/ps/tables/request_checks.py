@@ -27,12 +27,12 @@ def check_numbers(message: PsMessage) -> None:
 def parse_slot_map(message: PsMessage, above: int) -> SlotMap:
     """The map in the text, which must be newer than the one we have."""
     try:
-        found = SlotMap.from_document(json.loads(message.text))
+        slot_map = SlotMap.from_document(json.loads(message.text))
     except (ValueError, KeyError, TypeError) as exc:
         raise RequestRefused(f"{message.kind.name}: expected a map: {exc}") from exc
-    if found.version <= above:
-        raise RequestRefused(f"{message.kind.name}: expected a map above {above}. Received: {found.version}")
-    return found
+    if slot_map.version <= above:
+        raise RequestRefused(f"{message.kind.name}: expected a map above {above}. Received: {slot_map.version}")
+    return slot_map
 
 
 def parse_applied_pushes(message: PsMessage) -> PackedPushes:
@@ -59,7 +59,7 @@ def parse_stripe(message: PsMessage) -> tuple[int, int]:
 
 def parse_slots(message: PsMessage) -> SlotMask:
     """Those that are the ids of its parts."""
-    found: list[int] = [slot for part in message.parts for slot in part.ids.tolist()]
-    if not all(0 <= slot < SLOTS for slot in found):
+    slots: list[int] = [slot for part in message.parts for slot in part.ids.tolist()]
+    if not all(0 <= slot < SLOTS for slot in slots):
         raise RequestRefused(f"{message.kind.name}: expected slots below {SLOTS}")
-    return slot_mask(found)
+    return slot_mask(slots)

@@ -45,10 +45,10 @@ class _PendingUpdate:
     def means(self) -> Iterator[TablePart]:
         """For each table the mean over the pushes, by id."""
         for table in dict.fromkeys(part.table for part in self.parts):
-            mine = [part for part in self.parts if part.table == table]
-            ids, inverse = _native.unique(np.concatenate([part.ids for part in mine]))
-            sums = np.empty((len(ids), mine[0].rows.shape[1]), np.float32)
-            _native.segment_sum(np.concatenate([part.rows for part in mine]), inverse, sums)
+            parts = [part for part in self.parts if part.table == table]
+            ids, inverse = _native.unique(np.concatenate([part.ids for part in parts]))
+            sums = np.empty((len(ids), parts[0].rows.shape[1]), np.float32)
+            _native.segment_sum(np.concatenate([part.rows for part in parts]), inverse, sums)
             sums /= np.float32(self.pushes)
             yield TablePart(table, ids, sums)
 
@@ -71,25 +71,25 @@ class RowStore:
     def declare(self, text: bytes) -> dict[str, int]:
         """Make the tables of a model, where they are new; the number of each by name. All must mean the same ones."""
         try:
-            wanted = [TableSpec.model_validate(one) for one in json.loads(text)]
+            specs = [TableSpec.model_validate(document) for document in json.loads(text)]
         except (ValidationError, ValueError, TypeError) as exc:
             raise RequestRefused(f"tables: {exc}") from exc
         with self._lock:
-            known = {spec.name: number for number, spec in enumerate(self.specs)}
-            for spec in wanted:
-                if spec.name not in known:
-                    known[spec.name] = len(self.specs)
-                    made = spec if self._admits else spec.model_copy(update={"admit_after": 1})
-                    table = create_table(made, self._seed, self._budget)
+            numbers = {spec.name: number for number, spec in enumerate(self.specs)}
+            for spec in specs:
+                if spec.name not in numbers:
+                    numbers[spec.name] = len(self.specs)
+                    own_spec = spec if self._admits else spec.model_copy(update={"admit_after": 1})
+                    table = create_table(own_spec, self._seed, self._budget)
                     while table.generation < self._generation:  # as old as the others: one number is for all of them
                         table.turn()
                     self.tables.append(table)
                     self.specs.append(spec)
-                elif (here := self.specs[known[spec.name]]) != spec:
+                elif (existing := self.specs[numbers[spec.name]]) != spec:
                     raise RequestRefused(
-                        f"table {spec.name}: expected {_describe_difference(here, spec)}, as others declared it"
+                        f"table {spec.name}: expected {_describe_difference(existing, spec)}, as others declared it"
                     )
-            return {spec.name: known[spec.name] for spec in wanted}
+            return {spec.name: numbers[spec.name] for spec in specs}
 
     def encode_specs(self) -> bytes:
         """All tables in their order, for a store that shall number them in the same way."""
@@ -134,16 +134,16 @@ class RowStore:
         table.pull(part.ids, part.rows, now, create)
         return TablePart(part.table, NO_IDS, NO_ROWS)
 
-    def check_rows(self, parts: Sequence[TablePart], what: str) -> None:
+    def check_rows(self, parts: Sequence[TablePart], kind: str) -> None:
         """Refuse rows that are of another shape or not finite."""
         for part in parts:
             table, name = self.table(part.table), self.specs[part.table].name
             expected = (len(part.ids), table.columns)
             if part.rows.shape != expected:
-                raise RequestRefused(f"table {name}: expected {what}s of shape {expected}. Received: {part.rows.shape}")
+                raise RequestRefused(f"table {name}: expected {kind}s of shape {expected}. Received: {part.rows.shape}")
             if (row := _native.not_finite(part.rows) if part.rows.size else -1) >= 0:
-                found = part.rows[row].tolist()
-                raise RequestRefused(f"table {name}: the {what} of id {part.ids[row]} is not finite: {found}")
+                values = part.rows[row].tolist()
+                raise RequestRefused(f"table {name}: the {kind} of id {part.ids[row]} is not finite: {values}")
 
     def filter_admitted(self, parts: tuple[TablePart, ...]) -> tuple[TablePart, ...]:
         """Without ids that were not seen often enough to have a row."""
@@ -191,19 +191,21 @@ class RowStore:
             is_full = waiting.pushes >= self._grads_to_wait
             if is_full:
                 del self._waiting[group]
-            late = [self._waiting.pop(one) for one in sorted(self._waiting) if one < group - _MAX_PENDING_UPDATES]
-        for one in [*late, waiting] if is_full else late:
-            self.apply_push(list(one.means()), one.rate, one.step, now)
+            overdue = [
+                self._waiting.pop(older) for older in sorted(self._waiting) if older < group - _MAX_PENDING_UPDATES
+            ]
+        for older in [*overdue, waiting] if is_full else overdue:
+            self.apply_push(list(older.means()), older.rate, older.step, now)
         return is_full
 
     def flush(self, now: int) -> bool:
         """Apply what waits for more pushes. Whether there was something."""
         with self._lock:
-            waiting = [self._waiting[group] for group in sorted(self._waiting)]
+            updates = [self._waiting[group] for group in sorted(self._waiting)]
             self._waiting = {}
-        for one in waiting:
-            self.apply_push(list(one.means()), one.rate, one.step, now)
-        return bool(waiting)
+        for update in updates:
+            self.apply_push(list(update.means()), update.rate, update.step, now)
+        return bool(updates)
 
     def insert_rows(self, part: TablePart, now: int) -> TablePart:
         """Make rows where there are none; those that were made."""
@@ -232,9 +234,9 @@ class RowStore:
                 if len(ids):
                     yield self.specs[number], (TablePart(number, ids, values), TablePart(number, NO_IDS, state))
 
-    def read_stripe(self, place: tuple[int, int], slots: SlotMask) -> tuple[TablePart, ...]:
+    def read_stripe(self, table_stripe: tuple[int, int], slots: SlotMask) -> tuple[TablePart, ...]:
         """The rows of these slots in a stripe of a table, without their state."""
-        number, stripe = place
+        number, stripe = table_stripe
         ids, values, _ = self.table(number).collect(stripe, slots, 0)
         return (TablePart(number, ids, values),) if len(ids) else ()
 
@@ -253,8 +255,10 @@ class RowStore:
 
     def expire_rows(self, now: int) -> int:
         """Drop rows that were not used for longer than their table says."""
-        kept = [(table, spec.ttl_s) for spec, table in zip(self.specs, list(self.tables), strict=False) if spec.ttl_s]
-        return sum(table.evict(int(now - ttl_s)) for table, ttl_s in kept)
+        expiring = [
+            (table, spec.ttl_s) for spec, table in zip(self.specs, list(self.tables), strict=False) if spec.ttl_s
+        ]
+        return sum(table.evict(int(now - ttl_s)) for table, ttl_s in expiring)
 
     # ---- marks
 
@@ -270,10 +274,10 @@ class RowStore:
 
 def touched_slots(parts: Sequence[TablePart]) -> SlotMask:
     """The slots these ids lie in."""
-    found = np.zeros(SLOTS, np.uint8)
+    slots = np.zeros(SLOTS, np.uint8)
     for part in parts:
-        _native.touch(part.ids, found)
-    return found
+        _native.touch(part.ids, slots)
+    return slots
 
 
 def select_slots(parts: tuple[TablePart, ...], slots: SlotMask) -> tuple[TablePart, ...]:
@@ -283,13 +287,13 @@ def select_slots(parts: tuple[TablePart, ...], slots: SlotMask) -> tuple[TablePa
     return tuple(_select_ids(part, slots[_native.slots(part.ids)]) for part in parts)
 
 
-def _select_ids(part: TablePart, wanted: NDArray[np.uint8] | NDArray[np.bool_]) -> TablePart:
-    which = np.flatnonzero(wanted)
-    ids: Ids = part.ids[which]
-    rows: Floats = part.rows[which]
+def _select_ids(part: TablePart, mask: NDArray[np.uint8] | NDArray[np.bool_]) -> TablePart:
+    positions = np.flatnonzero(mask)
+    ids: Ids = part.ids[positions]
+    rows: Floats = part.rows[positions]
     return TablePart(part.table, ids, rows)
 
 
-def _describe_difference(here: TableSpec, other: TableSpec) -> str:
-    ours, theirs = here.model_dump(), other.model_dump()
+def _describe_difference(declared: TableSpec, received: TableSpec) -> str:
+    ours, theirs = declared.model_dump(), received.model_dump()
     return ", ".join(f"{key} {ours[key]} (not {theirs[key]})" for key in ours if ours[key] != theirs[key])

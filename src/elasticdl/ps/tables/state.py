@@ -246,8 +246,8 @@ class PsState:
                 self._own.check_rows(message.parts, "value")
                 if (touched_slots(message.parts) > self._held).any():
                     return ServeResult(self._moved(message))
-                made = tuple(self._own.insert_rows(part, self._now()) for part in message.parts)
-                return self._mirrored(message._replace(parts=made))
+                inserted = tuple(self._own.insert_rows(part, self._now()) for part in message.parts)
+                return self._mirrored(message._replace(parts=inserted))
             case MessageKind.DECLARE:
                 text = json.dumps(self.declare(message.text)).encode()
                 return self._mirrored(message._replace(text=self._own.encode_specs()), text=text)

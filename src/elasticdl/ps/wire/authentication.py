@@ -68,8 +68,8 @@ class PendingHandshakes:
     may last. By then every descriptor that is still open belongs to somebody who has been let in.
     """
 
-    def __init__(self, most: int, handshake_s: float) -> None:
-        self._most = most
+    def __init__(self, max_pending: int, handshake_s: float) -> None:
+        self._most = max_pending
         self._handshake_s = handshake_s
         self._accepted: dict[int, float] = {}  # by descriptor, the oldest first
         self._succeeded: deque[float] = deque()

@@ -149,18 +149,18 @@ class PsConnections:
 
         Raises AccessDenied where a ps that never answered refuses this job's token or keys.
         """
-        found = []
+        messages = []
         ready = dict(self._poller.poll(round((self.timeout_s if timeout_s is None else timeout_s) * 1000)))
         if self._bell in ready:
             os.read(self._bell, 4096)
         for name, socket in self._sockets.items():
             if socket in ready:
-                found += self._read(name, socket)
+                messages += self._read(name, socket)
             elif self._refusals[name] in ready:
                 self._refusals[name].recv_multipart()
                 if name not in self._answered:
                     raise AccessDenied(f"{name} refused the token, or the keys, of this job")
-        return found
+        return messages
 
     def _read(self, name: PsId, socket: zmq.Socket[bytes]) -> list[PsMessage]:
         frames = socket.recv_multipart(copy=False)
@@ -176,20 +176,20 @@ class PsConnections:
         """Send to each its message and wait for all replies, while nothing else is under way."""
         if missing := [name for name in messages if name not in self._sockets]:
             raise PsUnreachable(f"{', '.join(missing)}: its address is not known here")
-        until = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + self.timeout_s
         silent = {self.send(name, message): name for name, message in messages.items()}
-        found: dict[PsId, PsMessage] = {}
+        replies_by_ps: dict[PsId, PsMessage] = {}
         while silent:
-            replies = self.receive(max(0.0, until - time.monotonic()))
-            if not replies and time.monotonic() >= until:
+            replies = self.receive(max(0.0, deadline - time.monotonic()))
+            if not replies and time.monotonic() >= deadline:
                 raise PsUnreachable(f"{', '.join(silent.values())}: no answer within {self.timeout_s:g} s")
             for reply in replies:
                 if name := silent.pop(reply.request, None):
                     raise_for_status(name, reply)
-                    found[name] = reply
+                    replies_by_ps[name] = reply
             if gone := self._lost.intersection(silent.values()):
                 raise PsUnreachable(f"{', '.join(sorted(gone))}: is lost")
-        return {name: found[name] for name in messages}
+        return {name: replies_by_ps[name] for name in messages}
 
     def request(self, name: PsId, message: PsMessage) -> PsMessage:
         """Send one message and wait for its reply, while nothing else is under way."""

@@ -84,7 +84,7 @@ class SharedMemoryNotFound(LookupError):
 class SharedArrays(Protocol):
     """Memory that is seen on both sides, as a `shared.View` is."""
 
-    def arrays(self, at: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]: ...
+    def arrays(self, offset: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]: ...
 
 
 class TablePart(NamedTuple):
@@ -128,9 +128,9 @@ def encode_message(message: PsMessage) -> list[Buffer]:
         message.learning_rate, message.memory,
     )  # fmt: skip
     frames: list[Buffer] = [header, message.text]
-    for table, ids, rows, at in message.parts:
-        frames.append(_PART.pack(table, transport, len(ids), *rows.shape, at))
-        if not at:
+    for table, ids, rows, offset in message.parts:
+        frames.append(_PART.pack(table, transport, len(ids), *rows.shape, offset))
+        if not offset:
             frames += _split_frames(ids)
             frames += _split_frames(rows if transport is WireDtype.FLOAT32 else _narrow_rows(rows, transport))
     return frames
@@ -150,25 +150,25 @@ def decode_message(frames: Sequence[Buffer], memory: Callable[[int], SharedArray
         raise MalformedMessage(f"unknown kind {kind}, status {status}, transport {transport}, or {count} parts")
     if memoryview(frames[1]).nbytes > FRAME_BYTES:
         raise MalformedMessage(f"text: expected {FRAME_BYTES} bytes at most. Received: {memoryview(frames[1]).nbytes}")
-    rest = _FrameReader(frames[2:])
+    frame_reader = _FrameReader(frames[2:])
     parts = []
     for _ in range(count):
-        table, element, ids, rows, columns, at = _unpack(_PART, rest.next("a part"), "part")
+        table, element, ids, rows, columns, offset = _unpack(_PART, frame_reader.next("a part"), "part")
         if element not in _TRANSPORTS:
             raise MalformedMessage(f"rows of an unknown kind: {element}")
-        if not at:
-            found = rest.array(np.dtype("<i8"), ids), _read_rows(rest, element, rows, columns)
+        if not offset:
+            arrays = frame_reader.array(np.dtype("<i8"), ids), _read_rows(frame_reader, element, rows, columns)
         elif memory is None:
             raise MalformedMessage("a part lies in shared memory, where nothing is shared")
         else:
             try:
-                found = memory(shared).arrays(at, ids, rows, columns)
+                arrays = memory(shared).arrays(offset, ids, rows, columns)
             except SharedMemoryNotFound as exc:
                 raise SharedMemoryNotFound(shared, request) from exc
             except ValueError as exc:
                 raise MalformedMessage(f"arrays in shared memory: {exc}") from exc
-        parts.append(TablePart(table, *found))
-    rest.end()
+        parts.append(TablePart(table, *arrays))
+    frame_reader.end()
     text = bytes(memoryview(frames[1]))
     return PsMessage(
         _KINDS[kind], request, version, _STATUSES[status], token, copy_of, sender, batch, clock, step, rate,
@@ -194,9 +194,9 @@ class _FrameReader:
         self._frames = frames
         self._at = 0
 
-    def next(self, what: str) -> Buffer:
+    def next(self, name: str) -> Buffer:
         if self._at == len(self._frames):
-            raise MalformedMessage(f"{what} is missing")
+            raise MalformedMessage(f"{name} is missing")
         self._at += 1
         return self._frames[self._at - 1]
 
@@ -233,21 +233,21 @@ def _split_frames(array: NDArray[Any]) -> list[Buffer]:
     """The array in frames that are not too large; they are views of it."""
     if array.nbytes <= FRAME_BYTES:
         return [array] if array.nbytes else []
-    whole = np.ascontiguousarray(array).data.cast("B")
-    return [whole[at : at + FRAME_BYTES] for at in range(0, len(whole), FRAME_BYTES)]
+    buffer = np.ascontiguousarray(array).data.cast("B")
+    return [buffer[start : start + FRAME_BYTES] for start in range(0, len(buffer), FRAME_BYTES)]
 
 
 def _read_rows(frames: _FrameReader, element: int, rows: int, columns: int) -> Floats:
     if element == WireDtype.FLOAT32:
         return frames.array(np.dtype("<f4"), rows * columns).reshape(rows, columns)
     narrowed = frames.array(np.dtype("<u2"), rows * columns).reshape(rows, columns)
-    found = np.empty((rows, columns), np.float32)
-    if found.size:
-        _native.widen(narrowed, found, element == WireDtype.BFLOAT16)
-    return found
+    rows_read = np.empty((rows, columns), np.float32)
+    if rows_read.size:
+        _native.widen(narrowed, rows_read, element == WireDtype.BFLOAT16)
+    return rows_read
 
 
-def _unpack(layout: struct.Struct, frame: Buffer, what: str) -> tuple[Any, ...]:
+def _unpack(layout: struct.Struct, frame: Buffer, name: str) -> tuple[Any, ...]:
     if memoryview(frame).nbytes != layout.size:
-        raise MalformedMessage(f"{what}: expected {layout.size} bytes. Received: {memoryview(frame).nbytes}")
+        raise MalformedMessage(f"{name}: expected {layout.size} bytes. Received: {memoryview(frame).nbytes}")
     return layout.unpack(frame)

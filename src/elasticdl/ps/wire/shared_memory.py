@@ -50,10 +50,14 @@ class SharedMemoryHandle(NamedTuple):
     @classmethod
     def decode(cls, text: bytes) -> Self:
         """Raises ValueError where it is none."""
-        found = json.loads(text)
-        if not isinstance(found, list) or len(found) != 3 or not all(type(one) is int and one >= 0 for one in found):
+        fields = json.loads(text)
+        if (
+            not isinstance(fields, list)
+            or len(fields) != 3
+            or not all(type(field) is int and field >= 0 for field in fields)
+        ):
             raise ValueError("expected the name of a memory, its process and its file")
-        return cls(*found)
+        return cls(*fields)
 
 
 class SharedMemory:
@@ -143,12 +147,12 @@ class SharedMemoryView:
         """Whether the worker has closed it, or has ended."""
         return not self._is_named(f"/proc/{self._offer.pid}/fd/{self._offer.fd}")
 
-    def arrays(self, at: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]:
+    def arrays(self, offset: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]:
         """Raises ValueError where they do not lie in it."""
-        end = at + _rows_start(ids) + 4 * rows * columns
-        if at % _CACHE_LINE_BYTES or end > len(self._map):
-            raise ValueError(f"expected a cache line and an end within {len(self._map)}. Received: {at} and {end}")
-        return _arrays(self._map, at, ids, rows, columns)
+        end = offset + _rows_start(ids) + 4 * rows * columns
+        if offset % _CACHE_LINE_BYTES or end > len(self._map):
+            raise ValueError(f"expected a cache line and an end within {len(self._map)}. Received: {offset} and {end}")
+        return _arrays(self._map, offset, ids, rows, columns)
 
     def _is_named(self, path: str) -> bool:
         try:
@@ -189,9 +193,9 @@ def _label(name: int) -> str:
     return f"elasticdl-{name:016x}"
 
 
-def _arrays(memory: Any, at: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]:
-    found = np.frombuffer(memory, np.int64, ids, at)
-    return found, np.frombuffer(memory, np.float32, rows * columns, at + _rows_start(ids)).reshape(rows, columns)
+def _arrays(memory: Any, offset: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]:
+    id_array = np.frombuffer(memory, np.int64, ids, offset)
+    return id_array, np.frombuffer(memory, np.float32, rows * columns, offset + _rows_start(ids)).reshape(rows, columns)
 
 
 def _rows_start(ids: int) -> int:
