@@ -29,7 +29,7 @@ from elasticdl.spec.env import PsEnv
 from elasticdl.vital import VitalThread
 
 _log = logging.getLogger(__name__)
-_EXPIRY_INTERVAL_S = 10.0  # between two looks for rows that have expired and workers that have gone, at most
+_EXPIRY_INTERVAL_S = 10.0  # between two searches for expired rows and memories of workers that are gone, at most
 
 
 def main() -> int:
@@ -42,81 +42,85 @@ def main() -> int:
     vital.end_process_on_failure(directory.exit_reason_file(env.ps), faults.inject_in_thread)
     stacks.dump_on_signal()
     directory.counters.mkdir(exist_ok=True)
-    terms = PushPolicy(spec.ps.max_staleness, spec.ps.scale_lr_by_staleness, spec.ps.grads_to_wait)
+    policy = PushPolicy(spec.ps.max_staleness, spec.ps.scale_lr_by_staleness, spec.ps.grads_to_wait)
     counter = directory.counters / env.ps
-    holdings = PsState(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
+    ps_state = PsState(env.ps, spec.plan.seed, spec.ps.memory_bytes, policy=policy, counter=counter)
     token = directory.load_token()
-    keys, keeper = find_keys(directory.root), SnapshotWriter(holdings)
-    zmq.Context.instance().socket(zmq.PAIR).close()  # start it while there are descriptors: tasks use it, see Lines
+    keys, writer = find_keys(directory.root), SnapshotWriter(ps_state)
+    zmq.Context.instance().socket(
+        zmq.PAIR
+    ).close()  # start it while there are descriptors: tasks use it, see PsConnections
     server = PsServer(
-        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.backup_timeout_s,
-        answers=keeper.handlers, keys=keys,
+        ps_state, token, env.address, threads=spec.ps.threads, backup_timeout_s=spec.timing.backup_timeout_s,
+        answers=writer.handlers, keys=keys,
     )  # fmt: skip
-    performer = FleetTaskExecutor(
-        holdings, token, spec.timing.backup_timeout_s, directory.counters, faults, keys, keeper.set_restored
+    executor = FleetTaskExecutor(
+        ps_state, token, spec.timing.backup_timeout_s, directory.counters, faults, keys, writer.set_restored
     )
-    link = _connect_to_master(env, spec, holdings, server, performer, crashed := list[Exception]())
-    farewell = link.wait_end()
+    master = _connect_to_master(env, spec, ps_state, server, executor, crashed := list[Exception]())
+    reason = master.wait_end()
     if crashed:
-        return _failed(link, crashed[0])
-    _log.info("farewell: %s", farewell)
-    link.close(farewell)
+        return _failed(master, crashed[0])
+    _log.info("ends: %s", reason)
+    master.close(reason)
     return 0
 
 
 def _connect_to_master(
     env: PsEnv,
     spec: JobSpec,
-    holdings: PsState,
+    ps_state: PsState,
     server: PsServer,
-    performer: FleetTaskExecutor,
+    executor: FleetTaskExecutor,
     crashed: list[Exception],
 ) -> PsMasterClient:
-    """Say Hello to the master, and do from here on what it says."""
+    """Connects to the master and starts to execute its tasks."""
 
     def crash(exc: Exception) -> None:
         crashed.append(exc)
-        link.request_end("crashed")
+        master.request_end("crashed")
 
-    tasks = FleetTaskQueue(performer.execute, lambda done: link.send_slots_moved(done), crash)
-    copies = BackupCleaner(holdings)
+    tasks = FleetTaskQueue(executor.execute, lambda done: master.send_slots_moved(done), crash)
+    backups = BackupCleaner(ps_state)
 
-    def use(fleet: FleetView) -> None:
-        performer.update_fleet(fleet)  # first: what is left to do may wait for its task to end
-        copies.update_fleet(fleet)
+    def update_fleet(fleet: FleetView) -> None:
+        executor.update_fleet(fleet)  # first: the rest may wait for the task to end
+        backups.update_fleet(fleet)
 
-    link = PsMasterClient(env, spec, holdings, server.address, lambda: heartbeat(holdings, server), tasks.put, use)
+    master = PsMasterClient(
+        env, spec, ps_state, server.address, lambda: heartbeat(ps_state, server), tasks.put, update_fleet
+    )
     tasks.start()
-    VitalThread(_expire, args=(holdings, server), name="ps-expiry").start()
-    notify_on_sigterm(link.request_leave)
-    link.start()
+    VitalThread(_expire, args=(ps_state, server), name="ps-expiry").start()
+    notify_on_sigterm(master.request_leave)
+    master.start()
     _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
-    return link
+    return master
 
 
-def _expire(holdings: PsState, server: PsServer) -> None:
-    """Drop rows that nobody uses any more, often enough that none is kept much longer than it should be."""
+def _expire(ps_state: PsState, server: PsServer) -> None:
+    """Drops rows that have expired, often enough that none is kept much longer than its ttl."""
     while True:
-        time.sleep(min([_EXPIRY_INTERVAL_S, *(spec.ttl_s / 4 for spec in holdings.specs if spec.ttl_s)]))
-        holdings.expire_rows()
+        time.sleep(min([_EXPIRY_INTERVAL_S, *(spec.ttl_s / 4 for spec in ps_state.specs if spec.ttl_s)]))
+        ps_state.expire_rows()
         server.shared_memories.sweep()
 
 
-def heartbeat(holdings: PsState, server: PsServer) -> pb.PsHeartbeat:
+def heartbeat(ps_state: PsState, server: PsServer) -> pb.PsHeartbeat:
     return pb.PsHeartbeat(
-        **holdings.heartbeat(),
+        **ps_state.heartbeat(),
         malformed=server.malformed_messages,
-        mirror_failure=holdings.backup_failure,
+        mirror_failure=ps_state.backup_failure,
         busy_s=server.busy_timer.sample_busy_s(),
     )
 
 
-def _failed(link: PsMasterClient, exc: Exception) -> int:
+def _failed(master: PsMasterClient, exc: Exception) -> int:
     _log.error("%s", "".join(traceback.format_exception(exc)))
     is_wrong = is_job_error(exc)
     message = str(exc) if isinstance(exc, ElasticDLError) else f"{type(exc).__name__}: {exc}"
-    link.send_failure(message, wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
-    link.close(message)
+    master.send_failure(message, wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
+    master.close(message)
     return 2 if is_wrong else 1
 
 

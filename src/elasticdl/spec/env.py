@@ -116,10 +116,5 @@ def _parse_run(text: str) -> int:
 
 
 def elasticdl_home(environ: Mapping[str, str]) -> Path:
-    """Where jobs of this person live: $ELASTICDL_HOME, else ~/.elasticdl."""
+    """The directory of this user's jobs: $ELASTICDL_HOME, else ~/.elasticdl."""
     return Path(environ.get(HOME) or Path.home() / ".elasticdl")
-
-
-def is_worker(environ: Mapping[str, str]) -> bool:
-    """Whether this process was launched as a worker (else a script runs alone)."""
-    return JOB_DIRECTORY in environ

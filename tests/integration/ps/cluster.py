@@ -42,7 +42,7 @@ class Cluster:
     def add(self) -> PsId:
         """One more ps, which holds nothing yet."""
         name = PsId(f"ps-{len(self.holdings) + len(self.lost)}")
-        self.holdings[name] = PsState(name, seed=3, terms=self.terms)
+        self.holdings[name] = PsState(name, seed=3, policy=self.terms)
         self.servers[name] = PsServer(self.holdings[name], TOKEN, "127.0.0.1", threads=2)
         return name
 
@@ -52,7 +52,7 @@ class Cluster:
 
     @property
     def fleet(self) -> FleetView:
-        mirrors = {name: one.mirror for name, one in self.holdings.items()}
+        mirrors = {name: one.backup for name, one in self.holdings.items()}
         replicas = {name: mirror.target for name, mirror in mirrors.items() if mirror}
         return FleetView(self.map, self.addresses, replicas, frozenset(self.lost))
 
@@ -87,13 +87,13 @@ class Cluster:
         name: PsId,
         *,
         threads: int = 2,
-        copy_timeout_s: float = 10.0,
+        backup_timeout_s: float = 10.0,
         answers: RequestHandlers = MappingProxyType({}),
     ) -> None:
         """The same ps behind another address."""
         self.servers[name].close()
         self.servers[name] = PsServer(
-            self.holdings[name], TOKEN, "127.0.0.1", threads=threads, copy_timeout_s=copy_timeout_s, answers=answers
+            self.holdings[name], TOKEN, "127.0.0.1", threads=threads, backup_timeout_s=backup_timeout_s, answers=answers
         )
 
     def kill(self, name: PsId) -> None:
@@ -104,11 +104,11 @@ class Cluster:
     def promote(self, name: PsId) -> int:
         """Whoever holds the copies of one that is lost owns them from now on."""
         gone = self.holdings.pop(name)
-        assert gone.mirror is not None
+        assert gone.backup is not None
         for holdings in self.holdings.values():
-            if holdings.mirror and holdings.mirror.target == name:
+            if holdings.backup and holdings.backup.target == name:
                 remove_backup(holdings)
-        heir = gone.mirror.target
+        heir = gone.backup.target
         self.map = self.map.apply_moves(SlotMove(slot, name, heir) for slot in self.map.slots_of(name))
         return self.holdings[heir].promote_backup(name, self.map)
 

@@ -82,7 +82,7 @@ def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None
     client.declare([SUMS])
     cluster.mirror()
     cluster.kill(PsId("ps-1"))
-    cluster.restart(PsId("ps-0"), copy_timeout_s=0.3)
+    cluster.restart(PsId("ps-0"), backup_timeout_s=0.3)
     client = cluster.client()
     client.declare([SUMS])
     plan = client.plan(np.arange(IDS))
@@ -222,7 +222,7 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
 
     assert not failures, failures
     assert cuts > 3
-    assert all(holdings.mirror for holdings in cluster.holdings.values()), "no copy was given up"
+    assert all(holdings.backup for holdings in cluster.holdings.values()), "no copy was given up"
     cluster.kill(names[0])
     cluster.promote(names[0])
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -float(workers * batches))
@@ -329,7 +329,7 @@ class Stalling:
 
 def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) -> None:
     cluster = start(2)
-    cluster.restart(PsId("ps-0"), threads=1, copy_timeout_s=1.0)
+    cluster.restart(PsId("ps-0"), threads=1, backup_timeout_s=1.0)
     client = cluster.client()
     client.declare([SUMS])
     plan = client.plan(np.arange(IDS))

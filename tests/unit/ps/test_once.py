@@ -157,8 +157,8 @@ class World:
             )
             holdings.set_slot_map(slot_map)
         holdings.drop_slots(slot_mask(slots))
-        if holdings.mirror:
-            self.ask(holdings.mirror.target, forget._replace(backup_of=1 + NAMES.index(source)))
+        if holdings.backup:
+            self.ask(holdings.backup.target, forget._replace(backup_of=1 + NAMES.index(source)))
         self.maps.append(slot_map)
 
     def mirror(self, name: PsId, target: PsId) -> None:
@@ -176,7 +176,7 @@ class World:
 
     def kill(self, name: PsId) -> None:
         """A ps is gone; whoever holds its copies owns them, and those that had theirs there look for another."""
-        replica = self.ps[name].mirror
+        replica = self.ps[name].backup
         del self.ps[name]
         for one in [one for one in self.waiting if one.answer.backup and one.answer.backup.target == name]:
             self.forward(self.waiting.index(one))

@@ -1,12 +1,12 @@
-"""Embedding rows of a batch: found before the model needs them, their gradients sent while the next one computes.
+"""Embedding rows of a batch: pulled before the model needs them, their gradients pushed while the next one computes.
 
-Knows no framework: layers ask for rows by table and ids, and give back what the backward pass has summed up.
+This module knows no framework: layers look up rows by table and ids, and add the gradients of the backward pass.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from elasticdl.spec import PsId
 
 
 class TableClient(Protocol):
-    """What is needed of a `client.Client`; `local.Local` has the same for tables in this process."""
+    """The interface of `PsClient`, which `LocalTables` has for tables in this process and `TablePuller` for files."""
 
     def declare(self, tables: Sequence[TableSpec]) -> None: ...
     def plan(self, ids: Ids) -> LookupPlan: ...
@@ -41,7 +41,7 @@ class TableClient(Protocol):
 
 
 class LookupResult(NamedTuple):
-    """`rows[plan.inverse]` are the rows of the ids that were asked for."""
+    """`rows[plan.inverse]` are the rows of the ids that were looked up."""
 
     plan: LookupPlan
     rows: Floats
@@ -58,7 +58,7 @@ class _PreparedPush(NamedTuple):
 
 
 class _Prefetch:
-    """One pull for all that a batch will ask for; each table's ids lie behind one another in one plan."""
+    """One pull for all lookups of a batch; the ids of each table are concatenated in one plan."""
 
     def __init__(self, client: TableClient, ids: Mapping[str, Sequence[Ids]]) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class _Prefetch:
         self._rows: dict[str, Floats] | None = None
 
     def find(self, table: str, ids: Ids) -> LookupResult | None:
-        """What was asked for these ids; None where they were not foreseen."""
+        """The result for these ids; None where they were not prefetched."""
         start = 0
         for requested in self._asked.get(table, ()):
             if np.array_equal(requested, ids):
@@ -81,7 +81,7 @@ class _Prefetch:
 
 
 def _plan_tables(client: TableClient, ids: Mapping[str, Ids]) -> dict[str, LookupPlan]:
-    """A plan for each table; one serves all that are asked for the same ids."""
+    """Returns a plan for each table; tables with the same ids share one."""
     plans: dict[str, LookupPlan] = {}
     for table, table_ids in ids.items():
         same = next((planned for planned in plans if np.array_equal(ids[planned], table_ids)), None)
@@ -90,32 +90,32 @@ def _plan_tables(client: TableClient, ids: Mapping[str, Ids]) -> dict[str, Looku
 
 
 class EmbeddingLookups:
-    """For the training thread: find rows, give gradients, push; `depth` batches may be under way beside this one.
+    """Looks up rows and pushes gradients, for the training thread; `depth` batches may be open besides this one.
 
-    With a depth of 0 nothing is pulled ahead and every push is waited for.
+    With a depth of 0 nothing is prefetched and every push is waited for.
     """
 
     def __init__(self, client: TableClient, depth: int) -> None:
         self.client = client
         self._depth = depth
-        self._ahead: deque[_Prefetch] = deque()
-        self._foreseen: _Prefetch | None = None  # of the batch that computes
+        self._prefetches: deque[_Prefetch] = deque()
+        self._prefetch: _Prefetch | None = None  # of this batch
         self._found: dict[str, list[tuple[Ids, LookupResult]]] = {}
-        self._given: dict[str, list[tuple[LookupPlan, Floats]]] = {}
-        self._clocks: dict[PsId, int] = {}  # of the rows this batch computes with, at each ps
+        self._gradients: dict[str, list[tuple[LookupPlan, Floats]]] = {}
+        self._clocks: dict[PsId, int] = {}  # of the rows of this batch, by ps
         self._held: list[_PreparedPush] | None = None
         self._pushes: deque[tuple[_PreparedPush, Any]] = deque()
-        self.prefetched = 0  # lookups that were answered before they were asked
-        self.clock = 0  # updates there were at most, as far as is known
-        # Told of each push that is in the rows, by sender and number; or that a ps found it stale, and took none of it.
+        self.prefetched = 0  # lookups that a prefetch answered
+        self.clock = 0  # the highest clock of a ps that is known
+        # Called for each push that is in the rows, by sender and number, or that a ps refused as stale.
         self.on_pushed: Callable[[int, int, bool], None] = lambda sender, number, is_stale: None
 
     def declare(self, tables: Sequence[TableSpec]) -> None:
         self.client.declare(tables)
 
     def prefetch(self, ids: Mapping[str, Ids | Sequence[Ids]]) -> None:
-        """Ask for the rows of the next batch, meanwhile; a table that is asked several times has several arrays."""
-        if ids and len(self._ahead) < self._depth:
+        """Pulls the rows of the next batch meanwhile; a table with several lookups has several arrays."""
+        if ids and len(self._prefetches) < self._depth:
             arrays = {
                 table: [
                     flatten_ids(table, array)
@@ -123,46 +123,46 @@ class EmbeddingLookups:
                 ]
                 for table, table_ids in ids.items()
             }
-            self._ahead.append(_Prefetch(self.client, arrays))
+            self._prefetches.append(_Prefetch(self.client, arrays))
 
     # ---- one batch
 
     def begin_batch(self) -> None:
-        """A batch begins: what was pulled ahead first is for it."""
-        self._found, self._given, self._clocks = {}, {}, {}
-        self._foreseen = self._ahead.popleft() if self._ahead else None
+        """Begins a batch, which uses the oldest prefetch."""
+        self._found, self._gradients, self._clocks = {}, {}, {}
+        self._prefetch = self._prefetches.popleft() if self._prefetches else None
 
     def lookup(self, table: str, ids: Ids, *, create: bool = True) -> LookupResult:
-        """The rows of these ids. Asked twice in a batch, until its push, the answer is the same."""
+        """The rows of these ids. Two lookups of the same ids in a batch have the same result."""
         ids = flatten_ids(table, ids)
         for requested, result in self._found.get(table, ()):
             if np.array_equal(requested, ids):
                 return result
-        prefetched = self._foreseen.find(table, ids) if self._foreseen is not None and create else None
+        prefetched = self._prefetch.find(table, ids) if self._prefetch is not None and create else None
         if prefetched is not None:
-            assert self._foreseen is not None
+            assert self._prefetch is not None
             self.prefetched += 1
-            self._read(self._foreseen.pending.clocks)
+            self._read(self._prefetch.pending.clocks)
         result = prefetched or self._pull(table, ids, create)
         self._found.setdefault(table, []).append((ids, result))
         return result
 
     def lookup_latest(self, table: str, ids: Ids) -> LookupResult:
-        """The rows of these ids as they are now, whatever was pulled before. Between two batches."""
+        """The rows of these ids as they are now, without any prefetch. Call it between two batches."""
         plans = {table: self.client.plan(flatten_ids(table, ids))}
         pending = self.client.begin_pull(plans)
         return LookupResult(plans[table], self.client.finish_pull(plans, pending)[table])
 
     def add_gradients(self, table: str, result: LookupResult, gradients: Floats) -> None:
-        """The gradient of `found.rows`."""
-        self._given.setdefault(table, []).append((result.plan, gradients))
+        """Adds the gradient of `result.rows`."""
+        self._gradients.setdefault(table, []).append((result.plan, gradients))
 
     def push_gradients(self, *, sender: int, number: int, rate: float, step: int) -> None:
-        """Send all gradients given since `begin` in the background, one request to each ps."""
+        """Sends all gradients added since `begin_batch` in the background, one request to each ps."""
         plans, sums = {}, {}
-        for table, gradients in self._given.items():
-            plans[table], sums[table] = self._summed(gradients)
-        self._found, self._given = {}, {}
+        for table, gradients in self._gradients.items():
+            plans[table], sums[table] = self._sum_gradients(gradients)
+        self._found, self._gradients = {}, {}
         if not plans:
             return
         push = _PreparedPush(plans, sums, sender, number, rate, step, self._clocks)
@@ -174,24 +174,24 @@ class EmbeddingLookups:
     # ---- between batches
 
     def hold_pushes(self) -> None:
-        """Keep pushes here from now on, until `release`."""
+        """Holds pushes back from now on, until `release_pushes`."""
         self._held = self._held or []
 
     def release_pushes(self) -> None:
-        """Send what was held."""
+        """Sends the pushes that were held back."""
         held_pushes, self._held = self._held or [], None
         for push in held_pushes:
             self._send(push)
 
     def discard_unsent(self) -> None:
-        """The batches since the last push that was sent will be computed again: forget what there is of them."""
-        self._found, self._given, self._clocks, self._foreseen = {}, {}, {}, None
-        self._ahead.clear()
+        """Forgets the batches since the last push that was sent; they will be computed again."""
+        self._found, self._gradients, self._clocks, self._prefetch = {}, {}, {}, None
+        self._prefetches.clear()
         if self._held is not None:
             self._held = []
 
     def wait_for_pushes(self) -> None:
-        """Until every push that was sent is in the rows."""
+        """Waits until every push that was sent is in the rows."""
         self._wait(max_pending=0)
 
     def _pull(self, table: str, ids: Ids, create: bool) -> LookupResult:
@@ -207,12 +207,12 @@ class EmbeddingLookups:
             self._clocks[name] = min(clock, self._clocks.get(name, clock))
             self.clock = max(self.clock, clock)
 
-    def _summed(self, gradients: Sequence[tuple[LookupPlan, Floats]]) -> tuple[LookupPlan, Floats]:
-        """Of one table: a row is updated once for a batch, wherever its gradients came from."""
+    def _sum_gradients(self, gradients: Sequence[tuple[LookupPlan, Floats]]) -> tuple[LookupPlan, Floats]:
+        """Sums the gradients of a table by id, so that a batch updates each row once."""
         plan, sums = gradients[0]
         if len(gradients) == 1:
             return plan, sums
-        if all(table_plan.ids is plan.ids for table_plan, _ in gradients):  # of one pull ahead
+        if all(table_plan.ids is plan.ids for table_plan, _ in gradients):  # of one prefetch
             return plan, np.sum([part for _, part in gradients], axis=0, dtype=np.float32)
         plan = self.client.plan(np.concatenate([table_plan.ids for table_plan, _ in gradients]))
         return plan, plan.sum_gradients(np.concatenate([part for _, part in gradients]))
@@ -222,7 +222,7 @@ class EmbeddingLookups:
             push.plans, push.sums, sender=push.sender, number=push.number, rate=push.rate, step=push.step,
             clocks=push.clocks,
         )  # fmt: skip
-        self._pushes.append((push, pending))  # its arrays are sent as they lie there
+        self._pushes.append((push, pending))  # keeps its arrays alive until they are sent
         self._wait(max_pending=self._depth)
 
     def _wait(self, max_pending: int) -> None:
@@ -232,12 +232,7 @@ class EmbeddingLookups:
 
 
 def flatten_ids(table: str, ids: Ids) -> Ids:
-    """Ids as the ps take them. Raises ModelError where they are no ids."""
+    """Flattens ids for the ps. Raises ModelError where they are not integers."""
     if ids.dtype.kind not in "iu":
         raise ModelError(f"table {table}: expected integers as ids. Received: {ids.dtype} of shape {ids.shape}")
     return np.ascontiguousarray(ids, np.int64).reshape(-1)
-
-
-def batch_slices(ids: Ids, most: int) -> Iterable[slice]:
-    """Places of `ids`, at most so many at a time."""
-    return (slice(start, start + most) for start in range(0, len(ids), most))

@@ -16,7 +16,7 @@ RowPositions = slice | NDArray[np.int64]
 
 
 class RequestPart(NamedTuple):
-    """What one ps gets of one plan, and where in the plan its rows belong."""
+    """The ids and rows of one plan that go to one ps, and their positions in the plan."""
 
     table: str
     ids: Ids
@@ -32,7 +32,7 @@ class PsRequest(NamedTuple):
 
 
 class PendingReplies:
-    """Requests without an answer; `rows` is filled by the replies to a pull, plan by plan."""
+    """Requests that are not answered yet; the replies to a pull fill `rows`, plan by plan."""
 
     __slots__ = ("clocks", "is_stale", "open_count", "rows")
 
@@ -43,35 +43,35 @@ class PendingReplies:
         self.is_stale = False
 
 
-RequestBuffers = tuple[SharedBuffer | None, ...]  # one for each share of a request; None: its arrays are sent
+RequestBuffers = tuple[SharedBuffer | None, ...]  # one for each part of a request; None: its arrays are sent
 
 
 class SharedBuffers:
-    """One memory for each ps: when that is lost, nobody gets the rooms that it may still write to."""
+    """One shared memory for each ps: buffers that a lost ps may still write to are never used again."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
         self._memories: dict[PsId, SharedMemory] = {}
-        self._seen: set[PsId] = set()
+        self._confirmed: set[PsId] = set()
 
     def close(self) -> None:
         for name in list(self._memories):
             self.forget(name)
 
     def offer_memory(self, name: PsId) -> PsMessage | None:
-        """What this ps is asked, once: whether it sees our memory."""
+        """Returns the message that offers this ps our memory, the first time only."""
         if not self._is_on or name in self._memories or not (memory := SharedMemory.create_if_supported()):
             return None
         self._memories[name] = memory
         return PsMessage(MessageKind.OPEN_MEMORY, 0, text=memory.handle.encode())
 
     def confirm(self, name: PsId) -> None:
-        """This ps does."""
-        self._seen.add(name)
+        """Records that this ps has opened our memory."""
+        self._confirmed.add(name)
 
     def forget(self, name: PsId) -> None:
-        """This ps does not, or is gone."""
-        self._seen.discard(name)
+        """Drops the memory of a ps that cannot open it, or is gone."""
+        self._confirmed.discard(name)
         if memory := self._memories.pop(name, None):
             memory.close()
 
@@ -79,8 +79,8 @@ class SharedBuffers:
         return self._memories[name].handle.name
 
     def allocate(self, request: PsRequest, columns: Callable[[str], int]) -> RequestBuffers:
-        """They must be kept until the answer, whoever still waits for it."""
-        if request.ps not in self._seen:
+        """Allocates a buffer for each part. They must be kept until the reply, even if nobody waits for it any more."""
+        if request.ps not in self._confirmed:
             return (None,) * len(request.parts)
         memory = self._memories[request.ps]
-        return tuple(memory.allocate(share.ids, share.rows, columns(share.table)) for share in request.parts)
+        return tuple(memory.allocate(part.ids, part.rows, columns(part.table)) for part in request.parts)

@@ -35,61 +35,61 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 0.2  # requests that nobody could take are tried again so often, also without news
+_RETRY_S = 0.2  # parked requests are sent again this often, also without news of the fleet
 
 
 class RequestRouter:
-    """For one thread, except `use`."""
+    """Sends requests to the owners of slots, and again where slots move. For one thread, except `update_fleet`."""
 
     def __init__(self, fleet: FleetView, token: str, timeout_s: float, *, keys: CurveKeys | None, shares: bool) -> None:
-        self._lines = PsConnections({}, token, timeout_s, keys)
-        self._sharing = SharedBuffers(is_on=shares)
-        self._lock = threading.Lock()  # of the news
-        self._news: FleetView | None = None
+        self._connections = PsConnections({}, token, timeout_s, keys)
+        self._shared_buffers = SharedBuffers(is_on=shares)
+        self._lock = threading.Lock()  # guards the news of the fleet
+        self._newest_fleet: FleetView | None = None
         self._is_closed = False
         self._lost: frozenset[PsId] = frozenset()
         self._open: dict[int, tuple[PendingReplies, PsRequest, RequestBuffers]] = {}  # by the number of the request
-        self._parked: list[tuple[PendingReplies, PsRequest]] = []  # for those that are lost, or not known yet
+        self._parked: list[tuple[PendingReplies, PsRequest]] = []  # for ps that are lost, or not known yet
         self._undeclared: dict[PsId, list[tuple[PendingReplies, PsRequest]]] = {}  # until the tables are declared there
         self._inbox: deque[PsMessage] = deque()
         self._tables: dict[str, TableSpec] = {}
         self._numbers: dict[PsId, dict[str, int]] = {}
         self._tried_at = 0.0
-        self._heard = 0  # the version of the newest fleet
-        self._known: dict[PsId, str] = {}  # where its ps are that are not lost
-        self.redirects = 0  # answers that sent us elsewhere
+        self._fleet_version = 0  # the version of the newest fleet
+        self._known: dict[PsId, str] = {}  # addresses of the ps that are not lost
+        self.redirects = 0  # replies that named another owner
         self._route = RoutingTable.from_slot_map(fleet.slot_map)
-        self._hear(fleet)
+        self._apply_fleet(fleet)
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            self._lines.close()
-            self._sharing.close()
+            self._connections.close()
+            self._shared_buffers.close()
 
     def update_fleet(self, fleet: FleetView) -> None:
-        """A newer fleet, from any thread."""
+        """Takes over a newer fleet. May be called from any thread."""
         with self._lock:
             if not self._is_closed:
-                self._news = fleet
-                self._lines.wake()
+                self._newest_fleet = fleet
+                self._connections.wake()
 
     def routing_table(self) -> RoutingTable:
-        """The way of ids, as far as is known now."""
-        self._listen()
+        """Returns the newest known routing table."""
+        self._apply_news()
         return self._route
 
     def columns(self, table: str) -> int:
         return self._tables[table].columns
 
     def declare(self, tables: Sequence[TableSpec]) -> None:
-        """Make these tables known to every ps."""
+        """Declares these tables at every ps."""
         self._tables |= {table.name: table for table in tables}
-        self._listen()
-        while lacking := [name for name in self._route.members if not self._knows(name)]:
+        self._apply_news()
+        while lacking := [name for name in self._route.members if not self._is_declared_at(name)]:
             for name in lacking:
                 self._declare(name)
-            self._until(lambda: not self._undeclared, lambda: list(self._undeclared))
+            self._wait_until(lambda: not self._undeclared, lambda: list(self._undeclared))
 
     # ---- sending
 
@@ -100,7 +100,7 @@ class RequestRouter:
         shares: Iterable[tuple[PsId, int, RequestPart]],
         clocks: Mapping[PsId, int],
     ) -> None:
-        """Send to each ps its shares, in one message; they name the version of the map they were made with."""
+        """Sends each ps its parts, in one message with the version of the slot map they were planned with."""
         requests: dict[PsId, list[RequestPart]] = {}
         version = 0
         for name, part_version, part in shares:
@@ -113,7 +113,7 @@ class RequestRouter:
 
     def _send(self, pending: PendingReplies, request: PsRequest) -> None:
         name = request.ps
-        if name in self._lost or name not in self._lines.addresses:
+        if name in self._lost or name not in self._connections.addresses:
             self._parked.append((pending, request))
             return
         numbers = self._numbers.get(name, {})
@@ -121,69 +121,69 @@ class RequestRouter:
             self._declare(name)
             self._undeclared[name].append((pending, request))
             return
-        buffers = self._sharing.allocate(request, self.columns)
+        buffers = self._shared_buffers.allocate(request, self.columns)
         parts = tuple(
             TablePart(numbers[part.table], part.ids, part.rows) if buffer is None
             else TablePart(numbers[part.table], buffer.ids, buffer.rows, buffer.offset)
             for part, buffer in zip(request.parts, buffers, strict=True)
         )  # fmt: skip
-        memory = self._sharing.memory_name(name) if any(buffers) else 0
-        number = self._lines.send(name, request.message._replace(parts=parts, memory=memory))
+        memory = self._shared_buffers.memory_name(name) if any(buffers) else 0
+        number = self._connections.send(name, request.message._replace(parts=parts, memory=memory))
         self._open[number] = (pending, request, buffers)
 
-    def _knows(self, name: PsId) -> bool:
-        """Whether our tables are declared there; a ps that we cannot reach is told when we can."""
-        return name not in self._lines.addresses or self._tables.keys() <= self._numbers.get(name, {}).keys()
+    def _is_declared_at(self, name: PsId) -> bool:
+        """Whether our tables are declared there; at a ps without a connection they are declared later."""
+        return name not in self._connections.addresses or self._tables.keys() <= self._numbers.get(name, {}).keys()
 
     def _declare(self, name: PsId) -> None:
         if name in self._undeclared:
             return
         self._undeclared[name] = []
         text = json.dumps([table.model_dump() for table in self._tables.values()]).encode()
-        self._ask(name, PsMessage(MessageKind.DECLARE, 0, text=text))
+        self._send_control(name, PsMessage(MessageKind.DECLARE, 0, text=text))
 
-    def _ask(self, name: PsId, message: PsMessage) -> None:
+    def _send_control(self, name: PsId, message: PsMessage) -> None:
         pending = PendingReplies()
         pending.open_count = 1
-        self._open[self._lines.send(name, message)] = (pending, PsRequest(name, message, ()), ())
+        self._open[self._connections.send(name, message)] = (pending, PsRequest(name, message, ()), ())
 
     # ---- waiting
 
     def wait(self, pending: PendingReplies) -> None:
         if pending.open_count:
-            self._until(lambda: not pending.open_count, lambda: self._silent(pending))
+            self._wait_until(lambda: not pending.open_count, lambda: self._unanswered_ps(pending))
 
-    def _until(self, is_done: Callable[[], bool], silent: Callable[[], list[PsId]]) -> None:
+    def _wait_until(self, is_done: Callable[[], bool], silent: Callable[[], list[PsId]]) -> None:
         heard_at = time.monotonic()
         while not is_done():
             now = time.monotonic()
-            left_s = heard_at + self._lines.timeout_s - now
+            left_s = heard_at + self._connections.timeout_s - now
             if left_s <= 0:
                 names = ", ".join(sorted(set(silent())))
-                raise PsUnreachable(f"{names}: no answer within {self._lines.timeout_s:g} s")
+                raise PsUnreachable(f"{names}: no answer within {self._connections.timeout_s:g} s")
             if self._parked and now >= self._tried_at + _RETRY_S:
                 self._tried_at = now
-                self._try_again()
+                self._retry_parked()
             if not self._inbox:
-                self._inbox += self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
+                self._inbox += self._connections.receive(min(left_s, _RETRY_S) if self._parked else left_s)
             is_news = False
-            # Before the news: an answer counts, also of one that is lost by now. Where one is a refusal it is raised,
-            # and those behind it are for the next who waits.
+            # Before the news: a reply counts even if its ps is lost by now. A refusal raises; the replies behind it
+            # stay in the inbox for the next wait.
             while self._inbox:
-                is_news |= self._take(self._inbox.popleft())
-            if self._listen() or is_news:
+                is_news |= self._handle_reply(self._inbox.popleft())
+            if self._apply_news() or is_news:
                 heard_at = time.monotonic()
 
-    def _silent(self, pending: PendingReplies) -> list[PsId]:
+    def _unanswered_ps(self, pending: PendingReplies) -> list[PsId]:
         sent = [(owner, request) for owner, request, _ in self._open.values()]
         waiting = [*sent, *self._parked, *(entry for queue in self._undeclared.values() for entry in queue)]
         return [request.ps for owner, request in waiting if owner is pending]
 
-    def _take(self, reply: PsMessage) -> bool:
-        """Whether it brought us forward."""
+    def _handle_reply(self, reply: PsMessage) -> bool:
+        """Handles one reply; returns whether it made progress."""
         entry = self._open.pop(reply.request, None)
         if entry is None:
-            return False  # of a request that was given up, or sent elsewhere
+            return False  # the request was given up, or sent to another ps
         pending, request, buffers = entry
         if reply.status is ReplyStatus.MOVED:
             self.redirects += 1
@@ -191,12 +191,12 @@ class RequestRouter:
             if slot_map.version > self._route.version:
                 self._route = RoutingTable.from_slot_map(slot_map)
             if self._route.version > request.message.map_version:
-                self._again(pending, request)
+                self._resend(pending, request)
                 return True
-            self._parked.append((pending, request))  # it does not hold them, and nobody else is known to
+            self._parked.append((pending, request))  # it does not own the slots, and no other owner is known
             return False
         if reply.status is ReplyStatus.MEMORY_NOT_FOUND:
-            self._sharing.forget(request.ps)
+            self._shared_buffers.forget(request.ps)
             if request.message.kind is not MessageKind.OPEN_MEMORY:
                 self._send(pending, request)
             return True
@@ -221,38 +221,40 @@ class RequestRouter:
                 pending.is_stale |= reply.status is ReplyStatus.STALE
             case MessageKind.DECLARE:
                 self._numbers[request.ps] = _parse_reply(request.ps, reply, dict[str, int])
-                if offer := self._sharing.offer_memory(request.ps):
-                    self._ask(request.ps, offer)
+                if offer := self._shared_buffers.offer_memory(request.ps):
+                    self._send_control(request.ps, offer)
                 for delayed in self._undeclared.pop(request.ps, []):
                     self._send(*delayed)
             case MessageKind.OPEN_MEMORY:
-                self._sharing.confirm(request.ps)
+                self._shared_buffers.confirm(request.ps)
         return True
 
     # ---- the fleet changes
 
-    def _listen(self) -> bool:
-        """Whether there was news."""
-        if self._news is None:
+    def _apply_news(self) -> bool:
+        """Applies news of the fleet; returns whether there was any."""
+        if self._newest_fleet is None:
             return False
         with self._lock:
-            fleet, self._news = self._news, None
-        if fleet is not None and fleet.version >= self._heard:
-            self._hear(fleet)
+            fleet, self._newest_fleet = self._newest_fleet, None
+        if fleet is not None and fleet.version >= self._fleet_version:
+            self._apply_fleet(fleet)
         return True
 
-    def _hear(self, fleet: FleetView) -> None:
-        self._heard, self._lost = fleet.version, fleet.lost
+    def _apply_fleet(self, fleet: FleetView) -> None:
+        self._fleet_version, self._lost = fleet.version, fleet.lost
         if fleet.version > self._route.version:
             self._route = RoutingTable.from_slot_map(fleet.slot_map)
         self._known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
-        gone = {name for name, address in self._lines.addresses.items() if self._known.get(name) != address}
-        while gone and (replies := self._lines.receive(0.0)):  # what came before it was gone is not asked for again
+        gone = {name for name, address in self._connections.addresses.items() if self._known.get(name) != address}
+        while gone and (
+            replies := self._connections.receive(0.0)
+        ):  # what came before it was gone is not requested again
             for reply in replies:
-                self._take(reply)
+                self._handle_reply(reply)
         for name in gone:
-            self._lines.disconnect(name)
-            self._sharing.forget(name)
+            self._connections.disconnect(name)
+            self._shared_buffers.forget(name)
             self._numbers.pop(name, None)
             self._parked += self._undeclared.pop(name, [])
         for number, (pending, request, _) in list(self._open.items()):
@@ -260,26 +262,26 @@ class RequestRouter:
                 del self._open[number]
                 if request.parts:
                     self._parked.append((pending, request))
-        self._try_again()
+        self._retry_parked()
 
-    def _try_again(self) -> None:
+    def _retry_parked(self) -> None:
         for name, address in self._known.items():
             try:
-                self._lines.connect(name, address)
+                self._connections.connect(name, address)
             except PsUnreachable as exc:  # no descriptor is left: there may be one later
                 _log.warning("%s; trying again", exc)
         parked, self._parked = self._parked, []
         for pending, request in parked:
-            self._again(pending, request)
+            self._resend(pending, request)
 
-    def _again(self, pending: PendingReplies, request: PsRequest) -> None:
-        """Nothing is known of this request: ask those that hold the slots now."""
+    def _resend(self, pending: PendingReplies, request: PsRequest) -> None:
+        """Plans a request again and sends it to the ps that own the slots now."""
         pending.open_count -= 1
         shares = []
         for table, ids, rows, number, outer in request.parts:
             plan = self._route.plan(ids)
-            back = np.argsort(plan.inverse)  # from places in the new plan to places in this share
-            if pending.rows and pending.rows[number] is None:  # one answer may become several
+            back = np.argsort(plan.inverse)  # from positions in the new plan to positions in this part
+            if pending.rows and pending.rows[number] is None:  # one reply may become several
                 pending.rows[number] = np.empty((len(ids), self.columns(table)), np.float32)
             for name, positions in plan.slices_by_ps():
                 inner = back[positions]
@@ -292,20 +294,20 @@ class RequestRouter:
                         RequestPart(table, plan.ids[positions], part_rows, number, where),
                     )
                 )
-        # The clock of one ps says nothing at another.
+        # The clock of one ps means nothing at another.
         self.send(pending, request.message, shares, {request.ps: request.message.clock})
 
 
 def _parse_reply(name: PsId, reply: PsMessage, load: Callable[[Any], T]) -> T:
-    """What the text of a reply says."""
+    """Parses the text of a reply."""
     try:
         return load(json.loads(reply.text))
     except (ValueError, KeyError, TypeError) as exc:
-        raise PsRefused(f"{name}: an answer that cannot be read: {exc}") from exc
+        raise PsRefused(f"{name}: a reply that cannot be read: {exc}") from exc
 
 
 class PsClient:
-    """For one thread, except `use`."""
+    """Pulls and pushes rows. For one thread, except `update_fleet`."""
 
     def __init__(
         self,
@@ -317,47 +319,47 @@ class PsClient:
         keys: CurveKeys | None = None,
         shares: bool = True,
     ) -> None:
-        """`shares`: whether memory is shared with those ps that are on this machine."""
+        """`shares`: whether to share memory with the ps on this machine."""
         self._transport = WireDtype[transport.upper()]
         shares = shares and self._transport is WireDtype.FLOAT32
-        self._courier = RequestRouter(fleet, token, timeout_s, keys=keys, shares=shares)
+        self._router = RequestRouter(fleet, token, timeout_s, keys=keys, shares=shares)
 
     def close(self) -> None:
-        self._courier.close()
+        self._router.close()
 
     def update_fleet(self, fleet: FleetView) -> None:
-        """A newer fleet, from any thread. Waiting calls wake up, and send elsewhere what those had that are lost."""
-        self._courier.update_fleet(fleet)
+        """Takes over a newer fleet, from any thread. Calls that wait send requests to lost ps elsewhere."""
+        self._router.update_fleet(fleet)
 
     def declare(self, tables: Sequence[TableSpec]) -> None:
-        """Make these tables known to every ps."""
-        self._courier.declare(tables)
+        """Declares these tables at every ps."""
+        self._router.declare(tables)
 
     @property
     def redirects(self) -> int:
-        """Answers that sent us elsewhere."""
-        return self._courier.redirects
+        """Replies that named another owner."""
+        return self._router.redirects
 
     # ---- what a worker does in a step
 
     def plan(self, ids: Ids) -> LookupPlan:
-        return self._courier.routing_table().plan(ids)
+        return self._router.routing_table().plan(ids)
 
     def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Pending:
-        """Ask for the rows of these plans, by table."""
-        pending = Pending([self._whole(table, plan) for table, plan in plans.items()])
+        """Sends requests for the rows of these plans, by table."""
+        pending = Pending([self._allocate_rows(table, plan) for table, plan in plans.items()])
         message = PsMessage(MessageKind.PULL if create else MessageKind.PULL_EXISTING, 0, dtype=self._transport)
         shares = (
             (name, plan.routing_table.version, RequestPart(table, plan.ids[positions], NO_ROWS, number, positions))
             for number, (table, plan) in enumerate(plans.items())
             for name, positions in plan.slices_by_ps()
         )
-        self._courier.send(pending, message, shares, {})
+        self._router.send(pending, message, shares, {})
         return pending
 
     def finish_pull(self, plans: Mapping[str, LookupPlan], pending: Pending) -> dict[str, Floats]:
-        """The rows, in the order of each plan's ids."""
-        self._courier.wait(pending)
+        """Waits for the rows, in the order of each plan's ids."""
+        self._router.wait(pending)
         return {table: rows for table, rows in zip(plans, pending.rows, strict=True) if rows is not None}
 
     def begin_push(
@@ -371,39 +373,39 @@ class PsClient:
         step: int,
         clocks: Mapping[PsId, int] | None = None,
     ) -> Pending:
-        """Send the gradients of a batch, summed by id; `clocks` are those of the pull they were computed with.
+        """Sends the gradients of a batch, summed by id; `clocks` are those of the pull they were computed with.
 
-        Whatever has this sender and number counts once, however often it is sent, and whoever computes it again.
-        0 as a number: each time. The sums are sent as they lie there: they must not be written to until `pushed`.
+        A push is applied once for its sender and number, however often it is sent and whoever computes it again; with
+        number 0 it is applied each time. The sums are not copied: do not write to them until `finish_push`.
         """
         pending = Pending()
         message = PsMessage(
             MessageKind.PUSH, 0, sender=sender, push_number=number, step=step, learning_rate=rate, dtype=self._transport
         )
-        self._courier.send(pending, message, _split_by_ps(plans, sums), clocks or {})
+        self._router.send(pending, message, _split_by_ps(plans, sums), clocks or {})
         return pending
 
     def finish_push(self, pending: Pending) -> bool:
-        """Until every ps has it. False: one found it stale; compute it again under the same number."""
-        self._courier.wait(pending)
+        """Waits until every ps has it. False: a ps found it stale; compute it again under the same number."""
+        self._router.wait(pending)
         return not pending.is_stale
 
     def insert_rows(self, table: str, ids: Ids, rows: Floats) -> None:
-        """Make rows with these values where there are none; of an id that is twice there the first counts."""
+        """Inserts rows where there are none; if an id occurs twice the first counts."""
         plan = self.plan(ids)
         first = np.empty(len(plan.ids), np.int64)
         first[plan.inverse[::-1]] = np.arange(len(ids))[::-1]
         pending = Pending()
-        self._courier.send(
+        self._router.send(
             pending, PsMessage(MessageKind.INSERT, 0), _split_by_ps({table: plan}, {table: rows[first]}), {}
         )
-        self._courier.wait(pending)
+        self._router.wait(pending)
 
-    def _whole(self, table: str, plan: LookupPlan) -> Floats | None:
-        """The array that several answers fill; a single answer is the array itself."""
+    def _allocate_rows(self, table: str, plan: LookupPlan) -> Floats | None:
+        """Allocates the array that several replies fill; None where a single reply is the array itself."""
         if sum(count > 0 for count in plan.counts) == 1:
             return None
-        return np.empty((len(plan.ids), self._courier.columns(table)), np.float32)
+        return np.empty((len(plan.ids), self._router.columns(table)), np.float32)
 
 
 def _split_by_ps(

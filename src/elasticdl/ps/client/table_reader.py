@@ -19,10 +19,11 @@ class TableReader:
     """While nobody pushes. Speaks to the ps of one fleet, a stripe of a table at a time."""
 
     def __init__(self, fleet: FleetView, token: str, timeout_s: float, keys: CurveKeys | None) -> None:
-        self._lines = PsConnections(fleet.addresses, token, timeout_s, keys)
+        self._connections = PsConnections(fleet.addresses, token, timeout_s, keys)
         self._owners = sorted(set(fleet.slot_map.owner))
         statuses = {
-            name: json.loads(self._lines.request(name, PsMessage(MessageKind.STATUS, 0)).text) for name in self._owners
+            name: json.loads(self._connections.request(name, PsMessage(MessageKind.STATUS, 0)).text)
+            for name in self._owners
         }
         self._tables = {name: list(status["tables"]) for name, status in statuses.items()}  # in the order of DECLARE
         self._columns = {
@@ -30,7 +31,7 @@ class TableReader:
         }
 
     def close(self) -> None:
-        self._lines.close()
+        self._connections.close()
 
     def read_table(self, table: str) -> tuple[Ids, Floats]:
         """Every id and its values, ids in ascending order."""
@@ -47,5 +48,7 @@ class TableReader:
         number = self._tables[name].index(table)
         for stripe in range(_native.STRIPES):
             requested = TablePart(number, np.array([stripe], np.int64), NO_ROWS)
-            for part in self._lines.request(name, PsMessage(MessageKind.READ_STRIPE, 0, parts=(requested,))).parts:
+            for part in self._connections.request(
+                name, PsMessage(MessageKind.READ_STRIPE, 0, parts=(requested,))
+            ).parts:
                 yield part.ids, part.rows

@@ -1,6 +1,6 @@
-"""What a ps does for its fleet: gives slots away, keeps a copy elsewhere, takes over copies, restores from a cut.
+"""The tasks of a ps for its fleet: move slots, make a backup, promote a backup, restore from a checkpoint.
 
-One task at a time, in a thread of its own: workers are served meanwhile.
+A thread of its own executes one task at a time; workers are served meanwhile.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ UNKNOWN_COUNT = -1
 
 
 class FleetTaskExecutor:
-    """`counters` is where every ps of the job counts what it has acknowledged."""
+    """Executes tasks. `counters` is the directory in which each ps of the job counts acknowledged pushes."""
 
     def __init__(
         self,
-        holdings: PsState,
+        ps_state: PsState,
         token: str,
         timeout_s: float,
         counters: Path,
@@ -45,18 +45,18 @@ class FleetTaskExecutor:
         keys: CurveKeys | None = None,
         on_restored: Callable[[str, Sequence[int]], None] = lambda cut, slots: None,
     ) -> None:
-        self._holdings = holdings
+        self._ps_state = ps_state
         self._token = token
         self._timeout_s = timeout_s
         self._counters = counters
         self._faults = faults or Faults()
         self._keys = keys
-        self._lock = threading.Lock()  # of the lines of the task under way
-        self._lines: PsConnections | None = None
-        self._on_restored = on_restored  # before anybody pulls or pushes there: the next cut may build upon this one
+        self._lock = threading.Lock()  # guards the connections of the task under way
+        self._connections: PsConnections | None = None
+        self._on_restored = on_restored  # called before anyone uses the rows: the next snapshot may build upon this one
 
     def execute(self, task: pb.FleetTask) -> pb.TaskReport:
-        """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
+        """Executes a task. If something prevents it, the result says what, and the old map stays in force."""
         fleet = FleetView.from_proto(task.fleet)
         self._faults.inject(fleet.version, "given")
         try:
@@ -68,51 +68,51 @@ class FleetTaskExecutor:
         return done
 
     def update_fleet(self, fleet: FleetView) -> None:
-        """News of the fleet, from any thread: a task does not wait for a ps that is lost."""
+        """Takes over a newer fleet, from any thread: a task does not wait for a ps that is lost."""
         with self._lock:
-            if self._lines is not None:
-                self._lines.mark_lost(fleet.lost)
+            if self._connections is not None:
+                self._connections.mark_lost(fleet.lost)
 
     def _do(self, task: pb.FleetTask, fleet: FleetView) -> pb.TaskReport:
         if task.promote:
-            rows = self._holdings.promote_backup(PsId(task.promote), fleet.slot_map)
+            rows = self._ps_state.promote_backup(PsId(task.promote), fleet.slot_map)
             return pb.TaskReport(rows=rows)
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
         with self._lock:
-            lines = PsConnections(
+            connections = PsConnections(
                 fleet.addresses, self._token, self._timeout_s, self._keys, context=zmq.Context.instance()
             )
-            self._lines = lines
+            self._connections = connections
         try:
             if task.mirror:
-                moved = create_backup(self._holdings, PsId(task.target), lines)
-                self._holdings.set_slot_map(fleet.slot_map)
+                moved = create_backup(self._ps_state, PsId(task.target), connections)
+                self._ps_state.set_slot_map(fleet.slot_map)
             else:
-                moved = move_slots(self._holdings, list(task.slots), PsId(task.target), lines, fleet.slot_map)
+                moved = move_slots(self._ps_state, list(task.slots), PsId(task.target), connections, fleet.slot_map)
         finally:
             with self._lock:
-                self._lines = None
-                lines.close()
+                self._connections = None
+                connections.close()
         return pb.TaskReport(rows=moved.rows, pause_s=moved.pause_s)
 
     def _restore(self, directory: str, slots: Sequence[int], fleet: FleetView) -> pb.TaskReport:
-        """Rows as they were in the cut; those that are in none begin anew, from their initial values."""
-        before = self._holdings.slot_map.owner[slots[0]]
+        """Restores rows from a checkpoint; rows that are in none start again from their initial values."""
+        before = self._ps_state.slot_map.owner[slots[0]]
         rows, applied = 0, 0
         checkpoint = parse_path(directory) if directory else None
         if checkpoint is not None and _has_rows(checkpoint):
             rows, applied, cut = snapshot_files.restore_rows(
-                self._holdings, snapshot_files.fetch_snapshot(checkpoint), slots
+                self._ps_state, snapshot_files.fetch_snapshot(checkpoint), slots
             )
             self._on_restored(cut, slots)
-        self._holdings.set_slot_map(fleet.slot_map)
-        if before == self._holdings.name:
-            return pb.TaskReport(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
-        return pb.TaskReport(rows=rows, rolled_back=self._rolled_back(before, applied))
+        self._ps_state.set_slot_map(fleet.slot_map)
+        if before == self._ps_state.name:
+            return pb.TaskReport(rows=rows)  # the first rows of a resumed job: nothing is rolled back
+        return pb.TaskReport(rows=rows, rolled_back=self._count_lost_pushes(before, applied))
 
-    def _rolled_back(self, lost: PsId, applied: int) -> int:
-        """Pushes that the lost ps has acknowledged, and that are not in the cut."""
+    def _count_lost_pushes(self, lost: PsId, applied: int) -> int:
+        """Pushes that the lost ps has acknowledged and that are not in the snapshot."""
         try:
             return max(0, push_statistics.read_push_count(self._counters / lost).applied - applied)
         except (OSError, struct.error):
@@ -120,20 +120,20 @@ class FleetTaskExecutor:
 
 
 def _has_rows(checkpoint: AnyPath) -> bool:
-    """Whether it was written with tables on the ps: there may have been none by then."""
+    """Whether the checkpoint has rows of ps; a job may have had no tables yet."""
     return snapshot_files.INDEX_FILE in manifest.read_manifest(checkpoint / manifest.MANIFEST_FILE).files
 
 
 class FleetTaskQueue:
-    """Those that were given, in turn. One that was given before is not done again: its answer is on its way."""
+    """Executes tasks in the order of the fleet versions, each once, in a thread of its own."""
 
     def __init__(
         self,
-        perform: Callable[[pb.FleetTask], pb.TaskReport],
+        execute: Callable[[pb.FleetTask], pb.TaskReport],
         answer: Callable[[pb.TaskReport], None],
         on_crash: Callable[[Exception], None],
     ) -> None:
-        self._perform = perform
+        self._execute = execute
         self._answer = answer
         self._on_crash = on_crash
         self._newest = 0
@@ -144,7 +144,7 @@ class FleetTaskQueue:
         self._thread.start()
 
     def put(self, task: pb.FleetTask) -> None:
-        """From the session's thread only."""
+        """Adds a task, unless it is a repetition. Called from the session's thread only."""
         if task.fleet.version > self._newest:
             self._newest = task.fleet.version
             self._waiting.put(task)
@@ -152,6 +152,6 @@ class FleetTaskQueue:
     def _run(self) -> None:
         try:
             while True:
-                self._answer(self._perform(self._waiting.get()))
+                self._answer(self._execute(self._waiting.get()))
         except Exception as exc:
             self._on_crash(exc)

@@ -1,4 +1,4 @@
-"""A ps's connection to the master: its heartbeats, and the fleet and tasks it is told."""
+"""A ps's connection to the master: heartbeats go out, the fleet and tasks come in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elasticdl.spec import JobSpec, PsId
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv
 
-POLL_S = 1.0  # how often a ps that waits for its end looks whether there is still a job
+POLL_S = 1.0  # between two checks whether the job is still there
 
 
 class PsMasterClient:
@@ -28,7 +28,7 @@ class PsMasterClient:
         self,
         env: PsEnv,
         spec: JobSpec,
-        holdings: PsState,
+        ps_state: PsState,
         address: str,
         beat: Callable[[], pb.PsHeartbeat],
         on_task: Callable[[pb.FleetTask], None],
@@ -36,7 +36,7 @@ class PsMasterClient:
     ) -> None:
         self.directory = JobDirectory(env.job_directory)
         self._timing = spec.timing
-        self._holdings = holdings
+        self._ps_state = ps_state
         self._hello = pb.Hello(
             worker=env.ps, pid=os.getpid(), host=socket.gethostname(), step=-1, ps_address=address, ready=True
         )
@@ -45,7 +45,7 @@ class PsMasterClient:
         self._end: str | None = None
         self._left_by = float("inf")
         self._session = MasterSession(
-            self.directory, spec, self._say_hello, beat, self._told, run=env.run, on_run_over=exit_run_over
+            self.directory, spec, self._say_hello, beat, self._handle_message, run=env.run, on_run_over=exit_run_over
         )
 
     def start(self) -> None:
@@ -54,7 +54,7 @@ class PsMasterClient:
     def close(self, reason: str) -> None:
         self._session.close(reason, self._timing.rpc_timeout_s)
 
-    # ---- said by this ps
+    # ---- messages to the master
 
     def send_slots_moved(self, done: pb.TaskReport) -> None:
         self._session.send(pb.WorkerMessage(task_report=done))
@@ -64,7 +64,7 @@ class PsMasterClient:
         self._session.send(pb.WorkerMessage(failure=failure))
 
     def request_leave(self, reason: str) -> None:
-        """This ps is to go: once others have its slots, or when its grace is over."""
+        """Asks the master to let this ps leave, once others have its slots or its grace period is over."""
         if self._hello.leaving:
             return
         self._hello.leaving = True
@@ -74,30 +74,30 @@ class PsMasterClient:
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
 
     def request_end(self, why: str) -> None:
-        """Let `wait_end` return; the first reason counts."""
+        """Makes `wait_end` return; the first reason counts."""
         with self._changed:
             self._end = self._end if self._end is not None else why
             self._changed.notify_all()
 
     def wait_end(self) -> str:
-        """Serve until there is nothing left to do; why."""
+        """Waits until this ps may end; returns why."""
         with self._changed:
             while self._end is None:
                 self._changed.wait(POLL_S)
                 if time.monotonic() > self._left_by:
                     return f"not all slots had moved within {self._timing.grace_period_s:g} s"
-                # Workers whose master is away for so long keep their state, and the rows are a part of it.
+                # Workers without a master save their state by then, and the rows are a part of it.
                 if self._session.disconnected_s > self._timing.orphan_timeout_s + self._timing.grace_period_s:
                     return f"the master has been away for {self._timing.orphan_timeout_s:g} s"
             return self._end
 
-    # ---- told by the master
+    # ---- messages from the master
 
-    def _told(self, message: pb.MasterMessage) -> None:
+    def _handle_message(self, message: pb.MasterMessage) -> None:
         match message.WhichOneof("message"):
             case "fleet":
                 fleet = FleetView.from_proto(message.fleet)
-                self._holdings.set_slot_map(fleet.slot_map)
+                self._ps_state.set_slot_map(fleet.slot_map)
                 self._on_fleet(fleet)
             case "task":
                 self._on_task(message.task)
@@ -107,29 +107,29 @@ class PsMasterClient:
                 stacks.dump_stacks(message.dump_stacks.reason)
 
     def _say_hello(self) -> pb.Hello:
-        self._hello.map_version = self._holdings.slot_map.version
+        self._hello.map_version = self._ps_state.slot_map.version
         return self._hello
 
 
 class BackupCleaner:
-    """Keeps copies where the fleet wants them: none go on to a ps that is gone, none stay that others hold now."""
+    """Removes backups that the fleet no longer has: on a ps that is gone, or of slots that others own now."""
 
-    def __init__(self, holdings: PsState) -> None:
-        self._holdings = holdings
+    def __init__(self, ps_state: PsState) -> None:
+        self._ps_state = ps_state
         self._fleet: FleetView | None = None
 
     def update_fleet(self, fleet: FleetView) -> None:
         before, self._fleet = self._fleet, fleet
         if before is None:
             return
-        me = self._holdings.name
+        me = self._ps_state.name
         if me in before.backups and me not in fleet.backups:
-            remove_backup(self._holdings)
-        for owner in [ps for ps, replica in before.backups.items() if replica == me]:
+            remove_backup(self._ps_state)
+        for owner in [ps for ps, holder in before.backups.items() if holder == me]:
             if fleet.backups.get(owner, me) != me or self._is_settled(owner, fleet):
-                self._holdings.drop_backup_of(owner)
+                self._ps_state.drop_backup_of(owner)
 
     @staticmethod
     def _is_settled(owner: PsId, fleet: FleetView) -> bool:
-        """Whether it is gone, and others hold all that it held."""
+        """Whether a ps is lost and others own all its slots."""
         return owner in fleet.lost and owner not in fleet.slot_map.members

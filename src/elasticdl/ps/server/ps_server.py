@@ -65,37 +65,37 @@ class BusyTimer:
         return max(self._ages_s, default=0.0)
 
 
-# The replies to kinds that others answer than the holdings. None: not yet; it is asked again, a moment later.
+# Handlers of message kinds that the state of the ps does not serve. None: not yet; it is called again soon.
 RequestHandlers = Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]
 
 _log = logging.getLogger(__name__)
 
-_LOCK_POLL_MS = 1  # so often a thread with requests that were held back looks whether the gate is open again
-_BACKUP_POLL_MS = 50  # so often it looks whether the copies it waits for are still wanted
+_LOCK_POLL_MS = 1  # between two attempts to serve requests that were delayed by the lock
+_BACKUP_POLL_MS = 50  # between two checks whether the backup is still there
 
 
 class PsServer:
-    """Listens from its construction to `close`."""
+    """Serves requests from its construction until `close`."""
 
     def __init__(
         self,
-        holdings: PsState,
+        ps_state: PsState,
         token: str,
         address: str,
         *,
         threads: int,
         port: int = 0,
-        copy_timeout_s: float = 10.0,
+        backup_timeout_s: float = 10.0,
         answers: RequestHandlers = MappingProxyType({}),
         keys: CurveKeys | None = None,
     ) -> None:
-        """Nobody without the token gets a word in, with `keys` nobody without those."""
-        self._holdings = holdings
+        """Serves only clients with the token and, with `keys`, with the keys of the job."""
+        self._ps_state = ps_state
         self._answers = answers
         self._keys = keys
         self._token = token_digest(token)
         self.shared_memories = SharedMemoryViews()  # of workers on this machine
-        self._copy_timeout_s = copy_timeout_s  # a copy that answers nothing for so long is given up
+        self._backup_timeout_s = backup_timeout_s  # a backup without a reply for so long is given up
         self._context = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
         self._door = ZapAuthenticator(self._context, self._front, self._token, keys)
@@ -118,7 +118,7 @@ class PsServer:
 
     @property
     def malformed_messages(self) -> int:
-        """Messages that were none."""
+        """The number of messages that could not be parsed."""
         return self._malformed
 
     @property
@@ -145,8 +145,8 @@ class PsServer:
         socket = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, 1)
-        line = PeerSettings(self._context, self._token, self._keys, self._copy_timeout_s)
-        thread = _ServingThread(socket, BackupForwarder(self._holdings, socket, line))
+        line = PeerSettings(self._context, self._token, self._keys, self._backup_timeout_s)
+        thread = _ServingThread(socket, BackupForwarder(self._ps_state, socket, line))
         try:
             socket.connect("inproc://threads")
             while True:
@@ -154,7 +154,7 @@ class PsServer:
                 with self.busy_timer.track_request(number):
                     if request is not None:
                         self._serve_one(thread, request)
-                    self._settle(thread)
+                    self._complete(thread)
         except zmq.ContextTerminated:
             pass
         finally:
@@ -162,18 +162,18 @@ class PsServer:
             socket.close()
 
     def _serve_one(self, thread: _ServingThread, frames: list[zmq.Frame]) -> None:
-        # Two names lead back: the proxy's, then the worker's.
-        way, buffers = [frame.bytes for frame in frames[:2]], [frame.buffer for frame in frames[2:]]
+        # The route back has two names: the proxy's, then the worker's.
+        route, buffers = [frame.bytes for frame in frames[:2]], [frame.buffer for frame in frames[2:]]
         message = self._read(buffers)
         if isinstance(message, ServeResult):
-            thread.answer(way, message)
+            thread.answer(route, message)
         elif answer := self._answer(message):
-            thread.answer(way, answer)
+            thread.answer(route, answer)
         else:
-            thread.delayed.append((way, message))
+            thread.delayed.append((route, message))
 
     def _read(self, frames: list[memoryview]) -> PsMessage | ServeResult:
-        """The token first: of a message without it nothing else is read."""
+        """Checks the token, then decodes the message; nothing else is read without the token."""
         request = 0
         try:
             token, request = messages.read_token(frames)
@@ -191,27 +191,27 @@ class PsServer:
             why = f"malformed: {exc!r}"
         with self._lock:
             self._malformed += 1
-        _log.warning("a message that is none: %s", why)
+        _log.warning("malformed message: %s", why)
         return _refusal(request, why)
 
     def _answer(self, message: PsMessage) -> ServeResult | None:
-        """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
+        """Serves a message. None: the lock is held, and its holder may need this thread before it releases it."""
         try:
             if message.kind is MessageKind.OPEN_MEMORY:
-                return ServeResult(self._see(message))
+                return ServeResult(self._open_memory(message))
             if message.kind in self._answers:
                 reply = self._answers[message.kind](message)
                 return ServeResult(reply) if reply else None
-            return self._holdings.serve(message, wait=not self._holdings.has_backups)
+            return self._ps_state.serve(message, wait=not self._ps_state.has_backups)
         except RequestRefused as exc:
             why = str(exc)
         except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
-            _log.exception("%s: an error of ours", message.kind.name)
-            why = f"{message.kind.name}: an error of this ps: {exc!r}"
+            _log.exception("%s: internal error", message.kind.name)
+            why = f"{message.kind.name}: internal error: {exc!r}"
         return _refusal(message.request, why)
 
-    def _see(self, message: PsMessage) -> PsMessage:
-        """Look for the memory of a worker, which is on this machine or elsewhere."""
+    def _open_memory(self, message: PsMessage) -> PsMessage:
+        """Opens the shared memory of a worker, if it is on this machine."""
         try:
             self.shared_memories.open(SharedMemoryHandle.decode(message.text))
         except SharedMemoryNotFound:
@@ -220,21 +220,21 @@ class PsServer:
             raise RequestRefused(f"OPEN_MEMORY: {exc}") from exc
         return PsMessage(MessageKind.REPLY, message.request)
 
-    def _settle(self, thread: _ServingThread) -> None:
-        """Answer what the copy has by now, and what was held back by the gate."""
-        for way, reply in thread.forwards.completed_replies():
-            send_frames(thread.socket, [*way, *messages.encode_message(reply)])
+    def _complete(self, thread: _ServingThread) -> None:
+        """Sends replies that the backup has confirmed, and serves requests that the lock delayed."""
+        for route, reply in thread.forwards.completed_replies():
+            send_frames(thread.socket, [*route, *messages.encode_message(reply)])
         while thread.delayed:
-            way, message = thread.delayed[0]
+            route, message = thread.delayed[0]
             answer = self._answer(message)
             if answer is None:
                 return
             thread.delayed.popleft()
-            thread.answer(way, answer)
+            thread.answer(route, answer)
 
 
 class _ServingThread:
-    """What one of them has in its hands."""
+    """The requests of one serving thread."""
 
     def __init__(self, socket: zmq.Socket[bytes], forwards: BackupForwarder) -> None:
         self.socket = socket
@@ -242,17 +242,17 @@ class _ServingThread:
         self.delayed: deque[tuple[list[bytes], PsMessage]] = deque()
 
     def next_request(self) -> list[zmq.Frame] | None:
-        """Wait for a request; not for long where something else is to be done, then None."""
+        """Waits for a request; returns None soon where something else is to be done."""
         has_more = bool(self.delayed or self.forwards)
         if has_more and not self.forwards.poll(_LOCK_POLL_MS if self.delayed else _BACKUP_POLL_MS):
             return None
         return self.socket.recv_multipart(copy=False)
 
-    def answer(self, way: list[bytes], answer: ServeResult) -> None:
+    def answer(self, route: list[bytes], answer: ServeResult) -> None:
         if answer.backup:
-            self.forwards.forward(way, answer)
+            self.forwards.forward(route, answer)
         else:
-            send_frames(self.socket, [*way, *messages.encode_message(answer.reply)])
+            send_frames(self.socket, [*route, *messages.encode_message(answer.reply)])
 
 
 def _refusal(request: int, why: str, status: ReplyStatus = ReplyStatus.REFUSED) -> ServeResult:

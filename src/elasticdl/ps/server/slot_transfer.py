@@ -27,29 +27,29 @@ _PIECES_PER_MESSAGE = 16  # in one message
 
 class TransferResult(NamedTuple):
     rows: int  # sent, those sent twice included
-    pause_s: float  # for so long nobody could pull or push here
+    pause_s: float  # how long nobody could pull or push here
 
 
 def move_slots(
-    holdings: PsState, slots: Sequence[int], target: PsId, lines: PsConnections, slot_map: SlotMap
+    ps_state: PsState, slots: Sequence[int], target: PsId, connections: PsConnections, slot_map: SlotMap
 ) -> TransferResult:
-    """Give `slots` to `target`, which `slot_map` names as their owner; it is in force at both when this returns.
+    """Moves `slots` to `target`, their owner in `slot_map`, which both ps use when this returns.
 
-    Where the target does not take them the map before stays in force here, with all rows.
+    If the target does not take them over, this ps keeps the old map and all rows.
     """
-    transfer = SlotTransfer(holdings, target, lines)
-    transfer.request(drop_message(slots))  # what an earlier move that failed has left there
+    transfer = SlotTransfer(ps_state, target, connections)
+    transfer.request(drop_message(slots))  # what an earlier move that failed left there
     transfer.catch_up(slot_mask(slots))
-    with holdings.exclusive():
+    with ps_state.exclusive():
         started = time.monotonic()
         transfer.finish(slot_mask(slots), json.dumps(slot_map.to_document()).encode())
-        holdings.set_slot_map(slot_map)
+        ps_state.set_slot_map(slot_map)
         pause_s = time.monotonic() - started
-    holdings.drop_slots(slot_mask(slots))
-    if mirror := holdings.mirror:
-        lines.connect(mirror.target, mirror.address)
-        with contextlib.suppress(PsUnreachable):  # the slots have moved; whoever holds copies may be gone
-            lines.request(mirror.target, drop_message(slots)._replace(backup_of=ps_number(holdings.name) + 1))
+    ps_state.drop_slots(slot_mask(slots))
+    if backup := ps_state.backup:
+        connections.connect(backup.target, backup.address)
+        with contextlib.suppress(PsUnreachable):  # the slots have moved; the holder of the backup may be gone
+            connections.request(backup.target, drop_message(slots)._replace(backup_of=ps_number(ps_state.name) + 1))
     return TransferResult(transfer.rows, pause_s)
 
 
@@ -58,49 +58,49 @@ def drop_message(slots: Sequence[int]) -> PsMessage:
 
 
 class SlotTransfer:
-    """Rows of some slots on their way to another ps: to be its own, or its copy of ps-N (`copy_of` N + 1)."""
+    """Sends rows of some slots to another ps, as its own or as its backup of ps-N (`backup_of` N + 1)."""
 
-    def __init__(self, holdings: PsState, target: PsId, lines: PsConnections, copy_of: int = 0) -> None:
-        self._holdings = holdings
+    def __init__(self, ps_state: PsState, target: PsId, connections: PsConnections, backup_of: int = 0) -> None:
+        self._ps_state = ps_state
         self._target = target
-        self._lines = lines
-        self._copy_of = copy_of
+        self._connections = connections
+        self._backup_of = backup_of
         self._numbers: dict[str, int] = {}  # of the tables, at the target
         self._since = 0
         self.rows = 0
 
     def request(self, message: PsMessage) -> PsMessage:
-        return self._lines.request(self._target, message._replace(backup_of=self._copy_of))
+        return self._connections.request(self._target, message._replace(backup_of=self._backup_of))
 
     def catch_up(self, slots: SlotMask) -> None:
-        """Send all rows, then again and again what changed meanwhile, until that is little."""
+        """Sends all rows, then what changed meanwhile, until that is little."""
         for _ in range(_MAX_ROUNDS):
-            turned = self._holdings.begin_generation()
+            generation = self._ps_state.begin_generation()
             count = self._send(slots)
-            self._since = turned
+            self._since = generation
             if count <= _FEW_ROWS:
                 return
 
     def finish(self, slots: SlotMask, text: bytes = b"") -> None:
-        """While nobody pulls or pushes: send the last, and hand over."""
+        """Sends the last changes and hands over, while nobody pulls or pushes."""
         self._send(slots)
         self.request(
             PsMessage(
                 MessageKind.TAKE_OVER,
                 0,
-                parts=(TablePart(0, self._holdings.pack_applied_pushes(slots), NO_ROWS),),
+                parts=(TablePart(0, self._ps_state.pack_applied_pushes(slots), NO_ROWS),),
                 text=text,
             )
         )
 
     def declare(self) -> None:
-        declared = self.request(PsMessage(MessageKind.DECLARE, 0, text=self._holdings.encode_specs()))
+        declared = self.request(PsMessage(MessageKind.DECLARE, 0, text=self._ps_state.encode_specs()))
         self._numbers = json.loads(declared.text)
 
     def _send(self, slots: SlotMask) -> int:
-        """Returns when all of it has been loaded there."""
+        """Sends what changed; returns the number of rows when the target has loaded them."""
         sent, pieces = 0, list[TablePart]()
-        for spec, (values, state) in self._holdings.changed_rows(slots, self._since):
+        for spec, (values, state) in self._ps_state.changed_rows(slots, self._since):
             if spec.name not in self._numbers:  # workers may declare tables at any time
                 self.declare()
             number = self._numbers[spec.name]
@@ -115,24 +115,24 @@ class SlotTransfer:
         return sent
 
 
-def create_backup(holdings: PsState, target: PsId, lines: PsConnections) -> TransferResult:
-    """Let `target` hold a copy of all our slots; from the moment this returns every push waits for it.
+def create_backup(ps_state: PsState, target: PsId, connections: PsConnections) -> TransferResult:
+    """Makes a backup of all slots of this ps on `target`; every push waits for it from then on.
 
-    A copy that it holds of us already is made anew.
+    An earlier backup of this ps there is replaced.
     """
-    transfer = SlotTransfer(holdings, target, lines, ps_number(holdings.name) + 1)
+    transfer = SlotTransfer(ps_state, target, connections, ps_number(ps_state.name) + 1)
     transfer.declare()
     transfer.request(drop_message(range(SLOTS)))
-    transfer.catch_up(holdings.owned_slots)
-    with holdings.exclusive():
+    transfer.catch_up(ps_state.owned_slots)
+    with ps_state.exclusive():
         started = time.monotonic()
-        transfer.declare()  # tables without a row are copied, too
-        transfer.finish(holdings.owned_slots)
-        holdings.set_backup(BackupHolder(target, lines.addresses[target]))
+        transfer.declare()  # so that tables without a row are there, too
+        transfer.finish(ps_state.owned_slots)
+        ps_state.set_backup(BackupHolder(target, connections.addresses[target]))
         pause_s = time.monotonic() - started
     return TransferResult(transfer.rows, pause_s)
 
 
-def remove_backup(holdings: PsState) -> None:
-    """The copy is gone, or no longer wanted: nobody waits for it any more."""
-    holdings.set_backup(None)
+def remove_backup(ps_state: PsState) -> None:
+    """Forgets the backup on another ps: pushes wait for it no more."""
+    ps_state.set_backup(None)

@@ -123,7 +123,7 @@ class SnapshotCoordinator:
         )
         chain = SnapshotChain.extend(base_chain, snapshot.snapshot_id, snapshot.step, files)
         written_to = target / snapshot_files.PS_DIRECTORY if isinstance(target, StorePath) else directory
-        entries = self._written(snapshot, written_to, files)
+        entries = self._wait_until_written(snapshot, written_to, files)
         if base is not None and base_chain is not None:
             base_files = manifest.read_manifest(base / manifest.MANIFEST_FILE).files
             for old in chain.files[: -len(files)]:
@@ -135,7 +135,7 @@ class SnapshotCoordinator:
         staging.sync_directory(directory)
         return {f"{snapshot_files.PS_DIRECTORY}/{name}": entry for name, entry in entries.items()}
 
-    def _written(
+    def _wait_until_written(
         self, snapshot: StartedSnapshot, directory: AnyPath, files: tuple[SnapshotFile, ...]
     ) -> dict[str, FileEntry]:
         """Ask until all have written theirs."""
@@ -209,11 +209,11 @@ def _owner_addresses(fleet: FleetView) -> dict[PsId, str]:
 
 
 def _request_all(
-    lines: PsConnections, addresses: Mapping[PsId, str], messages: Mapping[PsId, PsMessage]
+    connections: PsConnections, addresses: Mapping[PsId, str], messages: Mapping[PsId, PsMessage]
 ) -> dict[PsId, PsMessage]:
     for name in messages:
-        lines.connect(name, addresses[name])
-    return lines.request_all(messages)
+        connections.connect(name, addresses[name])
+    return connections.request_all(messages)
 
 
 def _read_base_chain(base: AnyPath | None) -> SnapshotChain | None:

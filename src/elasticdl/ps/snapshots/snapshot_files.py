@@ -60,19 +60,19 @@ class RestoreResult(NamedTuple):
     cut: str  # what a keeper needs to know to build upon it
 
 
-def copy_rows(holdings: PsState, full_slots: SlotMask, changed_slots: SlotMask, since: int) -> tuple[SnapshotRows, int]:
+def copy_rows(ps_state: PsState, full_slots: SlotMask, changed_slots: SlotMask, since: int) -> tuple[SnapshotRows, int]:
     """All rows of `whole` slots, and of the `others` those changed in generation `since` or later, with their number.
 
     Nobody may pull or push meanwhile.
     """
-    tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]] = {spec: [] for spec in holdings.specs}
+    tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]] = {spec: [] for spec in ps_state.specs}
     changed = 0
 
     def collected(stripe: int) -> list[list[Any]]:
         selections = ((full_slots, 0), (changed_slots, since))
         stripes = range(stripe, stripe + 1)
         return [
-            list(holdings.changed_rows(slots, start, stripes)) if slots.any() else [] for slots, start in selections
+            list(ps_state.changed_rows(slots, start, stripes)) if slots.any() else [] for slots, start in selections
         ]
 
     with ThreadPoolExecutor(_COPY_THREADS) as pool:  # all wait for this, and the core needs no GIL for it
@@ -81,16 +81,16 @@ def copy_rows(holdings: PsState, full_slots: SlotMask, changed_slots: SlotMask, 
                 tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
             changed += sum(len(values.ids) for _, (values, _) in some_rows)
     return SnapshotRows(
-        tables, UpdateState(holdings.pack_applied_pushes(full_slots | changed_slots), holdings.clock)
+        tables, UpdateState(ps_state.pack_applied_pushes(full_slots | changed_slots), ps_state.clock)
     ), changed
 
 
-def restore_update_state(holdings: PsState, standing: UpdateState, slots: SlotMask) -> None:
+def restore_update_state(ps_state: PsState, standing: UpdateState, slots: SlotMask) -> None:
     """Know of the pushes that are in restored rows."""
     marks = AppliedPushes()
     marks.merge_packed(standing.applied_pushes)
-    holdings.merge_applied_pushes(marks.pack(slots))
-    holdings.clock = max(holdings.clock, standing.clock)
+    ps_state.merge_applied_pushes(marks.pack(slots))
+    ps_state.clock = max(ps_state.clock, standing.clock)
 
 
 def write_snapshot(directory: AnyPath, name: str, held: SnapshotRows) -> FileEntry:
@@ -134,7 +134,7 @@ def fetch_snapshot(directory: AnyPath) -> Path:
     return manifest.fetch_files(directory, document, names=names)
 
 
-def restore_rows(holdings: PsState, directory: Path, slots: Sequence[int]) -> RestoreResult:
+def restore_rows(ps_state: PsState, directory: Path, slots: Sequence[int]) -> RestoreResult:
     """Load the rows of `slots` from a checkpoint, and what belongs to them; at most some of a file is in memory.
 
     Raises CheckpointCorrupt where a file is not what was written, and SpecError where a table is another one here.
@@ -150,15 +150,15 @@ def restore_rows(holdings: PsState, directory: Path, slots: Sequence[int]) -> Re
     for name, counts in files:
         with _open_safetensors(directory / _relative_path(name)) as opened:
             for number, spec in enumerate(_read_specs(opened)):
-                table = _declare_table(holdings, spec, directory)
+                table = _declare_table(ps_state, spec, directory)
                 for ids, values, state in _read_blocks(opened, number, counts):
                     pieces = (TablePart(table, ids, values), TablePart(table, NO_IDS, state))
-                    _load_rows(holdings, pieces)
+                    _load_rows(ps_state, pieces)
                     rows += len(ids)
     for file in newest:
         with _open_safetensors(directory / _relative_path(file.name)) as opened:
             update_state = UpdateState(opened.get_tensor("marks"), int(opened.metadata()["clock"]))
-            restore_update_state(holdings, update_state, unpack_slots(file.owned) & mask)
+            restore_update_state(ps_state, update_state, unpack_slots(file.owned) & mask)
     return RestoreResult(rows, sum(file.applied for file in newest), chain.cut)
 
 
@@ -222,15 +222,15 @@ def _read_blocks(opened: Any, number: int, counts: SlotMask) -> Iterator[tuple[I
             yield block_ids[is_selected], values[block][is_selected], state[block][is_selected]
 
 
-def _declare_table(holdings: PsState, spec: TableSpec, directory: Path) -> int:
+def _declare_table(ps_state: PsState, spec: TableSpec, directory: Path) -> int:
     try:
-        return holdings.declare(json.dumps([spec.model_dump()]).encode())[spec.name]
+        return ps_state.declare(json.dumps([spec.model_dump()]).encode())[spec.name]
     except RequestRefused as exc:
         raise SpecError(f"{directory}: a checkpoint of another model: {exc}") from exc
 
 
-def _load_rows(holdings: PsState, pieces: tuple[TablePart, TablePart]) -> None:
+def _load_rows(ps_state: PsState, pieces: tuple[TablePart, TablePart]) -> None:
     try:
-        holdings.load_rows(pieces)
+        ps_state.load_rows(pieces)
     except (RequestRefused, _native.MemoryLimit) as exc:
-        raise SpecError(f"{holdings.name} cannot restore its rows: {exc}") from exc
+        raise SpecError(f"{ps_state.name} cannot restore its rows: {exc}") from exc

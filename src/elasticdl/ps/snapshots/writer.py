@@ -88,64 +88,64 @@ class _BaseSnapshot(NamedTuple):
 class SnapshotWriter:
     """Every method may be called from any thread."""
 
-    def __init__(self, holdings: PsState) -> None:
-        self._holdings = holdings
+    def __init__(self, ps_state: PsState) -> None:
+        self._ps_state = ps_state
         self._lock = threading.Lock()  # of all that follows
-        self._known: dict[str, _BaseSnapshot] = {}  # oldest first
+        self._bases: dict[str, _BaseSnapshot] = {}  # oldest first
         self._copies: dict[str, SnapshotRows] = {}  # oldest first; until they are written, or given up
         self._written: dict[str, Future[FileEntry]] = {}
-        self._taken: dict[str, Future[SnapshotReply]] = {}  # the newest
+        self._replies: dict[str, Future[SnapshotReply]] = {}  # the newest
         self._copier, self._writer = ThreadPoolExecutor(1, "ps-copier"), ThreadPoolExecutor(1, "ps-writer")
 
     @property
     def handlers(self) -> Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]:
-        return {MessageKind.SNAPSHOT: self._cut, MessageKind.WRITE_SNAPSHOT: self._kept}
+        return {MessageKind.SNAPSHOT: self._reply_to_snapshot, MessageKind.WRITE_SNAPSHOT: self._reply_to_write}
 
     def set_restored(self, cut: str, slots: Sequence[int]) -> None:
         """These slots were restored from this cut: the next may build upon it. Before anyone pulls or pushes there."""
         with self._lock:
-            since = self._holdings.begin_generation()
-            base = self._known.get(cut)
+            since = self._ps_state.begin_generation()
+            base = self._bases.get(cut)
             owned = slot_mask(slots)
             # A slot that came to the others later is of their generation or a newer one: that finds it, too.
-            self._known[cut] = base._replace(owned=base.owned | owned) if base else _BaseSnapshot(owned, since, False)
+            self._bases[cut] = base._replace(owned=base.owned | owned) if base else _BaseSnapshot(owned, since, False)
 
     def close(self) -> None:
         """Wait for what is being written."""
         self._copier.shutdown()
         self._writer.shutdown()
 
-    def _cut(self, message: PsMessage) -> PsMessage | None:
+    def _reply_to_snapshot(self, message: PsMessage) -> PsMessage | None:
         """Not on the thread that serves it: those whom the gate waits for may need that one."""
         request = _parse_body(SnapshotRequest, message)
         with self._lock:
-            if request.cut not in self._taken:
-                self._taken = {request.cut: self._copier.submit(self._take, request)}
+            if request.cut not in self._replies:
+                self._replies = {request.cut: self._copier.submit(self._take_snapshot, request)}
                 self._written = dict(list(self._written.items())[-_MAX_WRITTEN:])
-            future = self._taken[request.cut]
+            future = self._replies[request.cut]
         return self._reply(message, future.result()) if future.done() else None
 
-    def _take(self, request: SnapshotRequest) -> SnapshotReply:
-        base = self._known.get(request.base)
+    def _take_snapshot(self, request: SnapshotRequest) -> SnapshotReply:
+        base = self._bases.get(request.base)
         started = time.monotonic()
-        with self._holdings.exclusive():
-            owned = self._holdings.owned_slots
+        with self._ps_state.exclusive():
+            owned = self._ps_state.owned_slots
             before = None if base is None or base.is_dense else base.owned
             full_slots = chain.choose_full_slots(owned, before, request.number)
             changed_slots = owned & (1 - full_slots)
             copy, changed = snapshot_files.copy_rows(
-                self._holdings, full_slots, changed_slots, base.since if base else 0
+                self._ps_state, full_slots, changed_slots, base.since if base else 0
             )
-            since, applied = self._holdings.begin_generation(), self._holdings.push_count
+            since, applied = self._ps_state.begin_generation(), self._ps_state.push_count
         pause_s = time.monotonic() - started
         with self._lock:
             self._forget_before(request.base)
-            self._known[request.cut] = _BaseSnapshot(owned, since, self._is_dense(owned, changed_slots, changed))
+            self._bases[request.cut] = _BaseSnapshot(owned, since, self._is_dense(owned, changed_slots, changed))
             self._copies = dict([*self._copies.items(), (request.cut, copy)][-_MAX_UNWRITTEN:])
         packed = {"owned": chain.pack_slots(owned), "whole": chain.pack_slots(full_slots)}
         return SnapshotReply(pause_s=pause_s, rows=copy.row_count, applied=applied, **packed)
 
-    def _kept(self, message: PsMessage) -> PsMessage:
+    def _reply_to_write(self, message: PsMessage) -> PsMessage:
         request = _parse_body(WriteRequest, message)
         if Path(request.name).name != request.name:
             raise RequestRefused(f"WRITE_SNAPSHOT: expected the name of a file. Received: {request.name}")
@@ -167,18 +167,18 @@ class SnapshotWriter:
 
     def _forget_before(self, base: str) -> None:
         """Nobody goes back behind the cut that the newest builds upon."""
-        if base in self._known:
-            while next(iter(self._known)) != base:
-                del self._known[next(iter(self._known))]
+        if base in self._bases:
+            while next(iter(self._bases)) != base:
+                del self._bases[next(iter(self._bases))]
 
     def _is_dense(self, owned: SlotMask, changed_slots: SlotMask, changed: int) -> bool:
         """Whether most rows of these slots are in the increment; rows are spread evenly over the slots."""
-        rows: int = sum(table["rows"] for table in self._holdings.status()["tables"].values())
+        rows: int = sum(table["rows"] for table in self._ps_state.status()["tables"].values())
         share = int(changed_slots.sum()) / max(1, int(owned.sum()))
         return changed > _FULL_SHARE * rows * share
 
     def _reply(self, message: PsMessage, text: _Body) -> PsMessage:
-        version = self._holdings.slot_map.version
+        version = self._ps_state.slot_map.version
         return PsMessage(MessageKind.REPLY, message.request, version, text=text.model_dump_json().encode())
 
 

@@ -1,6 +1,6 @@
-"""Copies a ps holds of what others own: what the owner has done with its rows is done with ours.
+"""Backups of other ps: whatever an owner does with its rows is repeated here.
 
-Requests for a copy wait for nothing but the memory, so whoever waits for a copy does not wait for long.
+Requests for a backup wait for nothing but memory, so nobody waits for a backup for long.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from elasticdl.spec import PsId
 
 
 class BackupNotFound(Exception):
-    """It was promoted or dropped: its owner is no owner any more."""
+    """The backup was promoted or dropped: its owner owns these slots no more."""
 
 
 class SlotBackup:
-    """What we hold for another ps, and the slots that are whole."""
+    """The backup of one other ps, and the slots that are complete in it."""
 
     __slots__ = ("slots", "store")
 
@@ -33,7 +33,7 @@ class SlotBackup:
         self.slots = np.zeros(SLOTS, np.uint8)
 
     def move_to(self, to: RowStore, slots: SlotMask, now: int) -> int:
-        """Rows and marks of these slots become the other's; how many rows that are."""
+        """Moves rows and applied pushes of these slots into `to`; returns the number of rows."""
         rows = 0
         self.store.flush(now)
         to.drop_slots(slots)
@@ -45,12 +45,12 @@ class SlotBackup:
             for spec, pieces in self.store.changed_rows(stripe_slots, 0, range(stripe, stripe + 1)):
                 rows += len(pieces[0].ids)
                 to.load_rows([piece._replace(table=numbers[spec.name]) for piece in pieces], now)
-            self.store.drop_slots(stripe_slots)  # at once: there may be no room for all of them twice
+            self.store.drop_slots(stripe_slots)  # at once: memory may not suffice for all of them twice
         return rows
 
 
 class SlotBackups:
-    """By the owner's number on the wire. Every method may be called from any thread."""
+    """All backups on this ps, by the number of the owner. Every method may be called from any thread."""
 
     def __init__(self, seed: int, budget: _native.Budget, grads_to_wait: int) -> None:
         self._seed = seed
@@ -71,11 +71,14 @@ class SlotBackups:
         return sum(copy.store.waited_s for copy in list(self._copies.values()))
 
     def remove(self, owner: PsId) -> SlotBackup | None:
-        """The copy of this ps, which is none any more. The gate must be closed."""
+        """Removes and returns the backup of this ps. The caller holds the lock exclusively."""
         return self._copies.pop(ps_number(owner) + 1, None)
 
     def serve(self, message: PsMessage, now: int) -> bytes:
-        """The text of the reply. Raises NoCopy, Refused. The caller has passed the gate."""
+        """Applies a message to a backup; returns the text of the reply. The caller holds the lock.
+
+        Raises BackupNotFound, RequestRefused.
+        """
         if message.kind is MessageKind.DECLARE:
             new_backup = SlotBackup(RowStore(self._seed, self._budget, self._grads_to_wait, admits=False))
             copy = self._copies.setdefault(message.backup_of, new_backup)

@@ -8,14 +8,14 @@ STALENESS_BUCKETS = 24
 
 
 class PushPolicy(NamedTuple):
-    """As in the part `ps` of a job."""
+    """The rules of the section `ps` of a job description."""
 
     max_staleness: int = 0  # a push computed with values older than so many updates is refused; 0: never
     scale_lr_by_staleness: bool = False  # divide the learning rate of a push by its staleness
     grads_to_wait: int = 1  # pushes that make one update
 
     def is_stale(self, staleness: int) -> bool:
-        """Where several pushes make an update, each must have seen the one before."""
+        """Whether a push is refused. If several pushes make an update, each must have seen the one before."""
         if self.grads_to_wait > 1:
             return staleness > 0
         return 0 < self.max_staleness < staleness
@@ -28,10 +28,10 @@ ACCEPT_ALL = PushPolicy()  # every push, at once
 
 
 def staleness(clock: int, seen: int) -> int:
-    """Updates since the values were pulled. 0 where nobody knows, or another ps told the time."""
+    """Updates since the values were pulled; 0 where that is unknown, or the clock is that of another ps."""
     return max(0, clock - seen) if seen else 0
 
 
 def staleness_bucket(staleness: int) -> int:
-    """Where it stands in the histogram: 0, 1, 2-3, 4-7, 8-15 …"""
+    """The bucket of the histogram: 0, 1, 2-3, 4-7, 8-15 …"""
     return min(staleness.bit_length(), STALENESS_BUCKETS - 1)

@@ -1,4 +1,4 @@
-"""What a ps counts: updates, pushes and requests and their staleness, in memory and in a mapped file.
+"""The statistics of a ps: updates, pushes and requests and their staleness, in memory and in a mapped file.
 
 The mapped file outlives the process, so the count of pushes is known after a ps was killed.
 """
@@ -22,7 +22,7 @@ class PushCount(NamedTuple):
 
 
 class PushCountFile:
-    """A page of memory that belongs to the file: what was written is there, also after SIGKILL."""
+    """A mapped file: what was written is in it even after SIGKILL."""
 
     def __init__(self, path: Path) -> None:
         with path.open("wb+") as file:
@@ -35,12 +35,12 @@ class PushCountFile:
 
 
 def read_push_count(path: Path) -> PushCount:
-    """What a ps had counted last. Raises OSError or struct.error where there is no such file."""
+    """Reads the last count of a ps. Raises OSError or struct.error where there is no such file."""
     return PushCount(*_LAYOUT.unpack(path.read_bytes()))
 
 
 class PushStatistics:
-    """Every method may be called from any thread. With a path the pushes are counted there, too."""
+    """Counts pushes and updates, with a path also in that file. Every method may be called from any thread."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._counter = PushCountFile(path) if path else None
@@ -54,14 +54,14 @@ class PushStatistics:
         self.staleness = [0] * STALENESS_BUCKETS
 
     def record_push(self, staleness: int, *, is_update: bool) -> None:
-        """One was taken; whether it made an update, alone or as the last of several."""
+        """Counts an accepted push, and an update where it made one, alone or as the last of several."""
         with self._lock:
             self.applied += 1
             self.staleness[staleness_bucket(staleness)] += 1
             self._update(is_update)
 
     def record_update(self) -> None:
-        """One without a push."""
+        """Counts an update without a push."""
         with self._lock:
             self._update(True)
 

@@ -1,4 +1,4 @@
-"""Reads and checks what requests to a ps say, before anything is done with it."""
+"""Parses and checks the contents of requests to a ps, before anything is done with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_numbers(message: PsMessage) -> None:
 
 
 def parse_slot_map(message: PsMessage, above: int) -> SlotMap:
-    """The map in the text, which must be newer than the one we have."""
+    """Parses the map in the text, which must be newer than version `above`."""
     try:
         slot_map = SlotMap.from_document(json.loads(message.text))
     except (ValueError, KeyError, TypeError) as exc:
@@ -51,14 +51,14 @@ def merge_applied_pushes(store: RowStore, document: PackedPushes) -> None:
 
 
 def parse_stripe(message: PsMessage) -> tuple[int, int]:
-    """The table and the stripe of it that are asked for."""
+    """Parses the table and the stripe that a request names."""
     if len(message.parts) != 1 or len(message.parts[0].ids) != 1 or not 0 <= message.parts[0].ids[0] < STRIPES:
         raise RequestRefused(f"READ_STRIPE: expected one part with one id, a stripe below {STRIPES}")
     return message.parts[0].table, int(message.parts[0].ids[0])
 
 
 def parse_slots(message: PsMessage) -> SlotMask:
-    """Those that are the ids of its parts."""
+    """Parses the slots that are the ids of the parts."""
     slots: list[int] = [slot for part in message.parts for slot in part.ids.tolist()]
     if not all(0 <= slot < SLOTS for slot in slots):
         raise RequestRefused(f"{message.kind.name}: expected slots below {SLOTS}")

@@ -29,7 +29,7 @@ class RequestRefused(Exception):
 
 @dataclass(slots=True)
 class _PendingUpdate:
-    """Pushes that will make one update."""
+    """Pushes that together will make one update."""
 
     pushes: int = 0
     rate: float = 0.0
@@ -39,11 +39,11 @@ class _PendingUpdate:
     def add(self, message: PsMessage, parts: Sequence[TablePart], rate: float) -> None:
         self.pushes += 1
         self.rate, self.step = rate, max(self.step, message.step)
-        # Of our own: once the push is answered its memory may be the sender's again.
+        # Copies: once the push is answered the sender may reuse its memory.
         self.parts += [TablePart(part.table, part.ids.copy(), part.rows.copy()) for part in parts]
 
     def means(self) -> Iterator[TablePart]:
-        """For each table the mean over the pushes, by id."""
+        """Yields for each table the mean over the pushes, by id."""
         for table in dict.fromkeys(part.table for part in self.parts):
             parts = [part for part in self.parts if part.table == table]
             ids, inverse = _native.unique(np.concatenate([part.ids for part in parts]))
@@ -54,14 +54,14 @@ class _PendingUpdate:
 
 
 class RowStore:
-    """`admits`: whether ids must be seen several times before they get a row, where their table says so."""
+    """`admits`: whether ids get a row only after as many sightings as their table asks for."""
 
     def __init__(self, seed: int, budget: _native.Budget, grads_to_wait: int = 1, *, admits: bool = True) -> None:
         self._seed = seed
         self._budget = budget
         self._grads_to_wait = grads_to_wait
         self._admits = admits
-        self._lock = threading.Lock()  # of all that follows
+        self._lock = threading.Lock()  # guards all that follows
         self.specs: list[TableSpec] = []
         self.tables: list[_native.Table] = []
         self._generation = 1  # of every table
@@ -69,7 +69,7 @@ class RowStore:
         self._waiting: dict[int, _PendingUpdate] = {}  # by the clock at which they came
 
     def declare(self, text: bytes) -> dict[str, int]:
-        """Make the tables of a model, where they are new; the number of each by name. All must mean the same ones."""
+        """Creates the tables of a model that are new; returns the number of each. All workers must declare the same."""
         try:
             specs = [TableSpec.model_validate(document) for document in json.loads(text)]
         except (ValidationError, ValueError, TypeError) as exc:
@@ -81,7 +81,7 @@ class RowStore:
                     numbers[spec.name] = len(self.specs)
                     own_spec = spec if self._admits else spec.model_copy(update={"admit_after": 1})
                     table = create_table(own_spec, self._seed, self._budget)
-                    while table.generation < self._generation:  # as old as the others: one number is for all of them
+                    while table.generation < self._generation:  # one generation number holds for all tables
                         table.turn()
                     self.tables.append(table)
                     self.specs.append(spec)
@@ -92,7 +92,7 @@ class RowStore:
             return {spec.name: numbers[spec.name] for spec in specs}
 
     def encode_specs(self) -> bytes:
-        """All tables in their order, for a store that shall number them in the same way."""
+        """The specs of all tables as JSON, in an order that gives another store the same numbers."""
         with self._lock:
             return json.dumps([spec.model_dump() for spec in self.specs]).encode()
 
@@ -108,7 +108,7 @@ class RowStore:
         return sum(table.rows for table in list(self.tables))
 
     def status(self) -> dict[str, dict[str, int]]:
-        """Of each table, in the order of DECLARE."""
+        """The size of each table, in the order of DECLARE."""
         return {
             spec.name: {"columns": t.columns, "rows": t.rows, "bytes": t.bytes, "not_admitted": t.counting}
             for spec, t in zip(list(self.specs), list(self.tables), strict=False)
@@ -116,13 +116,13 @@ class RowStore:
 
     @property
     def waited_s(self) -> float:
-        """For so long threads have waited for the rows of another's batch."""
+        """Seconds that threads have waited for locks of rows."""
         return sum(table.waited_ns for table in list(self.tables)) / 1e9
 
     # ---- rows
 
     def pull(self, part: TablePart, now: int, *, create: bool) -> TablePart:
-        """The rows; none where there was room for them in the request."""
+        """Reads rows, into the buffer of the request where it has one."""
         table, expected = self.table(part.table), (len(part.ids), self.table(part.table).columns)
         if not part.rows.size:
             rows = np.empty(expected, np.float32)
@@ -130,12 +130,12 @@ class RowStore:
             return TablePart(part.table, NO_IDS, rows)
         if part.rows.shape != expected or not part.rows.flags.writeable:
             name = self.specs[part.table].name
-            raise RequestRefused(f"table {name}: expected room of shape {expected}. Received: {part.rows.shape}")
+            raise RequestRefused(f"table {name}: expected a buffer of shape {expected}. Received: {part.rows.shape}")
         table.pull(part.ids, part.rows, now, create)
         return TablePart(part.table, NO_IDS, NO_ROWS)
 
     def check_rows(self, parts: Sequence[TablePart], kind: str) -> None:
-        """Refuse rows that are of another shape or not finite."""
+        """Raises RequestRefused for rows of another shape, or with values that are not finite."""
         for part in parts:
             table, name = self.table(part.table), self.specs[part.table].name
             expected = (len(part.ids), table.columns)
@@ -146,7 +146,7 @@ class RowStore:
                 raise RequestRefused(f"table {name}: the {kind} of id {part.ids[row]} is not finite: {values}")
 
     def filter_admitted(self, parts: tuple[TablePart, ...]) -> tuple[TablePart, ...]:
-        """Without ids that were not seen often enough to have a row."""
+        """Leaves out ids that were not seen often enough to have a row."""
         if not self._admits or all(self.specs[part.table].admit_after == 1 for part in parts):
             return parts
         return tuple(
@@ -165,7 +165,7 @@ class RowStore:
         return having is not None and bool((having >= touched).all())
 
     def claim_push(self, message: PsMessage, touched: SlotMask) -> tuple[TablePart, ...] | None:
-        """Mark the slots of this push as having it. The parts that must be applied now; None: all are in the rows."""
+        """Records a push; returns the parts that must be applied now. None: all are in the rows already."""
         if not message.push_number:
             return message.parts
         with self._lock:
@@ -184,7 +184,7 @@ class RowStore:
     def accumulate_push(
         self, message: PsMessage, parts: Sequence[TablePart], rate: float, group: int, now: int
     ) -> bool:
-        """Keep a push until enough have come for one update. Whether they have, and it was made."""
+        """Keeps a push until enough have come for one update; returns whether the update was made."""
         with self._lock:
             waiting = self._waiting.setdefault(group, _PendingUpdate())
             waiting.add(message, parts, rate)
@@ -199,7 +199,7 @@ class RowStore:
         return is_full
 
     def flush(self, now: int) -> bool:
-        """Apply what waits for more pushes. Whether there was something."""
+        """Applies the pushes that wait for more; returns whether there were any."""
         with self._lock:
             updates = [self._waiting[group] for group in sorted(self._waiting)]
             self._waiting = {}
@@ -208,11 +208,11 @@ class RowStore:
         return bool(updates)
 
     def insert_rows(self, part: TablePart, now: int) -> TablePart:
-        """Make rows where there are none; those that were made."""
+        """Inserts rows where there are none; returns those inserted."""
         return _select_ids(part, self.table(part.table).put(part.ids, part.rows, now))
 
     def load_rows(self, parts: Sequence[TablePart], now: int) -> None:
-        """Rows as they are at another ps: for each piece values, then state."""
+        """Loads rows from another ps: for each piece values, then state."""
         if len(parts) % 2:
             raise RequestRefused("LOAD: expected values and state of each piece")
         for values, state in zip(parts[::2], parts[1::2], strict=True):
@@ -227,7 +227,7 @@ class RowStore:
     def changed_rows(
         self, slots: SlotMask, since: int, stripes: range = range(_native.STRIPES)
     ) -> Iterator[tuple[TableSpec, tuple[TablePart, TablePart]]]:
-        """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
+        """Yields rows of these slots that changed since a generation, in pieces of values and state."""
         for number, table in enumerate(list(self.tables)):
             for stripe in stripes:
                 ids, values, state = table.collect(stripe, slots, since)
@@ -248,32 +248,32 @@ class RowStore:
             return self._generation
 
     def drop_slots(self, slots: SlotMask) -> int:
-        """Rows and marks of these slots; how many rows that were."""
+        """Drops rows and applied pushes of these slots; returns the number of rows."""
         with self._lock:
             self._marks.forget(slots)
         return sum(table.remove_slots(slots) for table in list(self.tables))
 
     def expire_rows(self, now: int) -> int:
-        """Drop rows that were not used for longer than their table says."""
+        """Drops rows that were not used for the ttl of their table; returns how many."""
         expiring = [
             (table, spec.ttl_s) for spec, table in zip(self.specs, list(self.tables), strict=False) if spec.ttl_s
         ]
         return sum(table.evict(int(now - ttl_s)) for table, ttl_s in expiring)
 
-    # ---- marks
+    # ---- applied pushes
 
     def pack_applied_pushes(self, slots: SlotMask) -> PackedPushes:
         with self._lock:
             return self._marks.pack(slots)
 
     def merge_applied_pushes(self, document: PackedPushes) -> None:
-        """Raises ValueError where it is none."""
+        """Raises ValueError where the document is malformed."""
         with self._lock:
             self._marks.merge_packed(document)
 
 
 def touched_slots(parts: Sequence[TablePart]) -> SlotMask:
-    """The slots these ids lie in."""
+    """The slots of these ids."""
     slots = np.zeros(SLOTS, np.uint8)
     for part in parts:
         _native.touch(part.ids, slots)
@@ -281,7 +281,7 @@ def touched_slots(parts: Sequence[TablePart]) -> SlotMask:
 
 
 def select_slots(parts: tuple[TablePart, ...], slots: SlotMask) -> tuple[TablePart, ...]:
-    """The ids that lie in these slots."""
+    """Leaves out the ids of other slots."""
     if not (touched_slots(parts) > slots).any():
         return parts
     return tuple(_select_ids(part, slots[_native.slots(part.ids)]) for part in parts)

@@ -34,7 +34,7 @@ class BackupHolder(NamedTuple):
 
 
 class ServeResult(NamedTuple):
-    """With a mirror: `reply` may go out once that one has answered `forward`; then the holdings are told: `done`."""
+    """With a backup: `reply` may go out once that one has answered `forward`; then the ps_state are told: `done`."""
 
     reply: PsMessage
     backup: BackupHolder | None = None
@@ -50,22 +50,22 @@ class PsState:
         seed: int,
         memory_limit: int = 0,
         *,
-        terms: PushPolicy = ACCEPT_ALL,
+        policy: PushPolicy = ACCEPT_ALL,
         counter: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self._budget = _native.Budget(memory_limit)
-        self._terms = terms
+        self._policy = policy
         self._clock = clock
-        self._gate = SharedLock()
-        self._own = RowStore(seed, self._budget, terms.grads_to_wait)
-        self._copies = SlotBackups(seed, self._budget, terms.grads_to_wait)
-        self._tally = PushStatistics(counter)
+        self._serving_lock = SharedLock()
+        self._rows = RowStore(seed, self._budget, policy.grads_to_wait)
+        self._backups = SlotBackups(seed, self._budget, policy.grads_to_wait)
+        self._statistics = PushStatistics(counter)
         self._lock = threading.Lock()  # of all that follows
         self.slot_map = SlotMap(0, (PsId(""),) * SLOTS)
-        self._held = np.zeros(SLOTS, np.uint8)
-        self.mirror: BackupHolder | None = None
+        self._owned = np.zeros(SLOTS, np.uint8)
+        self.backup: BackupHolder | None = None
         self.backup_failure = ""  # why the copy elsewhere is no longer whole
 
     # ---- requests
@@ -79,158 +79,158 @@ class PsState:
         return answer.reply
 
     def serve(self, message: PsMessage, *, wait: bool = True) -> ServeResult | None:
-        """Do what a request asks for. None: the gate is closed, and the caller does not want to wait for it."""
+        """Do what a request asks for. None: the lock is closed, and the caller does not want to wait for it."""
         try:
             if message.kind is MessageKind.STATUS:
                 return ServeResult(self._reply(message, text=json.dumps(self.status()).encode()))
-            gate = self._copies.lock if message.backup_of else self._gate
-            if not gate.acquire_shared(wait=wait):
+            lock = self._backups.lock if message.backup_of else self._serving_lock
+            if not lock.acquire_shared(wait=wait):
                 return None
             answer = None
             try:
-                answer = ServeResult(self._serve_copy(message)) if message.backup_of else self._serve(message)
+                answer = ServeResult(self._serve_backup(message)) if message.backup_of else self._serve(message)
             finally:
                 if answer is None or answer.backup is None:
-                    gate.release_shared()
+                    lock.release_shared()
             return answer
         except (RequestRefused, _native.MemoryLimit) as exc:
-            self._tally.add(refused=1)
+            self._statistics.add(refused=1)
             return ServeResult(self._reply(message, status=ReplyStatus.REFUSED, text=str(exc).encode()))
 
     @property
     def has_backups(self) -> bool:
-        """Whether another ps waits for us, or we for it: then no thread may wait for the gate."""
-        return self.mirror is not None or bool(self._copies)
+        """Whether another ps waits for us, or we for it: then no thread may wait for the lock."""
+        return self.backup is not None or bool(self._backups)
 
     def finish_forward(self) -> None:
         """The copy has what was forwarded, or nobody waits for it any more."""
-        self._gate.release_shared()
+        self._serving_lock.release_shared()
 
     def declare(self, text: bytes) -> dict[str, int]:
         """Make the tables of a model, where they are new; the number of each by name. All must mean the same ones."""
-        return self._own.declare(text)
+        return self._rows.declare(text)
 
     @property
     def specs(self) -> list[TableSpec]:
-        return self._own.specs
+        return self._rows.specs
 
     def set_slot_map(self, slot_map: SlotMap) -> None:
         with self._lock:
             if slot_map.version > self.slot_map.version:
-                self.slot_map, self._held = slot_map, slot_mask(slot_map.slots_of(self.name))
+                self.slot_map, self._owned = slot_map, slot_mask(slot_map.slots_of(self.name))
 
     def status(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "map": self.slot_map.version,
-            "slots": int(self._held.sum()),
+            "slots": int(self._owned.sum()),
             "applied": self.push_count,
-            "repeated": self._tally.repeated,
+            "repeated": self._statistics.repeated,
             "bytes": self._budget.used,
-            "mirror": self.mirror.target if self.mirror else "",
+            "mirror": self.backup.target if self.backup else "",
             "mirror_failure": self.backup_failure,
-            "copies": self._copies.row_counts,
-            "tables": self._own.status(),
+            "copies": self._backups.row_counts,
+            "tables": self._rows.status(),
         }
 
     def heartbeat(self) -> dict[str, Any]:
         """The values of a PsBeat, as far as they are known here."""
-        return self._tally.as_dict() | {
+        return self._statistics.as_dict() | {
             "map_version": self.slot_map.version,
-            "rows": self._own.row_count,
+            "rows": self._rows.row_count,
             "bytes": self._budget.used,
-            "lock_wait_s": self._gate.waited_s + self._own.waited_s + self._copies.waited_s,
+            "lock_wait_s": self._serving_lock.waited_s + self._rows.waited_s + self._backups.waited_s,
         }
 
     @property
     def push_count(self) -> int:
-        return self._tally.applied
+        return self._statistics.applied
 
     @property
     def clock(self) -> int:
         """One more with every update."""
-        return self._tally.clock
+        return self._statistics.clock
 
     @clock.setter
     def clock(self, clock: int) -> None:
-        self._tally.clock = clock
+        self._statistics.clock = clock
 
     # ---- slots that move away, see moving.py, and cuts
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Nobody pulls or pushes meanwhile; what was pushed is in the rows, here and in the copy elsewhere."""
-        with self._gate.exclusive():
-            if self._own.flush(self._now()):
-                self._tally.record_update()
+        with self._serving_lock.exclusive():
+            if self._rows.flush(self._now()):
+                self._statistics.record_update()
             yield
 
     @property
     def owned_slots(self) -> SlotMask:
         """Our slots."""
-        return self._held
+        return self._owned
 
     def begin_generation(self) -> int:
         """From here on changes belong to a new generation; its number."""
-        return self._own.begin_generation()
+        return self._rows.begin_generation()
 
     def changed_rows(
         self, slots: SlotMask, since: int, stripes: range = range(_native.STRIPES)
     ) -> Iterator[tuple[TableSpec, tuple[TablePart, TablePart]]]:
         """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
-        return self._own.changed_rows(slots, since, stripes)
+        return self._rows.changed_rows(slots, since, stripes)
 
     def load_rows(self, parts: Sequence[TablePart]) -> None:
         """Rows as `changed` gave them, table numbers being ours."""
-        self._own.load_rows(parts, self._now())
+        self._rows.load_rows(parts, self._now())
 
     def pack_applied_pushes(self, slots: SlotMask) -> PackedPushes:
         """Which pushes are in the rows of these slots."""
-        return self._own.pack_applied_pushes(slots)
+        return self._rows.pack_applied_pushes(slots)
 
     def merge_applied_pushes(self, document: PackedPushes) -> None:
-        self._own.merge_applied_pushes(document)
+        self._rows.merge_applied_pushes(document)
 
     def drop_slots(self, slots: SlotMask) -> int:
         """Drop rows and marks of these slots."""
-        return self._own.drop_slots(slots)
+        return self._rows.drop_slots(slots)
 
     def expire_rows(self) -> int:
         """Drop rows that nobody used for longer than their table keeps them; how many that were."""
-        return self._own.expire_rows(self._now())
+        return self._rows.expire_rows(self._now())
 
     def encode_specs(self) -> bytes:
         """All our tables in their order, as DECLARE has them."""
-        return self._own.encode_specs()
+        return self._rows.encode_specs()
 
     # ---- copies, see mirroring.py
 
     def set_backup(self, backup: BackupHolder | None) -> None:
         """From the next push on its answer waits for this one. None: for nobody."""
         with self._lock:
-            self.mirror, self.backup_failure = backup, ""
+            self.backup, self.backup_failure = backup, ""
 
-    def fail_backup(self, mirror: BackupHolder, why: str) -> None:
+    def fail_backup(self, backup: BackupHolder, why: str) -> None:
         """The copy is not whole any more: pushes go on without it, and the master hears of it."""
         with self._lock:
-            if self.mirror == mirror:
-                self.mirror, self.backup_failure = None, f"{mirror.target}: {why}"
+            if self.backup == backup:
+                self.backup, self.backup_failure = None, f"{backup.target}: {why}"
 
     def drop_backup_of(self, of: PsId) -> None:
         """Forget our copy of what another ps owns."""
-        with self._copies.lock.exclusive():
-            self._copies.remove(of)
+        with self._backups.lock.exclusive():
+            self._backups.remove(of)
 
     def promote_backup(self, lost: PsId, slot_map: SlotMap) -> int:
         """The copies of a lost ps become ours, as `slot_map` says; how many rows that are."""
-        if self.mirror and self.mirror.target == lost:
+        if self.backup and self.backup.target == lost:
             self.set_backup(None)
-        with self._gate.exclusive(), self._copies.lock.exclusive():
-            copy = self._copies.remove(lost)
+        with self._serving_lock.exclusive(), self._backups.lock.exclusive():
+            copy = self._backups.remove(lost)
             rows = 0
             if copy is not None:
-                ours = slot_mask(slot_map.slots_of(self.name)) & (1 - self._held)
-                rows = copy.move_to(self._own, copy.slots & ours, self._now())
+                ours = slot_mask(slot_map.slots_of(self.name)) & (1 - self._owned)
+                rows = copy.move_to(self._rows, copy.slots & ours, self._now())
             self.set_slot_map(slot_map)
         return rows
 
@@ -243,90 +243,92 @@ class PsState:
             case MessageKind.PUSH:
                 return self._push(message)
             case MessageKind.INSERT:
-                self._own.check_rows(message.parts, "value")
-                if (touched_slots(message.parts) > self._held).any():
+                self._rows.check_rows(message.parts, "value")
+                if (touched_slots(message.parts) > self._owned).any():
                     return ServeResult(self._moved(message))
-                inserted = tuple(self._own.insert_rows(part, self._now()) for part in message.parts)
-                return self._mirrored(message._replace(parts=inserted))
+                inserted = tuple(self._rows.insert_rows(part, self._now()) for part in message.parts)
+                return self._with_backup(message._replace(parts=inserted))
             case MessageKind.DECLARE:
                 text = json.dumps(self.declare(message.text)).encode()
-                return self._mirrored(message._replace(text=self._own.encode_specs()), text=text)
+                return self._with_backup(message._replace(text=self._rows.encode_specs()), text=text)
             case MessageKind.READ_STRIPE:
                 return ServeResult(
-                    self._reply(message, parts=self._own.read_stripe(request_checks.parse_stripe(message), self._held))
+                    self._reply(
+                        message, parts=self._rows.read_stripe(request_checks.parse_stripe(message), self._owned)
+                    )
                 )
             case MessageKind.LOAD:
-                self._own.load_rows(message.parts, self._now())
-                return self._mirrored(message)
+                self._rows.load_rows(message.parts, self._now())
+                return self._with_backup(message)
             case MessageKind.TAKE_OVER:
                 document, slot_map = (
                     request_checks.parse_applied_pushes(message),
                     request_checks.parse_slot_map(message, self.slot_map.version),
                 )
-                request_checks.merge_applied_pushes(self._own, document)
+                request_checks.merge_applied_pushes(self._rows, document)
                 self.set_slot_map(slot_map)
-                return self._mirrored(message)
+                return self._with_backup(message)
             case MessageKind.DROP:
                 slots = request_checks.parse_slots(message)
-                if (slots & self._held).any():
+                if (slots & self._owned).any():
                     raise RequestRefused("DROP: expected slots that this ps does not own")
-                self._own.drop_slots(slots)
-                return self._mirrored(message)
+                self._rows.drop_slots(slots)
+                return self._with_backup(message)
         raise RequestRefused(f"a ps does not answer {message.kind.name}")
 
     def _pull(self, message: PsMessage) -> PsMessage:
         if message.map_version != self.slot_map.version and any(
-            _native.foreign(part.ids, self._held) for part in message.parts
+            _native.foreign(part.ids, self._owned) for part in message.parts
         ):
             return self._moved(message)
         clock, now = self.clock, self._now()  # first: the values are as new as the clock, or newer
         create = message.kind is MessageKind.PULL
-        parts = tuple(self._own.pull(part, now, create=create) for part in message.parts)
+        parts = tuple(self._rows.pull(part, now, create=create) for part in message.parts)
         return self._reply(message, parts=parts)._replace(clock=clock, dtype=message.dtype)
 
     def _push(self, message: PsMessage) -> ServeResult:
         request_checks.check_numbers(message)
-        self._own.check_rows(message.parts, "gradient")
+        self._rows.check_rows(message.parts, "gradient")
         slots = touched_slots(message.parts)
-        if (slots > self._held).any():
+        if (slots > self._owned).any():
             return ServeResult(self._moved(message))
-        message = message._replace(parts=self._own.filter_admitted(message.parts))
-        if self._terms.grads_to_wait > 1:
+        message = message._replace(parts=self._rows.filter_admitted(message.parts))
+        if self._policy.grads_to_wait > 1:
             with self._lock:  # an update that is being made is one that every later push must have seen
-                return self._push_on_terms(message, slots)
-        return self._push_on_terms(message, slots)
+                return self._apply_push(message, slots)
+        return self._apply_push(message, slots)
 
-    def _push_on_terms(self, message: PsMessage, slots: SlotMask) -> ServeResult:
+    def _apply_push(self, message: PsMessage, slots: SlotMask) -> ServeResult:
         group = self.clock
         age = staleness(group, message.clock)
-        if self._terms.is_stale(age) and not self._own.has_push(message, slots):
-            self._tally.add(stale=1)
+        if self._policy.is_stale(age) and not self._rows.has_push(message, slots):
+            self._statistics.add(stale=1)
             return ServeResult(self._reply(message, status=ReplyStatus.STALE))
         message = message._replace(
-            clock=group, learning_rate=self._terms.scale_learning_rate(message.learning_rate, age)
+            clock=group, learning_rate=self._policy.scale_learning_rate(message.learning_rate, age)
         )
-        parts = self._own.claim_push(message, slots)
+        parts = self._rows.claim_push(message, slots)
         if parts is None:
-            self._tally.add(repeated=1)
-            return self._mirrored(message)
+            self._statistics.add(repeated=1)
+            return self._with_backup(message)
         is_update = True
-        if self._terms.grads_to_wait > 1:
-            is_update = self._own.accumulate_push(message, parts, message.learning_rate, group, self._now())
+        if self._policy.grads_to_wait > 1:
+            is_update = self._rows.accumulate_push(message, parts, message.learning_rate, group, self._now())
         else:
-            self._own.apply_push(parts, message.learning_rate, message.step, self._now())
-        self._tally.record_push(age, is_update=is_update)
-        return self._mirrored(message)
+            self._rows.apply_push(parts, message.learning_rate, message.step, self._now())
+        self._statistics.record_push(age, is_update=is_update)
+        return self._with_backup(message)
 
-    def _mirrored(self, message: PsMessage, text: bytes = b"") -> ServeResult:
-        """Done here; the copy must have it, too. Inside the gate: no mirror comes or is complete meanwhile."""
-        reply, mirror = self._reply(message, text=text), self.mirror
-        if mirror is None:
+    def _with_backup(self, message: PsMessage, text: bytes = b"") -> ServeResult:
+        """Done here; the copy must have it, too. Inside the lock: no backup comes or is complete meanwhile."""
+        reply, backup = self._reply(message, text=text), self.backup
+        if backup is None:
             return ServeResult(reply)
-        return ServeResult(reply, mirror, message._replace(backup_of=ps_number(self.name) + 1))
+        return ServeResult(reply, backup, message._replace(backup_of=ps_number(self.name) + 1))
 
-    def _serve_copy(self, message: PsMessage) -> PsMessage:
+    def _serve_backup(self, message: PsMessage) -> PsMessage:
         try:
-            return self._reply(message, text=self._copies.serve(message, self._now()))
+            return self._reply(message, text=self._backups.serve(message, self._now()))
         except BackupNotFound:
             return self._moved(message)
 
@@ -341,7 +343,7 @@ class PsState:
         parts: tuple[TablePart, ...] = (),
         text: bytes = b"",
     ) -> PsMessage:
-        self._tally.requests += 1
+        self._statistics.requests += 1
         return PsMessage(
             MessageKind.REPLY, message.request, self.slot_map.version, status, clock=self.clock, parts=parts, text=text
         )

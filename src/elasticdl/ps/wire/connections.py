@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def send_frames(socket: zmq.Socket[bytes], frames: list[messages.Buffer]) -> None:
-    """A multipart message; large arrays are not copied, and must not be written to afterwards."""
+    """Sends a multipart message. Large arrays are not copied and must not be written to afterwards."""
     last = len(frames) - 1
     for number, frame in enumerate(frames):
         is_large = memoryview(frame).nbytes >= COPY_BYTES
@@ -41,7 +41,7 @@ class PsRefused(ElasticDLError):
 
 
 def raise_for_status(name: PsId, reply: PsMessage) -> None:
-    """Raise what a reply says went wrong. *Moved* is for the caller to deal with."""
+    """Raises the error that a reply reports. The caller deals with MOVED."""
     match reply.status:
         case ReplyStatus.DENIED:
             raise AccessDenied(f"{name} refused the token of this job")
@@ -61,8 +61,10 @@ class PsConnections:
         *,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
-        """`context`: one that is in use already, for a process that may run out of descriptors: a new one needs
-        several, and libzmq may abort where it finds none. Raises PsUnreachable or OSError where there are none left.
+        """Connects to `addresses`. Raises PsUnreachable or OSError where no descriptors are left.
+
+        `context` is one that is in use already, for a process that may run out of descriptors: a new one needs several,
+        and libzmq may abort where it finds none.
         """
         self._context = context or zmq.Context()
         self._is_own = context is None
@@ -71,7 +73,7 @@ class PsConnections:
         self.timeout_s = timeout_s
         self.addresses: dict[PsId, str] = {}
         self._sockets: dict[PsId, zmq.Socket[bytes]] = {}
-        self._refusals: dict[PsId, zmq.Socket[bytes]] = {}  # by which libzmq says that a handshake was refused
+        self._refusals: dict[PsId, zmq.Socket[bytes]] = {}  # report handshakes that were refused
         self._answered: set[PsId] = set()
         self._poller = zmq.Poller()
         self._requests = count(1)
@@ -88,7 +90,7 @@ class PsConnections:
             raise
 
     def connect(self, name: PsId, address: str) -> None:
-        """A ps that has come, or that is elsewhere now."""
+        """Connects to a ps that is new or has a new address."""
         if self.addresses.get(name) == address:
             return
         self.disconnect(name)
@@ -107,7 +109,7 @@ class PsConnections:
         self._poller.register(refusals, zmq.POLLIN)
 
     def disconnect(self, name: PsId) -> None:
-        """A ps that is gone: what is still on its way from there is dropped."""
+        """Disconnects from a ps that is gone; replies that are still on their way are dropped."""
         if name in self._sockets:
             for socket in (self._refusals.pop(name), self._sockets.pop(name)):
                 self._poller.unregister(socket)
@@ -124,17 +126,17 @@ class PsConnections:
         os.close(self._ring)
 
     def wake(self) -> None:
-        """Let `receive` return. From any thread, until `close`."""
-        with contextlib.suppress(BlockingIOError):  # it rings already
+        """Makes `receive` return. May be called from any thread until `close`."""
+        with contextlib.suppress(BlockingIOError):  # it has been woken already
             os.write(self._ring, b".")
 
     def mark_lost(self, names: Collection[PsId]) -> None:
-        """These will answer nothing any more: nobody waits for them in `ask`. From any thread, until `close`."""
+        """Stops waiting in `request` for ps that are lost. May be called from any thread until `close`."""
         self._lost |= frozenset(names)
         self.wake()
 
     def send(self, name: PsId, message: PsMessage) -> int:
-        """Send at once; its number, which the reply will have. The arrays must not be written to afterwards."""
+        """Sends a request at once and returns its number. Its arrays must not be written to afterwards."""
         request = next(self._requests)
         try:
             send_frames(
@@ -145,35 +147,35 @@ class PsConnections:
         return request
 
     def receive(self, timeout_s: float | None = None) -> list[PsMessage]:
-        """Replies that have come. Empty: none came in time, or somebody woke us.
+        """Returns the replies that have come; none if the time is over or `wake` was called.
 
         Raises AccessDenied where a ps that never answered refuses this job's token or keys.
         """
-        messages = []
+        replies: list[PsMessage] = []
         ready = dict(self._poller.poll(round((self.timeout_s if timeout_s is None else timeout_s) * 1000)))
         if self._bell in ready:
             os.read(self._bell, 4096)
         for name, socket in self._sockets.items():
             if socket in ready:
-                messages += self._read(name, socket)
+                replies += self._read(name, socket)
             elif self._refusals[name] in ready:
                 self._refusals[name].recv_multipart()
                 if name not in self._answered:
                     raise AccessDenied(f"{name} refused the token, or the keys, of this job")
-        return messages
+        return replies
 
     def _read(self, name: PsId, socket: zmq.Socket[bytes]) -> list[PsMessage]:
         frames = socket.recv_multipart(copy=False)
         try:
             reply = messages.decode_message([frame.buffer for frame in frames])
-        except MalformedMessage as exc:  # whoever waits for the answer hears that there was none
-            _log.error("%s: an answer that is none: %s", name, exc)
+        except MalformedMessage as exc:  # the request then runs into its timeout
+            _log.error("%s: malformed reply: %s", name, exc)
             return []
         self._answered.add(name)
         return [reply]
 
     def request_all(self, messages: Mapping[PsId, PsMessage]) -> dict[PsId, PsMessage]:
-        """Send to each its message and wait for all replies, while nothing else is under way."""
+        """Sends each ps its message and waits for all replies; no other request may be open."""
         if missing := [name for name in messages if name not in self._sockets]:
             raise PsUnreachable(f"{', '.join(missing)}: its address is not known here")
         deadline = time.monotonic() + self.timeout_s
@@ -192,5 +194,5 @@ class PsConnections:
         return {name: replies_by_ps[name] for name in messages}
 
     def request(self, name: PsId, message: PsMessage) -> PsMessage:
-        """Send one message and wait for its reply, while nothing else is under way."""
+        """Sends one message and waits for its reply; no other request may be open."""
         return self.request_all({name: message})[name]

@@ -1,4 +1,4 @@
-"""Keys of a job's ps: with them, whoever does not hold the job's own gets not a word in, and nobody can listen.
+"""CURVE keys of a job's ps: only processes that hold them can connect, and all traffic is encrypted.
 
 CurveZMQ: each connection is encrypted with keys of its own, after both sides have shown theirs. A job has two pairs:
 all its ps are known by one, all its workers (and ps that speak to other ps) by the other.
@@ -35,7 +35,7 @@ class CurveKeys(NamedTuple):
         return cls(*(key.decode() for pair in (zmq.curve_keypair(), zmq.curve_keypair()) for key in pair))
 
     def write(self, path: Path) -> None:
-        """For its owner only."""
+        """Writes the keys to a file that only its owner may read."""
         write_private_file(path, json.dumps(self._asdict()))
 
     @classmethod
@@ -47,20 +47,20 @@ class CurveKeys(NamedTuple):
         except OSError as exc:
             raise SpecError(f"{path}: expected the keys of the job's ps: {exc.strerror}") from exc
         except (ValueError, TypeError, AttributeError) as exc:
-            raise SpecError(f"{path}: expected four keys of CURVE. Received: something else; make them anew") from exc
+            raise SpecError(f"{path}: expected four keys of CURVE; delete the file, so that it is made again") from exc
 
     def configure_client(self, socket: zmq.Socket[bytes]) -> None:
-        """Let a socket speak to ps that hold these keys, and to nobody else."""
+        """Lets a socket connect only to ps that hold these keys."""
         socket.curve_serverkey = self.server_public.encode()
         socket.curve_publickey = self.client_public.encode()
         socket.curve_secretkey = self.client_secret.encode()
 
     def __repr__(self) -> str:
-        return f"Keys(server_public={self.server_public!r})"
+        return f"CurveKeys(server_public={self.server_public!r})"
 
 
 def prepare_keys(spec: JobSpec, directory: Path) -> CurveKeys | None:
-    """For whoever starts the ps of a job: make its keys where the job asks for security and has none yet."""
+    """Makes the keys of a job with security that has none yet, before its ps start."""
     if not spec.security.is_on:
         return None
     if not (directory / KEYS_FILE).exists():
@@ -69,7 +69,7 @@ def prepare_keys(spec: JobSpec, directory: Path) -> CurveKeys | None:
 
 
 def load_keys(spec: JobSpec, directory: Path) -> CurveKeys | None:
-    """For its ps and workers. None: the job asks for no security, and the token is all there is."""
+    """Reads the keys of a job, for its ps and workers. None: the job has no security but its token."""
     return CurveKeys.read(directory / KEYS_FILE) if spec.security.is_on else None
 
 
@@ -80,6 +80,6 @@ def _check_key(key: str) -> str:
 
 
 def find_keys(job: Path) -> CurveKeys | None:
-    """The keys in a job's directory; None where its ps take whoever has the token."""
+    """Reads the keys in a job's directory; None where there are none and the token is enough."""
     path = job / KEYS_FILE
     return CurveKeys.read(path) if path.exists() else None

@@ -1,12 +1,12 @@
-"""What workers and ps say to each other: multipart messages of a fixed header and raw arrays. Pure.
+"""The messages between workers and ps: multipart messages of a fixed header and raw arrays. Pure.
 
 A message is a header frame, then for each part a frame that describes it and its arrays as they lie in memory
 (little-endian). No frame is larger than FRAME_BYTES, so a socket can refuse larger ones before it has made room for
 them: a large array is sent in several. Nothing is copied on the way to a frame, nor from one where a single frame is
-the whole array. Arrays that lie in memory which both sides see are not sent: the part says where they are, see
-shared.py.
+the whole array. Arrays in memory that both sides share are not sent: the part says where they are, see
+shared_memory.py.
 
-Whoever receives a message looks at its token first (`token_of`), then decodes it. Decoding compares every number with
+The receiver of a message checks its token first (`read_token`), then decodes it. Decoding compares every number with
 the bytes that have come before it makes room for anything, so a message costs its receiver at most three times its
 own size: the message, an array that is put together from frames, and rows of 16 bits as float32.
 """
@@ -43,22 +43,22 @@ class MessageKind(IntEnum):
     STATUS = 5
     REPLY = 6
     LOAD = 7  # rows of slots that move; for each table a part with ids and values, then one with their state
-    TAKE_OVER = 8  # the slots are yours from here on; the map is in `text`, their marks are the ids of the one part
-    INSERT = 9  # make rows with these values where there are none
-    DROP = 10  # drop what you have of the slots that are the ids of the one part
+    TAKE_OVER = 8  # own the slots from now on; the map is in `text`, the applied pushes are the ids of the one part
+    INSERT = 9  # insert rows with these values where there are none
+    DROP = 10  # drop the rows of the slots that are the ids of the one part
     READ_STRIPE = 12  # all rows of a stripe of a table: its number is the id of the one part
-    OPEN_MEMORY = 11  # a memory of mine, if you can see it: its process and file in `text`
-    SNAPSHOT = 20  # copy the rows that changed since another cut; which one is in `text`, see keeper.py
-    WRITE_SNAPSHOT = 21  # write that copy to the disk; answered at once, with whether it is done
+    OPEN_MEMORY = 11  # open my shared memory; its process and file are in `text`
+    SNAPSHOT = 20  # copy the rows that changed since another snapshot, named in `text`; see snapshots/writer.py
+    WRITE_SNAPSHOT = 21  # write that copy to the disk; the reply comes at once and says whether it is done
 
 
 class ReplyStatus(IntEnum):
     OK = 0
-    MOVED = 1  # not my slots; the map is in `text`
+    MOVED = 1  # the slots have another owner; the map is in `text`
     REFUSED = 2  # the request is wrong; why is in `text`
     DENIED = 3  # wrong token
-    STALE = 4  # a push computed with values that are too old: nothing of it was taken
-    MEMORY_NOT_FOUND = 5  # I do not see the memory you name: send the arrays
+    STALE = 4  # the push was computed with values that are too old; nothing of it was applied
+    MEMORY_NOT_FOUND = 5  # the memory cannot be opened here: send the arrays
 
 
 class WireDtype(IntEnum):
@@ -70,11 +70,11 @@ class WireDtype(IntEnum):
 
 
 class MalformedMessage(ValueError):
-    """Frames that are no message of ours."""
+    """The frames are not a message of this protocol."""
 
 
 class SharedMemoryNotFound(LookupError):
-    """The memory that a request names is not seen here, or not any more."""
+    """The shared memory that a request names cannot be opened here, or is gone."""
 
     def __init__(self, name: int, request: int = 0) -> None:
         super().__init__(f"memory {name:016x} is not seen here")
@@ -82,20 +82,18 @@ class SharedMemoryNotFound(LookupError):
 
 
 class SharedArrays(Protocol):
-    """Memory that is seen on both sides, as a `shared.View` is."""
+    """Memory that both sides see, such as a `SharedMemoryView`."""
 
     def arrays(self, offset: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]: ...
 
 
 class TablePart(NamedTuple):
-    """What concerns one table. An answer has rows only, a pull has ids only, or ids and room for the rows."""
+    """The part of a message about one table: a reply has rows only, a pull has ids and perhaps a buffer for rows."""
 
     table: int
     ids: Ids
     rows: Floats
-    offset: int = (
-        0  # where both arrays lie in the memory of the message; 0: they are sent. Whoever receives them sees 0
-    )
+    offset: int = 0  # of both arrays in the shared memory; 0: they are sent, as the receiver always sees it
 
 
 class PsMessage(NamedTuple):
@@ -104,16 +102,16 @@ class PsMessage(NamedTuple):
     map_version: int = 0  # of the slot map it was made with
     status: ReplyStatus = ReplyStatus.OK
     token: bytes = bytes(16)
-    backup_of: int = 0  # meant for the copy that the receiver holds of ps-N: N + 1; 0: for what is its own
-    sender: int = 0  # who computed a push: a logical rank, a lane
-    push_number: int = 0  # number of a push, counted from 1 by its sender; 0: not counted
+    backup_of: int = 0  # N + 1: for the backup that the receiver holds of ps-N; 0: for its own rows
+    sender: int = 0  # of a push: a logical rank
+    push_number: int = 0  # counted from 1 by its sender; 0: not counted
     clock: int = 0  # in a reply that of the ps; in a push that of the pull it was computed with; 0: unknown
     step: int = 0
     learning_rate: float = 0.0
     parts: tuple[TablePart, ...] = ()
     text: bytes = b""
     dtype: WireDtype = WireDtype.FLOAT32  # of the rows in this message, and in the reply to it
-    memory: int = 0  # in which arrays lie that are not sent
+    memory: int = 0  # the shared memory of the arrays that are not sent
 
 
 NO_IDS: Ids = np.empty(0, np.int64)

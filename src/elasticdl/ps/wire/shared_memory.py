@@ -1,8 +1,8 @@
-"""Memory that a worker and a ps on the same machine both see: rows are written there once, and never sent.
+"""Memory shared by a worker and a ps on the same machine: rows are written there once and never sent.
 
-The worker makes it, one for each ps, and cuts it into rooms: ids, then rows. A request says where its rooms lie; the
-ps reads ids and gradients from them, and writes the rows that were asked for into them. It is anonymous (a memfd):
-nothing is left behind however a process ends, and it cannot shrink under the one who reads it.
+The worker creates one memory for each ps and divides it into buffers: ids, then rows. A request says where its buffers
+are; the ps reads ids and gradients from them and writes the requested rows into them. The memory is anonymous (a
+memfd): nothing is left behind however a process ends, and it cannot shrink under its reader.
 
 A ps finds it by the number of the worker's process and the name of the memory, 64 bits by chance. Where the two do not
 see each other's processes it finds nothing, and everything goes over the socket.
@@ -24,13 +24,13 @@ import numpy as np
 
 from elasticdl.ps.wire.messages import Floats, Ids, SharedMemoryNotFound
 
-MIN_BUFFER_BYTES = 1 << 14  # below this a room costs more than the socket
+MIN_BUFFER_BYTES = 1 << 14  # below this a shared buffer costs more than the socket
 _BYTES = 1 << 34  # of addresses; pages come with their first use
 _CACHE_LINE_BYTES = 64
 
 
 class SharedBuffer(NamedTuple):
-    """Until the last view of its arrays is gone."""
+    """Ids and rows in shared memory. The buffer is free again when the last view of its arrays is gone."""
 
     offset: int
     ids: Ids
@@ -38,7 +38,7 @@ class SharedBuffer(NamedTuple):
 
 
 class SharedMemoryHandle(NamedTuple):
-    """Where a ps finds a memory."""
+    """Where a ps finds a shared memory."""
 
     name: int
     pid: int
@@ -49,7 +49,7 @@ class SharedMemoryHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Self:
-        """Raises ValueError where it is none."""
+        """Raises ValueError where the text is no handle."""
         fields = json.loads(text)
         if (
             not isinstance(fields, list)
@@ -61,7 +61,7 @@ class SharedMemoryHandle(NamedTuple):
 
 
 class SharedMemory:
-    """A worker's side. For one thread, except that arrays may be dropped anywhere."""
+    """A worker's side of a shared memory. For one thread, but any thread may drop arrays."""
 
     def __init__(self, size: int = _BYTES) -> None:
         """Raises OSError or AttributeError where this machine has no such memory."""
@@ -77,52 +77,52 @@ class SharedMemory:
         self.handle = SharedMemoryHandle(name, os.getpid(), self._fd)
         self._size = size
         self._end = _CACHE_LINE_BYTES  # nothing lies at 0
-        self._free: dict[int, list[int]] = {}  # places by size
+        self._free: dict[int, list[int]] = {}  # offsets by size
 
     def close(self) -> None:
-        """No more rooms; the memory goes with the last array in it."""
+        """Allocates no more buffers; the memory is freed with the last array in it."""
         os.close(self._fd)
 
     @classmethod
     def create_if_supported(cls) -> Self | None:
-        """None where this machine has none."""
+        """Returns None where this machine has no memfd."""
         try:
             return cls()
         except (OSError, AttributeError):
             return None
 
     def allocate(self, ids: Ids, rows: Floats, columns: int) -> SharedBuffer | None:
-        """These ids, with these rows or with room for them. None: it is not worth it, or there is none left."""
-        if len(ids) * (8 + 4 * columns) < MIN_BUFFER_BYTES or not (room := self._take(ids, columns)):
+        """Allocates a buffer for these ids and rows. None: too small to be worth it, or no space is left."""
+        if len(ids) * (8 + 4 * columns) < MIN_BUFFER_BYTES or not (buffer := self._take(ids, columns)):
             return None
         if rows.size:
-            room.rows[:] = rows
-        return room
+            buffer.rows[:] = rows
+        return buffer
 
     def _take(self, ids: Ids, columns: int) -> SharedBuffer | None:
         start = _rows_start(len(ids))
         size = 1 << (start + 4 * len(ids) * columns - 1).bit_length()
         free = self._free.setdefault(size, [])
         if free:
-            at = free.pop()
+            offset = free.pop()
         elif self._end + size <= self._size:
-            at = self._end
+            offset = self._end
             self._end += size
         else:
             return None
         # The object that all views keep alive: of arrays, NumPy lets go of those in between.
-        block: Any = (ctypes.c_char * size).from_buffer(self._map, at)
-        weakref.finalize(block, free.append, at).atexit = False
-        room = SharedBuffer(at, *_arrays(block, 0, len(ids), len(ids), columns))
-        room.ids[:] = ids
-        return room
+        block: Any = (ctypes.c_char * size).from_buffer(self._map, offset)
+        weakref.finalize(block, free.append, offset).atexit = False
+        buffer = SharedBuffer(offset, *_arrays(block, 0, len(ids), len(ids), columns))
+        buffer.ids[:] = ids
+        return buffer
 
 
 class SharedMemoryView:
     """A ps's side of a worker's memory."""
 
     def __init__(self, offer: SharedMemoryHandle) -> None:
-        """Raises NoMemory where it is not here, or not what it should be."""
+        """Raises SharedMemoryNotFound where it cannot be opened here, or is not what it should be."""
         self._offer = offer
         if self.is_closed:  # not opened at all: it may be a device, or a pipe
             raise SharedMemoryNotFound(offer.name)
@@ -148,7 +148,7 @@ class SharedMemoryView:
         return not self._is_named(f"/proc/{self._offer.pid}/fd/{self._offer.fd}")
 
     def arrays(self, offset: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]:
-        """Raises ValueError where they do not lie in it."""
+        """Raises ValueError where the arrays are not within the memory."""
         end = offset + _rows_start(ids) + 4 * rows * columns
         if offset % _CACHE_LINE_BYTES or end > len(self._map):
             raise ValueError(f"expected a cache line and an end within {len(self._map)}. Received: {offset} and {end}")
@@ -162,28 +162,28 @@ class SharedMemoryView:
 
 
 class SharedMemoryViews:
-    """What a ps sees of its workers' memories. For any thread."""
+    """The shared memories of workers that a ps has opened. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._views: dict[int, SharedMemoryView] = {}
 
     def open(self, offer: SharedMemoryHandle) -> None:
-        """Raises NoMemory."""
+        """Raises SharedMemoryNotFound."""
         view = SharedMemoryView(offer)
         self.sweep()
         with self._lock:
             self._views[offer.name] = view
 
     def find(self, name: int) -> SharedMemoryView:
-        """Raises NoMemory."""
+        """Raises SharedMemoryNotFound."""
         view = self._views.get(name)
         if view is None:
             raise SharedMemoryNotFound(name)
         return view
 
     def sweep(self) -> int:
-        """Let go of those whose worker is gone; how many are left."""
+        """Closes memories whose worker is gone; returns how many are left."""
         with self._lock:
             self._views = {name: view for name, view in self._views.items() if not view.is_closed}
             return len(self._views)

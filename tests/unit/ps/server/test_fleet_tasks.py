@@ -95,10 +95,10 @@ def test_nobody_waits_for_copies_that_the_fleet_does_not_know_of(pair: Pair) -> 
     addresses = {name: server.address for name, server in pair.servers.items()}
 
     copies.update_fleet(FleetView(pair.here.slot_map, addresses, {HERE: THERE}))
-    assert pair.here.mirror is not None
+    assert pair.here.backup is not None
     copies.update_fleet(FleetView(pair.here.slot_map, addresses, {}, frozenset({THERE})))
 
-    assert pair.here.mirror is None
+    assert pair.here.backup is None
 
 
 def test_copies_that_another_one_holds_now_are_dropped(pair: Pair) -> None:

@@ -18,7 +18,7 @@ ADAGRAD = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}, "opti
 
 
 def holdings(terms: PushPolicy, tables: bytes = ZEROS) -> PsState:
-    made = PsState(PsId("ps-0"), seed=1, terms=terms)
+    made = PsState(PsId("ps-0"), seed=1, policy=terms)
     made.set_slot_map(SlotMap.initial([PsId("ps-0")]))
     made.declare(tables)
     return made
@@ -119,7 +119,7 @@ def rows_of(held: PsState) -> dict[int, float]:
 def test_a_copy_gathers_as_its_owner_does() -> None:
     owner, other = (
         holdings(PushPolicy(grads_to_wait=2)),
-        PsState(PsId("ps-1"), seed=1, terms=PushPolicy(grads_to_wait=2)),
+        PsState(PsId("ps-1"), seed=1, policy=PushPolicy(grads_to_wait=2)),
     )
     marks = TablePart(0, owner.pack_applied_pushes(owner.owned_slots), NO_ROWS)
     for message in (
