@@ -15,7 +15,7 @@ _SHARED_MODE = 0o666  # less what the process's umask takes away
 
 @contextmanager
 def open_file(path: Path, *, mode: int = _SHARED_MODE, sync: bool = False) -> Iterator[BinaryIO]:
-    """A file to write to, which becomes `path` at the end; after an error `path` is as it was.
+    """Yields a file to write, which becomes `path` at the end; after an error `path` is unchanged.
 
     Several may write to one path at once: the last to end wins. With `sync` the bytes are on disk before they have
     their name, so that a power cut does no harm either.
@@ -35,6 +35,6 @@ def open_file(path: Path, *, mode: int = _SHARED_MODE, sync: bool = False) -> It
 
 
 def write_file(path: Path, content: str | bytes, *, mode: int = _SHARED_MODE, sync: bool = False) -> None:
-    """Let `path` hold `content`, text as UTF-8."""
+    """Replaces the content of `path`; text is written as UTF-8."""
     with open_file(path, mode=mode, sync=sync) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -28,7 +28,7 @@ class OffsetClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that moves only when told to."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start

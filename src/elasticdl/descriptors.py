@@ -1,4 +1,4 @@
-"""How many descriptors this process may have open."""
+"""The limit of open descriptors of this process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ MAX_DESCRIPTORS = 1 << 16
 
 
 def raise_descriptor_limit() -> None:
-    """All that the hard limit allows. The soft one is inherited, from a shell or from a process that was short of them
-    when it started this one, and would stay so for as long as this one lives.
+    """Raises the soft limit as far as the hard limit allows.
+
+    The soft limit is inherited, perhaps from a process that was short of descriptors when it started this one.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     new_limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < new_limit:
-        with suppress(OSError, ValueError):  # a sandbox may forbid it: then it is as it was
+        with suppress(OSError, ValueError):  # a sandbox may forbid it
             resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))

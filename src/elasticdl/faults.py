@@ -1,4 +1,4 @@
-"""Faults as data: who, at which step, at which moment, what.
+"""Injected faults as data: which worker, at which step, at which moment, what.
 
 `worker-1@20:reduced=SIGKILL` kills worker-1 in step 20 between the reduction and the update. Of a ps the step is the
 version of the map a task leads to: `ps-0@3:performed=SIGKILL` kills ps-0 when that task is done, before the master is
@@ -26,7 +26,7 @@ _THREAD_FAULT = re.compile(r"(?P<worker>[\w-]+)/(?P<thread>[\w-]+)=raise")
 
 
 class InjectedFault(Exception):
-    """What a thread raises that a test lets fail."""
+    """The error of a thread that a test makes fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Faults:
         return cls(tuple(faults), frozenset(threads))
 
     def inject(self, step: int, moment: Moment) -> None:
-        """Let happen what was asked for this moment."""
+        """Injects the faults of this step and moment."""
         for fault in self.faults:
             if fault.step == step and fault.moment == moment:
                 os.kill(os.getpid(), fault.signal)
 
     def inject_in_thread(self, name: str) -> None:
-        """In a thread that begins: fail if that was asked for."""
+        """Fails in a thread that begins, if a fault says so."""
         if name in self.threads:
             raise InjectedFault(f"in {name}")

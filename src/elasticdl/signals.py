@@ -13,7 +13,7 @@ from elasticdl.vital import VitalThread
 
 
 def exit_on_sigterm() -> None:
-    """End at once when SIGTERM arrives: for a process that has nothing to lose yet, or nothing at all.
+    """Makes the process exit at once when SIGTERM arrives, because it has nothing to lose (yet).
 
     Process 1 of a container does not die of a signal by itself: without this a pod that is preempted while it starts
     would keep its place, and whoever wants it waiting, for the whole grace period.
@@ -22,19 +22,19 @@ def exit_on_sigterm() -> None:
 
 
 def exit_as_terminated() -> NoReturn:
-    """Now, as one whom SIGTERM ended."""
+    """Exits as if killed by SIGTERM (status 128 + 15)."""
     os._exit(128 + signal.SIGTERM)
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process as soon as the thread that started it ends. Linux only."""
+    """Makes the kernel kill this process as soon as the thread that started it ends. Linux only."""
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
     if ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
 def notify_on_sigterm(leave: Callable[[str], None]) -> None:
-    """Call `leave` as soon as SIGTERM arrives. From the main thread only.
+    """Calls `leave` as soon as SIGTERM arrives. To be called from the main thread only.
 
     Processes that are forked from this one, such as those of a `multiprocessing.Pool`, end on SIGTERM as usual.
     """
@@ -55,7 +55,7 @@ def notify_on_sigterm(leave: Callable[[str], None]) -> None:
 
 
 def _reset_after_fork() -> None:
-    """In a forked process: it shares the wake-up descriptor, by which this process would hear of its SIGTERM."""
+    """Resets the handler in a forked process, whose SIGTERM would otherwise wake its parent."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -12,13 +12,13 @@ DUMP_SIGNAL = signal.SIGQUIT  # as of a JVM; SIGUSR1 and SIGUSR2 are taken by ba
 
 
 def dump_on_signal() -> None:
-    """From here on SIGQUIT writes the stacks of all threads to standard error, and the process goes on."""
+    """Lets SIGQUIT write the stacks of all threads to standard error while the process goes on."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no such signal, or no standard error
         faulthandler.register(DUMP_SIGNAL, all_threads=True)
 
 
 def dump_stacks(reason: str) -> None:
-    """Write the stacks of all threads to standard error now."""
+    """Writes the stacks of all threads to standard error now."""
     sys.stderr.write(f"stacks of all threads: {reason}\n")
     sys.stderr.flush()
     faulthandler.dump_traceback(all_threads=True)

@@ -44,7 +44,7 @@ class Role(StrEnum):
 
 
 class PeerIdentity(NamedTuple):
-    """Who a certificate speaks for."""
+    """The identity in a certificate."""
 
     job: str
     role: Role
@@ -52,7 +52,7 @@ class PeerIdentity(NamedTuple):
 
     @property
     def is_enrolled(self) -> bool:
-        """False: it is good for enrolment alone."""
+        """Whether the certificate is for a replica, rather than for enrolment only."""
         return self.role in (Role.MASTER, Role.CLIENT) or self.name != self.role
 
     def speaks_for(self, replica: str) -> bool:
@@ -73,7 +73,7 @@ class PeerIdentity(NamedTuple):
 
     @classmethod
     def parse(cls, uri: str) -> PeerIdentity | None:
-        """None where it is no such URI."""
+        """Parses the URI of a certificate; None where it is no such URI."""
         try:
             parts = urlsplit(uri)
             _, role, name = parts.path.split("/")
@@ -186,6 +186,6 @@ def _uris(stream: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
 
 
 def _single_peer(uris: Collection[str]) -> PeerIdentity | None:
-    """A certificate that speaks for two speaks for nobody."""
+    """Returns the one identity of a certificate; one with several is refused."""
     peers = [peer for peer in map(PeerIdentity.parse, uris) if peer is not None]
     return peers[0] if len(peers) == 1 else None

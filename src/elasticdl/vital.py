@@ -29,7 +29,10 @@ _before_thread: Callable[[str], None] | None = None
 
 
 def end_process_on_failure(reason_file: Path, before_thread: Callable[[str], None] = lambda name: None) -> None:
-    """From here on vital threads end this process. `before_thread` is called in each, for tests that let one fail."""
+    """Lets failures of vital threads end this process from now on.
+
+    `before_thread` is called in each of them, for tests that let one fail.
+    """
     global _before_thread
     _before_thread = before_thread
     sys.excepthook = _handle_uncaught
@@ -40,13 +43,13 @@ def end_process_on_failure(reason_file: Path, before_thread: Callable[[str], Non
 
 
 def _handle_uncaught(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
-    """Of the main thread."""
+    """Handles an uncaught exception of the main thread."""
     write_exit_reason(f"{kind.__name__}: {exc}")
     sys.__excepthook__(kind, exc, trace)
 
 
 class VitalThread(threading.Thread):
-    """A daemon thread; an exception that it does not deal with itself ends the process."""
+    """A daemon thread whose uncaught exception ends the process."""
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class VitalThread(threading.Thread):
 
 @contextlib.contextmanager
 def guard_process(task: str) -> Iterator[None]:
-    """An exception inside ends the process, as one of a vital thread does: for code that others' threads run."""
+    """Ends the process on an exception inside, as in a vital thread, for code in the threads of other libraries."""
     try:
         yield
     except Exception as exc:
@@ -77,7 +80,7 @@ def guard_process(task: str) -> Iterator[None]:
 
 
 def end_process(what: str, exc: BaseException) -> NoReturn:
-    """End now: log the traceback, and leave the reason where it is looked for."""
+    """Logs the traceback, writes the exit reason and ends the process."""
     try:
         _log.critical("%s failed; this process ends, since it cannot do without", what, exc_info=exc)
         write_exit_reason(f"{what} failed: {type(exc).__name__}: {exc}")
@@ -86,14 +89,14 @@ def end_process(what: str, exc: BaseException) -> NoReturn:
 
 
 def write_exit_reason(reason: str) -> None:
-    """Before an end for this reason."""
+    """Writes the reason for which the process is about to end."""
     for descriptor in _reason_files:
         with contextlib.suppress(OSError):
             os.write(descriptor, reason.encode()[:MAX_REASON_BYTES])
 
 
 def read_exit_reason(reason_file: Path) -> str:
-    """What a process has left there; "" where it has left nothing."""
+    """Reads the exit reason of a process; "" where there is none."""
     try:
         with reason_file.open("rb") as file:
             return file.read(MAX_REASON_BYTES).decode(errors="replace").strip()

@@ -22,7 +22,7 @@ _reads = 0  # under way
 
 @contextmanager
 def pause_watchdog(reason: str) -> Iterator[None]:
-    """Until its end nobody expects a step of this worker. `reason` completes the sentence "the worker …"."""
+    """Pauses the watchdog: no step is expected inside. `reason` completes the sentence "the worker …"."""
     with _lock:
         _pauses.append(reason)
     try:
@@ -33,14 +33,14 @@ def pause_watchdog(reason: str) -> Iterator[None]:
 
 
 def pause_reason() -> str:
-    """Why no step is expected; "": one is."""
+    """The reason why no step is expected; "" if one is."""
     with _lock:
         return _pauses[-1] if _pauses else ""
 
 
 @contextmanager
 def reading_records() -> Iterator[None]:
-    """The training thread waits for records: that may take longer than a step, but not for ever."""
+    """Marks that the training thread waits for records, which may take longer than a step, but not for ever."""
     global _reads
     with _lock:
         _reads += 1

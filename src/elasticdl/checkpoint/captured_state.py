@@ -1,4 +1,4 @@
-"""The image of a training state: tensors by name and a little JSON.
+"""A captured training state: tensors by name and a little JSON.
 
 Checkpoints write it, newcomers receive it, evaluation reads the weights from it.
 An image is a copy: training goes on while it is written or sent.
@@ -35,7 +35,7 @@ class CapturedState:
     meta: dict[str, Any]  # JSON values only
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers under the names the model knows."""
+        """Parameters and buffers by their names in the model."""
         return {name.removeprefix(MODEL_PREFIX): t for name, t in self.tensors.items() if name.startswith(MODEL_PREFIX)}
 
     @property

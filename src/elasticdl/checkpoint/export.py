@@ -1,4 +1,4 @@
-"""The trained model for others: weights, a description, and a program that needs no ElasticDL where there can be one.
+"""Exports the trained model: weights, a description and, where possible, a program that needs no ElasticDL.
 
 model.safetensors   parameters and buffers
 model.json          what they are: model_def, parameters, step, metrics; checksums of the other files
@@ -27,7 +27,7 @@ OWN_FILES = frozenset({store.MODEL_FILE, export_target.DESCRIPTION_FILE, PROGRAM
 
 
 class ExportedProgram(NamedTuple):
-    """Files that run without ElasticDL, or why there are none."""
+    """Files that run without ElasticDL, or the reason why there are none."""
 
     files: Sequence[str]  # the first is the one to load; with a reason, what there is instead
     reason: str | None = None
@@ -38,21 +38,21 @@ def export_model(
     sample_features: Any | None,
     target: AnyPath,
     extra: dict[str, Any],
-    beside: Mapping[str, bytes] = MappingProxyType({}),
+    extra_files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[AnyPath]:
-    """Write `model` into the directory `target`; returns the files written.
+    """Writes `model` into the directory `target`; returns the files written.
 
     `extra` (JSON values) describes it; its `step` and `records` count. `sample_features` is a batch
     for torch.export; without one, or where the model does not allow it, model.json says why there is no program.
-    `beside` are more files by name, e.g. those that make features of raw rows.
-    Raises SpecError where `target` is not ours to replace, CheckpointFailed where it cannot be written.
+    `extra_files` are more files by name, e.g. those that make features of raw rows.
+    Raises SpecError where `target` holds something else, CheckpointFailed where it cannot be written.
     """
 
     def program(directory: Path) -> ExportedProgram:
         reason = _write_program(model, sample_features, directory / PROGRAM_FILE)
         return ExportedProgram((PROGRAM_FILE,) if reason is None else (), reason)
 
-    return export_with_program(program, model, target, extra, beside)
+    return export_with_program(program, model, target, extra, extra_files)
 
 
 def export_with_program(
@@ -60,13 +60,13 @@ def export_with_program(
     model: nn.Module,
     target: AnyPath,
     extra: dict[str, Any],
-    beside: Mapping[str, bytes] = MappingProxyType({}),
+    extra_files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[AnyPath]:
-    """As `export`, with a program that somebody else writes into the directory it is given."""
+    """Does what `export_model` does, with the program that `program` writes into the directory it gets."""
     export_target.check_export_target(target)
     captured = captured_state.capture_state(model, None, int(extra.get("step", 0)), int(extra.get("records", 0)))
     try:
-        files = _write(program, captured, target, extra, beside)
+        files = _write(program, captured, target, extra, extra_files)
     except StoreUnavailable as exc:
         raise CheckpointFailed(f"the export could not be written: {exc}") from exc
     return [target / name for name in (*files, export_target.DESCRIPTION_FILE)]
@@ -77,29 +77,29 @@ def _write(
     captured: CapturedState,
     target: AnyPath,
     extra: dict[str, Any],
-    beside: Mapping[str, bytes],
+    extra_files: Mapping[str, bytes],
 ) -> dict[str, FileEntry]:
-    with staging.staged_directory(target, export_target.DESCRIPTION_FILE) as place:
+    with staging.staged_directory(target, export_target.DESCRIPTION_FILE) as staged:
         weights = captured.weights()
-        files = {store.MODEL_FILE: tensors.write_torch_tensors(place / store.MODEL_FILE, weights)}
-        written = program(place)
-        for name, content in beside.items():
-            (place / name).write_bytes(content)
-        files |= {name: manifest.hash_file(place / name) for name in (*written.files, *beside)}
+        files = {store.MODEL_FILE: tensors.write_torch_tensors(staged / store.MODEL_FILE, weights)}
+        written = program(staged)
+        for name, content in extra_files.items():
+            (staged / name).write_bytes(content)
+        files |= {name: manifest.hash_file(staged / name) for name in (*written.files, *extra_files)}
         main = written.files[0] if written.files and written.reason is None else None
         description = {**extra, "program": main, "why_no_program": written.reason}
         document = Manifest("export", captured.step, captured.records, files, captured.meta, description)
-        store.write_manifest(place / export_target.DESCRIPTION_FILE, document)
+        store.write_manifest(staged / export_target.DESCRIPTION_FILE, document)
     return files
 
 
 def load_weights(path: AnyPath) -> CapturedState:
-    """The weights of an export, of a checkpoint, or of the newest checkpoint in a directory: what `restore` takes."""
+    """Reads the weights of an export, of a checkpoint, or of the newest checkpoint in a directory."""
     return find_weights(path)[0]
 
 
 def find_weights(path: AnyPath) -> tuple[CapturedState, Path]:
-    """As `load_weights`, and the directory they lie in; of a store, a local copy of it."""
+    """Does what `load_weights` does, and also returns the local directory of the weights."""
     description = path / export_target.DESCRIPTION_FILE
     if not description.exists():
         return _checkpoint_weights(path)
@@ -108,10 +108,10 @@ def find_weights(path: AnyPath) -> tuple[CapturedState, Path]:
         raise CheckpointCorrupt(f"{path} is no export: {export_target.DESCRIPTION_FILE} names no {store.MODEL_FILE}")
     local = manifest.fetch_files(path, document, export_target.DESCRIPTION_FILE)
     manifest.verify_files(local, document)
-    found = {
+    weights = {
         MODEL_PREFIX + name: tensor for name, tensor in tensors.read_torch_tensors(local / store.MODEL_FILE).items()
     }
-    return CapturedState(document.step, document.records, found, document.meta), local
+    return CapturedState(document.step, document.records, weights, document.meta), local
 
 
 def _checkpoint_weights(path: AnyPath) -> tuple[CapturedState, Path]:

@@ -1,4 +1,4 @@
-"""Where an export is written: whether the directory is writable, and whether what lies there may be replaced."""
+"""Checks the directory of an export: whether it is writable, and whether its contents may be replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DESCRIPTION_FILE = "model.json"
 
 
 def check_export_target(output: AnyPath) -> None:
-    """Raise SpecError where an export to `output` could not be written or would destroy something not ours."""
+    """Raises SpecError where an export to `output` could not be written or would destroy other files."""
     if output.is_dir():
         if _list_files(output) and not is_earlier_export(output):
             raise SpecError(
@@ -27,7 +27,7 @@ def check_export_target(output: AnyPath) -> None:
 
 
 def check_predictions_target(output: AnyPath) -> None:
-    """Raise SpecError where predictions would be mixed with something else, be it the predictions of another run."""
+    """Raises SpecError where predictions would be mixed with other files, such as those of another run."""
     name = next(iter(_list_names(output)), None)
     if name is not None:
         raise SpecError(
@@ -37,9 +37,9 @@ def check_predictions_target(output: AnyPath) -> None:
 
 
 def check_writable(directory: AnyPath, option: str = "") -> None:
-    """Raise SpecError where `directory` (or, while it does not exist, the nearest that does) cannot be written to.
+    """Raises SpecError where `directory` (or, while it does not exist, the nearest that does) cannot be written to.
 
-    A store is asked with a small object, see storage/probe.py; `what` names the option in its answer.
+    A store is asked with a small object, see storage/probe.py; `option` names the option in its answer.
     """
     if isinstance(directory, StorePath):
         probe.check_writable(directory, option or str(directory))
@@ -54,7 +54,7 @@ def check_writable(directory: AnyPath, option: str = "") -> None:
 
 
 def _list_names(output: AnyPath) -> list[str]:
-    """What lies directly in a directory, if there is one."""
+    """The names in a directory, if there is one."""
     return [path.name for path in output.iterdir()] if output.is_dir() else []
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint or an export says of itself: `manifest.json`, and how it is verified. No torch here.
+"""The manifest of a checkpoint or an export, `manifest.json`, and how it is verified. No torch here.
 
 A checkpoint is a directory `checkpoint-000000120` with its tensors and, written last, a manifest that holds the
 length and SHA-256 of every file and a checksum of itself. What does not match its manifest does not count. In an
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file as it was written."""
+    """Length and checksum of a file as it was written."""
 
     bytes: int
     sha256: str
@@ -113,9 +113,9 @@ def read_manifest(path: AnyPath) -> Manifest:
 
 
 def _check_types(manifest: Manifest) -> None:
-    """TypeError where a value is not what it is said to be: whoever reads the file trusts the types.
+    """Raises TypeError where a value has another type than declared: readers of the manifest trust the types.
 
-    UnsafeName where a file is not one of this directory.
+    Raises UnsafeName where a file is not in this directory.
     """
     expected = [("step", manifest.step, int), ("records", manifest.records, int), ("meta", manifest.meta, dict)]
     expected += [("extra", manifest.extra, dict)]
@@ -130,7 +130,7 @@ def _check_types(manifest: Manifest) -> None:
 
 
 def verify_files(directory: Path, manifest: Manifest) -> None:
-    """Compare every file with the manifest; raises CheckpointCorrupt naming the first that differs."""
+    """Compares every file with the manifest; raises CheckpointCorrupt, which names the first that differs."""
     for name, entry in manifest.files.items():
         path = directory / name
         try:
@@ -212,7 +212,7 @@ def _render(document: dict[str, Any]) -> str:
 
 
 def hash_file(path: Path) -> FileEntry:
-    """Of a file that is written; it is on the disk afterwards."""
+    """Syncs a file to the disk and returns its length and checksum."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())

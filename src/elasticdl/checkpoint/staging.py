@@ -1,13 +1,13 @@
-"""A directory appears whole or not at all.
+"""Writes directories that appear whole or not at all.
 
-It is written under a hidden name beside its place, synced and renamed. The writer holds a lock on the hidden
-directory: one whose lock is free belongs to a writer that died, and is swept away by the next.
+A directory is written under a hidden name beside its target, synced and renamed. The writer holds a lock on the hidden
+directory: if the lock is free, the writer has died, and the next writer removes the directory.
 
-A place where a volume is mounted cannot be renamed: there the hidden directory lies inside, and what it holds is moved
-out piece by piece, the manifest, by its checksums the judge of the rest, last.
+The mount point of a volume cannot be renamed: there the hidden directory is inside the target, and its files are moved
+one by one, the manifest, whose checksums verify the others, last.
 
-An object store renames nothing: there the files are written to a local directory and uploaded under their final names,
-the manifest last. Until it is there nothing of it counts, and what a dead writer uploaded is swept by the next.
+An object store renames nothing: the files are written to a local directory and uploaded under their final names, the
+manifest last. Nothing counts without it, and the next writer removes what a dead one uploaded.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ __all__ = [
     "write_error",
 ]
 
-UPLOADING_FILE = ".uploading.json"  # in a store: the names that a writer, who may have died, has a right to replace
+UPLOADING_FILE = ".uploading.json"  # in a store: the names that a writer, dead or alive, may replace
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
 @contextmanager
 def staged_directory(target: AnyPath, described_by: str = manifest.MANIFEST_FILE) -> Iterator[Path]:
-    """Yield a directory to fill; it becomes `target`, replacing what was there, when the block ends well.
+    """Yields a directory to fill, which replaces `target` when the block ends without an error.
 
-    `described_by` is the manifest's name: the file that is put in its place last.
-    Raises CheckpointFailed where the disk or the permissions do not allow it; nothing half-written stays.
-    Raises StoreUnavailable where a store does not answer; what was uploaded has no manifest.
+    `described_by` is the name of the manifest, which is moved last. Raises CheckpointFailed if the disk or the
+    permissions do not allow it, and leaves nothing half-written; raises StoreUnavailable if a store does not answer.
     """
     if isinstance(target, StorePath):
         with _stage_and_upload(target, described_by) as directory:
@@ -79,7 +78,7 @@ def _stage_and_rename(target: Path, described_by: str) -> Iterator[Path]:
     except OSError as exc:
         raise write_error(target, exc) from exc
     finally:
-        shutil.rmtree(staging, ignore_errors=True)  # gone already, or what was replaced, when all went well
+        shutil.rmtree(staging, ignore_errors=True)  # after success it is gone, or holds what was replaced
         os.close(lock)
 
 
@@ -100,27 +99,27 @@ def _stage_and_upload(target: StorePath, described_by: str) -> Iterator[Path]:
 
 
 def _upload(staging: Path, target: StorePath, described_by: str) -> None:
-    """Put every file in its place, the manifest last; afterwards nothing else is there."""
+    """Uploads every file, the manifest last, and removes all others."""
     names = sorted(str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_file())
     expected = {name: entry.bytes for name, entry in manifest.read_manifest(staging / described_by).files.items()}
     replaced = sorted({*target.list_files(), *names, *expected})
     (target / UPLOADING_FILE).write_bytes(json.dumps(replaced).encode())
-    (target / described_by).unlink(missing_ok=True)  # while files change, what was here does not count
+    (target / described_by).unlink(missing_ok=True)  # while files change, the old version does not count
     for name in names:
         if name != described_by:
             (target / name).upload(staging / name)
-    there = target.list_files()
+    sizes = target.list_files()
     for name, size in expected.items():  # those that ps uploaded, too
-        if there.get(name) != size:
-            raise StoreUnavailable(f"{target / name}: expected {size} bytes after the upload, found {there.get(name)}")
-    for name in there.keys() - expected.keys() - {UPLOADING_FILE}:
+        if sizes.get(name) != size:
+            raise StoreUnavailable(f"{target / name}: expected {size} bytes after the upload, found {sizes.get(name)}")
+    for name in sizes.keys() - expected.keys() - {UPLOADING_FILE}:
         (target / name).unlink(missing_ok=True)
     (target / described_by).upload(staging / described_by)
     (target / UPLOADING_FILE).unlink(missing_ok=True)
 
 
 def list_partial_upload(target: AnyPath) -> set[str]:
-    """The names that belong to an upload to `target` that has not ended; none where there is no such upload."""
+    """Returns the names of an unfinished upload to `target`; none where there is no such upload."""
     if not isinstance(target, StorePath):
         return set()
     try:
@@ -130,12 +129,12 @@ def list_partial_upload(target: AnyPath) -> set[str]:
 
 
 def staging_parent(target: Path) -> Path:
-    """The directory in which `target` is prepared: what must be writable."""
+    """Returns the directory in which `target` is prepared, which must be writable."""
     return target if target.is_mount() else target.absolute().parent
 
 
 def write_error(path: Path, exc: OSError) -> CheckpointFailed:
-    """What went wrong at `path`, how much room there is, and what to do."""
+    """Makes the error that says what went wrong at `path`, how much space is free, and what to do."""
     ancestor = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     free = shutil.disk_usage(ancestor).free
     return CheckpointFailed(
@@ -145,7 +144,7 @@ def write_error(path: Path, exc: OSError) -> CheckpointFailed:
 
 
 def exchange_names(left: Path, right: Path) -> bool:
-    """Let two names change places in one step; False where the file system cannot."""
+    """Exchanges two names atomically; returns False where the file system cannot."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -166,12 +165,12 @@ def _replace(staging: Path, target: Path) -> None:
             if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         if exchange_names(staging, target):
-            return  # what was there has the staging name now and goes with it
-        # Two renames, nothing between them. Hidden and unlocked, the old one is left to the next sweep by a crash.
+            return  # the old directory has the staging name now and is removed with it
+        # Two renames. After a crash between them the old directory is hidden and unlocked: the next writer removes it.
         old = new_staging_path(staging_parent(target), target.name)
-        with suppress(FileNotFoundError):  # another writer was just as far
+        with suppress(FileNotFoundError):  # another writer renamed it
             target.rename(old)
-        with suppress(OSError):  # another writer was faster: once more
+        with suppress(OSError):  # another writer was faster: try again
             staging.rename(target)
         shutil.rmtree(old, ignore_errors=True)
         if not staging.exists():
@@ -179,7 +178,7 @@ def _replace(staging: Path, target: Path) -> None:
 
 
 def _fill(staging: Path, target: Path, described_by: str) -> None:
-    """Make `target`, which must stay, hold what `staging` does."""
+    """Moves the files of `staging` into `target`, which cannot be renamed, and removes all others."""
     new = sorted(staging.iterdir(), key=lambda path: path.name == described_by)
     kept_names = {path.name for path in new} | {staging.name}
     for old in [path for path in target.iterdir() if path.name not in kept_names]:
@@ -191,7 +190,7 @@ def _fill(staging: Path, target: Path, described_by: str) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """The names in `directory` are on the disk when this returns."""
+    """Syncs the names in `directory` to the disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -18,8 +18,8 @@ from elasticdl.storage.paths import AnyPath, StorePath
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
-FILES_PREFIX = "files/"  # so begin the names of what the model file put beside the model
-ROWS_PREFIX = "ps/"  # so begin the names of what parameter servers wrote, see ps/snapshots/snapshot_files.py
+FILES_PREFIX = "files/"  # prefix of files that the model file adds
+ROWS_PREFIX = "ps/"  # prefix of files that the ps write, see ps/snapshots/snapshot_files.py
 
 WriteExtraFiles = Callable[[Path], dict[str, FileEntry]]
 
@@ -32,40 +32,40 @@ def write_checkpoint(
     extra: dict[str, Any],
     keep: int,
     best_step: int | None = None,
-    beside: WriteExtraFiles = lambda place: {},
+    extra_files: WriteExtraFiles = lambda directory: {},
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> AnyPath:
-    """Write `image` as a checkpoint of `directory`, then remove all but the newest `keep` and the best.
+    """Writes `image` as a checkpoint in `directory`, then removes all but the newest `keep` and the best.
 
-    `extra` (JSON values) comes back from `read`. `beside` writes what else belongs to it, and says which files.
-    `files` lie in a folder of it. A checkpoint of the same step is replaced. Raises CheckpointFailed when the disk is
-    full or not writable; then nothing of it stays, and the older ones do. Raises StoreUnavailable, see staging.py.
-    Older ones are removed only after this one was read back from the disk and every byte is as it should be.
+    `read_checkpoint` returns `extra` (JSON values) again. `extra_files` writes further files and returns their entries;
+    `files` go into a folder of the checkpoint. A checkpoint of the same step is replaced. Raises CheckpointFailed when
+    the disk is full or not writable: then nothing of it stays, and the older ones do. Raises StoreUnavailable, see
+    staging.py. Older checkpoints are removed only after this one was read back from the disk and verified.
     """
     target = directory / manifest.checkpoint_name(image.step)
-    with staging.staged_directory(target) as place:
+    with staging.staged_directory(target) as staged:
         parts = {MODEL_FILE: MODEL_PREFIX, OPTIMIZER_FILE: OPTIMIZER_PREFIX}
         written = {
             name: tensors.write_torch_tensors(
-                place / name,
+                staged / name,
                 {key.removeprefix(prefix): t for key, t in image.tensors.items() if key.startswith(prefix)},
             )
             for name, prefix in parts.items()
-        } | beside(place)
+        } | extra_files(staged)
         for name, content in files.items():
-            (place / FILES_PREFIX).mkdir(exist_ok=True)
-            (place / FILES_PREFIX / name).write_bytes(content)
-            written[FILES_PREFIX + name] = manifest.hash_file(place / FILES_PREFIX / name)
+            (staged / FILES_PREFIX).mkdir(exist_ok=True)
+            (staged / FILES_PREFIX / name).write_bytes(content)
+            written[FILES_PREFIX + name] = manifest.hash_file(staged / FILES_PREFIX / name)
         document = Manifest("checkpoint", image.step, image.records, written, image.meta, extra)
-        write_manifest(place / manifest.MANIFEST_FILE, document)
+        write_manifest(staged / manifest.MANIFEST_FILE, document)
         if not isinstance(directory, StorePath):
-            _read_back(place, document)
+            _read_back(staged, document)
     prune_checkpoints(directory, image.step, keep, best_step)
     return target
 
 
 def _read_back(directory: Path, document: Manifest) -> None:
-    """Raise CheckpointFailed unless the disk gives what was written. Nothing is taken from memory, where that works."""
+    """Raises CheckpointFailed unless the disk, rather than the page cache, returns what was written."""
     for name in document.files:
         descriptor = os.open(directory / name, os.O_RDONLY)
         try:
@@ -79,7 +79,7 @@ def _read_back(directory: Path, document: Manifest) -> None:
 
 
 def write_manifest(path: Path, document: Manifest) -> None:
-    """The last file of a checkpoint: what it says is on the disk by now."""
+    """Writes and syncs the manifest, the last file of a checkpoint; all others are on the disk by now."""
     with path.open("w", encoding="utf-8") as file:
         file.write(document.render())
         file.flush()
@@ -87,10 +87,10 @@ def write_manifest(path: Path, document: Manifest) -> None:
 
 
 def prune_checkpoints(directory: AnyPath, step: int, keep: int, best_step: int | None) -> None:
-    """Remove all but the newest `keep` up to `step`, and the best. Later ones are another run's: they stay.
+    """Removes all but the newest `keep` up to `step`, and the best. Later ones belong to another run and stay.
 
-    In an object store, what uploads without an end left is removed, too. A store that does not answer is asked again
-    at the next checkpoint.
+    In an object store, unfinished uploads are removed, too. If the store does not answer, the next checkpoint tries
+    again.
     """
     try:
         _remove_torn(directory)
@@ -100,7 +100,7 @@ def prune_checkpoints(directory: AnyPath, step: int, keep: int, best_step: int |
 
 
 def _remove_torn(directory: AnyPath) -> None:
-    """Remove what is named as a checkpoint and has no manifest. One job writes here, one checkpoint at a time."""
+    """Removes checkpoints without a manifest. One job writes here, one checkpoint at a time."""
     if isinstance(directory, StorePath):
         names = directory.list_files()
         for first in dict.fromkeys(name.partition("/")[0] for name in names):
@@ -124,13 +124,13 @@ def _remove_old(directory: AnyPath, step: int, keep: int, best_step: int | None)
 
 
 def read_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any]]:
-    """The image and the extra of one checkpoint, verified; raises CheckpointCorrupt."""
+    """Reads and verifies a checkpoint; returns its state and `extra`. Raises CheckpointCorrupt."""
     image, extra, _ = fetch_checkpoint(path)
     return image, extra
 
 
 def fetch_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], Path]:
-    """As `read`, and the local directory with all its files."""
+    """Does what `read_checkpoint` does, and also returns the local directory with all files."""
     document = manifest.read_manifest(path / manifest.MANIFEST_FILE)
     if {name for name in document.files if not name.startswith((ROWS_PREFIX, FILES_PREFIX))} != {
         MODEL_FILE,
@@ -148,10 +148,10 @@ def fetch_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], Path
 
 
 def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPath] | None:
-    """The newest usable checkpoint, or None where there is none at all.
+    """Reads the newest usable checkpoint; None where there is none at all.
 
-    A torn or corrupt one is passed over with a warning. Raises CheckpointCorrupt when not one is usable:
-    to start over would lose what was promised to be kept.
+    A torn or corrupt one is skipped with a warning. Raises CheckpointCorrupt when none is usable, since to start over
+    would lose the training.
     """
     checkpoints = manifest.list_checkpoints(directory)
     problems: list[str] = []
@@ -171,7 +171,7 @@ def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyP
 
 
 def find_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPath]:
-    """The checkpoint at `path`, or the newest usable one in it; raises SpecError where there is none."""
+    """Reads the checkpoint at `path`, or the newest usable one in it. Raises SpecError where there is none."""
     if (path / manifest.MANIFEST_FILE).exists() or manifest.parse_step(path) is not None:
         image, extra = read_checkpoint(path)
         return image, extra, path

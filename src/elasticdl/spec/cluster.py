@@ -1,4 +1,4 @@
-"""What a job asks of a Kubernetes cluster: image, resources, priorities, volumes, places."""
+"""What a job needs of a Kubernetes cluster: image, resources, priorities, volumes, nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_NAME_LENGTH = 63 - len("-master-0123456789")
 
 
 def parse_quantity(quantity: str) -> float:
-    """What a quantity of Kubernetes stands for: 0.5 for 500m, 2**30 for 1Gi."""
+    """Parses a Kubernetes quantity: 0.5 for 500m, 2**30 for 1Gi."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(
@@ -52,7 +52,7 @@ Quantity = Annotated[str, AfterValidator(_check_quantity)]
 Name = Annotated[str, Field(pattern=f"^$|^{_NAME}$", max_length=253)]
 Label = Annotated[str, Field(pattern=r"^$|^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
-# Where pods of a job have what is theirs: nothing else can be mounted there.
+# Used by the pods themselves: nothing else can be mounted there.
 RESERVED_MOUNT_PATHS = ("/tmp", "/var/lib/elasticdl", "/etc/elasticdl", "/etc/elasticdl/spec", "/etc/elasticdl/secret")
 
 
@@ -74,7 +74,7 @@ Resources = Annotated[dict[str, Quantity], AfterValidator(_check_resources)]
 
 
 class RoleSpec(_Part):
-    """What each pod of a role gets."""
+    """Resources and priority of each pod of a role."""
 
     requests: Resources = {}
     limits: Resources = {}  # of those not named here: memory, storage and devices as requested, cpu without limit
@@ -110,7 +110,7 @@ class RoleSpec(_Part):
 
 
 def _cap_requests(requests: dict[str, str], limits: Any) -> dict[str, str]:
-    """The requests, none above its limit. Limits that are none are refused elsewhere."""
+    """Caps requests at their limits. Malformed limits are refused elsewhere."""
     limits_by_name = limits if isinstance(limits, dict) else {}
     valid_limits = {
         name: limit for name, limit in limits_by_name.items() if isinstance(limit, str) and _QUANTITY.fullmatch(limit)
@@ -136,7 +136,7 @@ class VolumeSpec(_Part):
         return self
 
 
-# What a pod asks for where nothing is said.
+# The requests of a pod without a setting.
 _REQUESTS = {
     "master": {"cpu": "500m", "memory": "512Mi"},
     "worker": {"cpu": "1", "memory": "2Gi"},
@@ -173,7 +173,7 @@ class ClusterSpec(_Part):
     @model_validator(mode="before")
     @classmethod
     def _requests_of_roles(cls, fields: Any) -> Any:
-        """Who sets only a priority or a limit of a role still gets its requests, within that limit."""
+        """Keeps the default requests of a role that sets only a priority or a limit, within that limit."""
         if not isinstance(fields, dict):
             return fields
         roles = {

@@ -1,4 +1,4 @@
-"""What a job reads."""
+"""The data of a job: what it reads, and what it does about bad rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class BadRows(StrEnum):
 
     ERROR = "error"  # the job ends at the first
     SKIP = "skip"  # they are left out
-    MARK = "mark"  # they stand there without predictions, with the reason in a column `error`
+    MARK = "mark"  # they are written without predictions, with the reason in a column `error`
 
 
 class PredictionSpec(SpecModel):
-    """What predictions on disk look like."""
+    """The format of predictions on disk."""
 
     bad_rows: BadRows = BadRows.ERROR
     id_column: str = ""  # a column of the data that is written beside each prediction
@@ -52,7 +52,7 @@ class DataSpec(SpecModel):
 
     @model_validator(mode="after")
     def _no_address_holds_a_password(self) -> Self:
-        # Of the whole part, not of one value: a complaint of a value repeats it.
+        # Checked for the whole section: the message about a single value would repeat it.
         for name in ("training", "validation", "prediction"):
             if _PASSWORD.search(getattr(self, name) or ""):
                 raise ValueError(

@@ -60,7 +60,7 @@ class JobDirectory:
 
     @property
     def reserve(self) -> Path:
-        """Room for the result, should the disk be full when the job ends."""
+        """Reserves space for the result, in case the disk is full when the job ends."""
         return self.root / "reserve"
 
     @property
@@ -78,12 +78,12 @@ class JobDirectory:
 
     @property
     def counters(self) -> Path:
-        """How many pushes each ps has acknowledged: a file each, which outlives it."""
+        """One file per ps, which outlives it, with the number of pushes it has acknowledged."""
         return self.root / "counters"
 
     @property
     def certificates(self) -> Path:
-        """Of a job with an authority of its own: what that is known by, and a file for each replica."""
+        """The certificates of a job with its own authority: the authority's, and a file for each replica."""
         return self.root / "certificates"
 
     @property
@@ -91,7 +91,7 @@ class JobDirectory:
         return self.certificates / "authority.pem"
 
     def tls_credentials(self, spec: JobSpec, replica: str) -> tls.TlsCredentials | None:
-        """By what a replica, or "client", shows who it is; None where the job has no TLS."""
+        """The TLS credentials of a replica, or of "client"; None where the job has no TLS."""
         security = spec.security
         if not security.is_on:
             return None
@@ -108,7 +108,7 @@ class JobDirectory:
         return self.logs / f"{replica}.log"
 
     def exit_reason_file(self, replica: str) -> Path:
-        """What a replica says, in one line, when a thread it cannot do without has failed."""
+        """The file in which a replica writes why it ended, in one line, when a vital thread has failed."""
         return self.logs / f"{replica}.reason"
 
     def checkpoints(self, spec: JobSpec) -> AnyPath:
@@ -116,17 +116,17 @@ class JobDirectory:
         return parse_path(given, spec.timing.store_retry_s) if given else self.root / "checkpoints"
 
     def create(self, spec: JobSpec) -> None:
-        """Make the directory with the spec and a fresh token in it."""
+        """Makes the directory with the spec and a new token."""
         self.root.mkdir(parents=True, mode=0o700)
-        self._furnish(spec)
+        self._write_files(spec)
 
     def previous_runs(self) -> list[JobDirectory]:
-        """What `create_again` moved away, the oldest first."""
+        """The directories of earlier runs, oldest first."""
         return [JobDirectory(path) for path in sorted(self.root.glob("previous-[0-9]*"), key=_run_number)]
 
     @property
     def run_number(self) -> int:
-        """The number of the job's run that this directory is furnished for: 1, then one more with each resumption."""
+        """The number of the run in this directory: 1, and one more with each resumption."""
         return max((_run_number(run.root) for run in self.previous_runs()), default=0) + 1
 
     def create_next_run(self, spec: JobSpec) -> Path:
@@ -141,19 +141,19 @@ class JobDirectory:
         for path in sorted(self.root.iterdir()):
             if path.name in kept or path.name.startswith("previous-"):
                 continue
-            if path in (self.spec, self.token):  # by which the job is found and read, should we die before the end
+            if path in (self.spec, self.token):  # without them the job could not be found after a crash
                 shutil.copy2(path, previous / path.name)
             else:
                 path.rename(previous / path.name)
-        self._furnish(spec)
+        self._write_files(spec)
         return previous
 
     def create_in_pod(self, spec: JobSpec, token: str) -> None:
-        """Make the directory with what was mounted into a pod; one that an earlier pod left is found as it was."""
+        """Makes the directory from the files mounted into a pod; one that an earlier pod left is used as it is."""
         self.root.mkdir(parents=True, mode=0o700, exist_ok=True)
-        self._furnish(spec, token)
+        self._write_files(spec, token)
 
-    def _furnish(self, spec: JobSpec, token: str = "") -> None:
+    def _write_files(self, spec: JobSpec, token: str = "") -> None:
         self.logs.mkdir(exist_ok=True)
         self.reserve.write_bytes(bytes(RESERVE_BYTES))
         self.index.mkdir(exist_ok=True)
@@ -184,12 +184,12 @@ def _run_number(path: Path) -> int:
 
 
 def write_private_file(path: Path, text: str) -> None:
-    """Replace `path` atomically; only its owner may read it."""
+    """Replaces `path` atomically by a file that only its owner may read."""
     atomic.write_file(path, text, mode=atomic.PRIVATE_MODE)
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace `path` by the document, with a checksum in it; atomically, and only its owner may read it."""
+    """Replaces `path` atomically by a document with a checksum, which only its owner may read."""
     plain = json.loads(json.dumps(document))  # as it is read: keys are texts
     write_private_file(path, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
 

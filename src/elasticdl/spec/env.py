@@ -1,4 +1,4 @@
-"""The only door to the environment: who this process is."""
+"""Who this process is, read from the environment and written to it; no other module knows the variables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPLICA = "ELASTICDL_REPLICA"
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnv:
-    """Which job a worker belongs to, who it is, and the address its peers reach it at."""
+    """A worker's job, its id, and the address at which peers reach it."""
 
     job_directory: Path
     worker: WorkerId
@@ -46,7 +46,7 @@ class WorkerEnv:
             raise SpecError(f"{exc.args[0]} is not set: a worker is started by the launcher, not by hand") from exc
 
     def to_environ(self) -> dict[str, str]:
-        """What makes a process this worker."""
+        """The variables that make a process this worker."""
         environ = {
             JOB_DIRECTORY: str(self.job_directory),
             WORKER: self.worker,
@@ -58,7 +58,7 @@ class WorkerEnv:
 
 @dataclass(frozen=True, slots=True)
 class PsEnv:
-    """Which job a ps belongs to, who it is, and the address workers and other ps reach it at."""
+    """A ps's job, its id, and the address at which workers and other ps reach it."""
 
     job_directory: Path
     ps: PsId
@@ -80,14 +80,14 @@ class PsEnv:
             raise SpecError(f"{exc.args[0]} is not set: a ps is started by the launcher, not by hand") from exc
 
     def to_environ(self) -> dict[str, str]:
-        """What makes a process this ps."""
+        """The variables that make a process this ps."""
         environ = {JOB_DIRECTORY: str(self.job_directory), PS: self.ps, ADDRESS: self.address, RUN: str(self.run)}
         return environ | ({FAULTS: self.faults} if self.faults else {})
 
 
 @dataclass(frozen=True, slots=True)
 class PodEnv:
-    """Which pod this is, as the manifest told it."""
+    """The identity of a pod, from the variables in its manifest."""
 
     ip: str
     name: str

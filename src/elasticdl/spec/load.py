@@ -23,7 +23,7 @@ from elasticdl.spec.parsing import parse_yaml
 
 JobDocument = dict[str, Any]
 
-# Places that hold paths: relative ones are meant from where they were written.
+# Fields that hold paths: relative paths start from the directory of the file they are in.
 _PATH_FIELDS = (
     "model.zoo",
     "script.path",
@@ -40,7 +40,7 @@ _PATH_FIELDS = (
 
 
 def load_job_file(path: Path) -> JobDocument:
-    """The job in a YAML file; its relative paths are made absolute from the file's directory.
+    """Loads the job of a YAML file; its relative paths are made absolute from the file's directory.
 
     Those of a job on a cluster stay: they are meant inside the image, from its working directory.
     """
@@ -49,7 +49,7 @@ def load_job_file(path: Path) -> JobDocument:
 
 
 def read_yaml_file(path: Path, what: str = "job file", example: str = "name: my-job") -> JobDocument:
-    """The mapping in a YAML file, as it stands there."""
+    """Reads the mapping of a YAML file, unchanged."""
     try:
         text = path.read_text()
     except FileNotFoundError as exc:
@@ -64,7 +64,7 @@ def read_yaml_file(path: Path, what: str = "job file", example: str = "name: my-
 
 
 def make_paths_absolute(document: Mapping[str, Any], directory: Path) -> JobDocument:
-    """The document with its relative paths joined to `directory`; URLs and datasets by name stay."""
+    """Joins relative paths of a document to `directory`; URLs and names of datasets stay."""
     result = deepcopy(dict(document))
     for path in _PATH_FIELDS:
         *parents, leaf = path.split(".")
@@ -93,7 +93,7 @@ def _absolute_path(path: str, directory: Path) -> str:
 
 
 def merge_documents(*layers: Mapping[str, Any]) -> JobDocument:
-    """One document of several; where two say something of the same place, the later one counts."""
+    """Merges documents; if two set the same field, the later one counts."""
     result: JobDocument = {}
     for layer in layers:
         for key, value in layer.items():
@@ -105,7 +105,7 @@ def merge_documents(*layers: Mapping[str, Any]) -> JobDocument:
 
 
 def resolve_job(document: Mapping[str, Any], where: str = "") -> JobSpec:
-    """The validated job with every default filled in. `where` names a file for the message."""
+    """Validates a document and fills in every default. `where` names the file in error messages."""
     try:
         return JobSpec.model_validate(dict(document))
     except ValidationError as exc:
@@ -118,7 +118,7 @@ def resolve_job(document: Mapping[str, Any], where: str = "") -> JobSpec:
 
 
 def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> Iterator[str]:
-    """First what is wrong with single values, then, without those, what does not fit together."""
+    """Finds first what is wrong with single values, then, without those, what does not fit together."""
     remaining = deepcopy(dict(document))
     refused: set[str] = set()
     while errors:
@@ -129,7 +129,7 @@ def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails])
                 if error["loc"]
                 else _strip_prefix(error["msg"]).partition(":")[0].partition(".")[0]
             )
-            # A plan is judged against the workers: with those refused, a complaint would mislead.
+            # A plan is checked against the workers: if those are wrong, the message would mislead.
             is_echo = not error["loc"] and refused & ({"workers", "plan"} if section == "plan" else {section})
             if not is_echo:
                 yield _complaint(error)
@@ -145,12 +145,12 @@ def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails])
 
 
 def _prune(document: JobDocument, location: Sequence[int | str]) -> bool:
-    """Take the refused value out; False if it was not there."""
+    """Removes a refused value; returns False if it was not there."""
     place: Any = document
     for key in location[:-1]:
         if not isinstance(place, dict) or key not in place:
             return False
-        # A wrong item spoils its whole list.
+        # A wrong item makes its whole list wrong.
         if isinstance(place[key], list | tuple):
             return place.pop(key) is not None
         place = place[key]
@@ -199,7 +199,7 @@ def _strip_prefix(message: str) -> str:
 
 
 def _suggestion(location: Sequence[int | str]) -> str:
-    """What the person may have meant by a key that does not exist."""
+    """Suggests what the user may have meant by an unknown key."""
     *parents, key = (str(part) for part in location)
     model = _model_at(parents)
     known = list(model.model_fields) if model else []
@@ -237,7 +237,7 @@ QUANTITY_FIELDS = ("requests", "limits")
 
 
 def resolve_elastic_job(resource: Mapping[str, Any]) -> JobSpec:
-    """The job an ElasticJob describes. SpecErrors name places as they stand in the resource's spec."""
+    """Resolves the job of an ElasticJob. SpecErrors name fields as in the resource's spec."""
     metadata = resource["metadata"]
     document = deepcopy(dict(resource.get("spec") or {}))
     document.pop("suspend", None)

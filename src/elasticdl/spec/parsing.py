@@ -1,4 +1,4 @@
-"""Text into plain values: YAML and `a=1;b=[1,2]`. Nothing is ever evaluated."""
+"""Parses text into plain values: YAML and `a=1;b=[1,2]`. Nothing is ever evaluated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from elasticdl.errors import SpecError
 
-# Far above what a person writes; a file from elsewhere must not end the process or fill its memory.
+# Far above what a user writes; a file from elsewhere must not end the process or fill its memory.
 MAX_DEPTH = 100
 MAX_ALIASED_VALUES = 10_000
 
@@ -86,7 +86,7 @@ _YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, Attrib
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The value `text` stands for. `where` names its origin in the error."""
+    """Parses YAML. `where` names the origin of `text` in errors."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as exc:
@@ -98,7 +98,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def parse_mapping(words: Iterable[str], where: str) -> dict[str, Any]:
-    """`a=1;b=[1,2]`, several of them, or YAML mappings; later ones win."""
+    """Parses `a=1;b=[1,2]`, several of them, or YAML mappings; later ones win."""
     result: dict[str, Any] = {}
     for word in words:
         if re.match(r"\s*\{", word):
@@ -116,7 +116,7 @@ def parse_mapping(words: Iterable[str], where: str) -> dict[str, Any]:
 
 
 def parse_pairs(text: str, where: str) -> dict[str, str]:
-    """`a=1,b=2`, as words; later ones win."""
+    """Parses `a=1,b=2` into words; later ones win."""
     result: dict[str, str] = {}
     for item in text.split(","):
         name, separator, value = item.partition("=")
@@ -127,7 +127,7 @@ def parse_pairs(text: str, where: str) -> dict[str, str]:
 
 
 def _split_items(word: str) -> list[str]:
-    """Cut at semicolons that stand outside brackets and quotes."""
+    """Splits at semicolons outside brackets and quotes."""
     items, item, depth, quote = [], "", 0, ""
     for letter in word:
         if quote:

@@ -1,6 +1,6 @@
-"""Names of files that come from a file or a message: a manifest, an index, a cut. They name nothing elsewhere.
+"""Checks of file names that come from a manifest, an index or a message: they must not lead out of a directory.
 
-Whoever hands over a checkpoint or an export writes its manifest, too. A name in it is joined to a directory of ours, to
+The author of a checkpoint or an export also writes its manifest. A name in it is joined to a directory of the job, to
 be read, written or downloaded: it must stay below that directory on every system.
 """
 
@@ -17,11 +17,11 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class UnsafeName(ValueError):
-    """A name that leads elsewhere, or is none."""
+    """The name leads out of its directory, or is no file name."""
 
 
 def check_file_name(name: str) -> str:
-    """`name`, if it is that of one file in a directory. Raises UnsafeName."""
+    """Returns `name` if it names a file in a directory. Raises UnsafeName."""
     if not isinstance(name, str):
         raise UnsafeName(f"expected the name of a file, received {name!r:.80}")
     if not name or name in (".", "..") or "/" in name or "\\" in name or _DRIVE.match(name):
@@ -34,7 +34,7 @@ def check_file_name(name: str) -> str:
 
 
 def check_relative_path(path: str) -> str:
-    """`path`, if it leads to a file below a directory: names with `/` between. Raises UnsafeName."""
+    """Returns `path` if it leads to a file below a directory. Raises UnsafeName."""
     if not isinstance(path, str):
         raise UnsafeName(f"expected the path of a file, received {path!r:.80}")
     for name in path.split("/"):
@@ -46,7 +46,7 @@ def check_relative_path(path: str) -> str:
 
 
 def safe_join(directory: Path, path: str) -> Path:
-    """The file `path` below `directory`; links in it lead nowhere else. Raises UnsafeName."""
+    """Joins `directory` and `path`; the result is below `directory` even through links. Raises UnsafeName."""
     joined = directory / check_relative_path(path)
     if not joined.resolve().is_relative_to(directory.resolve()):
         raise UnsafeName(f"{joined} is a link that leads out of {directory}")

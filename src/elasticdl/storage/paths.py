@@ -1,7 +1,7 @@
-"""A place of files: a directory of this machine (`Path`), or a prefix of an object store (`StorePath`).
+"""Paths of files: on this machine (`Path`), or in an object store (`StorePath`).
 
-A StorePath has the few methods of a Path that both can keep. There are no directories in a store and nothing is
-renamed: one object appears whole or not at all, and whoever writes several writes last the one that names the others.
+A StorePath has the few methods of a Path that a store can offer. A store has no directories and renames nothing: an
+object appears whole or not at all, so of several objects the one that names the others is written last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StorePath:
-    """An object, or what begins with its key. Every method may be called from any thread, and asks the store anew."""
+    """An object or a prefix of keys. Any thread may call its methods, and each sends a new request to the store."""
 
     scheme: str
     key: str  # bucket/a/b
@@ -45,15 +45,15 @@ class StorePath:
         return bool(self.list_files())
 
     def list_files(self) -> dict[str, int]:
-        """Every object below, by its name from here, and its size in bytes; none where there is no such prefix."""
+        """Returns the size in bytes of every object below this prefix, by its relative name."""
         prefix = f"{self.key}/"
         try:
-            found = self._ask(lambda store: store.find(self.key, detail=True))
+            objects = self._ask(lambda store: store.find(self.key, detail=True))
         except FileNotFoundError:
             return {}
         return {
             path.removeprefix(prefix): int(info["size"] or 0)
-            for path, info in sorted(found.items())
+            for path, info in sorted(objects.items())
             if path.startswith(prefix) and path != prefix
         }
 
@@ -72,14 +72,14 @@ class StorePath:
         self._ask(lambda store: store.pipe_file(self.key, content))
 
     def upload(self, file: Path) -> None:
-        """Let the object hold what `file` does; a large one goes in parts, and appears when all are there."""
+        """Uploads `file`; a large file goes in parts, and the object appears when all are there."""
         size = file.stat().st_size
         self._ask(lambda store: store.put_file(str(file), self.key))
-        if (there := self._ask(lambda store: store.size(self.key))) != size:
-            raise StoreUnavailable(f"{self}: expected {size} bytes after the upload, the store says {there}")
+        if (stored_bytes := self._ask(lambda store: store.size(self.key))) != size:
+            raise StoreUnavailable(f"{self}: expected {size} bytes after the upload, the store says {stored_bytes}")
 
     def download(self, file: Path) -> None:
-        """Let `file` hold what the object does; whole or not at all. Raises FileNotFoundError."""
+        """Downloads the object to `file`, whole or not at all. Raises FileNotFoundError."""
         partial = file.with_name(f".{file.name}.part")
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -89,7 +89,7 @@ class StorePath:
             partial.unlink(missing_ok=True)
 
     def copy_to(self, target: StorePath) -> None:
-        """Inside the store; nothing passes through this machine."""
+        """Copies the object within the store; nothing passes through this machine."""
         self._ask(lambda store: store.cp_file(self.key, target.key))
 
     def unlink(self, missing_ok: bool = False) -> None:
@@ -100,7 +100,7 @@ class StorePath:
                 raise
 
     def remove(self, first: str = "") -> None:
-        """Remove every object below, the one called `first` before the others: without it they count for nothing."""
+        """Removes every object below, `first` before the others, which do not count without it."""
         names = self.list_files()
         for name in sorted(names, key=lambda name: name != first):
             (self / name).unlink(missing_ok=True)
@@ -114,7 +114,7 @@ AnyPath = Path | StorePath
 
 
 def parse_path(address: str, retry_s: float = RETRY_S) -> AnyPath:
-    """The place an address means. Raises SpecError where it means none; asks no store."""
+    """Parses an address, without a request to a store. Raises SpecError where it is none."""
     if problem := schemes.find_address_problem(address):
         raise SpecError(problem)
     if not schemes.is_store_address(address):

@@ -1,4 +1,4 @@
-"""Whether a store lets a job read and write, asked before anything is launched."""
+"""Checks before launch that a store lets the job read and write."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from elasticdl.errors import SpecError, StoreUnavailable
 from elasticdl.storage import schemes
 from elasticdl.storage.paths import StorePath
 
-PROBE_S = 10.0  # for how long a store that does not answer is asked again before launch
+PROBE_S = 10.0  # for how long requests to a store are repeated before launch
 _CONTENT = b"elasticdl: may this place be written? This object can be removed.\n"
 
 
 def check_writable(path: StorePath, option: str) -> None:
-    """Write, read and delete a small object below `place`; SpecError where one of them fails. `what` names the option.
+    """Writes, reads and deletes a small object below `path`; raises SpecError, which names `option`, where that fails.
 
     The object's name begins with a dot, so that nobody takes it for data.
     """
@@ -31,7 +31,7 @@ def check_writable(path: StorePath, option: str) -> None:
 
 
 def check_readable(path: StorePath, option: str) -> None:
-    """SpecError where there is nothing below `place`, or it may not be listed."""
+    """Raises SpecError where there is nothing below `path`, or it may not be listed."""
     try:
         is_there = path.is_dir()
     except (StoreUnavailable, SpecError) as exc:

@@ -1,6 +1,6 @@
-"""Directories that belong to a living process: hidden, locked, and swept by the next when their process is dead.
+"""Hidden, locked directories of a running process; the next process removes those whose owner is dead.
 
-`scratch` is this process's own, for files on their way to or from an object store.
+`scratch_directory` is for files on their way to or from an object store.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ STAGING_PREFIX = ".staging-"
 
 
 def create_locked_directory(directory: Path, stem: str) -> tuple[Path, int]:
-    """A new hidden directory inside, and the descriptor that holds its lock: close it when the directory is done."""
+    """Makes a hidden directory; returns it and the descriptor of its lock, which the caller closes at the end."""
     while True:
         path = new_staging_path(directory, stem)
         path.mkdir()
         lock = _try_lock(path)
         if lock is not None and path.exists():
             return path, lock
-        if lock is not None:  # another process swept between the two calls
+        if lock is not None:  # another process removed it between the two calls
             os.close(lock)
 
 
 def new_staging_path(directory: Path, stem: str) -> Path:
-    """A name for a directory that `sweep` knows."""
+    """Returns a new name for a directory, which `remove_abandoned` recognizes."""
     return directory / f"{STAGING_PREFIX}{stem}-{secrets.token_hex(4)}"
 
 
 def remove_abandoned(directory: Path) -> None:
-    """Remove what dead processes left in `directory`."""
+    """Removes the directories that dead processes left in `directory`."""
     for path in directory.glob(STAGING_PREFIX + "*"):
         lock = _try_lock(path)
         if lock is not None:
@@ -50,14 +50,14 @@ def remove_abandoned(directory: Path) -> None:
 
 
 def scratch_directory() -> Path:
-    """A private directory of this process; it goes when the process ends, or when the next one asks for its own."""
+    """Returns a private directory of this process, which is removed when it ends, or by the next process."""
     return _make_scratch_directory(os.getpid(), tempfile.gettempdir())
 
 
 def download_files(source: StorePath, names: Iterable[str], version: str) -> Path:
-    """A local directory with these files of `place`, each downloaded once in this process.
+    """Returns a local directory with these files of `source`, each downloaded once in this process.
 
-    `version` tells apart what was at one address at different times. Raises FileNotFoundError, UnsafeName.
+    `version` distinguishes contents of the same address at different times. Raises FileNotFoundError, UnsafeName.
     """
     key = hashlib.sha256(f"{source}\n{version}".encode()).hexdigest()[:32]
     directory = scratch_directory() / key

@@ -366,7 +366,7 @@ def rows_beside(place: Path) -> dict[str, FileEntry]:
 
 
 def test_what_ps_wrote_beside_belongs_to_the_checkpoint(tmp_path: Path) -> None:
-    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=3, beside=rows_beside)
+    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=3, extra_files=rows_beside)
 
     assert_same(store.read_checkpoint(path)[0], small_image())
     (path / "ps" / "ps-0-1.safetensors").write_bytes(b"sowr")
@@ -381,7 +381,7 @@ def test_rows_that_cannot_be_written_leave_no_checkpoint(tmp_path: Path) -> None
         raise CheckpointFailed("ps-1: cannot write")
 
     with pytest.raises(CheckpointFailed, match="ps-1"):
-        store.write_checkpoint(tmp_path, small_image(2), {}, keep=3, beside=fails)
+        store.write_checkpoint(tmp_path, small_image(2), {}, keep=3, extra_files=fails)
     assert list(tmp_path.iterdir()) == [first]
 
 
