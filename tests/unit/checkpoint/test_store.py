@@ -391,5 +391,5 @@ def test_files_of_the_model_lie_in_the_checkpoint_and_are_verified(tmp_path: Pat
     assert (path / "files" / "preprocessor.json").read_bytes() == b"{}"
     assert store.read_checkpoint(path)[0].step == 1
     (path / "files" / "preprocessor.json").write_bytes(b"[]")
-    with pytest.raises(CheckpointCorrupt, match=r"front\.json"):
+    with pytest.raises(CheckpointCorrupt, match=r"preprocessor\.json"):
         store.read_checkpoint(path)
