@@ -80,7 +80,7 @@ def _connect_to_master(
         crashed.append(exc)
         master.request_end("crashed")
 
-    tasks = FleetTaskQueue(executor.execute, lambda done: master.send_slots_moved(done), crash)
+    tasks = FleetTaskQueue(executor.execute, lambda done: master.send_task_report(done), crash)
     backups = BackupCleaner(ps_state)
 
     def update_fleet(fleet: FleetView) -> None:

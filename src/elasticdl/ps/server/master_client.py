@@ -56,7 +56,7 @@ class PsMasterClient:
 
     # ---- messages to the master
 
-    def send_slots_moved(self, done: pb.TaskReport) -> None:
+    def send_task_report(self, done: pb.TaskReport) -> None:
         self._session.send(pb.WorkerMessage(task_report=done))
 
     def send_failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
