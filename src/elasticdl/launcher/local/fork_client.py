@@ -199,12 +199,12 @@ def start_fork_server(cpu_capability: str) -> ForkServer:
     return ForkServer.start(environ | settings, time.time())
 
 
-def close_inherited(kept: set[int | None]) -> None:
+def close_inherited(needed: set[int | None]) -> None:
     """Close whatever the starter let slip in; nothing of it may reach a replica or outlive its owner."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor not in kept:
+        if descriptor > 2 and descriptor not in needed:
             with suppress(OSError):
                 os.close(descriptor)
-    for passed in kept:
+    for passed in needed:
         if passed is not None:
             os.set_inheritable(passed, False)

@@ -109,9 +109,9 @@ class LauncherLoop:
             else:
                 self._ended(ExitedProcess(running.replica, running.pid, None, None, self._clock.now()))
         # It may have died before it wrote down what it had just started.
-        known = {child.running.pid for child in self._children.values()}
+        watched = {child.running.pid for child in self._children.values()}
         for running in find_replicas(self._directory, self._run):
-            if running.pid not in known and (child := WatchedProcess.adopt(running)):
+            if running.pid not in watched and (child := WatchedProcess.adopt(running)):
                 self._adopt_unrecorded(child)
 
     def _adopt_unrecorded(self, child: WatchedProcess) -> None:
@@ -317,8 +317,8 @@ class LauncherLoop:
             tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         except OSError as exc:
             tail = f"(it cannot be read: {exc})"
-        kept = "" if decision.exit_code == WRONG_JOB_CODE else "; workers keep what they hold: go on with --resume"
-        return f"{decision.reason}{kept}. {log} ends with:\n{tail}"
+        advice = "" if decision.exit_code == WRONG_JOB_CODE else "; workers keep what they hold: go on with --resume"
+        return f"{decision.reason}{advice}. {log} ends with:\n{tail}"
 
     def _end(self, exit_code: int, grace_s: float | None) -> None:
         if self._exit_code is not None:
@@ -348,11 +348,13 @@ class LauncherLoop:
                 child.signal(signal.SIGKILL)
 
     def _until_deadline(self) -> float | None:
-        instants = [at for at, _ in self._deadlines[:1]] + ([self._start_at] if self._start_at is not None else [])
-        waits = [max(0.0, at - time.monotonic()) for at in instants]
+        instants = [instant for instant, _ in self._deadlines[:1]] + (
+            [self._start_at] if self._start_at is not None else []
+        )
+        waits = [max(0.0, instant - time.monotonic()) for instant in instants]
         intervals = (self._issuer.check_interval_s, self._vigil.check_interval_s, self._starter.check_interval_s)
-        looks = [wait_s for wait_s in intervals if wait_s]
-        return min([*waits, *looks], default=None)
+        checks = [wait_s for wait_s in intervals if wait_s]
+        return min([*waits, *checks], default=None)
 
     def _keep_deadlines(self) -> None:
         if self._exit_code is None and self._start_at is not None and self._start_at <= time.monotonic():

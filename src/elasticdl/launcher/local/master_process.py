@@ -54,8 +54,8 @@ class MasterProcess:
             # Readable for ever; the end of the process itself comes through its pidfd.
             self._selector.unregister(self._connection)
         else:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._connection.has_unsent else 0)
-            self._selector.modify(self._connection, wanted, self._ready)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._connection.has_unsent else 0)
+            self._selector.modify(self._connection, events, self._ready)
 
     def _ended(self) -> None:
         # Its last words may still be unread, the end of the job among them.

@@ -1,8 +1,8 @@
-"""Whether the kernel's OOM killer ended a process: the word of its cgroup and of the kernel log. Linux only.
+"""Finds out whether the kernel's OOM killer ended a process, from its cgroup and the kernel log. Linux only.
 
 A SIGKILL does not say who sent it. The OOM killer counts what it kills in the cgroup of the victim (v1 and v2), or,
-where that is the root, for the whole machine; and it names the process in the kernel log. What cannot be read on this
-machine is not asked: then a SIGKILL stays one that nobody knows the sender of.
+where that is the root, for the whole machine; and it names the process in the kernel log. Where neither can be read,
+the sender of a SIGKILL stays unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KernelPaths:
 
 
 class OomDetector:
-    """`watch` each process when it starts; `has_killed` asks once, when it was ended by SIGKILL."""
+    """`watch` each process when it starts; `was_killed` asks once, when it was ended by SIGKILL."""
 
     def __init__(self, roots: KernelPaths = KernelPaths()) -> None:
         self._roots = roots
@@ -74,7 +74,7 @@ class OomDetector:
                 return
             if not record:
                 return
-            self._named.update(int(found) for found in _KILLED.findall(record))
+            self._named.update(int(pid) for pid in _KILLED.findall(record))
 
 
 def find_kill_counter(pid: int, roots: KernelPaths) -> Path | None:
@@ -83,19 +83,21 @@ def find_kill_counter(pid: int, roots: KernelPaths) -> Path | None:
         lines = (roots.proc / str(pid) / "cgroup").read_text().splitlines()
     except OSError:
         return None
-    found = [line.split(":", 2) for line in lines if line.count(":") >= 2]
-    places = [
+    memberships = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    counters = [
         roots.cgroup / "memory" / path.strip("/") / "memory.oom_control"
-        for _, controllers, path in found
+        for _, controllers, path in memberships
         if "memory" in controllers.split(",")
     ]
-    places += [
-        roots.cgroup / path.strip("/") / "memory.events" for number, names, path in found if number == "0" and not names
+    counters += [
+        roots.cgroup / path.strip("/") / "memory.events"
+        for number, names, path in memberships
+        if number == "0" and not names
     ]
-    is_in_root = all(path == "/" for _, names, path in found if not names or "memory" in names.split(","))
+    is_in_root = all(path == "/" for _, names, path in memberships if not names or "memory" in names.split(","))
     if is_in_root:  # the root of v2 counts nothing: the machine does, whose processes these then are
-        places.append(roots.proc / "vmstat")
-    return next((place for place in places if os.access(place, os.R_OK)), None)
+        counters.append(roots.proc / "vmstat")
+    return next((counter for counter in counters if os.access(counter, os.R_OK)), None)
 
 
 def read_kill_count(counter: Path) -> int:

@@ -28,37 +28,41 @@ _REPLICA_MODULES = {"elasticdl.worker": WORKER, "elasticdl.ps": PS}
 
 def find_replicas(directory: JobDirectory, run: int | None = None) -> list[RunningProcess]:
     """Every worker and ps of the job that lives, by name; of one run only where that is given."""
-    return [one for one in find_processes(directory, run) if one.replica not in (LAUNCHER, MASTER)]
+    return [process for process in find_processes(directory, run) if process.replica not in (LAUNCHER, MASTER)]
 
 
 def find_supervisors(directory: JobDirectory) -> list[RunningProcess]:
     """The launcher and the master that keep the job going."""
-    return [one for one in find_processes(directory) if one.replica in (LAUNCHER, MASTER)]
+    return [process for process in find_processes(directory) if process.replica in (LAUNCHER, MASTER)]
 
 
 def find_processes(directory: JobDirectory, run: int | None = None) -> list[RunningProcess]:
     """Every process of the job that lives, but those that its replicas started themselves."""
-    found = {one.pid: one for one in recorded_processes(directory)} if run in (None, directory.run_number) else {}
+    living = (
+        {process.pid: process for process in recorded_processes(directory)}
+        if run in (None, directory.run_number)
+        else {}
+    )
     for entry in os.listdir("/proc"):
-        if entry.isdecimal() and int(entry) not in found:
-            one = _recognize_process(int(entry), os.path.realpath(directory.root), run)
-            if one is not None:
-                found[one.pid] = one
-    return sorted(found.values(), key=lambda one: (one.replica, one.pid))
+        if entry.isdecimal() and int(entry) not in living:
+            process = _recognize_process(int(entry), os.path.realpath(directory.root), run)
+            if process is not None:
+                living[process.pid] = process
+    return sorted(living.values(), key=lambda process: (process.replica, process.pid))
 
 
 def recorded_processes(directory: JobDirectory) -> list[RunningProcess]:
-    """Those of them that the launcher wrote down."""
+    """The living processes that the launcher wrote down."""
     record = LauncherRecord.load(directory.launcher)
     if record is None:
         return []
-    known = [record.launcher, *([record.master] if record.master else []), *record.replicas.values()]
-    return [one for one in known if start_ticks(one.pid) == one.start_ticks]
+    recorded = [record.launcher, *([record.master] if record.master else []), *record.replicas.values()]
+    return [process for process in recorded if start_ticks(process.pid) == process.start_ticks]
 
 
 def describe_processes(processes: list[RunningProcess]) -> str:
-    """worker-0 (pid 17) and worker-1 (pid 18)"""
-    *others, last = [f"{one.replica} (pid {one.pid})" for one in processes]
+    """Names the processes as in "worker-0 (pid 17) and worker-1 (pid 18)"."""
+    *others, last = [f"{process.replica} (pid {process.pid})" for process in processes]
     return f"{', '.join(others)} and {last}" if others else last
 
 
@@ -141,24 +145,24 @@ def kill_launcher(directory: JobDirectory) -> None:
 def end_leftovers(
     directory: JobDirectory, reason: str, timeout_s: float = END_LEFTOVERS_TIMEOUT_S
 ) -> list[RunningProcess]:
-    """End the replicas of a job that has neither launcher nor master; those that were found.
+    """End the replicas of a job that has neither launcher nor master, and return them.
 
     A launcher adopts them and starts a master, which replays the journal and stops the job as it always does: what
     the workers hold is in a checkpoint afterwards, and the job has a result. What still lives then, or after
     `timeout_s`, is killed.
     """
-    found = find_replicas(directory)
-    if not found:
+    leftovers = find_replicas(directory)
+    if not leftovers:
         return []
     if not directory.result.exists() and find_replicas(directory, directory.run_number):
         arguments = ["--run", str(directory.run_number), "--adopt", "--stop", reason]
         _wait_for_launcher(_spawn_launcher(directory, arguments, None, os.environ), timeout_s)
     kill_processes(directory)
-    return found
+    return leftovers
 
 
 def _wait_for_launcher(pid: int, timeout_s: float) -> None:
-    """Until our child has ended, at most `timeout_s`."""
+    """Wait until our child has ended, at most `timeout_s`."""
     with suppress(ProcessLookupError, ChildProcessError):  # another thread waits for all that end
         descriptor = os.pidfd_open(pid)
         try:
@@ -169,17 +173,17 @@ def _wait_for_launcher(pid: int, timeout_s: float) -> None:
 
 
 def kill_processes(directory: JobDirectory) -> list[RunningProcess]:
-    """SIGKILL every process of the job that still lives, in an order in which nothing comes back; who was killed."""
+    """Kill every process of the job that still lives, in an order in which nothing comes back, and return them."""
     killed = dict[int, RunningProcess]()
     for _ in range(KILL_ROUNDS):
-        found = find_processes(directory)
-        if not found:
+        living = find_processes(directory)
+        if not living:
             break
         # A master that sees its launcher die starts another: it must not get to see it.
-        for master in [one for one in found if one.replica == MASTER]:
+        for master in [process for process in living if process.replica == MASTER]:
             _signal_process(master, signal.SIGSTOP)
         # Then the launcher. It may have started something until the very last moment, so look again.
-        for running in sorted(found, key=lambda one: one.replica != LAUNCHER):
+        for running in sorted(living, key=lambda process: process.replica != LAUNCHER):
             _kill_process(running)
             killed[running.pid] = running
     return list(killed.values())

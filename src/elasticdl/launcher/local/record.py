@@ -35,8 +35,8 @@ class LauncherRecord:
             "master": asdict(self.master) if self.master else None,
             "attached": asdict(self.attached) if self.attached else None,
             "detached": self.is_detached,
-            "replicas": [asdict(one) for one in self.replicas.values()],
-            "exited": [asdict(one) for one in self.exited],
+            "replicas": [asdict(replica) for replica in self.replicas.values()],
+            "exited": [asdict(exited) for exited in self.exited],
         }
         write_json(path, document)
 
@@ -55,8 +55,8 @@ class LauncherRecord:
             master=_optional_process(document["master"]),
             attached=_optional_process(document["attached"]),
             is_detached=document["detached"],
-            replicas={one["replica"]: RunningProcess(**one) for one in document["replicas"]},
-            exited=[ExitedProcess(**one) for one in document["exited"]],
+            replicas={replica["replica"]: RunningProcess(**replica) for replica in document["replicas"]},
+            exited=[ExitedProcess(**exited) for exited in document["exited"]],
         )
 
 
@@ -69,7 +69,8 @@ def is_running(directory: JobDirectory) -> bool:
     record = LauncherRecord.load(directory.launcher)
     if record is None:
         return directory.launcher.exists() and is_locked(directory)
-    return any(one is not None and start_ticks(one.pid) == one.start_ticks for one in (record.launcher, record.master))
+    supervisors = (record.launcher, record.master)
+    return any(process is not None and start_ticks(process.pid) == process.start_ticks for process in supervisors)
 
 
 def is_locked(directory: JobDirectory) -> bool:

@@ -95,32 +95,32 @@ class JsonLineDecoder:
 
     def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._rest = bytearray()
+        self._unfinished = bytearray()
 
     def feed(self, received: bytes) -> list[dict[str, Any]]:
-        *whole, rest = received.split(b"\n")
+        *lines, unfinished = received.split(b"\n")
         documents = []
-        for line in whole:
-            self._rest += line
-            if self._rest:
-                documents.append(_decode_line(bytes(self._rest)))
-            self._rest.clear()
-        self._rest += rest
-        if len(self._rest) > self._max_bytes:
+        for line in lines:
+            self._unfinished += line
+            if self._unfinished:
+                documents.append(_decode_line(bytes(self._unfinished)))
+            self._unfinished.clear()
+        self._unfinished += unfinished
+        if len(self._unfinished) > self._max_bytes:
             raise MalformedLine(
-                f"expected a line of at most {self._max_bytes} bytes, received {len(self._rest)} without an end"
+                f"expected a line of at most {self._max_bytes} bytes, received {len(self._unfinished)} without an end"
             )
         return documents
 
 
 def _decode_line(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError) as exc:
         raise MalformedLine(f"expected a line of JSON, received {line[:200]!r}: {exc}") from exc
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise MalformedLine(f"expected a JSON document, received {line[:200]!r}")
-    return found
+    return document
 
 
 class JsonLineSocket:
