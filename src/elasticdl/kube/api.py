@@ -107,17 +107,17 @@ class Api:
     ) -> tuple[Documents, str]:
         """All of a namespace, and the version to watch from. `fields`: as metadata.name=mnist."""
         call = ApiCall("list", kind, self._resolve_namespace(kind, namespace))
-        found: Documents = []
+        items: Documents = []
         more = ""
         while True:
             page = self._request(
                 call, "GET", labelSelector=labels, fieldSelector=fields, limit=PAGE_SIZE, **{"continue": more}
             )
             # In a list, the server leaves out of each what is the same for all.
-            found += [{"apiVersion": kind.api_version, "kind": kind.kind} | item for item in page["items"]]
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind} | item for item in page["items"]]
             more = page["metadata"].get("continue", "")
             if not more:
-                return found, page["metadata"]["resourceVersion"]
+                return items, page["metadata"]["resourceVersion"]
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
         kind, metadata = kind_of(document), document["metadata"]
@@ -164,7 +164,7 @@ class Api:
     ) -> WatchStream:
         """What happens after `version`, bookmarks too, for `timeout_s`; Gone if that is forgotten."""
         call = ApiCall("watch", kind, self._resolve_namespace(kind, namespace))
-        wanted = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": max(1, int(timeout_s))}
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": max(1, int(timeout_s))}
         lines = self._connection.stream(
             call,
             api_path(kind, call.namespace),
@@ -172,7 +172,7 @@ class Api:
             labelSelector=labels,
             fieldSelector=fields,
             resourceVersion=version,
-            **wanted,
+            **query,
         )
         return WatchStream(call, lines)
 
@@ -202,12 +202,12 @@ class Api:
 
     def is_allowed(self, verb: str, kind: ResourceKind, namespace: str = "", sub: str = "") -> bool:
         """Whether we have the right."""
-        asked = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": sub}
-        asked["namespace"] = self._resolve_namespace(kind, namespace)
+        attributes = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": sub}
+        attributes["namespace"] = self._resolve_namespace(kind, namespace)
         review = {
             "apiVersion": _ACCESS_REVIEW.api_version,
             "kind": _ACCESS_REVIEW.kind,
-            "spec": {"resourceAttributes": asked},
+            "spec": {"resourceAttributes": attributes},
         }
         answer = self._request(ApiCall("create", _ACCESS_REVIEW), "POST", body=review)
         return bool(answer["status"].get("allowed"))
@@ -220,12 +220,12 @@ class Api:
             if kind.group not in [group["name"] for group in groups]:
                 return False
         try:
-            found = self._request(
+            resource_list = self._request(
                 call, "GET", where=f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
             )
         except NotFound:
             return False
-        return kind.plural in [one["name"] for one in found["resources"]]
+        return kind.plural in [one["name"] for one in resource_list["resources"]]
 
     def port_forward(self, pod: str, namespace: str, port: int) -> socket.socket:
         """One connection to a port of a pod, through the API server."""
@@ -251,6 +251,6 @@ class Api:
             return ""
         return (namespace or self.namespace) if kind.namespaced else ""
 
-    def _request(self, call: ApiCall, method: str, *, where: str = "", **asked: Any) -> Document:
+    def _request(self, call: ApiCall, method: str, *, where: str = "", **options: Any) -> Document:
         where = where or api_path(call.kind, call.namespace, call.name, call.sub)
-        return self._connection.request(call, method, where, timeout_s=self._timeout_s, **asked)
+        return self._connection.request(call, method, where, timeout_s=self._timeout_s, **options)

@@ -47,10 +47,10 @@ def import_client(module: str = "") -> Any:
         ) from exc
 
 
-def _unknown_context(context: str, known: list[str]) -> str:
-    near = get_close_matches(context, known, n=1)
+def _unknown_context(context: str, contexts: list[str]) -> str:
+    near = get_close_matches(context, contexts, n=1)
     hint = f"; did you mean {near[0]!r}? There are: " if near else "; there are: "
-    return f"there is no context {context!r} in the kubeconfig{hint}{', '.join(known) or 'none'}"
+    return f"there is no context {context!r} in the kubeconfig{hint}{', '.join(contexts) or 'none'}"
 
 
 class LineStream:
@@ -184,7 +184,7 @@ class ApiConnection:
 
         import urllib3
 
-        asked = urlencode({name: value for name, value in query.items() if value not in ("", None)})
+        query_string = urlencode({name: value for name, value in query.items() if value not in ("", None)})
         headers = {"Accept": "application/json", "User-Agent": self.user_agent}
         if body is not None:
             headers["Content-Type"] = content or "application/json"
@@ -193,7 +193,7 @@ class ApiConnection:
         try:
             return self._pool.request(
                 method,
-                self.server + path + (f"?{asked}" if asked else ""),
+                self.server + path + (f"?{query_string}" if query_string else ""),
                 body=None if body is None else json.dumps(body).encode(),
                 headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout_s),

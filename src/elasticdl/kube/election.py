@@ -107,17 +107,17 @@ class Election:
         return is_ours
 
     def _acquire_or_renew(self) -> bool:
-        found = self._api.get(kinds.LEASE, self._name, self._namespace)
-        if found is None:
+        lease = self._api.get(kinds.LEASE, self._name, self._namespace)
+        if lease is None:
             return self._write(self._api.create, {"metadata": {"name": self._name, "namespace": self._namespace}})
-        spec = found.get("spec") or {}
+        spec = lease.get("spec") or {}
         seen = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
         is_foreign = seen[0] not in ("", self.identity)
         if is_foreign and self._clock() - self._seen_at < float(spec.get("leaseDurationSeconds") or self._lease_s):
             return False
-        return self._write(self._api.replace, found)
+        return self._write(self._api.replace, lease)
 
     def _write(self, write: Callable[[dict[str, Any]], dict[str, Any]], lease: dict[str, Any]) -> bool:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -136,6 +136,6 @@ class Election:
         return True
 
     def _release_lease(self) -> None:
-        found = self._api.get(kinds.LEASE, self._name, self._namespace)
-        if found and found["spec"].get("holderIdentity") == self.identity:
-            self._api.replace(found | {"spec": found["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}})
+        lease = self._api.get(kinds.LEASE, self._name, self._namespace)
+        if lease and lease["spec"].get("holderIdentity") == self.identity:
+            self._api.replace(lease | {"spec": lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}})

@@ -84,29 +84,29 @@ class ApiCall(NamedTuple):
 def error_from_response(call: ApiCall, code: int, body: bytes) -> ApiError:
     """The error for an answer with a code of 400 and above."""
     status = _status(body)
-    reason, said = str(status.get("reason", "")), str(status.get("message") or body[:500].decode(errors="replace"))
+    reason, message = str(status.get("reason", "")), str(status.get("message") or body[:500].decode(errors="replace"))
     match code:
         case 401:
-            return Unauthorized(f"{call}: the API server does not accept our credentials ({said}); log in again")
+            return Unauthorized(f"{call}: the API server does not accept our credentials ({message}); log in again")
         case 403:
-            return Forbidden(f"{call} is forbidden: {said}; {_grant_hint(call, said)}")
+            return Forbidden(f"{call} is forbidden: {message}; {_grant_hint(call, message)}")
         case 404 if not status:
             return NotFound(
                 f"{call}: the cluster does not know {call.resource} of {call.kind.api_version}{_crd_hint(call)}"
             )
         case 404:
-            return NotFound(f"{call}: {said}")
+            return NotFound(f"{call}: {message}")
         case 409 if reason == "AlreadyExists":
-            return AlreadyExists(f"{call}: {said}")
+            return AlreadyExists(f"{call}: {message}")
         case 409:
-            return Conflict(f"{call}: {said}")
+            return Conflict(f"{call}: {message}")
         case 410:
-            return Gone(f"{call}: {said}")
+            return Gone(f"{call}: {message}")
         case 408 | 425 | 429:
-            return ApiUnavailable(f"{call}: {said}")
+            return ApiUnavailable(f"{call}: {message}")
         case _ if code >= 500:
-            return ApiUnavailable(f"{call}: the API server answered {code}: {said}")
-    return InvalidObject(f"{call}: {said}")
+            return ApiUnavailable(f"{call}: the API server answered {code}: {message}")
+    return InvalidObject(f"{call}: {message}")
 
 
 def _status(body: bytes) -> dict[str, Any]:
@@ -118,8 +118,8 @@ def _status(body: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) and document.get("kind") == "Status" else {}
 
 
-def _grant_hint(call: ApiCall, said: str) -> str:
-    if "cannot" not in said:  # not a missing right but an admission rule, whose words name it
+def _grant_hint(call: ApiCall, message: str) -> str:
+    if "cannot" not in message:  # not a missing right but an admission rule, whose words name it
         return f"a quota or a rule of namespace {call.namespace or '(none)'} says so: ask whoever runs the cluster"
     kind = "Role" if call.namespace else "ClusterRole"
     group = f"apiGroups [{call.kind.group!r}]".replace("'", '"')

@@ -72,8 +72,8 @@ def kind_of(document: Mapping[str, Any]) -> ResourceKind:
     """The kind of an object that names its own."""
     version, name = document.get("apiVersion", ""), document.get("kind", "")
     if (kind := _BY_NAME.get((version, name))) is None:
-        known = ", ".join(sorted({kind.kind for kind in _KINDS}))
-        raise SpecError(f"an object of a kind we do not create: {version!r} {name!r}; known are {known}")
+        kind_names = ", ".join(sorted({kind.kind for kind in _KINDS}))
+        raise SpecError(f"an object of a kind we do not create: {version!r} {name!r}; known are {kind_names}")
     return kind
 
 

@@ -70,21 +70,21 @@ class ElasticJobContext:
 
     def find_owned(self, kind: kinds.ResourceKind, name: str) -> Document | None:
         """The object, if it belongs to this ElasticJob; one that belongs to another is waited for to go."""
-        found = self.api.get(kind, name, self.namespace)
-        owners = found["metadata"].get("ownerReferences", []) if found else []
-        if found and self.owner.uid not in [owner["uid"] for owner in owners]:
+        document = self.api.get(kind, name, self.namespace)
+        owners = document["metadata"].get("ownerReferences", []) if document else []
+        if document and self.owner.uid not in [owner["uid"] for owner in owners]:
             whose = ", ".join(f"{owner['kind']} {owner['name']}" for owner in owners) or "nobody"
             raise ObjectConflict(
                 f"{kind.kind} {name} is there already and belongs to {whose}, not to this ElasticJob; delete it, or "
                 "give this job another name"
             )
-        return found
+        return document
 
     def pod_owners(self) -> set[str]:
         """The master's set and the spec, if they are of this resource."""
         owners = set()
         for kind, name in ((kinds.STATEFUL_SET, self.master_name), (kinds.CONFIG_MAP, f"{self.name}-spec")):
             with suppress(ObjectConflict):
-                if (found := self.find_owned(kind, name)) is not None:
-                    owners.add(found["metadata"]["uid"])
+                if (document := self.find_owned(kind, name)) is not None:
+                    owners.add(document["metadata"]["uid"])
         return owners

@@ -81,8 +81,8 @@ def _set_finalizer(api: Api, resource: Document, *, is_held: bool) -> Document:
         try:
             return api.patch(kinds.ELASTIC_JOB, metadata["name"], change, metadata["namespace"])
         except Conflict as exc:
-            found = api.get(kinds.ELASTIC_JOB, metadata["name"], metadata["namespace"])
-            if found is None or found["metadata"]["uid"] != metadata["uid"]:
+            current = api.get(kinds.ELASTIC_JOB, metadata["name"], metadata["namespace"])
+            if current is None or current["metadata"]["uid"] != metadata["uid"]:
                 raise StillTerminating("the resource is gone") from exc
-            resource = found
+            resource = current
     return resource

@@ -120,7 +120,7 @@ class Handlers:
             spec = (resource["metadata"]["uid"], resource["metadata"]["generation"])
             return LastReconcile(spec, master_snapshot(reconcile(self._api, resource, say)))
 
-        said = ""
+        last_warning = ""
         while True:
             try:
                 async with self._locks[namespace, name]:
@@ -135,19 +135,21 @@ class Handlers:
             except TransientError as exc:
                 health.RECONCILES.labels("again").inc()
                 logger.info("%s/%s: again in %g s: %s", namespace, name, RETRY_S, exc)
-                said = (
-                    await self._warn(namespace, name, str(exc), said, say) if isinstance(exc, ObjectConflict) else said
+                last_warning = (
+                    await self._warn(namespace, name, str(exc), last_warning, say)
+                    if isinstance(exc, ObjectConflict)
+                    else last_warning
                 )
                 await asyncio.sleep(RETRY_S)
             except ElasticDLError as exc:
                 health.RECONCILES.labels("failed").inc()
                 logger.error("%s/%s: again in %g s: %s", namespace, name, ERROR_RETRY_S, exc)
-                said = await self._warn(namespace, name, str(exc), said, say)
+                last_warning = await self._warn(namespace, name, str(exc), last_warning, say)
                 await asyncio.sleep(ERROR_RETRY_S)
 
-    async def _warn(self, namespace: str, name: str, why: str, said: str, say: ReportEvent) -> str:
+    async def _warn(self, namespace: str, name: str, why: str, last_warning: str, say: ReportEvent) -> str:
         """An event for what holds the job up, once for each reason."""
-        if why != said:
+        if why != last_warning:
             with suppress(ElasticDLError):
                 resource = await asyncio.to_thread(self._api.get, kinds.ELASTIC_JOB, name, namespace)
                 if resource is not None:
@@ -160,18 +162,18 @@ class Handlers:
         if now is not None:
             self._phases[uid] = now
         if was != now:
-            for one, step in ((was, -1), (now, 1)):
-                if one is not None:
-                    health.JOBS.labels(one).inc(step)
+            for counted_phase, step in ((was, -1), (now, 1)):
+                if counted_phase is not None:
+                    health.JOBS.labels(counted_phase).inc(step)
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    found = kopf.OperatorSettings()
-    found.networking.error_backoffs = EndlessBackoffs()
-    found.networking.request_timeout = 15.0
-    found.watching.server_timeout = 300
-    found.watching.connect_timeout = 10.0
-    found.posting.reporting_component = "elasticdl-operator"
-    found.posting.event_name_prefix = "elasticdl-"
-    found.scanning.disabled = True  # `served` waits for what we watch
-    return found
+    settings = kopf.OperatorSettings()
+    settings.networking.error_backoffs = EndlessBackoffs()
+    settings.networking.request_timeout = 15.0
+    settings.watching.server_timeout = 300
+    settings.watching.connect_timeout = 10.0
+    settings.posting.reporting_component = "elasticdl-operator"
+    settings.posting.event_name_prefix = "elasticdl-"
+    settings.scanning.disabled = True  # `served` waits for what we watch
+    return settings

@@ -58,7 +58,7 @@ def status_change(
     resource: Document,
     job: JobSpec | None,
     master: Document | None,
-    said: list[Condition],
+    conditions: list[Condition],
     now: str,
     held_up_by: str = "",
     result: Document | None = None,
@@ -68,28 +68,28 @@ def status_change(
     `held_up_by`: why there is no master yet. `result`: what the master wrote down of the end.
     """
     status = resource.get("status") or {}
-    wanted: dict[str, Any] = {"observedGeneration": resource["metadata"].get("generation", 0)}
-    stands = _phase_and_reason(status, job, master, said, held_up_by, result)
+    change: dict[str, Any] = {"observedGeneration": resource["metadata"].get("generation", 0)}
+    stands = _phase_and_reason(status, job, master, conditions, held_up_by, result)
     if stands is not None:
-        wanted |= {"phase": stands[0], "reason": stands[1]}
+        change |= {"phase": stands[0], "reason": stands[1]}
         if stands[0] in FINAL_PHASES:
-            wanted["finishedAt"] = _ended_at(result) or now
+            change["finishedAt"] = _ended_at(result) or now
         if job is not None and stands[0] not in FINAL_PHASES:
-            wanted |= _initial_counts(job)
-    phase = wanted.get("phase", status.get("phase", ""))
+            change |= _initial_counts(job)
+    phase = change.get("phase", status.get("phase", ""))
     conditions = [
-        *said,
-        _suspended_condition(phase, wanted.get("reason", status.get("reason", ""))),
+        *conditions,
+        _suspended_condition(phase, change.get("reason", status.get("reason", ""))),
         _finished_condition(phase),
     ]
-    wanted["conditions"] = merge_conditions(status.get("conditions", []), conditions, now)
-    return {name: value for name, value in wanted.items() if status.get(name) != value}
+    change["conditions"] = merge_conditions(status.get("conditions", []), conditions, now)
+    return {name: value for name, value in change.items() if status.get(name) != value}
 
 
-def merge_conditions(before: Iterable[Document], said: Iterable[Condition], now: str) -> list[dict[str, Any]]:
+def merge_conditions(before: Iterable[Document], newest: Iterable[Condition], now: str) -> list[dict[str, Any]]:
     """The list of conditions, with the time of each change of status. Of one type the last that was said counts."""
     old = {one["type"]: dict(one) for one in before}
-    for one in {one.type: one for one in said}.values():
+    for one in {one.type: one for one in newest}.values():
         status = "True" if one.is_true else "False"
         was = old.get(one.type, {})
         since = was["lastTransitionTime"] if was.get("status") == status else now
@@ -107,7 +107,7 @@ def _phase_and_reason(
     status: Document,
     job: JobSpec | None,
     master: Document | None,
-    said: list[Condition],
+    conditions: list[Condition],
     held_up_by: str,
     result: Document | None,
 ) -> tuple[str, str] | None:
@@ -116,7 +116,7 @@ def _phase_and_reason(
     if phase in FINAL_PHASES:
         return None
     if master is None or job is None:
-        wrong = next((one.message for one in said if one.type == "Accepted" and not one.is_true), "")
+        wrong = next((one.message for one in conditions if one.type == "Accepted" and not one.is_true), "")
         return (INVALID, wrong) if wrong else (PENDING, held_up_by)
     if result is not None:
         return str(result["phase"]).capitalize(), str(result.get("reason", ""))
@@ -132,8 +132,8 @@ def _phase_and_reason(
 
 
 def _ended_at(result: Document | None) -> str:
-    at = (result or {}).get("ended_at")
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else ""
+    ended_at = (result or {}).get("ended_at")
+    return datetime.fromtimestamp(ended_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended_at else ""
 
 
 def _suspended_condition(phase: str, reason: str) -> Condition:
@@ -165,13 +165,13 @@ _SCALABLE_ROLES = ("workers", "ps")  # their wishes; the master hears of them it
 
 def explain_unsupported_change(running: JobSpec, resource: Mapping[str, Any]) -> str:
     """A sentence about what differs from the job that runs; "" if it can follow."""
-    asked = deepcopy(dict(resource))
-    replicas = (asked["spec"].get("workers") or {}).get("replicas")
+    followed = deepcopy(dict(resource))
+    replicas = (followed["spec"].get("workers") or {}).get("replicas")
     for part in _SCALABLE_ROLES:
-        if "replicas" in (asked["spec"].get(part) or {}):
-            asked["spec"][part]["replicas"] = getattr(running, part).replicas
+        if "replicas" in (followed["spec"].get(part) or {}):
+            followed["spec"][part]["replicas"] = getattr(running, part).replicas
     try:
-        job = resolve_elastic_job(asked)
+        job = resolve_elastic_job(followed)
     except SpecError as exc:
         return f"The job goes on as it was begun: {exc}"
     low, high = running.workers.min, running.workers.max

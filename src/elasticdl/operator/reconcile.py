@@ -28,107 +28,107 @@ def reconcile(api: Api, resource: Document, say: ReportEvent) -> Document | None
 
     Raises TransientErrors to be called again; everything a person must know is in the status and in events.
     """
-    place = ElasticJobContext(api, resource, say)
+    job_context = ElasticJobContext(api, resource, say)
     if finalizer.is_being_deleted(resource):
-        finalizer.finalize(api, resource, place.pod_owners())
+        finalizer.finalize(api, resource, job_context.pod_owners())
         return None  # owner references take all else along
     job = master = result = None
     try:
-        master = place.find_owned(kinds.STATEFUL_SET, place.master_name)
-        job = _determine_job(place, master)
-        result = _read_job_result(place, master)
+        master = job_context.find_owned(kinds.STATEFUL_SET, job_context.master_name)
+        job = _determine_job(job_context, master)
+        result = _read_job_result(job_context, master)
         if job is not None and result is None and not job_status.is_over(resource):
-            place.resource = finalizer.add_finalizer(api, resource)
+            job_context.resource = finalizer.add_finalizer(api, resource)
             if master is None:
-                master = _create_job(place, job)
+                master = _create_job(job_context, job)
             else:
-                _recreate_missing(place, job)
-            master = _scale_master(place, job, master)
+                _recreate_missing(job_context, job)
+            master = _scale_master(job_context, job, master)
         else:
-            place.resource = finalizer.remove_finalizer(api, resource)
+            job_context.resource = finalizer.remove_finalizer(api, resource)
     except ApiUnavailable:
         raise
     except ElasticDLError as exc:
-        _write_status(place, job, master, result, held_up_by=str(exc))
+        _write_status(job_context, job, master, result, held_up_by=str(exc))
         raise
-    _write_status(place, job, master, result)
+    _write_status(job_context, job, master, result)
     return master
 
 
-def _determine_job(place: ElasticJobContext, master: Document | None) -> JobSpec | None:
+def _determine_job(job_context: ElasticJobContext, master: Document | None) -> JobSpec | None:
     """The job as it runs, else as it is asked for; None if that is no job."""
-    running = _read_running_job(place) if master else None
+    running = _read_running_job(job_context) if master else None
     if running is not None:
-        why = job_status.explain_unsupported_change(running, place.resource)
-        place.conditions += [
+        why = job_status.explain_unsupported_change(running, job_context.resource)
+        job_context.conditions += [
             job_status.accepted_condition(),
             job_status.unfollowed_condition(why) if why else job_status.followed_condition(),
         ]
         return running
     try:
-        job = resolve_elastic_job(place.resource)
+        job = resolve_elastic_job(job_context.resource)
     except SpecError as exc:
-        place.conditions.append(job_status.refused_condition(str(exc)))
+        job_context.conditions.append(job_status.refused_condition(str(exc)))
         return None
-    place.conditions += [job_status.accepted_condition(), job_status.followed_condition()]
+    job_context.conditions += [job_status.accepted_condition(), job_status.followed_condition()]
     return job
 
 
-def _read_running_job(place: ElasticJobContext) -> JobSpec | None:
-    found = place.find_owned(kinds.CONFIG_MAP, f"{place.name}-spec")
-    return JobSpec.model_validate(json.loads(found["data"][manifest.SPEC_KEY])) if found else None
+def _read_running_job(job_context: ElasticJobContext) -> JobSpec | None:
+    config_map = job_context.find_owned(kinds.CONFIG_MAP, f"{job_context.name}-spec")
+    return JobSpec.model_validate(json.loads(config_map["data"][manifest.SPEC_KEY])) if config_map else None
 
 
-def _read_job_result(place: ElasticJobContext, master: Document | None) -> Document | None:
+def _read_job_result(job_context: ElasticJobContext, master: Document | None) -> Document | None:
     """How the job ended, if its master gave its pod back because of that. It writes first, and is read last."""
     if master is None or master["spec"]["replicas"]:
         return None
-    held = place.api.get(kinds.CONFIG_MAP, status_map.status_map_name(place.name), place.namespace)
+    held = job_context.api.get(kinds.CONFIG_MAP, status_map.status_map_name(job_context.name), job_context.namespace)
     return status_map.read_result(held, master["metadata"]["uid"])
 
 
-def _create_job(place: ElasticJobContext, job: JobSpec) -> Document:
+def _create_job(job_context: ElasticJobContext, job: JobSpec) -> Document:
     """Belongings first, the master last: a master that is there has had all it needs."""
-    for document in manifest.job_objects(job, job_secrets.create_secrets(job), place.owner):
-        _create_object(place, document)
+    for document in manifest.job_objects(job, job_secrets.create_secrets(job), job_context.owner):
+        _create_object(job_context, document)
     # An operator that ended half way may have left a spec behind: the master belongs to that one.
-    begun = _read_running_job(place) or job
-    document = manifest.master_stateful_set(begun, place.owner)
-    document["spec"]["replicas"] = place.master_replicas
-    created = _create_object(place, document)
-    said = f"Created the master of the job: StatefulSet {document['metadata']['name']}"
-    place.report(place.resource, "Normal", "Created", said)
+    begun = _read_running_job(job_context) or job
+    document = manifest.master_stateful_set(begun, job_context.owner)
+    document["spec"]["replicas"] = job_context.master_replicas
+    created = _create_object(job_context, document)
+    message = f"Created the master of the job: StatefulSet {document['metadata']['name']}"
+    job_context.report(job_context.resource, "Normal", "Created", message)
     return created
 
 
-def _recreate_missing(place: ElasticJobContext, job: JobSpec) -> None:
+def _recreate_missing(job_context: ElasticJobContext, job: JobSpec) -> None:
     """Make again what somebody deleted; except secrets, which those that run have already read."""
-    for document in _find_missing(place, job, job_secrets.JobSecrets("")):
+    for document in _find_missing(job_context, job, job_secrets.JobSecrets("")):
         name = f"{document['kind']} {document['metadata']['name']}"
         if document["kind"] == kinds.SECRET.kind:
             why = f"{name} is gone: no pod can join the job any more. Delete the job and create it anew."
-            place.conditions.append(job_status.unfollowed_condition(why))
+            job_context.conditions.append(job_status.unfollowed_condition(why))
         else:
-            _create_object(place, document)
+            _create_object(job_context, document)
             if document["metadata"]["name"] == naming.spec_name(job):
                 # It owned the workers and ps. The next master gives those to come to the new one.
-                place.api.delete(kinds.POD, f"{place.master_name}-0", place.namespace)
-            place.report(place.resource, "Warning", "Mended", f"{name} was gone and is made again")
+                job_context.api.delete(kinds.POD, f"{job_context.master_name}-0", job_context.namespace)
+            job_context.report(job_context.resource, "Warning", "Mended", f"{name} was gone and is made again")
 
 
-def _find_missing(place: ElasticJobContext, job: JobSpec, secrets: job_secrets.JobSecrets) -> list[Document]:
-    documents = manifest.job_objects(job, secrets, place.owner)
-    return [one for one in documents if place.find_owned(kinds.kind_of(one), one["metadata"]["name"]) is None]
+def _find_missing(job_context: ElasticJobContext, job: JobSpec, secrets: job_secrets.JobSecrets) -> list[Document]:
+    documents = manifest.job_objects(job, secrets, job_context.owner)
+    return [one for one in documents if job_context.find_owned(kinds.kind_of(one), one["metadata"]["name"]) is None]
 
 
-def _create_object(place: ElasticJobContext, document: Document) -> Document:
+def _create_object(job_context: ElasticJobContext, document: Document) -> Document:
     try:
-        return place.api.create(_with_blocking_owners(document))
+        return job_context.api.create(_with_blocking_owners(document))
     except AlreadyExists as exc:
-        found = place.find_owned(kinds.kind_of(document), document["metadata"]["name"])
-        if found is None:
+        existing = job_context.find_owned(kinds.kind_of(document), document["metadata"]["name"])
+        if existing is None:
             raise ObjectConflict(f"{document['kind']} {document['metadata']['name']} came and went") from exc
-        return found
+        return existing
 
 
 def _with_blocking_owners(document: Document) -> Document:
@@ -138,68 +138,68 @@ def _with_blocking_owners(document: Document) -> Document:
     return {**document, "metadata": {**metadata, "ownerReferences": owners}}
 
 
-def _scale_master(place: ElasticJobContext, job: JobSpec, master: Document) -> Document:
-    wanted = place.master_replicas
-    if master["spec"]["replicas"] != wanted:
+def _scale_master(job_context: ElasticJobContext, job: JobSpec, master: Document) -> Document:
+    replicas = job_context.master_replicas
+    if master["spec"]["replicas"] != replicas:
         name = master["metadata"]["name"]
         # By the version seen: a master that ends this moment must not be started again.
         change = {
             "metadata": {"resourceVersion": master["metadata"]["resourceVersion"]},
-            "spec": {"replicas": wanted},
+            "spec": {"replicas": replicas},
         }
         try:
-            master = place.api.patch(kinds.STATEFUL_SET, name, change, place.namespace)
+            master = job_context.api.patch(kinds.STATEFUL_SET, name, change, job_context.namespace)
         except Conflict as exc:
             raise StillTerminating("the master changed meanwhile") from exc
-        reason, words = ("Resumed", "it goes on") if wanted else ("Suspended", "its pods are given back")
-        place.report(place.resource, "Normal", reason, f"spec.suspend is {not wanted}: {words}")
-    if not wanted:
-        _delete_replica_pods(place, job)
+        reason, words = ("Resumed", "it goes on") if replicas else ("Suspended", "its pods are given back")
+        job_context.report(job_context.resource, "Normal", reason, f"spec.suspend is {not replicas}: {words}")
+    if not replicas:
+        _delete_replica_pods(job_context, job)
     return master
 
 
-def _delete_replica_pods(place: ElasticJobContext, job: JobSpec) -> None:
+def _delete_replica_pods(job_context: ElasticJobContext, job: JobSpec) -> None:
     """Pods of workers and ps are the master's to launch: they go when it is gone, or it would replace them."""
-    if place.api.list(kinds.POD, place.namespace, naming.label_selector(job, "master"))[0]:
+    if job_context.api.list(kinds.POD, job_context.namespace, naming.label_selector(job, "master"))[0]:
         raise StillTerminating("the pod of the master is still ending")
     for role in ("worker", "ps"):
-        for pod in place.api.list(kinds.POD, place.namespace, naming.label_selector(job, role))[0]:
+        for pod in job_context.api.list(kinds.POD, job_context.namespace, naming.label_selector(job, role))[0]:
             metadata = pod["metadata"]
             if "deletionTimestamp" not in metadata:
-                place.api.delete(kinds.POD, metadata["name"], place.namespace, uid=metadata["uid"])
+                job_context.api.delete(kinds.POD, metadata["name"], job_context.namespace, uid=metadata["uid"])
 
 
 def _write_status(
-    place: ElasticJobContext,
+    job_context: ElasticJobContext,
     job: JobSpec | None,
     master: Document | None,
     result: Document | None,
     held_up_by: str = "",
 ) -> None:
     """Write the status, if it changes; warn of what was not said before."""
-    resource = place.resource
+    resource = job_context.resource
     while True:
-        change = job_status.status_change(resource, job, master, place.conditions, _now(), held_up_by, result)
+        change = job_status.status_change(resource, job, master, job_context.conditions, _now(), held_up_by, result)
         if not change:
             return
-        _report_conditions(place, resource)
+        _report_conditions(job_context, resource)
         version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
         patch = {"metadata": version, "status": change}
         try:
-            place.api.patch(kinds.ELASTIC_JOB, place.name, patch, place.namespace, "status")
+            job_context.api.patch(kinds.ELASTIC_JOB, job_context.name, patch, job_context.namespace, "status")
             return
         except Conflict:  # the master wrote meanwhile
-            found = place.api.get(kinds.ELASTIC_JOB, place.name, place.namespace)
-            if found is None or found["metadata"]["uid"] != resource["metadata"]["uid"]:
+            current = job_context.api.get(kinds.ELASTIC_JOB, job_context.name, job_context.namespace)
+            if current is None or current["metadata"]["uid"] != resource["metadata"]["uid"]:
                 return
-            resource = found
+            resource = current
 
 
-def _report_conditions(place: ElasticJobContext, resource: Mapping[str, Any]) -> None:
-    known = {one["message"] for one in (resource.get("status") or {}).get("conditions", [])}
-    for one in place.conditions:
-        if not one.is_true and one.message not in known:
-            place.report(place.resource, "Warning", one.reason, one.message)
+def _report_conditions(job_context: ElasticJobContext, resource: Mapping[str, Any]) -> None:
+    reported = {condition["message"] for condition in (resource.get("status") or {}).get("conditions", [])}
+    for one in job_context.conditions:
+        if not one.is_true and one.message not in reported:
+            job_context.report(job_context.resource, "Warning", one.reason, one.message)
 
 
 def _now() -> str:

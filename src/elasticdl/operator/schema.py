@@ -131,13 +131,13 @@ def spec_schema() -> Schema:
     return spec
 
 
-def _structural_schema(given: Schema, known: Mapping[str, Schema], path: str) -> Schema:
-    schema = dict(given)
+def _structural_schema(source: Schema, definitions: Mapping[str, Schema], path: str) -> Schema:
+    schema = dict(source)
     if "$ref" in schema:
-        schema = {**known[schema.pop("$ref").rpartition("/")[2]], **schema}
+        schema = {**definitions[schema.pop("$ref").rpartition("/")[2]], **schema}
     if "anyOf" in schema:
         (other,) = [one for one in schema.pop("anyOf") if one != {"type": "null"}]
-        result = _structural_schema({**schema, **other}, known, path)
+        result = _structural_schema({**schema, **other}, definitions, path)
         return result if result["type"] == "object" or "enum" in result else {**result, "nullable": True}
     result = {key: schema[key] for key in KEPT_KEYWORDS if key in schema}
     if described := _field_description(path, schema):
@@ -149,16 +149,16 @@ def _structural_schema(given: Schema, known: Mapping[str, Schema], path: str) ->
     if "properties" in schema:
         places = {name: f"{path}.{name}".strip(".") for name in schema["properties"]}
         result["properties"] = {
-            name: _structural_schema(schema["properties"][name], known, place)
+            name: _structural_schema(schema["properties"][name], definitions, place)
             for name, place in places.items()
             if place not in _SET_ELSEWHERE
         }
     elif schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in schema:
-        result["additionalProperties"] = _structural_schema(schema["additionalProperties"], known, "")
+        result["additionalProperties"] = _structural_schema(schema["additionalProperties"], definitions, "")
     if "items" in schema:
-        result["items"] = _structural_schema(schema["items"], known, "")
+        result["items"] = _structural_schema(schema["items"], definitions, "")
     if schema.get("type") == "integer":
         result["format"] = "int64"
     return result

@@ -60,6 +60,6 @@ def priority_class(spec: JobSpec, role: str, is_high: bool | None = None) -> str
     return {"high": HIGH_PRIORITY, "low": LOW_PRIORITY}.get(asked.priority, asked.priority)
 
 
-def is_high_priority(share: float, wish: int, living_high: int) -> bool:
-    """Whether the next worker is of high priority: until at least this share of those wished for is."""
-    return living_high < math.ceil(share * wish - 1e-9)
+def is_high_priority(share: float, desired: int, living_high: int) -> bool:
+    """Whether the next worker is of high priority: until at least this share of the desired workers is."""
+    return living_high < math.ceil(share * desired - 1e-9)

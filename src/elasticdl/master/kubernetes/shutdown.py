@@ -31,13 +31,17 @@ _log = logging.getLogger(__name__)
 def is_last_master(api: Api, master: Owner, namespace: str) -> bool:
     """Whether no other will follow: the job is gone, or going, or shall have no pods. Not where nobody can say."""
     try:
-        found = api.get(STATEFUL_SET, master.name, namespace)
+        master_set = api.get(STATEFUL_SET, master.name, namespace)
     except AccessDenied:
         return True  # its rights belonged to the job, and went before it
     except ElasticDLError:
         return False
-    is_gone = found is None or found["metadata"]["uid"] != master.uid or "deletionTimestamp" in found["metadata"]
-    return is_gone or (found is not None and not found["spec"]["replicas"])
+    is_gone = (
+        master_set is None
+        or master_set["metadata"]["uid"] != master.uid
+        or "deletionTimestamp" in master_set["metadata"]
+    )
+    return is_gone or (master_set is not None and not master_set["spec"]["replicas"])
 
 
 async def release_replicas(

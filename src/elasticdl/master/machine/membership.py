@@ -27,7 +27,7 @@ class WorkerState(StrEnum):
 
 GONE_WORKER_STATES = frozenset({WorkerState.LEFT, WorkerState.LOST})
 NEWCOMER_STATES = frozenset({WorkerState.READY, WorkerState.JOINING})
-# Those that count towards the wished number: here, and staying.
+# Workers that count towards the desired number: they are here, and stay.
 ACTIVE_WORKER_STATES = frozenset(
     {WorkerState.LAUNCHING, WorkerState.STARTING, WorkerState.READY, WorkerState.JOINING, WorkerState.MEMBER}
 )
@@ -115,22 +115,22 @@ class Membership:
 
     @property
     def running_count(self) -> int:
-        """Those whose devices nobody else may have."""
+        """How many workers keep their devices."""
         return sum(worker.state not in GONE_WORKER_STATES for worker in self.workers.values())
 
     def present_workers(self) -> Iterator[Worker]:
         return (worker for worker in self.workers.values() if worker.is_present)
 
     def is_present(self, worker: WorkerId) -> bool:
-        found = self.workers.get(worker)
-        return found is not None and found.is_present
+        member = self.workers.get(worker)
+        return member is not None and member.is_present
 
     def active_workers(self) -> list[Worker]:
-        """Those that count towards the wish, the youngest last."""
+        """The workers that count towards the desired number, the youngest last."""
         return sorted((w for w in self.workers.values() if w.is_active), key=lambda w: w.number)
 
     def newcomers(self, holders: list[WorkerId]) -> list[Worker]:
-        """Ready to join, the oldest first."""
+        """The workers that are ready to join, the oldest first."""
         return [w for w in self.active_workers() if w.state in NEWCOMER_STATES and w.id not in holders]
 
 

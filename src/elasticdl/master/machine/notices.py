@@ -29,13 +29,13 @@ def on_notice_reported(job: MasterState, event: NoticeReported, now: float) -> l
 
 def on_bad_record_found(job: MasterState, event: BadRecordFound, now: float) -> list[Action]:
     """Counted once, whoever met it and however often; the job fails past its limit."""
-    key, known, limit = f"{event.source}, record {event.record}", job.ledger.bad_records, job.spec.data.bad_records
-    if key in known:
+    key, skipped, limit = f"{event.source}, record {event.record}", job.ledger.bad_records, job.spec.data.bad_records
+    if key in skipped:
         return []
-    known[key] = event.why
+    skipped[key] = event.why
     actions: list[Action] = [
         job.add_log_entry(now, BAD_RECORD, worker=event.worker, reason=f"{key} is skipped: {event.why}")
     ]
-    if len(known) > limit:
-        actions += fail_job(job, describe_excess(len(known), limit, event.why), 1, now)
+    if len(skipped) > limit:
+        actions += fail_job(job, describe_excess(len(skipped), limit, event.why), 1, now)
     return actions

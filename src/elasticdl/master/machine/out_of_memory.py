@@ -28,8 +28,8 @@ def assess_out_of_memory(
         return cause, []
     if job.spec.cluster is None:
         return cause._replace(reason=f"{cause.reason}: the kernel ended it; {memory_advice(job, role)}"), []
-    had, known = memory_limit(job.spec, role, raises), job.ledger.memory_raises.get(role, 0)
-    if raises < known:  # another one of its role has run out before: the next has more already
+    had, raised = memory_limit(job.spec, role, raises), job.ledger.memory_raises.get(role, 0)
+    if raises < raised:  # another one of its role has run out before: the next has more already
         return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), []
     more = memory_limit(job.spec, role, raises + 1)
     if more == had:

@@ -51,8 +51,8 @@ def on_losses_reported(job: MasterState, event: LossesReported, now: float) -> A
     actions: Actions = [RecordLosses(tuple(points), tuple(epochs))] if points or epochs else []
     actions += [log_epoch(job, epoch, now) for epoch in epochs]
     if curve.complete_until > before:
-        known = pb.LossesKnown(step=curve.complete_until)
-        actions += [send_message(worker.id, losses_known=known) for worker in job.present_holders()]
+        journaled = pb.LossesKnown(step=curve.complete_until)
+        actions += [send_message(worker.id, losses_known=journaled) for worker in job.present_holders()]
     return actions
 
 

@@ -84,11 +84,13 @@ def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) ->
 
 def _check_cpu_capability(job: MasterState, event: WorkerConnected, now: float) -> Actions:
     """Another instruction set sums in another order: the result would depend on who computed what."""
-    known, found = job.ledger.cpu_capability, event.cpu_capability
-    job.ledger.cpu_capability = known or found
-    if not known or not found or known == found or not job.spec.plan.reproducible:
+    expected, reported = job.ledger.cpu_capability, event.cpu_capability
+    job.ledger.cpu_capability = expected or reported
+    if not expected or not reported or expected == reported or not job.spec.plan.reproducible:
         return []
-    reason = f"computes with {found}, the others with {known}: the bits will differ; pin one with --cpu_capability"
+    reason = (
+        f"computes with {reported}, the others with {expected}: the bits will differ; pin one with --cpu_capability"
+    )
     return [job.add_log_entry(now, "cpu-differs", worker=event.worker, reason=reason)]
 
 

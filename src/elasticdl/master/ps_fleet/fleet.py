@@ -26,7 +26,9 @@ class PsReplicaState(StrEnum):
 
 
 GONE_PS_STATES = frozenset({PsReplicaState.LEFT, PsReplicaState.LOST})
-ACTIVE_PS_STATES = frozenset({PsReplicaState.LAUNCHING, PsReplicaState.SERVING})  # those that count towards the wish
+ACTIVE_PS_STATES = frozenset(
+    {PsReplicaState.LAUNCHING, PsReplicaState.SERVING}
+)  # they count towards the desired number
 
 MOVE, MIRROR, PROMOTE, RESTORE = "move", "mirror", "promote", "restore"
 
@@ -55,7 +57,7 @@ class PsReplica(Replica):
 
 @dataclass(slots=True)
 class PsFleet:
-    """Every ps the job ever had; ids are never used again. `wish` 0: a job without ps."""
+    """Every ps the job ever had; ids are never used again. `desired` is 0 in a job without ps."""
 
     desired: int = 0
     ps: dict[PsId, PsReplica] = field(default_factory=dict)
@@ -88,7 +90,7 @@ class PsFleet:
         return (ps for ps in self.ps.values() if ps.is_present)
 
     def active_ps(self) -> list[PsReplica]:
-        """Those that count towards the wish, the youngest last."""
+        """The ps that count towards the desired number, the youngest last."""
         return [ps for ps in self.ps.values() if ps.state in ACTIVE_PS_STATES and not ps.has_said_goodbye]
 
     def serving_ids(self) -> list[PsId]:
@@ -166,7 +168,7 @@ class PsFleet:
 
 
 def next_task(fleet: PsFleet, backups: int, directory: str) -> TaskAssigned | None:
-    """What has to change next, in the order of urgency; `directory` has the newest cut, "" where there is none."""
+    """What has to change next, in the order of urgency; `directory` has the newest snapshot, "" where there is none."""
     if fleet.task is not None or not fleet.version:
         return None
     return (
@@ -190,7 +192,7 @@ def _restore_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
 
 
 def _recovery_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
-    """Slots of those that are lost: from their copies, else from the newest cut."""
+    """Slots of those that are lost: from their copies, else from the newest snapshot."""
     for lost in fleet.lost_owners():
         slots = fleet.slots_of(lost)
         if (replica := fleet.mirrors.get(lost)) is not None and fleet.ps[replica].is_serving:

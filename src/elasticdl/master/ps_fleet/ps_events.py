@@ -100,7 +100,7 @@ class PsDrained(NamedTuple):
 
 
 class SlotsAssigned(NamedTuple):
-    """The first slot map: these ps hold all slots. Those in `blank` must restore theirs first."""
+    """The first slot map: these ps hold all slots. Those in `unrestored` must restore theirs first."""
 
     members: tuple[PsId, ...]
     unrestored: tuple[PsId, ...]
@@ -114,7 +114,7 @@ class TaskAssigned(NamedTuple):
     performer: PsId
     other: PsId
     slots: tuple[int, ...]
-    snapshot: str  # of the cut that is restored
+    snapshot: str  # that is restored
 
 
 class TaskResolved(NamedTuple):

@@ -49,7 +49,7 @@ class SteadyClock:
 
 
 class MasterLoop:
-    """`submit` and `settle` take events; a turn takes all that came, decides, syncs the journal, then acts."""
+    """Takes events by `submit`; a turn handles all that came, decides, syncs the journal, then acts."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class MasterLoop:
         self._log.close()
 
     def _schedule(self, *, is_urgent: bool = True) -> None:
-        """Have a turn at the end of this iteration; one for leases only comes at most every GROUP_S."""
+        """Have a turn at the end of this iteration; one for leases only comes at most every GROUP_COMMIT_S."""
         if self._is_urgent or (self._turn_due is not None and not is_urgent) or self.crashed.done():
             return
         loop = asyncio.get_running_loop()

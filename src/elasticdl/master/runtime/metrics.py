@@ -42,7 +42,7 @@ class PrometheusMetrics:
                 ("batch_scale", "Global batches that make an update"),
                 ("progress", "Steps of one global batch that would have come as far"),
                 ("round", "Id of the round that trains"),
-                ("desired_workers", "Workers asked for"),
+                ("desired_workers", "Workers that the job should have"),
                 ("checkpoint_step", "Step of the newest checkpoint, -1 for none"),
                 ("checkpoint_failures", "Checkpoints that could not be written"),
                 ("bad_records", "Records that were skipped, since they cannot be read or understood"),

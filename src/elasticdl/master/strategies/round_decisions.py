@@ -93,13 +93,13 @@ def _writer_priority(job: MasterState, worker: Worker) -> tuple[bool, int, int]:
 
 
 def decide_giving_up(job: MasterState, now: float) -> Event | None:
-    found = job.ledger.rounds
+    rounds_ = job.ledger.rounds
     if is_failing(job):
         return None
-    if found.failed_in_a_row < rounds.MAX_FAILED_ROUNDS or now - found.failing_since < rounds.FAILING_FOR_S:
+    if rounds_.failed_in_a_row < rounds.MAX_FAILED_ROUNDS or now - rounds_.failing_since < rounds.FAILING_FOR_S:
         return None
-    said = f"{found.failed_in_a_row} rounds in a row broke before a step ended, though all their members seem alive"
-    return JobEnded(Phase.FAILED, f"{said}: {found.failure_reason}; the logs of the workers say more", True)
+    said = f"{rounds_.failed_in_a_row} rounds in a row broke before a step ended, though all their members seem alive"
+    return JobEnded(Phase.FAILED, f"{said}: {rounds_.failure_reason}; the logs of the workers say more", True)
 
 
 def decide_round(job: MasterState, now: float) -> Event | None:

@@ -39,14 +39,16 @@ def _configuration(job: MasterState, current: Round) -> tuple[int, int, int]:
 
 def next_measurement(job: MasterState, now: float) -> SpeedMeasured | None:
     """Worth to be remembered: a new configuration, or one that has become faster or slower."""
-    found = job.observed.speed
-    if found is None:
+    measured = job.observed.speed
+    if measured is None:
         return None
-    known = next((one for one in job.ledger.speeds if one.configuration == found.configuration), None)
-    if known is not None and (now - job.observed.speed_journaled_at < _MIN_INTERVAL_S or _is_unchanged(known, found)):
+    journaled = next((one for one in job.ledger.speeds if one.configuration == measured.configuration), None)
+    if journaled is not None and (
+        now - job.observed.speed_journaled_at < _MIN_INTERVAL_S or _is_unchanged(journaled, measured)
+    ):
         return None
     job.observed.speed_journaled_at = now
-    return found
+    return measured
 
 
 def _is_unchanged(known: SpeedMeasured, found: SpeedMeasured) -> bool:
@@ -59,12 +61,12 @@ def _is_unchanged(known: SpeedMeasured, found: SpeedMeasured) -> bool:
 def on_speed_measured(job: MasterState, event: SpeedMeasured, now: float) -> list[Action]:
     """Smoothed with what was known of the configuration, the newest last."""
     speeds = job.ledger.speeds
-    known = next((one for one in speeds if one.configuration == event.configuration), None)
-    if known is not None:
-        speeds.remove(known)
-        step_s = known.step_s + _SMOOTHING * (event.step_s - known.step_s)
+    journaled = next((one for one in speeds if one.configuration == event.configuration), None)
+    if journaled is not None:
+        speeds.remove(journaled)
+        step_s = journaled.step_s + _SMOOTHING * (event.step_s - journaled.step_s)
         event = event._replace(
-            step_s=step_s, compute_s=known.compute_s + _SMOOTHING * (event.compute_s - known.compute_s)
+            step_s=step_s, compute_s=journaled.compute_s + _SMOOTHING * (event.compute_s - journaled.compute_s)
         )
     speeds.append(event)
     return []
