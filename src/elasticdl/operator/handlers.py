@@ -135,11 +135,8 @@ class Handlers:
             except TransientError as exc:
                 health.RECONCILES.labels("again").inc()
                 logger.info("%s/%s: again in %g s: %s", namespace, name, RETRY_S, exc)
-                last_warning = (
-                    await self._warn(namespace, name, str(exc), last_warning, say)
-                    if isinstance(exc, ObjectConflict)
-                    else last_warning
-                )
+                if isinstance(exc, ObjectConflict):
+                    last_warning = await self._warn(namespace, name, str(exc), last_warning, say)
                 await asyncio.sleep(RETRY_S)
             except ElasticDLError as exc:
                 health.RECONCILES.labels("failed").inc()

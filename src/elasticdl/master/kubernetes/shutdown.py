@@ -36,12 +36,11 @@ def is_last_master(api: Api, master: Owner, namespace: str) -> bool:
         return True  # its rights belonged to the job, and went before it
     except ElasticDLError:
         return False
-    is_gone = (
-        master_set is None
-        or master_set["metadata"]["uid"] != master.uid
-        or "deletionTimestamp" in master_set["metadata"]
-    )
-    return is_gone or (master_set is not None and not master_set["spec"]["replicas"])
+    if master_set is None:
+        return True
+    metadata = master_set["metadata"]
+    is_going = metadata["uid"] != master.uid or "deletionTimestamp" in metadata
+    return is_going or not master_set["spec"]["replicas"]
 
 
 async def release_replicas(

@@ -26,9 +26,8 @@ class PsReplicaState(StrEnum):
 
 
 GONE_PS_STATES = frozenset({PsReplicaState.LEFT, PsReplicaState.LOST})
-ACTIVE_PS_STATES = frozenset(
-    {PsReplicaState.LAUNCHING, PsReplicaState.SERVING}
-)  # they count towards the desired number
+# Those that count towards the desired number:
+ACTIVE_PS_STATES = frozenset({PsReplicaState.LAUNCHING, PsReplicaState.SERVING})
 
 MOVE, MIRROR, PROMOTE, RESTORE = "move", "mirror", "promote", "restore"
 

@@ -43,9 +43,8 @@ def next_measurement(job: MasterState, now: float) -> SpeedMeasured | None:
     if measured is None:
         return None
     journaled = next((one for one in job.ledger.speeds if one.configuration == measured.configuration), None)
-    if journaled is not None and (
-        now - job.observed.speed_journaled_at < _MIN_INTERVAL_S or _is_unchanged(journaled, measured)
-    ):
+    is_recent = now - job.observed.speed_journaled_at < _MIN_INTERVAL_S
+    if journaled is not None and (is_recent or _is_unchanged(journaled, measured)):
         return None
     job.observed.speed_journaled_at = now
     return measured
