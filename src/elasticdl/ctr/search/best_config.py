@@ -18,32 +18,32 @@ from elasticdl.ctr.search.study import Trial
 BEST_FILE = "best.yaml"
 
 
-def make_best_config(given: Mapping[str, Any], config: CtrConfig, trial: Trial) -> dict[str, Any]:
-    """`given` is the file of the search as it stands, `config` the same with its paths anchored. Pure."""
-    chosen = apply_values(config, trial.values)
-    training = {**(given.get("training") or {}), **_set_values(chosen.training, ("learning_rate", "batch_size"))}
-    kept = {key: value for key, value in given.items() if key not in ("search", "params")}
+def make_best_config(document: Mapping[str, Any], config: CtrConfig, trial: Trial) -> dict[str, Any]:
+    """Returns the best config. `document` is the file of the search, `config` the same with absolute paths. Pure."""
+    best = apply_values(config, trial.values)
+    training = {**(document.get("training") or {}), **_set_values(best.training, ("learning_rate", "batch_size"))}
+    unchanged = {key: value for key, value in document.items() if key not in ("search", "params")}
     paths = {"data": config.data, "validation": config.validation, "test": config.test, "output": config.output}
     return {
-        **kept,
-        **{key: value for key, value in paths.items() if key in given},
-        "model": {chosen.model: dict(chosen.params)} if chosen.params else chosen.model,
+        **unchanged,
+        **{key: value for key, value in paths.items() if key in document},
+        "model": {best.model: dict(best.params)} if best.params else best.model,
         **({"training": training} if training else {}),
     }
 
 
-def write_best_config(path: Path, found: Mapping[str, Any], trial: Trial, trials: int, built: Path) -> None:
-    """With the statistics, features and model file of the search beside it, changed by hand or not."""
+def write_best_config(path: Path, document: Mapping[str, Any], trial: Trial, trials: int, built: Path) -> None:
+    """Writes the best config, and beside it the statistics, features and model file of the search."""
     heading = (
         f"# The best of {trials} trials: validation logloss {trial.value:.6g} (trial {trial.number}), "
         f"after {trial.best_evaluation + 1} evaluations.\n# Train it:  elasticdl train {path}\n"
     )
     directory = path.parent / f"{path.stem}-ctr"
     directory.mkdir(parents=True, exist_ok=True)
-    for one in built.iterdir():
-        if one.is_file() and one.name != SETTINGS_FILE:
-            shutil.copyfile(one, directory / one.name)
-    atomic.write_file(path, heading + yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=True))
+    for file in built.iterdir():
+        if file.is_file() and file.name != SETTINGS_FILE:
+            shutil.copyfile(file, directory / file.name)
+    atomic.write_file(path, heading + yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True))
 
 
 def _set_values(part: Any, keys: tuple[str, ...]) -> dict[str, Any]:

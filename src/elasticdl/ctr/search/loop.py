@@ -11,12 +11,12 @@ from typing import Protocol
 from elasticdl.ctr.search.study import Study, Trial, TrialStatus
 from elasticdl.errors import PermanentError, SpecError
 
-MAX_INITIAL_FAILURES = 3  # so many trials that failed, and none that worked: the config is wrong, not the luck
+MAX_INITIAL_FAILURES = 3  # after so many failed trials and no other, the config is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class TrialProgress:
-    """A job of a trial: the logloss of each evaluation so far, and how it stands."""
+    """The progress of a trial's job: the logloss of each evaluation so far, and the phase."""
 
     reports: tuple[float, ...]
     phase: str = "running"  # waiting, running, succeeded, failed, stopped
@@ -28,56 +28,58 @@ class TrialProgress:
 
 
 class TrialExecutor(Protocol):
-    """Trials as jobs."""
+    """Runs trials as jobs."""
 
     def start(self, trial: Trial, *, is_new: bool) -> None:
-        """Start the job of a trial, or take up what an earlier search left of it."""
+        """Starts the job of a trial, or resumes what an earlier search left."""
 
     def poll(self, trial: Trial) -> TrialProgress: ...
 
     def stop(self, trial: Trial) -> None:
-        """End it at once: when this returns, none of its processes is left."""
+        """Stops a job at once: afterwards none of its processes is left."""
 
     def clean_up(self, trial: Trial) -> None:
-        """The trial is over: what only served to go on with it may go."""
+        """Removes what is needed only to resume the trial, which is over."""
 
 
 class Search:
-    """Turn by turn: look at what runs, give up what is not worth it, start what is missing."""
+    """Steps through a search: polls running trials, stops hopeless ones, and starts new ones."""
 
     def __init__(self, study: Study, jobs: TrialExecutor, trials: int, parallel: int, name: str) -> None:
-        """`trials`: in all, those of earlier searches too. `name`: of new jobs, NAME-trial-007."""
+        """`trials` counts those of earlier searches too. New jobs are called `name`-trial-007."""
         self.study = study
         self.progress: dict[int, TrialProgress] = {}
         self._jobs, self._trials, self._parallel, self._name = jobs, trials, parallel, name
         self._started: dict[int, Trial] = {}
 
     def step(self) -> bool:
-        """Whether there is more to come. PermanentError where nothing works."""
+        """Returns whether trials are left. Raises PermanentError if all trials fail."""
         for trial in list(self._started.values()):
-            self._look_at(trial)
+            self._poll(trial)
         while len(self._started) < self._parallel and self._begin():
             pass
         return bool(self._started)
 
     def stop(self) -> None:
-        """End the jobs. Their trials are not over: the next search goes on with them."""
+        """Stops the jobs. Their trials are not over: the next search resumes them."""
         for trial in self._started.values():
             self._jobs.stop(trial)
         self._started.clear()
 
     def _begin(self) -> bool:
-        """Start one that an earlier search left, else a new one; False where there are enough."""
+        """Starts a trial that an earlier search left, or a new one. Returns False if there are enough."""
         trials = self.study.trials
-        left = [one for one in trials if one.state is TrialStatus.RUNNING and one.number not in self._started]
-        failed = [one for one in trials if one.state is TrialStatus.FAILED]
+        unfinished = [
+            trial for trial in trials if trial.state is TrialStatus.RUNNING and trial.number not in self._started
+        ]
+        failed = [trial for trial in trials if trial.state is TrialStatus.FAILED]
         if len(failed) == len(trials) >= MAX_INITIAL_FAILURES:
             raise PermanentError(f"the first {len(failed)} trials failed; the last one: {failed[-1].reason}")
-        if not left and len(trials) >= self._trials:
+        if not unfinished and len(trials) >= self._trials:
             return False
-        trial = left[0] if left else self.study.ask(self._name)
+        trial = unfinished[0] if unfinished else self.study.ask(self._name)
         try:
-            self._jobs.start(trial, is_new=not left)
+            self._jobs.start(trial, is_new=not unfinished)
         except SpecError as exc:
             self.study.finish(trial.number, TrialStatus.FAILED, str(exc))
             raise
@@ -85,7 +87,7 @@ class Search:
         self.progress[trial.number] = TrialProgress(trial.reports)
         return True
 
-    def _look_at(self, trial: Trial) -> None:
+    def _poll(self, trial: Trial) -> None:
         progress = self.progress[trial.number] = self._jobs.poll(trial)
         is_hopeless = self.study.report(trial.number, progress.reports)
         if is_hopeless and not progress.is_over:
@@ -94,10 +96,10 @@ class Search:
         elif progress.phase == "succeeded" and progress.reports:
             self._finish(trial, TrialStatus.COMPLETE)
         elif progress.is_over:
-            why = progress.reason or (
+            reason = progress.reason or (
                 "it was never evaluated" if progress.phase == "succeeded" else f"the job {progress.phase}"
             )
-            self._finish(trial, TrialStatus.FAILED, why)
+            self._finish(trial, TrialStatus.FAILED, reason)
 
     def _finish(self, trial: Trial, state: TrialStatus, reason: str = "") -> None:
         del self._started[trial.number]

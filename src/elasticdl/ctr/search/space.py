@@ -17,25 +17,25 @@ from elasticdl.ctr.config import CtrConfig, TrainingConfig
 from elasticdl.errors import SpecError
 
 EXAMPLES = "log(1e-4, 1e-2), uniform(0, 0.5), integer(1, 4), or a list: [8, 16, 32]"
-TRAINING_PARAMETERS = ("learning_rate", "batch_size")  # of `training`
-# Of `training`, too, and why no search may choose them.
+TRAINING_PARAMETERS = ("learning_rate", "batch_size")  # in `training`
+# Other parameters in `training`, with the reason why a search cannot choose them.
 EXCLUDED_PARAMETERS = {
-    "epochs": "trials end by themselves when the validation rows get no better; set training.epochs to bound them",
+    "epochs": "trials end by themselves when the validation metrics stop improving; set training.epochs to limit them",
     "evaluations": "trials are compared evaluation by evaluation, so all have the same",
-    "patience": "it says when a trial is over, not how good it is",
-    "seed": "the best seed is luck, and no better on other rows",
-    "positive_weight": "it changes what a chance means, and so which logloss is good",
+    "patience": "it decides when a trial ends, not how good it is",
+    "seed": "the best seed is luck, and not better on other rows",
+    "positive_weight": "it changes the meaning of a probability, and so of the logloss",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RangeDimension:
-    """Numbers from `low` to `high`, both possible."""
+    """Numbers from `low` to `high`, both included."""
 
     low: float
     high: float
     is_log: bool = False
-    is_whole: bool = False
+    is_integer: bool = False
 
     @property
     def extremes(self) -> tuple[Any, ...]:
@@ -43,7 +43,7 @@ class RangeDimension:
 
     @property
     def kind(self) -> str:
-        return "integer" if self.is_whole else "log" if self.is_log else "uniform"
+        return "integer" if self.is_integer else "log" if self.is_log else "uniform"
 
     def __str__(self) -> str:
         return f"{self.kind}({self.low:g}, {self.high:g})"
@@ -51,7 +51,7 @@ class RangeDimension:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceDimension:
-    """One of these. Lists are kept as JSON where only plain values can be stored."""
+    """One of several values. Lists are stored as JSON, because only plain values can be stored."""
 
     values: tuple[Any, ...]
 
@@ -61,7 +61,7 @@ class ChoiceDimension:
 
     @property
     def stored_values(self) -> list[Any]:
-        return [json.dumps(one) if isinstance(one, list | tuple) else one for one in self.values]
+        return [json.dumps(value) if isinstance(value, list | tuple) else value for value in self.values]
 
     def from_stored(self, stored: Any) -> Any:
         return self.values[self.stored_values.index(stored)]
@@ -74,36 +74,37 @@ Dimension = RangeDimension | ChoiceDimension
 Space = dict[str, Dimension]
 
 
-def parse_space(given: Mapping[str, Any], where: str) -> Space:
-    """SpecError says which key, and what is wrong with it."""
-    return {key: _parse_dimension(value, f"{where}.{key}") for key, value in _rejoin_keys(given).items()}
+def parse_space(document: Mapping[str, Any], where: str) -> Space:
+    """Parses a search space. A SpecError names the key and what is wrong with it."""
+    return {key: _parse_dimension(value, f"{where}.{key}") for key, value in _rejoin_keys(document).items()}
 
 
 def default_space(config: CtrConfig, params: Sequence[str]) -> Space:
-    """What is worth searching where nothing is said: all of `defaults.SEARCH` that a person has not set already."""
-    known = {"learning_rate", *params}
-    said = {key for key in ("learning_rate",) if config.training.learning_rate is not None} | set(config.params)
+    """Returns the default search space without the parameters that the config sets."""
+    searchable = {"learning_rate", *params}
+    configured = {key for key in ("learning_rate",) if config.training.learning_rate is not None} | set(config.params)
     return parse_space(
-        {key: text for key, text in job_description.DEFAULT_SEARCH_SPACE.items() if key in known - said}, "defaults"
+        {key: text for key, text in job_description.DEFAULT_SEARCH_SPACE.items() if key in searchable - configured},
+        "defaults",
     )
 
 
 def check_space(space: Space, config: CtrConfig, params: Sequence[str], where: str) -> None:
-    """Whether there are such parameters, and may have such values. `params` are those of the model."""
+    """Raises SpecError for unknown parameters and invalid values. `params` are those of the model."""
     for key, dimension in space.items():
         if key in EXCLUDED_PARAMETERS:
             raise SpecError(f"{where}.{key}: is not searched: {EXCLUDED_PARAMETERS[key]}")
         if key in TRAINING_PARAMETERS:
             _check_training(key, dimension, config.training, f"{where}.{key}")
         elif key not in params:
-            known = [*TRAINING_PARAMETERS, *params]
-            near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            available = [*TRAINING_PARAMETERS, *params]
+            near = get_close_matches(key, available, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(available)}"
             raise SpecError(f"{where}.{key}: neither {config.model} nor `training` has such a parameter; {hint}")
 
 
 def apply_values(config: CtrConfig, values: Mapping[str, Any]) -> CtrConfig:
-    """The config with these values instead of its own."""
+    """Returns the config with these values instead of its own."""
     training = {key: value for key, value in values.items() if key in TRAINING_PARAMETERS}
     params = {key: value for key, value in values.items() if key not in TRAINING_PARAMETERS}
     return config.model_copy(
@@ -113,65 +114,63 @@ def apply_values(config: CtrConfig, values: Mapping[str, Any]) -> CtrConfig:
 
 def _check_training(key: str, dimension: Dimension, training: TrainingConfig, where: str) -> None:
     for value in dimension.extremes:
-        if isinstance(dimension, RangeDimension) and key == "batch_size" and not dimension.is_whole:
-            raise SpecError(f"{where}: expected whole numbers, e.g. integer(256, 4096) or [512, 1024]")
+        if isinstance(dimension, RangeDimension) and key == "batch_size" and not dimension.is_integer:
+            raise SpecError(f"{where}: expected integers, e.g. integer(256, 4096) or [512, 1024]")
         try:
             TrainingConfig.model_validate({**training.model_dump(), key: value})
         except ValidationError as exc:
             raise SpecError(f"{where}: {value!r}: {exc.errors()[0]['msg']}") from exc
 
 
-def _rejoin_keys(given: Mapping[str, Any]) -> dict[str, Any]:
-    """In `{rate: log(1, 2)}` YAML takes the comma for its own, and reads `rate: log(1` and a key `2)`."""
-    mended: dict[str, Any] = {}
+def _rejoin_keys(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Joins what YAML splits at a comma: it reads `{rate: log(1, 2)}` as `rate: log(1` and a key `2)`."""
+    joined: dict[str, Any] = {}
     open_key = ""
-    for key, value in given.items():
+    for key, value in document.items():
         if open_key and value is None:
-            mended[open_key] = f"{mended[open_key]}, {key}"
+            joined[open_key] = f"{joined[open_key]}, {key}"
         else:
-            open_key, mended[str(key)] = str(key), value
-        text = mended[open_key]
+            open_key, joined[str(key)] = str(key), value
+        text = joined[open_key]
         if not (isinstance(text, str) and text.count("(") > text.count(")")):
             open_key = ""
-    return mended
+    return joined
 
 
 def _parse_dimension(value: Any, where: str) -> Dimension:
     if isinstance(value, list | tuple):
         return _parse_choice(value, where)
     if not isinstance(value, str):
-        raise SpecError(f"{where}: {value!r} is no range; expected {EXAMPLES}")
+        raise SpecError(f"{where}: {value!r} is not a range; expected {EXAMPLES}")
     try:
         node = ast.parse(value.strip(), mode="eval").body
         assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
-        word, arguments = node.func.id, [ast.literal_eval(one) for one in node.args]
+        word, arguments = node.func.id, [ast.literal_eval(argument) for argument in node.args]
     except (SyntaxError, ValueError, MemoryError, RecursionError, AssertionError) as exc:
-        raise SpecError(f"{where}: {value!r} is no range; expected {EXAMPLES}") from exc
+        raise SpecError(f"{where}: {value!r} is not a range; expected {EXAMPLES}") from exc
     if word not in ("log", "uniform", "integer"):
         near = get_close_matches(word, ("log", "uniform", "integer"), n=1)
         raise SpecError(f"{where}: no range {word!r}; " + (f"did you mean {near[0]}?" if near else f"use {EXAMPLES}"))
-    if len(arguments) != 2 or not all(_is_number(one) for one in arguments):
-        raise SpecError(
-            f"{where}: {value!r}: expected two numbers, the least and the greatest: {word}(LEAST, GREATEST)"
-        )
+    if len(arguments) != 2 or not all(_is_number(argument) for argument in arguments):
+        raise SpecError(f"{where}: {value!r}: expected two numbers, the minimum and the maximum: {word}(MIN, MAX)")
     low, high = arguments
-    if word == "integer" and not all(float(one).is_integer() for one in arguments):
-        raise SpecError(f"{where}: {value!r}: expected whole numbers")
+    if word == "integer" and not all(float(argument).is_integer() for argument in arguments):
+        raise SpecError(f"{where}: {value!r}: expected integers")
     if not low < high or (word == "log" and low <= 0):
         above = " above 0" if word == "log" else ""
-        raise SpecError(f"{where}: {value!r}: expected the least{above}, then a greater one")
-    return RangeDimension(float(low), float(high), is_log=word == "log", is_whole=word == "integer")
+        raise SpecError(f"{where}: {value!r}: expected the minimum{above}, then a larger maximum")
+    return RangeDimension(float(low), float(high), is_log=word == "log", is_integer=word == "integer")
 
 
 def _parse_choice(values: Sequence[Any], where: str) -> ChoiceDimension:
     if not values:
         raise SpecError(f"{where}: an empty list leaves no choice")
     choice = ChoiceDimension(tuple(values))
-    for one in values:
-        inner = one if isinstance(one, list) else [one]
-        if not all(isinstance(each, str | int | float | bool | None) for each in inner):
-            raise SpecError(f"{where}: {one!r}: expected numbers, texts and lists of them")
-    if len({json.dumps(one) for one in choice.stored_values}) < len(values):
+    for value in values:
+        items = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, str | int | float | bool | None) for item in items):
+            raise SpecError(f"{where}: {value!r}: expected numbers, texts and lists of them")
+    if len({json.dumps(value) for value in choice.stored_values}) < len(values):
         raise SpecError(f"{where}: {values!r} has a value twice")
     return choice
 

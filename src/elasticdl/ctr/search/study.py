@@ -30,7 +30,7 @@ class TrialStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`reports`: the logloss of each evaluation so far. `value`: the least of them, once the trial is over."""
+    """A trial. `reports` are the logloss of each evaluation so far, `value` the lowest of them at the end."""
 
     number: int
     state: TrialStatus
@@ -38,100 +38,102 @@ class Trial:
     reports: tuple[float, ...]
     value: float | None = None
     reason: str = ""
-    job: str = ""  # its name
+    job: str = ""  # its job's name
 
     @property
     def best_evaluation(self) -> int:
-        """Which of its evaluations was the best, from 0."""
-        return min(range(len(self.reports)), key=lambda one: self.reports[one], default=0)
+        """The number of its best evaluation, from 0."""
+        return min(range(len(self.reports)), key=lambda index: self.reports[index], default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How is searched. The first `startup` trials are never pruned."""
+    """Options of a search. The first `startup_trials` are never pruned."""
 
     pruner: str = "median"
     startup_trials: int = 5
     seed: int = 0
-    max_reports: int = 1  # evaluations of a trial that nobody ends early
+    max_reports: int = 1  # evaluations of a trial that is not ended early
 
 
 class Study:
-    """One search, kept in a file: whoever opens it again goes on."""
+    """A search that is stored in a file, and continues when it is opened again."""
 
-    def __init__(self, found: optuna.Study, space: Space) -> None:
-        self._found = found
+    def __init__(self, study: optuna.Study, space: Space) -> None:
+        self._study = study
         self._space = space
         self._running: dict[int, optuna.Trial] = {}
 
     @classmethod
-    def open(cls, path: Path, space: Space, manner: SearchOptions, of: Mapping[str, Any]) -> Study:
-        """`of`: all that trials must have in common to be compared. SpecError where it has changed since."""
+    def open(cls, path: Path, space: Space, options: SearchOptions, of: Mapping[str, Any]) -> Study:
+        """Opens or creates a search. Raises SpecError if `of`, which all trials must have in common, has changed."""
         optuna = require_optuna()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = optuna.create_study(
+        optuna_study = optuna.create_study(
             storage=optuna.storages.RDBStorage(f"sqlite:///{path}"),
             study_name=STUDY_NAME,
             direction="minimize",
             load_if_exists=True,
-            pruner=_make_pruner(manner),
+            pruner=_make_pruner(options),
         )
-        # Those already there count, so that going on does not repeat the random ones it began with.
-        found.sampler = optuna.samplers.TPESampler(seed=manner.seed + len(found.get_trials(deepcopy=False)))
+        # The seed depends on the existing trials, so that a resumed search does not repeat its random ones.
+        optuna_study.sampler = optuna.samplers.TPESampler(
+            seed=options.seed + len(optuna_study.get_trials(deepcopy=False))
+        )
         now = {**of, "search": {key: _fixed_part(dimension) for key, dimension in space.items()}}
         now = json.loads(json.dumps(now))
-        _check_same(found.user_attrs.get(_COMMON), now, path)
-        found.set_user_attr(_COMMON, now)
-        study = cls(found, space)
-        for one in found.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-            study._running[one.number] = optuna.trial.Trial(found, one._trial_id)
+        _check_same(optuna_study.user_attrs.get(_COMMON), now, path)
+        optuna_study.set_user_attr(_COMMON, now)
+        study = cls(optuna_study, space)
+        for frozen in optuna_study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+            study._running[frozen.number] = optuna.trial.Trial(optuna_study, frozen._trial_id)
         return study
 
     @property
     def trials(self) -> list[Trial]:
-        return [self._read(one) for one in self._found.get_trials(deepcopy=False)]
+        return [self._read(frozen) for frozen in self._study.get_trials(deepcopy=False)]
 
     @property
     def running(self) -> list[Trial]:
-        """Also those that an earlier search left so."""
-        return [one for one in self.trials if one.state is TrialStatus.RUNNING]
+        """Trials that run, also those that an earlier search left."""
+        return [trial for trial in self.trials if trial.state is TrialStatus.RUNNING]
 
     @property
     def best(self) -> Trial | None:
-        """The least logloss of those that ran to their end."""
-        whole = [one for one in self.trials if one.state is TrialStatus.COMPLETE and one.value is not None]
-        return min(whole, key=lambda one: one.value or 0.0, default=None)
+        """The trial with the lowest logloss among those that are complete."""
+        complete = [trial for trial in self.trials if trial.state is TrialStatus.COMPLETE and trial.value is not None]
+        return min(complete, key=lambda trial: trial.value or 0.0, default=None)
 
     def ask(self, name: str) -> Trial:
-        """What is to be tried next, as a job called after `name`."""
-        asked = self._found.ask()
-        asked.set_user_attr(_JOB, f"{name}-trial-{asked.number:03}")
+        """Chooses the next trial, whose job is called after `name`."""
+        trial = self._study.ask()
+        trial.set_user_attr(_JOB, f"{name}-trial-{trial.number:03}")
         for key, dimension in self._space.items():
             if isinstance(dimension, ChoiceDimension):
-                asked.suggest_categorical(key, dimension.stored_values)
-            elif dimension.is_whole:
-                asked.suggest_int(key, int(dimension.low), int(dimension.high))
+                trial.suggest_categorical(key, dimension.stored_values)
+            elif dimension.is_integer:
+                trial.suggest_int(key, int(dimension.low), int(dimension.high))
             else:
-                asked.suggest_float(key, dimension.low, dimension.high, log=dimension.is_log)
-        self._running[asked.number] = asked
-        return self.trials[asked.number]
+                trial.suggest_float(key, dimension.low, dimension.high, log=dimension.is_log)
+        self._running[trial.number] = trial
+        return self.trials[trial.number]
 
     def report(self, number: int, reports: tuple[float, ...]) -> bool:
-        """All evaluations of a running trial so far. Whether it is to be given up."""
-        asked = self._running[number]
-        known = len(self.trials[number].reports)
+        """Reports all evaluations of a running trial so far. Returns whether to stop it."""
+        trial = self._running[number]
+        reported = len(self.trials[number].reports)
         for step, value in enumerate(reports):
-            if step < known:
+            if step < reported:
                 continue
-            asked.report(value, step)
-            if asked.should_prune():
+            trial.report(value, step)
+            if trial.should_prune():
                 return True
-        # One that a search was killed over, before it could tell.
-        return bool(reports) and len(reports) <= known and bool(asked.should_prune())
+        # An earlier search may have been killed before it could stop the trial.
+        return bool(reports) and len(reports) <= reported and bool(trial.should_prune())
 
     def finish(self, number: int, state: TrialStatus, reason: str = "") -> None:
-        """A trial is over; its value is the least that it reported."""
+        """Ends a trial; its value is the lowest that it reported."""
         from optuna.trial import TrialState
 
         states = {
@@ -139,28 +141,30 @@ class Study:
             TrialStatus.PRUNED: TrialState.PRUNED,
             TrialStatus.FAILED: TrialState.FAIL,
         }
-        asked = self._running.pop(number)
+        trial = self._running.pop(number)
         if reason:
-            asked.set_user_attr(_REASON, reason)
+            trial.set_user_attr(_REASON, reason)
         values = min(self.trials[number].reports) if state is TrialStatus.COMPLETE else None
-        self._found.tell(asked, values, states[state])
+        self._study.tell(trial, values, states[state])
 
-    def _read(self, one: optuna.trial.FrozenTrial) -> Trial:
+    def _read(self, frozen: optuna.trial.FrozenTrial) -> Trial:
         states = {"COMPLETE": TrialStatus.COMPLETE, "PRUNED": TrialStatus.PRUNED, "FAIL": TrialStatus.FAILED}
         values = {
-            key: dimension.from_stored(one.params[key]) if isinstance(dimension, ChoiceDimension) else one.params[key]
+            key: dimension.from_stored(frozen.params[key])
+            if isinstance(dimension, ChoiceDimension)
+            else frozen.params[key]
             for key, dimension in self._space.items()
-            if key in one.params
+            if key in frozen.params
         }
-        reports = tuple(one.intermediate_values[step] for step in sorted(one.intermediate_values))
-        state = states.get(one.state.name, TrialStatus.RUNNING)
-        value = one.value if state is TrialStatus.COMPLETE else None
-        reason, job = (str(one.user_attrs.get(key, "")) for key in (_REASON, _JOB))
-        return Trial(one.number, state, values, reports, value, reason, job)
+        reports = tuple(frozen.intermediate_values[step] for step in sorted(frozen.intermediate_values))
+        state = states.get(frozen.state.name, TrialStatus.RUNNING)
+        value = frozen.value if state is TrialStatus.COMPLETE else None
+        reason, job = (str(frozen.user_attrs.get(key, "")) for key in (_REASON, _JOB))
+        return Trial(frozen.number, state, values, reports, value, reason, job)
 
 
 def require_optuna() -> Any:
-    """SpecError, with the fix, where it is not installed."""
+    """Imports Optuna. Raises SpecError, with the fix, if it is not installed."""
     try:
         import optuna
     except ImportError as exc:
@@ -168,19 +172,19 @@ def require_optuna() -> Any:
     return optuna
 
 
-def _make_pruner(manner: SearchOptions) -> Any:
+def _make_pruner(options: SearchOptions) -> Any:
     from optuna import pruners
 
-    if manner.pruner == "hyperband":
-        return pruners.HyperbandPruner(min_resource=1, max_resource=manner.max_reports, reduction_factor=3)
-    if manner.pruner == "none":
+    if options.pruner == "hyperband":
+        return pruners.HyperbandPruner(min_resource=1, max_resource=options.max_reports, reduction_factor=3)
+    if options.pruner == "none":
         return pruners.NopPruner()
-    # The first evaluation says little: whoever learns slowly may be the best in the end.
-    return pruners.MedianPruner(n_startup_trials=manner.startup_trials, n_warmup_steps=1)
+    # The first evaluation says little: a trial that learns slowly may be the best in the end.
+    return pruners.MedianPruner(n_startup_trials=options.startup_trials, n_warmup_steps=1)
 
 
 def _fixed_part(dimension: RangeDimension | ChoiceDimension) -> Any:
-    """What must not change of it: ranges may become wider or narrower, choices stay the same."""
+    """Returns what must not change: ranges may become wider or narrower, choices stay the same."""
     return dimension.stored_values if isinstance(dimension, ChoiceDimension) else dimension.kind
 
 
@@ -191,5 +195,5 @@ def _check_same(before: Mapping[str, Any] | None, now: Mapping[str, Any], path: 
     if changed:
         raise SpecError(
             f"{path}: is a search of another config: {', '.join(changed)} changed since, so that its trials cannot be "
-            f"compared with new ones; remove {path.parent} to begin anew, or change it back"
+            f"compared with new ones; remove {path.parent} to start over, or change it back"
         )

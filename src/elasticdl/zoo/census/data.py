@@ -1,7 +1,7 @@
 """UCI's Adult data set for wide_deep.py: python -m elasticdl.zoo.census.data ADULT.DATA ADULT.TEST DIRECTORY
 
-The files are as the UCI repository has them (adult.data and adult.test), plain, .gz or .xz. DIRECTORY gets train.csv
-and test.csv, with a header and nothing where a value is unknown, and statistics.json of the first.
+The files are as the UCI repository has them (adult.data and adult.test), plain, .gz or .xz. It writes train.csv and
+test.csv to DIRECTORY, with a header and empty fields for unknown values, and statistics.json of the first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNKNOWN = "?"
 
 
 def read_rows(path: Path) -> Iterator[list[str]]:
-    """Fields of each person, "" where one is unknown. The test file's remark and full stops are left out."""
+    """Yields the fields of each row, "" for unknown ones, without the test file's remark and full stops."""
     unpack: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
         with unpack(path, "rt", encoding="utf-8") as lines:
@@ -44,7 +44,7 @@ def read_rows(path: Path) -> Iterator[list[str]]:
 
 
 def write_data(training: Path, test: Path, directory: Path) -> tuple[Path, Path, Path]:
-    """Write train.csv, test.csv and statistics.json; returns their paths."""
+    """Writes train.csv, test.csv and statistics.json; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = directory / "train.csv", directory / "test.csv"
     for source, path in zip((training, test), paths, strict=True):

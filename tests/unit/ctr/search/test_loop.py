@@ -150,7 +150,7 @@ def test_where_nothing_works_it_ends_with_the_reason(tmp_path: Path) -> None:
 
 def test_a_study_of_another_config_is_not_gone_on_with(tmp_path: Path) -> None:
     opened(tmp_path)
-    with pytest.raises(SpecError, match=r"another config: model changed since.*remove .* to begin anew"):
+    with pytest.raises(SpecError, match=r"another config: model changed since.*remove .* to start over"):
         opened(tmp_path, {"model": "fm"})
     with pytest.raises(SpecError, match="search changed since"):
         opened(tmp_path, space={**SPACE, "hidden_units": ChoiceDimension(([8], [4]))})

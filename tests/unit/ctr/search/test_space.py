@@ -35,7 +35,7 @@ def test_ranges_and_lists_are_read() -> None:
     assert found == {
         "learning_rate": RangeDimension(1e-4, 1e-2, is_log=True),
         "dropout": RangeDimension(0.0, 0.5),
-        "layers": RangeDimension(1, 4, is_whole=True),
+        "layers": RangeDimension(1, 4, is_integer=True),
         "embedding_dim": ChoiceDimension((8, 16)),
     }
 
@@ -59,14 +59,14 @@ def test_lists_of_lists_are_stored_as_text_and_come_back_as_they_were() -> None:
     ("given", "complaint"),
     [
         ("lag(1, 2)", "search.x: no range 'lag'; did you mean log?"),
-        ("log(0, 1)", "expected the least above 0, then a greater one"),
-        ("uniform(2, 1)", "expected the least, then a greater one"),
+        ("log(0, 1)", "expected the minimum above 0, then a larger maximum"),
+        ("uniform(2, 1)", "expected the minimum, then a larger maximum"),
         ("uniform(1)", "expected two numbers"),
         ("uniform('a', 2)", "expected two numbers"),
-        ("integer(1, 2.5)", "expected whole numbers"),
-        ("__import__('os').system('true')", "is no range; expected log(1e-4, 1e-2)"),
-        ("log(1 + 1, open('x'))", "is no range"),
-        (3, "3 is no range"),
+        ("integer(1, 2.5)", "expected integers"),
+        ("__import__('os').system('true')", "is not a range; expected log(1e-4, 1e-2)"),
+        ("log(1 + 1, open('x'))", "is not a range"),
+        (3, "3 is not a range"),
         ([], "leaves no choice"),
         ([8, 8], "has a value twice"),
         ([{"a": 1}], "expected numbers, texts and lists"),
@@ -86,7 +86,7 @@ def test_what_is_no_range_is_told(given: Any, complaint: str) -> None:
             "search.embeding_dim: neither deepfm nor `training` has such a parameter; did you mean 'embedding_dim'?",
         ),
         ({"learning_rate": [0.1, -1]}, "search.learning_rate: -1: Input should be greater than 0"),
-        ({"batch_size": "uniform(100, 200)"}, "expected whole numbers, e.g. integer(256, 4096)"),
+        ({"batch_size": "uniform(100, 200)"}, "expected integers, e.g. integer(256, 4096)"),
         ({"seed": [1, 2]}, "is not searched: the best seed is luck"),
         ({"epochs": [1, 2]}, "is not searched"),
     ],
