@@ -33,7 +33,7 @@ UNPACKED = ROOT / "build" / "kubernetes"
 
 
 def programs() -> Path | None:
-    """Finds etcd and kube-apiserver: in $KUBEBUILDER_ASSETS, $KUBE_HOME/bin, on the PATH, or packed with the starter."""
+    """Finds etcd and kube-apiserver in $KUBEBUILDER_ASSETS, $KUBE_HOME/bin, on the PATH, or packed by the starter."""
     home = Path(os.environ.get("KUBE_HOME", "/var/tmp/kube-here")) / "bin"
     found = shutil.which("kube-apiserver")
     for folder in (os.environ.get("KUBEBUILDER_ASSETS"), home, Path(found).parent if found else None):
@@ -55,7 +55,7 @@ def _unpack(archive: Path) -> Path | None:
                 with lzma.open(archive) as packed, open(Path(scratch) / "programs", "wb") as target:
                     shutil.copyfileobj(packed, target, 1 << 20)
                 (Path(scratch) / "programs").chmod(0o755)
-                for name in ("etcd", "kube-apiserver"):
+                for name in ("etcd", "kube-apiserver", "kubectl", "helm"):
                     (Path(scratch) / name).symlink_to("programs")
                 shutil.copytree(scratch, folder, symlinks=True)
     return folder
