@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, named: Name
         (master,) = job.pods("master")
         kube.kubectl("delete", "pod", master, "--wait=false")
         began = time.monotonic()
-        job.wait(lambda times=times: restarts(job) >= times, "the next master")
+        job.wait(partial(lambda count: restarts(job) >= count, times), "the next master")
         assert time.monotonic() - began < BACK_S, "it is not made to wait, however often it was deleted"
     job.hurry()
 

@@ -17,7 +17,8 @@ import yaml
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import ApiError
-from elasticdl.launcher.kubernetes import job_secrets, manifest
+from elasticdl.launcher import certificate_manager
+from elasticdl.launcher.kubernetes import manifest
 from elasticdl.spec.load import resolve_elastic_job
 from tests.cluster import host_operator, processes
 from tests.cluster.elastic_job import ElasticJob
@@ -285,7 +286,7 @@ def worker_pod(**change: Any) -> Document:
     return pod
 
 
-AUTHORITY_KEY = {"key": job_secrets.AUTHORITY_KEY, "path": "harmless.txt"}
+AUTHORITY_KEY = {"key": certificate_manager.AUTHORITY_KEY, "path": "harmless.txt"}
 POWERS: dict[str, tuple[Document, str]] = {
     "another account": ({"spec": {"serviceAccountName": "default"}}, "account of its workers"),
     "its own account": ({"spec": {"serviceAccountName": "elasticdl-master-led"}}, "account of its workers"),

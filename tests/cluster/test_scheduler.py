@@ -43,7 +43,7 @@ class Scheduled(ElasticJob):
         found: dict[str, Any] = json.loads(self.kubectl("get", "elasticjob", self.name, "--output=json"))
         return found
 
-    def wish(self) -> int:
+    def replicas(self) -> int:
         return wish_of(self.resource())
 
 

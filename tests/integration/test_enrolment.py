@@ -30,7 +30,7 @@ from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, write_private_file
 from elasticdl.spec.env import PodEnv
 from tests.unit.launcher.jobs import SMALL, job
-from tests.unit.launcher.test_pod import mount
+from tests.unit.launcher.kubernetes.test_pod import mount
 from tests.unit.master.driver import Driver, job_spec
 
 RUN = 7

@@ -166,7 +166,12 @@ def test_a_script_and_a_mapping_are_jobs_too(home: Path) -> None:
     script.write_text("import elasticdl.torch as elastic\nprint('ran', flush=True)\n")
     described = {"kind": "script", "script": {"path": str(script)}, "workers": {"replicas": 1}, "name": "described"}
 
-    by_options = elasticdl.submit(script=script, arguments=["--lr", 0.1], workers=1, job_name="by-options")
+    by_options = elasticdl.submit(
+        script=script,
+        arguments=["--lr", 0.1],  # type: ignore[list-item]
+        workers=1,
+        job_name="by-options",
+    )
 
     assert by_options.spec.script is not None and by_options.spec.script.arguments == ("--lr", "0.1")
     by_options.kill()

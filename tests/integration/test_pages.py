@@ -8,6 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -164,7 +165,7 @@ loader = DataLoader(rows, batch_size=4, drop_last=True)
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 
 
-def port_scripts() -> list[object]:
+def port_scripts() -> Sequence[object]:
     """Both sides of every diff; Lightning's `devices=4` is not for a test."""
     diffs = re.findall(r"```diff\n(.+?)```", (DOCS / "bring-your-own-code.md").read_text(), re.DOTALL)
     scripts = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elasticdl.launcher.kubernetes import manifest, pod
 from elasticdl.spec.directory import JobDirectory
-from tests.unit.launcher.test_pod import mount
+from tests.unit.launcher.kubernetes.test_pod import mount
 from tests.waiting import until
 
 SOURCE = str(Path(pod.__file__).parents[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
+from elasticdl.storage.paths import StorePath
 from tests import native
 from tests.integration.counting import FAR, RECORDS, WORDS
 from tests.integration.job import EPOCHS, Job, Jobs
@@ -107,6 +109,11 @@ def test_workers_that_join_find_the_rows(jobs: Jobs) -> None:
     assert_each_record_counts_once(job)
 
 
+def count_updates(checkpoint: Path | StorePath, table: str) -> float:
+    assert isinstance(checkpoint, Path)
+    return float(read_table_rows(checkpoint, table)[1][:, 0].sum())
+
+
 @pytest.mark.slow
 def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None:
     # Slow enough for each to be written before the next is due.
@@ -117,9 +124,7 @@ def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None
     assert [manifest.parse_step(path) for path in checkpoints] == [STEPS, *reversed(range(7, STEPS, 7))]
     for path in checkpoints:
         for table in ("moved", "own"):
-            assert read_table_rows(path, table)[1][:, 0].sum() == pytest.approx(manifest.parse_step(path), abs=1e-3), (
-                path
-            )
+            assert count_updates(path, table) == pytest.approx(manifest.parse_step(path), abs=1e-3), path
 
 
 @pytest.mark.slow
@@ -128,7 +133,7 @@ def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
 
     assert_each_record_counts_once(job)
     for path in manifest.list_checkpoints(job.directory.root / "checkpoints"):
-        assert read_table_rows(path, "own")[1][:, 0].sum() == pytest.approx(manifest.parse_step(path), abs=1e-3), path
+        assert count_updates(path, "own") == pytest.approx(manifest.parse_step(path), abs=1e-3), path
 
 
 @pytest.mark.slow
@@ -140,7 +145,7 @@ def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_o
 
     assert 3 <= step < STEPS
     (path,) = manifest.list_checkpoints(job.directory.root / "checkpoints")
-    assert read_table_rows(path, "own")[1][:, 0].sum() == pytest.approx(step, abs=1e-3)
+    assert count_updates(path, "own") == pytest.approx(step, abs=1e-3)
     job.wait_gone()
 
     again = start(jobs, "stopped", "--resume")

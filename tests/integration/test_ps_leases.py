@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from elasticdl.rpc import elasticdl_pb2 as pb
 from tests import native
 from tests.integration.counting import FAR, RECORDS, WORDS
 from tests.integration.job import EPOCHS, Job, Jobs
@@ -80,6 +82,10 @@ def test_a_batch_that_another_worker_computes_again_counts_once(jobs: Jobs, mome
     assert "worker-lost" in job.kinds()
 
 
+def has_even_slots(ps_count: int, status: pb.JobStatus) -> bool:
+    return sum(ps.slots - 1024 // ps_count in (0, 1) for ps in status.ps) == ps_count
+
+
 def test_ps_come_and_go_while_workers_train(jobs: Jobs) -> None:
     job = start(jobs, "scaled", slow=True, pause_s=0.05)
     job.wait(lambda s: s.records > 50, "some records")
@@ -87,9 +93,7 @@ def test_ps_come_and_go_while_workers_train(jobs: Jobs) -> None:
         done = job.command("scale", job.name, "--ps", wish)
         assert done.returncode == 0, done.stderr
         job.wait(
-            lambda s, wish=wish: (
-                sum(one.slots == 1024 // int(wish) or one.slots == 1024 // int(wish) + 1 for one in s.ps) == int(wish)
-            ),
+            partial(has_even_slots, int(wish)),
             f"even slots on {wish} ps",
         )
     job.hurry()

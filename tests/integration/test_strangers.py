@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import psutil
@@ -203,7 +204,7 @@ def test_without_the_token_a_call_is_refused_before_what_it_carries_is_read(jobs
     job = jobs.train("large", 1, *LONG, slow=True, pause_s=0.2)
     job.wait_members(1, step=1)
     port = Port.of(job, "master")
-    channel = grpc.insecure_channel(f"{port.host}:{port.number}", options=channels.CHANNEL_OPTIONS)
+    channel: Any = grpc.insecure_channel(f"{port.host}:{port.number}", options=channels.CHANNEL_OPTIONS)
 
     with closing(channel), measured(port, "large calls without the token"):
         call = channel.unary_unary(methods.EXCHANGE.path)
@@ -225,7 +226,8 @@ def test_in_a_job_with_tls_a_stranger_gets_to_no_call_at_all(jobs: Jobs) -> None
     named = (("grpc.ssl_target_name_override", "master.encrypted.elasticdl"),)
     token = (("authorization", f"Bearer {job.directory.load_token()}"),)
 
-    with closing(grpc.secure_channel(f"{port.host}:{port.number}", trusting, options=named)) as channel:
+    channel: Any = grpc.secure_channel(f"{port.host}:{port.number}", trusting, options=named)
+    with closing(channel):
         answer = channel.unary_unary(methods.STOP.path).future(b"", timeout=5, metadata=token)
 
         assert answer.exception().code() is grpc.StatusCode.UNAVAILABLE  # not even with the token

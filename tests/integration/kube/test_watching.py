@@ -218,7 +218,7 @@ def test_who_may_not_list_waits_for_the_right(
         assert counted.refused.wait(WAIT_S)
         metadata = {"name": "reader", "namespace": namespace}
         api.create({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]})
-        binding = {"apiVersion": version, "kind": "RoleBinding", "metadata": metadata}
+        binding: dict[str, Any] = {"apiVersion": version, "kind": "RoleBinding", "metadata": metadata}
         binding["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
         binding["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": NOBODY}]
         api.create(binding)

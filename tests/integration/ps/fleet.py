@@ -27,6 +27,7 @@ from elasticdl.ps.tables.table import TableSpec
 from elasticdl.ps.wire.connections import PsConnections
 from elasticdl.ps.wire.messages import MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
+from elasticdl.storage.paths import StorePath
 
 ZEROS = Initializer(kind="zeros")
 TABLES = [
@@ -89,7 +90,7 @@ class Ship:
         for holdings in self.holdings.values():
             holdings.set_slot_map(self.map)
         self.cutter = SnapshotCoordinator(self.fleet, "token", 30.0)
-        self.newest: Path | None = None
+        self.newest: Path | StorePath | None = None
         self.pushes: Counter[int] = Counter()
         self.number = 0
 

@@ -23,7 +23,7 @@ class There(LocalTableStore):
         super().__init__(LocalTables(seed=0))
         self._cluster = cluster
 
-    def open(self) -> PsClient:  # type: ignore[override]
+    def open(self) -> PsClient:
         return self._cluster.client()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,8 +118,9 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     assert len(files) == 3
     assert held[PsId("ps-1")].status()["copies"]["ps-0"] > 0
     assert sum(server.denied_count for server in servers.values()) == 0
-    for closed in (client, cutter, lines, *servers.values(), *keepers.values()):
-        closed.close()
+    closed: tuple[Any, ...] = (client, cutter, lines, *servers.values(), *keepers.values())
+    for part in closed:
+        part.close()
 
 
 def test_bytes_that_are_no_handshake_stop_nobody(server: PsServer, ask: Ask) -> None:

@@ -45,7 +45,7 @@ class ComplexModel(nn.Module):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         hidden = features.to(torch.complex64) @ self.weight.conj()
         output = hidden.to(torch.complex128) @ self.head
-        self.last.copy_(output.detach().mean(0))
+        self.get_buffer("last").copy_(output.detach().mean(0))
         return output.abs().float()
 
 

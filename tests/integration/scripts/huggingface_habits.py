@@ -46,11 +46,12 @@ epochs, batch_size = 8, 6
 
 
 def train_with_trainer() -> tuple[dict[str, torch.Tensor], str]:
-    settings: dict[str, Any] = {
+    settings_by_habit: dict[str, dict[str, Any]] = {
         "early": {"eval_strategy": "epoch", "metric_for_best_model": "eval_loss", "greater_is_better": False},
         "bf16": {"bf16": True},
         "token-count": {"include_num_input_tokens_seen": True},
-    }.get(habit, {"eval_strategy": "steps", "eval_steps": 8})
+    }
+    settings = settings_by_habit.get(habit, {"eval_strategy": "steps", "eval_steps": 8})
     trainer = ElasticTrainer(
         model=model,
         args=TrainingArguments(

@@ -57,7 +57,7 @@ class Classifier(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         if habit == "plateau":
-            optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+            optimizer: torch.optim.Optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
             scheduler: Any = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.2)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "train_accuracy"}}
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)

@@ -6,7 +6,7 @@ import base64
 import copy
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -25,7 +25,7 @@ class FakeApi:
         self.calls: list[tuple[str, str]] = []  # verb and "kind name" of each change
         self.forbidden: set[tuple[str, str]] = set()  # verb and plural (or plural/sub)
         self.before_create: Callable[[Document], None] = lambda _: None
-        self.written: dict[str, list[str]] = {}  # log lines by pod
+        self.written: dict[str, Sequence[str]] = {}  # log lines by pod
         self.master: tuple[str, int] | None = None  # where a port-forward leads
         self.forwards: list[str] = []
         self._uids = count(1)
@@ -100,7 +100,7 @@ class FakeApi:
 
     def run_master(self, name: str, pod: str = "", phase: str = "Running", **status: Any) -> None:
         labels = {"app.kubernetes.io/name": "elasticdl", "elasticdl.org/job": name, "elasticdl.org/role": "master"}
-        metadata = {"name": pod or f"{name}-master-0", "namespace": self.namespace, "labels": labels}
+        metadata: dict[str, Any] = {"name": pod or f"{name}-master-0", "namespace": self.namespace, "labels": labels}
         document = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -110,10 +110,10 @@ class FakeApi:
         self.create(document)
         self.objects[POD, self.namespace, metadata["name"]]["status"] = {"phase": phase} | status
 
-    def run_replica(self, name: str, replica: str, lines: list[str]) -> None:
+    def run_replica(self, name: str, replica: str, lines: Sequence[str]) -> None:
         role = replica.partition("-")[0]
         labels = {"elasticdl.org/job": name, "elasticdl.org/role": role, "elasticdl.org/replica": replica}
-        metadata = {"name": f"{name}-{replica}", "namespace": self.namespace, "labels": labels}
+        metadata: dict[str, Any] = {"name": f"{name}-{replica}", "namespace": self.namespace, "labels": labels}
         self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}})
         self.objects[POD, self.namespace, metadata["name"]]["status"] = {"phase": "Running"}
         self.written[metadata["name"]] = lines
@@ -142,7 +142,7 @@ class FakeApi:
             raise Forbidden(f"{ApiCall(verb, kind)} is forbidden")
 
     @property
-    def kept(self) -> list[str]:
+    def kept(self) -> Sequence[str]:
         """Kind and name of all there is, but the namespace."""
         return [f"{kind.kind} {name}" for kind, _, name in self.objects if kind != NAMESPACE]
 

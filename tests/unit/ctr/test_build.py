@@ -16,6 +16,7 @@ from elasticdl.data import columns
 from elasticdl.data.sources import open_source
 from elasticdl.errors import DataError, SpecError
 from elasticdl.features.preprocessing.preprocessor import Preprocessor
+from elasticdl.features.preprocessing.target_encoding import TargetFolds
 from elasticdl.features.statistics import Statistics
 from elasticdl.spec import DataSpec
 
@@ -125,9 +126,7 @@ def test_rates_are_counted_once_and_again_after_a_front_without_them(
 ) -> None:
     clicks(tmp_path / "clicks.csv")
     counted = Said()
-    monkeypatch.setattr(
-        building.target_encoding.TargetFolds, "save", _noting(building.target_encoding.TargetFolds.save, counted)
-    )
+    monkeypatch.setattr(TargetFolds, "save", _noting(TargetFolds.save, counted))
 
     first = build(tmp_path, features={"city": ["hashing(num_bins=9)", "target_encoding"]})
     again = build(tmp_path, features={"city": ["hashing(num_bins=9)", "target_encoding"]})

@@ -44,6 +44,7 @@ def test_one_logical_rank_trains_the_same_bits_as_the_trainer_alone(tmp_path: Pa
     plain.train()
     elastic.train()
 
+    assert plain.model is not None and elastic.model is not None
     for name, value in plain.model.state_dict().items():
         assert torch.equal(value, elastic.model.state_dict()[name]), name
     assert elastic.state.global_step == plain.state.global_step == 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import cast
 
 import pytest
 
@@ -62,7 +63,7 @@ class Registry(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         if self.headers["Authorization"] != "Bearer good":
-            port = self.server.server_port
+            port = cast(HTTPServer, self.server).server_port
             asked = f'realm="http://127.0.0.1:{port}/token",service="r",scope="repository:library/python:pull"'
             self.send_response(401)
             self.send_header("WWW-Authenticate", f"Bearer {asked}")

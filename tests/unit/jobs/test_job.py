@@ -228,6 +228,6 @@ def test_where_to_look_is_checked() -> None:
 def test_importing_elasticdl_is_light() -> None:
     assert elasticdl.jobs is jobs and "submit" in dir(elasticdl)
     with pytest.raises(AttributeError, match="no attribute 'sumbit'"):
-        _ = elasticdl.sumbit  # type: ignore[attr-defined]
+        _ = elasticdl.sumbit
     with pytest.raises(AttributeError, match="no attribute 'fnd'"):
-        _ = jobs.fnd  # type: ignore[attr-defined]
+        _ = jobs.fnd

@@ -186,8 +186,8 @@ class World:
         slot_map = self.maps[-1].apply_moves(SlotMove(slot, name, heir) for slot in self.maps[-1].slots_of(name))
         self.ps[heir].promote_backup(name, slot_map)
         self.maps.append(slot_map)
-        for one in self.ps:
-            self.mirror(one, next(other for other in self.ps if other != one))
+        for ps in self.ps:
+            self.mirror(ps, next(other for other in self.ps if other != ps))
 
     def rows(self) -> dict[int, float]:
         found = {}

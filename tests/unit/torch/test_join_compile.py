@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -112,7 +112,7 @@ def in_part() -> nn.Module:
 def test_a_compiled_model_without_warm_up_warns_with_the_fix() -> None:
     for model in (torch.compile(small_model(), backend="eager"), in_place(), in_part()):
         with pytest.warns(UserWarning, match="warm_up=lambda features, labels: loss"):
-            checks.warn_of_cold_compile([model])
+            checks.warn_of_cold_compile([cast(nn.Module, model)])
 
 
 def test_a_plain_model_does_not_warn() -> None:

@@ -320,9 +320,7 @@ def test_a_critic_may_be_trained_more_often_than_the_generator() -> None:
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (critic, generator)]
     calls = [0, 0]
     for number, optimizer in enumerate(optimizers):
-        optimizer.register_step_post_hook(
-            lambda *_, number=number: calls.__setitem__(number, calls[number] + 1)  # type: ignore[misc]
-        )
+        optimizer.register_step_post_hook(lambda *_, number=number: calls.__setitem__(number, calls[number] + 1))
 
     job = join([critic, generator], optimizers)
     for step in job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_reduce_on_plateau_follows_the_loss_of_the_step() -> None:
 
 def test_groups_keep_their_ratio_under_learning_rate() -> None:
     model = small_model()
-    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}]
+    groups: list[dict[str, Any]] = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}]
     optimizer = torch.optim.SGD(groups, lr=0.1)
 
     for step in join(model, optimizer, learning_rate=lambda step: 0.1 / (1 + step)):

@@ -63,7 +63,7 @@ def test_whoever_loads_a_state_goes_on_with_the_reduced_rate() -> None:
     update(second, Update(1))
 
     assert first.learning_rate == first.next_rate == 0.25
-    assert second.model.weight.item() == pytest.approx(-1.25)
+    assert second.model.get_parameter("weight").item() == pytest.approx(-1.25)
     assert second.learning_rate == 1.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from elasticdl.ctr import build, config
 from elasticdl.ctr.models import catalog, dcn, xdeepfm
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.data.sources import open_source
+from elasticdl.model.adapted import AdaptedOptimizer
 from elasticdl.model.check import check_contract
 from elasticdl.model.mode import Mode
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec
@@ -87,7 +88,9 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     dataset = contract.make_dataset(source, Mode.TRAINING)
     module = contract.build_model()
     optimizer = contract.build_optimizer(module, 0.01)
-    tables = HybridEmbeddingTables.open(module.attach_tables(optimizer), LocalTableStore(LocalTables(seed=0)), 2)
+    tables = HybridEmbeddingTables.open(
+        module.attach_tables(cast(AdaptedOptimizer, optimizer)), LocalTableStore(LocalTables(seed=0)), 2
+    )
     plan = TrainingPlan(records=len(source), global_batch=50, logical_ranks=1, epochs=3, seed=0, shuffle=True)
     setup = TrainingSetup(module, [optimizer], torch.device("cpu"), tables, learning_rate=contract.learning_rate)
     alone = LocalTraining(setup, dataset, plan)
@@ -153,7 +156,7 @@ def test_compressed_interactions_of_both_frameworks_are_one() -> None:
     fields = torch.randn(5, 4, 6)
     ours(tf.constant(fields.numpy()))
     for mine, yours in zip(ours.mixing, theirs.layers, strict=True):
-        mine.kernel.assign(yours.weight.detach().numpy()[:, :, 0].T)
-        mine.bias.assign(yours.bias.detach().numpy())
+        mine.kernel.assign(yours.get_parameter("weight").detach().numpy()[:, :, 0].T)
+        mine.bias.assign(yours.get_parameter("bias").detach().numpy())
 
     np.testing.assert_allclose(ours(tf.constant(fields.numpy())), theirs(fields).detach(), rtol=1e-4, atol=1e-5)

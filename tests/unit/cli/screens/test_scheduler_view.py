@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from typing import Any
 
 from rich.console import Console
 
@@ -74,7 +75,7 @@ def test_there_is_a_line_for_each_change() -> None:
 
 def test_more_jobs_than_lines_are_counted() -> None:
     console = Console(width=140, record=True, file=StringIO())
-    many = {f"job-{index}": RUNNING for index in range(9)}
+    many: dict[str, Any] = {f"job-{index}": RUNNING for index in range(9)}
     console.print(view.scheduler_panel(report(**many), [], most=4))
     text = console.export_text()
 

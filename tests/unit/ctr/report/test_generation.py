@@ -12,7 +12,7 @@ from elasticdl.cli.screens.progress_bars import TerminalReporter
 from elasticdl.ctr.report import generation, subjects
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.jobs import home
-from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec
 from elasticdl.spec.directory import JobDirectory
 from tests.unit.cli.conftest import Run
 
@@ -25,8 +25,8 @@ def make_job(name: str, **result: Any) -> JobDirectory:
     if not file.exists():
         file.write_text(CONFIG)
     spec = JobSpec(
-        name=name, kind=JobKind.TRAINING, data={"training": "clicks.csv#rows=0%:80%"},
-        model={"zoo": str(file.parent / "ctr-ctr"), "definition": "lr.forward"},
+        name=name, kind=JobKind.TRAINING, data=DataSpec(training="clicks.csv#rows=0%:80%"),
+        model=ModelSpec(zoo=str(file.parent / "ctr-ctr"), definition="lr.forward"),
         output=str(file.parent / "ctr-ctr" / "model"),
     )  # fmt: skip
     directory = home.job_directory(name)
@@ -80,8 +80,8 @@ def test_a_job_of_another_kind_of_file_is_refused() -> None:
     spec = JobSpec(
         name="mnist",
         kind=JobKind.TRAINING,
-        data={"training": "x.csv"},
-        model={"zoo": "/zoo", "definition": "m.forward"},
+        data=DataSpec(training="x.csv"),
+        model=ModelSpec(zoo="/zoo", definition="m.forward"),
     )
     home.job_directory("mnist").create(spec)
 

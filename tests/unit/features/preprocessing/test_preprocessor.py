@@ -63,7 +63,7 @@ groups: {user: [t, d]}
 
 def front(text: str = EVERYTHING) -> Preprocessor:
     made = Preprocessor.build(features_file.parse_features_file(text, "features.yaml"), KNOWN)
-    rows = [{"n": 7.0, "t": "a"}, {"n": 0.0, "t": "ä"}, {"n": 7.0}]
+    rows: list[dict[str, Any]] = [{"n": 7.0, "t": "a"}, {"n": 0.0, "t": "ä"}, {"n": 7.0}]
     folds = TargetFolds(made.target_encoders)
     if made.target_encoders:
         folds.add_batch(batch(rows), made.encode_ids(batch(rows)), np.array([1, 0, 1], np.float32))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from elasticdl.keras.adapter import contract as contracts
 from elasticdl.keras.adapter.contract import KerasContract
 from elasticdl.keras.embeddings.placement import IN_MODEL, EmbeddingPlacement
 from elasticdl.keras.runtime import keras, tf
+from elasticdl.model.adapted import AdaptedOptimizer
 from elasticdl.worker.embeddings.tables import NoTables
 from elasticdl.worker.local import LocalTraining
 from elasticdl.worker.training.loop import TrainingSetup
@@ -86,7 +87,7 @@ def trained(
     tables = None
     if module.has_table:
         tables = HybridEmbeddingTables.open(
-            module.attach_tables(optimizer), LocalTableStore(LocalTables(seed=0)), depth
+            module.attach_tables(cast(AdaptedOptimizer, optimizer)), LocalTableStore(LocalTables(seed=0)), depth
         )
     device = torch.device("cpu")
     setup = TrainingSetup(module, [optimizer], device, tables or NoTables(), learning_rate=contract.learning_rate)
@@ -258,7 +259,7 @@ def test_what_a_pull_raises_is_raised_as_it_was(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match="table words: no ps to pull it from yet"):
         module(ids)
-    module.computation.use_source(Broken())
+    module.computation.use_source(Broken())  # type: ignore[arg-type]
     with pytest.raises(PsUnreachable, match="words: nobody answers"):
         module.batch_loss(ids, tf.constant([1.0]))
 

@@ -107,6 +107,7 @@ def test_a_master_issues_its_own_certificate_and_so_does_the_next_one(tmp_path: 
         shown.append(identity.certificate.read_text())
 
     assert shown[0] != shown[1]
+    assert identity is not None
     assert stat.S_IMODE(identity.certificate.stat().st_mode) == 0o600
 
 

@@ -55,7 +55,7 @@ def test_a_small_record_is_a_small_write_however_long_the_journal_is() -> None:
 
         return weigh
 
-    with mock.patch.multiple(way, create=weighed(create), replace=weighed(replace)):
+    with mock.patch.object(way, "create", weighed(create)), mock.patch.object(way, "replace", weighed(replace)):
         for _ in range(2000):
             journal.append([b"x" * 100])
 

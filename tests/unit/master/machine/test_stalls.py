@@ -19,8 +19,9 @@ from elasticdl.master.machine.stalls import (
     compute_limits,
     used_fraction,
 )
+from elasticdl.master.ps_fleet.ps_events import TaskAssigned
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind, TimingSpec, WorkerId
+from elasticdl.spec import JobKind, PsId, TimingSpec, WorkerId
 from elasticdl.stacks import DUMP_SIGNAL
 from tests.unit.master.driver import Driver, job_spec, launched, noted, running, sent, signalled
 
@@ -179,7 +180,7 @@ def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() 
 
 def test_nobody_is_blamed_while_rows_are_restored() -> None:
     driver = training(2)
-    driver.machine.state.ledger.fleet.task = ev.PsEvent.__args__[-2]("restore", 2, "ps-0", "ps-0", (), "")
+    driver.machine.state.ledger.fleet.task = TaskAssigned("restore", 2, PsId("ps-0"), PsId("ps-0"), (), "")
     driver._handle(driver.heartbeat("worker-0", step=1)._replace(activity=pb.COMPUTING, since_s=1e6, still_s=1e6))
     assert stalls.decide_round_stall(driver.machine.state, driver.now) is None
 

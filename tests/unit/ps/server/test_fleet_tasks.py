@@ -141,10 +141,14 @@ def test_a_fault_strikes_before_a_task_or_after_it(pair: Pair, monkeypatch: pyte
     assert struck == [(signal.SIGKILL, 1), (signal.SIGTERM, 2)]
 
 
+def never(received: object) -> None:
+    pytest.fail(f"received {received}")
+
+
 def test_a_task_that_is_given_again_is_done_once() -> None:
     answers: SimpleQueue[int] = SimpleQueue()
     tasks = FleetTaskQueue(
-        lambda task: pb.TaskReport(version=task.fleet.version), lambda done: answers.put(done.version), pytest.fail
+        lambda task: pb.TaskReport(version=task.fleet.version), lambda done: answers.put(done.version), never
     )
     tasks.start()
 
@@ -161,7 +165,7 @@ def test_an_error_of_ours_ends_the_ps() -> None:
     def fail(task: pb.FleetTask) -> pb.TaskReport:
         raise KeyError("ours")
 
-    tasks = FleetTaskQueue(fail, pytest.fail, crashes.put)
+    tasks = FleetTaskQueue(fail, never, crashes.put)
     tasks.start()
     tasks.put(pb.FleetTask(fleet=pb.Fleet(version=2)))
 

@@ -8,8 +8,9 @@ from itertools import count
 import pytest
 
 from elasticdl.errors import MasterUnreachable
+from elasticdl.model.reduction import MetricPart
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.worker.leases.runner import LeaseRunner, MetricPart
+from elasticdl.worker.leases.runner import LeaseRunner
 
 BATCH, SIZE = 5, 15
 

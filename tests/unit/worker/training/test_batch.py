@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -139,7 +140,7 @@ def test_a_schedule_may_begin_with_the_first_step() -> None:
 
 def test_rates_are_scaled_for_one_update_and_are_what_they_were() -> None:
     parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))]
-    groups = [{"params": [parameters[0]]}, {"params": [parameters[1]], "lr": 0.3}]
+    groups: list[dict[str, Any]] = [{"params": [parameters[0]]}, {"params": [parameters[1]], "lr": 0.3}]
     optimizer = torch.optim.SGD(groups, lr=0.1)
     gradients = GradientBuffers(parameters, ReductionTree(1), StepReportLayout(1).length, ordered=True)
     batch = AdaptiveBatch(LrScaling.SQRT, 1)

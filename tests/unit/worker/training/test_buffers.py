@@ -64,7 +64,7 @@ def test_a_buffer_that_was_registered_since_stays() -> None:
     before = buffers.capture()
 
     model.late = torch.ones(1)
-    model.own.fill_(2.0)
+    model.get_buffer("own").fill_(2.0)
     buffers.restore(before)
 
-    assert model.late.tolist() == [1.0] and model.own.tolist() == [0.0, 0.0, 0.0]
+    assert model.get_buffer("late").tolist() == [1.0] and model.get_buffer("own").tolist() == [0.0, 0.0, 0.0]

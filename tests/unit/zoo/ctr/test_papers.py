@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_the_compressed_interactions_are_those_of_the_paper() -> None:
 
     maps, found = x, []
     for layer, size in zip(cin.layers, sizes, strict=True):
-        weight, bias = layer.weight.view(size, maps.shape[1], FIELDS), layer.bias
+        weight, bias = layer.get_parameter("weight").view(size, maps.shape[1], FIELDS), layer.get_parameter("bias")
         new = torch.zeros(ROWS, size, COLUMNS)
         for h, i, j in itertools.product(range(size), range(maps.shape[1]), range(FIELDS)):
             new[:, h] += weight[h, i, j] * maps[:, i] * x[:, j]
@@ -63,7 +64,7 @@ def test_a_cross_layer_of_the_second_kind_has_a_matrix(rank: int) -> None:
     x = torch.randn(ROWS, COLUMNS)
     cross = CrossNetworkV2(COLUMNS, 1, rank)
 
-    layer = cross.layers[0]
+    layer: Any = cross.layers[0]
     matrix = layer[1].weight @ layer[0].weight if rank else layer.weight
     bias = layer[1].bias if rank else layer.bias
 
