@@ -1,10 +1,10 @@
 """ElasticAccelerator: a loop written for Accelerate over the steps of an elastic job.
 
-The prepared training DataLoader gives the batches of this worker's share, one after the other, and `sync_gradients` is
-False until the last of them: optimizer, scheduler and `zero_grad` of Accelerate do nothing until then. After the
-`backward` of the last batch the gradients are whole, so that clipping and the update see what a single process would.
+The prepared training DataLoader yields the batches of this worker's share, and `sync_gradients` is False until the
+last of them: the optimizer, the scheduler and `zero_grad` of Accelerate do nothing until then. After the `backward` of
+the last batch the gradients are whole, so that clipping and the update see what a single process would.
 
-Other DataLoaders are read in full by every worker. One worker is the main process.
+Every worker reads other DataLoaders in full. One worker is the main process.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from elasticdl.worker.training.step import Step
 
 
 def set_main_process(is_main: bool) -> None:
-    """Let Accelerate, and the Trainer above it, take this process for the main one, or for another."""
+    """Make this process the main process of Accelerate and of the Trainer above it, or another one."""
     state = PartialState()
     state.process_index = state.local_process_index = 0 if is_main else 1
 
 
 class ElasticAccelerator(Accelerator):
-    """Trains with workers that come and go. Otherwise used as accelerate.Accelerator."""
+    """An accelerate.Accelerator that trains with workers that come and go."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class ElasticAccelerator(Accelerator):
     ) -> None:
         """
         Args:
-            epochs: How often the loop goes through the training DataLoader.
+            epochs: How often the loop iterates over the training DataLoader.
             global_batch_size: Records per update of all workers together; by default the DataLoader's batch size times
                 `gradient_accumulation_steps`.
-            max_steps: Updates after which the training ends; 0: after `epochs`.
+            max_steps: The number of updates after which the training ends; 0: after `epochs`.
             seed: Of the order of the data and of all random numbers of the training.
             logical_ranks: Fixes the bits of the result: by default the most workers the job may have, or 1 alone.
-            kwargs: Those of accelerate.Accelerator.
+            kwargs: The arguments of accelerate.Accelerator.
         """
         if "gradient_accumulation_plugin" in kwargs:
             raise SpecError("ElasticAccelerator: write gradient_accumulation_steps=N, not gradient_accumulation_plugin")
-        # A scheduler counts updates only: workers have different numbers of batches.
+        # A scheduler counts updates: workers have different numbers of batches.
         plugin = GradientAccumulationPlugin(num_steps=1, adjust_scheduler=False, sync_with_dataloader=False)
         super().__init__(gradient_accumulation_plugin=plugin, **kwargs)
         if self.num_processes != 1:
@@ -71,21 +71,21 @@ class ElasticAccelerator(Accelerator):
         self._global_batch_size = global_batch_size
         self._epochs, self._max_steps = epochs, max_steps
         self._seed, self._ranks = seed, logical_ranks
-        self._trained: list[Any] = []  # what was prepared: models, optimizers, schedulers
+        self._trained: list[Any] = []  # prepared models, optimizers and schedulers
         self._custom: list[Any] = []
         self._training: TrainingLoader | None = None
         set_main_process(current_worker() == "worker-0")
 
     @property
     def job(self) -> JoinedJob:
-        """The job of this training. Waits for the first round where it has not begun."""
+        """The job of this training. Waits for the first round if it has not begun."""
         return self._loader.epochs.job
 
     @property
     def first_epoch(self) -> int:
-        """The epoch in which this worker begins: 0, or later where it joins a job that runs already.
+        """The epoch in which this worker begins: 0, or later if it joins a running job.
 
-        Write `for epoch in range(accelerator.first_epoch, epochs)`, so that it does not go through those before.
+        Write `for epoch in range(accelerator.first_epoch, epochs)`, so that it skips the epochs before.
         """
         return self._loader.skip_to_first_epoch()
 
@@ -104,21 +104,22 @@ class ElasticAccelerator(Accelerator):
         return self._training
 
     def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
-        """As Accelerate does; the first DataLoader is the one that is trained on."""
+        """As Accelerate does. The first DataLoader is that of the training."""
         self._trained += [item for item in args if not isinstance(item, DataLoader)]
         prepared = super().prepare(*args, device_placement=device_placement)
         results = list(prepared) if len(args) > 1 else [prepared]
-        for place, item in enumerate(args):
+        for index, item in enumerate(args):
             if isinstance(item, DataLoader) and self._training is None:
-                results[place] = self._training = TrainingLoader(self, item, self._accumulation)
+                results[index] = self._training = TrainingLoader(self, item, self._accumulation)
         return tuple(results) if len(args) > 1 else results[0]
 
     def register_for_checkpointing(self, *objects: Any) -> None:
-        """These belong to the state of the training: newcomers receive them."""
+        """Add objects to the state of the training: newcomers receive them."""
         super().register_for_checkpointing(*objects)
         self._custom += objects
 
     def join(self, data: DataLoader[Any], state: LoopState) -> JoinedJob:
+        """Join the job with the prepared objects."""
         models = [item for item in self._trained if isinstance(item, nn.Module)]
         optimizers = [item for item in self._trained if isinstance(item, torch.optim.Optimizer)]
         schedulers = [item for item in self._trained if isinstance(item, LRScheduler)]
@@ -143,11 +144,11 @@ class ElasticAccelerator(Accelerator):
 
     @contextlib.contextmanager
     def accumulate(self, *models: Any) -> Iterator[None]:
-        """Nothing is left to do: `sync_gradients` follows the batches of the step."""
+        """Does nothing: `sync_gradients` follows the batches of the step."""
         yield
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
-        """The backward pass of one batch. After the last of the step the gradients are whole."""
+        """Do the backward pass of one batch. After the last batch of the step the gradients are whole."""
         if kwargs:
             raise SpecError(f"ElasticAccelerator.backward takes a loss only; received {', '.join(kwargs)}")
         self._loader.backward(loss)
@@ -165,7 +166,7 @@ class ElasticAccelerator(Accelerator):
 
 
 class TrainingLoader:
-    """Gives the batches of this worker's share of every step, epoch by epoch."""
+    """Yields the batches of this worker's share of every step, epoch by epoch."""
 
     def __init__(self, accelerator: ElasticAccelerator, data: DataLoader[Any], accumulation: int) -> None:
         self._accelerator = accelerator
@@ -182,11 +183,11 @@ class TrainingLoader:
             state = LoopState(dict, _ignore_state)  # the loop has no state of its own
             job = self._accelerator.join(self._data, state)
             self._joined = EpochLoader(job, state, self._place)
-            set_main_process(job.is_first)  # joins: from here on this worker holds the state of the others
+            set_main_process(job.is_first)  # joins: now this worker holds the state of the others
         return self._joined
 
     def __len__(self) -> int:
-        """As that of a plain DataLoader: the batches of an epoch, of which some are accumulated for each update."""
+        """The length of a plain DataLoader: the batches of an epoch, several of which make an update."""
         return len(self.epochs) * self._accumulation
 
     def skip_to_first_epoch(self) -> int:
@@ -197,7 +198,7 @@ class TrainingLoader:
         epochs, iteration = self.epochs, self._iteration
         self._iteration += 1
         if epochs.job.step // len(epochs) > iteration:
-            return  # trained before this worker came
+            return  # trained before this worker joined
         try:
             for step in epochs:
                 yield from self._iterate_batches(step)
@@ -241,7 +242,7 @@ def _ignore_state(state: Mapping[str, Any]) -> None:
 
 
 def _check_last_batch(job: JoinedJob) -> None:
-    """Raise SpecError where a worker would have no batch in the last step of an epoch: its loop would not update."""
+    """Raise SpecError if a worker may have no batch in the last step of an epoch: its loop would not update."""
     plan = job.plan
     last = plan.records % plan.global_batch
     if 0 < last < plan.logical_ranks and not plan.drop_last:

@@ -1,9 +1,9 @@
 """ElasticTrainer: Hugging Face's Trainer over the steps of an elastic job.
 
-Where the Trainer sees a batch there is a `Step`: `training_step` goes through the batches of this worker's share, and
-after it the gradients are whole, so that clipping, optimizer and scheduler of the Trainer see what a single process
-would. Evaluation runs in every worker, over all of its data, so that metrics and decisions are the same everywhere.
-One worker writes checkpoints and logs.
+The Trainer gets a `Step` instead of a batch. `training_step` computes the batches of this worker's share; then the
+gradients are whole, so that clipping, the optimizer and the scheduler of the Trainer see what a single process would.
+Every worker evaluates over all of the data, so that metrics and decisions are the same everywhere. One worker writes
+checkpoints and logs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from elasticdl.torch.join import JoinedJob, current_worker, join
 from elasticdl.worker.training.step import Step
 
 _SHARED = ("best_metric", "best_global_step", "trial_name", "num_input_tokens_seen")
-_CLOCKS = ("_runtime", "_per_second", "_time")  # ends of the names of metrics that differ between workers
+_CLOCK_SUFFIXES = ("_runtime", "_per_second", "_time")  # of metrics that differ between workers
 
 
 class ElasticTrainer(Trainer):
-    """Trains with workers that come and go. Otherwise used as transformers.Trainer."""
+    """A transformers.Trainer that trains with workers that come and go."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ElasticTrainer(Trainer):
         """
         Args:
             args: `per_device_train_batch_size` times `gradient_accumulation_steps` is the global batch size: the
-                records of an update, of all workers together. The seed is `data_seed`, or `seed`.
+                records of an update in all workers together. The seed is `data_seed`, or `seed`.
             logical_ranks: Fixes the bits of the result: by default the most workers the job may have, or 1 alone.
         """
         arguments = TrainingArguments() if args is None else copy.copy(args)
@@ -90,31 +90,31 @@ class ElasticTrainer(Trainer):
     def get_train_dataloader(self) -> Any:
         loader: Any = super().get_train_dataloader()
         sampler = getattr(loader.batch_sampler, "sampler", None)
-        how: dict[str, Any] = {"sampler": sampler}
+        options: dict[str, Any] = {"sampler": sampler}
         if sampler is None or isinstance(sampler, SequentialSampler):
-            how = {}
+            options = {}
         elif isinstance(sampler, RandomSampler):
-            how = {"shuffle": True}
+            options = {"shuffle": True}
         if loader.num_workers:
-            how |= {"num_workers": loader.num_workers, "prefetch_factor": loader.prefetch_factor}
+            options |= {"num_workers": loader.num_workers, "prefetch_factor": loader.prefetch_factor}
         self._data = DataLoader(
             loader.dataset,
             batch_size=self._global_batch_size,
             collate_fn=loader.collate_fn,
             drop_last=self.args.dataloader_drop_last,
             pin_memory=loader.pin_memory,
-            **how,
+            **options,
         )
         return _StepLoader(self, self._data)
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
-        """The numbers of the training are known: join."""
+        """Join the job, now that the length of the training is known."""
         values = super().set_initial_training_values(args, dataloader)
         num_train_epochs, max_steps = values[0], values[-1]
         self.create_optimizer()
         self._scheduler = super().create_scheduler(max_steps)
         assert self._data is not None and self.optimizer is not None and self.model is not None
-        state = LoopState(self._read_state, self._keep_state)
+        state = LoopState(self._read_state, self._store_state)
         scaler = self.accelerator.scaler
         job = join(
             self.model,
@@ -127,18 +127,18 @@ class ElasticTrainer(Trainer):
             state={"scheduler": self._scheduler, "trainer": state} | ({"scaler": scaler} if scaler else {}),
         )
         self._steps = EpochLoader(job, state, self._place, self._end)
-        set_main_process(job.is_first)  # joins: from here on this worker holds the state of the others
+        set_main_process(job.is_first)  # joins: now this worker holds the state of the others
         return values
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """The scheduler that belongs to the state of the job, once it has joined."""
+        """The scheduler in the state of the job, once this worker has joined."""
         if self._scheduler is None:
             return super().create_scheduler(num_training_steps, optimizer)
         self.lr_scheduler = self._scheduler
         return self._scheduler
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """The epoch to begin with is that of the job."""
+        """Begin with the epoch of the job."""
         super()._init_training_state(*args, **kwargs)
         assert self._steps is not None
         self.state.global_step = self._steps.job.step
@@ -152,7 +152,7 @@ class ElasticTrainer(Trainer):
         return {
             "fields": {name: getattr(state, name) for name in _SHARED},
             "log_history": [
-                {name: value for name, value in entry.items() if not name.endswith(_CLOCKS)}
+                {name: value for name, value in entry.items() if not name.endswith(_CLOCK_SUFFIXES)}
                 for entry in state.log_history
             ],
             "callbacks": [
@@ -163,11 +163,11 @@ class ElasticTrainer(Trainer):
             "loss": [float(self._tr_loss), float(self._total_loss_scalar), self._globalstep_last_logged],
         }
 
-    def _keep_state(self, state: Mapping[str, Any]) -> None:
+    def _store_state(self, state: Mapping[str, Any]) -> None:
         self._restored = state
 
     def _write_state(self) -> None:
-        """Take over the state that was received, except for the counters of the loop, which begins later."""
+        """Take over the received state, except for the counters of the loop, which begins later."""
         restored = self._restored
         if not restored:
             return
@@ -175,8 +175,8 @@ class ElasticTrainer(Trainer):
             setattr(self.state, name, value)
         self.state.log_history = list(restored["log_history"])
         stateful = [callback for callback in self.callback_handler.callbacks if isinstance(callback, ExportableState)]
-        for callback, known in zip(stateful, restored["callbacks"], strict=True):
-            for name, value in known["attributes"].items():
+        for callback, saved in zip(stateful, restored["callbacks"], strict=True):
+            for name, value in saved["attributes"].items():
                 setattr(callback, name, value)
 
     def _write_losses(self) -> None:
@@ -192,7 +192,7 @@ class ElasticTrainer(Trainer):
         set_main_process(self._steps.job.is_first)
         self.state.is_world_process_zero = self.is_world_process_zero()
         self.state.is_local_process_zero = self.is_local_process_zero()
-        if self._restored:  # this worker lost its place, and received the state of the others
+        if self._restored:  # this worker was expelled, and has received the state of the others
             self._write_state()
             self._write_losses()
         self.state.global_step = step.number
@@ -203,12 +203,12 @@ class ElasticTrainer(Trainer):
     # ---- one step
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], None]:
-        """The next step. How many labels it has is known to nobody: others read a part of it."""
+        """The next step. The number of its labels is unknown, because other workers read a part of it."""
         step = next(epoch_iterator, None)
         return ([] if step is None else [step]), None
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Compute the batches of this worker's share; then the gradients are whole."""
+        """Compute the batches of this worker's share; afterwards the gradients are whole."""
         step: Step = inputs
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
@@ -238,7 +238,7 @@ class ElasticTrainer(Trainer):
 
 
 class _StepLoader:
-    """What the Trainer takes for its training DataLoader."""
+    """Stands in for the training DataLoader of the Trainer."""
 
     def __init__(self, trainer: ElasticTrainer, data: DataLoader[Any]) -> None:
         self._trainer = trainer
@@ -264,7 +264,7 @@ class _CounterCallback(TrainerCallback):
         self._trainer._write_losses()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # The Trainer counts the batches of an epoch from 0, also where this worker began in the middle.
+        # The Trainer counts the batches of an epoch from 0, even if this worker began in the middle.
         epoch, batch = divmod(state.global_step - 1, self._trainer.steps_per_epoch)
         state.epoch = epoch + (batch + 1) / self._trainer.steps_per_epoch
 
@@ -275,7 +275,7 @@ class _CounterCallback(TrainerCallback):
 
 
 def _check_arguments(args: TrainingArguments) -> None:
-    """Raise SpecError for arguments that would train something else than they say."""
+    """Raise SpecError for arguments that workers cannot keep."""
     for is_wrong, message in (
         (
             args.n_gpu > 1,

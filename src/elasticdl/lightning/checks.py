@@ -1,7 +1,8 @@
-"""What ElasticStrategy refuses before the first step: settings of the Trainer that workers cannot keep together."""
+"""Checks the settings of the Trainer before the first step, and refuses those that workers cannot keep."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,12 +13,43 @@ from elasticdl.errors import SpecError
 
 
 def check_trainer(trainer: Any, module: pl.LightningModule) -> None:
-    """Raise SpecError for the first setting that would train something else than it says."""
+    """Raise SpecError for the first setting that workers cannot keep."""
+    for message in (*_find_module_problems(trainer, module), *_find_trainer_problems(trainer)):
+        raise SpecError(f"ElasticStrategy: {message}")
+    for callback in trainer.callbacks:
+        if isinstance(callback, StochasticWeightAveraging):
+            raise SpecError(
+                "ElasticStrategy: StochasticWeightAveraging replaces schedulers in the middle of the training, which "
+                "newcomers cannot follow; average with torch.optim.swa_utils.AveragedModel in on_train_batch_end"
+            )
+
+
+def _find_module_problems(trainer: Any, module: pl.LightningModule) -> Iterator[str]:
+    """Methods and settings of the module that the strategy replaces."""
     for is_wrong, message in (
         (
             not module.automatic_optimization,
             "automatic_optimization=False: with manual optimization write the loop yourself, with elasticdl.torch.join",
         ),
+        (
+            is_overridden("backward", module),
+            "the module overrides backward(), which the strategy does itself; use on_before_backward or "
+            "on_after_backward",
+        ),
+        (
+            is_overridden("on_before_batch_transfer", module)
+            or (trainer.datamodule is not None and is_overridden("on_before_batch_transfer", trainer.datamodule)),
+            "on_before_batch_transfer is overridden; do this in the DataLoader's collate_fn or in "
+            "on_after_batch_transfer",
+        ),
+    ):
+        if is_wrong:
+            yield message
+
+
+def _find_trainer_problems(trainer: Any) -> Iterator[str]:
+    """Arguments of the Trainer that would differ between workers, or train something else than they say."""
+    for is_wrong, message in (
         (
             trainer.accumulate_grad_batches != 1,
             f"accumulate_grad_batches={trainer.accumulate_grad_batches}: write "
@@ -56,26 +88,9 @@ def check_trainer(trainer: Any, module: pl.LightningModule) -> None:
             f"val_check_interval={trainer.val_check_interval!r} is a time, which differs between workers; use a "
             "number of batches",
         ),
-        (
-            is_overridden("backward", module),
-            "the module overrides backward(), which the strategy does itself; use on_before_backward or "
-            "on_after_backward",
-        ),
-        (
-            is_overridden("on_before_batch_transfer", module)
-            or (trainer.datamodule is not None and is_overridden("on_before_batch_transfer", trainer.datamodule)),
-            "on_before_batch_transfer is overridden; do this in the DataLoader's collate_fn or in "
-            "on_after_batch_transfer",
-        ),
     ):
         if is_wrong:
-            raise SpecError(f"ElasticStrategy: {message}")
-    for callback in trainer.callbacks:
-        if isinstance(callback, StochasticWeightAveraging):
-            raise SpecError(
-                "ElasticStrategy: StochasticWeightAveraging replaces schedulers in the middle of the training, which "
-                "newcomers cannot follow; average with torch.optim.swa_utils.AveragedModel in on_train_batch_end"
-            )
+            yield message
 
 
 def _names_several(devices: Any) -> bool:

@@ -1,11 +1,11 @@
 """ElasticStrategy: Lightning's Trainer over the steps of an elastic job.
 
-Where the Trainer sees a batch there is a `Step`: the batches of this worker's share. `training_step` computes the
-first of them and `backward` the others, because Lightning clears gradients between the two. After `backward` the
-gradients are whole, so that clipping, the optimizer and schedulers of the Trainer see what a single process would.
+The Trainer gets a `Step` instead of a batch: the batches of this worker's share. `training_step` computes the first
+of them and `backward` the others, because Lightning clears gradients between the two. After `backward` the gradients
+are whole, so that clipping, the optimizer and the schedulers of the Trainer see what a single process would.
 
-Validation runs in every worker, over all of its data: metrics need no exchange, are the same in all workers, and so
-are the decisions of callbacks. One worker writes checkpoints and logs.
+Every worker validates over all of the data: metrics need no exchange and are the same in all workers, and so are the
+decisions of callbacks. One worker writes checkpoints and logs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ElasticStrategy(SingleDeviceStrategy):
         """
         Args:
             global_batch_size: Records per step of all workers together; by default the DataLoader's batch size.
-            seed: Of the order of the data and of all random numbers of the training.
+            seed: For the order of the data and all random numbers of the training.
             logical_ranks: Fixes the bits of the result: by default the most workers the job may have, or 1 alone.
         """
         super().__init__()
@@ -59,7 +59,7 @@ class ElasticStrategy(SingleDeviceStrategy):
         self._log: TrainingLog | None = None
         self._batches: Iterator[Any] = iter(())
         self._arguments: tuple[Any, ...] = ()  # of training_step, after the batch
-        # Until the workers have met, the one that was launched first writes what is written before the training.
+        # Before the first round, the worker that was launched first writes what there is to write.
         self._set_rank(current_worker() == "worker-0")
 
     # ---- who writes
@@ -95,7 +95,7 @@ class ElasticStrategy(SingleDeviceStrategy):
             check_trainer(trainer, self.lightning_module)
         super().setup(trainer)
         if self._data is not None and self._loader is None:
-            self._join()  # configure_optimizers has asked for the length of the training, and so for its DataLoader
+            self._join()  # configure_optimizers has asked for the length of the training, and so loaded the data
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         module = self.lightning_module
@@ -107,7 +107,7 @@ class ElasticStrategy(SingleDeviceStrategy):
         return super().load_checkpoint(checkpoint_path, weights_only)
 
     def process_dataloader(self, dataloader: object) -> object:
-        """Join the job with the DataLoader of the training; those of validation stay as they are."""
+        """Join the job with the training DataLoader; those of the validation stay as they are."""
         module = self.lightning_module
         assert module is not None
         trainer: Any = module.trainer
@@ -155,7 +155,7 @@ class ElasticStrategy(SingleDeviceStrategy):
             },
         )
         self._loader = EpochLoader(job, state, self._place, self._end)
-        self._set_rank(job.is_first)  # joins: from here on this worker holds the state of the others
+        self._set_rank(job.is_first)  # joins: now this worker holds the state of the others
         self._place_epoch(job.step // len(self._loader), began=False)
 
     def iterate_steps(self) -> Iterator[Step]:
@@ -178,11 +178,11 @@ class ElasticStrategy(SingleDeviceStrategy):
         assert self.lightning_module is not None and self._log is not None
         trainer: Any = self.lightning_module.trainer
         for callback in trainer.callbacks:
-            known = state["callbacks"].get(callback.state_key)
-            if known:
-                if "dirpath" in known and hasattr(callback, "dirpath"):
-                    callback.dirpath = known["dirpath"]  # where the others write
-                callback.load_state_dict(known)
+            saved = state["callbacks"].get(callback.state_key)
+            if saved:
+                if "dirpath" in saved and hasattr(callback, "dirpath"):
+                    callback.dirpath = saved["dirpath"]  # where the others write
+                callback.load_state_dict(saved)
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in state["metrics"].items()})
         self._log.load_state_dict(state["log"])
 
@@ -194,7 +194,7 @@ class ElasticStrategy(SingleDeviceStrategy):
             tracker.processed = tracker.completed = epoch  # type: ignore[attr-defined]
 
     def _place(self, step: Step) -> None:
-        """Let the Trainer's counters be those of `step`, where this worker joins in the middle of the training."""
+        """Set the Trainer's counters to those of `step`, if this worker joins in the middle of the training."""
         assert self.lightning_module is not None and self._loader is not None and self._log is not None
         self._set_rank(self._loader.job.is_first)
         fit_loop = self.lightning_module.trainer.fit_loop
@@ -248,13 +248,13 @@ class ElasticStrategy(SingleDeviceStrategy):
         return output
 
     def backward(self, closure_loss: torch.Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Any:
-        """Backward passes of all batches of this worker; then the gradients are whole."""
+        """Do the backward passes of all batches of this worker; then the gradients are whole."""
         assert self._loader is not None and self._log is not None and self.lightning_module is not None
         step, module, plugin = self._loader.current, self.lightning_module, self.precision_plugin
         assert step is not None
         scaler = getattr(plugin, "scaler", None)
         if not step.has_batch:
-            step.install_gradients()  # no batch was computed here: whole since training_step, and cleared since
+            step.install_gradients()  # this worker has no batch: gradients were whole before, and were cleared
         else:
             loss = Precision.pre_backward(plugin, closure_loss, module)  # the hooks, without scaling
             step.backward(loss, scaler=scaler)
@@ -278,10 +278,10 @@ class ElasticStrategy(SingleDeviceStrategy):
     # ---- the end
 
     def _end(self) -> None:
-        """There are no steps any more."""
+        """There are no more steps."""
         assert self.lightning_module is not None
         if self.job.has_left:
-            # Leaves fit at once: what callbacks do at the end of an epoch is for those that stay.
+            # Leave fit at once: callbacks at the end of an epoch are for the workers that stay.
             raise _TunerExitException
         self.lightning_module.trainer.should_stop = True
 
@@ -297,7 +297,7 @@ class ElasticStrategy(SingleDeviceStrategy):
 
 
 class StepLoader:
-    """What the Trainer takes for its training DataLoader. It has a length before the job is joined."""
+    """Stands in for the training DataLoader of the Trainer. It has a length before the job is joined."""
 
     def __init__(self, strategy: ElasticStrategy, data: DataLoader[Any], global_batch_size: int | None) -> None:
         self._strategy = strategy

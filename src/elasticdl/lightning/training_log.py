@@ -1,7 +1,7 @@
-"""`self.log` in training_step: what a worker sees is its share of the batch, what is logged is the whole batch.
+"""Replaces `self.log` in training_step: a worker computes its share of the batch, and the whole batch is logged.
 
-The values of all batches of a step are averaged over the workers with the gradients, then logged once. Averages over
-an epoch are kept here and not by Lightning, because a newcomer needs those of the steps before it came.
+The values of all batches of a step are averaged over the workers together with the gradients, then logged once.
+Averages over an epoch are kept here and not by Lightning, because a newcomer needs those of the steps before it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torchmetrics import Metric, MetricCollection
 from elasticdl.errors import SpecError
 from elasticdl.worker.training.step import Step
 
-_KEPT = ("prog_bar", "logger")
+_PASSED_ON = ("prog_bar", "logger")
 
 
 class TrainingLog:
-    """Stands in for `LightningModule.log` while the module is trained. Outside of training_step it passes on."""
+    """Replaces `LightningModule.log` while the module is trained. Outside of training_step it passes calls on."""
 
     def __init__(self, log: Callable[..., None]) -> None:
         self._log = log
@@ -40,7 +40,7 @@ class TrainingLog:
         name, value = options["name"], options["value"]
         self._check(name, value, options["reduce_fx"])
         on_step = True if options["on_step"] is None else options["on_step"]
-        self._options[name] = {key: options[key] for key in _KEPT} | {
+        self._options[name] = {key: options[key] for key in _PASSED_ON} | {
             "on_step": on_step,
             "on_epoch": bool(options["on_epoch"]),
         }
@@ -62,10 +62,10 @@ class TrainingLog:
         self._sums = {}
 
     def flush(self, step: Step) -> None:
-        """After the batches of `step`: log their averages, and those of the epoch after its last step."""
+        """Log the averages over the batches of `step`, and those of the epoch after its last step."""
         for name, average in step.averages.items():
             options = self._options.get(name, {"on_step": True, "on_epoch": False})
-            shown = {key: options[key] for key in _KEPT if key in options}
+            shown = {key: options[key] for key in _PASSED_ON if key in options}
             is_forked = options["on_step"] and options["on_epoch"]
             if options["on_step"]:
                 self._log(f"{name}_step" if is_forked else name, average, on_step=True, on_epoch=False, **shown)
@@ -79,12 +79,12 @@ class TrainingLog:
     def _log_epoch(self) -> None:
         for name, (total, records) in self._sums.items():
             options = self._options[name]
-            shown = {key: options[key] for key in _KEPT}
-            how: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
+            shown = {key: options[key] for key in _PASSED_ON}
+            options_of_epoch: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
             if options["on_step"]:
-                self._log(f"{name}_epoch", total / records, **how, **shown)
+                self._log(f"{name}_epoch", total / records, **options_of_epoch, **shown)
                 shown = {"prog_bar": False, "logger": False}
-            self._log(name, total / records, **how, **shown)
+            self._log(name, total / records, **options_of_epoch, **shown)
 
     def state_dict(self) -> dict[str, Any]:
         return {"options": dict(self._options), "sums": {name: list(total) for name, total in self._sums.items()}}

@@ -1,4 +1,4 @@
-"""Elastic training in a person's own script, with a few lines.
+"""Elastic training in a user's own script, with a few lines.
 
     import elasticdl.torch as elastic
 

@@ -1,6 +1,6 @@
-"""What `join` refuses before the first step: code that would train something else than it says.
+"""Checks what `join` is given before the first step, and refuses code that would train something else than it says.
 
-Each refusal names what it found and what to write instead.
+Each error names what was found and what to write instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WRAPPERS = {
 
 
 def check_model(model: nn.Module) -> None:
-    """Raise SpecError where the model cannot be trained by workers that each hold a copy."""
+    """Raise SpecError if workers that each hold a copy cannot train the model."""
     for module in model.modules():
         kind = type(module).__name__
         if kind in _WRAPPERS or kind.startswith("FSDP"):
@@ -53,16 +53,16 @@ def check_model(model: nn.Module) -> None:
     for name, value in model.state_dict().items():
         if isinstance(value, torch.Tensor) and not tensors.can_hold(value.dtype):
             raise SpecError(
-                f"join: {name} is of {value.dtype}, which neither checkpoints nor new workers can be given; keep it in "
+                f"join: {name} is of {value.dtype}, which neither checkpoints nor state transfers support; keep it in "
                 "another type, such as torch.uint8"
             )
 
 
 def warn_of_cold_compile(models: Iterable[nn.Module]) -> None:
-    """Warn where torch.compile would compile in the first step, in which the other workers wait."""
+    """Warn if torch.compile would compile in the first step, while the other workers wait."""
     if any(is_compiled(model) for model in models):
         warnings.warn(
-            "join: the model is compiled, and is so in the first step of every worker, while all others wait; write "
+            "join: torch.compile compiles the model in the first step of every worker, while all others wait; write "
             "join(…, warm_up=lambda features, labels: loss), with the loss as the loop computes it, and a worker "
             "compiles before it joins",
             UserWarning,
@@ -71,8 +71,8 @@ def warn_of_cold_compile(models: Iterable[nn.Module]) -> None:
 
 
 def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Raise SpecError where an update would not be the same in all workers."""
-    known = {id(parameter) for parameter in model.parameters()}
+    """Raise SpecError if an update would not be the same in all workers."""
+    model_parameters = {id(parameter) for parameter in model.parameters()}
     for number, optimizer in enumerate(optimizers):
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise SpecError(f"join: expected an optimizer of torch; received {type(optimizer).__name__}")
@@ -87,7 +87,7 @@ def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimize
                 "elasticdl.torch.Embedding, whose rows live on parameter servers and are updated sparsely"
             )
         for group in optimizer.param_groups:
-            if any(id(parameter) not in known for parameter in group["params"]):
+            if any(id(parameter) not in model_parameters for parameter in group["params"]):
                 raise SpecError(
                     f"join: optimizer {number} has parameters that are not in the model, so their gradients would stay "
                     "in each worker; pass all modules that are trained: join([model, criterion], optimizer, …)"
@@ -97,16 +97,16 @@ def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimize
 def check_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:
     """Raise SpecError for an LR scheduler or GradScaler in use that join was not told of."""
     if _find_unknown_state(optimizers, state):
-        gc.collect()  # so that what nobody can use any more does not count
+        gc.collect()  # objects that nobody can use any more do not count
         problem = _find_unknown_state(optimizers, state)
         if problem:
             raise SpecError(problem)
 
 
 def _find_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> str:
-    nested = {id(inner) for known in state.objects.values() for inner in _inner_schedulers(known)}
+    nested = {id(inner) for item in state.objects.values() for inner in _inner_schedulers(item)}
     kinds = _list_subclasses(LRScheduler) | _list_subclasses(torch.amp.GradScaler)
-    # An object refers to its class. type() and not isinstance(): some answer questions about their class by an import.
+    # An object refers to its class. Uses type() and not isinstance(): some objects import modules in __class__.
     for item in [item for item in gc.get_referrers(*kinds) if type(item) in kinds]:
         if isinstance(item, LRScheduler) and getattr(item, "optimizer", None) in optimizers:
             if not state.contains(item) and id(item) not in nested:
@@ -128,6 +128,6 @@ def _list_subclasses(kind: type) -> set[type]:
 
 
 def _inner_schedulers(scheduler: object) -> list[object]:
-    """Schedulers that are part of another, which steps them."""
+    """Schedulers inside of another one, which steps them. torch has no public attribute for them."""
     inner = list(getattr(scheduler, "_schedulers", None) or [])
-    return [*inner, *(item for one in inner for item in _inner_schedulers(one))]
+    return [*inner, *(item for scheduler in inner for item in _inner_schedulers(scheduler))]

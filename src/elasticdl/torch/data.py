@@ -44,7 +44,10 @@ Data = MapDataset | DataLoader[Any] | IterableDataset[Any]
 
 @dataclass(frozen=True)
 class JoinedData:
-    """What is read and how, whatever it was given as."""
+    """The data of `join` and how it is read, whatever kind of object it was.
+
+    Datasets and samplers are duck-typed, as torch does: no base class is required.
+    """
 
     dataset: Any
     collate: Callable[[list[Any]], Any]
@@ -63,7 +66,7 @@ class JoinedData:
 
 
 def collate_records(items: list[Any]) -> Any:
-    """Tensors of the items of a plain dataset: dicts by key, tuples by place; Python floats become float32."""
+    """Tensors of the items of a plain dataset: dicts by key, tuples by position; Python floats become float32."""
     return tensors.to_tensors(collate(items, tensors.stack_values, "the dataset of join: its item"))
 
 
@@ -76,10 +79,10 @@ def describe_data(
     num_workers: int | None = None,
     pin_memory: bool | None = None,
 ) -> JoinedData:
-    """What `join` was asked to read. Arguments that a DataLoader decides itself are refused beside one."""
+    """Describe the data of `join`. Arguments that a DataLoader decides itself are refused with one."""
     if isinstance(data, DataLoader):
-        given = {"shuffle": shuffle, "drop_last": drop_last, "collate_fn": collate_fn, "num_workers": num_workers}
-        for name, value in {**given, "pin_memory": pin_memory}.items():
+        arguments = {"shuffle": shuffle, "drop_last": drop_last, "collate_fn": collate_fn, "num_workers": num_workers}
+        for name, value in {**arguments, "pin_memory": pin_memory}.items():
             if value is not None:
                 raise SpecError(f"join: {name} is the DataLoader's; set it there, and leave it out of join")
         return _describe_loader(data)
@@ -207,7 +210,7 @@ def _open_streams(reading: JoinedData, data_plan: DataPlan, options: LoaderOptio
 
 
 def make_tensor_fetcher(reading: JoinedData) -> TensorFetcher | None:
-    """Reads many rows of a TensorDataset at once, where that gives what stacking its items does; None where not."""
+    """Reads many rows of a TensorDataset at once; None if that differs from stacking its items."""
     if type(reading.dataset) is not TensorDataset or reading.collate not in (collate_records, default_collate):
         return None
     tensors = reading.dataset.tensors
@@ -228,7 +231,7 @@ def _stream_records(batch: int, streams: int) -> int:
 
 
 def _stream_lengths(records_per_epoch: int | Sequence[int] | None, streams: int) -> tuple[int, ...]:
-    """The length of each stream; empty where only the whole is given."""
+    """The length of each stream; empty if only the sum is known."""
     if records_per_epoch is None or isinstance(records_per_epoch, int):
         return ()
     lengths = tuple(int(length) for length in records_per_epoch)
@@ -258,7 +261,7 @@ _SAMPLING_KEY = 4  # the last part of the random key of drawing an epoch's order
 
 
 class FlattenedBatchSampler:
-    """A batch sampler of the user's own as a sampler: its batches one after the other, all of one size."""
+    """A user's batch sampler as a sampler: its batches one after the other, all of one size."""
 
     def __init__(self, batches: Any) -> None:
         self._batches = batches
@@ -289,7 +292,7 @@ class FlattenedBatchSampler:
 
 @dataclass(frozen=True)
 class SampledOrder:
-    """The order of each epoch as the user's sampler draws it: a function of (seed, epoch), alike in all workers."""
+    """The order of each epoch as the user's sampler draws it: a function of (seed, epoch), equal in all workers."""
 
     sampler: Any
     seed: int
@@ -323,7 +326,7 @@ def _cached_order(order: SampledOrder, epoch: int) -> Indices:
 
 
 def draw_order(sampler: Any, seed: int, epoch: int, items: int) -> Indices:
-    """What `sampler` gives for `epoch` under random numbers fixed by (seed, epoch)."""
+    """The order that `sampler` draws for `epoch`, with random numbers fixed by (seed, epoch)."""
     with preserve_random_state():
         seed_everything(seed, epoch, _SAMPLING_KEY)
         generator = getattr(sampler, "generator", None)

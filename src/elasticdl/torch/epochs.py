@@ -1,7 +1,7 @@
 """The steps of a job for frameworks that own the training loop: a loader that is iterated once per epoch.
 
-A framework's counters and callbacks are state of the training, too: newcomers and resumed jobs receive them. They are
-read between two steps only, because in the middle of a step each worker has advanced them differently.
+A framework's counters and callbacks belong to the state of the training, too: newcomers and resumed jobs receive them.
+They are read between two steps only, because in the middle of a step each worker has advanced them differently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from elasticdl.worker.training.step import Step
 
 
 class LoopState:
-    """What a framework's loop remembers, as it was between the two latest steps. Passed to `join` as `state=`."""
+    """The state of a framework's loop between the two latest steps. It is passed to `join` as `state=`."""
 
     def __init__(self, read: Callable[[], dict[str, Any]], write: Callable[[Mapping[str, Any]], None]) -> None:
         """`read` returns the state of the framework now; `write` puts a state into the framework."""
@@ -24,11 +24,11 @@ class LoopState:
         self._state: dict[str, Any] = {}
 
     def capture(self) -> None:
-        """Keep a copy of the state of now. Called between two steps."""
+        """Copy the current state. Called between two steps."""
         self._state = copy.deepcopy(self._read())
 
     def restore(self) -> None:
-        """Put the state that was kept last into the framework."""
+        """Put the copy into the framework."""
         if self._state:
             self._write(copy.deepcopy(self._state))
 
@@ -41,18 +41,22 @@ class LoopState:
 
 
 class EpochLoader:
-    """Gives the steps of a job epoch by epoch. In a job that runs already it begins where the job is."""
+    """Yields the steps of a job epoch by epoch. In a running job it begins where the job is."""
 
     def __init__(
-        self, job: JoinedJob, state: LoopState, place: Callable[[Step], None], end: Callable[[], None] = lambda: None
+        self,
+        job: JoinedJob,
+        state: LoopState,
+        begin_step: Callable[[Step], None],
+        end: Callable[[], None] = lambda: None,
     ) -> None:
-        """`place(step)` is called before a step is given: let the framework's counters be those of the step.
+        """`begin_step(step)` is called before each step, to set the framework's counters to those of the step.
 
-        `end` is called where there are no steps any more: the job was stopped, or this worker has left it.
+        `end` is called when there are no more steps: the job was stopped, or this worker has left it.
         """
         self.job = job
         self._state = state
-        self._place = place
+        self._begin_step = begin_step
         self._end = end
         self._steps: Iterator[Step] | None = None
         self._pending: Step | None = None
@@ -62,17 +66,17 @@ class EpochLoader:
         return self.job.plan.steps_per_epoch
 
     def __iter__(self) -> Iterator[Step]:
-        """The steps of one epoch: that of the next step."""
+        """The steps of one epoch, which is that of the next step."""
         step = self._next()
         while step is not None:
-            self._place(step)
+            self._begin_step(step)
             yield step
             if step.is_last_of_epoch:
                 return
             following = self._next()
             if following is not None and following.epoch != step.epoch:
-                # This worker lost its place and joined anew in a later epoch. What the framework does at the end of
-                # the earlier epoch must not count.
+                # This worker was expelled and has joined again in a later epoch. What the framework does at the end
+                # of the earlier epoch must not count.
                 self._pending = following
                 return
             step = following
@@ -82,7 +86,7 @@ class EpochLoader:
         """The framework has left its loop: complete the last step, or end the training in all workers."""
         last, total = self.current, self.job.plan.total_steps
         if self._steps is None or last is None:
-            return  # it has not begun, or there were no steps any more
+            return  # it has not begun, or there were no more steps
         self._state.capture()
         if last.number + last.passes >= total:
             next(self._steps, None)

@@ -130,7 +130,7 @@ class Unpackable:
     ("state", "expected"),
     [
         ({"count": 3}, "expected an object with state_dict"),
-        ({"thing": Unpackable()}, "cannot be kept"),
+        ({"thing": Unpackable()}, "cannot be saved"),
     ],
 )
 def test_state_that_cannot_be_kept_is_refused(state: dict[str, Any], expected: str) -> None:

@@ -35,7 +35,7 @@ from elasticdl.storage.paths import AnyPath, parse_path
 from elasticdl.worker import model_export
 from elasticdl.worker.assembly import describe_plan
 from elasticdl.worker.checkpoints import checkpoint_metadata, checkpoint_run_id, load_initial_image
-from elasticdl.worker.context import WorkerContext
+from elasticdl.worker.context import WorkerContext, choose_device
 from elasticdl.worker.embeddings.hybrid import PsTableStore, attach_layers
 from elasticdl.worker.leases.batches import LeaseFeed
 from elasticdl.worker.leases.client import LeaseClient
@@ -61,22 +61,7 @@ def train_by_leases(context: WorkerContext) -> str:
     layers = attach_layers(spec, model, optimizer)
     store = PsTableStore(spec, context.master)
     first = load_initial_image(spec, context.master.directory.checkpoints(spec), checkpoint_run_id(context))
-    lookups = EmbeddingLookups(store.open_client(), 0 if spec.ps.mode is PsMode.SYNC else spec.ps.pipeline_depth)
-    trainable = contract.make_trainable(model, optimizer, lambda: state.call_on_gradients(lookups.clock))
-    layout = DenseLayout.from_variables(trainable.variables())
-    lookups.declare([*layers.table_specs, layout.table_spec(layers.optimizer_rule)])
-    if first is not None:
-        images.restore_state(first, model, None)
-    tables = LeaseTables(layers, lookups, store)
-    lease_model = LeaseModel(
-        trainable,
-        tables,
-        lookups,
-        layout,
-        state.callbacks,
-        rate_after=lambda step: contract.rate_after(optimizer, step),
-        move_batch=lambda batch: tensors.move_batch(batch, device),
-    )
+    lease_model = _open_model(context, contract, state, optimizer, layers, store, first)
     evaluation = LeaseEvaluation(context, contract, state, layers, store, device)
 
     def prepare() -> None:
@@ -87,7 +72,7 @@ def train_by_leases(context: WorkerContext) -> str:
         context.master.report_plan(planned)
 
     def export(path: str) -> None:
-        trained = model_export.ModelToExport(model, tables, state.step, plan.total_records, state.callbacks)
+        trained = model_export.ModelToExport(model, lease_model.tables, state.step, plan.total_records, state.callbacks)
         target = parse_path(path, spec.timing.store_retry_s)
         model_export.export_model(target, context, contract, trained, feed.read_sample(), device)
 
@@ -117,6 +102,35 @@ def train_by_leases(context: WorkerContext) -> str:
         leases.close()
     feed.close()
     return exit_reason
+
+
+def _open_model(
+    context: WorkerContext,
+    contract: Contract,
+    state: LeaseTrainingState,
+    optimizer: torch.optim.Optimizer,
+    layers: EmbeddingLayers,
+    store: PsTableStore,
+    first: CapturedState | None,
+) -> LeaseModel:
+    """Declare the tables of the model on the ps, and load the first state into the model."""
+    spec, model = context.spec, state.model
+    device = choose_device(spec, context.env)
+    lookups = EmbeddingLookups(store.open_client(), 0 if spec.ps.mode is PsMode.SYNC else spec.ps.pipeline_depth)
+    trainable = contract.make_trainable(model, optimizer, lambda: state.call_on_gradients(lookups.clock))
+    layout = DenseLayout.from_variables(trainable.variables())
+    lookups.declare([*layers.table_specs, layout.table_spec(layers.optimizer_rule)])
+    if first is not None:
+        images.restore_state(first, model, None)
+    return LeaseModel(
+        trainable,
+        LeaseTables(layers, lookups, store),
+        lookups,
+        layout,
+        state.callbacks,
+        rate_after=lambda step: contract.rate_after(optimizer, step),
+        move_batch=lambda batch: tensors.move_batch(batch, device),
+    )
 
 
 def make_lease_plan(spec: JobSpec, records: int, is_shuffled: bool, window_records: int) -> TrainingPlan:

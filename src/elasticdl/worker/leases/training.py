@@ -31,12 +31,13 @@ from elasticdl.spec import JobSpec, PsMode
 from elasticdl.worker.leases.batches import LeaseBatch, LeaseFeed, LeaseProgress
 from elasticdl.worker.leases.client import LeaseClient
 from elasticdl.worker.master_connection import MasterConnection
+from elasticdl.worker.model_export import ExportableTables
 
 LOSS_KEY = "loss"  # of a report: the sum of the losses of its batches, weighted by records, and the records
 _SMOOTHING = 0.1  # the share of the newest step in the smoothed step time
 
 
-class BatchTables(Protocol):
+class BatchTables(ExportableTables, Protocol):
     """The embedding layers of the model."""
 
     def begin_batch(self, features: Any) -> None:
