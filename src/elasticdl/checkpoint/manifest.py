@@ -105,11 +105,11 @@ def read_manifest(path: AnyPath) -> Manifest:
         raise CheckpointCorrupt(f"{path} has another format than {FORMAT}: it was written by another ElasticDL")
     try:
         files = {name: FileEntry(**entry) for name, entry in document.pop("files").items()}
-        found = Manifest(files=files, **document)
-        _check_types(found)
+        parsed = Manifest(files=files, **document)
+        _check_types(parsed)
     except (ValueError, KeyError, AttributeError, TypeError) as exc:
         raise CheckpointCorrupt(f"{path} is not a manifest: {exc}") from exc
-    return found
+    return parsed
 
 
 def _check_types(manifest: Manifest) -> None:
@@ -165,21 +165,21 @@ def _read_with_retries(read: Callable[[], T]) -> T:
 
 
 def fetch_files(
-    place: AnyPath, manifest: Manifest, file: str = MANIFEST_FILE, names: Iterable[str] | None = None
+    directory: AnyPath, manifest: Manifest, file: str = MANIFEST_FILE, names: Iterable[str] | None = None
 ) -> Path:
-    """A local directory with the files of a checkpoint or an export: `place` itself, or a copy of what is in a store.
+    """Returns a local directory with the files of a checkpoint or an export: `directory` itself, or a copy.
 
     `file` is what the manifest is called, and lies there, too. `names` are the files wanted, by default all.
     Raises CheckpointCorrupt where one is missing; nothing is verified yet.
     """
-    if not isinstance(place, StorePath):
-        return place
+    if not isinstance(directory, StorePath):
+        return directory
     text = manifest.render()
     version = hashlib.sha256(text.encode()).hexdigest()
     try:
-        directory = scratch.download_files(place, manifest.files if names is None else names, version)
+        directory = scratch.download_files(directory, manifest.files if names is None else names, version)
     except (FileNotFoundError, UnsafeName) as exc:
-        raise CheckpointCorrupt(f"{place} is torn: its {file} names a file that is missing: {exc}") from exc
+        raise CheckpointCorrupt(f"{directory} is torn: its {file} names a file that is missing: {exc}") from exc
     if not (directory / file).exists():
         atomic.write_file(directory / file, text)
     return directory

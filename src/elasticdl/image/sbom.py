@@ -105,7 +105,7 @@ def _first_value(distribution: Distribution, field: str) -> str:
 
 
 def _dependencies(distribution: Distribution, references: dict[str, str]) -> list[str]:
-    """Of those that are there: what an extra or another system would need is not."""
+    """The installed dependencies, without those of extras or other systems."""
     names = [re.match(r"[A-Za-z0-9._-]+", line) for line in distribution.requires or ()]
     return sorted(
         {references[normalize_name(match[0])] for match in names if match and normalize_name(match[0]) in references}

@@ -112,8 +112,8 @@ class JobDirectory:
         return self.logs / f"{replica}.reason"
 
     def checkpoints(self, spec: JobSpec) -> AnyPath:
-        given = spec.checkpoint.directory
-        return parse_path(given, spec.timing.store_retry_s) if given else self.root / "checkpoints"
+        address = spec.checkpoint.directory
+        return parse_path(address, spec.timing.store_retry_s) if address else self.root / "checkpoints"
 
     def create(self, spec: JobSpec) -> None:
         """Makes the directory with the spec and a new token."""
@@ -137,9 +137,9 @@ class JobDirectory:
         previous = self.root / f"previous-{self.run_number}"
         previous.mkdir()
         self.reserve.unlink(missing_ok=True)
-        kept = {previous.name, "checkpoints", self.index.name, self.tensorboard.name}
+        kept_names = {previous.name, "checkpoints", self.index.name, self.tensorboard.name}
         for path in sorted(self.root.iterdir()):
-            if path.name in kept or path.name.startswith("previous-"):
+            if path.name in kept_names or path.name.startswith("previous-"):
                 continue
             if path in (self.spec, self.token):  # without them the job could not be found after a crash
                 shutil.copy2(path, previous / path.name)

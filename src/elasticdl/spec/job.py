@@ -215,10 +215,10 @@ class SecuritySpec(SpecModel):
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
-        given = [bool(self.certificate), bool(self.key), bool(self.ca)]
-        if any(given) and not all(given):
+        files = [bool(self.certificate), bool(self.key), bool(self.ca)]
+        if any(files) and not all(files):
             raise ValueError("certificate, key and ca belong together: give all three or none")
-        if self.tls and any(given):
+        if self.tls and any(files):
             raise ValueError("tls makes certificates for the job: give that, or certificate, key and ca")
         if self.insecure and self.is_on:
             raise ValueError("insecure means without TLS, and there is TLS: leave out one of them")
@@ -408,8 +408,8 @@ def _check_compat(spec: JobSpec) -> None:
         "checkpoint.init_from": bool(spec.checkpoint.init_from),
         "ps.replicas": bool(spec.ps.replicas),
     }
-    for place in [place for place, is_given in unheard.items() if is_given]:
-        raise ValueError(f"{place}: not for script.compat={spec.script and spec.script.compat}; leave it out")
+    for field in [field for field, is_given in unheard.items() if is_given]:
+        raise ValueError(f"{field}: not for script.compat={spec.script and spec.script.compat}; leave it out")
 
 
 def _fill_in_ps(strategy: Strategy | None, ps: PsSpec) -> tuple[Strategy, PsSpec]:

@@ -68,21 +68,21 @@ def make_paths_absolute(document: Mapping[str, Any], directory: Path) -> JobDocu
     result = deepcopy(dict(document))
     for path in _PATH_FIELDS:
         *parents, leaf = path.split(".")
-        place: Any = result
+        section: Any = result
         for parent in parents:
-            place = place.get(parent) if isinstance(place, dict) else None
-        value = place.get(leaf) if isinstance(place, dict) else None
+            section = section.get(parent) if isinstance(section, dict) else None
+        value = section.get(leaf) if isinstance(section, dict) else None
         if not isinstance(value, str) or not value:
             continue
         if not path.startswith("data."):
-            place[leaf] = _absolute_path(value, directory)
-        elif place.get("format") != "python":
+            section[leaf] = _absolute_path(value, directory)
+        elif section.get("format") != "python":
             # Data may be several paths with commas between, unless a file is really called so.
             is_one = ("://" in value and "?" in value) or os.path.exists(
                 directory / value
             )  # a table has commas of its own
             parts = [value] if is_one else value.split(",")
-            place[leaf] = ",".join(_absolute_path(part.strip(), directory) for part in parts)
+            section[leaf] = ",".join(_absolute_path(part.strip(), directory) for part in parts)
     return result
 
 
@@ -146,15 +146,15 @@ def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails])
 
 def _prune(document: JobDocument, location: Sequence[int | str]) -> bool:
     """Removes a refused value; returns False if it was not there."""
-    place: Any = document
+    parent: Any = document
     for key in location[:-1]:
-        if not isinstance(place, dict) or key not in place:
+        if not isinstance(parent, dict) or key not in parent:
             return False
         # A wrong item makes its whole list wrong.
-        if isinstance(place[key], list | tuple):
-            return place.pop(key) is not None
-        place = place[key]
-    return isinstance(place, dict) and place.pop(location[-1], _ABSENT) is not _ABSENT
+        if isinstance(parent[key], list | tuple):
+            return parent.pop(key) is not None
+        parent = parent[key]
+    return isinstance(parent, dict) and parent.pop(location[-1], _ABSENT) is not _ABSENT
 
 
 _ABSENT = object()
@@ -168,9 +168,9 @@ def _complaint(error: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         return f"{path}: unknown key; {_suggestion(error['loc'])}"
     option = options.find_option_for(path)
-    place = f"{path} ({option.flag})" if option else path
+    field = f"{path} ({option.flag})" if option else path
     if kind == "missing":
-        return f"{place}: is missing and has no default"
+        return f"{field}: is missing and has no default"
     context = error.get("ctx", {})
     expected = {
         "int_parsing": "a whole number",
@@ -190,8 +190,12 @@ def _complaint(error: ErrorDetails) -> str:
         "literal_error": f"one of {context.get('expected')}",
         "enum": f"one of {context.get('expected')}",
     }.get(kind)
-    wanted = f"expected {expected}" if expected else _strip_prefix(error["msg"])
-    return f"{place}: {wanted}; received {received!r}" if not isinstance(received, dict) else f"{place}: {wanted}"
+    expectation = f"expected {expected}" if expected else _strip_prefix(error["msg"])
+    return (
+        f"{field}: {expectation}; received {received!r}"
+        if not isinstance(received, dict)
+        else f"{field}: {expectation}"
+    )
 
 
 def _strip_prefix(message: str) -> str:
@@ -202,8 +206,8 @@ def _suggestion(location: Sequence[int | str]) -> str:
     """Suggests what the user may have meant by an unknown key."""
     *parents, key = (str(part) for part in location)
     model = _model_at(parents)
-    known = list(model.model_fields) if model else []
-    near = get_close_matches(key.replace("-", "_"), known, n=1)
+    fields = list(model.model_fields) if model else []
+    near = get_close_matches(key.replace("-", "_"), fields, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
     option = options.find_option(key)
@@ -214,7 +218,7 @@ def _suggestion(location: Sequence[int | str]) -> str:
         return f"did you mean {elsewhere[0]!r}?"
     far = get_close_matches(key.replace("-", "_"), [option.name for option in options.OPTIONS], n=1, cutoff=0.75)
     option = options.find_option(far[0]) if far else None
-    return f"did you mean {option.path!r}?" if option else f"known here: {', '.join(known)}"
+    return f"did you mean {option.path!r}?" if option else f"known here: {', '.join(fields)}"
 
 
 def _model_at(parents: Sequence[str]) -> type[BaseModel] | None:

@@ -221,7 +221,7 @@ def test_no_cut_without_the_slots_of_a_ps_that_is_lost(launch: Launch) -> None:
         lambda: fleet._replace(addresses=addresses, lost=frozenset([PsId("ps-1")])), "token", 0.3
     )
 
-    with pytest.raises(PsUnreachable, match="ps-1 is lost: no cut without its slots"):
+    with pytest.raises(PsUnreachable, match="ps-1 is lost: no snapshot without its slots"):
         cutter.begin(1, None)
     cutter.close()
 
@@ -299,5 +299,5 @@ def test_a_cut_that_began_with_another_checkpoint_is_refused(launch: Launch, tmp
     begun = ship.begin(2)
     (tmp_path / "place").mkdir()
 
-    with pytest.raises(CheckpointFailed, match="is not built upon the checkpoint this cut began with"):
+    with pytest.raises(CheckpointFailed, match="is not built upon the base of this snapshot"):
         ship.cutter.finish(begun, tmp_path / "place", None, tmp_path / "place")

@@ -1,8 +1,8 @@
-"""A cut of all ps at once, for whoever writes a checkpoint: first all copy, later all write, and files are linked.
+"""Takes a snapshot of all ps at once, for the writer of a checkpoint: first all ps copy, later all write.
 
-A checkpoint links the files of the one that it builds upon, so each directory is whole: any of them may be removed, and
-the others stay what they are. It builds upon the one before the last, so that two checkpoints in a row share no file:
-where one of them is damaged the other is not.
+A checkpoint links the files of the one it builds upon, so each directory is complete, and any of them may be removed.
+It builds upon the one before the last, so that two checkpoints in a row share no file: if one is damaged, the other is
+not.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _MIN_POLL_S, _MAX_POLL_S = 0.01, 0.25  # between two requests
 
 
 class StartedSnapshot(NamedTuple):
-    """Rows of every ps are copied; nothing is on the disk yet."""
+    """A snapshot whose rows every ps has copied; nothing is on the disk yet."""
 
     snapshot_id: str
-    base_id: str  # the cut it builds upon; "" for none
+    base_id: str  # the snapshot it builds upon; "" for none
     step: int
     replies: Mapping[PsId, SnapshotReply]
     addresses: Mapping[PsId, str]
 
     @property
     def pause_s(self) -> float:
-        """For so long one of the ps let nobody in."""
+        """The longest time that one of the ps served nobody."""
         return max(reply.pause_s for reply in self.replies.values())
 
     @property
@@ -54,7 +54,7 @@ class StartedSnapshot(NamedTuple):
 
 
 class SnapshotCoordinator:
-    """For two threads: one begins, and need not wait for the other, which finishes. `fleet` is the newest known."""
+    """For two threads: one begins snapshots, without waiting for the other, which finishes them."""
 
     def __init__(
         self, fleet: Callable[[], FleetView], token: str, timeout_s: float, keys: CurveKeys | None = None
@@ -68,15 +68,15 @@ class SnapshotCoordinator:
         self._writing.close()
 
     def update_fleet(self, fleet: FleetView) -> None:
-        """News of the fleet, from any thread until `close`: nobody waits for a ps that is lost."""
+        """Takes over a newer fleet, from any thread until `close`: nobody waits for a ps that is lost."""
         self._copying.mark_lost(fleet.lost)
         self._writing.mark_lost(fleet.lost)
 
     def begin(self, step: int, base: AnyPath | None) -> StartedSnapshot:
-        """Let every ps copy what changed since the checkpoint `base`, or all where that is none to build upon.
+        """Makes every ps copy what changed since the checkpoint `base`, or everything without a usable base.
 
-        Pushes must not be under way. While slots change hands a copy could miss some, or have them twice: then all
-        copy again. Raises PsUnreachable, PsRefused.
+        No pushes may be under way. While slots move a copy could miss some, or have them twice: then all ps copy again.
+        Raises PsUnreachable, PsRefused.
         """
         base_chain = _read_base_chain(base)
         deadline = time.monotonic() + self._copying.timeout_s
@@ -92,7 +92,7 @@ class SnapshotCoordinator:
             if _have_each_slot_once(snapshots):
                 return StartedSnapshot(snapshot_id, request.base, step, snapshots, addresses)
             if time.monotonic() > deadline:
-                raise PsUnreachable(f"slots kept moving for {self._copying.timeout_s:g} s: no cut of all of them")
+                raise PsUnreachable(f"slots kept moving for {self._copying.timeout_s:g} s: no snapshot has all of them")
             time.sleep(pause_s)
         raise AssertionError("delays have no end")
 
@@ -107,7 +107,7 @@ class SnapshotCoordinator:
         """
         base_chain = _read_base_chain(base)
         if snapshot.base_id and (base_chain is None or snapshot.base_id not in (base_chain.cut, *base_chain.upon)):
-            raise CheckpointFailed(f"step {snapshot.step}: {base} is not built upon the checkpoint this cut began with")
+            raise CheckpointFailed(f"step {snapshot.step}: {base} is not built upon the base of this snapshot")
         directory = staging_directory / snapshot_files.PS_DIRECTORY
         directory.mkdir()
         number = _next_number(base_chain)
@@ -138,7 +138,7 @@ class SnapshotCoordinator:
     def _wait_until_written(
         self, snapshot: StartedSnapshot, directory: AnyPath, files: tuple[SnapshotFile, ...]
     ) -> dict[str, FileEntry]:
-        """Ask until all have written theirs."""
+        """Asks until all ps have written their files; returns the entries of the manifest."""
         waiting, entries = {file.ps: file.name for file in files}, dict[str, FileEntry]()
         for pause_s in backoff_delays(_MIN_POLL_S, _MAX_POLL_S, jitter=0.0):
             requests = {
@@ -156,7 +156,7 @@ class SnapshotCoordinator:
             for name, reply in replies.items():
                 write_reply = WriteReply.model_validate_json(reply.text)
                 if not write_reply.is_known:
-                    raise PsUnreachable(f"{name}: the ps that made this cut is gone, or has made others since")
+                    raise PsUnreachable(f"{name}: the ps that made this snapshot is gone, or has made others since")
                 if write_reply.unavailable:
                     raise StoreUnavailable(f"{name}: {write_reply.unavailable}")
                 if write_reply.bytes:
@@ -192,7 +192,7 @@ def find_base(directory: AnyPath, snapshot: StartedSnapshot) -> AnyPath | None:
 
 
 def _lineage(checkpoint: AnyPath) -> set[str]:
-    """Its cut and those that it builds upon; none where it cannot be built upon."""
+    """The snapshots of a checkpoint and of those it builds upon; none where it is damaged."""
     try:
         chain = snapshot_files.read_chain(checkpoint)
     except (CheckpointCorrupt, SpecError):
@@ -201,10 +201,10 @@ def _lineage(checkpoint: AnyPath) -> set[str]:
 
 
 def _owner_addresses(fleet: FleetView) -> dict[PsId, str]:
-    """Where those are that own slots."""
+    """The addresses of all owners of slots."""
     for name in fleet.slot_map.members:
         if name in fleet.lost or name not in fleet.addresses:
-            raise PsUnreachable(f"{name} is lost: no cut without its slots")
+            raise PsUnreachable(f"{name} is lost: no snapshot without its slots")
     return {name: fleet.addresses[name] for name in fleet.slot_map.members}
 
 
@@ -217,7 +217,7 @@ def _request_all(
 
 
 def _read_base_chain(base: AnyPath | None) -> SnapshotChain | None:
-    """The cut of `base`, where there is one and its files have the length they should have."""
+    """Reads the snapshot of `base`; None where there is none, or a file has another length than in the manifest."""
     if base is None:
         return None
     try:

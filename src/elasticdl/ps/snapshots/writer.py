@@ -1,7 +1,7 @@
-"""A ps's part in a cut: rows are copied while nobody is let in, and written while everybody is.
+"""A ps's part in a snapshot: rows are copied under the lock, and written while workers are served.
 
-CUT is answered when the copy is made. KEPT names the directory, and is asked again until the file is written: whoever
-waits hears soon when this ps is gone, and no thread that serves workers waits for the disk.
+SNAPSHOT is answered when the copy is made. WRITE_SNAPSHOT names the directory and is sent again until the file is
+written: the sender notices soon when this ps is gone, and no serving thread waits for the disk.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from elasticdl.storage.scratch import scratch_directory
 
 Body = TypeVar("Body", bound=BaseModel)
 
-_MAX_UNWRITTEN = 2  # copies: one waits for its turn, and the next is made
-_MAX_WRITTEN = 4  # written cuts that may be asked for
-_FULL_SHARE = 0.5  # an increment of so many of the rows: the next cut is whole, and the files before it are free
+_MAX_UNWRITTEN = 2  # copies: one waits to be written while the next is made
+_MAX_WRITTEN = 4  # written snapshots that are remembered
+_FULL_SHARE = 0.5  # an increment with more of the rows: the next snapshot is full, and older files are not needed
 
 
 class _Body(BaseModel):
@@ -42,17 +42,17 @@ class _Body(BaseModel):
 
 
 class SnapshotRequest(_Body):
-    """The text of CUT."""
+    """The text of SNAPSHOT."""
 
     cut: str
-    base: str  # the cut it builds upon; "" for none
+    base: str  # the snapshot it builds upon; "" for none
     number: int
 
 
 class SnapshotReply(_Body):
-    """The reply to CUT."""
+    """The reply to SNAPSHOT."""
 
-    pause_s: float  # for so long nobody could pull or push
+    pause_s: float  # how long nobody could pull or push
     owned: PackedSlots
     whole: PackedSlots
     rows: int
@@ -60,7 +60,7 @@ class SnapshotReply(_Body):
 
 
 class WriteRequest(_Body):
-    """The text of KEPT. It is asked again until the reply has an entry."""
+    """The text of WRITE_SNAPSHOT, which is sent again until the reply has an entry."""
 
     cut: str
     directory: str  # or a prefix of an object store
@@ -69,7 +69,7 @@ class WriteRequest(_Body):
 
 
 class WriteReply(_Body):
-    """The reply to KEPT. No bytes: not written yet, or not known: this ps is a new one, or has made others since."""
+    """The reply to WRITE_SNAPSHOT. No bytes: not written yet, or, if not known, made by another ps or too long ago."""
 
     is_known: bool = True
     bytes: int = 0
@@ -78,7 +78,7 @@ class WriteReply(_Body):
 
 
 class _BaseSnapshot(NamedTuple):
-    """A cut that a later one may build upon."""
+    """A snapshot that a later one may build upon."""
 
     owned: SlotMask
     since: int  # changes after it are of this generation or later
@@ -86,7 +86,7 @@ class _BaseSnapshot(NamedTuple):
 
 
 class SnapshotWriter:
-    """Every method may be called from any thread."""
+    """Copies and writes the rows of a ps. Every method may be called from any thread."""
 
     def __init__(self, ps_state: PsState) -> None:
         self._ps_state = ps_state
@@ -102,21 +102,21 @@ class SnapshotWriter:
         return {MessageKind.SNAPSHOT: self._reply_to_snapshot, MessageKind.WRITE_SNAPSHOT: self._reply_to_write}
 
     def set_restored(self, cut: str, slots: Sequence[int]) -> None:
-        """These slots were restored from this cut: the next may build upon it. Before anyone pulls or pushes there."""
+        """Records that slots were restored from a snapshot, before anyone uses them: the next may build upon it."""
         with self._lock:
             since = self._ps_state.begin_generation()
             base = self._bases.get(cut)
             owned = slot_mask(slots)
-            # A slot that came to the others later is of their generation or a newer one: that finds it, too.
+            # A slot that was added later has the same generation or a newer one, so its changes are found, too.
             self._bases[cut] = base._replace(owned=base.owned | owned) if base else _BaseSnapshot(owned, since, False)
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Waits until everything is written."""
         self._copier.shutdown()
         self._writer.shutdown()
 
     def _reply_to_snapshot(self, message: PsMessage) -> PsMessage | None:
-        """Not on the thread that serves it: those whom the gate waits for may need that one."""
+        """Copies in another thread: requests that the lock waits for may need the serving one."""
         request = _parse_body(SnapshotRequest, message)
         with self._lock:
             if request.cut not in self._replies:
@@ -166,7 +166,7 @@ class SnapshotWriter:
         return self._reply(message, WriteReply(bytes=entry.bytes, sha256=entry.sha256))
 
     def _forget_before(self, base: str) -> None:
-        """Nobody goes back behind the cut that the newest builds upon."""
+        """Forgets snapshots before the base of the newest: no later one builds upon them."""
         if base in self._bases:
             while next(iter(self._bases)) != base:
                 del self._bases[next(iter(self._bases))]

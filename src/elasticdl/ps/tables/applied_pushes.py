@@ -27,14 +27,14 @@ _ONE = np.uint64(1)
 
 
 def slot_mask(slots: Sequence[int]) -> SlotMask:
-    """These slots, as the native core takes them."""
+    """The mask of these slots, as the native core takes it."""
     mask = np.zeros(SLOTS, np.uint8)
     mask[list(slots)] = 1
     return mask
 
 
 class _SenderWindows:
-    """Of one sender. Bit i of a window stands for the number `top - i`."""
+    """The pushes of one sender. Bit i of a window stands for the number `top - i`."""
 
     __slots__ = ("newest", "top", "window")
 
@@ -50,7 +50,7 @@ class _SenderWindows:
         return applied
 
     def join(self, slots: NDArray[np.int64], top: NDArray[np.int64], window: NDArray[np.uint64]) -> None:
-        """Afterwards these slots have what they had, and what the other marks say."""
+        """Adds the pushes of other windows to these slots."""
         own_top = self.top[slots]
         higher = np.maximum(own_top, top)
         self.window[slots] = _shift_window(self.window[slots], higher - own_top) | _shift_window(window, higher - top)
@@ -59,24 +59,24 @@ class _SenderWindows:
 
 
 def _shift_window(window: NDArray[np.uint64], by: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """NumPy leaves it open what a shift by all bits is."""
+    """Shifts windows; unlike in NumPy, a shift by all bits gives 0."""
     shifted = window << np.minimum(by, WINDOW - 1).astype(np.uint64)
     shifted[by >= WINDOW] = 0
     return shifted
 
 
 class AppliedPushes:
-    """Of all senders at one ps. Numbers begin at 1. Not for several threads at once."""
+    """The pushes of all senders at one ps. Numbers begin at 1. Not for several threads at once."""
 
     def __init__(self) -> None:
         self._senders: dict[int, _SenderWindows] = {}
 
     def __len__(self) -> int:
-        """Senders that are known."""
+        """The number of senders."""
         return len(self._senders)
 
     def find_applied(self, sender: int, number: int, slots: SlotMask) -> SlotMask | None:
-        """Those of the slots that have this push already. None: none of them, as it nearly always is."""
+        """Finds the slots that have this push already; None where no slot has it, as nearly always."""
         windows = self._senders.get(sender)
         if windows is None or number > windows.newest:
             return None
@@ -86,7 +86,7 @@ class AppliedPushes:
         return applied if applied.any() else None
 
     def record(self, sender: int, number: int, slots: SlotMask) -> None:
-        """These slots have this push."""
+        """Records a push at these slots."""
         windows = self._senders.get(sender)
         if windows is None:
             windows = self._senders[sender] = _SenderWindows()
@@ -94,7 +94,7 @@ class AppliedPushes:
         windows.newest = max(windows.newest, number)
 
     def forget(self, slots: SlotMask) -> None:
-        """As if no push had ever come to these slots."""
+        """Forgets all pushes at these slots."""
         gone = slots.astype(np.bool_)
         for sender, windows in list(self._senders.items()):
             windows.top[gone] = 0
@@ -104,7 +104,7 @@ class AppliedPushes:
                 del self._senders[sender]
 
     def pack(self, slots: SlotMask) -> PackedPushes:
-        """All that is known of these slots, for the next who holds them: slots, then each sender's marks."""
+        """Packs the pushes at these slots, for their next owner: the slots, then each sender's windows."""
         packed_slots = np.flatnonzero(slots)
         pieces = [np.array([len(packed_slots)], np.int64), packed_slots]
         for sender, windows in self._senders.items():
@@ -118,7 +118,7 @@ class AppliedPushes:
         return np.concatenate(pieces)
 
     def merge_packed(self, document: PackedPushes) -> None:
-        """Add what another ps dumped. Raises ValueError where it is something else."""
+        """Adds what another ps packed. Raises ValueError where the document is malformed."""
         count = int(document[0]) if len(document) else -1
         size = 1 + 2 * count
         if count < 0 or len(document) < 1 + count or (len(document) - 1 - count) % size:

@@ -154,7 +154,7 @@ class ZapAuthenticator:
             self._told.close()
 
     def _decide(self) -> None:
-        """Of the request the last frame is a key, or the password."""
+        """Answers a request of libzmq; its last frame is a key, or the password."""
         version, request, _, _, _, mechanism, *credentials = self._asked.recv_multipart()
         is_known = mechanism == self._mechanism and hmac.compare_digest(credentials[-1], self._expected)
         code, why = (b"200", b"OK") if is_known else (b"400", b"not of this job")

@@ -174,9 +174,9 @@ def decode_message(frames: Sequence[Buffer], memory: Callable[[int], SharedArray
     )  # fmt: skip
 
 
-_KINDS = {int(one): one for one in MessageKind}
-_STATUSES = {int(one): one for one in ReplyStatus}
-_TRANSPORTS = {int(one): one for one in WireDtype}
+_KINDS = {int(member): member for member in MessageKind}
+_STATUSES = {int(member): member for member in ReplyStatus}
+_TRANSPORTS = {int(member): member for member in WireDtype}
 
 
 def _narrow_rows(rows: Floats, transport: WireDtype) -> NDArray[np.uint16]:
