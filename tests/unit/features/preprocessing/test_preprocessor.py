@@ -104,7 +104,7 @@ def test_numbers_are_around_zero_and_zero_where_they_are_missing() -> None:
     of = dict(zip(made.layout.numbers, numbers.T.tolist(), strict=True))
 
     assert of["n.normalizer-2"][0] == 0.0 and of["n.clip"] == [pytest.approx(0.07), 0.0, 1.0]
-    assert of["n.missing_indicator"] == [0.0, 1.0, 0.0] and of["t.missing"] == [1.0, 1.0, 1.0]
+    assert of["n.missing_indicator"] == [0.0, 1.0, 0.0] and of["t.missing_indicator"] == [1.0, 1.0, 1.0]
     assert all(
         one[1] == 0.0
         for name, one in of.items()
