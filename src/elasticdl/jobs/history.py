@@ -59,6 +59,7 @@ def event_status(document: Mapping[str, Any]) -> pb.EventStatus:
         round=int(document.get("round") or 0),
         step=int(document.get("step") or 0),
         cost_s=float(document.get("cost_s") or 0.0),
+        metrics={str(name): float(value) for name, value in (document.get("metrics") or {}).items()},
     )
 
 
@@ -257,24 +258,9 @@ def read_evaluations(events: Iterable[Mapping[str, Any]]) -> list[LoggedEvaluati
     for event in events:
         if event.get("kind") != EVALUATION_EVENT:
             continue
-        metrics = _parse_metrics(str(event.get("reason") or ""))
+        values = {str(name): float(value) for name, value in (event.get("metrics") or {}).items()}
+        metrics = {name: value for name, value in values.items() if math.isfinite(value)}
         if metrics:
             step = int(event.get("step") or 0)
             by_step[step] = LoggedEvaluation(float(event.get("at") or 0.0), step, metrics)
     return [by_step[step] for step in sorted(by_step)]
-
-
-def _parse_metrics(text: str) -> dict[str, float]:
-    """`auc 0.74915, logloss 0.487595`; nothing for any other text."""
-    read: dict[str, float] = {}
-    for part in text.split(", "):
-        name, _, value = part.rpartition(" ")
-        try:
-            number = float(value)
-        except ValueError:
-            return {}
-        if not name or " " in name:
-            return {}
-        if math.isfinite(number):
-            read[name] = number
-    return read

@@ -137,7 +137,8 @@ class Job:
         from elasticdl.jobs.history import read_evaluations
 
         return read_evaluations(
-            {"kind": event.kind, "at": event.at, "step": event.step, "reason": event.reason} for event in self.events()
+            {"kind": event.kind, "at": event.at, "step": event.step, "metrics": event.metrics}
+            for event in self.events()
         )
 
     def logs(self, replica: str | None = None, follow: bool = False) -> Iterator[LogLine]:

@@ -129,6 +129,7 @@ class JobEvent:
     round: int
     step: int
     cost_s: float  # how long training stood still for it
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of an evaluation
 
     @classmethod
     def from_message(cls, message: pb.EventStatus) -> JobEvent:
@@ -140,6 +141,7 @@ class JobEvent:
             round=message.round,
             step=message.step,
             cost_s=message.cost_s,
+            metrics=dict(message.metrics),
         )
 
 

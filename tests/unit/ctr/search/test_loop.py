@@ -158,18 +158,18 @@ def test_a_study_of_another_config_is_not_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_evaluations_are_read_from_the_log_each_step_once() -> None:
-    def event(step: int, reason: str, kind: str = "evaluation") -> dict[str, object]:
-        return {"at": 1.0 * step, "kind": kind, "reason": reason, "step": step}
+    def event(step: int, kind: str = "evaluation", **metrics: float) -> dict[str, object]:
+        return {"at": 1.0 * step, "kind": kind, "reason": "", "step": step, "metrics": metrics}
 
     found = history.read_evaluations(
         [
-            event(20, "auc 0.7, logloss 0.5"),
-            event(10, "auc 0.6, logloss 0.6"),
-            event(20, "auc 0.75, logloss 0.45"),
-            event(30, "given up: no worker has the weights of step 30"),
-            event(40, "done"),
-            event(50, "logloss nan, auc 0.5"),
-            event(60, "auc 0.9, logloss 0.1", "checkpoint"),
+            event(20, auc=0.7, logloss=0.5),
+            event(10, auc=0.6, logloss=0.6),
+            event(20, auc=0.75, logloss=0.45),
+            event(30),
+            {"at": 40.0, "kind": "evaluation", "reason": "given up", "step": 40},
+            event(50, logloss=float("nan"), auc=0.5),
+            event(60, "checkpoint", auc=0.9, logloss=0.1),
         ]
     )
 

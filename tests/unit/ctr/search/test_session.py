@@ -89,7 +89,7 @@ def test_the_table_has_the_newest_trials_and_the_best_one() -> None:
 
     assert "2 of 20 trials" in shown
     assert "0.45000 best" in shown and "pruned after evaluation 1" in shown and "waiting" in shown
-    assert "learning_rate 0.001, columns 8" in shown
+    assert "learning_rate 0.001, embedding_dim 8" in shown
 
 
 def test_elsewhere_each_change_is_one_line() -> None:
@@ -102,7 +102,7 @@ def test_elsewhere_each_change_is_one_line() -> None:
     assert len(lines) == 4
     assert (
         lines[-1]
-        == "ctr-trial-002: running, evaluation 1: logloss 0.60000, best 0.60000; learning_rate 0.01, columns 16"
+        == "ctr-trial-002: running, evaluation 1: logloss 0.60000, best 0.60000; learning_rate 0.01, embedding_dim 16"
     )
 
 
@@ -134,7 +134,7 @@ def test_what_was_reported_before_an_interruption_counts(tmp_path: Path) -> None
     for place, steps in (("previous-1", (10, 20)), ("previous-2", (20, 30)), (".", (40,))):
         (tmp_path / place).mkdir(exist_ok=True)
         lines = [
-            f'{{"at": 1, "kind": "evaluation", "step": {step}, "reason": "logloss 0.{step}{len(steps)}"}}\n'
+            f'{{"at": 1, "kind": "evaluation", "step": {step}, "metrics": {{"logloss": 0.{step}{len(steps)}}}}}\n'
             for step in steps
         ]
         (tmp_path / place / "events.jsonl").write_text("".join(lines))

@@ -131,9 +131,9 @@ def test_a_run_is_told_from_its_log() -> None:
         {"at": 1.0, "kind": "worker-launched", "worker": "worker-1"},
         {"at": 2.0, "kind": "worker-joined", "worker": "worker-0"},
         {"at": 3.0, "kind": "worker-joined", "worker": "worker-1"},
-        {"at": 4.0, "kind": "evaluation", "reason": "auc 0.7, logloss 0.5", "step": 10},
+        {"at": 4.0, "kind": "evaluation", "metrics": {"auc": 0.7, "logloss": 0.5}, "step": 10},
         {"at": 5.0, "kind": "worker-lost", "worker": "worker-1", "reason": "killed by signal 9"},
-        {"at": 6.0, "kind": "evaluation", "reason": "auc 0.69, logloss 0.51", "step": 20},
+        {"at": 6.0, "kind": "evaluation", "metrics": {"auc": 0.69, "logloss": 0.51}, "step": 20},
     ]
     found = training_run.summarize_run(
         RunPlan("elastic 1-2", 1, 2, 5), events, {"step": 21}, 9.0, [(12, "kill -9 of a worker")]
