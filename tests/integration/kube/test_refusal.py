@@ -18,7 +18,7 @@ from tests.integration.kube.apiserver import ApiServer
 from tests.unit.launcher.jobs import SMALL, job
 from tests.unit.launcher.kubernetes.test_pod import mount
 
-SOURCE = str(Path(pod.__file__).parents[2])
+SOURCE = str(Path(pod.__file__).parents[3])
 
 
 def submitted(api: Api) -> JobSpec:
