@@ -39,7 +39,7 @@ coverage: setup
 	$(BIN)/coverage run -m pytest -n $(PROCESSES) --dist loadfile --durations=25 $(TESTS); failed=$$?; \
 		$(BIN)/coverage combine --quiet && $(BIN)/coverage report || exit 1; exit $$failed
 
-check: setup types
+check: setup types dead-code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports

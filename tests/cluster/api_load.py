@@ -40,15 +40,6 @@ class ApiLoad:
                 found[self._whose(labels)] += value
         return found
 
-    def by_what(self) -> Counter[str]:
-        """Of all clients together, as `PATCH configmaps`."""
-        found: Counter[str] = Counter()
-        for name, labels, value in self._figures():
-            if name == _ANSWERED:
-                what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
-                found[f"{labels['verb']} {what}"] += value
-        return found
-
     def refused(self) -> int:
         """Requests the server had no room for."""
         return sum(value for name, _, value in self._figures() if name == _REFUSED)

@@ -12,8 +12,6 @@ from elasticdl.cli.command import Decorated
 from elasticdl.jobs.home import LAST
 from elasticdl.jobs.lookup import KUBERNETES, LOCAL, JobLocation
 
-JOB_HELP = "JOB is a name, the beginning of one that no other job shares, or `last` for the newest job."
-
 
 def complete_job_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The jobs of this machine for the shell's completion, the newest first. Never asks a cluster."""

@@ -11,7 +11,6 @@ from elasticdl.model.source import Framework, Signature
 from elasticdl.spec import JobKind
 
 TRAINING = frozenset({JobKind.TRAINING})
-TRAINING_AND_EVALUATION = frozenset({JobKind.TRAINING, JobKind.EVALUATION})
 ALWAYS = frozenset({JobKind.TRAINING, JobKind.EVALUATION, JobKind.PREDICTION})
 NEVER: frozenset[JobKind] = frozenset()
 

@@ -82,12 +82,6 @@ class MasterSession:
             self._kept.append(message)
             self._changed.notify_all()
 
-    def send_heartbeat(self) -> None:
-        """Send a heartbeat now, besides the regular ones."""
-        with self._changed:
-            self._beat_due = True
-            self._changed.notify_all()
-
     def close(self, goodbye_reason: str, timeout_s: float) -> bool:
         """Say Goodbye and wait until the master has everything. False: it did not within `timeout_s`."""
         self.send(pb.WorkerMessage(goodbye=pb.Goodbye(reason=goodbye_reason)))

@@ -42,7 +42,6 @@ class World:
         self.notes: list[str] = []
         self.reasons: list[str] = []
         self.told: Told | None = None
-        self.fleet_tasks = 0
         self.see([LaunchReplica("ps", ps.id) for ps in self.fleet.ps.values()])
 
     @property

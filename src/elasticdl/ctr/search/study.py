@@ -16,7 +16,6 @@ from elasticdl.extras import install_command
 if TYPE_CHECKING:
     import optuna
 
-PRUNERS = ("median", "hyperband", "none")
 STUDY_NAME = "search"
 _COMMON, _REASON, _JOB = "of", "reason", "job"
 

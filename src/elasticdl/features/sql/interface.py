@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-Cell = str | int | float | None
 SummaryRow = tuple[int, str, str | None, int | None, float | None]
 """A row of the summary: the index of the column, a key, and the value, count or number under that key."""
 

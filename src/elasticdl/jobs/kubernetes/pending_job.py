@@ -117,7 +117,7 @@ class PendingJob:
     @contextmanager
     def connect_master(self) -> Iterator[MasterClient]:
         raise self._no_master_error()
-        yield
+        yield  # noqa: V201 - makes it a generator, as a context manager is
 
     def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
         if batch_scale:
@@ -145,7 +145,7 @@ class PendingJob:
     @contextmanager
     def open_directory(self) -> Iterator[JobDirectory]:
         raise SpecError(f"job {self.name!r} has not begun: there is nothing to draw")
-        yield
+        yield  # noqa: V201 - makes it a generator, as a context manager is
 
     def _no_master_error(self) -> MasterUnreachable:
         status = self.quick_status()

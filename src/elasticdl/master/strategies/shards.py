@@ -63,10 +63,6 @@ class ShardQueue:
         return not self.leases and not self.returned and self.next_shard == self.shard_count
 
     @property
-    def has_waiting(self) -> bool:
-        return bool(self.returned) or self.next_shard < self.shard_count
-
-    @property
     def done_records(self) -> int:
         """Records that need no more work, those of running leases included."""
         leased = sum(lease.done for lease in self.leases.values())

@@ -38,7 +38,6 @@ from elasticdl.scheduler.placement.reservations import (
 from elasticdl.scheduler.plan import AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, Snapshot, UtilityFunction
 
-UtilityAt = Callable[[float], float]
 """The utility of a job that ends at this time."""
 
 

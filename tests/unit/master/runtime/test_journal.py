@@ -18,6 +18,7 @@ from elasticdl.master.runtime.journal import FileJournal, archive_earlier_run
 from elasticdl.master.runtime.replay import replay_journal
 from elasticdl.spec import WorkerId
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.phase import Phase
 from tests.unit.master.driver import job_spec
 
 W = WorkerId("worker-0")
@@ -190,7 +191,7 @@ def test_whoever_goes_on_says_which_version_it_is(tmp_path: Path) -> None:
     assert versions == ["0.0.1", __version__]
 
 
-STOPPED: Outcome = "stopped"
+STOPPED: Outcome = Phase.STOPPED
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ class Process:
     wish: int
     living: int
     is_stopping: bool = False
-    is_forever: bool = False  # stopped by its owner
 
 
 class MachineUnderScheduler(RuleBasedStateMachine):

@@ -23,7 +23,7 @@ class OneLease:
         self._done = 0  # as the master knows it
         self._counted = 0.0
         self._lease = 0
-        self._is_leased = self._is_finished = False
+        self._is_finished = False
         self._messages = count()
         self._fails_at, self._error = fails_at, error
 
@@ -39,10 +39,9 @@ class OneLease:
             self._done = max(self._done, report.done)
             self._counted += report.sums["count"].weight if "count" in report.sums else 0.0
             self._is_finished = report.finished
-            self._is_leased = not (report.finished or report.failure)
         if self._is_finished or not request.max_leases:
             return pb.ExchangeReply(drained=self._is_finished)
-        self._lease, self._is_leased = self._lease + 1, True
+        self._lease += 1
         return pb.ExchangeReply(leases=[pb.Lease(id=self._lease, start=0, stop=SIZE, done=self._done)])
 
 
