@@ -5,7 +5,7 @@ They take dense, ragged and sparse ids.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +158,6 @@ class SparseEmbedding(Embedding):
         super().__init__(output_dim, input_dim, embeddings_initializer, combiner=combiner, **options)
 
 
-Combiner = Literal["sum", "mean", "sqrtn"]
 COMBINERS = ("sum", "mean", "sqrtn")
 
 
