@@ -27,3 +27,9 @@ def _no_process() -> Iterator[None]:
     _is_unit_test = True
     yield
     _is_unit_test = False
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of a unit test never appear among those of the user who runs it."""
+    monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path_factory.getbasetemp() / "home"))
