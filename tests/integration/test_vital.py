@@ -27,7 +27,7 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 def test_a_vital_thread_that_fails_ends_its_process_and_leaves_the_reason(tmp_path: Path) -> None:
     done = run(
         """
-        vital.configure(Path(sys.argv[1]))
+        vital.end_process_on_failure(Path(sys.argv[1]))
         vital.VitalThread(lambda: {}["nothing"], name="server").start()
         time.sleep(60)
         """,
@@ -42,9 +42,9 @@ def test_a_vital_thread_that_fails_ends_its_process_and_leaves_the_reason(tmp_pa
 def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> None:
     done = run(
         """
-        vital.configure(Path(sys.argv[1]))
+        vital.end_process_on_failure(Path(sys.argv[1]))
         def beat():
-            with vital.guard("the heartbeat"):
+            with vital.guard_process("the heartbeat"):
                 raise ValueError("no pulse")
         threading.Thread(target=beat).start()
         time.sleep(60)
@@ -57,7 +57,7 @@ def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> No
 
 
 def test_an_exception_of_the_main_thread_leaves_its_reason_too(tmp_path: Path) -> None:
-    done = run("vital.configure(Path(sys.argv[1])); raise OSError(24, 'Too many open files')", tmp_path / "reason")
+    done = run("vital.end_process_on_failure(Path(sys.argv[1])); raise OSError(24, 'Too many open files')", tmp_path / "reason")
 
     assert done.returncode == 1 and "Traceback" in done.stderr
     assert vital.read_exit_reason(tmp_path / "reason") == "OSError: [Errno 24] Too many open files"
@@ -91,7 +91,7 @@ def test_the_reason_is_left_without_descriptors_too(tmp_path: Path) -> None:
     done = run(
         """
         import os, resource
-        vital.configure(Path(sys.argv[1]))
+        vital.end_process_on_failure(Path(sys.argv[1]))
         resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
         def work():
             while True:
