@@ -252,7 +252,7 @@ def test_an_elastic_job_that_nobody_has_begun_is_listed_scaled_and_deleted(run: 
     assert found is not None
     assert (found["spec"]["workers"]["replicas"], found["spec"]["ps"]["replicas"]) == (6, 2)
     refused = run("scale", "asked", "--workers=9")
-    assert refused.exit_code == 2 and "wish is outside min .. max" in refused.stderr
+    assert refused.exit_code == 2 and "replicas is outside min .. max" in refused.stderr
 
     assert run("stop", "asked", "--delete").stdout == "asked: deleted\n"
     assert api.get(ELASTIC_JOB, "asked") is None

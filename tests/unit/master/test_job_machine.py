@@ -110,7 +110,7 @@ class JobMachine(RuleBasedStateMachine):
                 "timed_steps": self.step,
                 "one_pass_step_s": 0.1 + compute_s,
                 "pass_s": compute_s,
-                "variance": 1.0,
+                "gradient_variance": 1.0,
             }
             self.see(self.driver.do(beat._replace(**timed)))
 

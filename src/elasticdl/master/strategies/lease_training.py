@@ -342,8 +342,8 @@ class LeaseTraining(JobStrategy):
         if ledger.initializer == worker.id and ledger.training is None:
             actions.append(send_message(worker.id, initialize=pb.Initialize()))
         if ledger.checkpoint_writer == worker.id:
-            save = pb.WriteCheckpoint(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
-            actions.append(send_message(worker.id, save=save))
+            request = pb.WriteCheckpoint(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
+            actions.append(send_message(worker.id, write_checkpoint=request))
         return actions
 
     def known_progress(self, job: MasterState) -> int:
