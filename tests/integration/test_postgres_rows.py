@@ -141,7 +141,7 @@ def test_a_server_that_comes_back_is_read_on_and_one_that_does_not_is_told(serve
 
     server.kill()
     assert ids(source, [6]) == [6]  # what was read is kept
-    with pytest.raises(DataUnavailable, match=r"did not answer for 0.3 s: .*go on from the newest checkpoint"):
+    with pytest.raises(DataUnavailable, match=r"did not answer for 0.3 s: .*resume from the newest checkpoint"):
         hasty.read(np.array([5]))
     back = threading.Thread(target=server.start)
     back.start()

@@ -18,7 +18,7 @@ from elasticdl.launcher.kubernetes import access
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_api import FakeApi
 
-SUBMITTER = Path(__file__).parents[3] / rights.SUBMITTER_MANIFEST
+SUBMITTER = Path(__file__).parents[4] / rights.SUBMITTER_MANIFEST
 
 
 def examine(elasticdl: Run, *words: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
