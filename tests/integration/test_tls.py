@@ -197,7 +197,7 @@ def test_noise_on_the_masters_port_disturbs_nobody(jobs: Jobs) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "expected"),
-    [("certificate", "--tls_cert, --tls_key"), ("key", "--tls_cert, --tls_key"), ("authority", "--tls_ca")],
+    [("certificate", "--tls_cert, --tls_key"), ("key", "--tls_cert, --tls_key"), ("ca", "--tls_ca")],
 )
 def test_a_certificate_that_is_none_is_refused_before_the_launch(tmp_path: Path, broken: str, expected: str) -> None:
     security = Authority.make("ours").issue(tmp_path / "ours")
