@@ -141,7 +141,7 @@ def test_wide_and_deep_is_right_on_the_census_as_often_as_it_should(tmp_path: Pa
 
 def exports_what_it_predicts(contract: Any, model: Any, source: Any, place: Path) -> Any:
     """The SavedModel, which gives the bits of the model on records that are predicted."""
-    batch = contract.dataset(source, Mode.PREDICTION).batch(np.arange(16))
+    batch = contract.make_dataset(source, Mode.PREDICTION).read_batch(np.arange(16))
     model.eval()
     contract.export(model, batch.features, place, {"step": 1})
     program = tf.saved_model.load(str(place))
