@@ -27,13 +27,14 @@ from tests.waiting import until
 WRITE = """
 import sys
 import torch
-from elasticdl.checkpoint import image, store
-from elasticdl.storage.paths import open_place
+from elasticdl.checkpoint import captured_state, store
+from elasticdl.storage.paths import parse_path
 
 torch.manual_seed(0)
 model = torch.nn.Linear(3, 2)
 optimizer = torch.optim.AdamW(model.parameters())
-store.write(open_place(sys.argv[1]), image.capture(model, optimizer, int(sys.argv[2]), 0), {}, 3)
+image = captured_state.capture_state(model, optimizer, int(sys.argv[2]), 0)
+store.write_checkpoint(parse_path(sys.argv[1]), image, {}, 3)
 """
 
 
