@@ -49,7 +49,7 @@ types: setup
 	$(BIN)/mypy
 	MYPYPATH=benchmarks $(BIN)/mypy --explicit-package-bases --no-warn-return-any --allow-untyped-calls \
 		--allow-subclassing-any --no-warn-unused-ignores benchmarks
-	for directory in examples examples/*/; do $(BIN)/mypy $$directory*.py || exit 1; done
+	for directory in $$(dirname examples/*.py examples/*/*.py | sort -u); do $(BIN)/mypy $$directory/*.py || exit 1; done
 
 # Names that nothing uses; those that a library calls stand in pyproject.toml.
 dead-code: setup

@@ -13,7 +13,7 @@ from itertools import islice
 sys.path.insert(0, sys.argv[1])  # where the export lies, with its preprocessor.py
 
 import torch
-from preprocessor import Preprocessor
+from preprocessor import Preprocessor  # type: ignore[import-not-found]  # lies beside the export
 
 PREPROCESSOR = Preprocessor(f"{sys.argv[1]}/preprocessor.json")
 PROGRAM = torch.export.load(f"{sys.argv[1]}/model.pt2").module()
