@@ -13,7 +13,7 @@ from elasticdl.spec.directory import JobDirectory
 from tests.unit.launcher.kubernetes.test_pod import mount
 from tests.waiting import until
 
-SOURCE = str(Path(pod.__file__).parents[2])
+SOURCE = str(Path(pod.__file__).parents[3])
 WAIT_S = 60.0
 
 
