@@ -57,7 +57,9 @@ def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> No
 
 
 def test_an_exception_of_the_main_thread_leaves_its_reason_too(tmp_path: Path) -> None:
-    done = run("vital.end_process_on_failure(Path(sys.argv[1])); raise OSError(24, 'Too many open files')", tmp_path / "reason")
+    done = run(
+        "vital.end_process_on_failure(Path(sys.argv[1])); raise OSError(24, 'Too many open files')", tmp_path / "reason"
+    )
 
     assert done.returncode == 1 and "Traceback" in done.stderr
     assert vital.read_exit_reason(tmp_path / "reason") == "OSError: [Errno 24] Too many open files"

@@ -342,7 +342,9 @@ class LeaseTraining(JobStrategy):
         if ledger.initializer == worker.id and ledger.training is None:
             actions.append(send_message(worker.id, initialize=pb.Initialize()))
         if ledger.checkpoint_writer == worker.id:
-            request = pb.WriteCheckpoint(step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job))
+            request = pb.WriteCheckpoint(
+                step=ledger.checkpointed_batches, progress=training_progress.dump_progress(job)
+            )
             actions.append(send_message(worker.id, write_checkpoint=request))
         return actions
 
