@@ -4,7 +4,8 @@ A process that has lost the thread that serves requests, or hears the master, or
 live on and send heartbeats: nobody would replace it. Whoever watches the process finds the reason in a file (the
 launcher) or in the termination message of the pod (the kubelet), even where the process cannot reach the master.
 
-Only processes that call `end_process_on_failure` are ended: the master, workers and ps. Elsewhere a thread ends as any other does.
+Only processes that call `end_process_on_failure` are ended: the master, workers and ps. Elsewhere a vital thread ends
+as any other does.
 """
 
 from __future__ import annotations
