@@ -133,12 +133,12 @@ def _await_launcher_exit(launcher_pid: int | None) -> None:
 def _signals_as_events(news: SimpleQueue[watch.WatchEvent]) -> Iterator[None]:
     """While open, signals become news."""
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         # SimpleQueue.put may be called from a handler that interrupts a get of the same queue.
         news.put(watch.SignalReceived(number))
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, heard) for number in numbers}
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield
     finally:

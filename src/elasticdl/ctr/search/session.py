@@ -193,12 +193,12 @@ def _event_on_signals() -> Iterator[threading.Event]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
 
-    def heard(number: int, _: Any) -> None:
+    def on_signal(number: int, _: Any) -> None:
         is_ended.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     for number in numbers:
-        signal.signal(number, heard)
+        signal.signal(number, on_signal)
     try:
         yield is_ended
     finally:

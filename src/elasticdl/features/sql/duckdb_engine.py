@@ -138,7 +138,7 @@ class DuckdbEngine:
         self._execute("SET enable_external_access = false")
 
     def _stage(self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress) -> str:
-        def told(done: float) -> None:
+        def report_progress(done: float) -> None:
             progress("reading", _READING_SHARE * min(done, 1.0))
 
         if options.max_rows is not None:  # else the first rows would be any
@@ -150,23 +150,25 @@ class DuckdbEngine:
             if all(compression_suffix(path).lower() in ("", ".gz") for path in source.paths):
                 relation = _read_csv(source)
             else:
-                relation, read = "streamed", csv_stream.open_csv_stream(source, told)
+                relation, read = "streamed", csv_stream.open_csv_stream(source, report_progress)
                 self._connection.register(relation, read)
         part = queries.sampled_relation(relation, options, _DIALECT)
         try:
-            self._run(f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
+            self._run(
+                f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {wanted} FROM {part}", None if read else report_progress
+            )
         finally:
             if read is not None:
                 self._connection.unregister("streamed")
         return "staged"
 
-    def _run(self, statement: str, told: Any = None) -> Any:
+    def _run(self, statement: str, report_progress: Any = None) -> Any:
         """In a thread, so that a Ctrl-C is heard at once and progress is seen."""
         running: Future[Any] = self._thread.submit(self._execute, statement)
         try:
             while not wait([running], timeout=_POLL_S).done:
-                if told is not None:
-                    told(max(self._connection.query_progress(), 0.0) / 100)
+                if report_progress is not None:
+                    report_progress(max(self._connection.query_progress(), 0.0) / 100)
         except BaseException:
             self._connection.interrupt()
             raise

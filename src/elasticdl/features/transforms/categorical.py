@@ -142,10 +142,10 @@ class IndexLookup(ElementwiseTransform):
 
     def num_bins(self) -> int:
         """Ids are 0 … num_bins() - 1."""
-        return self._known + self.num_oov_tokens
+        return self._vocabulary_size + self.num_oov_tokens
 
     @property
-    def _known(self) -> int:
+    def _vocabulary_size(self) -> int:
         return len(self.vocabulary)  # type: ignore[arg-type]
 
     @cached_property
@@ -169,8 +169,8 @@ class IndexLookup(ElementwiseTransform):
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         place = ops.lookup_index(values, self, tables)
         if self.num_oov_tokens == 1:  # no need of a fingerprint
-            return ops.where(place < 0, self._known, place)
-        return ops.where(place < 0, ops.hash_buckets(values, self.num_oov_tokens) + self._known, place)
+            return ops.where(place < 0, self._vocabulary_size, place)
+        return ops.where(place < 0, ops.hash_buckets(values, self.num_oov_tokens) + self._vocabulary_size, place)
 
 
 def _is_decimal(value: bytes) -> bool:

@@ -219,11 +219,11 @@ class PodLauncher:
                 for changes in follow_changes(
                     self._api, POD, self._namespace, manifest.label_selector(self._spec), stopped
                 ):
-                    loop.call_soon_threadsafe(self._heard, changes)
+                    loop.call_soon_threadsafe(self._take_changes, changes)
             except Exception as exc:
                 loop.call_soon_threadsafe(self._calls.fail, exc)
 
-    def _heard(self, changes: list[ObjectChange]) -> None:
+    def _take_changes(self, changes: list[ObjectChange]) -> None:
         news = [report for change in changes for report in self._table.apply_change(*change, self._clock.now())]
         if not self._is_listed:
             self._is_listed = True
