@@ -162,11 +162,19 @@ def test_a_module_that_cannot_be_imported_is_left_to_the_replica(
     (tmp_path / "needs_more.py").write_text(f"from elasticdl.errors import PermanentError\nraise {problem}\n")
     environ["PYTHONPATH"] += os.pathsep + str(tmp_path)
 
-    wait_ready(start("needs_more", "numpy"))
+    server = start("needs_more", "numpy")
+
+    wait_ready(server)
+
+    assert server.is_ready and server.is_open
 
 
 def test_torch_can_be_forked(start: Start) -> None:
-    wait_ready(start(*fork_client.PRELOADED_MODULES))
+    server = start(*fork_client.PRELOADED_MODULES)
+
+    wait_ready(server)
+
+    assert server.is_ready and server.is_open
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

@@ -58,7 +58,6 @@ class MasterSession:
         self._changed = threading.Condition()
         self._kept: deque[pb.WorkerMessage] = deque()  # sent or not, but not acknowledged
         self._sequence = 0
-        self._beat_due = False
         self._connection = 0  # which connection may send; an older one's writer sees it and ends
         self._closed = threading.Event()
         self._channel: grpc.Channel | None = None
@@ -174,13 +173,11 @@ class MasterSession:
                 while self._connection == connection:
                     message = next((kept for kept in self._kept if kept.sequence > sent), None)
                     wait_s = beat_at - time.monotonic()
-                    if message is not None or self._beat_due or wait_s <= 0:
+                    if message is not None or wait_s <= 0:
                         break
                     self._changed.wait(wait_s)
                 if self._connection != connection:
                     return
-                if message is None:
-                    self._beat_due = False
             if message is not None:
                 sent = message.sequence
                 yield message

@@ -6,37 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
 
 import pytest
 
-from elasticdl.data import ColumnarSource, open_source
 from elasticdl.errors import DataUnavailable
-from elasticdl.spec import DataSpec
+from tests.duckdb_shop import path, source_of
+
+__all__ = ["path"]
 
 duckdb = pytest.importorskip("duckdb")
-
-
-ROWS = 5000
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "shop.db"
-    with duckdb.connect(str(path)) as connection:
-        connection.execute(f"""CREATE TABLE clicks AS SELECT n AS id, CASE WHEN n % 3 = 0 THEN NULL ELSE n / 2 END AS x,
-            'é"' || n AS "a name", n % 2 = 0 AS even FROM range({ROWS}) r(n)""")
-        connection.execute("CREATE TABLE holes AS SELECT n AS id FROM range(6000) r(n)")
-        connection.execute("DELETE FROM holes WHERE id % 7 = 2 OR id > 5500")
-        connection.execute("CREATE VIEW seen AS SELECT * FROM clicks")
-        connection.execute("CREATE TABLE none (id int)")
-    return path
-
-
-def source_of(path: Path, table: str, **data: Any) -> ColumnarSource:
-    source = open_source(f"duckdb://{path}?table={table}", DataSpec(**data))
-    assert isinstance(source, ColumnarSource)
-    return source
 
 
 def test_a_file_that_somebody_writes_to_is_waited_for(path: Path) -> None:
