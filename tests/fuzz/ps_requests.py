@@ -1,4 +1,4 @@
-"""Requests of somebody who has the token: whatever they say is answered, and the rows that are there stay whole.
+"""Requests of a client that has the token: each of them is answered, and the rows that are there stay whole.
 
 An input is a list of frames as for ps_wire. What the holdings raise is an error of ours: nothing may be raised.
 """

@@ -117,7 +117,7 @@ def explain_scheduling(scheduled: ScheduledJobStatus) -> str:
 
 def describe_wait(scheduled: ScheduledJobStatus, subject: str) -> str:
     if scheduled.expected_wait_s is None:
-        return f"{subject}: nobody can say when"
+        return f"{subject}: wait unknown"
     return f"{subject} expected in {formatting.format_duration(scheduled.expected_wait_s)}"
 
 

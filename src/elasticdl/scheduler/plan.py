@@ -14,7 +14,7 @@ class Allocation:
     """What one job gets. A job without workers waits."""
 
     workers: WorkersByNode
-    reason: str  # for users: why so many workers, or why the job waits
+    reason: str  # for users: why it has this many workers, or why the job waits
     share: float = 1.0  # of each of its devices; another job has the remainder
     batch: BatchConfig | None = None  # None: the job's own
     expected_wait_s: float | None = None  # until it has workers, or more of them; None: unknown

@@ -31,7 +31,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class PlacementConstraint:
-    """At least so many of a job's workers are on this kind of device, and in one rack if `same_rack`."""
+    """At least this many of a job's workers are on this kind of device, and in one rack if `same_rack`."""
 
     workers: int
     kind: str = ""  # "": any
@@ -160,7 +160,7 @@ def _validation_error(job: JobInfo) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UtilityFunction:
-    """The value of a job that ends after so many seconds: value / (1 + exp(urgency · (seconds − target_s)))."""
+    """The value of a job that ends after this many seconds: value / (1 + exp(urgency · (seconds − target_s)))."""
 
     value: float = 1.0
     urgency: float = 0.0  # per second; 0: half the value at any time

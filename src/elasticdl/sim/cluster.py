@@ -15,7 +15,7 @@ from elasticdl.sim.engine import NodeOutage
 
 
 def parse_nodes(count: int, devices: int, kinds: str = "", racks: int = 0) -> tuple[NodeInfo, ...]:
-    """Returns the nodes of a cluster, named node-00, node-01, …, with so many digits that they sort by number.
+    """Returns the nodes of a cluster, named node-00, node-01, …, with enough digits that they sort by number.
 
     `kinds` is KIND:NODES or KIND:NODESxDEVICES, separated by commas; then `count` is 0 or their sum. Racks are filled
     one after another.

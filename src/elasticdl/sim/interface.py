@@ -66,7 +66,7 @@ class Workload(Protocol):
     def report(self) -> JobReport: ...
 
     def isolated_duration_s(self, workers: float) -> float:
-        """Returns its duration from the first step, with so many workers on as few nodes as possible all the time."""
+        """Returns its duration from the first step, with this many workers on as few nodes as possible all the time."""
         ...
 
 

@@ -11,7 +11,7 @@ TIME_TOLERANCE_S = 1e-6  # events closer than this are simultaneous: sums of sec
 
 
 class SimulatedJob:
-    """Advances when it is told to; its rate is constant between two changes."""
+    """Advances when `advance` is called; its rate is constant between two changes."""
 
     def __init__(self, trace_job: TraceJob, cost: ChangeCost, contention: float, records_spans: bool = True) -> None:
         self.trace_job = trace_job
@@ -29,9 +29,7 @@ class SimulatedJob:
         self._now = trace_job.submitted_at
         self._pause_s = 0.0
         self._join_s = 0.0
-        self._pending_placement: tuple[WorkersPerNode, str, BatchConfig | None] | None = (
-            None  # once new workers have joined
-        )
+        self._pending_placement: tuple[WorkersPerNode, str, BatchConfig | None] | None = None
         self._executed_s = 0.0
         self._changed_at: float | None = None
         self._span_started_at = 0.0

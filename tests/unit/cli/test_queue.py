@@ -205,7 +205,7 @@ def test_a_suspended_job_waits_and_is_not_over(elasticdl: Run, zoo: Path, served
     document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
     assert (document["phase"], document["step"]) == ("waiting", 7)
-    assert document["reason"] == "others are greater; room: nobody can say when"
+    assert document["reason"] == "others are greater; room: wait unknown"
 
 
 def test_a_job_that_its_owner_stopped_is_over(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:

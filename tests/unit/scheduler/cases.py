@@ -35,7 +35,7 @@ class Concave:
 
 
 def nodes(*devices: int, kind: str = "", rack: str = "") -> tuple[NodeInfo, ...]:
-    """n0, n1, … with so many devices each."""
+    """n0, n1, … with this many devices each."""
     return tuple(NodeInfo(f"n{index}", count, kind, rack) for index, count in enumerate(devices))
 
 
@@ -68,7 +68,7 @@ def counts(decision: Decision | AllocationPlan) -> dict[str, int]:
 
 
 def applied(snapshot: Snapshot, plan: AllocationPlan, later_s: float = 0.0) -> Snapshot:
-    """The same jobs after the plan was carried out, and so many seconds later."""
+    """The same jobs after the plan was carried out, and this many seconds later."""
     now = snapshot.now + later_s
     jobs = tuple(_after(job_info, plan, snapshot.now, later_s) for job_info in snapshot.jobs)
     return Snapshot(now, snapshot.nodes, jobs)

@@ -15,7 +15,7 @@ NODES = (NodeInfo("n0", 4), NodeInfo("n1", 4))
 
 
 def running(name: str, workers: dict[str, int], left_s: float | None = None, **more: int) -> JobInfo:
-    """That is over in so many seconds with what it has."""
+    """That is over in this many seconds with what it has."""
     count = sum(workers.values())
     fields = {"min_workers": count, "max_workers": count} | more
     running_job = {"rates": AssumedScalingModel(count, 1.0), "work_left": left_s} if left_s is not None else {}

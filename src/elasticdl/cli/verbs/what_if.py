@@ -82,7 +82,7 @@ def describe_forecast(policy: str, job: JobInfo, answer: Forecast) -> list[str]:
     if answer.is_rejected:
         return [f"{job.name} would never start under {policy}: {answer.reason}"]
     if answer.wait_s is None:
-        lines = [f"{job.name} would not start within a week under {policy}, as far as anybody knows: {answer.reason}"]
+        lines = [f"{job.name} would not start within a week under {policy}, as far as known: {answer.reason}"]
     else:
         when = "at once" if not answer.wait_s else f"in about {format_duration(answer.wait_s)}"
         places = ", ".join(f"{count} on {node}" for node, count in sorted(answer.nodes.items()))

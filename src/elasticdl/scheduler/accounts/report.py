@@ -1,4 +1,4 @@
-"""The scheduler's report (`plan.json`): its decisions for people, and its accounts for the next scheduler process."""
+"""The scheduler's report (`plan.json`): its decisions for users, and its accounts for the next scheduler process."""
 
 from __future__ import annotations
 

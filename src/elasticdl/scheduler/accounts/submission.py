@@ -87,7 +87,7 @@ class JobSubmission:
         return asdict(self)
 
     def to_launch_spec(self, workers: int, *, resumes: bool) -> JobSpec:
-        """Returns the job's spec with so many workers; its data plan does not depend on them."""
+        """Returns the job's spec with this many workers; its data plan does not depend on them."""
         spec = JobSpec.model_validate(dict(self.spec))
         checkpoint = spec.checkpoint.model_copy(update={"resume": True}) if resumes else spec.checkpoint
         limits = spec.workers.model_copy(update={"replicas": workers})

@@ -36,7 +36,7 @@ class JobTable:
     # ---- events
 
     def handle(self, event: ev.JobEvent, now: float) -> bool:
-        """Records an event. Returns whether the policy should decide anew."""
+        """Records an event. Returns whether the policy should decide again."""
         match event:
             case ev.JobSubmitted(submission):
                 return self._add_entry(JobEntry(submission, allocated_at=now, charged_until=now))

@@ -34,7 +34,7 @@ class SpeedEstimates:
         return max(self.usable_kinds(job), key=lambda kind: (self.devices_by_kind[kind], kind), default="")
 
     def min_nodes(self, job: JobInfo, workers: ArrayLike, kind: str) -> Floats:
-        """Returns the smallest number of nodes that can hold so many workers."""
+        """Returns the smallest number of nodes that can hold this many workers."""
         per_node = max(self.devices_per_node.get(kind, 0) // job.devices, 1)
         nodes: Floats = np.ceil(np.asarray(workers, float) / per_node)
         return nodes

@@ -47,7 +47,7 @@ def gain_ratio(noise: GradientNoise, scale: ArrayLike) -> Floats:
 
 
 def split_batch(total: ArrayLike, workers: ArrayLike, limits: BatchLimits) -> tuple[Floats, Floats]:
-    """Returns (records of one worker in one pass, passes) that make about `total` records with so many workers.
+    """Returns (records of one worker in one pass, passes) that make about `total` records with this many workers.
 
     A single worker makes two passes if the batch is above the initial one, because noise is measured between passes.
     """

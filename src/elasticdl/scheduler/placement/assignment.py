@@ -18,7 +18,7 @@ def sort_by_submission(jobs: Iterable[JobInfo]) -> list[JobInfo]:
 def assign_nodes(
     free: FreeResources, jobs: Iterable[JobInfo], sizes: Mapping[str, int], *, is_rigid: bool = False
 ) -> dict[str, WorkersByNode]:
-    """Returns nodes for so many workers of each job, allocated in `free`; jobs that get none are left out.
+    """Returns nodes for this many workers of each job, allocated in `free`; jobs that get none are left out.
 
     A job that does not fit gets the next smaller size that does, or none if sizes are rigid. Finally jobs without
     workers are tried with their minimum, in the given order, so that a job waits only if it must.
@@ -122,7 +122,7 @@ DesiredSize = tuple[JobInfo, int]
 def assign_or_repack(
     nodes: Iterable[NodeInfo], desired: Sequence[DesiredSize], fallback: Mapping[str, WorkersByNode] = {}
 ) -> dict[str, WorkersByNode]:
-    """Returns the workers of each job. They stay where they are unless packing all anew serves more jobs or devices.
+    """Returns the workers of each job. They stay where they are unless packing all again serves more jobs or devices.
 
     `fallback` is a known placement of all desired sizes. Without one, a job that does not fit gets the largest
     allowed size that does, or none. A job of size 0 starts with its minimum if that fits in the end, in the order of

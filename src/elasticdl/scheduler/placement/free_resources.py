@@ -58,7 +58,7 @@ class FreeResources:
         return sum(self.workers_that_fit(job, name) for name in nodes)
 
     def best_fit_nodes(self, job: JobInfo, workers: int) -> Iterator[str]:
-        """Yields nodes that can hold so many workers, those with the fewest free devices first."""
+        """Yields nodes that can hold this many workers, those with the fewest free devices first."""
         return (
             name
             for name in self._nodes_by_free_devices(job, workers * job.devices)

@@ -54,7 +54,7 @@ class PriceBounds:
         )
 
     def price_range(self, all_slots: float) -> tuple[float, float]:
-        """Returns L and U for a calendar with so many device-slots."""
+        """Returns L and U for a calendar with this many device-slots."""
         low = self.min_device_slot_value * min(self.min_device_slots / max(all_slots, 1e-9), 1.0) / 4
         return min(max(low, self.max_device_value / _MAX_PRICE_RATIO), self.max_device_value), self.max_device_value
 

@@ -28,7 +28,7 @@ from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers
 from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
-MIN_HOST_SHARE = 0.05  # for a host that does not use its devices at all
+MIN_HOST_SHARE = 0.05  # for a host that does not use its devices
 
 
 @dataclass(frozen=True)

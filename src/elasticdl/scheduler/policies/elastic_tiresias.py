@@ -33,7 +33,7 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 class ElasticTiresias:
     name: str = "elastic-tiresias"
     threshold_s: float = 3600.0  # device-seconds
-    promote_after: float = 8.0  # promote a job that waited so many times as long as it ran; 0: never
+    promote_after: float = 8.0  # promote a job that waited this many times as long as it ran; 0: never
     crowded_above: int = 10  # waiting jobs above which others shrink
     is_rigid: bool = False
     interval_s: float = 60.0

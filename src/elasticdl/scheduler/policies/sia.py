@@ -251,7 +251,7 @@ def _find_nodes(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode 
 
 
 def _min_nodes(free: FreeResources, job: JobInfo, count: int) -> int:
-    """Returns how many empty nodes so many workers need."""
+    """Returns how many empty nodes this many workers need."""
     workers_per_node = max(
         (node.devices // job.devices for node in free.nodes.values() if job.can_run_on(node)), default=1
     )

@@ -56,7 +56,7 @@ class Memory:
 class Tiresias:
     name: str = "tiresias"
     threshold_s: float = 57_600.0  # device-seconds
-    promote_after: float = 0.0  # promote a job that waited so many times as long as it ran; 0: never
+    promote_after: float = 0.0  # promote a job that waited this many times as long as it ran; 0: never
     is_gittins: bool = False
     is_rigid: bool = True
     interval_s: float = 60.0

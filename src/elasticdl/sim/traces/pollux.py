@@ -30,7 +30,7 @@ MEASURED_DEVICES_PER_NODE = 4
 
 
 def pack_on_nodes(workers: int, per_node: int = MEASURED_DEVICES_PER_NODE) -> MeasuredPlacement:
-    """Returns so many workers on as few nodes as possible."""
+    """Returns this many workers on as few nodes as possible."""
     full_nodes, remaining = divmod(workers, per_node)
     return (*([per_node] * full_nodes), *([remaining] if remaining else []))
 
@@ -50,7 +50,7 @@ class MeasuredApplication:
     _isolated_durations: dict[tuple[int | None, int], float] = field(default_factory=dict)
 
     def step_times_s(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
-        """Returns the seconds of (a step, waiting for other workers) with so many records per worker."""
+        """Returns the seconds of (a step, waiting for other workers) with this many records per worker."""
         if (placement, local) not in self._step_times:
             self._step_times[placement, local] = self._interpolate_step_times(placement, local)
         return self._step_times[placement, local]
@@ -184,7 +184,7 @@ class ProfiledWorkload(Workload):
 
     `batch` is the user's, for the whole run; None: it adapts. As in Pollux's simulator, by which this is checked,
     progress is gain / step time, an epoch ends at the smallest progress that any batch size needed for it, and the
-    batch is chosen anew at every epoch and every decision.
+    batch is chosen again at every epoch and every decision.
     """
 
     def __init__(self, application: MeasuredApplication, batch: int | None, *, is_oracle: bool = False) -> None:

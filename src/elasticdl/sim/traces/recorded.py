@@ -41,7 +41,7 @@ class ScalingAssumption:
     """How jobs without measurements are assumed to scale: linearly up to their recorded size, less beyond it."""
 
     efficiency: float = 0.8  # of each worker beyond the recorded size
-    max_scale: float = 2.0  # jobs can use so many times their recorded size
+    max_scale: float = 2.0  # jobs can use up to this many times their recorded size
 
     def __post_init__(self) -> None:
         if not 0 <= self.efficiency <= 1:

@@ -63,9 +63,7 @@ def test_there_is_a_line_for_each_change() -> None:
     assert said(report(), report(b=WAITING)) == ["b is queued: others were first; room expected in 1:05"]
     assert said(report(a=RUNNING), report(a=RUNNING)) == []
     assert said(report(a=RUNNING), report(a=more)) == ["a 3 → 4 workers: all of it"]
-    assert said(report(a=RUNNING), report(a=suspended)) == [
-        "a is suspended: others are greater; room: nobody can say when"
-    ]
+    assert said(report(a=RUNNING), report(a=suspended)) == ["a is suspended: others are greater; room: wait unknown"]
     again = replace(RUNNING, account=JobAccount(launches=2))
     assert said(report(a=suspended), report(a=again)) == ["a goes on with 3 workers: all that is free"]
     assert said(report(a=RUNNING), report(), JobExited("a", "failed")) == ["a is over: failed"]

@@ -18,7 +18,7 @@ def job(name: str, slots: float, weight: float = 1.0) -> JobInfo:
 
 
 def lengths(count: int) -> list[int]:
-    """Returns the lengths of the intervals over so many decisions, one per slot."""
+    """Returns the lengths of the intervals over this many decisions, one per slot."""
     seen, memory, interval_lengths = Snapshot(0.0, cluster(1, 1), (job("a", 1e9),)), None, []
     for _ in range(count):
         memory = AOnline(horizon_slots=4).decide(seen, memory).memory

@@ -14,7 +14,7 @@ from tests.unit.scheduler.cases import Concave, job, nodes, running
 
 
 def speeds_of(workers: int) -> dict[str, Any]:
-    """As measured with so many."""
+    """As measured with this many."""
     return {"speeds": (SpeedSample(1, workers, 8, 0.1, 0.1),)}
 
 

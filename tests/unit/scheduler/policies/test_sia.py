@@ -19,7 +19,7 @@ def job(name: str, power: float = 0.8, max_workers: int = 16, **more: object) ->
 
 
 def after(snapshot: Snapshot, rounds: int) -> Snapshot:
-    """The cluster after so many rounds of 60 s."""
+    """The cluster after this many rounds of 60 s."""
     seen, memory = snapshot, None
     for _ in range(rounds):
         decision = Sia().decide(seen, memory)

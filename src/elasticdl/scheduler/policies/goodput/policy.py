@@ -1,7 +1,7 @@
 """ElasticDL's own policy: the most goodput for all jobs together, short jobs first while many wait.
 
 Published schedulers avoid changes, because one costs their jobs 15 to 250 s. Ours costs well under a second, so this
-policy plans anew whenever a job comes or ends. It does not search at random: a knapsack chooses the sizes, exactly up
+policy plans again whenever a job comes or ends. It does not search at random: a knapsack chooses the sizes, exactly up
 to 512 devices.
 
 - The value of a size is its speedup over one worker to the power 0.7, so that a device goes where it does the most and

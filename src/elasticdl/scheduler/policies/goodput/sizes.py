@@ -34,7 +34,7 @@ class SizeOptions:
         return max(float(self.rates[0] / self.sizes[0]), 1e-12)
 
     def batch_config(self, job: JobInfo, count: int) -> BatchConfig | None:
-        """The batch for so many workers, if that is one of the sizes."""
+        """The batch for this many workers, if that is one of the sizes."""
         index = int(np.searchsorted(self.sizes, count))
         is_known = index < len(self.sizes) and self.sizes[index] == count
         if not is_known or self.batches is None or not isinstance(job.rates, AdaptiveBatchModel):
