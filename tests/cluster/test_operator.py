@@ -55,7 +55,7 @@ def test_applied_it_runs_to_its_end_and_shows_how_far_it_is(job: ElasticJob) -> 
     row = job.row()
     assert (row["PHASE"], row["PROGRESS"]) == ("Succeeded", "100 %")
     conditions = {one["type"]: one["status"] for one in job.resource_status()["conditions"]}
-    assert conditions == {"Accepted": "True", "Followed": "True", "Suspended": "False", "Finished": "True"}
+    assert conditions == {"Accepted": "True", "SpecApplied": "True", "Suspended": "False", "Finished": "True"}
 
 
 def test_scaled_it_trains_with_as_many_as_asked_for_and_says_so(job: ElasticJob) -> None:

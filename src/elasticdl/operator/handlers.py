@@ -150,7 +150,7 @@ class Handlers:
             with suppress(ElasticDLError):
                 resource = await asyncio.to_thread(self._api.get, kinds.ELASTIC_JOB, name, namespace)
                 if resource is not None:
-                    say(resource, "Warning", "HeldUp", why)
+                    say(resource, "Warning", "ReconcileBlocked", why)
         return why
 
     def _count_phase(self, uid: str, phase: str | None) -> None:

@@ -49,7 +49,7 @@ def reconcile(api: Api, resource: Document, say: ReportEvent) -> Document | None
     except ApiUnavailable:
         raise
     except ElasticDLError as exc:
-        _write_status(job_context, job, master, result, held_up_by=str(exc))
+        _write_status(job_context, job, master, result, blocked_reason=str(exc))
         raise
     _write_status(job_context, job, master, result)
     return master
@@ -59,18 +59,20 @@ def _determine_job(job_context: ElasticJobContext, master: Document | None) -> J
     """The job as it runs, else as it is asked for; None if that is no job."""
     running = _read_running_job(job_context) if master else None
     if running is not None:
-        why = job_status.explain_unsupported_change(running, job_context.resource)
+        problem = job_status.explain_unsupported_change(running, job_context.resource)
         job_context.conditions += [
             job_status.accepted_condition(),
-            job_status.unfollowed_condition(why) if why else job_status.followed_condition(),
+            job_status.not_applied_condition("UnsupportedChange", problem)
+            if problem
+            else job_status.applied_condition(),
         ]
         return running
     try:
         job = resolve_elastic_job(job_context.resource)
     except SpecError as exc:
-        job_context.conditions.append(job_status.refused_condition(str(exc)))
+        job_context.conditions.append(job_status.not_accepted_condition(str(exc)))
         return None
-    job_context.conditions += [job_status.accepted_condition(), job_status.followed_condition()]
+    job_context.conditions += [job_status.accepted_condition(), job_status.applied_condition()]
     return job
 
 
@@ -106,14 +108,14 @@ def _recreate_missing(job_context: ElasticJobContext, job: JobSpec) -> None:
     for document in _find_missing(job_context, job, job_secrets.JobSecrets("")):
         name = f"{document['kind']} {document['metadata']['name']}"
         if document["kind"] == kinds.SECRET.kind:
-            why = f"{name} is gone: no pod can join the job any more. Delete the job and create it anew."
-            job_context.conditions.append(job_status.unfollowed_condition(why))
+            problem = f"{name} was deleted: no pod can join the job any more. Delete the job and create it again."
+            job_context.conditions.append(job_status.not_applied_condition("SecretMissing", problem))
         else:
             _create_object(job_context, document)
             if document["metadata"]["name"] == naming.spec_name(job):
                 # It owned the workers and ps. The next master gives those to come to the new one.
                 job_context.api.delete(kinds.POD, f"{job_context.master_name}-0", job_context.namespace)
-            job_context.report(job_context.resource, "Warning", "Mended", f"{name} was gone and is made again")
+            job_context.report(job_context.resource, "Warning", "Recreated", f"{name} had been deleted")
 
 
 def _find_missing(job_context: ElasticJobContext, job: JobSpec, secrets: job_secrets.JobSecrets) -> list[Document]:
@@ -151,8 +153,12 @@ def _scale_master(job_context: ElasticJobContext, job: JobSpec, master: Document
             master = job_context.api.patch(kinds.STATEFUL_SET, name, change, job_context.namespace)
         except Conflict as exc:
             raise StillTerminating("the master changed meanwhile") from exc
-        reason, words = ("Resumed", "it goes on") if replicas else ("Suspended", "its pods are given back")
-        job_context.report(job_context.resource, "Normal", reason, f"spec.suspend is {not replicas}: {words}")
+        reason, message = (
+            ("Resumed", "spec.suspend is false: the job resumes")
+            if replicas
+            else ("Suspended", "spec.suspend is true: the pods of the job are deleted")
+        )
+        job_context.report(job_context.resource, "Normal", reason, message)
     if not replicas:
         _delete_replica_pods(job_context, job)
     return master
@@ -174,12 +180,12 @@ def _write_status(
     job: JobSpec | None,
     master: Document | None,
     result: Document | None,
-    held_up_by: str = "",
+    blocked_reason: str = "",
 ) -> None:
     """Write the status, if it changes; warn of what was not said before."""
     resource = job_context.resource
     while True:
-        change = job_status.status_change(resource, job, master, job_context.conditions, _now(), held_up_by, result)
+        change = job_status.status_change(resource, job, master, job_context.conditions, _now(), blocked_reason, result)
         if not change:
             return
         _report_conditions(job_context, resource)

@@ -10,7 +10,7 @@ import yaml
 
 from elasticdl import __version__
 from elasticdl.operator import validation_rules
-from elasticdl.spec import options
+from elasticdl.operator.field_descriptions import DESCRIPTIONS
 from elasticdl.spec.job import JobSpec
 from elasticdl.spec.load import QUANTITY_FIELDS
 
@@ -18,12 +18,13 @@ Schema = dict[str, Any]
 
 GROUP, VERSION, PLURAL = "elasticdl.org", "v1", "elasticjobs"
 
-# Places of the JobSpec that are no choice of a person on Kubernetes: the resource's own name and namespace say the
-# first two, the pod and its Secret the others. A field that would be ignored is no field.
-_SET_ELSEWHERE = (
+# Fields of the JobSpec that a user of Kubernetes cannot choose: the resource's metadata has its name and namespace; the
+# pods and the Secret of the job determine the others. A field that would be ignored is not in the schema.
+_FIELDS_SET_ELSEWHERE = (
     "name",
     "cluster.namespace",
     "workers.address",
+    "workers.start_method",
     *(f"security.{name}" for name in ("tls", "certificate", "key", "ca", "insecure")),
 )
 _MAX_RESOURCES, _MAX_VOLUMES, _MAX_QUANTITY_LENGTH = 16, 32, 32
@@ -94,25 +95,25 @@ def crd_document() -> dict[str, Any]:
 
 
 def _column_description(path: str) -> str:
-    place: Schema = {"properties": {"status": STATUS_SCHEMA}}
+    field: Schema = {"properties": {"status": STATUS_SCHEMA}}
     for name in path.strip(".").split("."):
-        place = place.get("properties", {}).get(name, {})
-    return str(place.get("description", "Since when it is there."))
+        field = field.get("properties", {}).get(name, {})
+    return str(field.get("description", "Time since the resource was created."))
 
 
 def spec_schema() -> Schema:
-    """The JobSpec as Kubernetes wants schemas: inlined, structural, without what is set elsewhere."""
+    """The JobSpec as a structural schema of Kubernetes: references inlined, without fields that are set elsewhere."""
     document = JobSpec.model_json_schema()
     spec = _structural_schema(document, document["$defs"], "")
     spec["properties"]["suspend"] = {
         "type": "boolean",
         "default": False,
-        "description": "The job gives all its pods back and waits; false again: it goes on from its last checkpoint.",
+        "description": DESCRIPTIONS["suspend"],
     }
     spec["required"] = ["cluster"]
     properties = spec["properties"]
-    counts = properties["workers"]["properties"]  # kubectl scale needs a number to be there
-    properties["workers"]["default"] = {name: counts[name]["default"] for name in ("replicas", "min", "max")}
+    worker_fields = properties["workers"]["properties"]  # `kubectl scale` needs workers.replicas in every resource
+    properties["workers"]["default"] = {name: worker_fields[name]["default"] for name in ("replicas", "min", "max")}
     spec["x-kubernetes-validations"] = validation_rules.SPEC_RULES
     properties["workers"]["x-kubernetes-validations"] = validation_rules.WORKERS_RULES
     properties["ps"]["x-kubernetes-validations"] = validation_rules.PS_RULES
@@ -120,10 +121,10 @@ def spec_schema() -> Schema:
     volumes["maxItems"] = _MAX_VOLUMES
     volumes["items"]["x-kubernetes-validations"] = validation_rules.VOLUME_RULES
     for role in ("master", "worker", "ps"):
-        one = properties["cluster"]["properties"][role]
-        one["x-kubernetes-validations"] = validation_rules.ROLE_RULES
+        role_schema = properties["cluster"]["properties"][role]
+        role_schema["x-kubernetes-validations"] = validation_rules.ROLE_RULES
         for name in QUANTITY_FIELDS:
-            one["properties"][name] |= {
+            role_schema["properties"][name] |= {
                 "additionalProperties": {"x-kubernetes-int-or-string": True, "maxLength": _MAX_QUANTITY_LENGTH},
                 "maxProperties": _MAX_RESOURCES,
                 "x-kubernetes-validations": validation_rules.RESOURCES_RULES,
@@ -136,69 +137,67 @@ def _structural_schema(source: Schema, definitions: Mapping[str, Schema], path: 
     if "$ref" in schema:
         schema = {**definitions[schema.pop("$ref").rpartition("/")[2]], **schema}
     if "anyOf" in schema:
-        (other,) = [one for one in schema.pop("anyOf") if one != {"type": "null"}]
-        result = _structural_schema({**schema, **other}, definitions, path)
+        (non_null,) = [alternative for alternative in schema.pop("anyOf") if alternative != {"type": "null"}]
+        result = _structural_schema({**schema, **non_null}, definitions, path)
         return result if result["type"] == "object" or "enum" in result else {**result, "nullable": True}
     result = {key: schema[key] for key in KEPT_KEYWORDS if key in schema}
-    if described := _field_description(path, schema):
-        result["description"] = described
+    if path in DESCRIPTIONS:
+        result["description"] = DESCRIPTIONS[path]
     if "exclusiveMinimum" in schema:  # a number in JSON Schema, a flag here
         result |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
     if _has_static_default(schema, path):
         result["default"] = _without_empty(schema["default"])
     if "properties" in schema:
-        places = {name: f"{path}.{name}".strip(".") for name in schema["properties"]}
+        path_of = {name: f"{path}.{name}".strip(".") for name in schema["properties"]}
         result["properties"] = {
-            name: _structural_schema(schema["properties"][name], definitions, place)
-            for name, place in places.items()
-            if place not in _SET_ELSEWHERE
+            name: _structural_schema(schema["properties"][name], definitions, path_of[name])
+            for name in schema["properties"]
+            if path_of[name] not in _FIELDS_SET_ELSEWHERE
         }
     elif schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in schema:
-        result["additionalProperties"] = _structural_schema(schema["additionalProperties"], definitions, "")
+        result["additionalProperties"] = _structural_schema(
+            schema["additionalProperties"], definitions, f"{path}.values"
+        )
     if "items" in schema:
-        result["items"] = _structural_schema(schema["items"], definitions, "")
+        result["items"] = _structural_schema(schema["items"], definitions, f"{path}.items")
     if schema.get("type") == "integer":
         result["format"] = "int64"
     return result
 
 
 def _has_static_default(schema: Schema, path: str) -> bool:
-    """Sections have none: a resource shows what a person wrote, and the JobSpec fills in the rest."""
+    """Sections have no default: a resource shows what the user wrote, and the JobSpec fills in the rest."""
     is_section = "properties" in schema and "." not in path
     return not is_section and schema.get("default") not in (None, {}, [], "")
 
 
 def _without_empty(value: Any) -> Any:
-    return {key: one for key, one in value.items() if one not in ({}, "")} if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return {name: field for name, field in value.items() if field not in ({}, "")}
 
 
 KEPT_KEYWORDS = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "required")
 
 
-def _field_description(path: str, schema: Schema) -> str:
-    """In the words of the option of the same place, or of the class."""
-    option = options.find_option_for(path) if path else None
-    return option.help if option else " ".join(str(schema.get("description", "")).split())
-
-
 def crd_yaml() -> str:
-    """The definition as the file in deploy/crd has it."""
-    head = "# Written by `python -m elasticdl.operator.schema`.\n"
-    return head + yaml.safe_dump(crd_document(), sort_keys=False, width=120, allow_unicode=True)
+    """The text of deploy/crd/elasticjobs.yaml."""
+    header = "# Written by `python -m elasticdl.operator.schema`.\n"
+    return header + yaml.safe_dump(crd_document(), sort_keys=False, width=120, allow_unicode=True)
 
 
-def _string_schema(description: str, **more: Any) -> dict[str, Any]:
-    return {"type": "string", "description": description, **more}
+def _string_schema(description: str, **keywords: Any) -> dict[str, Any]:
+    return {"type": "string", "description": description, **keywords}
 
 
 def _integer_schema(description: str) -> dict[str, Any]:
     return {"type": "integer", "format": "int64", "description": description}
 
 
-def _counts_schema(description: str, **fields: str) -> dict[str, Any]:
-    properties = {name: _integer_schema(words) for name, words in fields.items()}
+def _counts_schema(description: str, **descriptions: str) -> dict[str, Any]:
+    properties = {name: _integer_schema(text) for name, text in descriptions.items()}
     return {"type": "object", "description": description, "properties": properties}
 
 
@@ -206,43 +205,49 @@ _CONDITION_SCHEMA = {
     "type": "object",
     "required": ["type", "status", "lastTransitionTime", "reason", "message"],
     "properties": {
-        "type": _string_schema("Accepted, Followed, Suspended or Finished."),
+        "type": _string_schema("Accepted, SpecApplied, Suspended or Finished."),
         "status": _string_schema("True, False or Unknown.", enum=["True", "False", "Unknown"]),
-        "observedGeneration": _integer_schema("The generation it was said of."),
-        "lastTransitionTime": _string_schema("When the status last changed.", format="date-time"),
-        "reason": _string_schema("One word for programs."),
-        "message": _string_schema("A sentence for people."),
+        "observedGeneration": _integer_schema("Generation of the spec that the condition describes."),
+        "lastTransitionTime": _string_schema("Time at which the status last changed.", format="date-time"),
+        "reason": _string_schema("Reason for the status, as one word for programs."),
+        "message": _string_schema("Reason for the status, as a sentence for users."),
     },
 }
 
 STATUS_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": "How the job stands: conditions by the operator, the rest by the job's master.",
+    "description": "Observed state of the job. The operator writes the conditions, the master the rest.",
     "properties": {
-        "phase": _string_schema("Invalid, Suspended, Pending, Running, Stopping, Succeeded, Stopped or Failed."),
-        "reason": _string_schema("Why it is in this phase."),
-        "workers": _counts_schema(
-            "Its workers.",
-            ready="Those that train.",
-            wanted="Those asked for.",
-            min="It starts with so many.",
-            max="It never has more.",
+        "phase": _string_schema(
+            "Phase of the job: Invalid, Suspended, Pending, Running, Stopping, Succeeded, Stopped or Failed."
         ),
-        "workersText": _string_schema("Workers that train/wanted (min-max)."),
-        "ps": _counts_schema("Its parameter servers.", ready="Those that serve.", wanted="Those asked for."),
-        "selector": _string_schema("Selects the pods of its workers."),
-        "step": _integer_schema("Steps trained."),
-        "total_steps": _integer_schema("Steps of the whole job."),
-        "records": _integer_schema("Records trained."),
-        "total_records": _integer_schema("Records of the whole job."),
-        "progress": _string_schema("How much of the job is done."),
-        "metric": _string_schema("The newest metric."),
-        "startedAt": _string_schema("When its master first ran.", format="date-time"),
-        "finishedAt": _string_schema("When it was over.", format="date-time"),
-        "observedGeneration": _integer_schema("The generation of the spec that the operator has seen."),
+        "reason": _string_schema("Why the job is in this phase."),
+        "workers": _counts_schema(
+            "Number of workers.",
+            ready="Workers that train.",
+            desired="Desired number of workers.",
+            min="Minimum number of workers.",
+            max="Maximum number of workers.",
+        ),
+        "workersText": _string_schema("Workers as ready/desired (min-max)."),
+        "ps": _counts_schema(
+            "Number of parameter servers.",
+            ready="Parameter servers that hold rows.",
+            desired="Desired number of parameter servers.",
+        ),
+        "selector": _string_schema("Label selector of the worker pods."),
+        "step": _integer_schema("Number of steps trained."),
+        "totalSteps": _integer_schema("Number of steps of the whole job."),
+        "records": _integer_schema("Number of records trained."),
+        "totalRecords": _integer_schema("Number of records of the whole job."),
+        "progress": _string_schema("Share of the job that is done, in percent."),
+        "metric": _string_schema("Newest value of the model's first metric, or of the loss."),
+        "startedAt": _string_schema("Time at which the job's first master started.", format="date-time"),
+        "finishedAt": _string_schema("Time at which the job ended.", format="date-time"),
+        "observedGeneration": _integer_schema("Newest generation of the spec that the operator has handled."),
         "conditions": {
             "type": "array",
-            "description": "What the operator has to say.",
+            "description": "Conditions of the job: Accepted, SpecApplied, Suspended and Finished.",
             "items": _CONDITION_SCHEMA,
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["type"],

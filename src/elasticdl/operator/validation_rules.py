@@ -1,7 +1,7 @@
-"""What the API server checks across fields: rules in CEL, each with the words a person gets to read.
+"""Rules in CEL that the API server checks across fields, each with its error message.
 
-They say what `JobSpec` says, so that `kubectl apply` refuses at once what the operator would have to refuse later.
-`JobSpec` stays the judge: what a rule cannot express ends in the phase Invalid.
+They repeat checks of `JobSpec`, so that `kubectl apply` refuses at once what the operator would have to refuse later.
+`JobSpec` decides: a resource with a mistake that no rule can express ends in the phase Invalid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _QUANTITIES = "500m, 4, 4G or 4Gi"
 ROOT_RULES: list[ValidationRule] = [
     _rule(
         f"self.metadata.name.size() <= {MAX_NAME_LENGTH}",
-        f"metadata.name: labels are made of it: use at most {MAX_NAME_LENGTH} letters",
+        f"metadata.name: use at most {MAX_NAME_LENGTH} characters; labels of pods are made from it",
     ),
     _rule(
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
@@ -36,9 +36,9 @@ ROOT_RULES: list[ValidationRule] = [
 SPEC_RULES: list[ValidationRule] = [
     _rule(
         "self.kind == 'script' || has(self.model)",
-        "model: a job that is no script needs model.definition, e.g. mnist.mnist.forward",
+        "model: a job that is not of kind script needs model.definition, e.g. mnist.mnist.forward",
     ),
-    _rule("self.kind != 'script' || has(self.script)", "script: a script job needs the path of a script"),
+    _rule("self.kind != 'script' || has(self.script)", "script: a job of kind script needs script.path"),
     _rule(
         f"!has(self.strategy) || self.strategy != 'ParameterServerStrategy' || !{_HAS_PS_COUNT} "
         "|| self.ps.replicas >= 1",
@@ -46,12 +46,12 @@ SPEC_RULES: list[ValidationRule] = [
     ),
     _rule(
         f"!has(self.strategy) || self.strategy != 'AllreduceStrategy' || !{_HAS_PS_COUNT} || self.ps.replicas == 0",
-        "ps.replicas: AllreduceStrategy has no ps: leave ps.replicas out, or use strategy: ParameterServerStrategy",
+        "ps.replicas: AllreduceStrategy has no ps: omit ps.replicas, or use strategy: ParameterServerStrategy",
     ),
     _rule(
         "!has(self.plan) || self.plan.logical_ranks == 0 || "
         "self.plan.logical_ranks >= (self.workers.max > 0 ? self.workers.max : self.workers.replicas)",
-        "plan.logical_ranks: every worker the job may have needs one: use at least workers.max",
+        "plan.logical_ranks: every worker needs a logical rank: use at least workers.max",
     ),
 ]
 
@@ -69,25 +69,28 @@ PS_RULES: list[ValidationRule] = [
         "backups: a backup of each slot needs a second ps",
     ),
     _rule("self.grads_to_wait == 1 || self.mode == 'sync'", "grads_to_wait: only the sync mode waits for pushes"),
-    _rule("self.pull_every == 1 || self.mode == 'local'", "pull_every: only the local mode pulls seldom"),
+    _rule(
+        "self.pull_every == 1 || self.mode == 'local'",
+        "pull_every: only the local mode pulls less often than every step",
+    ),
     _rule(
         "self.max_staleness == 0 || self.mode != 'hybrid' || !has(self.replicas) || self.replicas == 0",
-        "max_staleness: in hybrid mode no push can be computed again alone; use mode: async",
+        "max_staleness: the hybrid mode cannot compute a single push again; use mode: async",
     ),
 ]
 
 RESOURCES_RULES: list[ValidationRule] = [
     _rule(
         "self.all(name, type(self[name]) == int || isQuantity(self[name]))",
-        f"expected quantities of Kubernetes: write {_QUANTITIES}, not 4GB",
+        f"expected Kubernetes quantities: write {_QUANTITIES}, not 4GB",
     ),
     _rule(
         "self.all(name, name in ['cpu', 'memory', 'ephemeral-storage', 'gpu'] || name.contains('/'))",
-        "resources are cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE, as nvidia.com/gpu",
+        "expected cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE, such as nvidia.com/gpu",
     ),
 ]
 
-# Of each limit that has a request of its name, compared with it; what is no quantity is complained of elsewhere.
+# Compares each limit with the request of the same name. Another rule reports values that are not quantities.
 _LIMITS_RULE = (
     "!has(self.limits) || !has(self.requests) || self.limits.all(name, !(name in self.requests) || "
     "!isQuantity(string(self.limits[name])) || !isQuantity(string(self.requests[name])) || {} "
@@ -95,8 +98,10 @@ _LIMITS_RULE = (
 )
 
 ROLE_RULES: list[ValidationRule] = [
-    _rule(_LIMITS_RULE.format("", ">="), "limits: one is below the request of the same name"),
-    _rule(_LIMITS_RULE.format("!name.contains('/') ||", "=="), "limits: that of a device is its request; leave it out"),
+    _rule(_LIMITS_RULE.format("", ">="), "limits: a limit is below the request of the same name"),
+    _rule(
+        _LIMITS_RULE.format("!name.contains('/') ||", "=="), "limits: the limit of a device equals its request; omit it"
+    ),
 ]
 
 VOLUME_RULES: list[ValidationRule] = [

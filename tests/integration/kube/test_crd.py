@@ -73,15 +73,19 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
         ("spec.workers.replicas", 0, "greater than or equal to 1"),
         ("spec.workers.min", 9, "min is above max"),
         ("spec.model", None, "needs model.definition"),
-        ("spec.kind", "script", "script: a script job needs the path of a script"),
+        ("spec.kind", "script", "script: a job of kind script needs script.path"),
         ("spec.kind", "training!", "Unsupported value"),
         ("spec.cluster", None, "spec.cluster: Required value"),
         ("spec.cluster.image", None, "spec.cluster.image: Required value"),
         ("spec.cluster.image", "", "spec.cluster.image"),
         ("spec.cluster.worker.requests.memory", "4GB", "write 500m, 4, 4G or 4Gi, not 4GB"),
         ("spec.cluster.worker.requests.gpus", 1, "VENDOR/DEVICE"),
-        ("spec.cluster.worker.limits.memory", "1Mi", "limits: one is below the request"),
-        ("spec.cluster.ps", {"requests": {"a.b/c": 1}, "limits": {"a.b/c": 2}}, "that of a device is its request"),
+        ("spec.cluster.worker.limits.memory", "1Mi", "limits: a limit is below the request"),
+        (
+            "spec.cluster.ps",
+            {"requests": {"a.b/c": 1}, "limits": {"a.b/c": 2}},
+            "the limit of a device equals its request",
+        ),
         ("spec.cluster.queue", "q" * 64, "spec.cluster.queue"),
         ("spec.cluster.volumes", [{"mount_path": "/data"}], "either claim_name or host_path"),
         ("spec.cluster.volumes", [{"mount_path": "data", "claim_name": "c"}], "mount_path"),
@@ -93,7 +97,7 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
         ("spec.strategy", "AllreduceStrategy", "AllreduceStrategy has no ps"),
         ("spec.plan.logical_ranks", 7, "use at least workers.max"),
         ("spec.timing", {"grace_period_s": 0}, "grace_period_s"),
-        ("metadata.name", "a" * 46, "use at most 45 letters"),
+        ("metadata.name", "a" * 46, "use at most 45 characters"),
         ("metadata.name", "my.job", "use a-z, 0-9 and '-'"),
     ],
 )
@@ -112,7 +116,7 @@ def test_kubectl_scales_shows_and_explains(jobs: Api, namespace: str, kubectl: K
     status = {
         "phase": "Running",
         "workersText": "3/5 (2-8)",
-        "workers": {"ready": 3, "wanted": 5, "min": 2, "max": 8},
+        "workers": {"ready": 3, "desired": 5, "min": 2, "max": 8},
         "progress": "43 %",
         "metric": "accuracy 0.91",
         "selector": "elasticdl.org/job=mnist",
@@ -126,8 +130,8 @@ def test_kubectl_scales_shows_and_explains(jobs: Api, namespace: str, kubectl: K
     assert "replicas is outside min .. max" in refused.stderr
     assert head.split() == ["NAME", "PHASE", "WORKERS", "PROGRESS", "METRIC", "AGE"]
     assert line.split()[:-1] == ["mnist", "Running", "3/5", "(2-8)", "43", "%", "accuracy", "0.91"]
-    assert "How many workers, and what each is." in explained
-    assert "Never more than these." in explained
+    assert "Number of workers and their properties." in explained
+    assert "Maximum number of workers. 0: replicas." in explained
 
 
 def test_a_key_that_does_not_exist_is_refused_by_kubectl(jobs: Api, kubectl: Kubectl) -> None:

@@ -77,11 +77,11 @@ def test_what_was_deleted_is_made_again_but_never_the_secret(start: Start, api: 
 
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"replicas": 5}}})
     until("the Service is back", lambda: api.get(kinds.SERVICE, "mnist-master"))
-    until("the Secret is missed", lambda: condition(api, "Followed").get("status") == "False")
+    until("the Secret is missed", lambda: condition(api, "SpecApplied").get("status") == "False")
 
-    assert "Secret mnist-secret is gone" in condition(api, "Followed")["message"]
+    assert "Secret mnist-secret was deleted" in condition(api, "SpecApplied")["message"]
     assert api.get(kinds.SECRET, "mnist-secret") is None
-    assert events(api, "Mended") == ["Service mnist-master was gone and is made again"]
+    assert events(api, "Recreated") == ["Service mnist-master had been deleted"]
 
 
 def test_the_definition_may_come_after_the_operator(start: Start, api: Api) -> None:
@@ -119,15 +119,15 @@ def test_a_change_that_cannot_be_followed_is_said_and_a_wish_is_not(start: Start
 
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"replicas": 8}}})
     until("the wish is seen", lambda: read(api)["status"]["observedGeneration"] == 2)
-    wish = condition(api, "Followed")
+    wish = condition(api, "SpecApplied")
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"plan": {"epochs": 9}}})
     until("the change is seen", lambda: read(api)["status"]["observedGeneration"] == 3)
-    epochs = condition(api, "Followed")
+    epochs = condition(api, "SpecApplied")
 
     assert wish["status"] == "True"
     assert epochs["status"] == "False"
     assert "plan.epochs" in epochs["message"]
-    assert len(until("an event", lambda: events(api, "SpecChanged"))) == 1
+    assert len(until("an event", lambda: events(api, "UnsupportedChange"))) == 1
     assert versions(owned(api, job["metadata"]["uid"])) == before
 
 
@@ -139,7 +139,7 @@ def test_a_job_in_a_queue_has_its_label_and_waits_there(start: Start, api: Api) 
     master = api.get(kinds.STATEFUL_SET, "mnist-master") or {}
     assert master["spec"]["replicas"] == 1  # Kueue holds its pod by a gate
     assert master["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    assert job["status"]["reason"] == "the pod of the master does not run yet; its queue is team"
+    assert job["status"]["reason"] == "the pod of the master is not running yet; its queue is team"
 
 
 def test_how_the_master_ended_is_how_the_job_ended(start: Start, api: Api) -> None:
@@ -183,7 +183,7 @@ def test_objects_of_another_are_not_taken(start: Start, api: Api) -> None:
     api.create(secret)
     api.create(resource("mnist"))
 
-    (why,) = until("an event", lambda: events(api, "HeldUp"))
+    (why,) = until("an event", lambda: events(api, "ReconcileBlocked"))
     reason = read(api)["status"]["reason"]
     api.delete(kinds.SECRET, "mnist-secret")
     until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))

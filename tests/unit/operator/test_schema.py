@@ -8,6 +8,7 @@ import pytest
 
 from elasticdl.errors import SpecError
 from elasticdl.operator import schema
+from elasticdl.operator.field_descriptions import DESCRIPTIONS
 from elasticdl.spec.job import JobSpec
 from elasticdl.spec.load import resolve_elastic_job
 
@@ -63,8 +64,15 @@ def test_every_field_of_the_job_is_there_but_those_that_are_set_elsewhere() -> N
 
     assert set(properties) == set(JobSpec.model_fields) - {"name"} | {"suspend"}
     assert "namespace" not in properties["cluster"]["properties"]
-    assert "address" not in properties["workers"]["properties"]
+    assert not {"address", "start_method"} & set(properties["workers"]["properties"])
     assert set(properties["security"]["properties"]) == {"certificate_lifetime_s", "plain_nccl"}
+
+
+def test_every_field_has_a_description_and_every_description_a_field() -> None:
+    fields = {path.removeprefix(".") for path, _ in nodes(schema.spec_schema())}
+    named_fields = {field for field in fields if not field.endswith((".items", ".additionalProperties"))}
+
+    assert named_fields <= set(DESCRIPTIONS) <= fields
 
 
 def test_a_value_of_any_kind_is_kept_as_it_is() -> None:
