@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 from elasticdl.cli.screens import job_summary
-from elasticdl.jobs import history
+from elasticdl.jobs.local import WatchedLocalJob
 from elasticdl.reporting.tensorboard import avoid_tensorflow
 from elasticdl.spec.env import FAULTS
 from tests import native
@@ -202,10 +202,11 @@ def test_the_summary_of_a_job_that_max_steps_ends_says_how_many_records_there_we
     result = job.result()
 
     assert (result["total_records"], result["epochs"], result["epoch_loss"]["records"]) == (120, 1, 120)
-    status = history.status_from_files(job.directory, is_alive=False)
+    status = WatchedLocalJob(job.directory).final_status()
     assert job_summary.format_records(status) == "120 trained = 120 records, none lost, none twice"
+    assert status.epoch_loss is not None
     assert (
-        job_summary.format_epoch_loss(status)
+        job_summary.format_epoch_loss(status.epoch_loss, status.records_per_epoch)
         == f"{result['epoch_loss']['loss']:.4f}, mean of epoch 1 so far, 120 of 205 records"
     )
 

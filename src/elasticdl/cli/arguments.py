@@ -10,7 +10,7 @@ import click
 
 from elasticdl.cli.command import Decorated
 from elasticdl.jobs.home import LAST
-from elasticdl.jobs.lookup import KUBERNETES, LOCAL, JobLocation
+from elasticdl.jobs.lookup import KUBERNETES, LOCAL, LocationOptions
 
 
 def complete_job_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -37,11 +37,11 @@ def on_option(help_text: str, **more: Any) -> Callable[[Decorated], Decorated]:
 
 
 def location_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--on, --namespace and --context, handed on as `location`."""
+    """Adds --on, --namespace and --context, which the function receives together as `location`."""
 
     @functools.wraps(function)
     def with_location(*, on: str | None, namespace: str | None, context: str | None, **values: Any) -> Any:
-        return function(location=JobLocation.from_options(on, namespace, context), **values)
+        return function(location=LocationOptions(on=on, namespace=namespace, context=context), **values)
 
     for option in (
         click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),

@@ -97,11 +97,8 @@ def _next_event(news: SimpleQueue[watch.WatchEvent]) -> watch.WatchEvent | None:
 
 
 def _request_stop(directory: JobDirectory, screen: JobScreen, number: int) -> None:
-    from elasticdl.rpc.client import MasterClient
-
     try:
-        with MasterClient.connect(directory, timeout_s=30.0) as client:
-            client.stop(at_once=False, reason=f"{signal.Signals(number).name} at the command line")
+        watch.request_stop(directory, f"{signal.Signals(number).name} at the command line")
     except ElasticDLError as exc:
         screen.show_notice(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from elasticdl.jobs.job import list_jobs as list
     from elasticdl.jobs.job_status import JobEvent as JobEvent
     from elasticdl.jobs.job_status import JobStatus as JobStatus
+    from elasticdl.jobs.job_status import PsStatus as PsStatus
     from elasticdl.jobs.job_status import ReplicaStatus as ReplicaStatus
+    from elasticdl.jobs.job_status import WorkerStatus as WorkerStatus
 
 # The module and the name there of each public name.
 _SOURCES = {
@@ -31,12 +33,17 @@ _SOURCES = {
     "JobStatus": ("job_status", "JobStatus"),
     "LogLine": ("job", "LogLine"),
     "LoggedEvaluation": ("history", "LoggedEvaluation"),
+    "PsStatus": ("job_status", "PsStatus"),
     "ReplicaStatus": ("job_status", "ReplicaStatus"),
+    "WorkerStatus": ("job_status", "WorkerStatus"),
     "find": ("job", "find"),
     "list": ("job", "list_jobs"),
 }
 
-__all__ = ["Job", "JobEvent", "JobStatus", "LogLine", "LoggedEvaluation", "ReplicaStatus", "find", "list"]
+__all__ = [
+    "Job", "JobEvent", "JobStatus", "LogLine", "LoggedEvaluation", "PsStatus", "ReplicaStatus", "WorkerStatus", "find",
+    "list",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from elasticdl.jobs.job_status import JobStatus, ReplicaStatus
 from elasticdl.model.reduction import BAD_ROWS
-from elasticdl.rpc import elasticdl_pb2 as pb
-
-ENDED_STATES = frozenset({"left", "lost"})  # states of a worker from which it does not come back
-OVER_PHASES = frozenset({"stopped", "succeeded", "failed"})  # phases of a job that is over
+from elasticdl.spec import JobKind, Phase
 
 
-def has_record_count(status: pb.JobStatus) -> bool:
+def has_record_count(status: JobStatus) -> bool:
     """Whether the job trains records that the master knows of: an unmodified script counts its own."""
-    return status.kind in ("", "training") or (status.kind == "script" and bool(status.total_records))
+    return status.kind is JobKind.TRAINING or (status.kind is JobKind.SCRIPT and bool(status.total_records))
 
 
 def format_duration(seconds: float) -> str:
@@ -46,12 +44,11 @@ def format_time(at: float) -> str:
     return f"{datetime.fromtimestamp(at):%H:%M:%S}"
 
 
-def remaining_s(status: pb.JobStatus) -> float | None:
+def remaining_s(status: JobStatus) -> float | None:
     """Seconds to the end at the present speed; None where nobody can say."""
-    left = status.total_records - status.records
-    if status.records_per_s <= 0 or status.total_records <= 0 or status.phase != "running":
+    if status.records_per_s <= 0 or not status.total_records or status.phase is not Phase.RUNNING:
         return None
-    return max(left, 0) / status.records_per_s
+    return max(status.total_records - status.records, 0) / status.records_per_s
 
 
 def resume_command(name: str, kind: str) -> str:
@@ -76,23 +73,20 @@ def format_staleness(histogram: Sequence[int]) -> str:
     return str(bucket) if bucket < 2 else f"{1 << bucket - 1}-{(1 << bucket) - 1}"
 
 
-def living_ps(status: pb.JobStatus) -> list[pb.PsStatus]:
-    return [ps for ps in status.ps if ps.state not in ENDED_STATES]
+def count_living(replicas: Iterable[ReplicaStatus]) -> int:
+    """Counts those that did not leave and were not lost, also in a job that is over."""
+    return sum(replica.is_alive for replica in replicas)
 
 
-def living_workers(status: pb.JobStatus) -> list[pb.WorkerStatus]:
-    return [worker for worker in status.workers if worker.state not in ENDED_STATES]
-
-
-def format_metrics(status: pb.JobStatus) -> str:
+def format_metrics(status: JobStatus) -> str:
     """accuracy 0.9510, loss 0.1532; of a prediction job: 2 bad rows"""
-    if status.kind == "prediction":
+    if status.kind is JobKind.PREDICTION:
         bad = int(status.metrics.get(BAD_ROWS, 0))
         return f"{bad:,} bad {'row' if bad == 1 else 'rows'}"
     return ", ".join(f"{name} {value:.4f}" for name, value in sorted(status.metrics.items()))
 
 
-def format_worker_bounds(status: pb.JobStatus) -> str:
+def format_worker_bounds(status: JobStatus) -> str:
     if status.min_workers == status.max_workers:
         return f"{status.desired_workers} wished"
     return f"{status.desired_workers} wished, {status.min_workers} to {status.max_workers} possible"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.errors import StateDamaged
-from elasticdl.jobs import formatting
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec import JobKind, JobSpec, Phase
 from elasticdl.spec.directory import JobDirectory, read_json
 
 # Keys of result.json that are fields of a JobStatus too.
@@ -210,7 +209,7 @@ def add_earlier_run(status: pb.JobStatus, earlier: EarlierRun | None) -> pb.JobS
 
     A run that is over is left as it is if it trained anything.
     """
-    if earlier is None or (status.phase in formatting.OVER_PHASES and status.step > earlier.step):
+    if earlier is None or (Phase(status.phase).is_over and status.step > earlier.step):
         return status
     result = earlier.result
     has_ended_there = earlier.step == result.get("step")  # else nobody knows what the checkpoint had seen

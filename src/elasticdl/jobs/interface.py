@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from elasticdl.spec.directory import JobDirectory
 
 if TYPE_CHECKING:
+    from elasticdl.jobs.job_status import JobStatus
     from elasticdl.jobs.user_output import GrowingLog
     from elasticdl.master.runtime.replay import StoredJournal
     from elasticdl.rpc import elasticdl_pb2 as pb
@@ -56,7 +57,7 @@ class WatchedJob(Protocol):
         """The job's own directory; None where the job runs on a cluster."""
         ...
 
-    def final_status(self) -> pb.JobStatus:
+    def final_status(self) -> JobStatus:
         """The status of the job once it is over."""
         ...
 
@@ -96,7 +97,7 @@ class JobBackend(Protocol):
         """All that are kept, the oldest first."""
         ...
 
-    def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
+    def status_document(self, status: JobStatus) -> dict[str, Any]:
         """For scripts."""
         ...
 

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
     from elasticdl.jobs.history import LoggedEvaluation
     from elasticdl.jobs.submission_options import SubmissionOptions
+    from elasticdl.master.runtime.replay import StoredJournal
 
 _log = logging.getLogger("elasticdl")
 
-STATUS_TIMEOUT_S = 5.0  # for a master that is being restarted
 EXIT_TIMEOUT_S = 10.0  # how long the last processes of a job that is over may take to end
+STATUS_TIMEOUT_S = 5.0  # for a master that is being restarted
 POLL_S = 0.3  # between two looks at a job of this machine
 CLUSTER_POLL_S = 1.0  # between two looks at the objects of a job on a cluster
 STOP_TIMEOUT_S = 300.0  # how long the end of a `with` block waits for the last checkpoint
@@ -83,6 +84,14 @@ class Job:
         """How the job stands now, from its master, or as it was written down last."""
         return JobStatus.from_message(self._refresh().status(STATUS_TIMEOUT_S), self.location)
 
+    def quick_status(self) -> JobStatus:
+        """As `status`, for lists: does not wait long for a master, and asks no cluster that was asked for the list."""
+        return JobStatus.from_message(self._backend.quick_status(), self.location)
+
+    def status_document(self, status: JobStatus) -> dict[str, Any]:
+        """A status of this job as plain JSON values: what `elasticdl status --json` prints."""
+        return self._backend.status_document(status)
+
     @property
     def metrics(self) -> Mapping[str, float]:
         """The metrics of the newest evaluation; empty before the first."""
@@ -115,17 +124,17 @@ class Job:
                 raise WaitTimedOut(f"job {self.name!r}{phase} after {timeout_s:g} s; it goes on")
             time.sleep(min(poll_s, remaining_s))
 
-    def scale(self, workers: int | None = None, ps: int | None = None, batch: int | None = None) -> str:
-        """Asks for another number of workers or parameter servers, or for `batch` global batches in an update.
+    def scale(self, workers: int | None = None, ps: int | None = None, batch_scale: int | None = None) -> str:
+        """Asks for another number of workers or parameter servers, or for `batch_scale` global batches in an update.
 
         Returns what the master answers; training goes on meanwhile.
         """
-        for name, count in (("workers", workers), ("ps", ps), ("batch", batch)):
+        for name, count in (("workers", workers), ("ps", ps), ("batch_scale", batch_scale)):
             if count is not None and count < 1:
-                raise SpecError(f"scale: {name}: expected at least 1; received {count}")
-        if workers is None and ps is None and batch is None:
-            raise SpecError("scale: how many? Give workers=N, ps=N, or both, or batch=K")
-        return self._refresh().scale(workers or 0, ps or 0, batch or 0)
+                raise SpecError(f"--{name}: expected at least 1; received {count}")
+        if workers is None and ps is None and batch_scale is None:
+            raise SpecError("how many? Give --workers N, --ps N, or both, or --batch_scale K")
+        return self._refresh().scale(workers or 0, ps or 0, batch_scale or 0)
 
     def events(self) -> list[JobEvent]:
         """All events that are kept, the oldest first."""
@@ -150,6 +159,24 @@ class Job:
         if replica is not None and replica not in ("master", "launcher"):
             check_replica(backend, replica)
         return (LogLine(writer, text) for writer, text in backend.logs(replica or "", follow))
+
+    def draw_timeline(self, output: Path | None = None) -> Path:
+        """Draws the timeline of the job as a PNG and returns its path.
+
+        The default is timeline.png in the job's directory; for a job on a cluster, NAME.png here.
+        """
+        from elasticdl.jobs import timeline
+
+        with self._refresh().open_directory() as directory:
+            path = output or (directory.timeline if self.location == THIS_MACHINE else Path(f"{self.name}.png"))
+            if not path.absolute().parent.is_dir():
+                raise SpecError(f"--output: no directory {path.absolute().parent}")
+            timeline.draw_timeline(directory, path)
+        return path
+
+    def read_journal(self) -> tuple[StoredJournal, JobSpec]:
+        """What the master wrote down, and the job as that master knows it. SpecError if it cannot be read from here."""
+        return self._refresh().read_journal()
 
     def evaluate(self, **options: Unpack[SubmissionOptions]) -> Job:
         """Submits a job that evaluates this job's model, and returns it; its `metrics` are the result.
@@ -206,10 +233,19 @@ def find(name: str = LAST, *, on: str | None = None, namespace: str | None = Non
     return Job(lookup.find_job(name, lookup.JobLocation.from_options(on, namespace, context)))
 
 
-def list_jobs(*, on: str | None = None, namespace: str | None = None, context: str | None = None) -> list[Job]:
-    """The jobs of this machine and of the cluster of the current context, the newest of each last."""
+def list_jobs(
+    *,
+    on: str | None = None,
+    namespace: str | None = None,
+    context: str | None = None,
+    warn: Callable[[str], None] = _log.warning,
+) -> list[Job]:
+    """The jobs of this machine and of the cluster of the current context, the newest of each last.
+
+    Calls `warn` if the cluster does not answer, and leaves its jobs out.
+    """
     location = lookup.JobLocation.from_options(on, namespace, context)
-    return [Job(backend) for backend in lookup.list_jobs(location, _log.warning)]
+    return [Job(backend) for backend in lookup.list_jobs(location, warn)]
 
 
 def check_replica(job: JobBackend, replica: str) -> None:

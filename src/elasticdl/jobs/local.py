@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.errors import ElasticDLError, JobNotFound, MasterUnreachable, SpecError, TransientError
 from elasticdl.jobs import history, home
 from elasticdl.jobs.interface import MASTER_TIMEOUT_S, THIS_MACHINE
+from elasticdl.jobs.job_status import JobStatus
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class LocalJob:
 
         return history.read_events_of_all_runs(self._directory)
 
-    def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
+    def status_document(self, status: JobStatus) -> dict[str, Any]:
         from elasticdl.jobs import documents, queueing
         from elasticdl.launcher.local import processes
 
@@ -199,9 +200,10 @@ class WatchedLocalJob:
     def local_directory(self) -> JobDirectory:
         return self.directory
 
-    def final_status(self) -> pb.JobStatus:
+    def final_status(self) -> JobStatus:
         status = history.status_from_files(self.directory, is_alive=False)
-        return history.add_earlier_run(status, history.read_earlier_run(self.directory))
+        message = history.add_earlier_run(status, history.read_earlier_run(self.directory))
+        return JobStatus.from_message(message, THIS_MACHINE)
 
 
 def kill_job(directory: JobDirectory, reason: str = "killed at once by the user") -> None:

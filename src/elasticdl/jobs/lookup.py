@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from elasticdl.errors import ElasticDLError, JobNotFound, SpecError
 from elasticdl.extras import install_command
@@ -26,9 +26,17 @@ CLUSTER_TIMEOUT_S = 2.0  # a cluster that has not answered by then is left out o
 _POD_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
+class LocationOptions(TypedDict):
+    """The options --on, --namespace and --context; None: not given."""
+
+    on: str | None
+    namespace: str | None
+    context: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class JobLocation:
-    """What the person says about where to look; "" is nothing."""
+    """Where the user wants to look for a job; "": not said."""
 
     on: str = ""
     namespace: str = ""

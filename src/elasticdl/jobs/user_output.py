@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from elasticdl.jobs import formatting
-from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.jobs.job_status import JobStatus, WorkerStatus
 
 # A line of elasticdl.log. Errors are shown: they come with the traceback of the user's code.
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \S+-\d+ (DEBUG|INFO|WARNING) ")
@@ -38,19 +37,19 @@ class FirstWorkerOutput:
         self._round = 0
         self._skip_until: float | None = None  # None: nothing is left out
 
-    def update_first_worker(self, status: pb.JobStatus, now: float) -> list[str]:
+    def update_first_worker(self, status: JobStatus, now: float) -> list[str]:
         """Learn from `status` who is the first worker; the last lines of the one before, where that changes."""
         first = _first_worker(status)
-        if first is None or first.id == self._worker:
+        if first is None or first.name == self._worker:
             return []
-        is_alive = any(worker.id == self._worker for worker in formatting.living_workers(status))
-        if is_alive and first.rank < 0:
+        is_alive = any(worker.name == self._worker and worker.is_alive for worker in status.workers)
+        if is_alive and first.rank is None:
             return []  # no round says that another is the first
         left = list(self.read_new_lines(now))
         self._skip_until = now + SKIP_S if self._worker else None
-        self._worker, self._round = first.id, status.round
-        if first.id not in self._logs:
-            self._logs[first.id] = self._open_log(first.id)
+        self._worker, self._round = first.name, status.round
+        if first.name not in self._logs:
+            self._logs[first.name] = self._open_log(first.name)
         return left
 
     def read_new_lines(self, now: float, *, is_last: bool = False) -> Iterator[str]:
@@ -69,9 +68,9 @@ class FirstWorkerOutput:
             yield from _visible_line(line)
 
 
-def _first_worker(status: pb.JobStatus) -> pb.WorkerStatus | None:
+def _first_worker(status: JobStatus) -> WorkerStatus | None:
     """Rank 0 of the round; before there is one, the oldest worker that has started."""
-    living = [worker for worker in formatting.living_workers(status) if worker.state != "launching"]
+    living = [worker for worker in status.workers if worker.is_alive and worker.state != "launching"]
     return next((worker for worker in living if worker.rank == 0), living[0] if living else None)
 
 

@@ -1,4 +1,4 @@
-"""What happens to a job, as a queue of events for whoever shows it."""
+"""What happens to a job, as a queue of events for what shows it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from queue import SimpleQueue
 
 from elasticdl.errors import ElasticDLError, MasterUnreachable
 from elasticdl.jobs import history
-from elasticdl.jobs.interface import WatchedJob
-from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.jobs.interface import THIS_MACHINE, WatchedJob
+from elasticdl.jobs.job_status import JobStatus
+from elasticdl.spec.directory import JobDirectory
 
 ANSWER_TIMEOUT_S = 0.7  # a master that does not answer for so long is said to be away
 PROCESSES_GONE = "its processes are gone and left no result"
+STOP_TIMEOUT_S = 30.0  # a master that restarts hears of the stop by then
 MASTER_START_TIMEOUT_S = 60.0  # a master takes seconds to start; on a machine that starts many at once, more
 
 
 @dataclass(frozen=True, slots=True)
 class StatusChanged:
-    status: pb.JobStatus
+    status: JobStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,19 @@ def _watch_until_over(watched: WatchedJob, news: SimpleQueue[WatchEvent], max_hz
         try:
             with MasterClient.connect(directory, timeout_s=ANSWER_TIMEOUT_S) as client:
                 for status in client.watch(max_hz):
-                    news.put(StatusChanged(history.add_earlier_run(status, earlier)))
+                    message = history.add_earlier_run(status, earlier)
+                    news.put(StatusChanged(JobStatus.from_message(message, THIS_MACHINE)))
             watched.is_alive()  # brings the result of a job that runs elsewhere
         except MasterUnreachable:
             if not watched.is_alive():
                 return "" if directory.result.exists() else watched.unreachable_reason() or PROCESSES_GONE
             news.put(MasterUnresponsive(watched.unreachable_reason()))
     return ""
+
+
+def request_stop(directory: JobDirectory, reason: str) -> None:
+    """Asks the master of a watched job to stop it with a checkpoint."""
+    from elasticdl.rpc.client import MasterClient
+
+    with MasterClient.connect(directory, timeout_s=STOP_TIMEOUT_S) as client:
+        client.stop(at_once=False, reason=reason)

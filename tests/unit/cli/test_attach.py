@@ -15,6 +15,7 @@ from elasticdl.cli.screens.live_job import JobScreen
 from elasticdl.errors import ElasticDLError
 from elasticdl.jobs import home as jobs
 from elasticdl.jobs import watch as feed
+from elasticdl.jobs.job_status import JobStatus
 from elasticdl.jobs.local import WatchedLocalJob, kill_job
 from elasticdl.jobs.user_output import FirstWorkerOutput
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -74,7 +75,7 @@ def watch(directory: JobDirectory, *news: feed.WatchEvent) -> tuple[int, str]:
 def test_the_exit_code_is_the_jobs(directory: JobDirectory, status: pb.JobStatus, code: int) -> None:
     directory.result.write_text(json.dumps({"phase": "ended", "exit_code": code}))
 
-    assert watch(directory, feed.StatusChanged(status), feed.WatchEnded())[0] == code
+    assert watch(directory, feed.StatusChanged(JobStatus.from_message(status, "here")), feed.WatchEnded())[0] == code
 
 
 def test_the_masters_death_is_told_once_and_survived(directory: JobDirectory, status: pb.JobStatus) -> None:
@@ -82,7 +83,11 @@ def test_the_masters_death_is_told_once_and_survived(directory: JobDirectory, st
     directory.master.write_text("{}")
 
     _, output = watch(
-        directory, feed.MasterUnresponsive(), feed.MasterUnresponsive(), feed.StatusChanged(status), feed.WatchEnded()
+        directory,
+        feed.MasterUnresponsive(),
+        feed.MasterUnresponsive(),
+        feed.StatusChanged(JobStatus.from_message(status, "here")),
+        feed.WatchEnded(),
     )
 
     assert output.count("master restarting…") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from elasticdl.cli.screens import job_summary
 from elasticdl.jobs import history
 from elasticdl.jobs import home as jobs
-from elasticdl.jobs.local import GrowingFile
-from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import load
+from elasticdl.jobs.job_status import JobStatus
+from elasticdl.jobs.local import GrowingFile, WatchedLocalJob
+from elasticdl.spec import JobKind, Phase, load
 from elasticdl.spec.directory import JobDirectory
 from tests.unit.cli.conftest import Run
 
@@ -200,27 +201,25 @@ def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("phase", "records", "expected"),
     [
-        ("succeeded", 5391, "5,391 trained = 1,797 records x 3 epochs, none lost, none twice"),
-        ("stopped", 5000, "5,000 trained of 1,797 records x 3 epochs, 391 to go"),
-        ("succeeded", 5000, "5,000 trained of 1,797 records x 3 epochs, the rest was not needed"),
-        ("succeeded", 5400, "5,400 trained, 9 too many for 1,797 records x 3 epochs"),
+        (Phase.SUCCEEDED, 5391, "5,391 trained = 1,797 records x 3 epochs, none lost, none twice"),
+        (Phase.STOPPED, 5000, "5,000 trained of 1,797 records x 3 epochs, 391 to go"),
+        (Phase.SUCCEEDED, 5000, "5,000 trained of 1,797 records x 3 epochs, the rest was not needed"),
+        (Phase.SUCCEEDED, 5400, "5,400 trained, 9 too many for 1,797 records x 3 epochs"),
     ],
 )
-def test_the_summary_says_whether_records_were_lost_or_doubled(phase: str, records: int, expected: str) -> None:
-    assert (
-        job_summary.format_records(
-            pb.JobStatus(phase=phase, records=records, total_records=5391, records_per_epoch=1797)
-        )
-        == expected
-    )
+def test_the_summary_says_whether_records_were_lost_or_doubled(phase: Phase, records: int, expected: str) -> None:
+    status = JobStatus("digits", JobKind.TRAINING, phase, records=records, total_records=5391, records_per_epoch=1797)
+
+    assert job_summary.format_records(status) == expected
 
 
 def test_the_summary_says_why_a_job_ended_before_its_last_epoch() -> None:
-    early = pb.JobStatus(kind="training", phase="succeeded", reason="no better", records=5, total_records=9, epochs=1)
+    early = JobStatus(
+        "digits", JobKind.TRAINING, Phase.SUCCEEDED, reason="no better", records=5, total_records=9, epochs=1
+    )
 
     assert ("why", "no better") in job_summary.summary_rows(early, None)
-    early.records = 9
-    assert "why" not in dict(job_summary.summary_rows(early, None))
+    assert "why" not in dict(job_summary.summary_rows(replace(early, records=9), None))
 
 
 def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> None:
@@ -228,7 +227,7 @@ def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> 
         result=RESULT | {"phase": "stopped", "reason": "SIGINT", "output": str(tmp_path), "checkpoint": "/c"}
     )
 
-    lines = dict(job_summary.summary_rows(history.status_from_files(directory, is_alive=False), directory))
+    lines = dict(job_summary.summary_rows(WatchedLocalJob(directory).final_status(), directory))
 
     assert lines["why"] == "SIGINT"
     assert lines["model"] == str(tmp_path)

@@ -129,7 +129,7 @@ def test_scale_passes_on_what_is_given_and_refuses_nothing_and_less_than_one() -
     digits, backend = make_job(status_message("running"))
 
     assert digits.scale(workers=3) == "done"
-    digits.scale(ps=2, batch=4)
+    digits.scale(ps=2, batch_scale=4)
 
     assert backend.calls == [("scale", 3, 0, 0), ("scale", 0, 2, 4)]
     with pytest.raises(SpecError, match="how many"):

@@ -8,6 +8,7 @@ import pytest
 from elasticdl.cli.screens import job_summary
 from elasticdl.jobs import history
 from elasticdl.jobs import home as jobs
+from elasticdl.jobs.job_status import JobStatus
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import load
 from elasticdl.spec.directory import JobDirectory
@@ -102,4 +103,4 @@ def test_the_summary_of_a_job_of_pods_tells_what_its_master_read_from_the_checkp
     event = pb.EventStatus(kind="resumed", reason="from step 79, 775 of 1,230 records", step=79)
     over = pb.JobStatus(name="mnist", kind="training", phase="succeeded", events=[event])
 
-    assert ("resumed", event.reason) in job_summary.summary_rows(over, None)
+    assert ("resumed", event.reason) in job_summary.summary_rows(JobStatus.from_message(over, "here"), None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from elasticdl.cli.screens.live_job import JobScreen
+from elasticdl.jobs.job_status import JobStatus
 from elasticdl.jobs.local import GrowingFile
 from elasticdl.jobs.user_output import SKIP_S, FirstWorkerOutput
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -34,10 +35,9 @@ def own(worker: str, message: str, level: str = "INFO") -> str:
     return f"2026-11-18 02:10:02,301 {worker} {level} {message}"
 
 
-def status(round_: int, *workers: tuple[str, str, int]) -> pb.JobStatus:
-    return pb.JobStatus(
-        round=round_, workers=[pb.WorkerStatus(id=name, state=state, rank=rank) for name, state, rank in workers]
-    )
+def status(round_: int, *workers: tuple[str, str, int]) -> JobStatus:
+    members = [pb.WorkerStatus(id=name, state=state, rank=rank) for name, state, rank in workers]
+    return JobStatus.from_message(pb.JobStatus(round=round_, workers=members), "here")
 
 
 def printed(prints: FirstWorkerOutput, now: float = NOW) -> list[str]:

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from elasticdl.jobs import formatting
+from elasticdl.jobs.job_status import JobEvent, JobStatus, PsStatus
 from elasticdl.master.machine.actions import ROUTINE_KINDS
-from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind
 
 MAX_EVENTS = 8  # how many are shown
 MIN_ROUTINE_EVENTS = 2  # how many of those are shown, where there are others
@@ -60,7 +61,7 @@ _EVENT_STYLES = {
 }
 
 
-def job_panel(status: pb.JobStatus, notice: str = "") -> RenderableType:
+def job_panel(status: JobStatus, notice: str = "") -> RenderableType:
     """The whole view; `notice` is a line for the person, such as that the master is away."""
     parts: list[RenderableType] = [progress_bars(status), measurements_line(status), Text(), workers_table(status)]
     if status.ps:
@@ -72,23 +73,23 @@ def job_panel(status: pb.JobStatus, notice: str = "") -> RenderableType:
     return Panel(Group(*parts), title=panel_title(status), title_align="left", border_style="bright_black")
 
 
-def panel_title(status: pb.JobStatus) -> Text:
-    elapsed_s = status.now - status.started_at if status.started_at else 0.0
+def panel_title(status: JobStatus) -> Text:
+    elapsed_s = status.updated_at - status.started_at if status.started_at else 0.0
     return Text.assemble(
         (status.name or "job", "bold"),
         "  ",
-        (status.phase or "starting", _PHASE_STYLES.get(status.phase, "")),
+        (status.phase.value, _PHASE_STYLES.get(status.phase, "")),
         f"  round {status.round}  {formatting.format_duration(elapsed_s)}",
     )
 
 
-def progress_bars(status: pb.JobStatus) -> RenderableType:
+def progress_bars(status: JobStatus) -> RenderableType:
     """One bar for the records, one for the epochs; leases have a bar of shards."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", style="bold")
     grid.add_column()
     grid.add_column()
-    is_training = status.kind in ("", "training", "script")
+    is_training = status.kind in (JobKind.TRAINING, JobKind.SCRIPT)
     if formatting.has_record_count(status):
         total = f" of {status.total_records:,}" if status.total_records else ""
         steps = f" of {status.total_steps:,}" if status.total_steps else ""
@@ -110,31 +111,31 @@ def progress_bars(status: pb.JobStatus) -> RenderableType:
     return grid
 
 
-def _epochs_done(status: pb.JobStatus) -> float:
+def _epochs_done(status: JobStatus) -> float:
     """Finished epochs, with the fraction of the running one."""
     return status.records / status.records_per_epoch if status.records_per_epoch else float(status.epoch)
 
 
-def _bar(done: float, total: float, phase: str) -> ProgressBar:
+def _bar(done: float, total: float | None, phase: str) -> ProgressBar:
     return ProgressBar(total=total or None, completed=done, width=44, pulse=not total and phase == "running")
 
 
-def measurements_line(status: pb.JobStatus) -> Text:
+def measurements_line(status: JobStatus) -> Text:
     """Loss, metrics, speed, time to go, newest checkpoint: those that are known."""
     parts: list[tuple[str, str]] = []
-    if status.loss_step > 0:
+    if status.loss is not None:
         parts.append(("loss", f"{status.loss:.4f}"))
-    if status.HasField("epoch_loss"):
+    if status.epoch_loss is not None:
         parts.append((f"mean of epoch {status.epoch_loss.epoch}", f"{status.epoch_loss.loss:.4f}"))
     if status.metrics:
-        label = "so far" if status.kind == "prediction" else f"evaluation of step {status.metrics_step:,}"
+        label = "so far" if status.kind is JobKind.PREDICTION else f"evaluation of step {status.metrics_step:,}"
         parts.append((label, formatting.format_metrics(status)))
     if status.records_per_s > 0:
         parts.append(("speed", f"{formatting.format_count(status.records_per_s)} records/s"))
     left_s = formatting.remaining_s(status)
     if left_s is not None:
         parts.append(("to go", formatting.format_duration(left_s)))
-    if status.checkpoint_step > 0:
+    if status.checkpoint_step:
         parts.append(("checkpoint", f"step {status.checkpoint_step:,}"))
     text = Text()
     for label, value in parts:
@@ -145,25 +146,25 @@ def measurements_line(status: pb.JobStatus) -> Text:
     return text
 
 
-def workers_table(status: pb.JobStatus) -> RenderableType:
+def workers_table(status: JobStatus) -> RenderableType:
     """Those that live, and the last few that are gone."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     table.add_column("worker")
     for column in ("pid", "state", "since", "rank", "logical ranks", "step"):
         table.add_column(column, justify="left" if column == "state" else "right")
-    gone = [worker for worker in status.workers if worker.state in formatting.ENDED_STATES]
-    for worker in [*gone[len(gone) - min(len(gone), MAX_ENDED_WORKERS) :], *formatting.living_workers(status)]:
-        is_member = worker.rank >= 0
+    gone = [worker for worker in status.workers if not worker.is_alive][-MAX_ENDED_WORKERS:]
+    for worker in [*gone, *(worker for worker in status.workers if worker.is_alive)]:
+        is_member = worker.rank is not None
         table.add_row(
-            Text(worker.id, style="" if worker.state not in formatting.ENDED_STATES else "bright_black"),
+            Text(worker.name, style="" if worker.is_alive else "bright_black"),
             str(worker.pid or ""),
             Text(worker.state, style=_STATE_STYLES.get(worker.state, "")),
-            formatting.format_duration(status.now - worker.since) if worker.since else "",
+            formatting.format_duration(status.updated_at - worker.since) if worker.since else "",
             str(worker.rank) if is_member else "",
             str(worker.logical_ranks) if is_member else "",
-            f"{worker.step:,}" if worker.step >= 0 and worker.state not in formatting.ENDED_STATES else "",
+            f"{worker.step:,}" if worker.step is not None and worker.is_alive else "",
         )
-    living = len(formatting.living_workers(status))
+    living = formatting.count_living(status.workers)
     heading = Text.assemble(
         (f"{living} worker{'s' * (living != 1)}", "bold"),
         (f", {formatting.format_worker_bounds(status)}", "bright_black"),
@@ -171,42 +172,40 @@ def workers_table(status: pb.JobStatus) -> RenderableType:
     return Group(heading, table)
 
 
-def ps_table(status: pb.JobStatus) -> RenderableType:
+def ps_table(status: JobStatus) -> RenderableType:
     """Those that live, and the last few that are gone."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     table.add_column("ps")
     columns = ("pid", "state", "since", "slots", "rows", "memory", "requests/s", "lock wait", "staleness", "copies")
     for column in columns:
         table.add_column(column, justify="left" if column in ("state", "copies") else "right")
-    gone = [ps for ps in status.ps if ps.state in formatting.ENDED_STATES]
-    for ps in [*gone[len(gone) - min(len(gone), MAX_ENDED_PS) :], *formatting.living_ps(status)]:
-        has_ended = ps.state in formatting.ENDED_STATES
+    gone = [ps for ps in status.ps if not ps.is_alive][-MAX_ENDED_PS:]
+    for ps in [*gone, *(ps for ps in status.ps if ps.is_alive)]:
         table.add_row(
-            Text(ps.id, style="bright_black" if has_ended else ""),
+            Text(ps.name, style="" if ps.is_alive else "bright_black"),
             str(ps.pid or ""),
             Text(ps.state, style=_STATE_STYLES.get(ps.state, "")),
-            formatting.format_duration(status.now - ps.since) if ps.since else "",
-            *([""] * 6 if has_ended else _ps_cells(ps)),
-            ps.replica,
+            formatting.format_duration(status.updated_at - ps.since) if ps.since else "",
+            *(_ps_cells(ps) if ps.is_alive else [""] * 6),
+            ps.copies_on or "",
         )
-    living = len(formatting.living_ps(status))
+    living = formatting.count_living(status.ps)
     about = f", {status.desired_ps} wished, {status.ps_mode}"
     return Group(Text.assemble((f"{living} ps", "bold"), (about, "bright_black")), table)
 
 
-def _ps_cells(ps: pb.PsStatus) -> list[str]:
-    beat = ps.heartbeat
+def _ps_cells(ps: PsStatus) -> list[str]:
     return [
         f"{ps.slots:,}",
-        f"{beat.rows:,}",
-        formatting.format_bytes(beat.bytes),
+        f"{ps.rows:,}",
+        formatting.format_bytes(ps.memory_bytes),
         formatting.format_count(ps.requests_per_s),
-        f"{beat.lock_wait_s:.2f} s",
-        formatting.format_staleness(beat.staleness),
+        f"{ps.lock_wait_s:.2f} s",
+        formatting.format_staleness(ps.staleness),
     ]
 
 
-def choose_events(events: Sequence[pb.EventStatus], max_count: int) -> list[pb.EventStatus]:
+def choose_events(events: Sequence[JobEvent], max_count: int) -> list[JobEvent]:
     """The newest, in their order; evaluations and checkpoints take the room of no other event but for the last few."""
     routine = [index for index, event in enumerate(events) if event.kind in ROUTINE_KINDS]
     notable = [index for index, event in enumerate(events) if event.kind not in ROUTINE_KINDS]
@@ -216,7 +215,7 @@ def choose_events(events: Sequence[pb.EventStatus], max_count: int) -> list[pb.E
     return [events[index] for index in sorted(chosen_indices)]
 
 
-def events_table(status: pb.JobStatus) -> RenderableType:
+def events_table(status: JobStatus) -> RenderableType:
     """The newest events, each with its reason and what it cost."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     for column in ("time", "event", "worker", "reason"):
@@ -227,7 +226,7 @@ def events_table(status: pb.JobStatus) -> RenderableType:
         table.add_row(
             formatting.format_time(event.at),
             Text(event.kind, style=_EVENT_STYLES.get(event.kind, "")),
-            event.worker,
+            event.replica or "",
             Text(event.reason, style="bright_black"),
             formatting.format_cost(event.cost_s),
         )

@@ -10,16 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from elasticdl.jobs import formatting, history
+from elasticdl.jobs.job_status import JobStatus
 from elasticdl.launcher.kubernetes.pod_template import STATE_MOUNT
+from elasticdl.master.machine.events import EpochLoss
 from elasticdl.model.reduction import BAD_ROWS
-from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind, Phase
 from elasticdl.spec.directory import JobDirectory
 
 _MAX_NAMED_BAD_RECORDS = 5
 _TITLES = {"succeeded": ("done", "bold green"), "stopped": ("stopped", "bold yellow")}
 
 
-def print_summary(status: pb.JobStatus, directory: JobDirectory | None, console: Console) -> None:
+def print_summary(status: JobStatus, directory: JobDirectory | None, console: Console) -> None:
     """A framed table in a terminal; elsewhere lines whose paths no frame cuts in two.
 
     `directory` is None for a job on a cluster.
@@ -31,7 +33,7 @@ def print_summary(status: pb.JobStatus, directory: JobDirectory | None, console:
         console.print(f"{label:<12} {value}", highlight=False, markup=False, soft_wrap=True)
 
 
-def summary_panel(status: pb.JobStatus, directory: JobDirectory | None) -> RenderableType:
+def summary_panel(status: JobStatus, directory: JobDirectory | None) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -42,12 +44,12 @@ def summary_panel(status: pb.JobStatus, directory: JobDirectory | None) -> Rende
     return Panel(grid, title=heading, title_align="left", border_style="bright_black", expand=False)
 
 
-def summary_rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str, str]]:
+def summary_rows(status: JobStatus, directory: JobDirectory | None) -> list[tuple[str, str]]:
     """Label and text of each line; only what there is."""
-    is_training = status.kind in ("training", "script")
-    is_early = status.phase != "succeeded" or (is_training and status.records < status.total_records)
+    is_training = status.kind in (JobKind.TRAINING, JobKind.SCRIPT)
+    is_early = status.phase is not Phase.SUCCEEDED or (is_training and status.records < (status.total_records or 0))
     lines = [("why", status.reason)] if status.reason and is_early else []
-    if status.kind == "prediction":
+    if status.kind is JobKind.PREDICTION:
         if BAD_ROWS in status.metrics:
             lines.append(("bad rows", f"{int(status.metrics[BAD_ROWS]):,}, named in elasticdl logs {status.name}"))
     elif status.metrics:
@@ -67,26 +69,28 @@ def summary_rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[t
         )
     elif status.total_records:
         lines.append(("records", f"{status.records:,} of {status.total_records:,}"))
-    if status.loss_step > 0 and is_training:
+    if status.loss is not None and is_training:
         lines.append(("loss", f"{status.loss:.4f} (step {status.loss_step:,})"))
-    if status.HasField("epoch_loss") and is_training:
-        lines.append(("epoch loss", format_epoch_loss(status)))
-    lines.append(("took", formatting.format_duration(status.now - status.started_at)))
+    if status.epoch_loss is not None and is_training:
+        lines.append(("epoch loss", format_epoch_loss(status.epoch_loss, status.records_per_epoch)))
+    lines.append(("took", formatting.format_duration(status.updated_at - status.started_at)))
     if directory is not None and (earlier := history.read_earlier_run(directory)) is not None:
         lines.append(("resumed", earlier.describe()))
     elif resumption := next((event.reason for event in status.events if event.kind == history.RESUMED_EVENT), ""):
         lines.append(("resumed", resumption))  # by the master, from the checkpoint
     lines += _path_rows(status, directory, "model" if is_training else "output")
-    if status.kind == "script" and directory is not None:  # else it stands there already, as the place of the logs
+    if (
+        status.kind is JobKind.SCRIPT and directory is not None
+    ):  # else it stands there already, as the place of the logs
         lines.append(("printed", f"elasticdl logs {status.name}"))
-    if directory and status.phase != "succeeded" and status.checkpoint_path and is_training:
+    if directory and status.phase is not Phase.SUCCEEDED and status.checkpoint and is_training:
         lines.append(("go on", formatting.resume_command(status.name, status.kind)))
     return lines
 
 
-def _path_rows(status: pb.JobStatus, directory: JobDirectory | None, output: str) -> list[tuple[str, str]]:
+def _path_rows(status: JobStatus, directory: JobDirectory | None, output: str) -> list[tuple[str, str]]:
     """Where things lie: paths that are there, or, on a cluster, paths inside its pods."""
-    places = [(output, status.output), ("checkpoint", status.checkpoint_path)]
+    places = [(output, status.output), ("checkpoint", status.checkpoint)]
     if directory is None:
         places.append(("logs", f"elasticdl logs {status.name}"))
         return [(label, _pod_path(path)) for label, path in places if path]
@@ -100,15 +104,14 @@ def _pod_path(path: str) -> str:
     return f"gone with its pod, where it lay in {path}: name a place on a --volume" if is_gone else path
 
 
-def format_epoch_loss(status: pb.JobStatus) -> str:
+def format_epoch_loss(mean: EpochLoss, records_per_epoch: int | None) -> str:
     """0.1623, mean of epoch 3; how much of the epoch that is, where it is not all of it."""
-    mean = status.epoch_loss
     text = f"{mean.loss:.4f}, mean of epoch {mean.epoch}"
-    is_whole = mean.records >= status.records_per_epoch
-    return text if is_whole else f"{text} so far, {mean.records:,} of {status.records_per_epoch:,} records"
+    is_whole = mean.records >= (records_per_epoch or 0)
+    return text if is_whole else f"{text} so far, {mean.records:,} of {records_per_epoch:,} records"
 
 
-def format_records(status: pb.JobStatus) -> str:
+def format_records(status: JobStatus) -> str:
     """Records trained against records planned, and what that says."""
     if not status.total_records:
         return f"{status.records:,}"
@@ -121,5 +124,5 @@ def format_records(status: pb.JobStatus) -> str:
         return f"{status.records:,} trained = {planned}, none lost, none twice"
     if status.records > status.total_records:
         return f"{status.records:,} trained, {status.records - status.total_records:,} too many for {planned}"
-    outlook = "the rest was not needed" if status.phase == "succeeded" else "{:,} to go"
+    outlook = "the rest was not needed" if status.phase is Phase.SUCCEEDED else "{:,} to go"
     return f"{status.records:,} trained of {planned}, {outlook.format(status.total_records - status.records)}"

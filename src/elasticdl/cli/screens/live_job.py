@@ -14,8 +14,7 @@ from rich.text import Text
 
 from elasticdl.cli.screens import job_panel
 from elasticdl.cli.screens.plain_lines import LineSchedule
-from elasticdl.jobs import formatting
-from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.jobs.job_status import JobStatus
 
 PROGRESS_INTERVAL_S = 2.0  # between two lines of progress
 
@@ -27,7 +26,7 @@ class JobScreen:
         self._console = console
         self._live = live
         self._lines = LineSchedule(PROGRESS_INTERVAL_S)
-        self._status: pb.JobStatus | None = None
+        self._status: JobStatus | None = None
         self._notice = ""  # what the person asked for
         self._away = ""  # the master does not answer
         self._lock = threading.Lock()
@@ -38,7 +37,7 @@ class JobScreen:
         with open_live(console) as live:
             yield cls(console, live)
 
-    def show(self, status: pb.JobStatus, now: float) -> None:
+    def show(self, status: JobStatus, now: float) -> None:
         with self._lock:
             self._status, self._away = status, ""
             if self._live:
@@ -68,7 +67,7 @@ class JobScreen:
 
     def _draw(self) -> None:
         assert self._live is not None
-        is_over = self._status is not None and self._status.phase in formatting.OVER_PHASES
+        is_over = self._status is not None and self._status.is_over
         notice = "" if is_over else "\n".join(part for part in (self._away, self._notice) if part)
         picture = job_panel.job_panel(self._status, notice) if self._status is not None else Text(notice or "starting…")
         update_live(self._live, picture)

@@ -11,7 +11,7 @@ from elasticdl.cli.arguments import location_options
 from elasticdl.cli.command import Command
 from elasticdl.jobs.diagnosis import installation
 from elasticdl.jobs.diagnosis.installation import MISSING, NOTE, OK, DiagnosisFinding
-from elasticdl.jobs.lookup import KUBERNETES, JobLocation, is_cluster_configured
+from elasticdl.jobs.lookup import KUBERNETES, JobLocation, LocationOptions, is_cluster_configured
 
 _MARKS = {OK: ("ok", "green"), MISSING: ("not ok", "red"), NOTE: ("note", "yellow")}
 
@@ -25,14 +25,14 @@ elasticdl doctor --on local --json
 @click.command("doctor", cls=Command, examples=EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what was found.")
 @location_options
-def command(as_json: bool, location: JobLocation) -> int:
+def command(as_json: bool, location: LocationOptions) -> int:
     """Check what jobs need: of this installation, and of the cluster of the context.
 
     Access, rights, versions, quotas: a line each, with the fix. Ends with 1 where something needed is missing. Where no
     cluster is configured, jobs run on this machine and none is needed; --on kubernetes insists on one.
     """
     findings: list[DiagnosisFinding] = []
-    for finding in _all_findings(location):
+    for finding in _all_findings(JobLocation.from_options(**location)):
         findings.append(finding)
         if not as_json:
             _print_finding(finding)

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from elasticdl import jobs
 from elasticdl.cli.arguments import location_options
 from elasticdl.cli.command import Command
 from elasticdl.jobs import formatting
-from elasticdl.jobs.interface import THIS_MACHINE, JobBackend
-from elasticdl.jobs.lookup import JobLocation, list_jobs
-from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.jobs.interface import THIS_MACHINE
+from elasticdl.jobs.job_status import JobStatus
+from elasticdl.jobs.lookup import LocationOptions
 
 REASON_COLUMN = "why"
 RIGHT_ALIGNED = frozenset({"workers", "ps", "records", "took"})
@@ -37,10 +38,10 @@ elasticdl jobs --on kubernetes --namespace team-a
 @click.command("jobs", cls=Command, examples=EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what `status --json` gives.")
 @location_options
-def command(as_json: bool, location: JobLocation) -> None:
+def command(as_json: bool, location: LocationOptions) -> None:
     """List the jobs of this machine and of the cluster of the current context, the newest last."""
-    jobs = list_jobs(location, lambda note: click.echo(f"note: {note}", err=True))
-    statuses = [(job, job.quick_status()) for job in jobs]
+    all_jobs = jobs.list(**location, warn=lambda note: click.echo(f"note: {note}", err=True))
+    statuses = [(job, job.quick_status()) for job in all_jobs]
     if as_json:
         click.echo(
             json.dumps([job.status_document(status) | {"where": job.location} for job, status in statuses], indent=1)
@@ -49,7 +50,7 @@ def command(as_json: bool, location: JobLocation) -> None:
     if not statuses:
         click.echo("no jobs yet; begin with `elasticdl zoo init DIR`, then `elasticdl train`")
         return
-    rows = [_row(job, status) for job, status in statuses]
+    rows = [_row(status) for _, status in statuses]
     # Without a terminal nobody's lines are too long.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     header, *lines = format_table(rows, width)
@@ -58,18 +59,17 @@ def command(as_json: bool, location: JobLocation) -> None:
         click.echo(line)
 
 
-def _row(job: JobBackend, status: pb.JobStatus) -> dict[str, str]:
-    is_over = status.phase in formatting.OVER_PHASES
+def _row(status: JobStatus) -> dict[str, str]:
     return {
-        "job": job.name,
-        "where": job.location,
+        "job": status.name,
+        "where": status.location,
         "kind": status.kind,
         "phase": status.phase,
-        "workers": str(0 if is_over else len(formatting.living_workers(status))),
-        "ps": str(len(formatting.living_ps(status))) if status.desired_ps and not is_over else "",
+        "workers": str(len(status.living_workers)),
+        "ps": str(len(status.living_ps)) if status.desired_ps and not status.is_over else "",
         "records": f"{status.records:,} of {status.total_records:,}" if status.total_records else "",
-        "took": formatting.format_duration(status.now - status.started_at),
-        "why": _waiting_reason(status),
+        "took": formatting.format_duration(status.updated_at - status.started_at),
+        "why": "" if status.is_over else status.reason,
     }
 
 
@@ -99,8 +99,3 @@ def format_table(rows: Sequence[Mapping[str, str]], width: int | None) -> list[s
         ]
         lines.append("  ".join([*cells, *([row[REASON_COLUMN]] if has_why else [])]).rstrip())
     return lines
-
-
-def _waiting_reason(status: pb.JobStatus) -> str:
-    """Why a job waits, or has fewer workers than it could use."""
-    return status.reason if status.phase not in formatting.OVER_PHASES else ""

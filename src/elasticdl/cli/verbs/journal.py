@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasticdl import jobs
 from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
 from elasticdl.errors import JournalDamaged, JournalUnreadable
-from elasticdl.jobs.lookup import JobLocation, find_job
+from elasticdl.jobs.lookup import LocationOptions
 
 if TYPE_CHECKING:
     from elasticdl.master.runtime.replay import JournalVerification, StoredJournal
@@ -32,7 +33,7 @@ def command() -> None:
 @job_argument(is_optional=True)
 @location_options
 @click.pass_context
-def verify_command(ctx: click.Context, job: str, location: JobLocation) -> None:
+def verify_command(ctx: click.Context, job: str, location: LocationOptions) -> None:
     """Read the journal of JOB as a master would, and say whether it can be believed. Nothing is changed.
 
     Ends with 0 if it is whole, with 1 if it is damaged or of a version that this one cannot read; then it says what is
@@ -40,14 +41,14 @@ def verify_command(ctx: click.Context, job: str, location: JobLocation) -> None:
     """
     from elasticdl.master.runtime import replay
 
-    backend = find_job(job, location)
+    found_job = jobs.find(job, **location)
     try:
-        stored, spec = backend.read_journal()
+        stored, spec = found_job.read_journal()
     except (JournalDamaged, JournalUnreadable) as exc:  # not even its parts can be put together
         click.echo(str(exc))
         ctx.exit(EXIT_DAMAGED)
     verified = replay.verify_journal(stored, spec)
-    for line in describe_verification(backend.name, stored, spec, verified):
+    for line in describe_verification(found_job.name, stored, spec, verified):
         click.echo(line)
     if verified.problem is not None:
         ctx.exit(EXIT_DAMAGED)

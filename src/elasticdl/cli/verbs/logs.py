@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import click
 
+from elasticdl import jobs
 from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
-from elasticdl.errors import SpecError
-from elasticdl.jobs.interface import JobBackend
-from elasticdl.jobs.lookup import JobLocation, find_job
-from elasticdl.spelling import did_you_mean
+from elasticdl.jobs.lookup import LocationOptions
 
 EXAMPLES = """
 elasticdl logs mnist
@@ -28,7 +26,7 @@ elasticdl logs mnist --master --on kubernetes
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
 @location_options
 def command(
-    job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool, location: JobLocation
+    job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool, location: LocationOptions
 ) -> None:
     """Show what the processes of JOB wrote; all of them, each line with its writer, unless one is named.
 
@@ -36,19 +34,9 @@ def command(
     """
     if sum((worker is not None, ps is not None, master, launcher)) > 1:
         raise click.UsageError("--worker, --ps, --master and --launcher exclude each other")
-    backend = find_job(job, location)
-    replica = "master" if master else "launcher" if launcher else ""
+    replica = "master" if master else "launcher" if launcher else None
     for role, word in (("worker", worker), ("ps", ps)):
-        replica = _resolve_replica(backend, role, word) if word else replica
-    for writer, line in backend.logs(replica, follow):
+        if word:
+            replica = word if word.startswith(f"{role}-") else f"{role}-{word}"
+    for writer, line in jobs.find(job, **location).logs(replica, follow):
         click.echo(line if replica else f"{writer:>9} | {line}")
-
-
-def _resolve_replica(job: JobBackend, role: str, word: str) -> str:
-    """The worker or ps meant: by its id, or by its number alone."""
-    replicas = job.logged_replicas(role)
-    name = word if word.startswith(f"{role}-") else f"{role}-{word}"
-    if name not in replicas:
-        there = f"; there are {', '.join(replicas)}" if replicas else f"; no {role} has started yet"
-        raise SpecError(f"job {job.name!r} has no {name}" + did_you_mean(name, replicas, there))
-    return name

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from elasticdl import jobs
 from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
-from elasticdl.jobs.lookup import JobLocation, find_job
+from elasticdl.jobs.lookup import LocationOptions
 
 EXAMPLES = """
 elasticdl scale mnist --workers 4
@@ -18,22 +19,20 @@ elasticdl scale mnist --batch_scale 4
 
 @click.command("scale", cls=Command, examples=EXAMPLES)
 @job_argument()
-@click.option("--workers", "--num_workers", "workers", type=click.IntRange(min=1), metavar="N", help="Workers.")
-@click.option("--ps", "--num_ps_pods", "ps", type=click.IntRange(min=1), metavar="N", help="Parameter servers.")
+@click.option("--workers", "--num_workers", "workers", type=int, metavar="N", help="Workers.")
+@click.option("--ps", "--num_ps_pods", "ps", type=int, metavar="N", help="Parameter servers.")
 @click.option(
     "--batch_scale",
-    type=click.IntRange(min=1),
+    type=int,
     metavar="K",
     help="Global batches that make one update (--adaptive_batch).",
 )
 @location_options
-def command(job: str, workers: int | None, ps: int | None, batch_scale: int | None, location: JobLocation) -> None:
+def command(job: str, workers: int | None, ps: int | None, batch_scale: int | None, location: LocationOptions) -> None:
     """Wish for another number of workers, within the job's min and max, or of ps, or of both; or scale the batch.
 
     Training goes on meanwhile; new workers join when they are ready, those too many leave after a step. Rows move to
     new ps, and away from those that are too many. Of a job that was started with --adaptive_batch, K global batches
     make one update from now on, and its learning rate follows.
     """
-    if workers is None and ps is None and batch_scale is None:
-        raise click.UsageError("how many? Give --workers N, --ps N, or both, or --batch_scale K")
-    click.echo(find_job(job, location).scale(workers or 0, ps or 0, batch_scale or 0))
+    click.echo(jobs.find(job, **location).scale(workers, ps, batch_scale))

@@ -6,11 +6,11 @@ import json
 
 import click
 
+from elasticdl import jobs
 from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
-from elasticdl.jobs.lookup import JobLocation, find_job
-
-MASTER_TIMEOUT_S = 5.0  # for a master that is being restarted
+from elasticdl.jobs.lookup import LocationOptions
+from elasticdl.spec.directory import JobDirectory
 
 EXAMPLES = """
 elasticdl status mnist
@@ -25,27 +25,27 @@ elasticdl status mnist --on kubernetes --namespace team-a
 @click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
 @click.option("--events", "all_events", is_flag=True, help="Every event since the start, not only the newest.")
 @location_options
-def command(job: str, as_json: bool, all_events: bool, location: JobLocation) -> None:
+def command(job: str, as_json: bool, all_events: bool, location: LocationOptions) -> None:
     """Show how JOB stands: workers, progress, and who came or left when, why, and what it cost.
 
     Works on a job that is over, too. Without JOB: the newest job.
     """
     from elasticdl.cli.screens import job_panel, job_summary, plain_lines
-    from elasticdl.jobs import documents, formatting
+    from elasticdl.jobs import documents
 
-    backend = find_job(job, location)
-    status = backend.status(MASTER_TIMEOUT_S)
+    found_job = jobs.find(job, **location)
+    status = found_job.status
     if as_json:
-        events = [documents.event_document(event) for event in backend.events() or status.events]
-        click.echo(json.dumps(backend.status_document(status) | {"events": events}, indent=1))
+        events = [documents.event_document(event) for event in found_job.events() or status.events]
+        click.echo(json.dumps(found_job.status_document(status) | {"events": events}, indent=1))
         return
     if all_events:
-        for event in backend.events() or status.events:
+        for event in found_job.events() or status.events:
             click.echo(plain_lines.event_line(event))
         return
     from rich.console import Console
 
     console = Console()
     console.print(job_panel.job_panel(status))
-    if status.phase in formatting.OVER_PHASES:
-        job_summary.print_summary(status, backend.local_directory, console)
+    if status.is_over:
+        job_summary.print_summary(status, JobDirectory(found_job.directory) if found_job.directory else None, console)

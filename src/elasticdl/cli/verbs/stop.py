@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from elasticdl import jobs
 from elasticdl.cli.arguments import job_argument, location_options
 from elasticdl.cli.command import Command
 from elasticdl.errors import SpecError
 from elasticdl.jobs.home import LAST
-from elasticdl.jobs.lookup import JobLocation, find_job
+from elasticdl.jobs.lookup import LocationOptions
 
 EXAMPLES = """
 elasticdl stop mnist
@@ -22,16 +23,16 @@ elasticdl stop mnist --delete
 @click.option("--now", is_flag=True, help="Kill all its processes at once, without a checkpoint.")
 @click.option("--delete", is_flag=True, help="Kill it, and delete all that is left of it: logs, checkpoints, name.")
 @location_options
-def command(job: str, now: bool, delete: bool, location: JobLocation) -> None:
+def command(job: str, now: bool, delete: bool, location: LocationOptions) -> None:
     """Stop JOB: the running step ends, a checkpoint is written, all processes end.
 
     Go on later with `elasticdl train --resume --job_name=JOB`. A job that waits in the queue is taken out of it. On
     Kubernetes --now and --delete are the same. What a job wrote elsewhere, as to --output, is never deleted.
     """
-    backend = find_job(job, location)
-    if delete and job not in (backend.name, LAST):
-        raise SpecError(f"--delete removes a job for good: write its whole name, {backend.name}")
+    found_job = jobs.find(job, **location)
+    if delete and job not in (found_job.name, LAST):
+        raise SpecError(f"--delete removes a job for good: write its whole name, {found_job.name}")
     if now or delete:
-        click.echo(backend.kill(delete=delete))
-        return
-    click.echo(backend.stop() or f"{backend.name}: stopping, with a checkpoint")
+        click.echo(found_job.kill(delete=delete))
+    else:
+        click.echo(found_job.stop())

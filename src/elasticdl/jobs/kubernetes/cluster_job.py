@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import ElasticDLError, JobNotFound, MasterUnreachable, SpecError
-from elasticdl.jobs import documents, formatting, history
+from elasticdl.jobs import documents, history
 from elasticdl.jobs.interface import MASTER_TIMEOUT_S, JobBackend
+from elasticdl.jobs.job_status import JobStatus
 from elasticdl.jobs.kubernetes import pending_job, pod_logs
 from elasticdl.jobs.kubernetes.job_objects import JobObjects
 from elasticdl.jobs.kubernetes.pending_job import PendingJob
@@ -22,6 +23,7 @@ from elasticdl.kube.errors import ApiUnavailable
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, POD, STATEFUL_SET
 from elasticdl.launcher.kubernetes.naming import JOB_LABEL, MASTER, ROLE_LABEL
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import Phase
 from elasticdl.spec.directory import JobDirectory, write_private_file
 from elasticdl.spelling import did_you_mean
 
@@ -129,7 +131,7 @@ class ClusterJob:
     def quick_status(self) -> pb.JobStatus:
         standing = self.standing
         status = standing.last_status
-        if status is not None and status.phase not in formatting.OVER_PHASES and standing.is_over:
+        if status is not None and not Phase(status.phase).is_over and standing.is_over:
             status.phase, status.reason, status.exit_code = standing.end
         if status is not None and standing.is_suspended:  # as it was before is not how it stands
             status.phase, status.reason = SUSPENDED, standing.unreachable_reason
@@ -151,7 +153,7 @@ class ClusterJob:
 
     def _with_scheduling_reason(self, status: pb.JobStatus) -> pb.JobStatus:
         """With the scheduler's reason, where the job waits or has fewer workers than it could use."""
-        is_shrunk = status.phase not in formatting.OVER_PHASES and status.desired_workers < status.max_workers
+        is_shrunk = not Phase(status.phase).is_over and status.desired_workers < status.max_workers
         if self._scheduled and (is_shrunk or status.phase == SUSPENDED):
             status.reason = self._scheduled
         return status
@@ -159,7 +161,7 @@ class ClusterJob:
     def events(self) -> list[pb.EventStatus]:
         return [history.event_status(event) for event in history.parse_events(self.standing.event_log)]
 
-    def status_document(self, status: pb.JobStatus) -> dict[str, Any]:
+    def status_document(self, status: JobStatus) -> dict[str, Any]:
         return documents.status_document(status, None)
 
     local_directory = None
@@ -291,9 +293,10 @@ class WatchedClusterJob:
 
     local_directory = None
 
-    def final_status(self) -> pb.JobStatus:
+    def final_status(self) -> JobStatus:
         assert self._standing is not None, "a job that is over was looked at"
-        return ClusterJob(self._api, self._namespace, self._name, self._standing).quick_status()
+        job = ClusterJob(self._api, self._namespace, self._name, self._standing)
+        return JobStatus.from_message(job.quick_status(), job.location)
 
 
 @contextmanager

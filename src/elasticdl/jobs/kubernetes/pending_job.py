@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.errors import MasterUnreachable, SpecError
 from elasticdl.jobs import documents
 from elasticdl.jobs.interface import JobBackend
+from elasticdl.jobs.job_status import JobStatus
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Forbidden, NotFound
 from elasticdl.kube.kinds import ELASTIC_JOB
@@ -109,7 +110,7 @@ class PendingJob:
     def events(self) -> list[pb.EventStatus]:
         return []
 
-    def status_document(self, status: pb.JobStatus) -> Document:
+    def status_document(self, status: JobStatus) -> Document:
         return documents.status_document(status, None)
 
     local_directory = None

@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 
 from elasticdl.cli.screens import job_panel, plain_lines
 from elasticdl.jobs import formatting
+from elasticdl.jobs.job_status import JobEvent, JobStatus
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 # fmt: off
@@ -52,19 +53,25 @@ def text(renderable: RenderableType, width: int = 100) -> str:
     return "".join(line.rstrip() + "\n" for line in console.export_text().splitlines())
 
 
+def value(message: pb.JobStatus) -> JobStatus:
+    return JobStatus.from_message(message, "here")
+
+
 def test_a_running_job_looks_like_this(status: pb.JobStatus) -> None:
-    assert text(job_panel.job_panel(status, "master restarting…")) == GOLDEN
+    assert text(job_panel.job_panel(value(status), "master restarting…")) == GOLDEN
 
 
 def test_a_job_that_has_just_begun_can_be_drawn() -> None:
-    assert "0 workers" in text(job_panel.job_panel(pb.JobStatus(name="digits", phase="pending", checkpoint_step=-1)))
+    assert "0 workers" in text(
+        job_panel.job_panel(value(pb.JobStatus(name="digits", phase="pending", checkpoint_step=-1)))
+    )
 
 
 def test_only_the_newest_events_and_the_last_of_the_dead_are_shown(status: pb.JobStatus) -> None:
     status.workers.extend(pb.WorkerStatus(id=f"gone-{number}", state="left", rank=-1) for number in range(9))
     status.events.extend(pb.EventStatus(at=1009, kind=f"event-{number}") for number in range(20))
 
-    shown = text(job_panel.job_panel(status))
+    shown = text(job_panel.job_panel(value(status)))
 
     assert [number for number in range(9) if f"gone-{number}" in shown] == [6, 7, 8]
     assert "event-19" in shown and "event-12" in shown and "event-11 " not in shown
@@ -77,14 +84,14 @@ def test_evaluations_do_not_push_a_lost_worker_out_of_sight(status: pb.JobStatus
         )
         status.events.append(pb.EventStatus(at=1010 + number, kind="checkpoint", step=number))
 
-    shown = text(job_panel.events_table(status))
+    shown = text(job_panel.events_table(value(status)))
 
     assert "worker-lost" in shown and "worker-joined" in shown
     assert "accuracy 49" in shown and "accuracy 48" in shown and "accuracy 46" not in shown
 
 
 def test_without_other_events_all_the_room_is_for_evaluations() -> None:
-    evaluations = [pb.EventStatus(at=number, kind="evaluation") for number in range(9)]
+    evaluations = [JobEvent(float(number), "evaluation") for number in range(9)]
 
     assert job_panel.choose_events(evaluations, 4) == evaluations[-4:]
     assert job_panel.choose_events([], 4) == []
@@ -93,43 +100,43 @@ def test_without_other_events_all_the_room_is_for_evaluations() -> None:
 def test_an_evaluation_shows_its_shards(status: pb.JobStatus) -> None:
     status.kind, status.shards_done, status.shards = "evaluation", 3, 7
 
-    assert "shards" in text(job_panel.progress_bars(status))
-    assert "3 of 7" in text(job_panel.progress_bars(status))
+    assert "shards" in text(job_panel.progress_bars(value(status)))
+    assert "3 of 7" in text(job_panel.progress_bars(value(status)))
 
 
 def test_a_failed_job_shows_why(status: pb.JobStatus) -> None:
     status.phase, status.reason = "failed", "the loss became NaN in step 31, logical rank 2"
 
-    assert "NaN in step 31, logical rank 2" in text(job_panel.job_panel(status))
+    assert "NaN in step 31, logical rank 2" in text(job_panel.job_panel(value(status)))
 
 
 def test_without_a_terminal_progress_is_one_line(status: pb.JobStatus) -> None:
-    assert plain_lines.progress_line(status) == (
+    assert plain_lines.progress_line(value(status)) == (
         "00:16:52 digits running: 1,920 of 5,391 records, epoch 2 of 3, step 30 of 85, loss 0.2500, "
         "accuracy 0.9150 at step 29, 1,157 records/s, 2 workers, 3.0 s to go"
     )
 
 
 def test_without_a_terminal_an_event_is_one_line_with_reason_and_cost(status: pb.JobStatus) -> None:
-    assert plain_lines.event_line(status.events[1]) == "00:16:48 worker-1 lost: SIGKILL (step 18, cost 180 ms)"
+    assert plain_lines.event_line(value(status).events[1]) == "00:16:48 worker-1 lost: SIGKILL (step 18, cost 180 ms)"
 
 
 def test_each_event_is_told_once_and_progress_now_and_then(status: pb.JobStatus) -> None:
     lines = plain_lines.LineSchedule(every_s=2.0)
 
-    first, second, third = (list(lines.due_lines(status, now)) for now in (10.0, 11.9, 12.0))
+    first, second, third = (list(lines.due_lines(value(status), now)) for now in (10.0, 11.9, 12.0))
 
     assert len(first) == 3
     assert second == []
-    assert third == [plain_lines.progress_line(status)]
+    assert third == [plain_lines.progress_line(value(status))]
 
 
 def test_the_end_is_told_at_once(status: pb.JobStatus) -> None:
     lines = plain_lines.LineSchedule(every_s=1000.0)
-    list(lines.due_lines(status, 10.0))
+    list(lines.due_lines(value(status), 10.0))
     status.phase = "succeeded"
 
-    assert len(list(lines.due_lines(status, 10.1))) == 1
+    assert len(list(lines.due_lines(value(status), 10.1))) == 1
 
 
 @pytest.mark.parametrize(
@@ -141,14 +148,14 @@ def test_durations_read_at_a_glance(seconds: float, expected: str) -> None:
 
 
 def test_ps_are_shown_with_what_they_hold_and_how_they_fare(status: pb.JobStatus) -> None:
-    assert " ps," not in text(job_panel.job_panel(status)), "a job without ps has nothing to tell"
+    assert " ps," not in text(job_panel.job_panel(value(status))), "a job without ps has nothing to tell"
     beat = pb.PsHeartbeat(rows=120_000, bytes=3 << 20, lock_wait_s=0.25, staleness=[1, 2, 9])
     status.ps.add(id="ps-0", pid=21, state="serving", since=1002, slots=512, replica="ps-1", requests_per_s=1234)
     status.ps[0].heartbeat.CopyFrom(beat)
     status.ps.add(id="ps-1", state="lost", since=1010, reason="preempted")
     status.desired_ps, status.ps_mode = 2, "hybrid"
 
-    shown = text(job_panel.ps_table(status))
+    shown = text(job_panel.ps_table(value(status)))
 
     heading, _, lost, serving = (line.split() for line in shown.splitlines())
     assert heading == ["1", "ps,", "2", "wished,", "hybrid"]
@@ -169,7 +176,7 @@ def test_ps_are_shown_with_what_they_hold_and_how_they_fare(status: pb.JobStatus
         "2-3",
         "ps-1",
     ]
-    assert "2 workers, 1 ps" in plain_lines.progress_line(status)
+    assert "2 workers, 1 ps" in plain_lines.progress_line(value(status))
 
 
 @pytest.mark.parametrize(
@@ -180,6 +187,6 @@ def test_a_size_is_told_in_the_unit_that_fits(size: int, told: str) -> None:
 
 
 def test_a_ps_lost_is_one_line() -> None:
-    event = pb.EventStatus(at=1008, kind="ps-lost", worker="ps-1", reason="preempted: killed by SIGKILL")
+    event = JobEvent(1008.0, "ps-lost", "ps-1", "preempted: killed by SIGKILL")
 
     assert plain_lines.event_line(event) == "00:16:48 ps-1 lost: preempted: killed by SIGKILL"
