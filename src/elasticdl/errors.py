@@ -30,7 +30,7 @@ ElasticDLError
 │   └── RunSuperseded        another run of the job has begun; this process is of an earlier one
 └── ReplicaLost            expected in our trade; becomes an event, never a crash
     └── RoundBroken          a member of the round is gone; a new round follows
-        └── HandoverFailed     a newcomer got no state from its donor; another may have it
+        └── StateTransferFailed  a newcomer got no state from its donor; another may have it
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class RoundBroken(ReplicaLost):
     """A member of the round is gone; wait for the next round."""
 
 
-class HandoverFailed(RoundBroken):
+class StateTransferFailed(RoundBroken):
     """A newcomer got no state from its donor; another donor may help."""
 
     def __init__(self, donor: str, why: str) -> None:

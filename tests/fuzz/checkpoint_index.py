@@ -1,4 +1,4 @@
-"""The index of a cut, `ps/index.json`: every slot has rows in files of the checkpoint, or the index is corrupt."""
+"""The index of a snapshot, `ps/index.json`: every slot has rows in files of the checkpoint, or the index is corrupt."""
 
 from __future__ import annotations
 
@@ -17,22 +17,33 @@ def fuzz_one(data: bytes) -> None:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return  # the manifest's checksum was made of what a ps wrote, which is UTF-8
+        return  # the manifest's checksum covers what a ps wrote, which is UTF-8
     try:
         chain = SnapshotChain.parse(text, "ps/index.json")
-        counting = chain.effective_files()
+        effective = chain.effective_files()
     except CheckpointCorrupt:
         return
     assert all(PurePath(file.name).name == file.name for file in chain.files), "a path out of the checkpoint"
-    assert np.maximum.reduce([flags for _, flags in counting]).all(), "every slot has rows"
+    assert np.maximum.reduce([flags for _, flags in effective]).all(), "every slot has rows"
     assert SnapshotChain.parse(chain.model_dump_json(), "again") == chain
 
 
 def seeds() -> Iterator[bytes]:
-    whole, none = pack_slots(np.ones(SLOTS, np.uint8)), pack_slots(np.zeros(SLOTS, np.uint8))
+    all_slots, no_slots = pack_slots(np.ones(SLOTS, np.uint8)), pack_slots(np.zeros(SLOTS, np.uint8))
     first = SnapshotFile(
-        name="ps-0-1.safetensors", ps=PsId("ps-0"), number=1, step=5, owned=whole, whole=whole, rows=3, applied=7
+        name="ps-0-1.safetensors",
+        ps=PsId("ps-0"),
+        number=1,
+        step=5,
+        owned_slots=all_slots,
+        full_slots=all_slots,
+        rows=3,
+        applied_pushes=7,
     )
-    second = first.model_copy(update={"name": "ps-0-2.safetensors", "number": 2, "step": 10, "whole": none})
-    yield SnapshotChain(cut="a", number=1, step=5, files=(first,)).model_dump_json().encode()
-    yield SnapshotChain(cut="b", number=2, step=10, upon=("a",), files=(first, second)).model_dump_json().encode()
+    second = first.model_copy(update={"name": "ps-0-2.safetensors", "number": 2, "step": 10, "full_slots": no_slots})
+    yield SnapshotChain(snapshot_id="a", number=1, step=5, files=(first,)).model_dump_json().encode()
+    yield (
+        SnapshotChain(snapshot_id="b", number=2, step=10, base_ids=("a",), files=(first, second))
+        .model_dump_json()
+        .encode()
+    )

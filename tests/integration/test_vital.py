@@ -139,7 +139,9 @@ def directory(tmp_path: Path) -> JobDirectory:
     return made
 
 
-@pytest.mark.parametrize("thread", ["serving-1", "ps-router", "ps-door", "elasticdl-session", "ps-tasks", "ps-expiry"])
+@pytest.mark.parametrize(
+    "thread", ["serving-1", "ps-router", "ps-authenticator", "elasticdl-session", "ps-tasks", "ps-expiry"]
+)
 def test_a_ps_ends_with_any_of_its_threads(directory: JobDirectory, thread: str) -> None:
     native.require()
     env = PsEnv(directory.root, PsId("ps-0"), "127.0.0.1", 1, f"ps-0/{thread}=raise")

@@ -11,9 +11,9 @@ SLACK_BYTES = 64 << 20
 class _Outgoing:
     """The part of a frame that is not sent yet."""
 
-    def __init__(self, pieces: Iterable[memoryview], *, is_image: bool) -> None:
+    def __init__(self, pieces: Iterable[memoryview], *, is_state: bool) -> None:
         self.pieces = deque(piece for piece in pieces if piece)
-        self.is_image = is_image
+        self.is_state = is_state
         self.is_begun = False
 
     @property
@@ -27,8 +27,8 @@ class Backlog:
     def __init__(self, slack_bytes: int = SLACK_BYTES) -> None:
         self._slack_bytes = slack_bytes
         self._frames: deque[_Outgoing] = deque()
-        self._image_bytes = 0
-        self._update_bytes = 0  # of the largest update since the image
+        self._state_bytes = 0
+        self._update_bytes = 0  # of the largest update since the state
         self.unsent_bytes = 0
         self.is_following = False  # the newcomer can apply the next update
         self.overtaken = 0  # how often updates were made faster than the newcomer took them
@@ -38,20 +38,20 @@ class Backlog:
         return not self._frames
 
     @property
-    def needs_image(self) -> bool:
-        """Whether an image would help, and no frame is under way before it."""
+    def needs_state(self) -> bool:
+        """Whether to send the state, and no frame is under way before it."""
         return not self.is_following and not self._frames
 
     @property
     def max_bytes(self) -> int:
         """The bound of `unsent_bytes`, unless the last update was larger."""
-        return self._image_bytes + self._update_bytes + self._slack_bytes
+        return self._state_bytes + self._update_bytes + self._slack_bytes
 
-    def put_image(self, pieces: Iterable[memoryview]) -> None:
-        assert self.needs_image, "an image behind another would be a second copy of the state"
-        image = _Outgoing(pieces, is_image=True)
-        self._image_bytes, self._update_bytes = image.unsent_bytes, 0
-        self._append(image)
+    def put_state(self, pieces: Iterable[memoryview]) -> None:
+        assert self.needs_state, "this would queue a second copy of the state"
+        state = _Outgoing(pieces, is_state=True)
+        self._state_bytes, self._update_bytes = state.unsent_bytes, 0
+        self._append(state)
         self.is_following = True
 
     def put_update(self, pieces: Iterable[memoryview], *, is_last: bool = False) -> bool:
@@ -60,7 +60,7 @@ class Backlog:
         The last update is always added: a newcomer that is told to enter a round is close behind.
         """
         assert self.is_following, "an update that the newcomer could not apply"
-        update = _Outgoing(pieces, is_image=False)
+        update = _Outgoing(pieces, is_state=False)
         self._update_bytes = max(self._update_bytes, update.unsent_bytes)
         if self.unsent_bytes + update.unsent_bytes > self.max_bytes and not is_last:
             self.restart()
@@ -71,12 +71,12 @@ class Backlog:
 
     def put_message(self, pieces: Iterable[memoryview]) -> None:
         """Add a small frame that belongs to no state."""
-        self._append(_Outgoing(pieces, is_image=False))
+        self._append(_Outgoing(pieces, is_state=False))
 
     def restart(self) -> None:
-        """Drop the updates that wait: one before them was not added, so only an image helps."""
+        """Drop the updates that wait: one before them was not added, so only the whole state helps."""
         self.is_following = False
-        self._frames = deque(frame for frame in self._frames if frame.is_begun or frame.is_image)
+        self._frames = deque(frame for frame in self._frames if frame.is_begun or frame.is_state)
         self.unsent_bytes = sum(frame.unsent_bytes for frame in self._frames)
 
     def discard(self) -> None:

@@ -152,7 +152,7 @@ class PeerListener:
             raise ConnectionError(f"{greeting.worker} belongs to run {greeting.run} of the job, this is {mine.run}")
         if isinstance(caller.connection, ssl.SSLSocket):
             mine.check_certificate(caller.connection, greeting.worker)
-        caller.connection.send(mine.prove(b"door", nonce, caller_nonce, text))
+        caller.connection.send(mine.prove(b"listener", nonce, caller_nonce, text))
         return partial(self._hand_over, greeting, caller)
 
     def _hand_over(self, greeting: Greeting, caller: Caller) -> None:
@@ -195,7 +195,7 @@ def connect_to_peer(address: str, credentials: PeerCredentials, greeting: Greeti
         proof = credentials.prove(b"caller", listener_nonce, nonce, text)
         connection.sendall(_ANSWER.pack(len(text), nonce, proof) + text)
         answer = _read_until(connection, _PROOF_BYTES, deadline)
-        if not hmac.compare_digest(answer, credentials.prove(b"door", listener_nonce, nonce, text)):
+        if not hmac.compare_digest(answer, credentials.prove(b"listener", listener_nonce, nonce, text)):
             raise ConnectionError(f"{address} does not hold the token of this job")
         connection.settimeout(None)
         return connection

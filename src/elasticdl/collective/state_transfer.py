@@ -1,6 +1,6 @@
 """State transfer: a newcomer receives the state and catches up while the others train.
 
-The donor sends an image of its state, then the reduced gradient of every later step. The
+The donor sends its state, then the reduced gradient of every later step. The
 newcomer applies each with its own optimizer: the same update, hence the same bits. It
 acknowledges every step, so the donor knows how far behind it is. The last update names the
 round to enter.
@@ -32,7 +32,7 @@ from elasticdl.errors import RoundBroken
 _log = logging.getLogger(__name__)
 
 _ACKNOWLEDGED = struct.Struct("!q")  # the step that the newcomer has reached
-_MAX_OVERTAKEN = 3  # images that were out of date before their updates could follow: one more would not help
+_MAX_OVERTAKEN = 3  # states that were overtaken by updates before they were sent; one more would not help
 _WAITING_PER_STALL = 4  # how often per `stall_timeout_s` a donor without anything to send says that it is there
 
 
@@ -60,15 +60,15 @@ class StateSender:
         self._is_closed = False  # no more frames will be added
         self.is_over = False  # for the donor: closed or failed
         self._ended = threading.Event()
-        threading.Thread(target=self._run, name=f"handover-to-{worker}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"state-transfer-to-{worker}", daemon=True).start()
 
     # ---- of the training thread
 
     @property
-    def needs_image(self) -> bool:
-        """Whether to send an image: at the start, and again after the newcomer could not keep up."""
+    def needs_state(self) -> bool:
+        """Whether to send the state: at the start, and again after the newcomer could not keep up."""
         with self._lock:
-            return self._backlog.needs_image and not self.is_over
+            return self._backlog.needs_state and not self.is_over
 
     @property
     def is_following(self) -> bool:
@@ -89,15 +89,15 @@ class StateSender:
         """Whether the newcomer is at most `behind` updates behind `step`."""
         return self.is_following and self._acknowledged >= step - behind * self._stride
 
-    def send_image(self, image: CapturedState, position: int = -1) -> None:
-        """Send an image, if it `needs_image`. The tensors are released one by one as they are sent."""
-        header = {"kind": "image", "step": image.step, "records": image.records, "meta": image.meta}
-        pieces = frames.split_frame(Frame(header, image.tensors))
+    def send_state(self, state: CapturedState, position: int = -1) -> None:
+        """Send the state, if the newcomer `needs_state`. The tensors are released one by one as they are sent."""
+        header = {"kind": "state", "step": state.step, "records": state.records, "meta": state.meta}
+        pieces = frames.split_frame(Frame(header, state.tensors))
         with self._lock:
             if self.is_over:
                 return  # its thread ended meanwhile
-            self._backlog.put_image(pieces)
-            self._sent_to, self.position = image.step, position
+            self._backlog.put_state(pieces)
+            self._sent_to, self.position = state.step, position
         self._channel.wake()
 
     def send_update(
@@ -122,13 +122,13 @@ class StateSender:
             if self._backlog.put_update(pieces, is_last=is_needed or bool(enter)):
                 self._sent_to, self._stride, self.position = step, max(1, step - self._sent_to), position
             elif self._backlog.overtaken >= _MAX_OVERTAKEN:
-                reason = f"updates are made faster than this worker takes them, after {_MAX_OVERTAKEN} images"
-                self._backlog.put_message(frames.split_frame(Frame({"kind": "given up", "why": reason}, {})))
+                reason = f"updates are made faster than this worker takes them, after {_MAX_OVERTAKEN} states sent"
+                self._backlog.put_message(frames.split_frame(Frame({"kind": "gave up", "why": reason}, {})))
                 self.is_over = self._is_closed = True
         self._channel.wake()
 
     def restart(self) -> None:
-        """An update could not be sent: only an image helps."""
+        """An update could not be sent: only the whole state helps."""
         with self._lock:
             self._backlog.restart()
 
@@ -245,16 +245,16 @@ class StateReceiver:
             raise RoundBroken(f"no state transfer from {address}: {exc}") from exc
         return cls(connection, stall_s=stall_s)
 
-    def follow(self, on_image: Callable[[CapturedState], None], on_update: Callable[[Frame], None]) -> int:
-        """Apply images and updates until one names the round to enter; returns its id.
+    def follow(self, on_state: Callable[[CapturedState], None], on_update: Callable[[Frame], None]) -> int:
+        """Apply states and updates until one names the round to enter; returns its id.
 
         Raises RoundBroken if the donor is gone.
         """
         while True:
             frame = self._next()
             header = frame.header
-            if header["kind"] == "image":
-                on_image(CapturedState(header["step"], header["records"], frame.tensors, header["meta"]))
+            if header["kind"] == "state":
+                on_state(CapturedState(header["step"], header["records"], frame.tensors, header["meta"]))
             else:
                 on_update(frame)
             self._acknowledge(header["step"])
@@ -262,7 +262,7 @@ class StateReceiver:
                 return int(header["enter"])
 
     def _next(self) -> Frame:
-        """The next image or update, with a checked header."""
+        """The next state or update, with a checked header."""
         try:
             while True:
                 frame = frames.receive_frame(self._channel, self._max_bytes)
@@ -286,17 +286,17 @@ class StateReceiver:
 
 
 def is_state_frame(frame: Frame) -> bool:
-    """Whether a donor's frame is an image or an update with a correct header.
+    """Whether a donor's frame is a state or an update with a correct header.
 
     Raises ConnectionError for a frame that ends the transfer, or that does not belong to one.
     """
     kind, header = frame.header.get("kind"), frame.header
     if kind == "waiting":
         return False
-    if kind == "given up":
+    if kind == "gave up":
         raise ConnectionError(f"it gave up: {header.get('why')}")
     _check_number(header, "step")
-    if kind == "image" and isinstance(header.get("meta"), dict):
+    if kind == "state" and isinstance(header.get("meta"), dict):
         _check_number(header, "records")
     elif kind == "update":
         _check_number(header, "enter")

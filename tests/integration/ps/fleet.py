@@ -109,7 +109,7 @@ class Ship:
         self.start(count)
         for name, holdings in self.holdings.items():
             slots = self.map.slots_of(name)
-            self.keepers[name].set_restored(snapshot_files.restore_rows(holdings, path, slots).cut, slots)
+            self.keepers[name].set_restored(snapshot_files.restore_rows(holdings, path, slots).snapshot_id, slots)
         self.newest, self.pushes, self.number = path, Counter(pushes), number
 
     def fleet(self) -> FleetView:

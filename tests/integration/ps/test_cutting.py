@@ -65,7 +65,7 @@ def test_a_push_is_wholly_in_a_cut_or_wholly_out_of_it(launch: Launch) -> None:
             assert rows_of(*found.values()) == before
             ship.send(number + 1, ids, found, slot_map)
             assert rows_of(*found.values()) != before
-            assert snapshot_files.read_chain(path).newest_files[0].applied == number
+            assert snapshot_files.read_chain(path).newest_files[0].applied_pushes == number
     assert seen == sorted(seen) and seen[-1] > seen[0]
 
 

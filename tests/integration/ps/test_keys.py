@@ -116,7 +116,7 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     files = cutter.finish(cutter.begin(1, None), tmp_path, None, tmp_path)
 
     assert len(files) == 3
-    assert held[PsId("ps-1")].status()["copies"]["ps-0"] > 0
+    assert held[PsId("ps-1")].status()["backup_rows"]["ps-0"] > 0
     assert sum(server.denied_count for server in servers.values()) == 0
     closed: tuple[Any, ...] = (client, cutter, lines, *servers.values(), *keepers.values())
     for part in closed:

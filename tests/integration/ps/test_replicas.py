@@ -90,7 +90,7 @@ def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None
     assert push(client, mine, {"sums": np.ones((plan.counts[0], 2), np.float32)}, number=1)
 
     status = cluster.holdings[PsId("ps-0")].status()
-    assert (status["mirror"], status["mirror_failure"]) == ("", "ps-1: no answer within 0.3 s")
+    assert (status["backup"], status["backup_failure"]) == ("", "ps-1: no answer within 0.3 s")
 
 
 def test_an_owner_that_was_taken_for_lost_takes_nothing_any_more(start: Start) -> None:
@@ -119,7 +119,7 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     cluster.rebalance([PsId("ps-1"), PsId("ps-2")])
     client.update_fleet(cluster.fleet)
     push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=2)
-    copies = [sum(one.status()["copies"].values()) for one in cluster.holdings.values()]
+    copies = [sum(one.status()["backup_rows"].values()) for one in cluster.holdings.values()]
     owned = [one.status()["tables"]["sums"]["rows"] for one in cluster.holdings.values()]
     assert owned[0] == 0
     assert copies == [owned[2], owned[0], owned[1]], "each holds the copies of the one before, and nothing else"
@@ -213,7 +213,7 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 8.0)) as lines:
         while any(thread.is_alive() for thread in threads):
             cuts += 1
-            text = SnapshotRequest(cut=str(cuts), base="", number=cuts).model_dump_json().encode()
+            text = SnapshotRequest(snapshot_id=str(cuts), base_id="", number=cuts).model_dump_json().encode()
             lines.request_all(dict.fromkeys(names, PsMessage(MessageKind.SNAPSHOT, 0, text=text)))
     for thread in threads:
         thread.join()
@@ -349,4 +349,4 @@ def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) 
 
         assert push(client, plans, ones, number=3)
 
-        assert (owner.status()["mirror"], owner.backup_failure) == ("ps-1", "")
+        assert (owner.status()["backup"], owner.backup_failure) == ("ps-1", "")

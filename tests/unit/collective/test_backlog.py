@@ -23,33 +23,33 @@ def send_all(backlog: Backlog) -> bytes:
 
 def test_an_image_and_its_updates_are_sent_in_order() -> None:
     backlog = Backlog(SLACK)
-    assert backlog.needs_image and not backlog.is_following
+    assert backlog.needs_state and not backlog.is_following
 
-    backlog.put_image([view(3, 1), view(0), view(2, 2)])
+    backlog.put_state([view(3, 1), view(0), view(2, 2)])
     assert backlog.put_update([view(2, 3)])
 
     assert send_all(backlog) == bytes([1, 1, 1, 2, 2, 3, 3])
-    assert backlog.is_empty and backlog.is_following and not backlog.needs_image
+    assert backlog.is_empty and backlog.is_following and not backlog.needs_state
 
 
 def test_updates_beyond_the_bound_are_dropped_and_an_image_follows_only_after_the_one_under_way() -> None:
     backlog = Backlog(SLACK)
-    backlog.put_image([view(500, 1), view(500, 1)])
+    backlog.put_state([view(500, 1), view(500, 1)])
     assert backlog.next_piece() is not None
     backlog.mark_sent(10)
     updates = [backlog.put_update([view(60, 2)]) for _ in range(3)]
 
     assert updates == [True, True, False]
-    assert backlog.unsent_bytes == 990, "only what is left of the image"
-    assert not backlog.is_following and not backlog.needs_image
+    assert backlog.unsent_bytes == 990, "only what is left of the state"
+    assert not backlog.is_following and not backlog.needs_state
     assert send_all(backlog) == bytes([1]) * 990
-    assert backlog.needs_image
+    assert backlog.needs_state
 
 
 def test_a_connection_as_fast_as_the_updates_never_reaches_the_bound() -> None:
     backlog = Backlog(slack_bytes=0)
-    image, update = [100] * 30, 1000
-    backlog.put_image([view(count) for count in image])
+    state, update = [100] * 30, 1000
+    backlog.put_state([view(count) for count in state])
     for _ in range(20):
         assert backlog.put_update([view(update)])
         to_send = update
@@ -61,7 +61,7 @@ def test_a_connection_as_fast_as_the_updates_never_reaches_the_bound() -> None:
 
 def test_what_was_begun_is_sent_to_its_end_though_the_rest_is_dropped() -> None:
     backlog = Backlog(SLACK)
-    backlog.put_image([view(10)])
+    backlog.put_state([view(10)])
     send_all(backlog)
     backlog.put_update([view(4, 5), view(4, 6)])
     backlog.put_update([view(4, 7)])
@@ -69,14 +69,14 @@ def test_what_was_begun_is_sent_to_its_end_though_the_rest_is_dropped() -> None:
     backlog.mark_sent(1)
     backlog.restart()
 
-    assert not backlog.needs_image
+    assert not backlog.needs_state
     assert send_all(backlog) == bytes([5, 5, 5, 6, 6, 6, 6])
-    assert backlog.needs_image
+    assert backlog.needs_state
 
 
 def test_the_update_that_names_the_round_is_always_taken() -> None:
     backlog = Backlog(slack_bytes=0)
-    backlog.put_image([view(10)])
+    backlog.put_state([view(10)])
     assert backlog.put_update([view(10)])
 
     assert backlog.put_update([view(10)], is_last=True)
@@ -85,10 +85,10 @@ def test_the_update_that_names_the_round_is_always_taken() -> None:
 
 def test_a_second_image_behind_the_first_is_a_mistake() -> None:
     backlog = Backlog(SLACK)
-    backlog.put_image([view(10)])
+    backlog.put_state([view(10)])
 
     with pytest.raises(AssertionError, match="second copy"):
-        backlog.put_image([view(10)])
+        backlog.put_state([view(10)])
 
 
 # What may happen: an update is made (its size), bytes are taken by the newcomer, an update could not be given.
@@ -104,27 +104,27 @@ _happenings = st.lists(
 
 @given(_happenings, st.lists(st.integers(1, 200), min_size=1, max_size=6), st.integers(0, 300))
 def test_whatever_happens_the_bound_holds_and_the_newcomer_gets_an_unbroken_sequence(
-    happenings: list[tuple[str, int]], image: list[int], slack: int
+    happenings: list[tuple[str, int]], state: list[int], slack: int
 ) -> None:
     backlog = Backlog(slack)
     step = 0
-    taken: list[tuple[bool, int]] = []  # (is it an image, of which step)
+    taken: list[tuple[bool, int]] = []  # (is it a state, of which step)
     under_way: list[tuple[memoryview, bool, int]] = []  # the last piece of each frame that was put
 
-    def put(pieces: list[memoryview], is_image: bool) -> None:
-        under_way.append((pieces[-1], is_image, step))
+    def put(pieces: list[memoryview], is_state: bool) -> None:
+        under_way.append((pieces[-1], is_state, step))
 
     for happening, size in happenings:
         if happening == "update":
             step += 1
-            if backlog.needs_image:
-                pieces = [view(count) for count in image]
-                backlog.put_image(pieces)
-                put(pieces, is_image=True)
+            if backlog.needs_state:
+                pieces = [view(count) for count in state]
+                backlog.put_state(pieces)
+                put(pieces, is_state=True)
             elif backlog.is_following:
                 pieces = [view(size)]
                 if backlog.put_update(pieces):
-                    put(pieces, is_image=False)
+                    put(pieces, is_state=False)
         elif happening == "miss":
             backlog.restart()
         elif (piece := backlog.next_piece()) is not None:
@@ -132,12 +132,12 @@ def test_whatever_happens_the_bound_holds_and_the_newcomer_gets_an_unbroken_sequ
             backlog.mark_sent(count)
             if count == len(piece):
                 ends = [frame for frame in under_way if frame[0].obj is piece.obj]
-                taken += [(is_image, at) for _, is_image, at in ends]
+                taken += [(is_state, at) for _, is_state, at in ends]
         assert backlog.unsent_bytes <= backlog.max_bytes
-        assert backlog.max_bytes <= sum(image) + 300 + slack
-        assert not (backlog.needs_image and backlog.unsent_bytes)
+        assert backlog.max_bytes <= sum(state) + 300 + slack
+        assert not (backlog.needs_state and backlog.unsent_bytes)
 
     reached = None
-    for is_image, at in taken:
-        assert is_image or reached == at - 1, "an update of a state that the newcomer does not have"
+    for is_state, at in taken:
+        assert is_state or reached == at - 1, "an update of a state that the newcomer does not have"
         reached = at

@@ -74,7 +74,7 @@ def encrypted(
         return accepting.result(PATIENCE_S), connected
 
 
-def image(step: int, size_bytes: int = STATE_BYTES) -> CapturedState:
+def captured_state(step: int, size_bytes: int = STATE_BYTES) -> CapturedState:
     count = size_bytes // 4 // 8
     return CapturedState(step, 8 * step, {f"t{n}": torch.full((count,), float(step)) for n in range(8)}, {})
 
@@ -109,9 +109,9 @@ class Newcomer:
         self._pool = ThreadPoolExecutor(1)
         self.entered: Future[int] = self._pool.submit(self.receiver.follow, self._load, self._apply)
 
-    def _load(self, image: CapturedState) -> None:
-        assert all(bool((tensor == image.step).all()) for tensor in image.tensors.values())
-        self.steps.append(image.step)
+    def _load(self, state: CapturedState) -> None:
+        assert all(bool((tensor == state.step).all()) for tensor in state.tensors.values())
+        self.steps.append(state.step)
         assert self.goes_on.wait(PATIENCE_S)
 
     def _apply(self, frame: Frame) -> None:
@@ -126,32 +126,32 @@ class Newcomer:
 
 def test_a_newcomer_that_reads_nothing_costs_one_copy_however_many_steps_pass(ends: Ends, donate: Donate) -> None:
     donation = donate()
-    images, most = 0, 0
+    states, most = 0, 0
     for step in range(1, 60):
-        if donation.needs_image:
-            donation.send_image(image(step))
-            images += 1
+        if donation.needs_state:
+            donation.send_state(captured_state(step))
+            states += 1
         elif donation.is_following:
             donation.send_update(step, {}, update(), 0)
         most = max(most, donation.unsent_bytes)
 
-    assert images == 1
+    assert states == 1
     assert most <= STATE_BYTES + UPDATE_BYTES + SLACK_BYTES + MIB
-    assert not donation.is_following and not donation.needs_image
+    assert not donation.is_following and not donation.needs_state
     donation.abort()
     assert donation.unsent_bytes == 0, "what nobody wants is not kept"
 
 
 def test_a_newcomer_that_was_overtaken_gets_a_fresh_image_once_the_first_is_sent(ends: Ends, donate: Donate) -> None:
     donation = donate()
-    donation.send_image(image(1))
+    donation.send_state(captured_state(1))
     step = 1
     while donation.is_following:
         step += 1
         donation.send_update(step, {}, update(), 0)
     newcomer = Newcomer(ends.newcomer)
-    until("all that was begun is sent", lambda: donation.needs_image)
-    donation.send_image(image(step))
+    until("all that was begun is sent", lambda: donation.needs_state)
+    donation.send_state(captured_state(step))
     donation.send_update(step + 1, {}, update(), 5)
     donation.close()
 
@@ -164,7 +164,7 @@ def test_a_newcomer_that_was_overtaken_gets_a_fresh_image_once_the_first_is_sent
 
 def test_sending_makes_room_so_a_newcomer_that_keeps_up_gets_one_image(ends: Ends, donate: Donate) -> None:
     donation = donate()
-    donation.send_image(image(1))
+    donation.send_state(captured_state(1))
     newcomer = Newcomer(ends.newcomer)
     for step in range(2, 12):
         donation.send_update(step, {}, update(), 6 if step == 11 else 0)
@@ -183,9 +183,9 @@ def test_one_that_never_keeps_up_is_told_so_in_the_end(ends: Ends, donate: Donat
     step = 0
     while not donation.is_over:
         step += 1
-        if donation.needs_image:
-            newcomer.goes_on.clear()  # it is busy with the image while updates are made
-            donation.send_image(image(step))
+        if donation.needs_state:
+            newcomer.goes_on.clear()  # it is busy with the state while updates are made
+            donation.send_state(captured_state(step))
         elif donation.is_following:
             donation.send_update(step, {}, update(), 0)
         else:
@@ -203,7 +203,7 @@ def test_one_that_never_keeps_up_is_told_so_in_the_end(ends: Ends, donate: Donat
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_newcomer_that_takes_nothing_is_given_up_after_the_deadline(ends: Ends, donate: Donate) -> None:
     donation = donate(0.2)
-    donation.send_image(image(1))
+    donation.send_state(captured_state(1))
 
     until("it is given up", lambda: donation.is_over and donation.has_ended)
     assert donation.unsent_bytes == 0
@@ -214,7 +214,7 @@ def test_a_newcomer_that_takes_nothing_is_given_up_after_the_deadline(ends: Ends
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends: Ends, donate: Donate) -> None:
     donation = donate(0.5)
-    donation.send_image(image(1, 64))
+    donation.send_state(captured_state(1, 64))
     received = frames.receive_frame(ends.newcomer, MIB)
 
     assert received.header["step"] == 1
@@ -225,7 +225,7 @@ def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends
 def test_a_slow_reader_is_not_given_up_as_long_as_it_reads(ends: Ends, donate: Donate) -> None:
     donation = donate(1.0)
     began = time.monotonic()
-    donation.send_image(image(1))
+    donation.send_state(captured_state(1))
     left = STATE_BYTES
     while left > 0 and time.monotonic() - began < 2.5:
         left -= len(ends.newcomer.recv(32 << 10))
@@ -241,7 +241,7 @@ def test_a_donor_in_a_long_step_says_that_it_is_there(ends: Ends, donate: Donate
     time.sleep(1.5)  # several deadlines pass
 
     assert not newcomer.entered.done() and not donation.is_over
-    donation.send_image(image(1, 64))
+    donation.send_state(captured_state(1, 64))
     donation.send_update(2, {}, update(64), 3)
     assert newcomer.entered.result(PATIENCE_S) == 3
     newcomer.close()
@@ -252,7 +252,7 @@ def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
     receiver = StateReceiver(ends.newcomer, stall_s=0.2)
 
     with pytest.raises(RoundBroken, match=r"sent nothing for 0\.2 s"):
-        receiver.follow(lambda image: None, lambda frame: None)
+        receiver.follow(lambda state: None, lambda frame: None)
     receiver.close()
 
 
@@ -261,9 +261,9 @@ def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
     "header",
     [
         {},
-        {"kind": "image"},
-        {"kind": "image", "step": 1, "records": 2},
-        {"kind": "image", "step": 1, "records": "x", "meta": {}},
+        {"kind": "state"},
+        {"kind": "state", "step": 1, "records": 2},
+        {"kind": "state", "step": 1, "records": "x", "meta": {}},
         {"kind": "update", "step": -1, "enter": 0},
         {"kind": "update", "step": True, "enter": 0},
         {"kind": "other", "step": 1},
@@ -274,16 +274,16 @@ def test_a_frame_that_is_none_of_the_hand_over_ends_it(ends: Ends, header: dict[
     receiver = StateReceiver(ends.newcomer, stall_s=PATIENCE_S)
 
     with pytest.raises(RoundBroken, match="no state from the donor"):
-        receiver.follow(lambda image: None, lambda frame: None)
+        receiver.follow(lambda state: None, lambda frame: None)
     receiver.close()
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_state_larger_than_the_newcomer_could_hold_is_refused_before_it_is_allocated(ends: Ends) -> None:
-    text = b'{"header": {"kind": "image", "step": 1}, "tensors": [["a", "uint8", [1099511627776]]]}'
+    text = b'{"header": {"kind": "state", "step": 1}, "tensors": [["a", "uint8", [1099511627776]]]}'
     ends.donor.sendall(len(text).to_bytes(4, "big") + text)
     receiver = StateReceiver(ends.newcomer, stall_s=PATIENCE_S, max_bytes=MIB)
 
     with pytest.raises(RoundBroken, match="1099511627776 bytes where 1048576 are the most"):
-        receiver.follow(lambda image: None, lambda frame: None)
+        receiver.follow(lambda state: None, lambda frame: None)
     receiver.close()

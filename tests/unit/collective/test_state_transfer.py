@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from elasticdl.checkpoint import captured_state as images
+from elasticdl.checkpoint import captured_state
 from elasticdl.checkpoint.captured_state import CapturedState
 from elasticdl.collective.frames import Frame
 from elasticdl.collective.peers import ConnectionPurpose, PeerCredentials, PeerListener
@@ -44,12 +44,12 @@ class Trained:
         self.optimizer.step()
         self.step += 1
 
-    def image(self) -> CapturedState:
-        return images.capture_state(self.model, self.optimizer, self.step, 8 * self.step)
+    def state(self) -> CapturedState:
+        return captured_state.capture_state(self.model, self.optimizer, self.step, 8 * self.step)
 
-    def load(self, image: CapturedState) -> None:
-        images.restore_state(image, self.model, self.optimizer)
-        self.step = image.step
+    def load(self, state: CapturedState) -> None:
+        captured_state.restore_state(state, self.model, self.optimizer)
+        self.step = state.step
 
     def apply(self, frame: Frame) -> None:
         self.update(frame.tensors["gradient"])
@@ -98,7 +98,7 @@ def newcomer() -> Iterator[ThreadPoolExecutor]:
 
 
 def same(one: Trained, other: Trained) -> bool:
-    mine, theirs = one.image(), other.image()
+    mine, theirs = one.state(), other.state()
     return mine.meta == theirs.meta and all(torch.equal(t, theirs.tensors[name]) for name, t in mine.tensors.items())
 
 
@@ -115,8 +115,8 @@ def test_an_image_and_updates_make_the_same_state_bit_for_bit(
     reception, entered = follow(door, newcomer, new)
     donation = donations.next()
     assert donation.worker == "worker-7"
-    assert donation.needs_image
-    donation.send_image(old.image())
+    assert donation.needs_state
+    donation.send_state(old.state())
     for enter in (0, 0, 5):
         gradient = old.gradient()
         old.update(gradient)
@@ -142,7 +142,7 @@ def test_the_donor_knows_how_far_the_newcomer_is(
     reception, entered = follow(door, newcomer, new)
     donation = donations.next()
     assert not donation.is_caught_up(0, behind=5), "it has nothing yet"
-    donation.send_image(old.image())
+    donation.send_state(old.state())
     gradient = old.gradient()
     old.update(gradient)
     donation.send_update(old.step, {"records": 8}, {"gradient": gradient}, 9)
@@ -159,7 +159,7 @@ def test_a_donor_that_dies_ends_the_hand_over(
 ) -> None:
     reception, entered = follow(door, newcomer, Trained(1))
     donation = donations.next()
-    donation.send_image(Trained(0).image())
+    donation.send_state(Trained(0).state())
     donation.abort()
 
     with pytest.raises(RoundBroken, match="no state from the donor"):
@@ -190,10 +190,10 @@ def test_nobody_at_the_address_is_told(door: PeerListener) -> None:
 def test_behind_is_counted_in_updates_however_many_steps_each_takes(door: PeerListener, donations: Donations) -> None:
     reception = StateReceiver.connect(door.address, CREDENTIALS, PATIENCE_S, PATIENCE_S)
     donation = donations.next()
-    donation.send_image(Trained(0).image())
+    donation.send_state(Trained(0).state())
     for step in (16, 32):
         donation.send_update(step, {}, {"gradient": torch.zeros(4)}, 7 if step == 32 else 0)
-    assert reception.follow(lambda image: None, lambda frame: None) == 7
+    assert reception.follow(lambda state: None, lambda frame: None) == 7
     until("the last step is acknowledged", lambda: donation.is_caught_up(32, behind=0))
 
     assert donation.is_caught_up(48, behind=1)

@@ -43,7 +43,7 @@ class FleetTaskExecutor:
         counters: Path,
         faults: Faults | None = None,
         keys: CurveKeys | None = None,
-        on_restored: Callable[[str, Sequence[int]], None] = lambda cut, slots: None,
+        on_restored: Callable[[str, Sequence[int]], None] = lambda snapshot_id, slots: None,
     ) -> None:
         self._ps_state = ps_state
         self._token = token
@@ -102,10 +102,10 @@ class FleetTaskExecutor:
         rows, applied = 0, 0
         checkpoint = parse_path(directory) if directory else None
         if checkpoint is not None and _has_rows(checkpoint):
-            rows, applied, cut = snapshot_files.restore_rows(
+            rows, applied, snapshot_id = snapshot_files.restore_rows(
                 self._ps_state, snapshot_files.fetch_snapshot(checkpoint), slots
             )
-            self._on_restored(cut, slots)
+            self._on_restored(snapshot_id, slots)
         self._ps_state.set_slot_map(fleet.slot_map)
         if before == self._ps_state.name:
             return pb.TaskReport(rows=rows)  # the first rows of a resumed job: nothing is rolled back

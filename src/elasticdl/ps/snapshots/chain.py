@@ -1,10 +1,10 @@
-"""The files of a cut and of those it builds upon: which of them counts for which slot. Pure.
+"""The files of a snapshot and of the snapshots it builds upon: which of them counts for which slot. Pure.
 
-Every ps that owns slots writes one file per cut. In it are all rows of some slots (they are *whole* in it) and of the
-others those that changed since the cut before. So the rows of a slot begin with the newest file in which it is whole,
-and later files of its owner go on top: older ones have nothing to say about it, whoever wrote them. A slot is whole in
-the first file of a new owner, and in one of every `LONGEST` cuts, each time other slots: no cut is much larger than
-the rest, and no chain longer than that.
+Every ps that owns slots writes one file for each snapshot. The file has all rows of some slots, which are *full* in
+it, and the changed rows of the other slots: those that changed since the base. So the rows of a slot begin with the
+newest file in which the slot is full, and later files of its owner are loaded on top. Older files do not count for
+the slot, no matter who wrote them. A slot is full in the first file of a new owner and in one of every `MAX_CHAIN`
+snapshots, other slots each time: no snapshot is much larger than the others, and no chain is longer than that.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ MAX_CHAIN = 8
 _MAX_ANCESTORS = 32
 
 
-def pack_slots(flags: SlotMask) -> str:
-    """Slots as text."""
-    return np.packbits(flags).tobytes().hex()
+def pack_slots(mask: SlotMask) -> str:
+    """Encodes a mask of slots as text."""
+    return np.packbits(mask).tobytes().hex()
 
 
 def unpack_slots(text: str) -> SlotMask:
-    """Raises ValueError where these are no slots."""
+    """Decodes a mask of slots. Raises ValueError if the text is not one."""
     mask: SlotMask = np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))
     if len(mask) != SLOTS:
         raise ValueError(f"expected {SLOTS} slots. Received: {len(mask)}")
     return mask
 
 
-def choose_full_slots(owned: SlotMask, before: SlotMask | None, number: int) -> SlotMask:
-    """Which slots are written whole in cut `number`, by a ps that owned `before` at the cut it builds upon."""
-    if before is None:
+def choose_full_slots(owned: SlotMask, owned_before: SlotMask | None, number: int) -> SlotMask:
+    """Chooses the slots that are full in snapshot `number` of a ps that owned `owned_before` at the base."""
+    if owned_before is None:
         return owned.copy()
     in_turn = (np.arange(SLOTS) + number) % MAX_CHAIN == 0
-    return np.where(in_turn | (before == 0), owned, np.uint8(0))
+    return np.where(in_turn | (owned_before == 0), owned, np.uint8(0))
 
 
 def _check_packed(text: str) -> str:
@@ -54,63 +54,66 @@ PackedSlots = Annotated[str, AfterValidator(_check_packed)]
 
 
 class SnapshotFile(BaseModel):
-    """What one ps wrote for one cut."""
+    """The file that one ps wrote for one snapshot."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: FileName
     ps: PsId
-    number: int  # of the cut
+    number: int  # of the snapshot
     step: int
-    owned: PackedSlots
-    whole: PackedSlots
+    owned_slots: PackedSlots
+    full_slots: PackedSlots
     rows: int
-    applied: int  # pushes in the rows of this ps
+    applied_pushes: int  # in the rows of this ps
 
 
 class SnapshotChain(BaseModel):
-    """One cut: its own files and those it builds upon, oldest first."""
+    """One snapshot: its own files and those it builds upon, oldest first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: int = 1
-    cut: str  # unlike any other's
+    snapshot_id: str  # unique
     number: int
     step: int
-    upon: tuple[str, ...] = ()  # cuts that it builds upon, newest first
+    base_ids: tuple[str, ...] = ()  # the snapshots that it builds upon, newest first
     files: tuple[SnapshotFile, ...]
 
     @classmethod
-    def parse(cls, text: str, where: str) -> Self:
+    def parse(cls, text: str, path: str) -> Self:
         try:
             return cls.model_validate_json(text)
         except ValidationError as exc:
-            raise CheckpointCorrupt(f"{where} is no index of a cut: {exc}") from exc
+            raise CheckpointCorrupt(f"{path} is not the index of a snapshot: {exc}") from exc
 
     @classmethod
-    def extend(cls, before: SnapshotChain | None, cut: str, step: int, files: tuple[SnapshotFile, ...]) -> Self:
-        """The chain with a cut more, without the files that no longer count."""
-        upon = () if before is None else (before.cut, *before.upon)[:_MAX_ANCESTORS]
+    def extend(cls, base: SnapshotChain | None, snapshot_id: str, step: int, files: tuple[SnapshotFile, ...]) -> Self:
+        """Returns the chain with one more snapshot, without the files that no longer count."""
+        base_ids = () if base is None else (base.snapshot_id, *base.base_ids)[:_MAX_ANCESTORS]
         number = files[0].number
-        extended = cls(cut=cut, number=number, step=step, files=(*(before.files if before else ()), *files))
+        extended = cls(snapshot_id=snapshot_id, number=number, step=step, files=(*(base.files if base else ()), *files))
         effective = tuple(file for file, _ in extended.effective_files())
-        return cls(cut=cut, number=number, step=step, upon=upon, files=effective)
+        return cls(snapshot_id=snapshot_id, number=number, step=step, base_ids=base_ids, files=effective)
 
     def effective_files(self) -> list[tuple[SnapshotFile, SlotMask]]:
-        """The files that count, oldest first, and the slots whose rows count in each. Raises CheckpointCorrupt."""
-        begins = np.full(SLOTS, -1)
+        """Returns the files that count, oldest first, each with the slots it counts for.
+
+        Raises CheckpointCorrupt if no file has the rows of a slot.
+        """
+        first_position = np.full(SLOTS, -1)  # for each slot, of the newest file in which it is full
         for position, file in enumerate(self.files):
-            begins[(unpack_slots(file.whole) & unpack_slots(file.owned)) == 1] = position
-        if missing := np.flatnonzero(begins < 0).tolist():
-            raise CheckpointCorrupt(f"cut of step {self.step}: no file has the rows of slot {missing[0]}")
+            first_position[(unpack_slots(file.full_slots) & unpack_slots(file.owned_slots)) == 1] = position
+        if missing := np.flatnonzero(first_position < 0).tolist():
+            raise CheckpointCorrupt(f"snapshot of step {self.step}: no file has the rows of slot {missing[0]}")
         effective = []
         for position, file in enumerate(self.files):
-            flags = unpack_slots(file.owned) & (begins <= position).astype(np.uint8)
-            if flags.any() or file.number == self.number:
-                effective.append((file, flags))
+            mask = unpack_slots(file.owned_slots) & (first_position <= position).astype(np.uint8)
+            if mask.any() or file.number == self.number:
+                effective.append((file, mask))
         return effective
 
     @property
     def newest_files(self) -> list[SnapshotFile]:
-        """Those of this very cut: one for each owner."""
+        """The files of this snapshot itself: one for each owner."""
         return [file for file in self.files if file.number == self.number]

@@ -1,4 +1,5 @@
-"""Takes a snapshot of all ps at once, for the writer of a checkpoint: first all ps copy, later all write.
+"""Takes a snapshot of all ps at once, for the writer of a checkpoint: first every ps copies its rows, later it writes
+them.
 
 A checkpoint links the files of the one it builds upon, so each directory is complete, and any of them may be removed.
 It builds upon the one before the last, so that two checkpoints in a row share no file: if one is damaged, the other is
@@ -45,7 +46,7 @@ class StartedSnapshot(NamedTuple):
 
     @property
     def pause_s(self) -> float:
-        """The longest time that one of the ps served nobody."""
+        """The longest time that any ps did not serve requests."""
         return max(reply.pause_s for reply in self.replies.values())
 
     @property
@@ -54,7 +55,7 @@ class StartedSnapshot(NamedTuple):
 
 
 class SnapshotCoordinator:
-    """For two threads: one begins snapshots, without waiting for the other, which finishes them."""
+    """For two threads: one begins snapshots, the other finishes them. Neither waits for the other."""
 
     def __init__(
         self, fleet: Callable[[], FleetView], token: str, timeout_s: float, keys: CurveKeys | None = None
@@ -68,29 +69,28 @@ class SnapshotCoordinator:
         self._writing.close()
 
     def update_fleet(self, fleet: FleetView) -> None:
-        """Takes over a newer fleet, from any thread until `close`: nobody waits for a ps that is lost."""
+        """Takes over a newer fleet, so that no call waits for a lost ps. For any thread, until `close`."""
         self._copying.mark_lost(fleet.lost)
         self._writing.mark_lost(fleet.lost)
 
     def begin(self, step: int, base: AnyPath | None) -> StartedSnapshot:
-        """Makes every ps copy what changed since the checkpoint `base`, or everything without a usable base.
+        """Makes every ps copy the rows that changed since the checkpoint `base`, or all rows without a usable base.
 
-        No pushes may be under way. While slots move a copy could miss some, or have them twice: then all ps copy again.
-        Raises PsUnreachable, PsRefused.
+        No pushes may be under way. While slots move, a copy could miss some or have them twice: then all ps copy
+        again. Raises PsUnreachable, PsRefused.
         """
         base_chain = _read_base_chain(base)
         deadline = time.monotonic() + self._copying.timeout_s
         for pause_s in backoff_delays(_MIN_POLL_S, _MAX_POLL_S, jitter=0.0):
             snapshot_id = secrets.token_hex(8)
-            request = SnapshotRequest(
-                cut=snapshot_id, base=base_chain.cut if base_chain else "", number=_next_number(base_chain)
-            )
+            base_id = base_chain.snapshot_id if base_chain else ""
+            request = SnapshotRequest(snapshot_id=snapshot_id, base_id=base_id, number=_next_number(base_chain))
             addresses = _owner_addresses(self._fleet())
             message = PsMessage(MessageKind.SNAPSHOT, 0, text=request.model_dump_json().encode())
             replies = _request_all(self._copying, addresses, dict.fromkeys(addresses, message))
             snapshots = {name: SnapshotReply.model_validate_json(reply.text) for name, reply in replies.items()}
             if _have_each_slot_once(snapshots):
-                return StartedSnapshot(snapshot_id, request.base, step, snapshots, addresses)
+                return StartedSnapshot(snapshot_id, base_id, step, snapshots, addresses)
             if time.monotonic() > deadline:
                 raise PsUnreachable(f"slots kept moving for {self._copying.timeout_s:g} s: no snapshot has all of them")
             time.sleep(pause_s)
@@ -99,14 +99,16 @@ class SnapshotCoordinator:
     def finish(
         self, snapshot: StartedSnapshot, staging_directory: Path, base: AnyPath | None, target: AnyPath
     ) -> dict[str, FileEntry]:
-        """Let every ps write into the new directory `place`; returns what the manifest says of the files.
+        """Makes every ps write its copy into `staging_directory`; returns the entries of the manifest.
 
-        `target` is what `place` will become. Where that is in a store, every ps uploads to it what is its own.
-        `base` is the checkpoint that `begin` was given, or one that was built upon it since.
+        `target` is where the staging directory will be moved. If it is in a store, every ps uploads its own files to
+        it. `base` is the checkpoint that `begin` was called with, or one that was built upon it since.
         Raises CheckpointFailed, PsUnreachable.
         """
         base_chain = _read_base_chain(base)
-        if snapshot.base_id and (base_chain is None or snapshot.base_id not in (base_chain.cut, *base_chain.upon)):
+        if snapshot.base_id and (
+            base_chain is None or snapshot.base_id not in (base_chain.snapshot_id, *base_chain.base_ids)
+        ):
             raise CheckpointFailed(f"step {snapshot.step}: {base} is not built upon the base of this snapshot")
         directory = staging_directory / snapshot_files.PS_DIRECTORY
         directory.mkdir()
@@ -138,7 +140,7 @@ class SnapshotCoordinator:
     def _wait_until_written(
         self, snapshot: StartedSnapshot, directory: AnyPath, files: tuple[SnapshotFile, ...]
     ) -> dict[str, FileEntry]:
-        """Asks until all ps have written their files; returns the entries of the manifest."""
+        """Sends the request until all ps have written their files; returns the entries of the manifest."""
         waiting, entries = {file.ps: file.name for file in files}, dict[str, FileEntry]()
         for pause_s in backoff_delays(_MIN_POLL_S, _MAX_POLL_S, jitter=0.0):
             requests = {
@@ -156,7 +158,7 @@ class SnapshotCoordinator:
             for name, reply in replies.items():
                 write_reply = WriteReply.model_validate_json(reply.text)
                 if not write_reply.is_known:
-                    raise PsUnreachable(f"{name}: the ps that made this snapshot is gone, or has made others since")
+                    raise PsUnreachable(f"{name}: it no longer has its copy for this snapshot")
                 if write_reply.unavailable:
                     raise StoreUnavailable(f"{name}: {write_reply.unavailable}")
                 if write_reply.bytes:
@@ -168,10 +170,11 @@ class SnapshotCoordinator:
 
 
 def choose_base(directory: AnyPath, keep: int, *, is_another_under_way: bool) -> AnyPath | None:
-    """The checkpoint that the next cut builds upon, of those that are whole; None: the cut is to be whole itself.
+    """Chooses the complete checkpoint that the next snapshot builds upon. None: the next snapshot is a full one.
 
-    The newest that shares nothing with the one before the next: that is the newest of all, or the one `under way`,
-    which builds upon another than the newest. Where one alone is kept, each builds upon the one before.
+    It is the newest checkpoint that shares no file with the predecessor of the next one. The predecessor is the newest
+    checkpoint or, with `is_another_under_way`, the one that is being written, which does not build upon the newest. If
+    only one checkpoint is kept, each builds upon the one before.
     """
     checkpoints = manifest.list_checkpoints(directory)
     if not checkpoints:
@@ -184,7 +187,7 @@ def choose_base(directory: AnyPath, keep: int, *, is_another_under_way: bool) ->
 
 
 def find_base(directory: AnyPath, snapshot: StartedSnapshot) -> AnyPath | None:
-    """Where the cut that `begun` builds upon is by now: its own checkpoint, or one that was built upon it since."""
+    """Finds the checkpoint that has the base of `snapshot`: its own, or one that was built upon it since."""
     if not snapshot.base_id:
         return None
     checkpoints = manifest.list_checkpoints(directory)
@@ -192,12 +195,12 @@ def find_base(directory: AnyPath, snapshot: StartedSnapshot) -> AnyPath | None:
 
 
 def _lineage(checkpoint: AnyPath) -> set[str]:
-    """The snapshots of a checkpoint and of those it builds upon; none where it is damaged."""
+    """Returns the ids of a checkpoint's snapshot and of those it builds upon; none if it is damaged."""
     try:
         chain = snapshot_files.read_chain(checkpoint)
     except (CheckpointCorrupt, SpecError):
         return set()
-    return {chain.cut, *chain.upon}
+    return {chain.snapshot_id, *chain.base_ids}
 
 
 def _owner_addresses(fleet: FleetView) -> dict[PsId, str]:
@@ -217,7 +220,7 @@ def _request_all(
 
 
 def _read_base_chain(base: AnyPath | None) -> SnapshotChain | None:
-    """Reads the snapshot of `base`; None where there is none, or a file has another length than in the manifest."""
+    """Reads the chain of `base`. None: it has no snapshot, or a file has another length than in the manifest."""
     if base is None:
         return None
     try:
@@ -233,18 +236,20 @@ def _read_base_chain(base: AnyPath | None) -> SnapshotChain | None:
 
 
 def _have_each_slot_once(replies: Mapping[PsId, SnapshotReply]) -> bool:
-    owners = np.sum([unpack_slots(reply.owned) for reply in replies.values()], axis=0, dtype=np.int64)
+    owners = np.sum([unpack_slots(reply.owned_slots) for reply in replies.values()], axis=0, dtype=np.int64)
     return bool((owners == 1).all())
 
 
-def _next_number(before: SnapshotChain | None) -> int:
-    return before.number + 1 if before else 1
+def _next_number(base: SnapshotChain | None) -> int:
+    return base.number + 1 if base else 1
 
 
 def _write_request(snapshot: StartedSnapshot, directory: AnyPath, name: str) -> WriteRequest:
     if isinstance(directory, StorePath):
-        return WriteRequest(cut=snapshot.snapshot_id, directory=str(directory), name=name, retry_s=directory.retry_s)
-    return WriteRequest(cut=snapshot.snapshot_id, directory=str(directory.absolute()), name=name)
+        return WriteRequest(
+            snapshot_id=snapshot.snapshot_id, directory=str(directory), name=name, retry_s=directory.retry_s
+        )
+    return WriteRequest(snapshot_id=snapshot.snapshot_id, directory=str(directory.absolute()), name=name)
 
 
 def _link_file(source: AnyPath, target: AnyPath) -> None:

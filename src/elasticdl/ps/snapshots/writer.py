@@ -44,8 +44,8 @@ class _Body(BaseModel):
 class SnapshotRequest(_Body):
     """The text of SNAPSHOT."""
 
-    cut: str
-    base: str  # the snapshot it builds upon; "" for none
+    snapshot_id: str
+    base_id: str  # the snapshot it builds upon; "" for none
     number: int
 
 
@@ -53,28 +53,32 @@ class SnapshotReply(_Body):
     """The reply to SNAPSHOT."""
 
     pause_s: float  # how long nobody could pull or push
-    owned: PackedSlots
-    whole: PackedSlots
+    owned_slots: PackedSlots
+    full_slots: PackedSlots
     rows: int
-    applied: int
+    applied_pushes: int
 
 
 class WriteRequest(_Body):
-    """The text of WRITE_SNAPSHOT, which is sent again until the reply has an entry."""
+    """The text of WRITE_SNAPSHOT, which is sent again until the reply has the size of the file."""
 
-    cut: str
+    snapshot_id: str
     directory: str  # or a prefix of an object store
     name: FileName
-    retry_s: float = RETRY_S  # for how long a store that does not answer is tried
+    retry_s: float = RETRY_S  # how long to retry while the store does not answer
 
 
 class WriteReply(_Body):
-    """The reply to WRITE_SNAPSHOT. No bytes: not written yet, or, if not known, made by another ps or too long ago."""
+    """The reply to WRITE_SNAPSHOT.
+
+    Without bytes the file is not written yet or, with `is_known` false, this ps does not have the copy: another ps made
+    it, or it was made too long ago.
+    """
 
     is_known: bool = True
     bytes: int = 0
     sha256: str = ""
-    unavailable: str = ""  # why it is not written and this checkpoint is given up: the next may be
+    unavailable: str = ""  # why the store does not accept it; this checkpoint is given up, the next may succeed
 
 
 class _BaseSnapshot(NamedTuple):
@@ -82,7 +86,7 @@ class _BaseSnapshot(NamedTuple):
 
     owned: SlotMask
     since: int  # changes after it are of this generation or later
-    is_dense: bool
+    is_dense: bool  # most rows had changed: the next snapshot is full
 
 
 class SnapshotWriter:
@@ -90,9 +94,9 @@ class SnapshotWriter:
 
     def __init__(self, ps_state: PsState) -> None:
         self._ps_state = ps_state
-        self._lock = threading.Lock()  # of all that follows
+        self._lock = threading.Lock()  # guards everything below
         self._bases: dict[str, _BaseSnapshot] = {}  # oldest first
-        self._copies: dict[str, SnapshotRows] = {}  # oldest first; until they are written, or given up
+        self._copies: dict[str, SnapshotRows] = {}  # oldest first; until they are written or given up
         self._written: dict[str, Future[FileEntry]] = {}
         self._replies: dict[str, Future[SnapshotReply]] = {}  # the newest
         self._copier, self._writer = ThreadPoolExecutor(1, "ps-copier"), ThreadPoolExecutor(1, "ps-writer")
@@ -101,14 +105,16 @@ class SnapshotWriter:
     def handlers(self) -> Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]:
         return {MessageKind.SNAPSHOT: self._reply_to_snapshot, MessageKind.WRITE_SNAPSHOT: self._reply_to_write}
 
-    def set_restored(self, cut: str, slots: Sequence[int]) -> None:
-        """Records that slots were restored from a snapshot, before anyone uses them: the next may build upon it."""
+    def set_restored(self, snapshot_id: str, slots: Sequence[int]) -> None:
+        """Records that slots were restored from a snapshot, so that the next snapshot may build upon it.
+
+        Call it before any worker uses the rows.
+        """
         with self._lock:
             since = self._ps_state.begin_generation()
-            base = self._bases.get(cut)
-            owned = slot_mask(slots)
+            base = self._bases.get(snapshot_id, _BaseSnapshot(slot_mask(()), since, is_dense=False))
             # A slot that was added later has the same generation or a newer one, so its changes are found, too.
-            self._bases[cut] = base._replace(owned=base.owned | owned) if base else _BaseSnapshot(owned, since, False)
+            self._bases[snapshot_id] = base._replace(owned=base.owned | slot_mask(slots))
 
     def close(self) -> None:
         """Waits until everything is written."""
@@ -119,40 +125,49 @@ class SnapshotWriter:
         """Copies in another thread: requests that the lock waits for may need the serving one."""
         request = _parse_body(SnapshotRequest, message)
         with self._lock:
-            if request.cut not in self._replies:
-                self._replies = {request.cut: self._copier.submit(self._take_snapshot, request)}
+            if request.snapshot_id not in self._replies:
+                self._replies = {request.snapshot_id: self._copier.submit(self._take_snapshot, request)}
                 self._written = dict(list(self._written.items())[-_MAX_WRITTEN:])
-            future = self._replies[request.cut]
+            future = self._replies[request.snapshot_id]
         return self._reply(message, future.result()) if future.done() else None
 
     def _take_snapshot(self, request: SnapshotRequest) -> SnapshotReply:
-        base = self._bases.get(request.base)
+        base = self._bases.get(request.base_id)
         started = time.monotonic()
         with self._ps_state.exclusive():
             owned = self._ps_state.owned_slots
-            before = None if base is None or base.is_dense else base.owned
-            full_slots = chain.choose_full_slots(owned, before, request.number)
+            owned_before = None if base is None or base.is_dense else base.owned
+            full_slots = chain.choose_full_slots(owned, owned_before, request.number)
             changed_slots = owned & (1 - full_slots)
             copy, changed = snapshot_files.copy_rows(
                 self._ps_state, full_slots, changed_slots, base.since if base else 0
             )
-            since, applied = self._ps_state.begin_generation(), self._ps_state.push_count
+            since, applied_pushes = self._ps_state.begin_generation(), self._ps_state.push_count
         pause_s = time.monotonic() - started
         with self._lock:
-            self._forget_before(request.base)
-            self._bases[request.cut] = _BaseSnapshot(owned, since, self._is_dense(owned, changed_slots, changed))
-            self._copies = dict([*self._copies.items(), (request.cut, copy)][-_MAX_UNWRITTEN:])
-        packed = {"owned": chain.pack_slots(owned), "whole": chain.pack_slots(full_slots)}
-        return SnapshotReply(pause_s=pause_s, rows=copy.row_count, applied=applied, **packed)
+            self._forget_before(request.base_id)
+            self._bases[request.snapshot_id] = _BaseSnapshot(
+                owned, since, self._is_dense(owned, changed_slots, changed)
+            )
+            self._copies = dict([*self._copies.items(), (request.snapshot_id, copy)][-_MAX_UNWRITTEN:])
+        return SnapshotReply(
+            pause_s=pause_s,
+            owned_slots=chain.pack_slots(owned),
+            full_slots=chain.pack_slots(full_slots),
+            rows=copy.row_count,
+            applied_pushes=applied_pushes,
+        )
 
     def _reply_to_write(self, message: PsMessage) -> PsMessage:
         request = _parse_body(WriteRequest, message)
         if Path(request.name).name != request.name:
             raise RequestRefused(f"WRITE_SNAPSHOT: expected the name of a file. Received: {request.name}")
         with self._lock:
-            if request.cut in self._copies:
-                self._written[request.cut] = self._writer.submit(_write_rows, request, self._copies.pop(request.cut))
-            future = self._written.get(request.cut)
+            if request.snapshot_id in self._copies:
+                self._written[request.snapshot_id] = self._writer.submit(
+                    _write_rows, request, self._copies.pop(request.snapshot_id)
+                )
+            future = self._written.get(request.snapshot_id)
         if future is None:
             return self._reply(message, WriteReply(is_known=False))
         if not future.done():
@@ -165,14 +180,14 @@ class SnapshotWriter:
             return self._reply(message, WriteReply(unavailable=str(exc)))
         return self._reply(message, WriteReply(bytes=entry.bytes, sha256=entry.sha256))
 
-    def _forget_before(self, base: str) -> None:
+    def _forget_before(self, base_id: str) -> None:
         """Forgets snapshots before the base of the newest: no later one builds upon them."""
-        if base in self._bases:
-            while next(iter(self._bases)) != base:
+        if base_id in self._bases:
+            while next(iter(self._bases)) != base_id:
                 del self._bases[next(iter(self._bases))]
 
     def _is_dense(self, owned: SlotMask, changed_slots: SlotMask, changed: int) -> bool:
-        """Whether most rows of these slots are in the increment; rows are spread evenly over the slots."""
+        """Whether most rows of these slots are in the increment, given that rows are spread evenly over the slots."""
         rows: int = sum(table["rows"] for table in self._ps_state.status()["tables"].values())
         share = int(changed_slots.sum()) / max(1, int(owned.sum()))
         return changed > _FULL_SHARE * rows * share

@@ -122,14 +122,14 @@ class PsState:
     def status(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "map": self.slot_map.version,
+            "map_version": self.slot_map.version,
             "slots": int(self._owned.sum()),
-            "applied": self.push_count,
-            "repeated": self._statistics.repeated,
+            "applied_pushes": self.push_count,
+            "repeated_pushes": self._statistics.repeated,
             "bytes": self._budget.used,
-            "mirror": self.backup.target if self.backup else "",
-            "mirror_failure": self.backup_failure,
-            "copies": self._backups.row_counts,
+            "backup": self.backup.target if self.backup else "",
+            "backup_failure": self.backup_failure,
+            "backup_rows": self._backups.row_counts,
             "tables": self._rows.status(),
         }
 

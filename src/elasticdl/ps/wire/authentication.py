@@ -33,7 +33,7 @@ _CURVE_BYTES = 64  # more than CURVE adds to a frame
 # The kernel answers for a process that is stopped, and for none whose machine is gone.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 60, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 6}
 _ZAP = "inproc://zeromq.zap.01"  # where libzmq asks whether somebody may enter
-_MONITOR = "inproc://door"
+_MONITOR = "inproc://handshakes"
 _DOMAIN = b"elasticdl.ps"
 _USER = b"elasticdl"
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -129,7 +129,7 @@ class ZapAuthenticator:
         self._told = context.socket(zmq.PAIR)
         self._told.setsockopt(zmq.LINGER, 0)
         self._told.connect(_MONITOR)
-        self._thread = VitalThread(self._watch, name="ps-door")
+        self._thread = VitalThread(self._watch, name="ps-authenticator")
         self._thread.start()
 
     def join(self) -> None:

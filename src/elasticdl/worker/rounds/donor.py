@@ -81,7 +81,7 @@ class StateDonor:
 
         A newcomer that enters also gets the user's state and hyperparameters: only the script knows how they change.
         """
-        image = None
+        state = None
         has_gradients = all(call.gradient is not None for call in calls)
         for sender in self._senders_to_newcomers():
             if sender.is_following and (not has_gradients or sender.position != training.update_start_position):
@@ -92,10 +92,10 @@ class StateDonor:
                     sender.close()
                     self._closing.append(sender)
             elif enter:
-                sender.abort()  # the others wait in the round: it must not wait for an image
-            elif sender.needs_image and ends_step:
-                image = image or training.capture()
-                sender.send_image(image, training.position)
+                sender.abort()  # the others wait in the round: it must not wait for a state
+            elif sender.needs_state and ends_step:
+                state = state or training.capture()
+                sender.send_state(state, training.position)
         if enter:
             self._newcomers = frozenset()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from elasticdl.collective.exchange import GradientExchange
 from elasticdl.collective.tree import ReductionTree
-from elasticdl.errors import HandoverFailed, RoundBroken
+from elasticdl.errors import RoundBroken, StateTransferFailed
 from elasticdl.faults import Faults, Moment
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.worker.context import WorkerContext
@@ -84,7 +84,7 @@ class RoundParticipant:
         if self._master.is_expelled:
             return
         _log.info("round %d broke: %s", round_id, exc)
-        self._master.report_broken(round_id, str(exc), exc.donor if isinstance(exc, HandoverFailed) else "")
+        self._master.report_broken(round_id, str(exc), exc.donor if isinstance(exc, StateTransferFailed) else "")
 
     def join_next(self) -> None:
         """Enter the next round, however often that breaks: a forced one, or by state transfer without a state."""
@@ -123,7 +123,7 @@ class RoundParticipant:
             entered_round = self._rounds.enter(round_id)
             assert entered_round is not None
             return entered_round
-        except HandoverFailed as exc:
+        except StateTransferFailed as exc:
             if self._rounds.has_other_donor(exc.donor):
                 self._rounds.drop(round_id)  # the master has planned another round already
             else:

@@ -14,7 +14,7 @@ from elasticdl.collective import frames
 from elasticdl.collective.frames import Frame
 from elasticdl.collective.group import Group
 from elasticdl.collective.state_transfer import StateReceiver
-from elasticdl.errors import HandoverFailed, RoundBroken
+from elasticdl.errors import RoundBroken, StateTransferFailed
 from elasticdl.faults import Moment
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.worker.master_connection import MasterConnection
@@ -28,7 +28,7 @@ from elasticdl.worker.training.state import NO_STATE, TrainingState
 def recover_state(group: Group, training: TrainingState, make_first_state: Callable[[], None]) -> CapturedState | None:
     """Let every member hold the same state. `make_first_state` makes one if no member holds any.
 
-    Returns the image if this member was behind, and now holds the state of another one.
+    Returns the state if this member was behind, and now holds the state of another one.
     """
     positions = _gather_positions(group, training.position)
     if max(positions) == NO_STATE:
@@ -38,11 +38,11 @@ def recover_state(group: Group, training: TrainingState, make_first_state: Calla
     if len(set(positions)) == 1:
         return None
     root = positions.index(max(positions))
-    image = _broadcast_image(group, training.capture() if group.rank == root else None, root)
+    state = _broadcast_state(group, training.capture() if group.rank == root else None, root)
     if training.position == max(positions):
         return None
-    training.load(image)
-    return image
+    training.load(state)
+    return state
 
 
 def _gather_positions(group: Group, own: int) -> list[int]:
@@ -51,25 +51,25 @@ def _gather_positions(group: Group, own: int) -> list[int]:
     return [int(position) for position in positions]
 
 
-def _broadcast_image(group: Group, image: CapturedState | None, root: int) -> CapturedState:
-    if image is not None:
-        header = {"step": image.step, "records": image.records, "meta": image.meta}
-        text = torch.frombuffer(bytearray(frames.encode_frame(Frame(header, image.tensors))), dtype=torch.uint8)
+def _broadcast_state(group: Group, state: CapturedState | None, root: int) -> CapturedState:
+    if state is not None:
+        header = {"step": state.step, "records": state.records, "meta": state.meta}
+        text = torch.frombuffer(bytearray(frames.encode_frame(Frame(header, state.tensors))), dtype=torch.uint8)
     else:
         text = torch.empty(0, dtype=torch.uint8)
     length = torch.tensor([len(text)])
     group.broadcast(length, root)
-    if image is None:
+    if state is None:
         text = torch.empty(int(length), dtype=torch.uint8)
     group.broadcast(text, root)
     frame = (
-        Frame({}, image.tensors) if image is not None else frames.decode_frame(bytes(text.numpy()), frames.MEMORY_BYTES)
+        Frame({}, state.tensors) if state is not None else frames.decode_frame(bytes(text.numpy()), frames.MEMORY_BYTES)
     )
     for tensor in frame.tensors.values():
         if tensor.numel():
             group.broadcast(tensor.view(-1).view(torch.uint8), root)
-    if image is not None:
-        return image
+    if state is not None:
+        return state
     return CapturedState(frame.header["step"], frame.header["records"], frame.tensors, frame.header["meta"])
 
 
@@ -82,7 +82,7 @@ def catch_up(
 ) -> int:
     """Receive the state of the step before a round from its donor; returns the round to enter.
 
-    Raises HandoverFailed if the donor sends no whole state.
+    Raises StateTransferFailed if the donor sends no whole state.
     """
     donor, address = rounds.find_donor(message)
     try:
@@ -90,12 +90,12 @@ def catch_up(
             address, master.credentials, master.timing.round_timeout_s, master.timing.state_transfer_timeout_s
         )
     except RoundBroken as exc:
-        raise HandoverFailed(donor, str(exc)) from exc
+        raise StateTransferFailed(donor, str(exc)) from exc
     rounds.follow_donor(address, receiver.abort)
 
-    def load(image: CapturedState) -> None:
+    def load(state: CapturedState) -> None:
         master.activity.begin(pb.RECEIVING)
-        training.load(image)
+        training.load(state)
         master.activity.begin(pb.WAITING)  # for the donor, with a deadline of its own
         inject_fault("received")
 
@@ -110,7 +110,7 @@ def catch_up(
         return receiver.follow(load, apply)
     except RoundBroken as exc:
         training.discard()  # it may be behind: only a whole state transfer counts
-        raise HandoverFailed(donor, str(exc)) from exc
+        raise StateTransferFailed(donor, str(exc)) from exc
     finally:
         rounds.follow_donor("", None)
         receiver.close()

@@ -107,10 +107,10 @@ def test_copies_that_another_one_holds_now_are_dropped(pair: Pair) -> None:
     addresses = {name: server.address for name, server in pair.servers.items()}
 
     copies.update_fleet(FleetView(pair.here.slot_map, addresses, {HERE: THERE}))
-    assert pair.there.status()["copies"] == {HERE: len(IDS)}
+    assert pair.there.status()["backup_rows"] == {HERE: len(IDS)}
     copies.update_fleet(FleetView(pair.here.slot_map, addresses, {HERE: PsId("ps-2")}))
 
-    assert pair.there.status()["copies"] == {}
+    assert pair.there.status()["backup_rows"] == {}
 
 
 def test_slots_that_begin_anew_tell_how_many_updates_are_rolled_back(pair: Pair) -> None:

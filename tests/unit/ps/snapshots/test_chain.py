@@ -24,10 +24,10 @@ ALL, NONE = slot_mask(range(SLOTS)), slot_mask([])
 EVEN, ODD = slot_mask(range(0, SLOTS, 2)), slot_mask(range(1, SLOTS, 2))
 
 
-def file(ps: str, number: int, owned: np.ndarray, whole: np.ndarray) -> SnapshotFile:
+def file(ps: str, number: int, owned: np.ndarray, full: np.ndarray) -> SnapshotFile:
     return SnapshotFile(
-        name=f"{ps}-{number}", ps=PsId(ps), number=number, step=10 * number, owned=pack_slots(owned),
-        whole=pack_slots(whole), rows=1, applied=1,
+        name=f"{ps}-{number}", ps=PsId(ps), number=number, step=10 * number, owned_slots=pack_slots(owned),
+        full_slots=pack_slots(full), rows=1, applied_pushes=1,
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def test_files_of_an_owner_before_count_no_more_for_the_slots_that_left() -> Non
         ("ps-0-2", pack_slots(EVEN)),
         ("ps-1-2", pack_slots(ODD)),
     ]
-    assert moved.upon == ("a",)
+    assert moved.base_ids == ("a",)
 
 
 def test_a_file_of_which_nothing_counts_is_left_out() -> None:
@@ -85,20 +85,22 @@ def test_a_chain_is_never_longer_than_so_many_cuts() -> None:
 
 
 def test_a_slot_without_rows_is_named() -> None:
-    chain = SnapshotChain(cut="a", number=1, step=10, files=(file("ps-0", 1, ALL, EVEN),))
+    chain = SnapshotChain(snapshot_id="a", number=1, step=10, files=(file("ps-0", 1, ALL, EVEN),))
 
-    with pytest.raises(CheckpointCorrupt, match="cut of step 10: no file has the rows of slot 1"):
+    with pytest.raises(CheckpointCorrupt, match="snapshot of step 10: no file has the rows of slot 1"):
         chain.effective_files()
 
 
 def test_a_slot_that_is_whole_in_a_file_of_one_who_did_not_own_it_has_no_rows() -> None:
     everything, one = slot_mask(range(SLOTS)), slot_mask([3])
-    chain = SnapshotChain(cut="a", number=1, step=5, files=(file("ps-0", 1, everything & ~one & 1, everything),))
+    chain = SnapshotChain(
+        snapshot_id="a", number=1, step=5, files=(file("ps-0", 1, everything & ~one & 1, everything),)
+    )
 
     with pytest.raises(CheckpointCorrupt, match="no file has the rows of slot 3"):
         chain.effective_files()
 
 
 def test_text_that_is_no_index_is_refused() -> None:
-    with pytest.raises(CheckpointCorrupt, match=r"index\.json is no index of a cut"):
-        SnapshotChain.parse('{"cut": 3}', "index.json")
+    with pytest.raises(CheckpointCorrupt, match=r"index\.json is not the index of a snapshot"):
+        SnapshotChain.parse('{"snapshot_id": 3}', "index.json")

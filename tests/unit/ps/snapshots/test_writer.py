@@ -63,7 +63,7 @@ class Single:
 
     def cut(self, cut: str, base: str = "") -> SnapshotReply:
         number = self.chain.number + 1 if self.chain else 1
-        text = SnapshotRequest(cut=cut, base=base, number=number).model_dump_json().encode()
+        text = SnapshotRequest(snapshot_id=cut, base_id=base, number=number).model_dump_json().encode()
         return SnapshotReply.model_validate_json(self._answer(PsMessage(MessageKind.SNAPSHOT, 1, text=text)).text)
 
     def _answer(self, message: PsMessage) -> PsMessage:
@@ -72,7 +72,7 @@ class Single:
         return reply
 
     def keep(self, cut: str, name: str = "rows") -> WriteReply:
-        text = WriteRequest(cut=cut, directory=str(self.directory / "ps"), name=name).model_dump_json().encode()
+        text = WriteRequest(snapshot_id=cut, directory=str(self.directory / "ps"), name=name).model_dump_json().encode()
         while (kept := self._kept(text)).is_known and not kept.bytes:
             pass
         return kept
@@ -126,10 +126,10 @@ def test_an_increment_has_only_what_changed(tmp_path: Path) -> None:
 
     taken = single.written("b", base="a")
     in_turn = slot_mask([slot for slot in ALL if (slot + 2) % 8 == 0])
-    assert taken.whole == pack_slots(in_turn)
+    assert taken.full_slots == pack_slots(in_turn)
     assert 200 < taken.rows < 320, "an eighth of the slots is whole"
     found = fresh()
-    assert snapshot_files.restore_rows(found, tmp_path, ALL).applied == 2
+    assert snapshot_files.restore_rows(found, tmp_path, ALL).applied_pushes == 2
     assert rows(found) == rows(single.holdings)
 
 
@@ -197,7 +197,7 @@ def test_a_ps_that_was_restored_builds_upon_what_it_was_restored_from(tmp_path: 
     before.written("a")
     after = Single(tmp_path)
     after.chain, after.entries = before.chain, before.entries
-    after.keeper.set_restored(snapshot_files.restore_rows(after.holdings, tmp_path, ALL).cut, ALL)
+    after.keeper.set_restored(snapshot_files.restore_rows(after.holdings, tmp_path, ALL).snapshot_id, ALL)
     after.push([1, 5000])
 
     assert after.written("b", base="a").rows < 400
@@ -311,7 +311,7 @@ def test_what_cannot_be_written_is_told_with_the_place_and_the_room(tmp_path: Pa
         single.keep("a")
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b'{"cut": "a", "directory": "/tmp", "name": "../x"}'])
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"snapshot_id": "a", "directory": "/tmp", "name": "../x"}'])
 def test_a_wrong_request_is_refused(tmp_path: Path, text: bytes) -> None:
     answers = Single(tmp_path).keeper.handlers
 

@@ -27,7 +27,7 @@ class Newcomer:
     def __init__(self, donor: StateDonor, worker: str) -> None:
         given, own = socket.socketpair()
         self.training = new_training()
-        self.images = 0
+        self.states = 0
         self._reception = StateReceiver(own, stall_s=PATIENCE_S)
         self._pool = ThreadPoolExecutor(1)
         donor.start_transfer(worker, given)
@@ -39,9 +39,9 @@ class Newcomer:
         finally:
             self._reception.close()
 
-    def _load(self, image: object) -> None:
-        self.images += 1
-        self.training.load(image)  # type: ignore[arg-type]
+    def _load(self, state: object) -> None:
+        self.states += 1
+        self.training.load(state)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._reception.abort()
@@ -93,7 +93,7 @@ def test_a_newcomer_is_fed_once_it_is_wanted_and_ends_with_the_same_bits(donor: 
     step(training, donor, enter=7)
 
     assert newcomer.entered.result(PATIENCE_S) == 7
-    assert same(training, newcomer.training) and newcomer.images == 1
+    assert same(training, newcomer.training) and newcomer.states == 1
 
 
 def test_a_donor_that_took_the_state_of_another_sends_an_image_again(donor: StateDonor, newcomer: Newcomer) -> None:
@@ -109,7 +109,7 @@ def test_a_donor_that_took_the_state_of_another_sends_an_image_again(donor: Stat
     step(training, donor, enter=8)
 
     assert newcomer.entered.result(PATIENCE_S) == 8
-    assert same(training, newcomer.training) and newcomer.images == 2
+    assert same(training, newcomer.training) and newcomer.states == 2
 
 
 def test_a_newcomer_that_a_later_round_leaves_out_is_hung_up_on(donor: StateDonor, newcomer: Newcomer) -> None:
