@@ -142,7 +142,7 @@ def _session(directory: JobDirectory, number: int) -> MasterSession:
     session = MasterSession(
         directory,
         directory.load_spec(),
-        lambda: pb.Hello(worker=f"worker-{number}", pid=number + 1),
+        lambda: pb.Hello(replica=f"worker-{number}", pid=number + 1),
         pb.Heartbeat,
         lambda message: None,
         run=directory.run_number,
@@ -150,7 +150,7 @@ def _session(directory: JobDirectory, number: int) -> MasterSession:
     )
     session.start()
     session.send(pb.WorkerMessage(ready=pb.Ready()))
-    session.send(pb.WorkerMessage(planned=pb.Planned(total_records=SHARD_RECORDS * 10**9)))
+    session.send(pb.WorkerMessage(data_plan=pb.DataPlan(total_records=SHARD_RECORDS * 10**9)))
     return session
 
 

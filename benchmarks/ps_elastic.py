@@ -106,7 +106,7 @@ class Job:
         def is_settled(status: pb.JobStatus) -> bool:
             serving = [one for one in status.ps if one.state == "serving"]
             is_even = all(1024 // ps <= one.slots <= 1024 // ps + 1 for one in serving)
-            return len(serving) == ps and is_even and all(one.replica for one in serving)
+            return len(serving) == ps and is_even and all(replica.backup for replica in serving)
 
         self.wait(is_settled, f"{ps} settled ps")
 

@@ -132,9 +132,9 @@ def join_seconds(directory: JobDirectory) -> dict[str, float]:
     joined: dict[str, float] = {}
     for event in read_events(directory):
         if event["kind"] == "worker-launched":
-            launched[event["worker"]] = event["at"]
-        elif event["kind"] == "worker-joined" and event["worker"] in launched:
-            joined.setdefault(event["worker"], event["at"] - launched[event["worker"]])
+            launched[event["replica"]] = event["at"]
+        elif event["kind"] == "worker-joined" and event["replica"] in launched:
+            joined.setdefault(event["replica"], event["at"] - launched[event["replica"]])
     return joined
 
 

@@ -221,7 +221,7 @@ def verdict(code: int, killed: str, planned: int) -> int:
     directory = home.find_directory(JOB)
     result = read_json(directory.result) or {}
     events = history.read_events(directory)
-    kinds = [(event["kind"], event["worker"]) for event in events]
+    kinds = [(event["kind"], event["replica"]) for event in events]
     joined = [worker for kind, worker in kinds if kind == "worker-joined"]
     left = [event for event in events if event["kind"] == "worker-left" and "scaled to 2" in event["reason"]]
     accuracy = float((result.get("metrics") or {}).get("accuracy", 0.0))
@@ -230,7 +230,7 @@ def verdict(code: int, killed: str, planned: int) -> int:
         f"the job succeeded (exit code {code})": code == 0 and result.get("phase") == "succeeded",
         f"{len(joined)} workers joined: 2, a third, and a replacement": len(set(joined)) >= 4,
         f"{killed} was lost to SIGKILL": ("worker-lost", killed) in kinds,
-        f"{left[0]['worker'] if left else 'nobody'} was taken away": bool(left),
+        f"{left[0]['replica'] if left else 'nobody'} was taken away": bool(left),
         f"{result.get('records'):,} of {planned:,} records trained, none lost, none twice": result.get("records")
         == result.get("total_records")
         == planned,

@@ -262,7 +262,7 @@ class _Run:
 
 def _has_copies(status: dict[str, Any]) -> bool:
     """Whether all rows have a second holder, by what `elasticdl status --json` says."""
-    found = [pb.PsStatus(state=one["state"], slots=one["slots"], replica=one["replica"] or "") for one in status["ps"]]
+    found = [pb.PsStatus(state=one["state"], slots=one["slots"], backup=one["backup"] or "") for one in status["ps"]]
     return is_whole(pb.JobStatus(desired_ps=status["desired_ps"], ps=found))
 
 

@@ -382,7 +382,7 @@ def is_whole(status: pb.JobStatus) -> bool:
     return (
         sum(one.slots for one in holding) == SLOTS
         and len(serving) == status.desired_ps == len(holding)
-        and all(one.replica and one.state == "serving" for one in holding)
+        and all(one.backup and one.state == "serving" for one in holding)
         and max(one.slots for one in holding) - min(one.slots for one in holding) <= 1
     )
 

@@ -76,7 +76,7 @@ def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_del
     job.wait(lambda: int(job.published().get("records", 0)) > 50, "the first records")
     kube.kubectl("delete", "pod", f"{job.name}-ps-0", "--wait=false", "--grace-period=0", "--force")
     kube.kubectl("delete", "pod", f"{job.name}-worker-0", "--wait=false")
-    job.wait(lambda: [e for e in job.events() if e["kind"] == "ps-serving" and e["worker"] == "ps-2"], "another ps")
+    job.wait(lambda: [e for e in job.events() if e["kind"] == "ps-serving" and e["replica"] == "ps-2"], "another ps")
     job.hurry()
 
     assert_each_record_counts_once(job)  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def test_what_fits_trains_and_what_waits_is_said_in_the_schedulers_words(kube: K
 
     waits = job.wait(lambda: told(job, "worker-delayed", f"Insufficient {SLOT}"), "a word about the third", AT_ONCE_S)
     members = job.wait_members(2, step=2)
-    assert waits["worker"] not in members
+    assert waits["replica"] not in members
     assert re.search(r"0/\d+ nodes are available", waits["reason"])
     job.hurry()
 

@@ -61,12 +61,12 @@ def _ps_event(message: pb.WorkerMessage) -> ev.Event | None:
 
 def seeds() -> Iterator[bytes]:
     for message in (
-        pb.WorkerMessage(hello=pb.Hello(worker="worker-1", pid=7, host="here", store_address="127.0.0.1:5")),
+        pb.WorkerMessage(hello=pb.Hello(replica="worker-1", pid=7, host="here", store_address="127.0.0.1:5")),
         pb.WorkerMessage(heartbeat=pb.Heartbeat(round=1, step=5, loss=0.5)),
         pb.WorkerMessage(sequence=3, finished=pb.Finished(step=9, loss=1.5, epoch=pb.EpochLoss(epoch=1))),
-        pb.WorkerMessage(sequence=4, planned=pb.Planned(total_steps=7, progress=b"{}")),
+        pb.WorkerMessage(sequence=4, data_plan=pb.DataPlan(total_steps=7, progress=b"{}")),
         pb.WorkerMessage(
-            sequence=5, losses=pb.LossesApplied(until=2, step=[1], loss=[0.5], learning_rate=[1], records=[8])
+            sequence=5, loss_report=pb.LossReport(until=2, step=[1], loss=[0.5], learning_rate=[1], records=[8])
         ),
         pb.WorkerMessage(ps_heartbeat=pb.PsHeartbeat(map_version=2, staleness=[1, 2])),
         pb.WorkerMessage(task_report=pb.TaskReport(version=3, rows=4)),

@@ -167,7 +167,7 @@ class Job:
         return []
 
     def kinds(self, worker: str = "") -> list[str]:
-        return [e["kind"] for e in self.events() if not worker or e["worker"] == worker]
+        return [e["kind"] for e in self.events() if not worker or e["replica"] == worker]
 
     def record(self) -> LauncherRecord:
         record = LauncherRecord.load(self.directory.launcher)

@@ -100,7 +100,7 @@ class FakeWorker:
 
     def _hello(self) -> pb.Hello:
         return pb.Hello(
-            worker=self.name, pid=self.pid, host="here", store_address=self.name, round=self.round, step=self.step
+            replica=self.name, pid=self.pid, host="here", store_address=self.name, round=self.round, step=self.step
         )
 
     def _heartbeat(self) -> pb.Heartbeat:
@@ -126,7 +126,7 @@ class FakeWorker:
         wait_until(lambda: any(r.id >= number for r in self.rounds()), f"{self.name} hears of round {number}")
         self.round = self.rounds()[-1].id
         self.step = max(1, self.step + 1)
-        self.say(entered=pb.Entered(round=self.round, step=self.step, gap_s=0.01))
+        self.say(round_entered=pb.RoundEntered(round=self.round, step=self.step, gap_s=0.01))
 
     def vanish(self) -> None:
         """Break off without a word, as a killed process does."""

@@ -97,7 +97,7 @@ def test_a_script_that_fails_once_is_restarted(jobs: Jobs, tmp_path: Path, expec
     assert result["workers_failed"] == 1
     (ended,) = [event for event in job.events() if event["kind"] == "scripts-ended"]
     assert "ValueError: wrong once" in job.log("worker-1")
-    assert ended["worker"] in ("worker-0", "worker-1")
+    assert ended["replica"] in ("worker-0", "worker-1")
     torch.testing.assert_close(weights(directory), expected, rtol=1e-9, atol=1e-12)
 
 

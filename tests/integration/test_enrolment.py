@@ -185,7 +185,7 @@ def greet(directory: JobDirectory, shown: str, name: str) -> str:
     channel = channels.open_channel(
         channels.master_address(directory), directory.tls_credentials(directory.load_spec(), shown)
     )
-    hello = iter([pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))])
+    hello = iter([pb.WorkerMessage(hello=pb.Hello(replica=name, pid=1))])
     metadata = security.call_metadata(directory.load_token(), RUN)
     try:
         return f"it was told {list(methods.SESSION.bind(channel)(hello, metadata=metadata, timeout=9))}"

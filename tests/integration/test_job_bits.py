@@ -26,6 +26,6 @@ def test_a_worker_killed_in_a_step_changes_nothing(jobs: Jobs, undisturbed: str,
 
     assert job.digest() == undisturbed
     lost = [e for e in job.events() if e["kind"] == "worker-lost"]
-    assert [e["worker"] for e in lost] == [worker], job.story()
+    assert [e["replica"] for e in lost] == [worker], job.story()
     assert "SIGKILL" in lost[0]["reason"]
     assert job.document()["records"] == EPOCHS * RECORDS

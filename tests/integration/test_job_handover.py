@@ -114,7 +114,7 @@ def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jo
 
     assert job.digest() == wide
     (failed,) = [e for e in job.events() if e["kind"] == "state-transfer-failed"]
-    assert failed["worker"] == "worker-1" and "tried again in 1 s" in failed["reason"]
+    assert failed["replica"] == "worker-1" and "tried again in 1 s" in failed["reason"]
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_a_donor_whose_hand_over_alone_is_dead_is_replaced_by_another(jobs: Jobs
 
     assert job.digest() == undisturbed
     (failed,) = [e for e in job.events() if e["kind"] == "state-transfer-failed"]
-    assert failed["worker"] == "worker-2"
+    assert failed["replica"] == "worker-2"
     assert failed["reason"].startswith("got no state from worker-0: no state from the donor")
     assert failed["reason"].endswith("worker-1 is asked instead")
 

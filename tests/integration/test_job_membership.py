@@ -15,7 +15,7 @@ AT_ONCE = ("--min_workers", "1")
 
 
 def lost(job: Job, worker: str) -> list[dict[str, Any]]:
-    return [e for e in job.events() if e["kind"] == "worker-lost" and e["worker"] == worker]
+    return [e for e in job.events() if e["kind"] == "worker-lost" and e["replica"] == worker]
 
 
 def test_a_silent_worker_is_expelled_and_comes_back_without_a_restart(jobs: Jobs, undisturbed: str) -> None:

@@ -25,12 +25,12 @@ def test_a_worker_that_deadlocks_is_replaced_with_its_stacks_in_its_log_and_the_
     assert result["phase"] == "succeeded", job.story()
     assert (result["step"], result["workers_failed"]) == (STEPS, 1)
     (noticed,) = [event for event in job.events() if event["kind"] == "worker-stalled"]
-    assert "has stood still for" in noticed["reason"]
+    assert "has been blocked for" in noticed["reason"]
     (lost,) = [event for event in job.events() if event["kind"] == "worker-lost"]
-    assert lost["worker"] == noticed["worker"], "the one that did not arrive, and no other"
-    assert "made no progress: has stood still for" in lost["reason"]
+    assert lost["replica"] == noticed["replica"], "the one that did not arrive, and no other"
+    assert "made no progress: has been blocked for" in lost["reason"]
     assert lost["at"] - noticed["at"] >= 2.0
-    log = job.log(lost["worker"])
+    log = job.log(lost["replica"])
     assert "stacks of all threads" in log
     assert "in wait_for_ever" in log
     assert "in hold" in log, "all threads"
@@ -45,8 +45,8 @@ def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(
 
     assert (result["phase"], result["step"]) == ("succeeded", STEPS), job.story()
     (lost,) = [event for event in job.events() if event["kind"] == "worker-lost"]
-    assert lost["worker"] == "worker-0"
-    assert "made no progress: is starting for" in lost["reason"] and "has stood still for" in lost["reason"]
+    assert lost["replica"] == "worker-0"
+    assert "made no progress: is starting for" in lost["reason"] and "has been blocked for" in lost["reason"]
     assert "in wait_for_ever" in job.log("worker-0")
 
 
@@ -59,7 +59,7 @@ def test_a_job_whose_only_worker_deadlocks_with_the_interpreter_in_its_hands_goe
 
     assert (result["phase"], result["step"]) == ("succeeded", STEPS), job.story()
     (lost,) = [event for event in job.events() if event["kind"] == "worker-lost"]
-    assert lost["worker"] == "worker-0"
+    assert lost["replica"] == "worker-0"
     assert "made no progress: has sent no heartbeat for" in lost["reason"]
     assert "in wait_for_ever" in job.log("worker-0")
 
@@ -75,8 +75,8 @@ def test_a_job_whose_new_workers_all_deadlock_fails_when_the_budget_is_spent(job
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1), job.story()
     assert "workers failed 2 times, 1 are allowed" in result["reason"]
-    assert "made no progress: has stood still for" in result["reason"]
-    lost = {event["worker"] for event in job.events() if event["kind"] == "worker-lost"}
+    assert "made no progress: has been blocked for" in result["reason"]
+    lost = {event["replica"] for event in job.events() if event["kind"] == "worker-lost"}
     assert "worker-0" not in lost, job.story()
     job.wait_gone()
 
@@ -93,7 +93,7 @@ def test_a_job_whose_workers_all_deadlock_is_tried_again_from_its_checkpoint_the
     assert "workers failed 2 times, 1 are allowed" in result["reason"]
     assert "its stacks are in" in result["reason"]
     assert result["checkpoint_step"] >= 5
-    lost = [event["worker"] for event in job.events() if event["kind"] == "worker-lost"]
+    lost = [event["replica"] for event in job.events() if event["kind"] == "worker-lost"]
     assert set(lost[:2]) == {"worker-0", "worker-1"}, "both, as one failure"
     assert all("in wait_for_ever" in job.log(worker) for worker in lost[:2])
     assert "state of step" in job.log("worker-2") + job.log("worker-3"), "from the checkpoint"

@@ -125,7 +125,7 @@ def test_training_ends_with_a_result_and_the_launcher_is_told(
     directory: JobDirectory, launcher: FakeLauncher, pair: tuple[FakeWorker, FakeWorker]
 ) -> None:
     for worker in pair:
-        worker.say(finished=pb.Finished(step=100, records=800, why="all steps are done"))
+        worker.say(finished=pb.Finished(step=100, records=800, reason="all steps are done"))
     wait_until(lambda: "export" in pair[0].kinds(), "the first is asked for the last checkpoint")
     pair[0].say(exported=pb.Exported())
     for worker in pair:
@@ -213,7 +213,7 @@ def test_leases_are_never_doubled_though_the_master_is_killed_again_and_again(tm
         for worker in workers:
             wait_until(lambda worker=worker: launcher.launched(worker.name), "launched")  # type: ignore[misc]
             worker.say(ready=pb.Ready())
-            worker.say(planned=pb.Planned(total_records=3000))
+            worker.say(data_plan=pb.DataPlan(total_records=3000))
         takers = [threading.Thread(target=_take_all, args=(directory, worker.name, done)) for worker in workers]
         for taker in takers:
             taker.start()

@@ -47,7 +47,7 @@ def test_slots_move_while_all_train(jobs: Jobs) -> None:
 def test_with_copies_a_ps_that_dies_costs_no_update(jobs: Jobs) -> None:
     job = start(jobs, "copies", "--ps_backups", "1", slow=True, pause_s=0.1)
     job.wait_members(2, step=1)
-    status = job.wait(lambda s: [ps.replica for ps in s.ps] == ["ps-1", "ps-0"], "copies of all slots")
+    status = job.wait(lambda s: [ps.backup for ps in s.ps] == ["ps-1", "ps-0"], "copies of all slots")
 
     os.kill(status.ps[0].pid, signal.SIGKILL)
     job.wait_event("promoted")

@@ -105,8 +105,8 @@ def test_ps_come_and_go_while_workers_train(jobs: Jobs) -> None:
 @pytest.mark.slow
 def test_a_killed_ps_with_a_replica_costs_no_update(jobs: Jobs) -> None:
     job = start(jobs, "replicated", "--ps_backups=1", slow=True, pause_s=0.05)
-    job.wait_event("mirrored")
-    status = job.wait(lambda s: s.records > 50 and all(one.replica for one in s.ps), "copies of all slots")
+    job.wait_event("backed-up")
+    status = job.wait(lambda s: s.records > 50 and all(ps.backup for ps in s.ps), "copies of all slots")
     os.kill(status.ps[0].pid, signal.SIGKILL)
     job.wait_event("promoted")
     job.hurry()

@@ -288,7 +288,7 @@ def greeted(directory: JobDirectory, name: str) -> str:
     """What a stream to the master ends with that says Hello as `name` and shows the certificate of "client"."""
     address = channels.master_address(directory)
     channel = channels.open_channel(address, directory.tls_credentials(directory.load_spec(), "client"))
-    hello = pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))
+    hello = pb.WorkerMessage(hello=pb.Hello(replica=name, pid=1))
     metadata = security.call_metadata(directory.load_token(), run=1)
     stream = methods.SESSION.bind(channel)(iter([hello]), metadata=metadata, timeout=9)
     try:

@@ -173,7 +173,7 @@ def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs,
     job.hurry()
 
     assert set(members) == {"worker-0", "worker-2"}
-    assert lost["worker"] == "worker-1"
+    assert lost["replica"] == "worker-1"
     assert f"exited with code 1: thread {thread} failed: InjectedFault" in lost["reason"]
     assert "Traceback" in job.log("worker-1")
     assert job.result()["phase"] == "succeeded"
@@ -190,7 +190,7 @@ def test_a_ps_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs) -> 
     wait_serving(job, 2, without="ps-1")
 
     lost = next(e for e in job.events() if e["kind"] == "ps-lost")
-    assert lost["worker"] == "ps-1"
+    assert lost["replica"] == "ps-1"
     assert "exited with code 1: thread ps-router failed: InjectedFault" in lost["reason"]
     job.hurry()
     assert job.result()["phase"] == "succeeded"

@@ -91,7 +91,7 @@ def ps_document(ps: PsStatus) -> dict[str, Any]:
         "address": ps.address,
         "reason": ps.reason,
         "slots": ps.slots,
-        "replica": ps.copies_on,
+        "backup": ps.backup,
         "map_version": ps.map_version,
         "rows": ps.rows,
         "memory_bytes": ps.memory_bytes,
@@ -111,7 +111,7 @@ def event_document(event: JobEvent) -> dict[str, Any]:
     return {
         "at": event.at,
         "kind": event.kind,
-        "worker": event.replica,
+        "replica": event.replica,
         "reason": event.reason,
         "round": event.round,
         "step": event.step,

@@ -53,7 +53,7 @@ def event_status(document: Mapping[str, Any]) -> pb.EventStatus:
     return pb.EventStatus(
         at=float(document.get("at") or 0.0),
         kind=str(document.get("kind") or ""),
-        worker=str(document.get("worker") or ""),
+        replica=str(document.get("replica") or ""),
         reason=str(document.get("reason") or ""),
         round=int(document.get("round") or 0),
         step=int(document.get("step") or 0),
@@ -141,7 +141,7 @@ def _worker_statuses(written: list[Mapping[str, Any]], events: Any) -> list[pb.W
             for worker in written
         ]
     # Whoever has no last word in the log ended with the job.
-    last = {event.worker: event for event in events if event.kind.startswith("worker-")}
+    last = {event.replica: event for event in events if event.kind.startswith("worker-")}
     return [
         pb.WorkerStatus(
             id=name,
@@ -157,7 +157,7 @@ def _worker_statuses(written: list[Mapping[str, Any]], events: Any) -> list[pb.W
 
 def _ps_statuses(events: Any) -> list[pb.PsStatus]:
     """As the last event of each leaves them; whoever has no last word ended with the job."""
-    last = {event.worker: event for event in events if event.kind.startswith("ps-")}
+    last = {event.replica: event for event in events if event.kind.startswith("ps-")}
     return [
         pb.PsStatus(id=name, state="lost" if event.kind == "ps-lost" else "left", since=event.at, reason=event.reason)
         for name, event in last.items()

@@ -59,7 +59,7 @@ class WorkerStatus(ReplicaStatus):
 class PsStatus(ReplicaStatus):
     address: str | None = None
     slots: int = 0
-    copies_on: str | None = None  # the ps that holds copies of its slots
+    backup: str | None = None  # the ps that holds a backup of all its slots
     map_version: int = 0
     rows: int = 0
     memory_bytes: int = 0
@@ -85,7 +85,7 @@ class PsStatus(ReplicaStatus):
             reason=message.reason,
             address=message.address or None,
             slots=message.slots,
-            copies_on=message.replica or None,
+            backup=message.backup or None,
             map_version=heartbeat.map_version,
             rows=heartbeat.rows,
             memory_bytes=heartbeat.bytes,
@@ -119,7 +119,7 @@ class JobEvent:
         return cls(
             at=message.at,
             kind=message.kind,
-            replica=message.worker or None,
+            replica=message.replica or None,
             reason=message.reason,
             round=message.round,
             step=message.step,

@@ -88,7 +88,7 @@ def worker_lifetimes(events: Iterable[Mapping[str, Any]]) -> tuple[WorkerLifetim
     lives: dict[str, WorkerLifetime] = {}
     ended: list[WorkerLifetime] = []
     for event in events:
-        worker, kind, at = str(event.get("worker") or ""), event.get("kind"), float(event.get("at") or 0.0)
+        worker, kind, at = str(event.get("replica") or ""), event.get("kind"), float(event.get("at") or 0.0)
         span = lives.get(worker) or WorkerLifetime(worker, at, None, None, "")
         if kind in (LAUNCHED, RETURNED):
             lives[worker] = span

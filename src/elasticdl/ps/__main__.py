@@ -110,7 +110,7 @@ def heartbeat(ps_state: PsState, server: PsServer) -> pb.PsHeartbeat:
     return pb.PsHeartbeat(
         **ps_state.heartbeat(),
         malformed=server.malformed_messages,
-        mirror_failure=ps_state.backup_failure,
+        backup_failure=ps_state.backup_failure,
         busy_s=server.busy_timer.sample_busy_s(),
     )
 

@@ -31,7 +31,7 @@ class FleetView(NamedTuple):
                 pb.PsMember(
                     ps=name,
                     address=self.addresses.get(name, ""),
-                    replica=self.backups.get(name, ""),
+                    backup=self.backups.get(name, ""),
                     is_lost=name in self.lost,
                 )
                 for name in names
@@ -45,6 +45,6 @@ class FleetView(NamedTuple):
         return cls(
             SlotMap(message.version, tuple(names[number] for number in message.owner)),
             {PsId(member.ps): member.address for member in message.members if member.address},
-            {PsId(member.ps): PsId(member.replica) for member in message.members if member.replica},
+            {PsId(member.ps): PsId(member.backup) for member in message.members if member.backup},
             frozenset(PsId(member.ps) for member in message.members if member.is_lost),
         )

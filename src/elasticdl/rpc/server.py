@@ -260,7 +260,7 @@ async def _check_hello(
 ) -> AsyncIterator[pb.WorkerMessage]:
     async for message in messages:
         if message.WhichOneof("message") == "hello":
-            _check_name(message.hello.worker, peer)
+            _check_name(message.hello.replica, peer)
         yield message
 
 

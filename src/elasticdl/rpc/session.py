@@ -122,7 +122,7 @@ class MasterSession:
         """Hold one connection until it breaks. True if the master was heard on it."""
         where = channels.master_address(self._directory)
         heard = False
-        channel = channels.open_channel(where, self._directory.tls_credentials(self._spec, self._hello().worker))
+        channel = channels.open_channel(where, self._directory.tls_credentials(self._spec, self._hello().replica))
         with self._changed:
             if self._closed.is_set():
                 channel.close()

@@ -1,9 +1,9 @@
 """Tracks what the training thread does and for how long; heartbeats report it to the watchdog of progress.
 
-Two durations count. `since_s`: the thread has not begun another activity. `still_s`: neither has its stack changed at
-any heartbeat, nor has it used the processor. A deadlock stands still; an evaluation in a user's script does not. Time
-in which the whole process was stopped (SIGSTOP, a suspended machine) does not count: durations are added up heartbeat
-by heartbeat.
+Two durations count. `activity_s`: time since the thread began its activity or advanced in it. `blocked_s`: the newest
+part of it, in which the thread's stack was the same at every heartbeat and the thread used no processor time. A thread
+in a deadlock is blocked; one that runs an evaluation in a user's script is not. Durations are added up heartbeat by
+heartbeat, so time in which the whole process was stopped (SIGSTOP, a suspended machine) does not count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXPLAIN_AFTER_S = 2.0  # after so long, look for a reason to pause the watchdog
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 _DEBUGGERS = ("/bdb.py", "/pdb.py", "/pydevd.py", "/debugpy/")
 
-_BUSY_CPU_SHARE = 0.05  # of a processor: a thread that uses more does not stand still
+_BUSY_CPU_SHARE = 0.05  # of a processor: a thread that uses more is not blocked
 
 StackPosition = tuple[tuple[CodeType, int], ...]
 
@@ -35,9 +35,9 @@ class ActivitySample(NamedTuple):
     """What the training thread does at a heartbeat."""
 
     activity: pb.Activity.ValueType
-    since_s: float
-    still_s: float
-    pause: str  # why no step is expected; "" if one is
+    activity_s: float
+    blocked_s: float
+    pause_reason: str  # why no step is expected; "" if one is
 
 
 class ActivityTracker:
@@ -50,7 +50,7 @@ class ActivityTracker:
         self._seen: tuple[pb.Activity.ValueType, int] = self._now
         self._stack: StackPosition = ()
         self._cpu_s = 0.0
-        self._since_s = self._still_s = 0.0
+        self._activity_s = self._blocked_s = 0.0
         self._sampled_at = clock()
 
     @property
@@ -73,18 +73,20 @@ class ActivityTracker:
         stack = tuple((caller.f_code, caller.f_lasti) for caller in _iterate_frames(frame))
         cpu_s = _thread_cpu_s(self._thread, frame)
         used_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
-        pause = watchdog.pause_reason() or (_find_pause_reason(frame) if self._since_s >= _EXPLAIN_AFTER_S else "")
-        if pause or seen != self._seen:
-            self._since_s = self._still_s = 0.0
+        pause_reason = watchdog.pause_reason() or (
+            _find_pause_reason(frame) if self._activity_s >= _EXPLAIN_AFTER_S else ""
+        )
+        if pause_reason or seen != self._seen:
+            self._activity_s = self._blocked_s = 0.0
         else:
-            self._since_s += passed_s
-            is_still = stack == self._stack and used_s <= _BUSY_CPU_SHARE * passed_s
-            self._still_s = self._still_s + passed_s if is_still else 0.0
+            self._activity_s += passed_s
+            is_blocked = stack == self._stack and used_s <= _BUSY_CPU_SHARE * passed_s
+            self._blocked_s = self._blocked_s + passed_s if is_blocked else 0.0
         self._seen, self._stack = seen, stack
         activity = seen[0]
         if activity in (pb.COMPUTING, pb.FIRST_STEP) and watchdog.is_reading_records():
             activity = pb.READING
-        return ActivitySample(activity, self._since_s, self._still_s, pause)
+        return ActivitySample(activity, self._activity_s, self._blocked_s, pause_reason)
 
 
 def _iterate_frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -104,7 +106,7 @@ def _thread_cpu_s(thread: int, frame: FrameType | None) -> float:
 
 
 def _find_pause_reason(frame: FrameType | None) -> str:
-    """Why the thread may stand still: a compiler or a debugger runs."""
+    """Why no step can be expected: a compiler or a debugger runs; "" if neither does."""
     for caller in _iterate_frames(frame):
         file = caller.f_code.co_filename
         if file.endswith(_COMPILERS):

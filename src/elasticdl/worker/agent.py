@@ -73,7 +73,7 @@ class ScriptAgent:
         self._stop_reason = ""
         self._leave_reason = ""
         self._ended_at: float | None = None  # since when the script has not worked
-        self._hello = pb.Hello(worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
+        self._hello = pb.Hello(replica=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
         self._session = MasterSession(
             JobDirectory(env.job_directory), spec, lambda: self._hello, self._make_heartbeat, self._on_message,
             run=env.run, on_run_over=self._end_process,
@@ -164,13 +164,13 @@ class ScriptAgent:
         if script.exit_code == 0:
             self._report_finished("")
         else:
-            broken = pb.RoundFailed(round=self._round, why=script.exit_reason)
+            broken = pb.RoundFailed(round=self._round, reason=script.exit_reason)
             self._session.send(pb.WorkerMessage(round_failed=broken))
 
     def _report_finished(self, why: str) -> None:
         if not self._has_finished:
             self._has_finished = True
-            self._session.send(pb.WorkerMessage(finished=pb.Finished(why=why)))
+            self._session.send(pb.WorkerMessage(finished=pb.Finished(reason=why)))
 
     def _report_ready(self) -> None:
         if self._port is not None:
@@ -192,7 +192,7 @@ class ScriptAgent:
         self._script.start()
         gap_s = now - self._ended_at if self._ended_at is not None else 0.0
         self._ended_at = None
-        self._session.send(pb.WorkerMessage(entered=pb.Entered(round=round_.id, gap_s=gap_s)))
+        self._session.send(pb.WorkerMessage(round_entered=pb.RoundEntered(round=round_.id, gap_s=gap_s)))
 
     def _check_script(self) -> None:
         script = self._spec.script

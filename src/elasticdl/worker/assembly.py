@@ -225,10 +225,10 @@ def make_adaptive_batch(
 
 def describe_plan(
     plan: TrainingPlan, callbacks: Sequence[Callback], validation_records: int, progress: bytes = b""
-) -> pb.Planned:
+) -> pb.DataPlan:
     """What the master must know of a training: its length, its evaluation, and which metric says what is best."""
     best = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
-    return pb.Planned(
+    return pb.DataPlan(
         total_steps=plan.total_steps,
         total_records=plan.total_records,
         records_per_epoch=plan.records_per_epoch,

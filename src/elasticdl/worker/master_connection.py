@@ -59,7 +59,7 @@ class MasterConnection:
         self._is_local = spec.cluster is None
         self._rounds = rounds
         self._hello = pb.Hello(
-            worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=NO_STATE,
+            replica=env.worker, pid=os.getpid(), host=socket.gethostname(), step=NO_STATE,
             cpu_capability=cpu_capability,
         )  # fmt: skip
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
@@ -131,8 +131,8 @@ class MasterConnection:
         self._hello.ready = True
         self._session.send(pb.WorkerMessage(ready=pb.Ready()))
 
-    def report_plan(self, plan: pb.Planned) -> None:
-        self._session.send(pb.WorkerMessage(planned=plan))
+    def report_plan(self, plan: pb.DataPlan) -> None:
+        self._session.send(pb.WorkerMessage(data_plan=plan))
 
     def record_progress(self, training: TrainingState, timer: StepTimer) -> None:
         """Remember for the next heartbeat how far the training is."""
@@ -164,12 +164,12 @@ class MasterConnection:
         self._hello.round = round_id
 
     def report_entered(self, round_id: int, step: int, gap_s: float) -> None:
-        self._session.send(pb.WorkerMessage(entered=pb.Entered(round=round_id, step=step, gap_s=gap_s)))
+        self._session.send(pb.WorkerMessage(round_entered=pb.RoundEntered(round=round_id, step=step, gap_s=gap_s)))
 
     def report_broken(self, round_id: int, why: str, donor: str = "") -> None:
         """This worker dropped the round; `donor` names the worker from which it got no state, if that is why."""
         self._hello.round = 0
-        self._session.send(pb.WorkerMessage(round_failed=pb.RoundFailed(round=round_id, why=why, donor=donor)))
+        self._session.send(pb.WorkerMessage(round_failed=pb.RoundFailed(round=round_id, reason=why, donor=donor)))
 
     def report_snapshot(self, step: int) -> None:
         self._session.send(pb.WorkerMessage(snapshot=pb.Snapshot(step=step)))
@@ -180,7 +180,7 @@ class MasterConnection:
 
     def report_finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
         self.report_losses()
-        finished = pb.Finished(step=step, records=records, why=why, progress=progress)
+        finished = pb.Finished(step=step, records=records, reason=why, progress=progress)
         newest, epoch = self._losses.newest, self._losses.epoch
         if newest is not None and epoch is not None:
             finished.loss = newest.loss
@@ -191,7 +191,7 @@ class MasterConnection:
         """Send the points of the loss curve that were not sent yet and that the master does not have."""
         with self._reporting:
             while (message := self._losses.take_unsent()) is not None:
-                self._session.send(pb.WorkerMessage(losses=message))
+                self._session.send(pb.WorkerMessage(loss_report=message))
 
     def report_exported(self, path: str) -> None:
         self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
@@ -206,7 +206,7 @@ class MasterConnection:
 
     def report_bad_record(self, source: str, record: int, why: str) -> None:
         """This record is skipped. The master counts it once, however many workers report it."""
-        self._session.send(pb.WorkerMessage(bad_record=pb.BadRecord(source=source, record=record, why=why)))
+        self._session.send(pb.WorkerMessage(bad_record=pb.BadRecord(source=source, record=record, reason=why)))
 
     def report_failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
         self.report_losses()
@@ -309,8 +309,8 @@ class MasterConnection:
                 self._changes = tuple(BatchScaleChange(change.id, change.step, change.scale) for change in changes)
             case "dump_stacks":
                 stacks.dump_stacks(message.dump_stacks.reason)
-            case "losses_known":
-                self._losses.forget_until(message.losses_known.step)
+            case "losses_journaled":
+                self._losses.forget_until(message.losses_journaled.step)
             case "fleet":
                 self.fleet = FleetView.from_proto(message.fleet)
                 for on_fleet in self._fleet_listeners:
@@ -332,5 +332,7 @@ class MasterConnection:
         heartbeat.CopyFrom(self._heartbeat)
         heartbeat.joined_round = current.id if current is not None else 0
         if self._watches:
-            heartbeat.activity, heartbeat.since_s, heartbeat.still_s, heartbeat.pause = self.activity.sample()
+            heartbeat.activity, heartbeat.activity_s, heartbeat.blocked_s, heartbeat.pause_reason = (
+                self.activity.sample()
+            )
         return heartbeat

@@ -107,7 +107,7 @@ def test_a_ps_that_is_killed_is_replaced_and_the_master_may_die_meanwhile(jobs: 
     assert sorted(after) == ["ps-0", "ps-2"]
     assert after["ps-0"].pid == before["ps-0"].pid
     assert "SIGKILL" in job.wait_event("ps-lost", at)["reason"]
-    assert job.wait_event("restored", at)["worker"] == "ps-2"
+    assert job.wait_event("restored", at)["replica"] == "ps-2"
     job.hurry()
     assert job.result()["phase"] == "succeeded"
     job.wait_gone()
@@ -177,7 +177,7 @@ def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
 def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -> None:
     job = jobs.train("replicas", 1, "--num_ps_pods=2", "--ps_backups=1", slow=True, pause_s=0.05)
     wait_serving(job, 2)
-    ps = serving(job.wait(lambda s: all(one.replica for one in serving(s).values()), "copies of all slots"))
+    ps = serving(job.wait(lambda s: all(ps.backup for ps in serving(s).values()), "copies of all slots"))
     with client_of(job, ps) as client:
         pull(client)
         for number in range(1, 8):
@@ -191,7 +191,7 @@ def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -
 
     assert sorted(after) == ["ps-1", "ps-2"]
     assert np.array_equal(found, expected)
-    job.wait(lambda s: all(one.replica for one in serving(s).values()), "copies of all slots again")
+    job.wait(lambda s: all(ps.backup for ps in serving(s).values()), "copies of all slots again")
     kinds = job.kinds()
     assert "promoted" in kinds and "restored" not in kinds
     job.stop()
@@ -206,7 +206,7 @@ def test_a_ps_that_hangs_is_killed_and_replaced(jobs: Jobs) -> None:
     lost = job.wait_event("ps-lost")
     after = wait_serving(job, 2, without="ps-1")
 
-    assert (lost["worker"], lost["reason"][:10]) == ("ps-1", "silent for")
+    assert (lost["replica"], lost["reason"][:10]) == ("ps-1", "silent for")
     assert sorted(after) == ["ps-0", "ps-2"]
     assert "ps-1" not in job.living()
     job.stop()

@@ -108,9 +108,9 @@ def status() -> pb.JobStatus:
             pb.WorkerStatus(id="worker-2", pid=13, state="starting", since=1008.5, rank=-1, step=-1),
         ],
         events=[
-            pb.EventStatus(at=1002, kind="worker-joined", worker="worker-0", round=1),
+            pb.EventStatus(at=1002, kind="worker-joined", replica="worker-0", round=1),
             pb.EventStatus(
-                at=1008, kind="worker-lost", worker="worker-1", reason="SIGKILL", round=2, step=18, cost_s=0.18
+                at=1008, kind="worker-lost", replica="worker-1", reason="SIGKILL", round=2, step=18, cost_s=0.18
             ),
         ],
     )

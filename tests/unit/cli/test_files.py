@@ -21,11 +21,11 @@ from elasticdl.spec.directory import JobDirectory
 from tests.unit.cli.conftest import Run
 
 EVENTS: list[dict[str, Any]] = [
-    {"at": 1002.0, "kind": "worker-joined", "worker": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0.0},
+    {"at": 1002.0, "kind": "worker-joined", "replica": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0.0},
     {
         "at": 1008.0,
         "kind": "worker-lost",
-        "worker": "worker-1",
+        "replica": "worker-1",
         "reason": "SIGKILL",
         "round": 2,
         "step": 18,

@@ -8,7 +8,7 @@ from elasticdl.ctr.report.curves import TrainingCurves, collect_curves, workers_
 
 
 def event(kind: str, step: int = 0, worker: str = "") -> dict[str, Any]:
-    return {"kind": kind, "worker": worker, "step": step}
+    return {"kind": kind, "replica": worker, "step": step}
 
 
 def test_workers_are_counted_from_the_step_at_which_they_came_and_went() -> None:

@@ -50,7 +50,7 @@ class FakeBackend:
         return status
 
     def events(self) -> list[pb.EventStatus]:
-        return [pb.EventStatus(at=1.0, kind="worker-lost", worker="worker-1", reason="killed", step=7, cost_s=0.5)]
+        return [pb.EventStatus(at=1.0, kind="worker-lost", replica="worker-1", reason="killed", step=7, cost_s=0.5)]
 
     def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
         self.calls.append(("scale", workers, ps, batch_scale))

@@ -20,7 +20,7 @@ RESULT: dict[str, Any] = {
     "best": "accuracy 0.96 at step 636",
 }  # fmt: skip
 EVENTS = [
-    {"at": 1.0, "kind": "worker-lost", "worker": "worker-1", "reason": "SIGKILL"},
+    {"at": 1.0, "kind": "worker-lost", "replica": "worker-1", "reason": "SIGKILL"},
     {"at": 2.0, "kind": "checkpoint", "step": 1000},
 ]
 

@@ -9,15 +9,15 @@ from elasticdl.jobs import timeline, timeline_figure
 from elasticdl.jobs.timeline import MetricCurve, WorkerLifetime
 
 EVENTS: list[dict[str, Any]] = [
-    {"at": 1.0, "kind": "worker-launched", "worker": "worker-0"},
-    {"at": 1.0, "kind": "worker-launched", "worker": "worker-1"},
-    {"at": 3.0, "kind": "worker-joined", "worker": "worker-0"},
-    {"at": 3.0, "kind": "worker-joined", "worker": "worker-1"},
-    {"at": 5.0, "kind": "worker-lost", "worker": "worker-1", "reason": "preempted: killed by SIGKILL"},
-    {"at": 6.0, "kind": "worker-lost", "worker": "worker-0", "reason": "crashed: exited with code 1"},
-    {"at": 6.5, "kind": "worker-launched", "worker": "worker-2"},
-    {"at": 8.0, "kind": "worker-joined", "worker": "worker-2"},
-    {"at": 9.0, "kind": "worker-left", "worker": "worker-2", "reason": "done"},
+    {"at": 1.0, "kind": "worker-launched", "replica": "worker-0"},
+    {"at": 1.0, "kind": "worker-launched", "replica": "worker-1"},
+    {"at": 3.0, "kind": "worker-joined", "replica": "worker-0"},
+    {"at": 3.0, "kind": "worker-joined", "replica": "worker-1"},
+    {"at": 5.0, "kind": "worker-lost", "replica": "worker-1", "reason": "preempted: killed by SIGKILL"},
+    {"at": 6.0, "kind": "worker-lost", "replica": "worker-0", "reason": "crashed: exited with code 1"},
+    {"at": 6.5, "kind": "worker-launched", "replica": "worker-2"},
+    {"at": 8.0, "kind": "worker-joined", "replica": "worker-2"},
+    {"at": 9.0, "kind": "worker-left", "replica": "worker-2", "reason": "done"},
 ]
 
 

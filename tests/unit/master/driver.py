@@ -158,9 +158,9 @@ class Driver:
     def goodbye(self, worker: str, reason: str = "done") -> list[Action]:
         return self.do(ev.WorkerSaidGoodbye(WorkerId(worker), self.sequence(worker), reason))
 
-    def finish(self, *workers: str, step: int = 100, why: str = "") -> list[Action]:
+    def finish(self, *workers: str, step: int = 100, reason: str = "") -> list[Action]:
         return self.do(
-            *(ev.WorkerFinished(WorkerId(worker), self.sequence(worker), step, step * 8, why) for worker in workers)
+            *(ev.WorkerFinished(WorkerId(worker), self.sequence(worker), step, step * 8, reason) for worker in workers)
         )
 
     def export(self, worker: str, path: str = "") -> list[Action]:

@@ -22,8 +22,8 @@ class Process:
     version: int = 0
     held: set[int] = field(default_factory=set)
     copies: dict[PsId, set[int]] = field(default_factory=dict)
-    mirror: PsId | None = None
-    is_mirrored: bool = False  # as the master said last
+    backup: PsId | None = None
+    is_backed_up: bool = False  # as the master said last
     tasks: list[pb.FleetTask] = field(default_factory=list)
     given: int = 0  # version of the newest task
     unsaid: list[tuple[int, str]] = field(default_factory=list)  # version, failure
@@ -75,9 +75,9 @@ class World:
                     if process.version == 0 and told.version == 1:
                         process.held = set(told.slot_map.slots_of(name))  # no rows yet: nothing to hand over
                     process.version = told.version
-                was_mirrored, process.is_mirrored = process.is_mirrored, name in told.backups
-                if was_mirrored and not process.is_mirrored:  # not by word that is older than what it has just done
-                    process.mirror = None
+                was_backed_up, process.is_backed_up = process.is_backed_up, name in told.backups
+                if was_backed_up and not process.is_backed_up:  # not by word that is older than what it has just done
+                    process.backup = None
             case "task":
                 if message.task.fleet.version > process.given:
                     process.given = message.task.fleet.version
@@ -98,9 +98,9 @@ class World:
         for number in range(count):
             self.greet(f"ps-{number}")
 
-    def beat(self, name: str, mirror_failure: str = "") -> list[Action]:
+    def beat(self, name: str, backup_failure: str = "") -> list[Action]:
         process = self.living[PsId(name)]
-        beat = ps_events.PsHeartbeatReceived(PsId(name), process.version, *NOTHING, mirror_failure)
+        beat = ps_events.PsHeartbeatReceived(PsId(name), process.version, *NOTHING, backup_failure)
         return self.see(self.driver.do(beat))
 
     def beat_all(self) -> None:
@@ -120,23 +120,23 @@ class World:
         if not failure:
             self._do(ps, process, task, told)
             process.version = max(process.version, told.version)
-        elif task.target and not task.mirror:
+        elif task.target and not task.backup:
             process.version = max(process.version, told.version)  # in force here already when the other one failed
         process.unsaid.append((told.version, failure))
 
     def _do(self, ps: PsId, process: Process, task: pb.FleetTask, told: Told) -> None:
         slots, target = set(task.slots), PsId(task.target)
-        if task.mirror:
+        if task.backup:
             self.living[target].copies[ps] = set(process.held)
-            process.mirror = target
+            process.backup = target
         elif task.target:
             assert slots <= process.held, "it was to give away what it has not"
             other = self.living[target]
             other.held |= slots
             other.version = max(other.version, told.version)
             process.held -= slots
-            if other.mirror in self.living:
-                self.living[other.mirror].copies[target] |= slots
+            if other.backup in self.living:
+                self.living[other.backup].copies[target] |= slots
         elif task.promote:
             lost = PsId(task.promote)
             copies = process.copies.pop(lost, set())
@@ -235,7 +235,7 @@ class World:
             if fleet.ps[name].is_serving:
                 missing = set(fleet.slots_of(name)) - process.held - moving
                 assert not missing, f"{name} has no rows of {len(missing)} of its slots"
-        for of, replica in fleet.mirrors.items():
+        for of, replica in fleet.backups.items():
             if of in self.living and replica in self.living and fleet.ps[of].state is not PsReplicaState.LOST:
                 missing = set(fleet.slots_of(of)) - self.living[replica].copies.get(of, set()) - moving
                 assert not missing, f"the copies of {of} are not whole"

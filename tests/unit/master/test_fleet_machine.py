@@ -83,9 +83,9 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def loses_its_copy(self, number: int) -> None:
-        if (name := self.pick(number)) is not None and self.world.living[name].mirror:
-            self.world.living[name].mirror = None
-            self.world.beat(name, mirror_failure="no answer")
+        if (name := self.pick(number)) is not None and self.world.living[name].backup:
+            self.world.living[name].backup = None
+            self.world.beat(name, backup_failure="no answer")
 
     @rule()
     def the_released_go(self) -> None:
@@ -128,7 +128,7 @@ class FleetMachine(RuleBasedStateMachine):
         assert set(counts) == set(serving)
         assert max(counts.values()) - min(counts.values()) <= 1
         if self.backups:
-            assert fleet.mirrors == fleets.mirror_ring(fleet)
+            assert fleet.backups == fleets.backup_ring(fleet)
         assert all(
             ps.state in (PsReplicaState.SERVING, PsReplicaState.LEFT, PsReplicaState.LOST) for ps in fleet.ps.values()
         )

@@ -29,7 +29,7 @@ def test_the_first_member_exports_once_all_have_finished() -> None:
 
 def test_all_are_released_once_the_model_is_there() -> None:
     driver = exporting()
-    driver.finish("worker-0", "worker-1", why="all steps are done")
+    driver.finish("worker-0", "worker-1", reason="all steps are done")
 
     actions = driver.export("worker-0", "/models/one")
 

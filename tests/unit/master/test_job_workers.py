@@ -281,5 +281,5 @@ def test_a_worker_with_another_instruction_set_is_told_of() -> None:
         driver.do(ev.WorkerConnected(WorkerId(name), 7, "host", "a", "b", 0, -1, False, False, capability))
 
     (entry,) = [e for e in driver.machine.state.ledger.recent_entries if e.kind == "cpu-differs"]
-    assert entry.worker == "worker-1"
+    assert entry.replica == "worker-1"
     assert "--cpu_capability" in entry.reason

@@ -59,9 +59,9 @@ def test_a_thread_that_waits_for_a_lock_stands_still(clock: Hands) -> None:
     with standing_still(activity, pb.COMPUTING):
         pass_time(activity, clock, 10.0)
         sample = activity.sample()
-        assert (sample.activity, sample.pause) == (pb.COMPUTING, "")
-        assert sample.since_s == pytest.approx(9.75)  # from the first sample on
-        assert sample.still_s == pytest.approx(9.75, abs=1.0)
+        assert (sample.activity, sample.pause_reason) == (pb.COMPUTING, "")
+        assert sample.activity_s == pytest.approx(9.75)  # from the first sample on
+        assert sample.blocked_s == pytest.approx(9.75, abs=1.0)
 
 
 def test_whoever_goes_on_begins_at_zero(clock: Hands) -> None:
@@ -72,7 +72,7 @@ def test_whoever_goes_on_begins_at_zero(clock: Hands) -> None:
     assert activity.sample()[:3] == (pb.EXCHANGING, 0.0, 0.0)
     pass_time(activity, clock, 5.0)
     activity.advance()
-    assert activity.sample().since_s == 0.0
+    assert activity.sample().activity_s == 0.0
 
 
 def test_a_thread_whose_stack_changes_does_not_stand_still(clock: Hands) -> None:
@@ -82,7 +82,7 @@ def test_a_thread_whose_stack_changes_does_not_stand_still(clock: Hands) -> None
     clock.now += 0.25
     activity.sample()
     clock.now += 0.25
-    assert activity.sample().still_s == 0.0
+    assert activity.sample().blocked_s == 0.0
 
 
 def test_time_in_which_the_process_was_stopped_does_not_count(clock: Hands) -> None:
@@ -90,7 +90,7 @@ def test_time_in_which_the_process_was_stopped_does_not_count(clock: Hands) -> N
     with standing_still(activity, pb.COMPUTING):
         activity.sample()
         clock.now += 3600.0
-        assert activity.sample().since_s <= 1.0
+        assert activity.sample().activity_s <= 1.0
 
 
 def test_a_pause_is_a_reason_and_the_time_begins_anew_after_it(clock: Hands) -> None:
@@ -100,8 +100,8 @@ def test_a_pause_is_a_reason_and_the_time_begins_anew_after_it(clock: Hands) -> 
         with watchdog.pause_watchdog("evaluates"), watchdog.pause_watchdog("writes"):
             assert activity.sample()[1:] == (0.0, 0.0, "writes")
         pass_time(activity, clock, 1.0)
-        assert activity.sample().since_s <= 1.25
-        assert activity.sample().pause == ""
+        assert activity.sample().activity_s <= 1.25
+        assert activity.sample().pause_reason == ""
 
 
 def test_waiting_for_records_is_told_as_that(clock: Hands) -> None:
@@ -141,5 +141,5 @@ def test_a_compiler_on_the_stack_is_a_reason_to_wait(clock: Hands) -> None:
         seen.append(activity.sample())
     done.set()
     thread.join()
-    assert "compiles the model" in [sample.pause for sample in seen]
-    assert max(sample.since_s for sample in seen) <= 2.5
+    assert "compiles the model" in [sample.pause_reason for sample in seen]
+    assert max(sample.activity_s for sample in seen) <= 2.5

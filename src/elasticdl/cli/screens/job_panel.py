@@ -176,9 +176,9 @@ def ps_table(status: JobStatus) -> RenderableType:
     """Those that live, and the last few that are gone."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     table.add_column("ps")
-    columns = ("pid", "state", "since", "slots", "rows", "memory", "requests/s", "lock wait", "staleness", "copies")
+    columns = ("pid", "state", "since", "slots", "rows", "memory", "requests/s", "lock wait", "staleness", "backup")
     for column in columns:
-        table.add_column(column, justify="left" if column in ("state", "copies") else "right")
+        table.add_column(column, justify="left" if column in ("state", "backup") else "right")
     gone = [ps for ps in status.ps if not ps.is_alive][-MAX_ENDED_PS:]
     for ps in [*gone, *(ps for ps in status.ps if ps.is_alive)]:
         table.add_row(
@@ -187,7 +187,7 @@ def ps_table(status: JobStatus) -> RenderableType:
             Text(ps.state, style=_STATE_STYLES.get(ps.state, "")),
             formatting.format_duration(status.updated_at - ps.since) if ps.since else "",
             *(_ps_cells(ps) if ps.is_alive else [""] * 6),
-            ps.copies_on or "",
+            ps.backup or "",
         )
     living = formatting.count_living(status.ps)
     about = f", {status.desired_ps} wished, {status.ps_mode}"
@@ -218,7 +218,7 @@ def choose_events(events: Sequence[JobEvent], max_count: int) -> list[JobEvent]:
 def events_table(status: JobStatus) -> RenderableType:
     """The newest events, each with its reason and what it cost."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
-    for column in ("time", "event", "worker", "reason"):
+    for column in ("time", "event", "replica", "reason"):
         table.add_column(column, no_wrap=column != "reason", overflow="fold")
     table.add_column("cost", justify="right", no_wrap=True)
     shown = [event for event in status.events if event.kind not in _EVENTS_SHOWN_ELSEWHERE]

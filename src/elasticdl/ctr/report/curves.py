@@ -50,7 +50,7 @@ def workers_by_step(events: Iterable[Mapping[str, Any]]) -> Points:
     present: set[str] = set()
     counts: dict[int, float] = {}
     for event in events:
-        kind, worker, step = event.get("kind"), str(event.get("worker") or ""), int(event.get("step") or 0)
+        kind, worker, step = event.get("kind"), str(event.get("replica") or ""), int(event.get("step") or 0)
         if kind == "started":  # a resumed job begins without workers
             present.clear()
             continue

@@ -50,7 +50,7 @@ class EventLogEntry:
 
     at: float
     kind: str
-    worker: str
+    replica: str  # the worker or ps it happened to; "": the job
     reason: str
     round: int
     step: int

@@ -88,4 +88,4 @@ def log_lease_taker(job: MasterState, worker: Worker, now: float) -> list[Action
     if worker.state is not WorkerState.MEMBER:
         return []
     job.ledger.joined_count += 1
-    return [job.add_log_entry(now, "worker-joined", worker=worker.id)]
+    return [job.add_log_entry(now, "worker-joined", replica=worker.id)]

@@ -85,10 +85,10 @@ def _checkpoint_hint(job: MasterState) -> str:
     return f"; the state of step {step} is in {path}: go on from it with --resume"
 
 
-def _dismiss_worker(worker: Worker, why: str, now: float) -> Action:
+def _dismiss_worker(worker: Worker, reason: str, now: float) -> Action:
     """Let a worker that holds no state end."""
     is_deaf = worker.state is WorkerState.LAUNCHING
-    worker.set_state(WorkerState.LEAVING, now, why)
+    worker.set_state(WorkerState.LEAVING, now, reason)
     return SignalReplica(worker.id, signal.SIGTERM) if is_deaf else send_message(worker.id, release=pb.Release())
 
 

@@ -19,7 +19,7 @@ class ReplicaExit(NamedTuple):
     cause: str = (
         ""  # of a pod, see launcher/kubernetes/pod_status.py; of a process, whether the kernel's OOM killer ended it
     )
-    why: str = ""  # in the words of the cluster, or left behind by the process itself
+    reason: str = ""  # in the words of the cluster, or left behind by the process itself
     peak_bytes: int = 0  # the most memory it had; 0: not known
 
 
@@ -45,9 +45,9 @@ class HeartbeatReceived(NamedTuple):
     batch_scale: int = 1
     # For the watchdog of progress, see stalls.py:
     activity: int = 0  # an `Activity` of the wire
-    since_s: float = 0.0
-    still_s: float = 0.0
-    pause: str = ""
+    activity_s: float = 0.0
+    blocked_s: float = 0.0
+    pause_reason: str = ""
     slow_step_s: float = 0.0
     joined_round: int = 0  # the round whose group it has
 
@@ -178,7 +178,7 @@ class ReplicaDelayed(NamedTuple):
     """A pod exists but does not run; again whenever the reason changes."""
 
     replica: str
-    why: str
+    reason: str
     is_trouble: bool = True  # it will not end by itself
 
 
@@ -216,7 +216,7 @@ class RoundFailed(NamedTuple):
     worker: WorkerId
     sequence: int
     round: int
-    why: str
+    reason: str
     donor: str = ""  # of a newcomer that got no state from it
 
 
@@ -254,7 +254,7 @@ class WorkerFinished(NamedTuple):
     sequence: int
     step: int
     records: int
-    why: str
+    reason: str
     progress: float = 0.0
     loss: float | None = None  # of the last step
     epoch: EpochLoss | None = None  # the one that step belongs to, as far as it was trained
@@ -283,7 +283,7 @@ class BadRecordFound(NamedTuple):
     sequence: int
     source: str
     record: int
-    why: str
+    reason: str
 
 
 class WorkerFailed(NamedTuple):

@@ -158,9 +158,9 @@ def classify_exit(exit_: ReplicaExit, *, is_going: bool, reason: str, failure: s
     if exit_.cause in PREEMPTION_CAUSES:
         if is_going:
             return ExitCause(reason or "left", crashed=False, is_expected=True)
-        return ExitCause(f"{exit_.cause}: {exit_.why}" if exit_.why else exit_.cause, crashed=False)
+        return ExitCause(f"{exit_.cause}: {exit_.reason}" if exit_.reason else exit_.cause, crashed=False)
     if exit_.cause == OUT_OF_MEMORY:
-        why = f": {exit_.why}" if exit_.why else ""
+        why = f": {exit_.reason}" if exit_.reason else ""
         return ExitCause(f"ran out of memory{why}{_peak_memory_text(exit_)}", crashed=True)
     if code == 0 and is_going:
         return ExitCause(reason or "left", crashed=False, is_expected=True)
@@ -172,7 +172,7 @@ def classify_exit(exit_: ReplicaExit, *, is_going: bool, reason: str, failure: s
         reason = f"preempted: killed by {signal.Signals(number).name}{_peak_memory_text(exit_)}"
         return ExitCause(reason, crashed=False)
     how = f"exited with code {code}" if number is None else f"killed by {_signal_name(number)}"
-    left = exit_.why.removeprefix(how).removeprefix(": ") if number is None else ""
+    left = exit_.reason.removeprefix(how).removeprefix(": ") if number is None else ""
     why = f": {failure or left}" if failure or left else " without saying why"
     return ExitCause(f"crashed: {how}{why}; its log is {log}", crashed=True)
 

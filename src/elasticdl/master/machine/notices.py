@@ -24,7 +24,7 @@ def on_notice_reported(job: MasterState, event: NoticeReported, now: float) -> l
     if event.kind == CHECKPOINT_FAILED and job.ledger.checkpoint_writer == event.worker:
         job.ledger.checkpoint_writer = None  # the next one is asked for as if it had been written
     job.ledger.notices[event.kind] = job.ledger.notices.get(event.kind, 0) + 1
-    return [job.add_log_entry(now, event.kind, worker=event.worker, reason=event.reason, step=event.step)]
+    return [job.add_log_entry(now, event.kind, replica=event.worker, reason=event.reason, step=event.step)]
 
 
 def on_bad_record_found(job: MasterState, event: BadRecordFound, now: float) -> list[Action]:
@@ -32,10 +32,10 @@ def on_bad_record_found(job: MasterState, event: BadRecordFound, now: float) -> 
     key, skipped, limit = f"{event.source}, record {event.record}", job.ledger.bad_records, job.spec.data.bad_records
     if key in skipped:
         return []
-    skipped[key] = event.why
+    skipped[key] = event.reason
     actions: list[Action] = [
-        job.add_log_entry(now, BAD_RECORD, worker=event.worker, reason=f"{key} is skipped: {event.why}")
+        job.add_log_entry(now, BAD_RECORD, replica=event.worker, reason=f"{key} is skipped: {event.reason}")
     ]
     if len(skipped) > limit:
-        actions += fail_job(job, describe_excess(len(skipped), limit, event.why), 1, now)
+        actions += fail_job(job, describe_excess(len(skipped), limit, event.reason), 1, now)
     return actions

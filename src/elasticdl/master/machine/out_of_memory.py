@@ -33,8 +33,8 @@ def assess_out_of_memory(
         return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), []
     more = memory_limit(job.spec, role, raises + 1)
     if more == had:
-        why = f"{cause.reason} (had {had}, the most allowed; raise --{role}_resource_request or --max_memory)"
-        return cause._replace(reason=why), []
+        reason = f"{cause.reason} (had {had}, the most allowed; raise --{role}_resource_request or --max_memory)"
+        return cause._replace(reason=reason), []
     job.ledger.memory_raises[role] = raises + 1
     note = job.add_log_entry(now, "memory-raised", reason=f"{role} pods get {more} from now on, {had} was not enough")
     return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), [note]

@@ -89,7 +89,7 @@ class ReplicaLife:
         replica.memory_raises = job.ledger.memory_raises.get(role.name, 0)
         return [
             self._launch_action(job, role, replica, now),
-            job.add_log_entry(now, f"{role.name}-launched", worker=replica.id),
+            job.add_log_entry(now, f"{role.name}-launched", replica=replica.id),
         ]
 
     def on_listed(self, job: MasterState, event: ReplicasListed, now: float) -> Actions:
@@ -108,12 +108,12 @@ class ReplicaLife:
         if found is None:
             return []
         role, replica = found
-        if not role.is_launching(replica) or replica.reason == event.why:
+        if not role.is_launching(replica) or replica.reason == event.reason:
             return []
-        replica.reason = event.why
+        replica.reason = event.reason
         if not event.is_trouble:
             return []
-        return [job.add_log_entry(now, f"{role.name}-delayed", worker=replica.id, reason=event.why)]
+        return [job.add_log_entry(now, f"{role.name}-delayed", replica=replica.id, reason=event.reason)]
 
     def on_exited(self, job: MasterState, event: ReplicaExited, now: float) -> Actions:
         found = self._find(job, event.exit.replica)

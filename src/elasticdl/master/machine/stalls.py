@@ -49,42 +49,44 @@ class ReportedActivity(NamedTuple):
     """Where a worker says it is."""
 
     activity: int
-    since_s: float
-    still_s: float
+    activity_s: float
+    blocked_s: float
     is_paused: bool
     joined_round: int  # the round whose group it has
 
 
 class StallLimits(NamedTuple):
-    still_s: float  # for who stands still between two exchanges; 0: nobody is watched
+    blocked_s: float  # for who stands still between two exchanges; 0: nobody is watched
     slow_s: float  # for all else
 
 
 def compute_limits(stall_s: float, stall_steps: int, slow_step_s: float) -> StallLimits:
     """`slow_step_s`: what nearly all recent steps took less than, of the slowest worker."""
-    still_s = max(stall_s, stall_steps * slow_step_s) if stall_s else 0.0
-    return StallLimits(still_s, SLOW_FACTOR * still_s)
+    blocked_s = max(stall_s, stall_steps * slow_step_s) if stall_s else 0.0
+    return StallLimits(blocked_s, SLOW_FACTOR * blocked_s)
 
 
 def used_fraction(position: ReportedActivity, limits: StallLimits) -> float:
     """Which part of its time a worker has used without coming to a step; from 1 on it is to be replaced."""
-    if position.is_paused or not limits.still_s:
+    if position.is_paused or not limits.blocked_s:
         return 0.0
-    since = position.since_s / limits.slow_s
+    since = position.activity_s / limits.slow_s
     match position.activity:
         case pb.COMPUTING:
-            return max(since, position.still_s / limits.still_s)
+            return max(since, position.blocked_s / limits.blocked_s)
         case pb.FIRST_STEP | pb.READING | pb.RECEIVING:
             return since
         case pb.STARTING:  # it may download for hours, and is told of; one that stands still will never begin
-            return max(min(since, NOTICE_FRACTION), position.still_s / limits.slow_s)
+            return max(min(since, NOTICE_FRACTION), position.blocked_s / limits.slow_s)
     return 0.0  # it waits for others
 
 
 def is_exchange_stalled(round_id: int, positions: Sequence[ReportedActivity], limits: StallLimits) -> bool:
     """Whether all members are in the exchange of the round, and it does not end."""
-    return bool(limits.still_s and positions) and all(
-        position.activity == pb.EXCHANGING and position.joined_round == round_id and position.since_s >= limits.still_s
+    return bool(limits.blocked_s and positions) and all(
+        position.activity == pb.EXCHANGING
+        and position.joined_round == round_id
+        and position.activity_s >= limits.blocked_s
         for position in positions
     )
 
@@ -93,7 +95,7 @@ def find_late_workers(
     newest: Round, positions: Mapping[WorkerId, ReportedActivity], waited_s: float, enter_s: float, limits: StallLimits
 ) -> tuple[WorkerId, ...] | None:
     """Who keeps a forced round from being entered; () where it is nobody's fault. None: nothing is wrong yet."""
-    if not limits.still_s or waited_s < enter_s or len(positions) < len(newest.workers):
+    if not limits.blocked_s or waited_s < enter_s or len(positions) < len(newest.workers):
         return None
     if any(position.is_paused for position in positions.values()):
         return None
@@ -106,14 +108,14 @@ def find_late_workers(
     if not ready and all(positions[worker].activity == pb.ENTERING for worker in newest.workers):
         return ()  # its group does not come to stand
     is_settling = all(positions[worker].activity == pb.ENTERING for worker in ready)
-    is_long = all(positions[worker].since_s >= limits.slow_s for worker in newest.workers)
+    is_long = all(positions[worker].activity_s >= limits.slow_s for worker in newest.workers)
     return () if len(ready) == len(newest.workers) and is_settling and is_long else None
 
 
 def _is_elsewhere(position: ReportedActivity, limits: StallLimits) -> bool:
     """Whether it does something else than to enter a round; what is not done in every step may take longer."""
     if position.activity in (pb.FIRST_STEP, pb.READING):
-        return position.since_s >= limits.slow_s
+        return position.activity_s >= limits.slow_s
     return True
 
 
@@ -146,7 +148,7 @@ def decide_lease_stall(job: MasterState, now: float) -> Event | None:
     }
     for worker in job.ledger.membership.present_workers():
         if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
-            if limits.still_s and (event := _check_worker(job, worker, limits, now)) is not None:
+            if limits.blocked_s and (event := _check_worker(job, worker, limits, now)) is not None:
                 return event
             continue
         if worker.id in late and not worker.stall_reason:
@@ -160,7 +162,7 @@ def decide_lease_stall(job: MasterState, now: float) -> Event | None:
 
 def _is_watched(job: MasterState, limits: StallLimits) -> bool:
     is_running = isinstance(job.ledger.phase, PendingPhase | RunningPhase)
-    return bool(limits.still_s) and is_running and _is_fleet_quiet(job)
+    return bool(limits.blocked_s) and is_running and _is_fleet_quiet(job)
 
 
 def current_limits(job: MasterState) -> StallLimits:
@@ -184,13 +186,13 @@ def _reported_activity(job: MasterState, worker: WorkerId) -> ReportedActivity |
     beat = job.observed.heartbeats.get(worker)
     if beat is None or beat.activity == pb.UNKNOWN:
         return None
-    return ReportedActivity(beat.activity, beat.since_s, beat.still_s, bool(beat.pause), beat.joined_round)
+    return ReportedActivity(beat.activity, beat.activity_s, beat.blocked_s, bool(beat.pause_reason), beat.joined_round)
 
 
 def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: float) -> Event | None:
     if not worker.reported_pid or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
         return None
-    if worker.hung_at and now - worker.hung_at >= limits.still_s:
+    if worker.hung_at and now - worker.hung_at >= limits.blocked_s:
         return WorkerStalled(worker.id, f"has asked for nothing for {now - worker.hung_at:.0f} s since a lease expired")
     position = _reported_activity(job, worker.id)
     used, reason = (quiet_s := now - last_heard_at(job, worker)) / limits.slow_s, ""
@@ -208,12 +210,14 @@ def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: fl
 
 
 def _describe(position: ReportedActivity, limits: StallLimits, job: MasterState) -> str:
-    is_still = position.activity == pb.COMPUTING and position.still_s / limits.still_s >= NOTICE_FRACTION
-    for_s, allowed_s = (position.still_s, limits.still_s) if is_still else (position.since_s, limits.slow_s)
-    where = "has stood still" if is_still else _ACTIVITY_TEXT[pb.Activity.ValueType(position.activity)]
+    is_blocked = position.activity == pb.COMPUTING and position.blocked_s / limits.blocked_s >= NOTICE_FRACTION
+    for_s, allowed_s = (position.blocked_s, limits.blocked_s) if is_blocked else (position.activity_s, limits.slow_s)
+    where = "has been blocked" if is_blocked else _ACTIVITY_TEXT[pb.Activity.ValueType(position.activity)]
     step = f" in step {job.ledger.step}" if position.activity in (pb.COMPUTING, pb.READING) else ""
     if position.activity == pb.STARTING:
-        still = f" and has stood still for {position.still_s:.0f} s" if position.still_s >= limits.still_s else ""
+        still = (
+            f" and has been blocked for {position.blocked_s:.0f} s" if position.blocked_s >= limits.blocked_s else ""
+        )
         return f"{where} for {for_s:.0f} s{still}" + (f"; {allowed_s:.0f} s are allowed" if still else "")
     return f"{where} for {for_s:.0f} s{step}; {allowed_s:.0f} s are allowed"
 
@@ -232,7 +236,7 @@ def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | N
     positions = {w: position for w in here if (position := _reported_activity(job, w)) is not None}
     is_whole = len(positions) == len(newest.workers)
     if is_whole and is_exchange_stalled(newest.id, list(positions.values()), limits):
-        longest_s = min(position.since_s for position in positions.values())
+        longest_s = min(position.activity_s for position in positions.values())
         return RoundStalled(newest.id, (), f"all members have been in the exchange for {longest_s:.0f} s")
     if newest.is_forced and not rounds.is_entered:
         enter_s = ENTER_FACTOR * timing.round_timeout_s + timing.stall_steps * _slow_step_s(job)
@@ -252,7 +256,7 @@ def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actio
     note = job.add_log_entry(
         now,
         "worker-stalled",
-        worker=worker.id,
+        replica=worker.id,
         reason=f"{event.reason}; its stacks are in {job.log_location(worker.id)}",
     )
     actions: Actions = [note, send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
@@ -264,7 +268,7 @@ def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actio
 def on_stall_ended(job: MasterState, event: StallEnded, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     worker.stall_reason = ""
-    return [job.add_log_entry(now, "worker-recovered", worker=worker.id)]
+    return [job.add_log_entry(now, "worker-recovered", replica=worker.id)]
 
 
 def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Actions:
@@ -288,7 +292,7 @@ def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Act
 
 def log_expired_lease(job: MasterState, worker: WorkerId, reason: str, now: float) -> Actions:
     """A lease was taken back because it made no progress; what becomes of its worker depends on the strategy."""
-    note = job.add_log_entry(now, "lease-expired", worker=worker, reason=reason)
+    note = job.add_log_entry(now, "lease-expired", replica=worker, reason=reason)
     return [note, *job.strategy.on_lease_overdue(job, job.ledger.membership.workers[worker], reason, now)]
 
 

@@ -21,6 +21,7 @@ from elasticdl.master.strategies.rounds import RoundState
 from elasticdl.master.strategies.shards import TrainingQueue
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec, PsId, WorkerId
+from elasticdl.spec.ids import ReplicaId
 
 if TYPE_CHECKING:
     from elasticdl.master.strategies.base import JobStrategy
@@ -98,10 +99,10 @@ class PsObservation:
             self.requests_per_s += min(1.0, passed_s / 2.0) * (rate - self.requests_per_s)
         self.heard_at, self.map_version, self.heartbeat = now, beat.map_version, beat
 
-    def clear_mirror_failure(self) -> None:
+    def clear_backup_failure(self) -> None:
         """The copy was made anew since the last heartbeat, which speaks of the one before."""
         if self.heartbeat is not None:
-            self.heartbeat = self.heartbeat._replace(mirror_failure="")
+            self.heartbeat = self.heartbeat._replace(backup_failure="")
 
 
 @dataclass(slots=True)
@@ -110,8 +111,8 @@ class Observations:
 
     watching_since: float = 0.0  # this incarnation watches since then
     has_launcher: bool = False  # the launcher has said which replicas there are
-    heard_at: dict[WorkerId | PsId, float] = field(default_factory=dict)
-    heard_since: dict[WorkerId | PsId, float] = field(default_factory=dict)  # heard without a gap
+    heard_at: dict[ReplicaId, float] = field(default_factory=dict)
+    heard_since: dict[ReplicaId, float] = field(default_factory=dict)  # heard without a gap
     heartbeats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
     step: int = -1
     records: int = 0
@@ -128,10 +129,10 @@ class Observations:
     unbalanced_since: float | None = None
     progress_journaled_at: float = 0.0  # when the progress was journaled last
     ps: dict[PsId, PsObservation] = field(default_factory=dict)
-    silent_at: dict[WorkerId | PsId, float] = field(default_factory=dict)  # taken for lost then, and not heard since
+    silent_at: dict[ReplicaId, float] = field(default_factory=dict)  # taken for lost then, and not heard since
     settled_fleet: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
 
-    def record_heard(self, worker: WorkerId | PsId, now: float, heartbeat_timeout_s: float) -> None:
+    def record_heard(self, worker: ReplicaId, now: float, heartbeat_timeout_s: float) -> None:
         if now - self.heard_at.get(worker, 0.0) >= heartbeat_timeout_s:
             self.heard_since[worker] = now
         self.heard_at[worker] = now
@@ -192,7 +193,7 @@ class MasterState:
     def max_batch_scale(self) -> int:
         return self.spec.plan.max_scale(self.global_batch or self.spec.plan.global_batch_size)
 
-    def log_location(self, replica: WorkerId | PsId) -> str:
+    def log_location(self, replica: ReplicaId) -> str:
         """Where a person finds it: the log of a pod is in no directory."""
         if self.spec.cluster is None:
             return f"{self.logs}/{replica}.log"
@@ -208,7 +209,7 @@ class MasterState:
         now: float,
         kind: str,
         *,
-        worker: str = "",
+        replica: str = "",
         reason: str = "",
         step: int | None = None,
         cost_s: float = 0.0,
@@ -218,7 +219,7 @@ class MasterState:
         ledger = self.ledger
         round_id = ledger.rounds.newest.id if ledger.rounds.newest else 0
         at_step = ledger.step if step is None else step
-        entry = EventLogEntry(round(now, 6), kind, worker, reason, round_id, at_step, cost_s, metrics or {})
+        entry = EventLogEntry(round(now, 6), kind, replica, reason, round_id, at_step, cost_s, metrics or {})
         ledger.entry_count += 1
         ledger.recent_entries.append(entry)
         del ledger.recent_entries[:-MAX_RECENT_ENTRIES]
@@ -254,6 +255,6 @@ def new_ledger(spec: JobSpec) -> Ledger:
     )
 
 
-def send_message(worker: WorkerId | PsId, **message: object) -> SendMessage:
-    """`send(worker, leave=pb.Leave(...))`"""
-    return SendMessage(worker, pb.MasterMessage(**message))  # type: ignore[arg-type]
+def send_message(replica: ReplicaId, **message: object) -> SendMessage:
+    """An action that sends a message, named as in `MasterMessage`: `send_message(worker, leave=pb.Leave(...))`."""
+    return SendMessage(replica, pb.MasterMessage(**message))  # type: ignore[arg-type]

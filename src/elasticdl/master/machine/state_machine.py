@@ -205,7 +205,7 @@ _HANDLERS: dict[type, EventHandler] = {
     ev.ExportRequested: ending.on_export_requested,
     ps_events.PsStallNoticed: ps_life.on_ps_stall_noticed,
     ps_events.PsStalled: ps_life.on_ps_stalled,
-    ps_events.MirrorBroken: tasks.on_mirror_broken,
+    ps_events.BackupBroken: tasks.on_backup_broken,
     ps_events.PsDrained: ps_life.on_ps_drained,
     ps_events.SlotsAssigned: tasks.on_slots_assigned,
     ps_events.TaskAssigned: tasks.on_task_assigned,

@@ -30,12 +30,12 @@ def record_worker_finished(job: MasterState, event: WorkerFinished, now: float) 
     ledger = job.ledger
     worker = ledger.membership.workers[event.worker]
     if worker.is_present:
-        worker.set_state(WorkerState.FINISHED, now, event.why)
+        worker.set_state(WorkerState.FINISHED, now, event.reason)
     ledger.step = max(ledger.step, event.step)
     ledger.records = max(ledger.records, event.records)
     ledger.progress = max(ledger.progress, event.progress)
     if ledger.finish_reason in ("", GENERIC_STOP_REASON):  # one worker may know more than the others
-        ledger.finish_reason = event.why
+        ledger.finish_reason = event.reason
     ledger.loss_curve.add_last_step(event.step, event.loss, event.epoch)
     return []
 
@@ -51,8 +51,8 @@ def on_losses_reported(job: MasterState, event: LossesReported, now: float) -> A
     actions: Actions = [RecordLosses(tuple(points), tuple(epochs))] if points or epochs else []
     actions += [log_epoch(job, epoch, now) for epoch in epochs]
     if curve.complete_until > before:
-        journaled = pb.LossesKnown(step=curve.complete_until)
-        actions += [send_message(worker.id, losses_known=journaled) for worker in job.present_holders()]
+        journaled = pb.LossesJournaled(step=curve.complete_until)
+        actions += [send_message(worker.id, losses_journaled=journaled) for worker in job.present_holders()]
     return actions
 
 
@@ -71,7 +71,7 @@ def on_checkpoint_written(job: MasterState, event: CheckpointWritten, now: float
     reason = f"{event.path}, written in {event.seconds:.3f} s"
     return [
         job.add_log_entry(
-            now, "checkpoint", worker=event.worker, reason=reason, step=event.step, cost_s=round(event.copy_s, 6)
+            now, "checkpoint", replica=event.worker, reason=reason, step=event.step, cost_s=round(event.copy_s, 6)
         )
     ]
 
@@ -80,7 +80,7 @@ def on_model_exported(job: MasterState, event: ModelExported, now: float) -> Act
     job.ledger.is_exported, job.ledger.output = True, event.path
     if not event.path:
         return []
-    return [job.add_log_entry(now, "exported", worker=event.worker, reason=event.path)]
+    return [job.add_log_entry(now, "exported", replica=event.worker, reason=event.path)]
 
 
 def on_plan_reported(job: MasterState, event: DataPlanReported, now: float) -> Actions:

@@ -43,7 +43,7 @@ def remove_worker(job: MasterState, worker: Worker, state: WorkerState, reason: 
     worker.state_before_loss = worker.state
     worker.set_state(state, now, reason)
     kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
-    actions: Actions = [job.add_log_entry(now, kind, worker=worker.id, reason=reason)]
+    actions: Actions = [job.add_log_entry(now, kind, replica=worker.id, reason=reason)]
     return actions + job.strategy.on_worker_lost(job, worker, now)
 
 
@@ -62,7 +62,7 @@ def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) ->
         worker = None
     if worker is None:
         worker = membership.add(event.worker, WorkerState.LAUNCHING, now, external=True)
-        actions.append(job.add_log_entry(now, "worker-launched", worker=worker.id, reason="came by itself"))
+        actions.append(job.add_log_entry(now, "worker-launched", replica=worker.id, reason="came by itself"))
     worker.reported_pid = event.pid
     worker.pid = worker.pid or event.pid
     worker.host, worker.is_connected = event.host, True
@@ -91,7 +91,7 @@ def _check_cpu_capability(job: MasterState, event: WorkerConnected, now: float) 
     reason = (
         f"computes with {reported}, the others with {expected}: the bits will differ; pin one with --cpu_capability"
     )
-    return [job.add_log_entry(now, "cpu-differs", worker=event.worker, reason=reason)]
+    return [job.add_log_entry(now, "cpu-differs", replica=event.worker, reason=reason)]
 
 
 def on_worker_ready(job: MasterState, event: WorkerReady, now: float) -> Actions:
@@ -144,7 +144,7 @@ def on_worker_returned(job: MasterState, event: WorkerReturned, now: float) -> A
     reason = f"was taken for lost ({worker.reason}) and was heard again"
     if worker.state_before_loss is not None and job.strategy.keeps_its_state(job, worker):
         worker.set_state(worker.state_before_loss, now, reason)
-        return [job.add_log_entry(now, "worker-returned", worker=worker.id, reason=reason)]
+        return [job.add_log_entry(now, "worker-returned", replica=worker.id, reason=reason)]
     return reset_worker(job, worker, reason, now)
 
 
@@ -154,7 +154,7 @@ def reset_worker(job: MasterState, worker: Worker, reason: str, now: float, kind
     worker.set_state(WorkerState.STARTING, now, reason)
     return [
         send_message(worker.id, reset=pb.Reset(reason=reason)),
-        job.add_log_entry(now, kind, worker=worker.id, reason=reason),
+        job.add_log_entry(now, kind, replica=worker.id, reason=reason),
     ]
 
 

@@ -29,7 +29,7 @@ GONE_PS_STATES = frozenset({PsReplicaState.LEFT, PsReplicaState.LOST})
 # Those that count towards the desired number:
 ACTIVE_PS_STATES = frozenset({PsReplicaState.LAUNCHING, PsReplicaState.SERVING})
 
-MOVE, MIRROR, PROMOTE, RESTORE = "move", "mirror", "promote", "restore"
+MOVE, BACKUP, PROMOTE, RESTORE = "move", "backup", "promote", "restore"
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class PsFleet:
     last_joined_at: float = 0.0  # when the newest began to serve
     version: int = 0  # 0: there is no map yet
     slot_owners: tuple[PsId, ...] = ()  # of each slot; one that is lost owns its slots until others have them
-    mirrors: dict[PsId, PsId] = field(default_factory=dict)  # complete copies, by the ps they are of
+    backups: dict[PsId, PsId] = field(default_factory=dict)  # complete copies, by the ps they are of
     unrestored: list[PsId] = field(default_factory=list)  # own slots, but must restore them before anybody trains
     task: TaskAssigned | None = None
     failed_tasks: int = 0  # tasks in a row
@@ -105,7 +105,7 @@ class PsFleet:
     def task_inputs(self) -> tuple[object, ...]:
         """All that the next task and the next release depend on: as long as it stays, they do."""
         lives = tuple((ps.state, ps.has_said_goodbye, ps.is_released) for ps in self.ps.values())
-        return self.desired, self.version, self.task, tuple(self.mirrors.items()), tuple(self.unrestored), lives
+        return self.desired, self.version, self.task, tuple(self.backups.items()), tuple(self.unrestored), lives
 
     def slots_of(self, ps: PsId) -> list[int]:
         return [slot for slot, owner in enumerate(self.slot_owners) if owner == ps]
@@ -116,7 +116,7 @@ class PsFleet:
     def to_wire(self) -> wire.FleetView:
         """As all hear it."""
         gone = frozenset(ps.id for ps in self.ps.values() if not ps.is_present)
-        return wire.FleetView(self.slot_map, self._addresses(), dict(self.mirrors), gone)
+        return wire.FleetView(self.slot_map, self._addresses(), dict(self.backups), gone)
 
     def to_wire_after(self, task: TaskAssigned) -> wire.FleetView:
         """As all hear it once the task is done."""
@@ -124,7 +124,7 @@ class PsFleet:
         return self.to_wire()._replace(slot_map=SlotMap(task.version, owner), backups=replicas)
 
     def finish_task(self, task: TaskAssigned) -> None:
-        self.slot_owners, self.mirrors = self._owners_after(task)
+        self.slot_owners, self.backups = self._owners_after(task)
         self.version, self.task = task.version, None
         self.failed_tasks, self.retry_at = 0, 0.0
         if task.kind == RESTORE and task.performer in self.unrestored:
@@ -137,15 +137,15 @@ class PsFleet:
 
     def remove_holder(self, ps: PsId) -> None:
         """It holds nothing any more: neither copies of others nor slots that it was to restore."""
-        self.mirrors = {of: replica for of, replica in self.mirrors.items() if replica != ps}
+        self.backups = {of: replica for of, replica in self.backups.items() if replica != ps}
         if ps in self.unrestored:
             self.unrestored.remove(ps)
 
     def validate(self) -> None:
         """Assert the invariants."""
         assert set(self.slot_owners) <= set(self.ps), "a slot is held by nobody known"
-        assert set(self.mirrors.values()) <= {ps.id for ps in self.ps.values() if ps.is_serving}, "copies with nobody"
-        assert all(of != replica for of, replica in self.mirrors.items()), "a copy beside its original"
+        assert set(self.backups.values()) <= {ps.id for ps in self.ps.values() if ps.is_serving}, "copies with nobody"
+        assert all(of != replica for of, replica in self.backups.items()), "a copy beside its original"
         if self.task is not None:
             assert self.task.version == self.version + 1, "another version was made while a task was under way"
 
@@ -154,8 +154,8 @@ class PsFleet:
 
     def _owners_after(self, task: TaskAssigned) -> tuple[tuple[PsId, ...], dict[PsId, PsId]]:
         """Owners and complete copies once the task is done."""
-        replicas = dict(self.mirrors)
-        if task.kind == MIRROR:
+        replicas = dict(self.backups)
+        if task.kind == BACKUP:
             return self.slot_owners, replicas | ({task.performer: task.other} if self.ps[task.other].is_serving else {})
         receiver = task.other if task.kind == MOVE else task.performer
         owner = list(self.slot_owners)
@@ -174,7 +174,7 @@ def next_task(fleet: PsFleet, backups: int, directory: str) -> TaskAssigned | No
         _restore_task(fleet, directory)
         or _recovery_task(fleet, directory)
         or _rebalance_task(fleet)
-        or (_mirror_task(fleet) if backups else None)
+        or (_backup_task(fleet) if backups else None)
     )
 
 
@@ -194,7 +194,7 @@ def _recovery_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
     """Slots of those that are lost: from their copies, else from the newest snapshot."""
     for lost in fleet.lost_owners():
         slots = fleet.slots_of(lost)
-        if (replica := fleet.mirrors.get(lost)) is not None and fleet.ps[replica].is_serving:
+        if (replica := fleet.backups.get(lost)) is not None and fleet.ps[replica].is_serving:
             return _make_task(fleet, PROMOTE, replica, lost, slots)
         if (restorer := _choose_restorer(fleet)) is not None:
             return _make_task(fleet, RESTORE, restorer, lost, slots, directory)
@@ -227,15 +227,15 @@ def _first_move_task(fleet: PsFleet, moves: Sequence[SlotMove]) -> TaskAssigned 
     return None
 
 
-def _mirror_task(fleet: PsFleet) -> TaskAssigned | None:
+def _backup_task(fleet: PsFleet) -> TaskAssigned | None:
     """Each that holds slots has its copies with the next in the ring."""
-    for ps, replica in mirror_ring(fleet).items():
-        if fleet.mirrors.get(ps) != replica:
-            return _make_task(fleet, MIRROR, ps, replica)
+    for ps, replica in backup_ring(fleet).items():
+        if fleet.backups.get(ps) != replica:
+            return _make_task(fleet, BACKUP, ps, replica)
     return None
 
 
-def mirror_ring(fleet: PsFleet) -> dict[PsId, PsId]:
+def backup_ring(fleet: PsFleet) -> dict[PsId, PsId]:
     """Who is to hold whose copies: the next of those that stay. Nobody where there is but one."""
     members = [ps for ps in fleet.serving_ids() if fleet.slots_of(ps)]
     return dict(zip(members, [*members[1:], *members[:1]], strict=True)) if len(members) > 1 else {}
@@ -247,6 +247,6 @@ def find_drained_ps(fleet: PsFleet) -> PsId | None:
         is_busy = fleet.task is not None and ps.id in (fleet.task.performer, fleet.task.other)
         if ps.state is not PsReplicaState.DRAINING or ps.is_released or is_busy or ps.id in fleet.slot_owners:
             continue
-        if ps.id not in fleet.mirrors.values() or not mirror_ring(fleet):
+        if ps.id not in fleet.backups.values() or not backup_ring(fleet):
             return ps.id
     return None

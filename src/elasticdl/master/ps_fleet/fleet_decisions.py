@@ -7,7 +7,7 @@ from elasticdl.master.machine.state import MasterState
 from elasticdl.master.ps_fleet import fleet as fleets
 from elasticdl.master.ps_fleet.fleet import MOVE
 from elasticdl.master.ps_fleet.ps_events import (
-    MirrorBroken,
+    BackupBroken,
     PsDrained,
     PsStalled,
     PsStallNoticed,
@@ -34,7 +34,7 @@ def next_decision(job: MasterState, now: float) -> Event | None:
     for decide in (
         _decide_silent,
         _decide_stalled,
-        _decide_broken_mirror,
+        _decide_broken_backup,
         _decide_task_outcome,
         _decide_launch,
         _decide_first_slots,
@@ -84,10 +84,10 @@ def _holds_last_copy(job: MasterState, ps: PsId, now: float) -> bool:
         is_awake = now - seen.heard_since.get(other, now) >= _SILENCE_FACTOR * heartbeat_timeout_s
         return fleet.ps[other].is_present and is_awake and now - seen.heard_at.get(other, 0.0) < heartbeat_timeout_s
 
-    copies = fleet.mirrors.get(ps)
+    copies = fleet.backups.get(ps)
     if fleet.slots_of(ps) and not (copies and is_heard(copies)):
         return True
-    return not all(is_heard(of) for of, holder in fleet.mirrors.items() if holder == ps and fleet.slots_of(of))
+    return not all(is_heard(of) for of, holder in fleet.backups.items() if holder == ps and fleet.slots_of(of))
 
 
 def _others_are_heard(job: MasterState, ps: PsId, now: float) -> bool:
@@ -102,11 +102,11 @@ def _others_are_heard(job: MasterState, ps: PsId, now: float) -> bool:
     )
 
 
-def _decide_broken_mirror(job: MasterState, now: float) -> Event | None:
-    for ps in job.ledger.fleet.mirrors:
+def _decide_broken_backup(job: MasterState, now: float) -> Event | None:
+    for ps in job.ledger.fleet.backups:
         seen = job.observed.ps.get(ps)
-        if seen is not None and seen.heartbeat is not None and seen.heartbeat.mirror_failure:
-            return MirrorBroken(ps, seen.heartbeat.mirror_failure)
+        if seen is not None and seen.heartbeat is not None and seen.heartbeat.backup_failure:
+            return BackupBroken(ps, seen.heartbeat.backup_failure)
     return None
 
 
@@ -134,7 +134,7 @@ def _decide_launch(job: MasterState, now: float) -> Event | None:
     if any(ps.failure and ps.has_said_goodbye and not ps.has_exited for ps in fleet.ps.values()):
         return None
     # One that starts takes the processors from whoever takes over: it waits a moment for that.
-    lost = [fleet.ps[owner] for owner in fleet.lost_owners() if owner in fleet.mirrors]
+    lost = [fleet.ps[owner] for owner in fleet.lost_owners() if owner in fleet.backups]
     if any(now - ps.since < MAX_LAUNCH_WAIT_S for ps in lost):
         return None
     return ReplicaLaunched("ps", fleet.next_id()) if len(fleet.active_ps()) < fleet.desired else None

@@ -33,7 +33,7 @@ class PsHeartbeatReceived(NamedTuple):
     lock_wait_s: float
     staleness: tuple[int, ...]  # pushes by staleness: 0, 1, 2-3, 4-7 …
     clock: int
-    mirror_failure: str = ""  # why the copy it has elsewhere is not whole any more
+    backup_failure: str = ""  # why the copy it has elsewhere is not whole any more
     busy_s: float = 0.0  # for so long it has been at one request
 
 
@@ -86,7 +86,7 @@ class PsStalled(NamedTuple):
     reason: str
 
 
-class MirrorBroken(NamedTuple):
+class BackupBroken(NamedTuple):
     """The copies of this ps are not whole any more, as it said itself."""
 
     ps: PsId
@@ -133,7 +133,7 @@ PsEvent = (
     | SequencedPsEvent
     | PsStallNoticed
     | PsStalled
-    | MirrorBroken
+    | BackupBroken
     | PsDrained
     | SlotsAssigned
     | TaskAssigned

@@ -38,7 +38,7 @@ def remove_ps(job: MasterState, ps: PsReplica, state: PsReplicaState, reason: st
     fleet.remove_holder(ps.id)
     if state is PsReplicaState.LEFT:
         return announce_fleet(job)
-    copies = fleet.mirrors.get(ps.id)
+    copies = fleet.backups.get(ps.id)
     fate = (
         f"; {copies} has copies of its {held} slots"
         if copies
@@ -46,7 +46,7 @@ def remove_ps(job: MasterState, ps: PsReplica, state: PsReplicaState, reason: st
         if held
         else ""
     )
-    return [job.add_log_entry(now, "ps-lost", worker=ps.id, reason=reason + fate), *announce_fleet(job)]
+    return [job.add_log_entry(now, "ps-lost", replica=ps.id, reason=reason + fate), *announce_fleet(job)]
 
 
 def on_ps_connected(job: MasterState, event: PsConnected, now: float) -> Actions:
@@ -62,7 +62,7 @@ def on_ps_connected(job: MasterState, event: PsConnected, now: float) -> Actions
     if ps.state is PsReplicaState.LAUNCHING:
         ps.set_state(PsReplicaState.SERVING, now)
         fleet.last_joined_at = now
-        actions.append(job.add_log_entry(now, "ps-serving", worker=ps.id, reason=f"at {ps.address}"))
+        actions.append(job.add_log_entry(now, "ps-serving", replica=ps.id, reason=f"at {ps.address}"))
     if event.leaving and ps.state is PsReplicaState.SERVING:
         ps.set_state(PsReplicaState.DRAINING, now, "asked to leave")
     if is_new and fleet.version:
@@ -87,7 +87,7 @@ def on_ps_drained(job: MasterState, event: PsDrained, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
     ps.is_released = True
     job.ledger.fleet.remove_holder(ps.id)
-    note = job.add_log_entry(now, "ps-drained", worker=ps.id, reason=ps.reason)
+    note = job.add_log_entry(now, "ps-drained", replica=ps.id, reason=ps.reason)
     return [note, *announce_fleet(job), send_message(ps.id, release=pb.Release())]
 
 
@@ -111,7 +111,7 @@ def on_ps_stall_noticed(job: MasterState, event: PsStallNoticed, now: float) -> 
     ps.stall_reason = event.reason
     reason = f"{event.reason}; its stacks are in {job.log_location(ps.id)}"
     return [
-        job.add_log_entry(now, "ps-stalled", worker=ps.id, reason=reason),
+        job.add_log_entry(now, "ps-stalled", replica=ps.id, reason=reason),
         send_message(ps.id, dump_stacks=pb.DumpStacks(reason=f"{ps.id} {event.reason}")),
     ]
 

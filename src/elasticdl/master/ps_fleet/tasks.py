@@ -5,8 +5,8 @@ from __future__ import annotations
 from elasticdl.master.machine.actions import Action
 from elasticdl.master.machine.ending import end_job
 from elasticdl.master.machine.state import MasterState, send_message
-from elasticdl.master.ps_fleet.fleet import MIRROR, MOVE, PROMOTE, RESTORE
-from elasticdl.master.ps_fleet.ps_events import MirrorBroken, SlotsAssigned, TaskAssigned, TaskReported, TaskResolved
+from elasticdl.master.ps_fleet.fleet import BACKUP, MOVE, PROMOTE, RESTORE
+from elasticdl.master.ps_fleet.ps_events import BackupBroken, SlotsAssigned, TaskAssigned, TaskReported, TaskResolved
 from elasticdl.ps.slots import SlotMap
 from elasticdl.retry import backoff_delay
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -28,8 +28,8 @@ def task_message(job: MasterState, task: TaskAssigned) -> pb.FleetTask:
     match task.kind:
         case "move":
             return pb.FleetTask(fleet=fleet, target=task.other, slots=task.slots)
-        case "mirror":
-            return pb.FleetTask(fleet=fleet, target=task.other, mirror=True)
+        case "backup":
+            return pb.FleetTask(fleet=fleet, target=task.other, backup=True)
         case "promote":
             return pb.FleetTask(fleet=fleet, promote=task.other)
     return pb.FleetTask(fleet=fleet, slots=task.slots, restore=task.snapshot)
@@ -86,29 +86,29 @@ def on_task_resolved(job: MasterState, event: TaskResolved, now: float) -> Actio
     return _send_fleet(job)
 
 
-def on_mirror_broken(job: MasterState, event: MirrorBroken, now: float) -> Actions:
-    job.ledger.fleet.mirrors.pop(event.ps, None)
-    return [job.add_log_entry(now, "mirror-broken", worker=event.ps, reason=event.reason), *announce_fleet(job)]
+def on_backup_broken(job: MasterState, event: BackupBroken, now: float) -> Actions:
+    job.ledger.fleet.backups.pop(event.ps, None)
+    return [job.add_log_entry(now, "backup-broken", replica=event.ps, reason=event.reason), *announce_fleet(job)]
 
 
 def _finish_task(
     job: MasterState, task: TaskAssigned, rows: int, pause_s: float, rolled_back: int, now: float
 ) -> Actions:
     job.ledger.fleet.finish_task(task)
-    if task.kind == MIRROR and (seen := job.observed.ps.get(task.performer)) is not None:
-        seen.clear_mirror_failure()
+    if task.kind == BACKUP and (seen := job.observed.ps.get(task.performer)) is not None:
+        seen.clear_backup_failure()
     if task.kind == RESTORE:
         job.ledger.failure_budget.reset_delay()
     about = {
         MOVE: f"{len(task.slots)} slots to {task.other}, {rows:,} rows sent",
-        MIRROR: f"{task.other} has copies of all slots, {rows:,} rows sent",
+        BACKUP: f"{task.other} has copies of all slots, {rows:,} rows sent",
         PROMOTE: f"{len(task.slots)} slots of {task.other} from its copies, {rows:,} rows",
         RESTORE: f"{len(task.slots)} slots{_former_owner_text(task)} from {task.snapshot or 'nothing'}, {rows:,} rows; "
         f"{_rollback_text(rolled_back)}",
     }
-    kinds = {MOVE: "slots-moved", MIRROR: "mirrored", PROMOTE: "promoted", RESTORE: "restored"}
+    kinds = {MOVE: "slots-moved", BACKUP: "backed-up", PROMOTE: "promoted", RESTORE: "restored"}
     note = job.add_log_entry(
-        now, kinds[task.kind], worker=task.performer, reason=about[task.kind], cost_s=round(pause_s, 6)
+        now, kinds[task.kind], replica=task.performer, reason=about[task.kind], cost_s=round(pause_s, 6)
     )
     return [note, *_send_fleet(job)]
 
@@ -126,12 +126,12 @@ def _rollback_text(count: int) -> str:
 def _fail_task(job: MasterState, task: TaskAssigned, why: str, now: float) -> Actions:
     fleet = job.ledger.fleet
     fleet.give_up_task()
-    is_orphaned = task.kind in (MOVE, MIRROR) and not fleet.ps[task.other].is_serving
+    is_orphaned = task.kind in (MOVE, BACKUP) and not fleet.ps[task.other].is_serving
     if not is_orphaned:  # else the loss is why, and the lost one's slots wait for the next task
         pause_s = backoff_delay(fleet.failed_tasks, MIN_RETRY_S, MAX_RETRY_S)
         fleet.failed_tasks, fleet.retry_at = fleet.failed_tasks + 1, now + pause_s
     actions: Actions = [
-        job.add_log_entry(now, f"{task.kind}-failed", worker=task.performer, reason=why),
+        job.add_log_entry(now, f"{task.kind}-failed", replica=task.performer, reason=why),
         *_send_fleet(job),
     ]
     if task.kind == RESTORE and fleet.failed_tasks >= MAX_FAILED_RESTORES:

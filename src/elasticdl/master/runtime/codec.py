@@ -20,16 +20,16 @@ _EVENT_KINDS: dict[str, type] = {kind.__name__: kind for kind in ev.Event.__args
 
 
 def encode_event(event: ev.Event, now: float) -> bytes:
-    """One event as a compact JSON array: when, what, and its fields in order."""
+    """One event as a compact JSON array: its time, its name and its fields in order."""
     return _to_json([now, type(event).__name__, event]).encode()
 
 
 class UnknownEvent(ValueError):
-    """No event of this version: it has another name, or more fields."""
+    """The entry is no event of this version: it has an unknown name, or too many fields."""
 
 
 def decode_event(payload: bytes) -> tuple[ev.Event, float]:
-    """The event and when it was; fields that are newer than the journal have their defaults. UnknownEvent."""
+    """The event and when it happened. Fields that the journal does not have yet get their defaults. UnknownEvent."""
     try:
         now, name, fields = json.loads(payload)
         kind = _EVENT_KINDS[name]
@@ -40,27 +40,27 @@ def decode_event(payload: bytes) -> tuple[ev.Event, float]:
 
 
 def _decode_exchange(fields: list[Any]) -> ev.ExchangeReceived:
-    worker, request, reports, want, steps = fields
+    worker, request, reports, max_leases, steps = fields
     return ev.ExchangeReceived(
-        worker, request, tuple([_decode_report(*report) for report in reports]), want, tuple(steps)
+        worker, request, tuple([_decode_lease_report(*report) for report in reports]), max_leases, tuple(steps)
     )
 
 
-def _decode_report(lease: int, done: int, finished: bool, failure: str, sums: list[Any]) -> ev.LeaseReport:
+def _decode_lease_report(lease: int, done: int, finished: bool, failure: str, sums: list[Any]) -> ev.LeaseReport:
     parts = tuple([(metric, tuple(values), weight) for metric, values, weight in sums])
     return ev.LeaseReport(lease, done, finished, failure, parts)
 
 
 def _decode_replicas_listed(fields: list[Any]) -> ev.ReplicasListed:
-    running, exited = fields
+    running, exits = fields
     return ev.ReplicasListed(
-        tuple((replica, pid) for replica, pid in running), tuple(ev.ReplicaExit(*one) for one in exited)
+        tuple((replica, pid) for replica, pid in running), tuple(ev.ReplicaExit(*exit_fields) for exit_fields in exits)
     )
 
 
 def _decode_round_planned(fields: list[Any]) -> ev.RoundPlanned:
-    number, seats, forced, reason = fields
-    return ev.RoundPlanned(number, tuple(ev.RankAssignment(*seat) for seat in seats), forced, reason)
+    round_id, members, is_forced, reason = fields
+    return ev.RoundPlanned(round_id, tuple(ev.RankAssignment(*member) for member in members), is_forced, reason)
 
 
 def _decode_task(fields: list[Any]) -> ps_events.TaskAssigned:
@@ -75,7 +75,7 @@ def _decode_losses(fields: list[Any]) -> ev.LossesReported:
         sequence,
         until,
         tuple([tuple(point) for point in points]),
-        tuple([ev.EpochLoss(*one) for one in epochs]),
+        tuple([ev.EpochLoss(*epoch) for epoch in epochs]),
     )
 
 
@@ -87,17 +87,6 @@ def _decode_worker_finished(fields: list[Any]) -> ev.WorkerFinished:
 def _decode_job_ended(fields: list[Any]) -> ev.JobEnded:
     event = ev.JobEnded(*fields)
     return event._replace(phase=cast(Outcome, Phase(event.phase)))
-
-
-def _epoch_loss(message: pb.EpochLoss) -> ev.EpochLoss:
-    return ev.EpochLoss(message.epoch, message.step, message.loss, message.records)
-
-
-def _decode_text(received: bytes) -> str:
-    try:
-        return received.decode()
-    except UnicodeDecodeError as exc:
-        raise SpecError(f"planned.progress: expected JSON, received {received!r:.80}") from exc
 
 
 _NESTED_DECODERS: dict[type, Callable[[list[Any]], ev.Event]] = {
@@ -115,147 +104,158 @@ _NESTED_DECODERS: dict[type, Callable[[list[Any]], ev.Event]] = {
 
 
 def event_from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
-    """The event a worker's message means; None for one this master does not know. SpecError where it means nothing."""
-    kind = message.WhichOneof("message")
+    """The event that a worker's message means; None if this master does not know it. SpecError if it is malformed."""
     number = message.sequence
-    match kind:
+    match message.WhichOneof("message"):
         case "hello":
-            said = message.hello
-            return ev.WorkerConnected(
-                worker,
-                pid=said.pid,
-                host=said.host,
-                store_address=said.store_address,
-                peer_address=said.peer_address,
-                round=said.round,
-                step=said.step,
-                ready=said.ready,
-                leaving=said.leaving,
-                cpu_capability=said.cpu_capability,
-            )
+            return _worker_connected(worker, message.hello)
         case "heartbeat":
-            beat = message.heartbeat
-            return ev.HeartbeatReceived(
-                worker,
-                beat.round,
-                beat.step,
-                beat.records,
-                beat.loss,
-                beat.step_s,
-                beat.compute_s,
-                beat.learning_rate,
-                timed_steps=beat.timed_steps,
-                one_pass_step_s=beat.one_pass_step_s,
-                pass_s=beat.pass_s,
-                gradient_square=beat.gradient_square,
-                gradient_variance=beat.gradient_variance,
-                progress=beat.progress,
-                batch_scale=beat.batch_scale or 1,
-                activity=beat.activity,
-                since_s=beat.since_s,
-                still_s=beat.still_s,
-                pause=beat.pause,
-                slow_step_s=beat.slow_step_s,
-                joined_round=beat.joined_round,
-            )
+            return _heartbeat_received(worker, message.heartbeat)
         case "batch_scaled":
             change = message.batch_scaled
             return ev.BatchScaled(worker, number, change.change, change.step, change.scale)
         case "ready":
             return ev.WorkerReady(worker, number, message.ready.store_address)
         case "round_failed":
-            return ev.RoundFailed(
-                worker, number, message.round_failed.round, message.round_failed.why, message.round_failed.donor
-            )
-        case "entered":
-            entered = message.entered
+            failed = message.round_failed
+            return ev.RoundFailed(worker, number, failed.round, failed.reason, failed.donor)
+        case "round_entered":
+            entered = message.round_entered
             return ev.RoundEntered(worker, number, entered.round, entered.step, entered.gap_s)
         case "leaving":
             return ev.WorkerLeaving(worker, number, message.leaving.reason)
         case "snapshot":
             return ev.SnapshotHeld(worker, number, message.snapshot.step)
         case "checkpoint":
-            done = message.checkpoint
-            return ev.CheckpointWritten(worker, number, done.step, done.path, done.seconds, done.copy_s)
-        case "finished":
-            last = message.finished
-            return ev.WorkerFinished(
-                worker,
-                number,
-                last.step,
-                last.records,
-                last.why,
-                last.progress,
-                last.loss if last.HasField("loss") else None,
-                _epoch_loss(last.epoch) if last.HasField("epoch") else None,
+            checkpoint = message.checkpoint
+            return ev.CheckpointWritten(
+                worker, number, checkpoint.step, checkpoint.path, checkpoint.seconds, checkpoint.copy_s
             )
-        case "losses":
-            curve = message.losses
-            columns = curve.step, curve.loss, curve.learning_rate, curve.records
-            if len({len(column) for column in columns}) > 1:
-                raise SpecError(f"losses: expected as many of each, received {[len(column) for column in columns]}")
-            points = tuple(zip(*columns, strict=True))
-            return ev.LossesReported(worker, number, curve.until, points, tuple(map(_epoch_loss, curve.epochs)))
+        case "finished":
+            return _worker_finished(worker, number, message.finished)
+        case "loss_report":
+            return _losses_reported(worker, number, message.loss_report)
         case "exported":
             return ev.ModelExported(worker, number, message.exported.path)
         case "notice":
             notice = message.notice
             return ev.NoticeReported(worker, number, notice.kind, notice.reason, notice.step)
         case "bad_record":
-            bad = message.bad_record
-            return ev.BadRecordFound(worker, number, bad.source, bad.record, bad.why)
+            bad_record = message.bad_record
+            return ev.BadRecordFound(worker, number, bad_record.source, bad_record.record, bad_record.reason)
         case "failure":
             failure = message.failure
             return ev.WorkerFailed(worker, number, failure.message, failure.wrong_job, failure.permanent)
         case "goodbye":
             return ev.WorkerSaidGoodbye(worker, number, message.goodbye.reason)
-        case "planned":
-            plan = message.planned
-            return ev.DataPlanReported(
-                worker,
-                number,
-                plan.total_steps,
-                plan.total_records,
-                plan.records_per_epoch,
-                plan.steps_per_epoch,
-                plan.validation_records,
-                plan.best_metric,
-                plan.lower_is_better,
-                _decode_text(plan.progress),
-                plan.global_batch,
-            )
+        case "data_plan":
+            return _data_plan_reported(worker, number, message.data_plan)
     return None
 
 
+def _worker_connected(worker: WorkerId, hello: pb.Hello) -> ev.WorkerConnected:
+    return ev.WorkerConnected(
+        worker,
+        pid=hello.pid,
+        host=hello.host,
+        store_address=hello.store_address,
+        peer_address=hello.peer_address,
+        round=hello.round,
+        step=hello.step,
+        ready=hello.ready,
+        leaving=hello.leaving,
+        cpu_capability=hello.cpu_capability,
+    )
+
+
+def _heartbeat_received(worker: WorkerId, heartbeat: pb.Heartbeat) -> ev.HeartbeatReceived:
+    return ev.HeartbeatReceived(
+        worker,
+        heartbeat.round,
+        heartbeat.step,
+        heartbeat.records,
+        heartbeat.loss,
+        heartbeat.step_s,
+        heartbeat.compute_s,
+        heartbeat.learning_rate,
+        timed_steps=heartbeat.timed_steps,
+        one_pass_step_s=heartbeat.one_pass_step_s,
+        pass_s=heartbeat.pass_s,
+        gradient_square=heartbeat.gradient_square,
+        gradient_variance=heartbeat.gradient_variance,
+        progress=heartbeat.progress,
+        batch_scale=heartbeat.batch_scale or 1,
+        activity=heartbeat.activity,
+        activity_s=heartbeat.activity_s,
+        blocked_s=heartbeat.blocked_s,
+        pause_reason=heartbeat.pause_reason,
+        slow_step_s=heartbeat.slow_step_s,
+        joined_round=heartbeat.joined_round,
+    )
+
+
+def _worker_finished(worker: WorkerId, number: int, finished: pb.Finished) -> ev.WorkerFinished:
+    return ev.WorkerFinished(
+        worker,
+        number,
+        finished.step,
+        finished.records,
+        finished.reason,
+        finished.progress,
+        finished.loss if finished.HasField("loss") else None,
+        _epoch_loss(finished.epoch) if finished.HasField("epoch") else None,
+    )
+
+
+def _losses_reported(worker: WorkerId, number: int, report: pb.LossReport) -> ev.LossesReported:
+    columns = report.step, report.loss, report.learning_rate, report.records
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise SpecError(f"loss_report: expected columns of the same length, received the lengths {lengths}")
+    points = tuple(zip(*columns, strict=True))
+    return ev.LossesReported(worker, number, report.until, points, tuple(map(_epoch_loss, report.epochs)))
+
+
+def _data_plan_reported(worker: WorkerId, number: int, plan: pb.DataPlan) -> ev.DataPlanReported:
+    return ev.DataPlanReported(
+        worker,
+        number,
+        plan.total_steps,
+        plan.total_records,
+        plan.records_per_epoch,
+        plan.steps_per_epoch,
+        plan.validation_records,
+        plan.best_metric,
+        plan.lower_is_better,
+        _decode_text(plan.progress),
+        plan.global_batch,
+    )
+
+
+def _epoch_loss(message: pb.EpochLoss) -> ev.EpochLoss:
+    return ev.EpochLoss(message.epoch, message.step, message.loss, message.records)
+
+
+def _decode_text(received: bytes) -> str:
+    try:
+        return received.decode()
+    except UnicodeDecodeError as exc:
+        raise SpecError(f"data_plan.progress: expected JSON, received {received!r:.80}") from exc
+
+
 def event_from_ps(ps: PsId, message: pb.WorkerMessage) -> ev.Event | None:
-    """The event a ps' message means; None for one this master does not know."""
+    """The event that the message of a ps means; None if this master does not know it."""
     number = message.sequence
     match message.WhichOneof("message"):
         case "hello":
-            said = message.hello
-            return ps_events.PsConnected(ps, said.pid, said.host, said.ps_address, said.map_version, said.leaving)
+            hello = message.hello
+            return ps_events.PsConnected(ps, hello.pid, hello.host, hello.ps_address, hello.map_version, hello.leaving)
         case "ps_heartbeat":
-            beat = message.ps_heartbeat
-            return ps_events.PsHeartbeatReceived(
-                ps,
-                beat.map_version,
-                beat.rows,
-                beat.bytes,
-                beat.requests,
-                beat.applied,
-                beat.repeated,
-                beat.refused,
-                beat.malformed,
-                beat.lock_wait_s,
-                tuple(beat.staleness),
-                beat.clock,
-                beat.mirror_failure,
-                beat.busy_s,
-            )
+            return _ps_heartbeat_received(ps, message.ps_heartbeat)
         case "task_report":
-            done = message.task_report
+            report = message.task_report
             return ps_events.TaskReported(
-                ps, number, done.version, done.rows, done.pause_s, done.rolled_back, done.failure
+                ps, number, report.version, report.rows, report.pause_s, report.rolled_back, report.failure
             )
         case "leaving":
             return ps_events.PsLeaving(ps, number, message.leaving.reason)
@@ -267,6 +267,25 @@ def event_from_ps(ps: PsId, message: pb.WorkerMessage) -> ev.Event | None:
     return None
 
 
+def _ps_heartbeat_received(ps: PsId, heartbeat: pb.PsHeartbeat) -> ps_events.PsHeartbeatReceived:
+    return ps_events.PsHeartbeatReceived(
+        ps,
+        heartbeat.map_version,
+        heartbeat.rows,
+        heartbeat.bytes,
+        heartbeat.requests,
+        heartbeat.applied,
+        heartbeat.repeated,
+        heartbeat.refused,
+        heartbeat.malformed,
+        heartbeat.lock_wait_s,
+        tuple(heartbeat.staleness),
+        heartbeat.clock,
+        heartbeat.backup_failure,
+        heartbeat.busy_s,
+    )
+
+
 def event_from_exchange(request: pb.ExchangeRequest) -> ev.ExchangeReceived:
     reports = []
     for report in request.reports:
@@ -276,11 +295,11 @@ def event_from_exchange(request: pb.ExchangeRequest) -> ev.ExchangeReceived:
     return ev.ExchangeReceived(worker, request.request, tuple(reports), request.max_leases, tuple(request.steps))
 
 
-def exchange_reply(answer: LeaseReply | None) -> pb.ExchangeReply:
-    if answer is None:
+def exchange_reply(lease_reply: LeaseReply | None) -> pb.ExchangeReply:
+    if lease_reply is None:
         return pb.ExchangeReply()
-    reply = pb.ExchangeReply(drained=answer.is_drained)
-    for source, step, lease in answer.leases:
+    reply = pb.ExchangeReply(drained=lease_reply.is_drained)
+    for source, step, lease in lease_reply.leases:
         reply.leases.add(
             id=lease.id,
             source=source,

@@ -210,7 +210,7 @@ class MasterLoop:
             elif type(action) is act.WriteLogEntry:
                 entries.append(action)
                 entry = action.entry
-                _log.info("%s %s %s", entry.kind, entry.worker, entry.reason)
+                _log.info("%s %s %s", entry.kind, entry.replica, entry.reason)
             else:
                 self.executor.execute(action)
         if entries:

@@ -52,7 +52,7 @@ class MasterServicer:
         try:
             async for message in messages:
                 if message.WhichOneof("message") == "hello":
-                    worker, is_ps = WorkerId(message.hello.worker), bool(message.hello.ps_address)
+                    worker, is_ps = WorkerId(message.hello.replica), bool(message.hello.ps_address)
                     self._loop.streams[worker] = link
                 if worker is None:
                     raise SpecError(f"expected Hello first, received {message.WhichOneof('message')}")

@@ -86,8 +86,8 @@ def mark_entered(job: MasterState, now: float, round_id: int = 0) -> Actions:
     actions: Actions = []
     for newcomer in newcomers:
         job.ledger.joined_count += 1
-        why = "from the start" if first else ""
-        actions.append(job.add_log_entry(now, "worker-joined", worker=newcomer, reason=why))
+        reason = "from the start" if first else ""
+        actions.append(job.add_log_entry(now, "worker-joined", replica=newcomer, reason=reason))
     for member in entered.workers:
         if workers[member].state in (WorkerState.READY, WorkerState.JOINING):
             workers[member].set_state(WorkerState.MEMBER, now)
@@ -135,14 +135,14 @@ def on_round_failed(job: MasterState, event: RoundFailed, now: float) -> Actions
             return []
         if event.donor:
             return _retry_state_transfer(job, worker, event, now)
-        return reset_worker(job, worker, f"dropped round {event.round}: {event.why}", now)
+        return reset_worker(job, worker, f"dropped round {event.round}: {event.reason}", now)
     if newest.is_forced and event.round != newest.id:
         return []  # an echo of the round before: this one already answers it
     if event.round == newest.id and not rounds.is_entered:
         # Perhaps it was entered just now: then its newcomers hold the state, too.
         rounds.holders += [worker for worker in newest.workers if worker not in rounds.holders]
     if rounds.failed_at is None:
-        rounds.failed_at, rounds.failure_reason = now, event.why
+        rounds.failed_at, rounds.failure_reason = now, event.reason
     if event.worker not in rounds.failed_on:
         rounds.failed_on.append(event.worker)
     return []
@@ -165,7 +165,7 @@ def _count_failed_round(job: MasterState, now: float) -> Actions:
 def _retry_state_transfer(job: MasterState, newcomer: Worker, event: RoundFailed, now: float) -> Actions:
     """The newcomer begins again, with another donor where there is one; nobody waits for it meanwhile."""
     rounds, donor = job.ledger.rounds, WorkerId(event.donor)
-    reason = f"got no state from {donor}: {event.why}"
+    reason = f"got no state from {donor}: {event.reason}"
     if rounds.donors.chosen.get(newcomer.id) != donor:
         return reset_worker(job, newcomer, reason, now)  # planned anew meanwhile: nobody failed
     rounds.donors.record_failure(donor, newcomer.id)

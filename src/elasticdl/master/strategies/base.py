@@ -123,9 +123,9 @@ class JobStrategy(ABC):
 
     def on_worker_lost(self, job: MasterState, worker: Worker, now: float) -> Actions:
         """A worker is gone: what it held is free again. Its leases go back, its evaluations are up to the others."""
-        why = "abandoned: nobody holds the weights of this step any more"
+        reason = "abandoned: nobody holds the weights of this step any more"
         abandoned = job.ledger.evaluations.remove_worker(worker.id)
-        return [job.add_log_entry(now, "evaluation", reason=why, step=step) for step in abandoned]
+        return [job.add_log_entry(now, "evaluation", reason=reason, step=step) for step in abandoned]
 
     def keeps_its_state(self, job: MasterState, worker: Worker) -> bool:
         """Whether a worker that was taken for lost, and is heard again, goes on as it was."""

@@ -128,7 +128,7 @@ def on_scripts_halted(job: MasterState, event: ScriptsHalted, now: float) -> Act
     ledger = job.ledger
     round_, workers = ledger.rounds, ledger.membership.workers
     actions = log_round(job, now)
-    actions.append(job.add_log_entry(now, "scripts-ended", worker=event.failed_worker, reason=event.reason))
+    actions.append(job.add_log_entry(now, "scripts-ended", replica=event.failed_worker, reason=event.reason))
     for holder in round_.holders:
         worker = workers[holder]
         if worker.is_present and worker.state in _STAYING_STATES:
@@ -151,7 +151,7 @@ def on_script_failed(job: MasterState, event: RoundFailed, now: float) -> Action
     if round_.newest is None or event.round != round_.newest.id or event.worker not in round_.holders:
         return []
     if not round_.failed_on:
-        round_.failed_at, round_.failure_reason = now, event.why
+        round_.failed_at, round_.failure_reason = now, event.reason
     round_.failed_on.append(event.worker)
     return []
 
@@ -164,7 +164,7 @@ def on_script_ended(job: MasterState, event: WorkerFinished, now: float) -> Acti
     if event.worker not in round_.finished_scripts:
         round_.finished_scripts.append(event.worker)
     if worker.is_present and worker.state is WorkerState.MEMBER:
-        worker.set_state(WorkerState.FINISHED, now, event.why)
+        worker.set_state(WorkerState.FINISHED, now, event.reason)
     return []
 
 

@@ -69,7 +69,7 @@ def event_document(target: Owner, namespace: str, number: int, entry: EventLogEn
         "reason": "".join(part.capitalize() for part in entry.kind.split("-")),
         "type": "Warning" if entry.kind in _WARNING_KINDS else "Normal",
         "source": {"component": "elasticdl-master"},
-        "message": " ".join(word for word in (entry.worker, entry.reason) if word) or entry.kind,
+        "message": " ".join(word for word in (entry.replica, entry.reason) if word) or entry.kind,
         "firstTimestamp": at,
         "lastTimestamp": at,
         "count": count,

@@ -202,7 +202,7 @@ def _ps_status(job: MasterState, ps: PsReplica, slots: int, now: float) -> pb.Ps
         address=ps.address,
         reason=ps.reason,
         slots=slots,
-        replica=job.ledger.fleet.mirrors.get(ps.id, ""),
+        backup=job.ledger.fleet.backups.get(ps.id, ""),
     )
     seen = job.observed.ps.get(ps.id)
     if seen is not None and seen.heartbeat is not None and ps.is_present:

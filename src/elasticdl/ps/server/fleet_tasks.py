@@ -85,7 +85,7 @@ class FleetTaskExecutor:
             )
             self._connections = connections
         try:
-            if task.mirror:
+            if task.backup:
                 moved = create_backup(self._ps_state, PsId(task.target), connections)
                 self._ps_state.set_slot_map(fleet.slot_map)
             else:

@@ -38,7 +38,7 @@ class PsMasterClient:
         self._timing = spec.timing
         self._ps_state = ps_state
         self._hello = pb.Hello(
-            worker=env.ps, pid=os.getpid(), host=socket.gethostname(), step=-1, ps_address=address, ready=True
+            replica=env.ps, pid=os.getpid(), host=socket.gethostname(), step=-1, ps_address=address, ready=True
         )
         self._on_task, self._on_fleet = on_task, on_fleet
         self._changed = threading.Condition()

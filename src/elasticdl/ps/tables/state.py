@@ -203,7 +203,7 @@ class PsState:
         """All our tables in their order, as DECLARE has them."""
         return self._rows.encode_specs()
 
-    # ---- copies, see mirroring.py
+    # ---- backups, see backups.py
 
     def set_backup(self, backup: BackupHolder | None) -> None:
         """From the next push on its answer waits for this one. None: for nobody."""

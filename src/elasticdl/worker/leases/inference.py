@@ -43,7 +43,7 @@ def run_inference(context: WorkerContext) -> str:
     model = make_eager(contract.build_model())
     image = restore_rows(model, *find_weights(parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s)))
     images.restore_state(image, model.to(device), None)
-    context.master.report_plan(pb.Planned(total_steps=image.step, total_records=len(dataset.source)))
+    context.master.report_plan(pb.DataPlan(total_steps=image.step, total_records=len(dataset.source)))
     context.master.report_ready()
     run = (
         _make_evaluation(context, contract, model, dataset, device)

@@ -78,7 +78,7 @@ class LossHistory:
             if point.step % self._steps_per_epoch == 0 and self.epoch is not None:
                 self._epochs.append(self.epoch)
 
-    def take_unsent(self) -> pb.LossesApplied | None:
+    def take_unsent(self) -> pb.LossReport | None:
         """A message with the oldest points that are neither sent nor known to the master; they count as sent."""
         with self._lock:
             if self.newest is None:
@@ -93,7 +93,7 @@ class LossHistory:
                 return None
             self._sent = until
         sent = points[:MAX_POINTS_PER_MESSAGE]
-        return pb.LossesApplied(
+        return pb.LossReport(
             until=until,
             step=[point.step for point in sent],
             loss=[point.loss for point in sent],

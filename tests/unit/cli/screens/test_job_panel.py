@@ -28,7 +28,7 @@ GOLDEN = """\
 │ worker-0   11  member     10 s     0              2    30                                        │
 │ worker-2   13  starting  3.5 s                                                                   │
 │                                                                                                  │
-│ time      event          worker    reason     cost                                               │
+│ time      event          replica   reason     cost                                               │
 │ 00:16:42  worker-joined  worker-0                                                                │
 │ 00:16:48  worker-lost    worker-1  SIGKILL  180 ms                                               │
 │                                                                                                  │
@@ -150,7 +150,7 @@ def test_durations_read_at_a_glance(seconds: float, expected: str) -> None:
 def test_ps_are_shown_with_what_they_hold_and_how_they_fare(status: pb.JobStatus) -> None:
     assert " ps," not in text(job_panel.job_panel(value(status))), "a job without ps has nothing to tell"
     beat = pb.PsHeartbeat(rows=120_000, bytes=3 << 20, lock_wait_s=0.25, staleness=[1, 2, 9])
-    status.ps.add(id="ps-0", pid=21, state="serving", since=1002, slots=512, replica="ps-1", requests_per_s=1234)
+    status.ps.add(id="ps-0", pid=21, state="serving", since=1002, slots=512, backup="ps-1", requests_per_s=1234)
     status.ps[0].heartbeat.CopyFrom(beat)
     status.ps.add(id="ps-1", state="lost", since=1010, reason="preempted")
     status.desired_ps, status.ps_mode = 2, "hybrid"

@@ -127,12 +127,12 @@ def test_workers_change_by_updates_once_those_wished_for_are_there_and_one_is_ki
 
 def test_a_run_is_told_from_its_log() -> None:
     events: list[dict[str, Any]] = [
-        {"at": 1.0, "kind": "worker-launched", "worker": "worker-0"},
-        {"at": 1.0, "kind": "worker-launched", "worker": "worker-1"},
-        {"at": 2.0, "kind": "worker-joined", "worker": "worker-0"},
-        {"at": 3.0, "kind": "worker-joined", "worker": "worker-1"},
+        {"at": 1.0, "kind": "worker-launched", "replica": "worker-0"},
+        {"at": 1.0, "kind": "worker-launched", "replica": "worker-1"},
+        {"at": 2.0, "kind": "worker-joined", "replica": "worker-0"},
+        {"at": 3.0, "kind": "worker-joined", "replica": "worker-1"},
         {"at": 4.0, "kind": "evaluation", "metrics": {"auc": 0.7, "logloss": 0.5}, "step": 10},
-        {"at": 5.0, "kind": "worker-lost", "worker": "worker-1", "reason": "killed by signal 9"},
+        {"at": 5.0, "kind": "worker-lost", "replica": "worker-1", "reason": "killed by signal 9"},
         {"at": 6.0, "kind": "evaluation", "metrics": {"auc": 0.69, "logloss": 0.51}, "step": 20},
     ]
     found = training_run.summarize_run(

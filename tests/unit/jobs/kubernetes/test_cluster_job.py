@@ -36,7 +36,7 @@ from tests.unit.cli.served_master import ServedMaster
 
 REFUSED = {"phase": "failed", "exit_code": 2, "reason": "no such model"}
 RESULT = {"phase": "succeeded", "exit_code": 0, "reason": "", "step": 85}
-EVENT = {"at": 1002.0, "kind": "worker-joined", "worker": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0}
+EVENT = {"at": 1002.0, "kind": "worker-joined", "replica": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0}
 
 
 @pytest.fixture

@@ -40,10 +40,10 @@ def beat(
     driver: Driver,
     worker: str,
     activity: pb.Activity.ValueType,
-    since_s: float,
-    still_s: float = 0.0,
+    activity_s: float,
+    blocked_s: float = 0.0,
     *,
-    pause: str = "",
+    pause_reason: str = "",
     slow_step_s: float = 0.1,
     joined_round: int | None = None,
 ) -> list[Action]:
@@ -51,9 +51,9 @@ def beat(
     return driver.do(
         said._replace(
             activity=activity,
-            since_s=since_s,
-            still_s=still_s,
-            pause=pause,
+            activity_s=activity_s,
+            blocked_s=blocked_s,
+            pause_reason=pause_reason,
             slow_step_s=slow_step_s,
             joined_round=driver.newest.id if joined_round is None else joined_round,
         )
@@ -75,7 +75,7 @@ def test_the_one_that_did_not_arrive_is_told_of_then_replaced_and_the_others_go_
 
     actions = beat(driver, "worker-1", pb.COMPUTING, 31.0, 31.0)
     (reason,) = reasons(actions, "worker-stalled")
-    assert reason == "has stood still for 31 s in step 1; 60 s are allowed; its stacks are in logs/worker-1.log"
+    assert reason == "has been blocked for 31 s in step 1; 60 s are allowed; its stacks are in logs/worker-1.log"
     assert sent(actions, "worker-1", "dump_stacks")
     assert not signalled(actions)
     assert driver.machine.state.ledger.membership.workers[WorkerId("worker-1")].stall_reason
@@ -84,7 +84,7 @@ def test_the_one_that_did_not_arrive_is_told_of_then_replaced_and_the_others_go_
         assert not signalled(beat(driver, f"worker-{number}", pb.EXCHANGING, 61.0, 61.0))
     actions = beat(driver, "worker-1", pb.COMPUTING, 60.5, 60.5)
     assert signalled(actions) == [("worker-1", signal.SIGKILL)]
-    assert "made no progress: has stood still for 60 s" in reasons(actions, "worker-lost")[0]
+    assert "made no progress: has been blocked for 60 s" in reasons(actions, "worker-lost")[0]
     assert driver.newest.workers == ("worker-0", "worker-2"), "the others do not wait for its exit"
     assert driver.newest.is_forced
     assert driver.machine.state.ledger.failure_budget.spent == 1
@@ -108,7 +108,7 @@ def test_one_that_goes_on_is_left_alone() -> None:
 
 def test_what_takes_long_and_says_so_is_waited_for() -> None:
     driver = training()
-    assert not beat(driver, "worker-0", pb.COMPUTING, 1e6, 1e6, pause="compiles the model")
+    assert not beat(driver, "worker-0", pb.COMPUTING, 1e6, 1e6, pause_reason="compiles the model")
     assert not beat(driver, "worker-1", pb.EXCHANGING, 1e6, 1e6)
 
 
@@ -159,7 +159,7 @@ def test_one_that_stands_still_while_it_starts_is_replaced_for_nobody_else_may_b
     driver.greet("worker-1")
     (reason,) = reasons(beat(driver, "worker-1", pb.STARTING, 181.0, 181.0, joined_round=0), "worker-stalled")
     assert reason.startswith(
-        "is starting for 181 s and has stood still for 181 s; 360 s are allowed; its stacks are in"
+        "is starting for 181 s and has been blocked for 181 s; 360 s are allowed; its stacks are in"
     )
     actions = beat(driver, "worker-1", pb.STARTING, 361.0, 361.0, joined_round=0)
     assert signalled(actions) == [("worker-1", signal.SIGKILL)]
@@ -181,7 +181,7 @@ def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() 
 def test_nobody_is_blamed_while_rows_are_restored() -> None:
     driver = training(2)
     driver.machine.state.ledger.fleet.task = TaskAssigned("restore", 2, PsId("ps-0"), PsId("ps-0"), (), "")
-    driver._handle(driver.heartbeat("worker-0", step=1)._replace(activity=pb.COMPUTING, since_s=1e6, still_s=1e6))
+    driver._handle(driver.heartbeat("worker-0", step=1)._replace(activity=pb.COMPUTING, activity_s=1e6, blocked_s=1e6))
     assert stalls.decide_round_stall(driver.machine.state, driver.now) is None
 
 
@@ -243,7 +243,7 @@ def test_a_job_that_always_stalls_at_the_same_step_fails_and_says_where() -> Non
         if driver.phase == "running":
             driver.join(f"worker-{number + 1}")
     assert driver.phase == "failed"
-    assert "workers failed 4 times, 3 are allowed; last worker-3 made no progress: has stood still" in driver.reason
+    assert "workers failed 4 times, 3 are allowed; last worker-3 made no progress: has been blocked" in driver.reason
 
 
 def test_a_job_whose_workers_all_stand_still_does_not_wait_for_one_of_them_to_keep_its_state() -> None:
@@ -320,7 +320,7 @@ def test_a_round_whose_group_does_not_come_to_stand_is_planned_anew_with_all() -
 def test_a_round_that_loads_its_first_state_is_waited_for() -> None:
     driver = Driver(job_spec(timing=TIMING))
     driver.join("worker-0", "worker-1")
-    beat(driver, "worker-0", pb.ENTERING, 1000.0, pause="loads the first state")
+    beat(driver, "worker-0", pb.ENTERING, 1000.0, pause_reason="loads the first state")
     beat(driver, "worker-1", pb.ENTERING, 1000.0)
     assert not noted(driver.wait(1000.0)).count("round-stalled")
 
@@ -337,10 +337,10 @@ def test_nobody_is_replaced_before_the_floor_and_a_multiple_of_the_usual_step(
     position: ReportedActivity, stall_s: float, stall_steps: int, slow_step_s: float
 ) -> None:
     limits = compute_limits(stall_s, stall_steps, slow_step_s)
-    assert limits.still_s >= stall_s
-    assert limits.still_s >= stall_steps * slow_step_s
+    assert limits.blocked_s >= stall_s
+    assert limits.blocked_s >= stall_steps * slow_step_s
     if used_fraction(position, limits) >= 1.0:
-        assert max(position.since_s, position.still_s) >= limits.still_s
+        assert max(position.activity_s, position.blocked_s) >= limits.blocked_s
         assert position.activity not in (pb.EXCHANGING, pb.WAITING, pb.ENTERING, pb.UNKNOWN)
         assert not position.is_paused
 
@@ -366,7 +366,7 @@ def test_without_progress_it_always_fires_within_a_bounded_time(
     assert limits == StallLimits(stall_s, SLOW_FACTOR * stall_s)
     moving = ReportedActivity(activity, SLOW_FACTOR * stall_s * 1.001, 0.0, False, 1)
     assert used_fraction(moving, limits) >= 1.0
-    assert used_fraction(moving._replace(since_s=SLOW_FACTOR * stall_s * 0.501), limits) >= NOTICE_FRACTION
+    assert used_fraction(moving._replace(activity_s=SLOW_FACTOR * stall_s * 0.501), limits) >= NOTICE_FRACTION
 
 
 @given(st.lists(st.tuples(activities, ages, ages, st.booleans()), min_size=2, max_size=4))
@@ -375,12 +375,12 @@ def test_only_those_that_used_up_their_time_are_ever_killed(said: list[tuple[int
     limits = compute_limits(STALL_S, 20, 0.1)
     killed: set[str] = set()
     guilty = set()
-    for number, (activity, since_s, still_s, is_paused) in enumerate(said):
+    for number, (activity, activity_s, blocked_s, is_paused) in enumerate(said):
         worker = f"worker-{number}"
-        if used_fraction(ReportedActivity(activity, since_s, still_s, is_paused, 1), limits) >= 1.0:
+        if used_fraction(ReportedActivity(activity, activity_s, blocked_s, is_paused, 1), limits) >= 1.0:
             guilty.add(worker)
-        pause = "evaluates" if is_paused else ""
-        found = beat(driver, worker, pb.Activity.ValueType(activity), since_s, still_s, pause=pause)
+        pause_reason = "evaluates" if is_paused else ""
+        found = beat(driver, worker, pb.Activity.ValueType(activity), activity_s, blocked_s, pause_reason=pause_reason)
         killed |= {name for name, _ in signalled(found)}
     assert killed == guilty
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()

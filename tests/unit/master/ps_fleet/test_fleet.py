@@ -256,7 +256,7 @@ def test_with_copies_a_lost_ps_lives_on_in_the_next_one() -> None:
     fleet = world(3, backups=1)
     for name in ("ps-0", "ps-1", "ps-2"):
         fleet.work(name)
-    assert fleet.fleet.mirrors == {"ps-0": "ps-1", "ps-1": "ps-2", "ps-2": "ps-0"}
+    assert fleet.fleet.backups == {"ps-0": "ps-1", "ps-1": "ps-2", "ps-2": "ps-0"}
 
     fleet.kill("ps-1")
     assert fleet.told is not None and fleet.told.lost == {"ps-1"} and fleet.told.backups[PsId("ps-1")] == "ps-2"
@@ -267,20 +267,20 @@ def test_with_copies_a_lost_ps_lives_on_in_the_next_one() -> None:
     assert shares(fleet)["ps-2"] > SLOTS // 2
     assert "restored" not in fleet.notes
     fleet.settle()
-    assert fleet.fleet.mirrors == {"ps-0": "ps-2", "ps-2": "ps-3", "ps-3": "ps-0"}
+    assert fleet.fleet.backups == {"ps-0": "ps-2", "ps-2": "ps-3", "ps-3": "ps-0"}
 
 
 def test_copies_that_are_broken_are_made_anew() -> None:
     fleet = world(2, backups=1)
     fleet.settle()
 
-    fleet.beat("ps-0", mirror_failure="ps-1: no answer")
+    fleet.beat("ps-0", backup_failure="ps-1: no answer")
 
-    assert "mirror-broken" in fleet.notes
+    assert "backup-broken" in fleet.notes
     (task,) = fleet.living[PsId("ps-0")].tasks
-    assert (task.mirror, task.target) == (True, "ps-1")
+    assert (task.backup, task.target) == (True, "ps-1")
     fleet.work("ps-0")
-    assert fleet.notes.count("mirror-broken") == 1, "what was said before does not concern the new ones"
+    assert fleet.notes.count("backup-broken") == 1, "what was said before does not concern the new ones"
     assert not fleet.living[PsId("ps-0")].tasks
 
 
@@ -365,7 +365,7 @@ def test_a_silent_ps_whose_rows_nobody_else_has_gets_more_time() -> None:
 def test_a_ps_and_the_one_that_has_its_copies_are_not_lost_together_for_a_short_silence() -> None:
     fleet = world(3, backups=1)
     fleet.settle()
-    pair = {"ps-0", fleet.fleet.mirrors[PsId("ps-0")]}
+    pair = {"ps-0", fleet.fleet.backups[PsId("ps-0")]}
     (other,) = {"ps-0", "ps-1", "ps-2"} - pair
 
     listen(fleet, 9.0, other)
@@ -377,7 +377,7 @@ def test_a_ps_and_the_one_that_has_its_copies_are_not_lost_together_for_a_short_
 def test_a_ps_that_alone_has_the_rows_of_a_lost_one_gets_more_time() -> None:
     fleet = world(3, backups=1)
     fleet.settle()
-    holder = fleet.fleet.mirrors[PsId("ps-0")]
+    holder = fleet.fleet.backups[PsId("ps-0")]
     (other,) = {"ps-0", "ps-1", "ps-2"} - {"ps-0", holder}
 
     fleet.kill("ps-0")
@@ -443,7 +443,7 @@ def test_a_word_that_is_said_twice_counts_once() -> None:
     assert not noted(again)
     assert sent(again, "ps-0", "acknowledged")[0].acknowledged.sequence == sequence
     (entry,) = [action.entry for action in first if isinstance(action, WriteLogEntry)]
-    assert (entry.worker, entry.reason, entry.cost_s) == ("ps-0", "512 slots to ps-1, 5 rows sent", 0.001)
+    assert (entry.replica, entry.reason, entry.cost_s) == ("ps-0", "512 slots to ps-1, 5 rows sent", 0.001)
 
 
 def test_scaling_workers_leaves_ps_alone_and_the_other_way_round() -> None:

@@ -1,4 +1,4 @@
-"""Messages that mean nothing are told to their sender."""
+"""Malformed messages of workers are reported to their sender."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from elasticdl.spec.ids import WorkerId
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "error"),
     [
-        (pb.WorkerMessage(planned=pb.Planned(progress=b"\xfb")), "planned.progress"),
-        (pb.WorkerMessage(losses=pb.LossesApplied(step=[1, 2], loss=[0.5])), "losses"),
+        (pb.WorkerMessage(data_plan=pb.DataPlan(progress=b"\xfb")), "data_plan.progress"),
+        (pb.WorkerMessage(loss_report=pb.LossReport(step=[1, 2], loss=[0.5])), "loss_report"),
     ],
 )
-def test_a_message_that_cannot_be_read_is_the_senders_error(message: pb.WorkerMessage, told: str) -> None:
-    with pytest.raises(SpecError, match=told):
+def test_a_message_that_cannot_be_read_is_the_senders_error(message: pb.WorkerMessage, error: str) -> None:
+    with pytest.raises(SpecError, match=error):
         codec.event_from_worker(WorkerId("worker-0"), message)

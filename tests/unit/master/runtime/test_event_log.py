@@ -37,7 +37,7 @@ def test_a_line_has_what_people_ask_for(tmp_path: Path) -> None:
     assert json.loads(line) == {
         "at": 1.0,
         "kind": "worker-lost",
-        "worker": "worker-1",
+        "replica": "worker-1",
         "reason": "killed",
         "round": 2,
         "step": 30,

@@ -154,8 +154,8 @@ def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
     stopping = driver.do(ev.StopRequested(False, "asked"))
     assert sent(stopping, "worker-0", "stop") and sent(stopping, "worker-1", "stop")
     driver.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
-    driver.finish("worker-1", why="asked")
-    (export,) = sent(driver.finish("worker-0", why="asked"), "worker-0", "export")
+    driver.finish("worker-1", reason="asked")
+    (export,) = sent(driver.finish("worker-0", reason="asked"), "worker-0", "export")
     driver.export("worker-0")
 
     assert (export.export.path, driver.phase) == ("", "stopped")

@@ -46,9 +46,9 @@ def apply(losses: LossHistory, *steps: int) -> None:
         losses.add(step - 1, point(step), BATCH)
 
 
-def report(driver: Driver, worker: str, message: pb.LossesApplied) -> list[Action]:
+def report(driver: Driver, worker: str, message: pb.LossReport) -> list[Action]:
     sequence = driver.sequence(worker)
-    event = codec.event_from_worker(WorkerId(worker), pb.WorkerMessage(sequence=sequence, losses=message))
+    event = codec.event_from_worker(WorkerId(worker), pb.WorkerMessage(sequence=sequence, loss_report=message))
     assert event is not None
     return driver.do(event)
 
@@ -68,7 +68,7 @@ def test_a_point_that_two_workers_report_is_drawn_once() -> None:
     actions = report(driver, "worker-0", message)
     assert [one.step for one in drawn(actions)[0].points] == [1, 2, 3]
     for worker in ("worker-0", "worker-1"):
-        assert [known.losses_known.step for known in sent(actions, worker, "losses_known")] == [3]
+        assert [known.losses_journaled.step for known in sent(actions, worker, "losses_journaled")] == [3]
 
     apply(second, 4)
     again = second.take_unsent()
@@ -171,7 +171,7 @@ class Workers:
         self.driver = running(2)
         plan(self.driver)
         self.curves = {"worker-0": self.new(), "worker-1": self.new()}
-        self.under_way: list[tuple[str, pb.LossesApplied]] = []
+        self.under_way: list[tuple[str, pb.LossReport]] = []
         self.step = 0
         self.born = 2
         self.drawn: list[RecordLosses] = []

@@ -170,9 +170,9 @@ def test_stop_waits_for_the_scripts_and_then_ends() -> None:
     stopping = driver.do(ev.StopRequested(False, "elasticdl stop"))
     assert sent(stopping, "worker-0", "stop") and sent(stopping, "worker-1", "stop")
 
-    driver.finish("worker-0", step=0, why="elasticdl stop")
+    driver.finish("worker-0", step=0, reason="elasticdl stop")
     assert driver.phase == "stopping"
-    driver.finish("worker-1", step=0, why="elasticdl stop")
+    driver.finish("worker-1", step=0, reason="elasticdl stop")
 
     assert (driver.phase, driver.reason) == ("stopped", "elasticdl stop")
 

@@ -78,7 +78,7 @@ def test_a_move_to_a_ps_that_is_gone_says_why_and_changes_nothing(pair: Pair) ->
 
 
 def test_copies_are_promoted_with_all_rows(pair: Pair) -> None:
-    mirrored = pair.perform(pair.here, pair.task(target=THERE, mirror=True))
+    mirrored = pair.perform(pair.here, pair.task(target=THERE, backup=True))
     assert (mirrored.failure, mirrored.rows, pair.here.slot_map.version) == ("", len(IDS), 2)
 
     promotion = pair.task(THERE, promote=HERE)
@@ -90,7 +90,7 @@ def test_copies_are_promoted_with_all_rows(pair: Pair) -> None:
 
 
 def test_nobody_waits_for_copies_that_the_fleet_does_not_know_of(pair: Pair) -> None:
-    pair.perform(pair.here, pair.task(target=THERE, mirror=True))
+    pair.perform(pair.here, pair.task(target=THERE, backup=True))
     copies = BackupCleaner(pair.here)
     addresses = {name: server.address for name, server in pair.servers.items()}
 
@@ -102,7 +102,7 @@ def test_nobody_waits_for_copies_that_the_fleet_does_not_know_of(pair: Pair) -> 
 
 
 def test_copies_that_another_one_holds_now_are_dropped(pair: Pair) -> None:
-    pair.perform(pair.here, pair.task(target=THERE, mirror=True))
+    pair.perform(pair.here, pair.task(target=THERE, backup=True))
     copies = BackupCleaner(pair.there)
     addresses = {name: server.address for name, server in pair.servers.items()}
 
