@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import selectors
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from elasticdl.listener import Caller, Conversation, Listener, receive_bytes
 
@@ -35,9 +35,9 @@ class HttpResponse(NamedTuple):
 
 
 class HttpServer:
-    """Answers GET requests from its construction to `close`, in a thread of its own: a process that hangs is seen.
+    """Answers GET requests between `start` and `close`, or in a `with` block, in a thread of its own.
 
-    `answer` must not block. OSError where the port cannot be listened on; port 0: any free one.
+    `answer` must not block. Port 0 means any free port.
     """
 
     def __init__(
@@ -59,10 +59,25 @@ class HttpServer:
             conversation_s=exchange_s,
             most_callers=most_callers,
         )
-        self.port = self._listener.port
+
+    def start(self) -> None:
+        """Raises OSError if it cannot listen on the port."""
+        self._listener.start()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; before `start`, the one it was constructed with."""
+        return self._listener.port
 
     def close(self) -> None:
         self._listener.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _exchange(self, caller: Caller) -> Conversation:
         """One request and its answer."""

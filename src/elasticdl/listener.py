@@ -36,7 +36,7 @@ class Caller:
 
 
 class Listener:
-    """Listens from its construction to `close`. OSError where it cannot; port 0: any free one."""
+    """Listens on a port between `start` and `close`, in a thread of its own. Port 0 means any free port."""
 
     def __init__(
         self,
@@ -54,21 +54,26 @@ class Listener:
         `on_failure` hears of every conversation that did not come to its end: TimeoutError where it took too long,
         ConnectionError where there were too many.
         """
+        self.address = address
+        self.port = port  # after `start`, the one it listens on
         self._converse = converse
         self._on_failure = on_failure
         self._conversation_s = conversation_s
         self._most_callers = most_callers
-        self._listener = socket.create_server((address, port), backlog=256)
+        self._callers: dict[int, Caller] = {}  # by descriptor, the oldest first
+        self._paused_until = 0.0
+        self._is_closed = False
+        self._thread = VitalThread(self._run, name=name)
+
+    def start(self) -> None:
+        """Raises OSError if it cannot listen on the port."""
+        self._listener = socket.create_server((self.address, self.port), backlog=256)
         self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._callers: dict[int, Caller] = {}  # by descriptor, the oldest first
-        self._paused_until = 0.0
-        self._is_closed = False
-        self._thread = VitalThread(self._run, name=name)
         self._thread.start()
 
     @property
@@ -77,7 +82,7 @@ class Listener:
         return self._paused_until > 0
 
     def close(self) -> None:
-        if not self._is_closed:
+        if self._thread.ident is not None and not self._is_closed:
             self._is_closed = True
             os.eventfd_write(self._wake, 1)
             self._thread.join()

@@ -71,7 +71,7 @@ def test_a_second_scheduler_waits_and_decides_only_when_the_first_is_gone(
     first = start("first")
     until("the first leads", lambda: holder(alone).endswith(first.me))
     second = start("second")
-    until("the second says that it waits", lambda: "leads; it is followed when it ends" in second.said)
+    until("the second says that it waits", lambda: "is the leader; waiting until it ends" in second.said)
     submit(alone, "one", tmp_path)
     until("the first has decided", lambda: reason(alone, "one"))
     assert f"{NAMESPACE}/one: 4 workers" in first.said
@@ -84,7 +84,7 @@ def test_a_second_scheduler_waits_and_decides_only_when_the_first_is_gone(
     assert f"{NAMESPACE}/two" in second.said
 
     third = start("third")
-    until("the third says that it waits", lambda: "leads; it is followed when it ends" in third.said)
+    until("the third says that it waits", lambda: "is the leader; waiting until it ends" in third.said)
     assert second.end(signal.SIGTERM) == 0
     began = time.monotonic()
     until("the third leads", lambda: holder(alone).endswith(third.me))
@@ -103,7 +103,7 @@ def test_a_scheduler_that_could_not_renew_its_lease_writes_nothing_more(
     until("the second leads", lambda: holder(alone).endswith(second.me))
 
     first.process.send_signal(signal.SIGCONT)
-    until("the first sees it", lambda: "leads no longer" in first.said)
+    until("the first sees it", lambda: "is no longer the leader" in first.said)
     submit(alone, "one", tmp_path)
     until("a decision is made", lambda: reason(alone, "one"))
 

@@ -70,9 +70,8 @@ def health(clock: Clock) -> Iterator[SchedulerHealth]:
 
 @pytest.fixture
 def ask(health: SchedulerHealth) -> Iterator[Ask]:
-    probes = ProbeServer(0, health.answer_probe)
-    yield lambda path: probing.ask(probes.port, path, 20.0)
-    probes.close()
+    with ProbeServer(0, health.answer_probe) as probes:
+        yield lambda path: probing.ask(probes.port, path, 20.0)
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ def answer(request: HttpRequest) -> HttpResponse:
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, answer, exchange_s=1.0, most_callers=4)
-    yield server
-    server.close()
+    with HttpServer("127.0.0.1", 0, answer, exchange_s=1.0, most_callers=4) as server:
+        yield server
 
 
 def call(server: HttpServer) -> socket.socket:
@@ -94,5 +93,8 @@ def test_a_fault_of_an_answer_ends_that_exchange_alone(server: HttpServer) -> No
 
 
 def test_a_port_that_is_taken_is_an_error(server: HttpServer) -> None:
+    second = HttpServer("127.0.0.1", server.port, answer)
+
     with pytest.raises(OSError):
-        HttpServer("127.0.0.1", server.port, answer)
+        second.start()
+    second.close()

@@ -119,6 +119,7 @@ class PeerListener:
         self._listener = Listener(
             address, 0, self._greet, self._refuse, name="door", conversation_s=greeting_s, most_callers=most_callers
         )
+        self._listener.start()
         self.address = f"{address}:{self._listener.port}"
 
     @property

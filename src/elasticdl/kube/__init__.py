@@ -1,1 +1,4 @@
-"""How we speak to Kubernetes: calls with plain dictionaries, lists that are watched. The only user of its client."""
+"""Access to the Kubernetes API: calls with plain dictionaries, watches, leader election, probes.
+
+No other package imports the Kubernetes client.
+"""

@@ -1,6 +1,6 @@
-"""The way to an API server: credentials, TLS and proxies as the official client finds them, requests by urllib3.
+"""Requests to an API server, with the credentials, TLS and proxies that the official client finds.
 
-Not through the client's generated calls: those turn every object into a model of its own and back.
+The client's generated calls are not used, because they convert every object to a class of its own and back.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from elasticdl.kube.errors import ApiCall, ApiUnavailable, NoCluster, error_from
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONNECT_TIMEOUT_S = 5.0
-POOL_SIZE = 16  # connections that are kept open: a few threads and a watch
-_MALFORMED_ERRORS = (TypeError, AttributeError, KeyError, ValueError)  # what the client makes of a file of another kind
-# A peer that vanished without a word is noticed within half a minute, on a watch too.
+POOL_SIZE = 16  # connections kept open: for a few threads and a watch
+_MALFORMED_ERRORS = (TypeError, AttributeError, KeyError, ValueError)  # raised by the client for a malformed kubeconfig
+# Detects within half a minute that the server is gone without having closed the connection, on a watch too.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -37,24 +37,23 @@ _KEEPALIVE = [
 
 
 def import_client(module: str = "") -> Any:
-    """The package `kubernetes`, or one of its modules. Imported late: most commands do without it."""
+    """Imports the package `kubernetes`, or one of its modules. Late, because most commands do not need it."""
     try:
         return import_module(f"kubernetes.{module}" if module else "kubernetes")
     except ModuleNotFoundError as exc:
         raise SpecError(
-            f"the package {exc.name} is missing, without which there is no speaking to Kubernetes: "
-            + install_command("kubernetes")
+            f"the package {exc.name} is missing, which calls to Kubernetes need: " + install_command("kubernetes")
         ) from exc
 
 
 def _unknown_context(context: str, contexts: list[str]) -> str:
-    near = get_close_matches(context, contexts, n=1)
-    hint = f"; did you mean {near[0]!r}? There are: " if near else "; there are: "
+    matches = get_close_matches(context, contexts, n=1)
+    hint = f"; did you mean {matches[0]!r}? There are: " if matches else "; there are: "
     return f"there is no context {context!r} in the kubeconfig{hint}{', '.join(contexts) or 'none'}"
 
 
 class LineStream:
-    """Lines of an answer as they arrive. `close` ends them, from any thread."""
+    """The lines of a response as they arrive. `close` ends the iteration, from any thread."""
 
     def __init__(self, call: ApiCall, response: Any) -> None:
         self._call = call
@@ -71,7 +70,7 @@ class LineStream:
     def close(self) -> None:
         self._is_closed = True
         with suppress(OSError, ValueError, AttributeError):
-            # Before `close`, which waits for a thread that reads at this moment.
+            # Must come before `close`, which waits for a thread that is reading.
             shutdown = getattr(self._response, "shutdown", None)  # since urllib3 2.3
             shutdown() if shutdown else self._response.connection.sock.shutdown(socket.SHUT_RDWR)
         self._response.close()
@@ -79,22 +78,22 @@ class LineStream:
     def _read(self) -> Iterator[bytes]:
         import urllib3
 
-        rest = b""
+        partial_line = b""
         try:
-            for piece in self._response.stream(amt=None, decode_content=False):
-                *whole, rest = (rest + piece).split(b"\n")
-                yield from whole
+            for chunk in self._response.stream(amt=None, decode_content=False):
+                *lines, partial_line = (partial_line + chunk).split(b"\n")
+                yield from lines
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as exc:
             if not self._is_closed:
-                raise ApiUnavailable(f"{self._call}: the connection was cut: {exc}") from exc
+                raise ApiUnavailable(f"{self._call}: the connection was lost: {exc}") from exc
         finally:
             self._response.close()
-        if rest and not self._is_closed:
-            yield rest
+        if partial_line and not self._is_closed:
+            yield partial_line
 
 
 class ApiConnection:
-    """Requests to one API server. For any number of threads."""
+    """Sends requests to one API server. Thread-safe."""
 
     def __init__(self, configuration: Any, context: str, namespace: str, role: str = "") -> None:
         configuration.socket_options = _KEEPALIVE
@@ -102,33 +101,34 @@ class ApiConnection:
         self.configuration = configuration
         self.context = context
         self.namespace = namespace
-        # By which audit logs of a cluster tell our masters from our operator.
+        # Audit logs of the cluster distinguish masters, operator and scheduler by it.
         self.user_agent = f"elasticdl{'-' if role else ''}{role}/{__version__}"
         self._pool = import_client("client.rest").RESTClientObject(configuration).pool_manager
 
     @classmethod
     def open(cls, context: str = "", role: str = "") -> ApiConnection:
-        """To the cluster of the pod we are in, else to that of the kubeconfig. `role`: who we say we are."""
+        """Opens a connection to the cluster of this pod, otherwise of the kubeconfig. `role` is for the user agent."""
         config = import_client("config")
         configuration = import_client("client").Configuration()
         if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
             # Tokens of pods are replaced every hour: the loader reads the file again each minute.
             config.load_incluster_config(client_configuration=configuration)
             return cls(configuration, "", (SERVICE_ACCOUNT / "namespace").read_text().strip(), role)
-        # Named, since the client reads the variable but once, when it is imported.
-        where = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        # Passed explicitly, because the client reads the variable only once, when it is imported.
+        kubeconfig = os.environ.get("KUBECONFIG") or "~/.kube/config"
         try:
-            contexts, current = config.list_kube_config_contexts(config_file=where)
-            chosen = next((one for one in contexts if one["name"] == context), None) if context else current
-            if chosen is None:
-                raise NoCluster(_unknown_context(context, [one["name"] for one in contexts]))
-            config.load_kube_config(where, context=chosen["name"], client_configuration=configuration)
+            contexts, current = config.list_kube_config_contexts(config_file=kubeconfig)
+            entries = {entry["name"]: entry for entry in contexts}
+            entry = entries.get(context) if context else current
+            if entry is None:
+                raise NoCluster(_unknown_context(context, list(entries)))
+            config.load_kube_config(kubeconfig, context=entry["name"], client_configuration=configuration)
         except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED_ERRORS) as exc:
             raise NoCluster(
-                f"no Kubernetes cluster to speak to: {exc} (looked at {where}); "
+                f"no Kubernetes cluster to connect to: {exc} (kubeconfig {kubeconfig}); "
                 "set KUBECONFIG, or try `kubectl cluster-info`"
             ) from exc
-        return cls(configuration, chosen["name"], chosen["context"].get("namespace") or "default", role)
+        return cls(configuration, entry["name"], entry["context"].get("namespace") or "default", role)
 
     @property
     def server(self) -> str:
@@ -142,29 +142,29 @@ class ApiConnection:
         *,
         timeout_s: float,
         body: Any = None,
-        content: str = "",
+        content_type: str = "",
         **query: Any,
     ) -> dict[str, Any]:
-        """One request, one document back."""
-        response = self._send(call, method, path, query, body, content, timeout_s)
+        """Sends one request and returns the document of the response."""
+        response = self._send(call, method, path, query, body, content_type, timeout_s)
         try:
-            answer = response.read()
-        except self._failures() as exc:
-            raise ApiUnavailable(f"{call}: the answer of {self.server} was cut off: {exc}") from exc
+            content_bytes = response.read()
+        except _connection_errors() as exc:
+            raise ApiUnavailable(f"{call}: the response of {self.server} was cut off: {exc}") from exc
         finally:
             response.release_conn()
         if response.status >= 400:
-            raise error_from_response(call, response.status, answer)
-        document: dict[str, Any] = json.loads(answer)
+            raise error_from_response(call, response.status, content_bytes)
+        document: dict[str, Any] = json.loads(content_bytes)
         return document
 
     def stream(self, call: ApiCall, path: str, *, timeout_s: float | None, **query: Any) -> LineStream:
-        """One request, lines back until the server ends them, or is silent for `timeout_s`."""
+        """Sends one request and streams lines until the server ends them, or is silent for `timeout_s`."""
         response = self._send(call, "GET", path, query, None, "", timeout_s)
         if response.status >= 400:
-            answer = response.read()
+            content_bytes = response.read()
             response.release_conn()
-            raise error_from_response(call, response.status, answer)
+            raise error_from_response(call, response.status, content_bytes)
         return LineStream(call, response)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class ApiConnection:
         path: str,
         query: Mapping[str, Any],
         body: Any,
-        content: str,
+        content_type: str,
         timeout_s: float | None,
     ) -> Any:
         from urllib.parse import urlencode
@@ -187,7 +187,7 @@ class ApiConnection:
         query_string = urlencode({name: value for name, value in query.items() if value not in ("", None)})
         headers = {"Accept": "application/json", "User-Agent": self.user_agent}
         if body is not None:
-            headers["Content-Type"] = content or "application/json"
+            headers["Content-Type"] = content_type or "application/json"
         for setting in self.configuration.auth_settings().values():
             headers[setting["key"]] = setting["value"]
         try:
@@ -200,10 +200,11 @@ class ApiConnection:
                 preload_content=False,
                 retries=False,
             )
-        except self._failures() as exc:
+        except _connection_errors() as exc:
             raise ApiUnavailable(f"{call}: the API server {self.server} does not answer: {exc}") from exc
 
-    def _failures(self) -> tuple[type[Exception], ...]:
-        import urllib3
 
-        return (urllib3.exceptions.HTTPError, OSError)
+def _connection_errors() -> tuple[type[Exception], ...]:
+    import urllib3
+
+    return (urllib3.exceptions.HTTPError, OSError)

@@ -1,7 +1,8 @@
-"""Which of several processes acts, of operators or of schedulers: the one that holds a Lease.
+"""Leader election among operators, or among schedulers, by a Lease.
 
-As in client-go: who leads writes the time every few seconds; who waits takes over when that stands still for
-`lease_s` by its own clock, so clocks need not agree; and who cannot write for `lease_s / 3 * 2` stops by itself.
+The rules are those of client-go: the leader renews the Lease every few seconds. A candidate takes over when the Lease
+has not changed for `lease_s` by its own clock, so clocks need not agree. A leader that could not renew the Lease for
+two thirds of `lease_s` stops leading.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Election:
-    """A Lease of the cluster: wait until it is ours, renew it until it is lost, release it to whoever waits."""
+    """One candidate for a Lease: waits until it holds the Lease, renews it until it is lost, releases it."""
 
     def __init__(
         self,
@@ -42,54 +43,59 @@ class Election:
         self._api, self._name, self._namespace, self.identity = api, name, namespace, identity
         self._lease_s = lease_s
         self._clock = clock
-        # Of its own: looks at many jobs may keep all other threads busy for longer than a Lease lasts.
+        # A separate thread: reconciliations may keep the default executor busy for longer than a Lease lasts.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
-        self._seen: tuple[str, str] = ("", "")
-        self._seen_at = clock()
-        self._led_until = -math.inf  # by our clock; then another may lead
-        self.last_error = ""  # why the Lease could not be asked for the last time, if so
+        self._last_seen: tuple[str, str] = ("", "")  # holder and renewal time of the Lease
+        self._last_change_at = clock()
+        self._leader_until = -math.inf  # by this clock; afterwards another candidate may be the leader
+        self.last_error = ""  # why the last attempt to reach the Lease failed; "": it succeeded
 
     @property
     def is_leader(self) -> bool:
-        """Whether nobody else can lead yet: to be asked before each thing that only the leader may do."""
-        return self._clock() < self._led_until
+        """Whether no other candidate can be the leader yet. Check it before each action of the leader."""
+        return self._clock() < self._leader_until
 
     async def wait_until_leader(self) -> None:
-        """Returns when this one leads."""
+        """Returns when this candidate is the leader."""
         logger.info("%s waits for the Lease %s in namespace %s", self.identity, self._name, self._namespace)
         holder = ""
         while not await self._try_acquire_in_thread():
-            if self._seen[0] != holder:
-                holder = self._seen[0]
-                logger.info("%s leads; it is followed when it ends, or is silent for %g s", holder, self._lease_s)
-            await asyncio.sleep(self._pause_s)
-        logger.info("%s leads", self.identity)
+            if self._last_seen[0] != holder:
+                holder = self._last_seen[0]
+                logger.info(
+                    "%s is the leader; waiting until it ends, or does not renew the Lease for %g s",
+                    holder,
+                    self._lease_s,
+                )
+            await asyncio.sleep(self._renew_interval_s)
+        logger.info("%s is the leader", self.identity)
 
     async def wait_until_lost(self) -> None:
-        """Returns when this one leads no longer."""
+        """Returns when this candidate is no longer the leader."""
         while self.is_leader:
-            await asyncio.sleep(self._pause_s)
-            if not await self._try_acquire_in_thread() and self._seen[0] not in ("", self.identity):
+            await asyncio.sleep(self._renew_interval_s)
+            if not await self._try_acquire_in_thread() and self._last_seen[0] not in ("", self.identity):
                 break
-        self._led_until = -math.inf
-        logger.warning("%s leads no longer: the Lease %s was not renewed in time", self.identity, self._name)
+        self._leader_until = -math.inf
+        logger.warning("%s is no longer the leader: the Lease %s was not renewed in time", self.identity, self._name)
 
     async def release(self) -> None:
-        self._led_until = -math.inf
+        """Stops leading and lets another candidate take over at once."""
+        self._leader_until = -math.inf
         try:
             await self._call(self._release_lease)
         except (TransientError, Conflict) as exc:
-            logger.info("the Lease %s is left to run out: %s", self._name, exc)
+            logger.info("the Lease %s was not released and will expire: %s", self._name, exc)
 
     @property
-    def _pause_s(self) -> float:
+    def _renew_interval_s(self) -> float:
         return self._lease_s / 7.5
 
     async def _try_acquire_in_thread(self) -> bool:
         try:
-            is_ours = await self._call(self.try_acquire)
+            is_holder = await self._call(self.try_acquire)
             self.last_error = ""
-            return is_ours
+            return is_holder
         except TransientError as exc:
             self.last_error = f"the Lease {self._name} cannot be reached: {exc}"
             logger.warning("%s", self.last_error)
@@ -99,40 +105,41 @@ class Election:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def try_acquire(self) -> bool:
-        """Take or renew the Lease if that may be done; whether it is ours now."""
-        asked_at = self._clock()
-        is_ours = self._acquire_or_renew()
-        if is_ours:
-            self._led_until = asked_at + self._lease_s / 3 * 2
-        return is_ours
+        """Acquires or renews the Lease if that is allowed. Returns whether this candidate holds it now."""
+        requested_at = self._clock()
+        is_holder = self._acquire_or_renew()
+        if is_holder:
+            self._leader_until = requested_at + self._lease_s / 3 * 2
+        return is_holder
 
     def _acquire_or_renew(self) -> bool:
         lease = self._api.get(kinds.LEASE, self._name, self._namespace)
         if lease is None:
             return self._write(self._api.create, {"metadata": {"name": self._name, "namespace": self._namespace}})
         spec = lease.get("spec") or {}
-        seen = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
-        if seen != self._seen:
-            self._seen, self._seen_at = seen, self._clock()
-        is_foreign = seen[0] not in ("", self.identity)
-        if is_foreign and self._clock() - self._seen_at < float(spec.get("leaseDurationSeconds") or self._lease_s):
+        current = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
+        if current != self._last_seen:
+            self._last_seen, self._last_change_at = current, self._clock()
+        has_other_holder = current[0] not in ("", self.identity)
+        if has_other_holder and self._clock() - self._last_change_at < float(
+            spec.get("leaseDurationSeconds") or self._lease_s
+        ):
             return False
         return self._write(self._api.replace, lease)
 
     def _write(self, write: Callable[[dict[str, Any]], dict[str, Any]], lease: dict[str, Any]) -> bool:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        was = lease.get("spec") or {}
-        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, int(self._lease_s)), "renewTime": now}
-        if was.get("holderIdentity") != self.identity:
-            mine |= {"acquireTime": now, "leaseTransitions": int(was.get("leaseTransitions") or 0) + 1}
+        spec = lease.get("spec") or {}
+        change = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, int(self._lease_s)), "renewTime": now}
+        if spec.get("holderIdentity") != self.identity:
+            change |= {"acquireTime": now, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1}
         kind = kinds.LEASE
+        document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": lease["metadata"]}
         try:
-            write(
-                {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": lease["metadata"], "spec": was | mine}
-            )
+            write(document | {"spec": spec | change})
         except (AlreadyExists, Conflict):
             return False
-        self._seen, self._seen_at = (self.identity, now), self._clock()
+        self._last_seen, self._last_change_at = (self.identity, now), self._clock()
         return True
 
     def _release_lease(self) -> None:

@@ -1,15 +1,15 @@
-"""What the API server may answer, split by what the caller can do. Needs no Kubernetes client.
+"""Errors of calls to the API server, by what the caller can do. Does not import the Kubernetes client.
 
 ApiError
-├── NoCluster      nobody to speak to: no kubeconfig, or no such context    (SpecError)
-├── NotLoggedIn    it does not know us                                      (AccessDenied)
-├── Forbidden      it knows us, and we may not; or a quota is used up       (AccessDenied)
-├── Invalid        it refuses the object as it stands                       (SpecError)
-├── AlreadyThere   an object of this name exists                            (PermanentError)
-├── NotThere       the object, its namespace or its kind does not exist     (PermanentError)
-├── Conflict       somebody else changed it since we read it                (PermanentError)
-├── Gone           the version to watch from is forgotten: list again       (TransientError)
-└── ApiAway        no answer, or "not now": try again                       (TransientError)
+├── NoCluster        no kubeconfig, or no such context                          (SpecError)
+├── Unauthorized     the credentials are not accepted                           (AccessDenied)
+├── Forbidden        a right is missing, or a quota or rule refuses the call    (AccessDenied)
+├── InvalidObject    the object is refused as it is                             (SpecError)
+├── AlreadyExists    an object of this name exists                              (PermanentError)
+├── NotFound         the object, its namespace or its kind does not exist       (PermanentError)
+├── Conflict         the object was changed since it was read                   (PermanentError)
+├── Gone             the version to watch from is too old: list again           (TransientError)
+└── ApiUnavailable   no answer, or a request to try again later                 (TransientError)
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from elasticdl.kube.kinds import ResourceKind
 
 
 class ApiError(ElasticDLError):
-    """Anything the API server, or the way to it, may answer instead of what was asked for."""
+    """A call to the API server failed."""
 
 
 class NoCluster(ApiError, SpecError):
-    """There is nobody to speak to. The message says where we looked and how to name a cluster."""
+    """There is no cluster to connect to. The message names the kubeconfig, and how to choose a cluster."""
 
 
 class Unauthorized(ApiError, AccessDenied):
-    """The API server does not accept our credentials."""
+    """The API server does not accept the credentials."""
 
 
 class Forbidden(ApiError, AccessDenied):
-    """The API server knows us but refuses: a right is missing, or a quota or rule of the namespace says no."""
+    """The caller is known but may not do this: a right is missing, or a quota or rule of the namespace refuses it."""
 
 
 class InvalidObject(ApiError, SpecError):
-    """The API server refuses the object as it stands."""
+    """The API server refuses the object as it is."""
 
 
 class AlreadyExists(ApiError, PermanentError):
@@ -50,30 +50,30 @@ class NotFound(ApiError, PermanentError):
 
 
 class Conflict(ApiError, PermanentError):
-    """Somebody else changed or replaced the object since we read it."""
+    """The object was changed or replaced since it was read."""
 
 
 class Gone(ApiError, TransientError):
-    """The version to go on from is too old to be remembered: list again."""
+    """The version to watch from is too old: list again."""
 
 
 class ApiUnavailable(ApiError, TransientError):
-    """No answer, or a request to come later. Whether a change was made is unknown."""
+    """No answer, or a request to try again later. Whether a change was made is unknown."""
 
 
 class ApiCall(NamedTuple):
-    """What was asked, as a Role names it."""
+    """A call to the API server, in the terms of a Role."""
 
     verb: str
     kind: ResourceKind
     namespace: str = ""
     name: str = ""
-    sub: str = ""
+    sub: str = ""  # subresource
 
     def __str__(self) -> str:
-        where = f" in namespace {self.namespace}" if self.namespace else " in the cluster"
+        scope = f" in namespace {self.namespace}" if self.namespace else " in the cluster"
         name = f" {self.name}" if self.name else ""
-        return f"{self.verb} {self.resource}{name}{where}"
+        return f"{self.verb} {self.resource}{name}{scope}"
 
     @property
     def resource(self) -> str:
@@ -82,12 +82,12 @@ class ApiCall(NamedTuple):
 
 
 def error_from_response(call: ApiCall, code: int, body: bytes) -> ApiError:
-    """The error for an answer with a code of 400 and above."""
+    """The error for a response with a status code of 400 or above."""
     status = _status(body)
     reason, message = str(status.get("reason", "")), str(status.get("message") or body[:500].decode(errors="replace"))
     match code:
         case 401:
-            return Unauthorized(f"{call}: the API server does not accept our credentials ({message}); log in again")
+            return Unauthorized(f"{call}: the API server does not accept the credentials ({message}); log in again")
         case 403:
             return Forbidden(f"{call} is forbidden: {message}; {_grant_hint(call, message)}")
         case 404 if not status:
@@ -110,7 +110,7 @@ def error_from_response(call: ApiCall, code: int, body: bytes) -> ApiError:
 
 
 def _status(body: bytes) -> dict[str, Any]:
-    """The Status object of an answer; {} where a proxy or an unknown path answered."""
+    """The Status object of a response; {} if it has none, for example if it is a proxy's."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -119,12 +119,14 @@ def _status(body: bytes) -> dict[str, Any]:
 
 
 def _grant_hint(call: ApiCall, message: str) -> str:
-    if "cannot" not in message:  # not a missing right but an admission rule, whose words name it
-        return f"a quota or a rule of namespace {call.namespace or '(none)'} says so: ask whoever runs the cluster"
+    if "cannot" not in message:  # not a missing right but an admission rule, which the message names
+        return (
+            f"a quota or a rule of namespace {call.namespace or '(none)'} refuses it: ask the cluster's administrator"
+        )
     kind = "Role" if call.namespace else "ClusterRole"
     group = f"apiGroups [{call.kind.group!r}]".replace("'", '"')
     resource = f"{call.kind.plural}/{call.sub}" if call.sub else call.kind.plural
-    fix = f'a {kind} with verbs ["{call.verb}"], resources ["{resource}"], {group} grants it'
+    fix = f'a {kind} with verbs ["{call.verb}"], resources ["{resource}"], {group} grants this right'
     return f"{fix}: see deploy/, or run `elasticdl doctor`"
 
 

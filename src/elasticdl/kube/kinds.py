@@ -1,4 +1,4 @@
-"""The kinds of objects we use, and their paths in the API."""
+"""The kinds of Kubernetes objects that ElasticDL uses, and their paths in the API."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ResourceKind(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The API group: "" for the oldest kinds."""
+        """The API group; "" for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def resource(self) -> str:
-        """As a Role names it to a person: pods, elasticjobs.elasticdl.org."""
+        """The name that kubectl and error messages use: pods, elasticjobs.elasticdl.org."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -69,16 +69,16 @@ _BY_NAME = {(kind.api_version, kind.kind): kind for kind in _KINDS}
 
 
 def kind_of(document: Mapping[str, Any]) -> ResourceKind:
-    """The kind of an object that names its own."""
+    """The kind that a document names in `apiVersion` and `kind`."""
     version, name = document.get("apiVersion", ""), document.get("kind", "")
     if (kind := _BY_NAME.get((version, name))) is None:
         kind_names = ", ".join(sorted({kind.kind for kind in _KINDS}))
-        raise SpecError(f"an object of a kind we do not create: {version!r} {name!r}; known are {kind_names}")
+        raise SpecError(f"unknown kind of object: {version!r} {name!r}; known are {kind_names}")
     return kind
 
 
 def api_path(kind: ResourceKind, namespace: str = "", name: str = "", sub: str = "") -> str:
-    """Where the API server keeps it: one object, or all of a namespace, or (namespace "") of all of them."""
+    """The path of one object; without a name, of all in a namespace; without a namespace, of all in the cluster."""
     parts = ["apis" if kind.group else "api", kind.api_version]
     if kind.namespaced and namespace:
         parts += ["namespaces", quote(namespace, safe="")]

@@ -14,17 +14,17 @@ HEARTBEAT_S = 1.0
 
 
 class ProbeServer(HttpServer):
-    """Answers a kubelet on every address of the pod. `answer` is asked with the path."""
+    """Answers the kubelet on all addresses of the pod: `answer` maps a path to the response."""
 
     def __init__(self, port: int, answer: Callable[[str], HttpResponse]) -> None:
         super().__init__("", port, lambda request: answer(request.path))
 
 
 class LoopHeartbeat:
-    """Beats with the event loop; asked from other threads, so that a loop that hangs is seen."""
+    """Shows other threads whether the event loop runs: a task of the loop notes the time every second."""
 
     def __init__(self, heartbeat_timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._silence_s = heartbeat_timeout_s
+        self._timeout_s = heartbeat_timeout_s
         self._clock = clock
         self._beat_at = clock()
 
@@ -35,6 +35,6 @@ class LoopHeartbeat:
 
     @property
     def silence_reason(self) -> str:
-        """Why the process should be started again; "" while it beats."""
+        """Why the process should be restarted; "" while the loop runs."""
         silent_s = self._clock() - self._beat_at
-        return f"the event loop has been silent for {silent_s:.0f} s" if silent_s > self._silence_s else ""
+        return f"the event loop has been silent for {silent_s:.0f} s" if silent_s > self._timeout_s else ""

@@ -1,7 +1,8 @@
-"""Keep a copy of what the API server has: list once, then watch, and miss nothing whatever happens in between.
+"""Follows the objects of the API server without missing a change: lists them once, then watches.
 
-`Mirror` is pure; `follow` feeds it. A watch that breaks goes on from the last version seen (bookmarks keep that fresh
-while nothing of ours changes); where the server has forgotten that version, a new list tells the differences.
+`WatchCache` holds them and is pure; `follow_changes` feeds it. After a lost connection the next watch continues from
+the last version (bookmarks keep that recent while nothing changes); if that version is too old for the server, a new
+list is compared with the cache.
 """
 
 from __future__ import annotations
@@ -20,43 +21,43 @@ from elasticdl.retry import backoff_delays
 
 Document = dict[str, Any]
 
-WATCH_S = 300.0  # then the server ends the watch, and the next goes on where it stood
-_SHORT_S = 1.0  # a watch that ended sooner, and told nothing, is followed by a pause
+WATCH_S = 300.0  # after which the server ends a watch, and the next one continues
+_SHORT_S = 1.0  # after a watch that ended sooner, without an event, the next one is delayed
 _log = logging.getLogger(__name__)
 
 
 class ObjectChange(NamedTuple):
-    """`before` None: it is new. `after` None: it is gone, and `before` is what it last was."""
+    """`before` is None for a new object. `after` is None for a deleted one, and `before` its last state."""
 
     before: Document | None
     after: Document | None
 
 
 class WatchCache:
-    """What the server has, as far as we were told."""
+    """The objects of the server, as far as lists and watches have reported them."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Document] = {}
-        self.version = ""  # to watch from; "": list first
+        self.version = ""  # the version to watch from; "": list first
 
     def relist(self, items: Iterable[Document], version: str) -> list[ObjectChange]:
-        """All that is there. What we knew of and is not there any more is gone."""
+        """Compares the cache with a complete list; objects that are not in it were deleted."""
         self.version = version
-        now = {_object_key(item): item for item in items}
-        changes = [ObjectChange(self.objects.pop(key), None) for key in list(self.objects) if key not in now]
-        for item in now.values():
+        listed = {_object_key(item): item for item in items}
+        changes = [ObjectChange(self.objects.pop(key), None) for key in list(self.objects) if key not in listed]
+        for item in listed.values():
             changes += self._put(item)
         return changes
 
     def apply_event(self, type_: str, item: Document) -> list[ObjectChange]:
-        """One event of a watch."""
+        """Applies one event of a watch."""
         self.version = item["metadata"]["resourceVersion"]
         if type_ == "BOOKMARK":
             return []
         if type_ == "DELETED":
-            # The event has the last state, of which the watch may not have told.
-            known = self.objects.pop(_object_key(item), None)
-            return [] if known is None else [ObjectChange(item, None)]
+            # The event has the last state of the object, which may be newer than that in the cache.
+            cached = self.objects.pop(_object_key(item), None)
+            return [] if cached is None else [ObjectChange(item, None)]
         return self._put(item)
 
     def _put(self, item: Document) -> list[ObjectChange]:
@@ -64,7 +65,7 @@ class WatchCache:
         self.objects[_object_key(item)] = item
         if before is None:
             return [ObjectChange(None, item)]
-        if before["metadata"]["uid"] != item["metadata"]["uid"]:  # another of the same name
+        if before["metadata"]["uid"] != item["metadata"]["uid"]:  # a new object of the same name
             return [ObjectChange(before, None), ObjectChange(None, item)]
         if before["metadata"]["resourceVersion"] == item["metadata"]["resourceVersion"]:
             return []
@@ -76,11 +77,13 @@ def _object_key(item: Document) -> tuple[str, str]:
 
 
 class _OpenWatch:
-    """The watch that is open. A thread waits for `stopped` and closes it: nobody can wait for both at once."""
+    """Closes the current watch when `stopped` is set, from a thread: reading a watch cannot wait for an event too."""
 
     def __init__(self, stopped: threading.Event) -> None:
         self._stopped = stopped
-        self._watch: WatchStream | None = None  # or one that has ended: closing it again does nothing
+        self._watch: WatchStream | None = None  # it may have ended: closing it again does nothing
+
+    def start(self) -> None:
         threading.Thread(target=self._close_when_stopped, name="watch-stopper", daemon=True).start()
 
     def set(self, watch: WatchStream) -> None:
@@ -103,38 +106,39 @@ def follow_changes(
     *,
     fields: str = "",
     watch_s: float = WATCH_S,
-    mirror: WatchCache | None = None,
+    cache: WatchCache | None = None,
 ) -> Iterator[list[ObjectChange]]:
-    """Changes, together as they became known: first all there is (perhaps nothing), then never an empty list.
+    """Yields lists of changes: first one with all existing objects, which may be empty, then one for each change.
 
-    Blocks between them. Errors are waited out, whatever they are: a right that is missing may be granted, a server
-    that is away comes back. To end it, set `stopped`.
+    Blocks in between, and tries again after every error: a missing right may be granted, a server may come back. Set
+    `stopped` to end it.
     """
-    mirror = mirror or WatchCache()
-    current = _OpenWatch(stopped)
-    waits, last_error, is_first = backoff_delays(), "", True
+    cache = cache or WatchCache()
+    open_watch = _OpenWatch(stopped)
+    open_watch.start()
+    delays, last_error, is_first = backoff_delays(), "", True
     while not stopped.is_set():
-        began, heard = time.monotonic(), False
+        started_at, has_events = time.monotonic(), False
         try:
-            if not mirror.version:
-                changes = mirror.relist(*api.list(kind, namespace, labels, fields))
+            if not cache.version:
+                changes = cache.relist(*api.list(kind, namespace, labels, fields))
                 if changes or is_first:
                     is_first = False
                     yield changes
-            with closing(api.watch(kind, namespace, labels, mirror.version, watch_s, fields)) as watch:
-                current.set(watch)
+            with closing(api.watch(kind, namespace, labels, cache.version, watch_s, fields)) as watch:
+                open_watch.set(watch)
                 last_error = ""
                 for event in watch:
-                    heard = True
-                    if changes := mirror.apply_event(*event):
+                    has_events = True
+                    if changes := cache.apply_event(*event):
                         yield changes
         except Gone:
-            mirror.version = ""
+            cache.version = ""
         except ApiError as exc:
             if str(exc) != last_error and not stopped.is_set():
                 _log.warning("%s; trying again", exc)
                 last_error = str(exc)
-        if heard or time.monotonic() - began >= _SHORT_S:
-            waits = backoff_delays()
+        if has_events or time.monotonic() - started_at >= _SHORT_S:
+            delays = backoff_delays()
         else:
-            stopped.wait(next(waits))
+            stopped.wait(next(delays))

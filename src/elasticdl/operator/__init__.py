@@ -1,1 +1,1 @@
-"""ElasticJobs of a cluster: each becomes the objects of a job."""
+"""The operator: turns each ElasticJob of a cluster into the objects of a job."""

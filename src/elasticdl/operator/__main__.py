@@ -1,4 +1,4 @@
-"""`python -m elasticdl.operator`: waits until it leads, then looks after ElasticJobs: all, or those of namespaces."""
+"""`python -m elasticdl.operator`: waits until it is the leader, then reconciles ElasticJobs until a signal comes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def lead_and_serve(
-    api: Api, election: Election, alive: health.HealthServer, namespaces: Sequence[str] = ()
+    api: Api, election: Election, health_server: health.HealthServer, namespaces: Sequence[str] = ()
 ) -> None:
-    """Term after term, until a signal comes."""
+    """Serves whenever this operator is the leader, until a signal comes."""
     loop = asyncio.get_running_loop()
-    beating = loop.create_task(alive.heartbeat.run())
+    heartbeat = loop.create_task(health_server.heartbeat.run())
     is_lost = True
     while is_lost:
         waiting = loop.create_task(election.wait_until_leader())
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, waiting.cancel)
+        for stop_signal in STOP_SIGNALS:
+            loop.add_signal_handler(stop_signal, waiting.cancel)
         try:
             await waiting
         except asyncio.CancelledError:
@@ -40,68 +40,75 @@ async def lead_and_serve(
         health.IS_LEADER.set(1)
         is_lost = await serve(api, election, namespaces)
         health.IS_LEADER.set(0)
-    beating.cancel()
+    heartbeat.cancel()
 
 
 async def serve(api: Api, election: Election, namespaces: Sequence[str] = ()) -> bool:
-    """Act until the Lease is lost (True) or a signal comes (False). `namespaces`: where; none: everywhere."""
+    """Reconciles until the Lease is lost (returns True) or a signal comes (False).
+
+    `namespaces`: those whose ElasticJobs are watched; none means the whole cluster.
+    """
     loop = asyncio.get_running_loop()
     is_over = asyncio.Event()
-    keeping = loop.create_task(election.wait_until_lost())
-    keeping.add_done_callback(lambda _: is_over.set())
-    before = asyncio.all_tasks()
+    leading = loop.create_task(election.wait_until_lost())
+    leading.add_done_callback(lambda _: is_over.set())
+    other_tasks = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
-        registry=handlers.Handlers(api).registry,
+        registry=handlers.Handlers(api).kopf_registry(),
         settings=handlers.kopf_settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
-        identity=cast(Any, election.identity),  # kopf would look for the user's name, which users of pods need not have
+        identity=cast(Any, election.identity),  # otherwise kopf looks up the user's name, and users of pods have none
         stop_flag=is_over,
     )
-    for number in STOP_SIGNALS:  # in the place of kopf's own, after which it would wait for our flag
-        loop.add_signal_handler(number, is_over.set)
-    await kopf.run_tasks(tasks, ignored=before)
-    if keeping.done():
+    for stop_signal in STOP_SIGNALS:  # replaces kopf's own handlers, which do not set our flag
+        loop.add_signal_handler(stop_signal, is_over.set)
+    await kopf.run_tasks(tasks, ignored=other_tasks)
+    if leading.done():
         return True
-    keeping.cancel()
+    leading.cancel()
     await election.release()
     return False
 
 
 @click.command()
-@click.option("--port", default=8080, show_default=True, help="Of /healthz and /metrics; 0: any free one.")
-@click.option("--lease", "lease_name", default="elasticdl-operator", show_default=True, help="The Lease to lead by.")
-@click.option("--namespace", default="", help="Where the Lease lies. Default: that of the pod, or of the context.")
+@click.option("--port", default=8080, show_default=True, help="Port of /healthz and /metrics; 0: any free port.")
+@click.option(
+    "--lease", "lease_name", default="elasticdl-operator", show_default=True, help="Lease for leader election."
+)
+@click.option("--namespace", default="", help="Namespace of the Lease. Default: that of the pod, or of the context.")
 @click.option(
     "--watch",
     "namespaces",
     multiple=True,
     metavar="NAMESPACE",
-    help="Look after the ElasticJobs of this namespace only; may be given again. Default: of the whole cluster.",
+    help="Watch the ElasticJobs of this namespace only; may be repeated. Default: the whole cluster.",
 )
-@click.option("--lease-seconds", default=LEASE_S, show_default=True, help="Another takes over after so long a silence.")
+@click.option(
+    "--lease-seconds",
+    default=LEASE_S,
+    show_default=True,
+    help="Another operator takes over if the leader has not renewed the Lease for this long.",
+)
 @click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
 def main(
     port: int, lease_name: str, namespace: str, namespaces: tuple[str, ...], lease_seconds: float, log_level: str
 ) -> None:
-    """Look after the ElasticJobs of a cluster, or of some of its namespaces."""
+    """Run the jobs that the ElasticJobs of a cluster, or of some of its namespaces, describe."""
     logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    if log_level != "DEBUG":  # kopf tells of every event it passed on; masters make one a second
+    if log_level != "DEBUG":  # kopf logs every event that it handles, and each master causes one a second
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         api = Api.connect(role="operator", timeout_s=lease_seconds / 3)
     except ElasticDLError as exc:
         click.echo(str(exc), err=True)
         sys.exit(exc.exit_code)
-    me = f"{socket.gethostname()}-{os.getpid()}"
-    election = Election(api, lease_name, namespace or api.namespace, me, lease_s=lease_seconds)
-    beat = health.HealthServer(port)
-    logging.getLogger(__name__).info("%s answers on port %d", me, beat.port)
-    try:
-        asyncio.run(lead_and_serve(api, election, beat, namespaces))
-    finally:
-        beat.close()
+    identity = f"{socket.gethostname()}-{os.getpid()}"
+    election = Election(api, lease_name, namespace or api.namespace, identity, lease_s=lease_seconds)
+    with health.HealthServer(port) as health_server:
+        logging.getLogger(__name__).info("%s answers probes on port %d", identity, health_server.port)
+        asyncio.run(lead_and_serve(api, election, health_server, namespaces))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One ElasticJob, the objects that belong to it in the cluster, and how to report events about it."""
+"""An ElasticJob during one reconciliation: the resource, the objects it owns, and its new conditions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ReportEvent = Callable[[Document, str, str, str], None]  # the object, Normal or
 
 
 class ObjectConflict(TransientError):
-    """Something of another must go first; a person may have to do it."""
+    """An object of this name belongs to something else. A user may have to delete it."""
 
 
 class MasterSnapshot(NamedTuple):
-    """All that a look takes from the master: one that stands as it did needs no other look."""
+    """Everything that a reconciliation reads of the master; if it is unchanged, there is nothing to reconcile."""
 
     uid: str
     replicas: int
@@ -34,13 +34,13 @@ def master_snapshot(master: Document | None) -> MasterSnapshot | None:
     if master is None:
         return None
     is_ready = (master.get("status") or {}).get("readyReplicas", 0) > 0
-    is_going = "deletionTimestamp" in master["metadata"]
-    return MasterSnapshot(master["metadata"]["uid"], master["spec"]["replicas"], is_ready, is_going)
+    is_being_deleted = "deletionTimestamp" in master["metadata"]
+    return MasterSnapshot(master["metadata"]["uid"], master["spec"]["replicas"], is_ready, is_being_deleted)
 
 
 @dataclass
 class ElasticJobContext:
-    """One ElasticJob and what is around it."""
+    """One ElasticJob, with access to its objects and its events."""
 
     api: Api
     resource: Document
@@ -61,7 +61,7 @@ class ElasticJobContext:
 
     @property
     def master_replicas(self) -> int:
-        """Pods that the master shall have, as long as it is not over."""
+        """The desired number of pods of the master while the job is not over."""
         return 0 if self.resource["spec"].get("suspend") else 1
 
     @property
@@ -69,19 +69,19 @@ class ElasticJobContext:
         return naming.Owner.from_object(self.resource)
 
     def find_owned(self, kind: kinds.ResourceKind, name: str) -> Document | None:
-        """The object, if it belongs to this ElasticJob; one that belongs to another is waited for to go."""
+        """The object, or None if there is none. Raises ObjectConflict if it does not belong to this ElasticJob."""
         document = self.api.get(kind, name, self.namespace)
         owners = document["metadata"].get("ownerReferences", []) if document else []
         if document and self.owner.uid not in [owner["uid"] for owner in owners]:
-            whose = ", ".join(f"{owner['kind']} {owner['name']}" for owner in owners) or "nobody"
+            owner_names = ", ".join(f"{owner['kind']} {owner['name']}" for owner in owners)
             raise ObjectConflict(
-                f"{kind.kind} {name} is there already and belongs to {whose}, not to this ElasticJob; delete it, or "
-                "give this job another name"
+                f"{kind.kind} {name} exists already and belongs to {owner_names or 'nobody'}, not to this ElasticJob; "
+                "delete it, or give this job another name"
             )
         return document
 
     def pod_owners(self) -> set[str]:
-        """The master's set and the spec, if they are of this resource."""
+        """UIDs of the objects that own the pods: the master's StatefulSet and the ConfigMap of the spec."""
         owners = set()
         for kind, name in ((kinds.STATEFUL_SET, self.master_name), (kinds.CONFIG_MAP, f"{self.name}-spec")):
             with suppress(ObjectConflict):

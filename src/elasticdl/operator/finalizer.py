@@ -1,7 +1,7 @@
-"""An ElasticJob goes after its pods: as long as one of them may run, a finalizer holds the resource.
+"""The finalizer of an ElasticJob: the resource stays until the pods of the job have ended.
 
-So `kubectl delete`, which waits, ends when the resources of the job are free, and a new job of the same name meets no
-pods of the old one. A job that is over holds nothing; the operator need not be there to delete it.
+So `kubectl delete` returns when the machines are free, and a new job of the same name meets no pods of the old one. A
+job that is over has no finalizer, so that it can be deleted without the operator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FINALIZER = "elasticdl.org/pods"
 
 
 class StillTerminating(TransientError):
-    """The master is about to change, or pods to go."""
+    """The master is changing, or pods are ending: reconcile again later."""
 
 
 def is_being_deleted(resource: Document) -> bool:
@@ -28,18 +28,19 @@ def is_being_deleted(resource: Document) -> bool:
 
 
 def add_finalizer(api: Api, resource: Document) -> Document:
-    """Before the job gets its first pod. Returns the resource as it is then."""
-    return _set_finalizer(api, resource, is_held=True)
+    """Adds the finalizer, before the job gets its first pod. Returns the changed resource."""
+    return _set_finalizer(api, resource, is_present=True)
 
 
 def remove_finalizer(api: Api, resource: Document) -> Document:
-    return _set_finalizer(api, resource, is_held=False)
+    return _set_finalizer(api, resource, is_present=False)
 
 
 def finalize(api: Api, resource: Document, owners: set[str]) -> None:
-    """Delete the pods of a resource that is deleted, those of `owners`, until there are none; then hold it no more.
+    """Deletes the pods that `owners` own. Removes the finalizer when none is left, else raises StillTerminating.
 
-    The master first, by its set: it releases the others before it goes, and would replace them as long as it lives.
+    The master's pod is deleted first, through its StatefulSet: it releases the other pods before it ends, and would
+    replace them as long as it lives.
     """
     name, namespace = resource["metadata"]["name"], resource["metadata"]["namespace"]
     if FINALIZER not in _finalizers(resource):
@@ -53,36 +54,36 @@ def finalize(api: Api, resource: Document, owners: set[str]) -> None:
         if _owner_uids(pod) & owners and not isinstance(pod_status.read_pod_status(pod), pod_status.PodExited)
     ]
     if any(pod["metadata"]["labels"].get(naming.ROLE_LABEL) == naming.MASTER for pod in living):
-        raise StillTerminating("the pod of the master is still ending")
+        raise StillTerminating("the pod of the master is still terminating")
     for pod in living:
         metadata = pod["metadata"]
         if "deletionTimestamp" not in metadata:
             api.delete(kinds.POD, metadata["name"], namespace, uid=metadata["uid"])
     if living:
-        raise StillTerminating(f"{len(living)} of its pods are still ending")
+        raise StillTerminating(f"{len(living)} pods of the job are still terminating")
     remove_finalizer(api, resource)
 
 
 def _owner_uids(document: Document) -> set[str]:
-    return {one["uid"] for one in document["metadata"].get("ownerReferences", [])}
+    return {owner["uid"] for owner in document["metadata"].get("ownerReferences", [])}
 
 
 def _finalizers(resource: Document) -> list[str]:
     return list(resource["metadata"].get("finalizers") or [])
 
 
-def _set_finalizer(api: Api, resource: Document, *, is_held: bool) -> Document:
-    """By the version seen: the list is written whole, and others may have theirs in it."""
-    while (FINALIZER in _finalizers(resource)) != is_held:
+def _set_finalizer(api: Api, resource: Document, *, is_present: bool) -> Document:
+    """The patch names the version that was read, because it replaces the whole list, with the finalizers of others."""
+    while (FINALIZER in _finalizers(resource)) != is_present:
         metadata = resource["metadata"]
-        others = [one for one in _finalizers(resource) if one != FINALIZER]
-        finalizers = [*others, FINALIZER] if is_held else others
+        finalizers = [finalizer for finalizer in _finalizers(resource) if finalizer != FINALIZER]
+        finalizers += [FINALIZER] if is_present else []
         change = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}}
         try:
             return api.patch(kinds.ELASTIC_JOB, metadata["name"], change, metadata["namespace"])
         except Conflict as exc:
             current = api.get(kinds.ELASTIC_JOB, metadata["name"], metadata["namespace"])
             if current is None or current["metadata"]["uid"] != metadata["uid"]:
-                raise StillTerminating("the resource is gone") from exc
+                raise StillTerminating("the resource was deleted") from exc
             resource = current
     return resource

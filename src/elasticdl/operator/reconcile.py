@@ -1,7 +1,8 @@
-"""Brings what a cluster has to what an ElasticJob asks for. Creates what is missing; what is there stays as it is.
+"""Brings the objects of a job into the state that its ElasticJob describes.
 
-Called as often as anybody likes, by whoever leads: nothing is remembered between two calls, and a call that finds all
-in place writes nothing.
+`reconcile` creates missing objects and does not change existing ones, apart from the number of the master's pods. It
+keeps no state between calls, and writes nothing if everything is as described; any number of calls has the same effect
+as one.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from elasticdl.spec.job import JobSpec
 from elasticdl.spec.load import resolve_elastic_job
 
 
-def reconcile(api: Api, resource: Document, say: ReportEvent) -> Document | None:
-    """The master as it is left, if there is one.
+def reconcile(api: Api, resource: Document, report: ReportEvent) -> Document | None:
+    """Reconciles one job and returns the StatefulSet of its master, if there is one now.
 
-    Raises TransientErrors to be called again; everything a person must know is in the status and in events.
+    Raises a TransientError to be called again. What users need to know is in the resource's status and events.
     """
-    job_context = ElasticJobContext(api, resource, say)
+    job_context = ElasticJobContext(api, resource, report)
     if finalizer.is_being_deleted(resource):
         finalizer.finalize(api, resource, job_context.pod_owners())
-        return None  # owner references take all else along
+        return None  # owner references delete everything else
     job = master = result = None
     try:
         master = job_context.find_owned(kinds.STATEFUL_SET, job_context.master_name)
@@ -56,7 +57,7 @@ def reconcile(api: Api, resource: Document, say: ReportEvent) -> Document | None
 
 
 def _determine_job(job_context: ElasticJobContext, master: Document | None) -> JobSpec | None:
-    """The job as it runs, else as it is asked for; None if that is no job."""
+    """The spec of the running job, otherwise that of the resource; None if that is invalid."""
     running = _read_running_job(job_context) if master else None
     if running is not None:
         problem = job_status.explain_unsupported_change(running, job_context.resource)
@@ -82,20 +83,21 @@ def _read_running_job(job_context: ElasticJobContext) -> JobSpec | None:
 
 
 def _read_job_result(job_context: ElasticJobContext, master: Document | None) -> Document | None:
-    """How the job ended, if its master gave its pod back because of that. It writes first, and is read last."""
+    """The result of a job that is over: its master writes the result first and then scales itself to 0."""
     if master is None or master["spec"]["replicas"]:
         return None
-    held = job_context.api.get(kinds.CONFIG_MAP, status_map.status_map_name(job_context.name), job_context.namespace)
-    return status_map.read_result(held, master["metadata"]["uid"])
+    config_map_name = status_map.status_map_name(job_context.name)
+    config_map = job_context.api.get(kinds.CONFIG_MAP, config_map_name, job_context.namespace)
+    return status_map.read_result(config_map, master["metadata"]["uid"])
 
 
 def _create_job(job_context: ElasticJobContext, job: JobSpec) -> Document:
-    """Belongings first, the master last: a master that is there has had all it needs."""
+    """Creates all objects of the job, the master last: when it starts, everything that it needs exists."""
     for document in manifest.job_objects(job, job_secrets.create_secrets(job), job_context.owner):
         _create_object(job_context, document)
-    # An operator that ended half way may have left a spec behind: the master belongs to that one.
-    begun = _read_running_job(job_context) or job
-    document = manifest.master_stateful_set(begun, job_context.owner)
+    # An operator that was killed after it had created the ConfigMap of the spec may have left an older spec behind.
+    running = _read_running_job(job_context) or job
+    document = manifest.master_stateful_set(running, job_context.owner)
     document["spec"]["replicas"] = job_context.master_replicas
     created = _create_object(job_context, document)
     message = f"Created the master of the job: StatefulSet {document['metadata']['name']}"
@@ -104,7 +106,7 @@ def _create_job(job_context: ElasticJobContext, job: JobSpec) -> Document:
 
 
 def _recreate_missing(job_context: ElasticJobContext, job: JobSpec) -> None:
-    """Make again what somebody deleted; except secrets, which those that run have already read."""
+    """Recreates deleted objects, except the Secret: running pods have read the old one and would reject the new."""
     for document in _find_missing(job_context, job, job_secrets.JobSecrets("")):
         name = f"{document['kind']} {document['metadata']['name']}"
         if document["kind"] == kinds.SECRET.kind:
@@ -113,14 +115,18 @@ def _recreate_missing(job_context: ElasticJobContext, job: JobSpec) -> None:
         else:
             _create_object(job_context, document)
             if document["metadata"]["name"] == naming.spec_name(job):
-                # It owned the workers and ps. The next master gives those to come to the new one.
+                # It owned the pods of workers and ps. Pods that the next master creates belong to the new one.
                 job_context.api.delete(kinds.POD, f"{job_context.master_name}-0", job_context.namespace)
             job_context.report(job_context.resource, "Warning", "Recreated", f"{name} had been deleted")
 
 
 def _find_missing(job_context: ElasticJobContext, job: JobSpec, secrets: job_secrets.JobSecrets) -> list[Document]:
     documents = manifest.job_objects(job, secrets, job_context.owner)
-    return [one for one in documents if job_context.find_owned(kinds.kind_of(one), one["metadata"]["name"]) is None]
+    return [
+        document
+        for document in documents
+        if job_context.find_owned(kinds.kind_of(document), document["metadata"]["name"]) is None
+    ]
 
 
 def _create_object(job_context: ElasticJobContext, document: Document) -> Document:
@@ -129,12 +135,13 @@ def _create_object(job_context: ElasticJobContext, document: Document) -> Docume
     except AlreadyExists as exc:
         existing = job_context.find_owned(kinds.kind_of(document), document["metadata"]["name"])
         if existing is None:
-            raise ObjectConflict(f"{document['kind']} {document['metadata']['name']} came and went") from exc
+            name = f"{document['kind']} {document['metadata']['name']}"
+            raise ObjectConflict(f"{name} existed and was deleted in the same moment") from exc
         return existing
 
 
 def _with_blocking_owners(document: Document) -> Document:
-    """`kubectl delete --cascade=foreground` waits for it."""
+    """Lets `kubectl delete --cascade=foreground` wait until the object is deleted."""
     metadata = document["metadata"]
     owners = [owner | {"blockOwnerDeletion": True} for owner in metadata["ownerReferences"]]
     return {**document, "metadata": {**metadata, "ownerReferences": owners}}
@@ -144,7 +151,7 @@ def _scale_master(job_context: ElasticJobContext, job: JobSpec, master: Document
     replicas = job_context.master_replicas
     if master["spec"]["replicas"] != replicas:
         name = master["metadata"]["name"]
-        # By the version seen: a master that ends this moment must not be started again.
+        # The version makes the patch fail if the master has just ended: it must not be started again.
         change = {
             "metadata": {"resourceVersion": master["metadata"]["resourceVersion"]},
             "spec": {"replicas": replicas},
@@ -152,7 +159,7 @@ def _scale_master(job_context: ElasticJobContext, job: JobSpec, master: Document
         try:
             master = job_context.api.patch(kinds.STATEFUL_SET, name, change, job_context.namespace)
         except Conflict as exc:
-            raise StillTerminating("the master changed meanwhile") from exc
+            raise StillTerminating("the master changed at the same time") from exc
         reason, message = (
             ("Resumed", "spec.suspend is false: the job resumes")
             if replicas
@@ -165,9 +172,9 @@ def _scale_master(job_context: ElasticJobContext, job: JobSpec, master: Document
 
 
 def _delete_replica_pods(job_context: ElasticJobContext, job: JobSpec) -> None:
-    """Pods of workers and ps are the master's to launch: they go when it is gone, or it would replace them."""
+    """Deletes the pods of workers and ps once the master has ended; while it runs it would replace them."""
     if job_context.api.list(kinds.POD, job_context.namespace, naming.label_selector(job, "master"))[0]:
-        raise StillTerminating("the pod of the master is still ending")
+        raise StillTerminating("the pod of the master is still terminating")
     for role in ("worker", "ps"):
         for pod in job_context.api.list(kinds.POD, job_context.namespace, naming.label_selector(job, role))[0]:
             metadata = pod["metadata"]
@@ -182,7 +189,7 @@ def _write_status(
     result: Document | None,
     blocked_reason: str = "",
 ) -> None:
-    """Write the status, if it changes; warn of what was not said before."""
+    """Writes the status if it changes, with a Warning for each new problem."""
     resource = job_context.resource
     while True:
         change = job_status.status_change(resource, job, master, job_context.conditions, _now(), blocked_reason, result)
@@ -194,7 +201,7 @@ def _write_status(
         try:
             job_context.api.patch(kinds.ELASTIC_JOB, job_context.name, patch, job_context.namespace, "status")
             return
-        except Conflict:  # the master wrote meanwhile
+        except Conflict:  # the master wrote the status at the same time
             current = job_context.api.get(kinds.ELASTIC_JOB, job_context.name, job_context.namespace)
             if current is None or current["metadata"]["uid"] != resource["metadata"]["uid"]:
                 return
@@ -202,10 +209,10 @@ def _write_status(
 
 
 def _report_conditions(job_context: ElasticJobContext, resource: Mapping[str, Any]) -> None:
-    reported = {condition["message"] for condition in (resource.get("status") or {}).get("conditions", [])}
-    for one in job_context.conditions:
-        if not one.is_true and one.message not in reported:
-            job_context.report(job_context.resource, "Warning", one.reason, one.message)
+    reported = {document["message"] for document in (resource.get("status") or {}).get("conditions", [])}
+    for condition in job_context.conditions:
+        if not condition.is_true and condition.message not in reported:
+            job_context.report(job_context.resource, "Warning", condition.reason, condition.message)
 
 
 def _now() -> str:

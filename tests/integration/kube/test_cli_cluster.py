@@ -131,7 +131,7 @@ def test_no_kubeconfig(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     result = run(*train())
 
     assert result.exit_code == 2
-    assert "no Kubernetes cluster to speak to" in result.stderr
+    assert "no Kubernetes cluster to connect to" in result.stderr
     assert "set KUBECONFIG" in result.stderr
 
 

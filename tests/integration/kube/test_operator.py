@@ -188,7 +188,7 @@ def test_objects_of_another_are_not_taken(start: Start, api: Api) -> None:
     api.delete(kinds.SECRET, "mnist-secret")
     until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))
 
-    assert "Secret mnist-secret is there already and belongs to nobody" in why
+    assert "Secret mnist-secret exists already and belongs to nobody" in why
     assert reason == why
 
 

@@ -40,7 +40,7 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
 
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
     until("the master is suspended", lambda: replicas(api) == 0)
-    until("the operator waits", lambda: 'reconciled_total{outcome="again"}' in operator.figures())
+    until("the operator waits", lambda: 'reconciled_total{outcome="retried"}' in operator.figures())
     while_ending = api.get(kinds.POD, "mnist-worker-0")
     api.delete(kinds.POD, "mnist-master-0", grace_s=0)
     until("the worker goes", lambda: not api.get(kinds.POD, "mnist-worker-0"))
@@ -65,7 +65,7 @@ def test_a_deleted_job_is_there_until_its_pods_are_gone(start: Start, api: Api) 
 
     api.delete(kinds.ELASTIC_JOB, "mnist")
     until("the worker is told to go", lambda: is_ending(api, "mnist-worker-0"))
-    until("the operator waits", lambda: 'reconciled_total{outcome="again"}' in operator.figures())
+    until("the operator waits", lambda: 'reconciled_total{outcome="retried"}' in operator.figures())
     assert read(api)["metadata"]["finalizers"] == [FINALIZER]
     assert replicas(api) == 0
     api.delete(kinds.POD, "mnist-worker-0", grace_s=0)

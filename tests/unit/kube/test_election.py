@@ -1,4 +1,4 @@
-"""A leader that is busy stays the leader, and knows for how long."""
+"""A busy leader stays the leader, and knows for how long it is the leader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.election import Election
 
 
-class OneLease:
+class FakeLeaseApi:
+    """The calls of an Api that keeps one Lease."""
+
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
 
@@ -25,26 +27,26 @@ class OneLease:
     replace = create
 
 
-def test_looks_that_keep_all_threads_busy_do_not_cost_the_lease() -> None:
-    async def led() -> str:
+def test_a_leader_whose_worker_threads_are_all_busy_keeps_the_lease() -> None:
+    async def elect_while_busy() -> str:
         is_done = threading.Event()
-        loop, api = asyncio.get_running_loop(), OneLease()
+        loop, api = asyncio.get_running_loop(), FakeLeaseApi()
         loop.set_default_executor(ThreadPoolExecutor(1))
-        look = loop.run_in_executor(None, is_done.wait, 60.0)
+        busy = loop.run_in_executor(None, is_done.wait, 60.0)
         try:
             async with asyncio.timeout(10.0):
-                await Election(cast(Api, api), "lease", "team", "me").wait_until_leader()
+                await Election(cast(Api, api), "lease", "team", "operator-0").wait_until_leader()
         finally:
             is_done.set()
-            await look
+            await busy
         assert api.lease is not None
         return str(api.lease["spec"]["holderIdentity"])
 
-    assert asyncio.run(led()) == "me"
+    assert asyncio.run(elect_while_busy()) == "operator-0"
 
 
-def test_who_leads_knows_until_when_nobody_else_can() -> None:
-    now, api = [100.0], OneLease()
+def test_a_leader_stops_leading_before_another_candidate_can_take_over() -> None:
+    now, api = [100.0], FakeLeaseApi()
     first, second = (
         Election(cast(Api, api), "lease", "team", name, lease_s=15.0, clock=lambda: now[0]) for name in ("a", "b")
     )
@@ -54,7 +56,7 @@ def test_who_leads_knows_until_when_nobody_else_can() -> None:
     now[0] += 9.9
     assert first.is_leader
     now[0] += 0.2
-    assert not first.is_leader, "though the Lease is still its own: a call that is under way may take its time"
+    assert not first.is_leader, "it still holds the Lease, but a call that has begun may take its time"
     assert first.try_acquire() and first.is_leader
     asyncio.run(first.release())
     assert not first.is_leader and second.try_acquire() and second.is_leader

@@ -30,39 +30,41 @@ def status(code: int, reason: str, message: str) -> bytes:
         (503, "ServiceUnavailable", errors.ApiUnavailable, TransientError),
     ],
 )
-def test_an_answer_becomes_the_error_that_says_what_to_do(
+def test_a_response_becomes_the_error_that_says_what_to_do(
     code: int, reason: str, expected: type[Exception], family: type[Exception]
 ) -> None:
-    error = error_from_response(CALL, code, status(code, reason, "its own words"))
+    error = error_from_response(CALL, code, status(code, reason, "the message"))
 
     assert type(error) is expected and isinstance(error, family)
-    assert "create pods a-worker-0 in namespace team" in str(error) and "its own words" in str(error)
+    assert "create pods a-worker-0 in namespace team" in str(error) and "the message" in str(error)
 
 
 def test_a_missing_right_is_named_with_the_role_that_grants_it() -> None:
-    said = 'pods is forbidden: User "x" cannot get resource "pods/log" in API group "" in the namespace "team"'
+    message = 'pods is forbidden: User "x" cannot get resource "pods/log" in API group "" in the namespace "team"'
 
-    error = str(error_from_response(ApiCall("get", kinds.POD, "team", "a", "log"), 403, status(403, "Forbidden", said)))
+    error = str(
+        error_from_response(ApiCall("get", kinds.POD, "team", "a", "log"), 403, status(403, "Forbidden", message))
+    )
 
     assert 'a Role with verbs ["get"], resources ["pods/log"], apiGroups [""]' in error
     assert "deploy/" in error and "elasticdl doctor" in error
 
 
-def test_a_missing_right_on_what_lies_in_no_namespace_takes_a_cluster_role() -> None:
+def test_a_missing_right_on_an_object_without_a_namespace_needs_a_cluster_role() -> None:
     error = str(error_from_response(ApiCall("list", kinds.NODE), 403, status(403, "Forbidden", "cannot list nodes")))
 
     assert "list nodes in the cluster" in error and "a ClusterRole with" in error
 
 
-def test_a_used_up_quota_is_not_taken_for_a_missing_right() -> None:
-    said = 'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2'
+def test_an_exceeded_quota_is_not_taken_for_a_missing_right() -> None:
+    message = 'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2'
 
-    error = str(error_from_response(CALL, 403, status(403, "Forbidden", said)))
+    error = str(error_from_response(CALL, 403, status(403, "Forbidden", message)))
 
     assert "exceeded quota: small" in error and "Role" not in error
 
 
-def test_a_cluster_without_our_custom_resource_is_told_so() -> None:
+def test_a_cluster_without_the_custom_resource_gets_the_hint_to_install_the_operator() -> None:
     error = error_from_response(ApiCall("list", kinds.ELASTIC_JOB, "team"), 404, b"404 page not found\n")
 
     assert isinstance(error, errors.NotFound)

@@ -7,7 +7,7 @@ from elasticdl.kube import kinds
 
 
 @pytest.mark.parametrize(
-    ("kind", "where", "expected"),
+    ("kind", "parts", "expected"),
     [
         (kinds.POD, {"namespace": "a", "name": "b"}, "/api/v1/namespaces/a/pods/b"),
         (kinds.POD, {"namespace": "a", "name": "b", "sub": "log"}, "/api/v1/namespaces/a/pods/b/log"),
@@ -21,14 +21,16 @@ from elasticdl.kube import kinds
         ),
     ],
 )
-def test_an_object_has_one_place_in_the_api(kind: kinds.ResourceKind, where: dict[str, str], expected: str) -> None:
-    assert kinds.api_path(kind, **where) == expected
+def test_a_kind_has_paths_of_objects_and_of_lists(
+    kind: kinds.ResourceKind, parts: dict[str, str], expected: str
+) -> None:
+    assert kinds.api_path(kind, **parts) == expected
 
 
 def test_a_document_names_its_kind() -> None:
     assert kinds.kind_of({"apiVersion": "apps/v1", "kind": "StatefulSet"}) is kinds.STATEFUL_SET
 
 
-def test_a_document_of_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
+def test_a_document_of_an_unknown_kind_is_refused_with_the_known_kinds() -> None:
     with pytest.raises(SpecError, match=r"'v1' 'Deployment'; known are .*ConfigMap.*Pod"):
         kinds.kind_of({"apiVersion": "v1", "kind": "Deployment"})

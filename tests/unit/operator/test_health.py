@@ -1,21 +1,21 @@
-"""Whether the operator is well: not only that its process is there."""
+"""Whether the operator works, not only whether its process runs."""
 
 from __future__ import annotations
 
 from elasticdl.operator.health import ReconcileTracker
 
 
-def test_a_look_that_does_not_end_is_told() -> None:
+def test_a_reconciliation_that_does_not_end_is_reported() -> None:
     now = [100.0]
-    looks = ReconcileTracker(longest_s=60.0, clock=lambda: now[0])
+    tracker = ReconcileTracker(max_reconcile_s=60.0, clock=lambda: now[0])
 
-    with looks.track("team/mnist"):
+    with tracker.track("team/mnist"):
         now[0] += 60.0
-        fine = looks.silence_reason
+        reason_in_time = tracker.stuck_reason
         now[0] += 1.0
-        with looks.track("team/other"):
-            stuck = looks.silence_reason
+        with tracker.track("team/other"):
+            reason_after_timeout = tracker.stuck_reason
 
-    assert fine == ""
-    assert stuck == "a look at team/mnist has not ended for 61 s"
-    assert looks.silence_reason == ""
+    assert reason_in_time == ""
+    assert reason_after_timeout == "the reconciliation of team/mnist has been running for 61 s"
+    assert tracker.stuck_reason == ""

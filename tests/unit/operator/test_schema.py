@@ -15,13 +15,13 @@ from elasticdl.spec.load import resolve_elastic_job
 ROOT = Path(__file__).parents[3]
 
 
-def resource(**spec: Any) -> dict[str, Any]:
-    whole = {"model": {"definition": "a.b.c"}, "cluster": {"image": "i:1"}} | spec
-    return {"metadata": {"name": "mnist", "namespace": "team"}, "spec": whole}
+def resource(**fields: Any) -> dict[str, Any]:
+    spec = {"model": {"definition": "a.b.c"}, "cluster": {"image": "i:1"}} | fields
+    return {"metadata": {"name": "mnist", "namespace": "team"}, "spec": spec}
 
 
 def nodes(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema within a schema."""
+    """Every schema within a schema, with its path."""
     yield path, node
     for name, child in node.get("properties", {}).items():
         yield from nodes(child, f"{path}.{name}")
@@ -30,36 +30,35 @@ def nodes(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             yield from nodes(node[key], f"{path}.{key}")
 
 
-def test_the_file_in_deploy_is_the_schema_of_the_job() -> None:
+def test_the_file_in_deploy_is_up_to_date() -> None:
     file = ROOT / "deploy" / "crd" / "elasticjobs.yaml"
-    again = "run `python -m elasticdl.operator.schema > deploy/crd/elasticjobs.yaml`"
 
-    assert file.read_text() == schema.crd_yaml(), again
+    assert file.read_text() == schema.crd_yaml(), "run `python deploy/render.py`"
 
 
-def test_every_place_has_a_type_and_nothing_that_kubernetes_does_not_know() -> None:
+def test_every_field_has_a_type_and_only_keywords_that_kubernetes_accepts() -> None:
     for path, node in nodes(schema.spec_schema(), "spec"):
         assert "type" in node or "x-kubernetes-int-or-string" in node, path
         assert not {"$ref", "anyOf", "allOf", "const", "title", "prefixItems"} & set(node), path
         assert not ("properties" in node and "additionalProperties" in node), path
 
 
-def test_no_word_of_the_job_s_schema_is_lost() -> None:
-    """A new kind of constraint in JobSpec has to be translated here, too."""
+def test_every_keyword_of_the_json_schema_of_a_job_is_translated() -> None:
+    """A constraint of a new kind in JobSpec needs a translation in `schema`."""
     document = JobSpec.model_json_schema()
-    known = {*schema.KEPT_KEYWORDS, "$ref", "anyOf", "title", "description", "default", "exclusiveMinimum"}
-    known |= {"properties", "additionalProperties", "items"}
-    words = {
-        word
-        for part in (document, *document["$defs"].values())
-        for _, node in nodes(part)
-        for word in node.keys() - {"$defs"}
+    translated = {*schema.KEPT_KEYWORDS, "$ref", "anyOf", "title", "description", "default", "exclusiveMinimum"}
+    translated |= {"properties", "additionalProperties", "items"}
+    keywords = {
+        keyword
+        for definition in (document, *document["$defs"].values())
+        for _, node in nodes(definition)
+        for keyword in node.keys() - {"$defs"}
     }
 
-    assert words - known == set()
+    assert keywords - translated == set()
 
 
-def test_every_field_of_the_job_is_there_but_those_that_are_set_elsewhere() -> None:
+def test_the_spec_has_every_field_of_a_job_that_is_not_set_elsewhere() -> None:
     properties = schema.spec_schema()["properties"]
 
     assert set(properties) == set(JobSpec.model_fields) - {"name"} | {"suspend"}
@@ -75,27 +74,27 @@ def test_every_field_has_a_description_and_every_description_a_field() -> None:
     assert named_fields <= set(DESCRIPTIONS) <= fields
 
 
-def test_a_value_of_any_kind_is_kept_as_it_is() -> None:
+def test_parameters_keep_values_of_any_type() -> None:
     properties = schema.spec_schema()["properties"]
 
     assert properties["model"]["properties"]["params"]["x-kubernetes-preserve-unknown-fields"]
     assert properties["data"]["properties"]["training"]["nullable"]
 
 
-def test_name_and_namespace_of_the_resource_are_those_of_the_job() -> None:
+def test_a_job_has_the_name_and_the_namespace_of_its_resource() -> None:
     job = resolve_elastic_job(resource(suspend=True))
 
     assert (job.name, job.cluster and job.cluster.namespace) == ("mnist", "team")
 
 
-def test_a_whole_number_is_a_quantity() -> None:
-    given = resource(cluster={"image": "i:1", "worker": {"requests": {"cpu": 2, "memory": "1Gi"}}})
+def test_an_integer_is_a_quantity() -> None:
+    document = resource(cluster={"image": "i:1", "worker": {"requests": {"cpu": 2, "memory": "1Gi"}}})
 
-    job = resolve_elastic_job(given)
+    job = resolve_elastic_job(document)
 
     assert job.cluster is not None
     assert job.cluster.worker.requests == {"cpu": "2", "memory": "1Gi"}
-    assert given["spec"]["cluster"]["worker"]["requests"]["cpu"] == 2
+    assert document["spec"]["cluster"]["worker"]["requests"]["cpu"] == 2
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_a_whole_number_is_a_quantity() -> None:
         ({"cluster": {"image": "i", "worker": {"requests": {"memory": "4GB"}}}}, "cluster.worker.requests.memory"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(spec: dict[str, Any], words: str) -> None:
+def test_an_error_names_the_job_and_the_field(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError) as caught:
         resolve_elastic_job(resource(**spec))
 

@@ -1,4 +1,4 @@
-"""What the operator tells kopf."""
+"""The arguments that the operator passes to kopf."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from elasticdl.kube.election import Election
 from elasticdl.operator import __main__ as operator
 
 
-def test_an_operator_needs_no_user_with_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Users of pods are numbers, any number in some clusters: none that the image's passwd knows."""
+def test_an_operator_runs_as_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users of pods are numbers, in some clusters any number: the image's passwd does not list them."""
 
-    def nobody() -> str:
+    def raise_key_error() -> str:
         raise KeyError("getpwuid(): uid not found: 10001")
 
-    async def ended(tasks: Any, **_: Any) -> None:
+    async def cancel_tasks(tasks: Any, **_: Any) -> None:
         for task in tasks:
             task.cancel()
 
     async def serve() -> None:
-        election = Election(cast(Api, None), "lease", "team", "me", lease_s=1000.0)
+        election = Election(cast(Api, None), "lease", "team", "operator-0", lease_s=1000.0)
         monkeypatch.setattr(election, "release", lambda: asyncio.sleep(0))
         await operator.serve(cast(Api, None), election)
 
-    monkeypatch.setattr(getpass, "getuser", nobody)
-    monkeypatch.setattr(kopf, "run_tasks", ended)
+    monkeypatch.setattr(getpass, "getuser", raise_key_error)
+    monkeypatch.setattr(kopf, "run_tasks", cancel_tasks)
     asyncio.run(serve())

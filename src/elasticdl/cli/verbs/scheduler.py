@@ -197,7 +197,7 @@ def serve_cluster(
     pulse = SchedulerHealth()
     with ExitStack() as stack:
         if port is not None:
-            probes = _open_probes(port, pulse)
+            probes = _start_probe_server(port, pulse)
             stack.callback(probes.close)
             click.echo(f"it answers on port {probes.port}")
         asyncio.run(
@@ -208,13 +208,15 @@ def serve_cluster(
     click.echo("the scheduler ends; jobs go on with what they have")
 
 
-def _open_probes(port: int, pulse: SchedulerHealth) -> ProbeServer:
+def _start_probe_server(port: int, pulse: SchedulerHealth) -> ProbeServer:
     from elasticdl.kube.probes import ProbeServer
 
+    server = ProbeServer(port, pulse.answer_probe)
     try:
-        return ProbeServer(port, pulse.answer_probe)
+        server.start()
     except OSError as exc:
         raise SpecError(f"--port={port}: cannot be listened on: {exc.strerror}; give another, or 0 for any") from exc
+    return server
 
 
 def print_manifests(

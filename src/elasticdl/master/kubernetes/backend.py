@@ -99,7 +99,7 @@ class KubernetesBackend:
         running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._on_terminate(loop)))
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, on_report)
         loop.executor.attach_launcher(launcher)
-        self._probes = ProbeServer(naming.HEALTH_PORT, lambda path: answer_probe(path, loop.since_last_turn_s))
+        ProbeServer(naming.HEALTH_PORT, lambda path: answer_probe(path, loop.since_last_turn_s)).start()
         if self._home.resource is not None:
             arguments = (loop, lambda event: running.call_soon_threadsafe(loop.submit, event))
             VitalThread(self._follow_scale_changes, args=arguments, name="scale-changes").start()

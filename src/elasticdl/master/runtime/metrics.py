@@ -78,9 +78,9 @@ class PrometheusMetrics:
         self._evaluation = Gauge("elasticdl_metric", "Newest evaluation", ["job", "metric"], registry=self.registry)
 
     def start_server(self, address: str, port: int, token: str) -> HttpServer:
-        """Listen on `port`, or on any free one (0, or where it is taken by now).
+        """Serves the metrics on `port`, or on any free port if that is 0 or in use.
 
-        Whoever asks shows the token as a bearer; "": nobody has to.
+        With a `token`, requests must have it as their bearer token.
         """
         expected = f"Bearer {token}".encode()
 
@@ -89,11 +89,14 @@ class PrometheusMetrics:
                 return HttpResponse(401, b"expected the token of this job as a bearer\n")
             return HttpResponse(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
 
+        server = HttpServer(address, port, answer)
         try:
-            return HttpServer(address, port, answer)
+            server.start()
         except OSError as exc:
             _log.warning("metrics: cannot listen on %s:%d (%s); taking any free port", address, port, exc.strerror)
-            return HttpServer(address, 0, answer)
+            server = HttpServer(address, 0, answer)
+            server.start()
+        return server
 
     def observe(self, job: MasterState, now: float) -> None:
         shown = status.job_status(job, now)

@@ -142,7 +142,7 @@ def test_whoever_asks_for_kubernetes_without_a_cluster_is_told_to_name_one(elast
 
     assert code == 1
     assert found["kubeconfig"][0]["state"] == "missing"
-    assert "no Kubernetes cluster to speak to" in found["kubeconfig"][0]["told"]
+    assert "no Kubernetes cluster to connect to" in found["kubeconfig"][0]["told"]
     assert "API server" not in found
 
 

@@ -1,4 +1,4 @@
-"""Whatever goes wrong on the way: what was appended is there, in order, and only one master ever writes."""
+"""Whichever calls fail: what was appended stays in the journal, in order, and only one master ever writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elasticdl.kube.api import Api
 from elasticdl.master.kubernetes import journal_segments
 from elasticdl.master.kubernetes.journal import ConfigMapJournal, JournalError, JournalTaken
 from tests.properties import examples
-from tests.unit.kube.stored import Crash, Store, Way
+from tests.unit.kube.fake_config_maps import Crash, FaultyApi, ObjectStore
 
 
 @contextmanager
@@ -30,23 +30,23 @@ def small_segments() -> Iterator[None]:
         yield
 
 
-def journal_of(way: Way, timeout_s: float = 60.0, run: int = 1) -> ConfigMapJournal:
+def journal_of(api: FaultyApi, timeout_s: float = 60.0, run: int = 1) -> ConfigMapJournal:
     return ConfigMapJournal(
-        cast("Api", way), "mnist", "team", {"uid": "o"}, run, timeout_s=timeout_s, sleep=lambda _: None
+        cast("Api", api), "mnist", "team", {"uid": "o"}, run, timeout_s=timeout_s, sleep=lambda _: None
     )
 
 
-def content_of(store: Store) -> list[bytes]:
-    return list(journal_of(Way(store)).replay())
+def content_of(store: ObjectStore) -> list[bytes]:
+    return list(journal_of(FaultyApi(store)).replay())
 
 
 def test_a_small_record_is_a_small_write_however_long_the_journal_is() -> None:
     """The store of a cluster keeps all versions of an object for minutes: what is sent again and again fills it."""
-    way = Way(Store())
+    api = FaultyApi(ObjectStore())
     sent: list[int] = []
-    journal = journal_of(way)
+    journal = journal_of(api)
     list(journal.replay())
-    create, replace = way.create, way.replace
+    create, replace = api.create, api.replace
 
     def weighed(write: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def weigh(document: dict[str, Any]) -> Any:
@@ -55,7 +55,7 @@ def test_a_small_record_is_a_small_write_however_long_the_journal_is() -> None:
 
         return weigh
 
-    with mock.patch.object(way, "create", weighed(create)), mock.patch.object(way, "replace", weighed(replace)):
+    with mock.patch.object(api, "create", weighed(create)), mock.patch.object(api, "replace", weighed(replace)):
         for _ in range(2000):
             journal.append([b"x" * 100])
 
@@ -73,7 +73,7 @@ operations = st.lists(
     min_size=1,
     max_size=8,
 )
-troubles = st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "away"]), max_size=60)
+troubles = st.lists(st.sampled_from(["ok", "ok", "ok", "response lost", "unavailable"]), max_size=60)
 deaths = st.sampled_from(["crash before", "crash after"])
 
 
@@ -92,9 +92,9 @@ def allowed(content: list[bytes], operation: tuple[str, Any]) -> list[list[bytes
 
 @given(operations, troubles)
 def test_what_was_appended_is_there_whatever_answers_were_lost(done: list[tuple[str, Any]], faults: list[str]) -> None:
-    store, content = Store(), list[bytes]()
+    store, content = ObjectStore(), list[bytes]()
     with small_segments():
-        journal = journal_of(Way(store, faults))
+        journal = journal_of(FaultyApi(store, faults))
         assert list(journal.replay()) == []
         for operation in done:
             do(journal, operation)
@@ -107,11 +107,11 @@ def test_what_was_appended_is_there_whatever_answers_were_lost(done: list[tuple[
 @given(st.data(), operations)
 @settings(max_examples=examples(300))
 def test_a_master_that_dies_anywhere_leaves_one_whole_journal(data: st.DataObject, done: list[tuple[str, Any]]) -> None:
-    store, content = Store(), list[bytes]()
+    store, content = ObjectStore(), list[bytes]()
     with small_segments():
         for operation in done:
             calls = data.draw(st.integers(0, 12), "calls before its death")
-            journal = journal_of(Way(store, ["ok"] * calls + [data.draw(deaths)]))
+            journal = journal_of(FaultyApi(store, ["ok"] * calls + [data.draw(deaths)]))
             try:
                 assert list(journal.replay()) == content
                 do(journal, operation)
@@ -128,10 +128,10 @@ def test_a_master_that_dies_anywhere_leaves_one_whole_journal(data: st.DataObjec
 def test_of_two_masters_only_one_writes_wherever_the_second_comes_in(
     before: list[tuple[str, Any]], then: list[tuple[str, Any]], moment: int
 ) -> None:
-    store, heard = Store(), list[bytes]()
+    store, heard = ObjectStore(), list[bytes]()
     with small_segments():
-        do(opened(Way(store)), ("append", [b"from the start"]))
-        first, second = Way(store), journal_of(Way(store))
+        do(opened(FaultyApi(store)), ("append", [b"from the start"]))
+        first, second = FaultyApi(store), journal_of(FaultyApi(store))
         first.before[moment] = lambda: heard.extend(second.replay())
         old, content = journal_of(first), [b"from the start"]
         possible = [content, *_prefixes(content, before)]
@@ -155,8 +155,8 @@ def test_of_two_masters_only_one_writes_wherever_the_second_comes_in(
             assert found == content + writing
 
 
-def opened(way: Way) -> ConfigMapJournal:
-    journal = journal_of(way)
+def opened(api: FaultyApi) -> ConfigMapJournal:
+    journal = journal_of(api)
     list(journal.replay())
     return journal
 
@@ -173,7 +173,7 @@ def go_on(journal: ConfigMapJournal, done: list[tuple[str, Any]], content: list[
 
 
 def _prefixes(content: list[bytes], done: list[tuple[str, Any]]) -> list[list[bytes]]:
-    """What the journal may hold while the operations are under way."""
+    """What the journal may hold while the operations are under api."""
     found = list[list[bytes]]()
     for operation in done:
         found += [content, *allowed(content, operation)]
@@ -182,8 +182,8 @@ def _prefixes(content: list[bytes], done: list[tuple[str, Any]]) -> list[list[by
 
 
 def test_events_are_counted_since_the_last_state() -> None:
-    store = Store()
-    journal = journal_of(Way(store))
+    store = ObjectStore()
+    journal = journal_of(FaultyApi(store))
     list(journal.replay())
     journal.append([b"[1]", b"[2]"])
     assert (journal.events, journal.grown_bytes) == (2, 6)
@@ -191,14 +191,14 @@ def test_events_are_counted_since_the_last_state() -> None:
     assert (journal.events, journal.grown_bytes) == (0, 0)
     journal.append([b"[3]"])
 
-    again = journal_of(Way(store))
+    again = journal_of(FaultyApi(store))
     assert list(again.replay()) == [b"{}", b"[3]"]
     assert (again.events, again.grown_bytes) == (1, 3)
 
 
 def test_a_segment_that_is_full_is_followed_by_another_and_compaction_leaves_one() -> None:
-    store = Store()
-    journal = journal_of(Way(store))
+    store = ObjectStore()
+    journal = journal_of(FaultyApi(store))
     list(journal.replay())
     for _ in range(5):
         journal.append([b"x" * (journal_segments.SEGMENT_BYTES // 4)])
@@ -211,11 +211,11 @@ def test_a_segment_that_is_full_is_followed_by_another_and_compaction_leaves_one
 
 
 def test_a_server_that_stays_away_ends_the_master_and_it_never_writes_again() -> None:
-    store = Store()
-    way = Way(store)
-    journal = journal_of(way, timeout_s=0.0)
+    store = ObjectStore()
+    api = FaultyApi(store)
+    journal = journal_of(api, timeout_s=0.0)
     list(journal.replay())
-    way.faults = ["away"]
+    api.faults = ["unavailable"]
 
     with pytest.raises(JournalError, match="did not answer for 0 s"):
         journal.append([b"[1]"])
@@ -225,8 +225,8 @@ def test_a_server_that_stays_away_ends_the_master_and_it_never_writes_again() ->
 
 
 def test_a_master_that_was_replaced_is_told_so() -> None:
-    store = Store()
-    old, new = journal_of(Way(store)), journal_of(Way(store))
+    store = ObjectStore()
+    old, new = journal_of(FaultyApi(store)), journal_of(FaultyApi(store))
     list(old.replay())
     list(new.replay())
 
@@ -237,8 +237,8 @@ def test_a_master_that_was_replaced_is_told_so() -> None:
 
 
 def test_an_annotation_of_somebody_else_is_no_other_master() -> None:
-    store = Store()
-    journal = journal_of(Way(store))
+    store = ObjectStore()
+    journal = journal_of(FaultyApi(store))
     list(journal.replay())
     journal.append([b"[0]"])
     touched = store.objects["mnist-journal-000001"]
@@ -252,8 +252,8 @@ def test_an_annotation_of_somebody_else_is_no_other_master() -> None:
 
 
 def test_a_missing_segment_is_not_passed_over() -> None:
-    store = Store()
-    journal = journal_of(Way(store))
+    store = ObjectStore()
+    journal = journal_of(FaultyApi(store))
     with small_segments():
         list(journal.replay())
         for number in range(6):
@@ -265,31 +265,31 @@ def test_a_missing_segment_is_not_passed_over() -> None:
 
 
 def test_a_master_that_is_slow_to_tidy_up_takes_nothing_from_the_one_after_it() -> None:
-    store = Store()
-    died = opened(Way(store))
+    store = ObjectStore()
+    died = opened(FaultyApi(store))
     died.append([b"[1]"])
     stray = store.objects["mnist-journal-000001"]
     words = stray["data"] | {"number": "2", "id": "nobody's"}
     store.write(stray | {"metadata": stray["metadata"] | {"name": "mnist-journal-000002"}, "data": words})
-    way, latest = Way(store), journal_of(Way(store))
+    api, latest = FaultyApi(store), journal_of(FaultyApi(store))
 
     def take_over() -> None:
         assert list(latest.replay()) == [b"[1]"]
         latest.append([b"x" * (64 << 10)])
 
-    calls = Way(copy.deepcopy(store))
+    calls = FaultyApi(copy.deepcopy(store))
     opened(calls)
-    way.before[calls.calls] = take_over  # before its last call, which deletes what is nobody's
-    opened(way)
+    api.before[calls.calls] = take_over  # before its last call, which deletes what is nobody's
+    opened(api)
 
     assert content_of(store) == [b"[1]", b"x" * (64 << 10)]
 
 
 @given(st.lists(st.lists(payloads, min_size=1, max_size=2), min_size=1, max_size=5), st.data())
 def test_a_changed_bit_in_a_config_map_is_refused(writes: list[list[bytes]], data: st.DataObject) -> None:
-    store = Store()
+    store = ObjectStore()
     with small_segments():
-        journal = journal_of(Way(store))
+        journal = journal_of(FaultyApi(store))
         list(journal.replay())
         for write in writes:
             journal.append(write)
@@ -305,8 +305,8 @@ def test_a_changed_bit_in_a_config_map_is_refused(writes: list[list[bytes]], dat
 
 @pytest.mark.parametrize("key", ["number", "id"])
 def test_a_segment_that_is_not_the_one_that_was_named_is_refused(key: str) -> None:
-    store = Store()
-    journal = journal_of(Way(store))
+    store = ObjectStore()
+    journal = journal_of(FaultyApi(store))
     list(journal.replay())
     journal.append([b"[1]"])
     store.objects["mnist-journal-000001"]["data"][key] = "x"
@@ -316,15 +316,15 @@ def test_a_segment_that_is_not_the_one_that_was_named_is_refused(key: str) -> No
 
 
 def test_the_journal_of_an_earlier_run_is_removed() -> None:
-    store = Store()
-    earlier = journal_of(Way(store))
+    store = ObjectStore()
+    earlier = journal_of(FaultyApi(store))
     list(earlier.replay())
     earlier.append([b"[1]"])
 
-    later = journal_of(Way(store), run=2)
+    later = journal_of(FaultyApi(store), run=2)
     assert list(later.replay()) == []
     later.append([b"[2]"])
 
-    assert list(journal_of(Way(store), run=2).replay()) == [b"[2]"]
+    assert list(journal_of(FaultyApi(store), run=2).replay()) == [b"[2]"]
     with pytest.raises(JournalError):
         earlier.append([b"[3]"])

@@ -1,4 +1,4 @@
-"""An API server that keeps objects in a dictionary, and a way to it on which anything may go wrong."""
+"""An API server that keeps objects in a dictionary, and an Api to it whose calls fail as a test says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ Document = dict[str, Any]
 
 
 class Crash(Exception):
-    """The master dies here."""
+    """The master is killed here."""
 
 
-class Store:
+class ObjectStore:
+    """The objects of an API server, with versions and uids."""
+
     def __init__(self) -> None:
         self.objects: dict[str, Document] = {}
         self._version = 0
@@ -27,20 +29,20 @@ class Store:
         return copy.deepcopy(self.objects[metadata["name"]])
 
 
-class Way:
-    """The calls of `Api` that a journal needs. `faults[n]` befalls the n-th call; `before[n]` is run before it."""
+class FaultyApi:
+    """The calls of `Api` that a journal needs. The n-th call has the fault `faults[n]`; `before[n]` runs before it."""
 
-    def __init__(self, store: Store, faults: list[str] | None = None) -> None:
+    def __init__(self, store: ObjectStore, faults: list[str] | None = None) -> None:
         self._store = store
         self.faults = list(faults or [])
         self.calls = 0
         self.before: dict[int, Callable[[], None]] = {}
 
     def list(self, kind: Any, namespace: str = "", labels: str = "") -> Any:
-        return self._do(lambda: ([copy.deepcopy(one) for one in self._store.objects.values()], "0"))
+        return self._call(lambda: ([copy.deepcopy(document) for document in self._store.objects.values()], "0"))
 
     def get(self, kind: Any, name: str, namespace: str = "") -> Any:
-        return self._do(lambda: copy.deepcopy(self._store.objects.get(name)))
+        return self._call(lambda: copy.deepcopy(self._store.objects.get(name)))
 
     def create(self, document: Document) -> Any:
         def act() -> Document:
@@ -48,41 +50,41 @@ class Way:
                 raise AlreadyExists(document["metadata"]["name"])
             return self._store.write(document)
 
-        return self._do(act)
+        return self._call(act)
 
     def replace(self, document: Document) -> Any:
         def act() -> Document:
             metadata = document["metadata"]
-            if (known := self._store.objects.get(metadata["name"])) is None:
+            if (existing := self._store.objects.get(metadata["name"])) is None:
                 raise NotFound(metadata["name"])
-            if known["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            if existing["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
                 raise Conflict(metadata["name"])
-            return self._store.write(document, known["metadata"]["uid"])
+            return self._store.write(document, existing["metadata"]["uid"])
 
-        return self._do(act)
+        return self._call(act)
 
     def delete(self, kind: Any, name: str, namespace: str = "", grace_s: float | None = None, uid: str = "") -> Any:
         def act() -> bool:
-            known = self._store.objects.get(name)
-            if known is None or (uid and known["metadata"]["uid"] != uid):
+            existing = self._store.objects.get(name)
+            if existing is None or (uid and existing["metadata"]["uid"] != uid):
                 return False
             del self._store.objects[name]
             return True
 
-        return self._do(act)
+        return self._call(act)
 
-    def _do(self, act: Callable[[], Any]) -> Any:
+    def _call(self, act: Callable[[], Any]) -> Any:
         self.calls += 1
-        if (first := self.before.pop(self.calls, None)) is not None:
-            first()
+        if (run_before := self.before.pop(self.calls, None)) is not None:
+            run_before()
         fault = self.faults.pop(0) if self.faults else "ok"
-        if fault == "away":
+        if fault == "unavailable":
             raise ApiUnavailable("no answer")
         if fault == "crash before":
             raise Crash
-        answer = act()
-        if fault == "lost":
-            raise ApiUnavailable("the answer was lost")
+        result = act()
+        if fault == "response lost":
+            raise ApiUnavailable("the response was lost")
         if fault == "crash after":
             raise Crash
-        return answer
+        return result
