@@ -62,6 +62,8 @@ format: setup
 proto: setup
 	PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/rpc \
 		--mypy_out=src/elasticdl/rpc elasticdl.proto
+	PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/reporting \
+		--mypy_out=src/elasticdl/reporting event_file.proto
 
 # The pages of transforms, from their docstrings.
 pages: setup

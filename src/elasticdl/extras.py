@@ -9,14 +9,39 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlparse
+
+from elasticdl.errors import SpecError
 
 DISTRIBUTION = "elasticdl"
 
 _MARKER = re.compile(r"""extra\s*==\s*["']([\w.-]+)["']""")
+
+
+# The smallest extra with a package, by the module that the package is imported as.
+_EXTRAS_OF_MODULES = {
+    "duckdb": "features",
+    "keras": "tensorflow",
+    "kopf": "operator",
+    "kubernetes": "kubernetes",
+    "matplotlib": "figures",
+    "odps": "maxcompute",
+    "optuna": "search",
+    "PIL": "images",
+    "psycopg": "postgres",
+    "pyarrow": "parquet",
+    "safetensors": "torch",
+    "scipy": "scheduler",
+    "tensorflow": "tensorflow",
+    "torch": "torch",
+    "websocket": "kubernetes",
+    "zmq": "torch",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +51,23 @@ class InstallOrigin:
     path: Path | None = None  # the root of a clone, or the file of a wheel or an sdist
     editable: bool = False
     requirements: tuple[str, ...] = ()  # as `Requires-Dist` of the package's metadata states them
+
+
+def check_module(purpose: str, module: str, extra: str = "") -> None:
+    """Raises SpecError, with the command that installs it, where a module that `purpose` needs is not installed."""
+    if find_spec(module) is None:
+        raise missing_module_error(purpose, module, extra)
+
+
+def missing_module_error(purpose: str, module: str, extra: str = "") -> SpecError:
+    """`extra` is the one to name where it brings more that `purpose` needs than the module."""
+    command = install_command(extra or _EXTRAS_OF_MODULES[module])
+    return SpecError(f"{purpose} needs {module}, not installed in {sys.prefix}: {command}")
+
+
+def is_optional_module(module: str) -> bool:
+    """Whether an extra of ElasticDL brings the module."""
+    return module in _EXTRAS_OF_MODULES
 
 
 def install_command(*extras: str) -> str:

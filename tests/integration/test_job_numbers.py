@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboard.util import tensor_util
 
 from elasticdl.cli.screens import job_summary
 from elasticdl.jobs.local import WatchedLocalJob
-from elasticdl.reporting.tensorboard import avoid_tensorflow
+from elasticdl.reporting.event_files import read_events, scalar_of
 from elasticdl.spec.env import FAULTS
 from tests import native
 from tests.integration.counting import RECORDS as LEASED_RECORDS
@@ -57,14 +55,14 @@ if len(sys.argv) > 1:
 
 def drawn(job: Job, tag: str) -> list[tuple[int, float]]:
     """Every point of a curve in TensorBoard's files, in the order of the files."""
-    avoid_tensorflow()
     found = []
     for path in sorted(job.directory.tensorboard.glob("*tfevents*"), key=lambda one: one.stat().st_ctime):
-        for event in EventFileLoader(str(path)).Load():
+        for event in read_events(path):
             for value in event.summary.value:
                 if value.tag == tag:
-                    number = tensor_util.make_ndarray(value.tensor) if value.HasField("tensor") else value.simple_value
-                    found.append((int(event.step), float(number)))
+                    number = scalar_of(value)
+                    assert number is not None
+                    found.append((event.step, number))
     return found
 
 

@@ -92,6 +92,15 @@ class RootGroup(click.Group):
         except ElasticDLError as exc:
             code = exc.exit_code
             _print_error(str(exc), debug)
+        except ModuleNotFoundError as exc:
+            from elasticdl.extras import is_optional_module, missing_module_error
+
+            module = str(exc.name).partition(".")[0]
+            if not is_optional_module(module):
+                raise
+            error = missing_module_error(f"elasticdl {words[0]}", module)
+            code = error.exit_code
+            _print_error(str(error), debug)
         except (click.Abort, KeyboardInterrupt):
             code = EXIT_INTERRUPTED
         except BrokenPipeError:

@@ -14,6 +14,7 @@ from elasticdl.data.readers import composite, csv, images, json_lines, tfrecord
 from elasticdl.data.readers.composite import RowRangeSource, split_row_range
 from elasticdl.data.tables import table_uri
 from elasticdl.errors import DataError
+from elasticdl.extras import check_module
 from elasticdl.spec import DataSpec
 
 MISSING_FILE_WAIT_S = 10.0  # for a file that is not in the inventory: most are wrong paths
@@ -51,7 +52,7 @@ def open_source(
         return images.open_images(uri)
     files, is_recorded = _find_files(uri, data, index_directory, run)
     file_format = paths.choose_format([file.path for file in files], data.format)
-    opener = _choose_opener(file_format, data, index_directory)
+    opener = _choose_opener(uri, file_format, data, index_directory)
     total = sum(file.size for file in files)
     parts: list[RecordSource] = []
     before = 0
@@ -91,7 +92,7 @@ def _digest(file: StoredFile) -> str:
 
 
 def _choose_opener(
-    file_format: str, data: DataSpec, index_directory: Path | None
+    uri: str, file_format: str, data: DataSpec, index_directory: Path | None
 ) -> Callable[[StoredFile, ProgressCallback | None], RecordSource]:
     match file_format:
         case "csv":
@@ -107,6 +108,7 @@ def _choose_opener(
                 raise DataError("data.columns: records of TFRecord files are bytes and have no columns; leave it out")
             return lambda file, progress: tfrecord.open_tfrecord(file, index_directory, progress)
         case "parquet":
+            check_module(f"{uri}: Parquet", "pyarrow")
             # Imported here because Arrow takes a fifth of a second.
             from elasticdl.data.readers import parquet
 

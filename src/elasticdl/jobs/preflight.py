@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from elasticdl.errors import JobNotFound, NameInUse, SpecError
-from elasticdl.extras import install_command, reinstall_command
+from elasticdl.extras import check_module, install_command, reinstall_command
 from elasticdl.jobs import home, queueing
 from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.spec import BadRows, JobKind, JobSpec
@@ -72,16 +72,16 @@ def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
 
 
 def check_framework(framework: str, kind: JobKind) -> None:
-    """Raise SpecError, with the command that installs it, where workers here could not import their framework."""
-    needed = {"torch": ("torch",), "keras": ("torch", "tensorflow", "keras")}[framework]
+    """Raise SpecError, with the command that installs it, where workers here could not import what they need."""
+    needed = {"torch": ("torch", "safetensors"), "keras": ("torch", "tensorflow", "keras", "safetensors")}[framework]
+    if kind is not JobKind.SCRIPT:
+        needed += ("pyarrow",)  # columns of a batch, predictions
     missing = [package for package in needed if find_spec(package) is None]
     if missing:
         extra = "torch" if framework == "torch" else "tensorflow"
         written = "" if kind is JobKind.SCRIPT else f" with a model written in {framework}"
-        raise SpecError(
-            f"a {kind} job{written} needs {' and '.join(missing)}, not installed in {sys.prefix}: "
-            f"{install_command(extra)}"
-        )
+        names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        raise SpecError(f"a {kind} job{written} needs {names}, not installed in {sys.prefix}: {install_command(extra)}")
 
 
 def _model_framework(spec: JobSpec) -> str:
@@ -99,6 +99,8 @@ def _check_requirements(spec: JobSpec) -> None:
             f"install a C++ compiler, then elasticdl again ({reinstall_command()}), "
             "or train with --distribution_strategy=AllreduceStrategy"
         )
+    if spec.ps.replicas:
+        check_module("--distribution_strategy=ParameterServerStrategy", "zmq")
     if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.init_from:
         raise SpecError(
             f"checkpoint.init_from (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model"

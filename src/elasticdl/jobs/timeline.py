@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from elasticdl.errors import SpecError
 from elasticdl.jobs import history
-from elasticdl.reporting import use_writable_font_cache
-from elasticdl.reporting.tensorboard import avoid_tensorflow
+from elasticdl.reporting import prepare_figures
+from elasticdl.reporting.event_files import PATTERN, read_events, scalar_of
 from elasticdl.spec.directory import JobDirectory
 
 LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
@@ -110,16 +111,12 @@ def _natural_order(worker: str) -> tuple[int, str]:
 
 def read_curves(directory: JobDirectory) -> dict[str, MetricCurve]:
     """Every scalar in the job's TensorBoard files, by tag."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-    from tensorboard.util import tensor_util
-
-    avoid_tensorflow()
     points: dict[str, list[tuple[float, float, int]]] = {}
-    for path in sorted(directory.tensorboard.glob("**/*tfevents*")):
-        for event in EventFileLoader(str(path)).Load():
+    for path in sorted(directory.tensorboard.glob(f"**/{PATTERN}")):
+        for event in read_events(path):
             for value in event.summary.value:
-                number = tensor_util.make_ndarray(value.tensor) if value.HasField("tensor") else value.simple_value
-                points.setdefault(value.tag, []).append((event.wall_time, float(number), int(event.step)))
+                if (number := scalar_of(value)) is not None:
+                    points.setdefault(value.tag, []).append((event.wall_time, number, event.step))
     return {
         tag: MetricCurve(*map(tuple, zip(*sorted(points_of_tag), strict=True))) for tag, points_of_tag in points.items()
     }
@@ -127,7 +124,7 @@ def read_curves(directory: JobDirectory) -> dict[str, MetricCurve]:
 
 def draw_timeline(directory: JobDirectory, path: Path) -> None:
     """Draw the job as it is known now."""
-    use_writable_font_cache()
+    prepare_figures("a timeline")
     from elasticdl.jobs import timeline_figure
 
     timeline = build_timeline(
@@ -140,8 +137,8 @@ def draw_timeline(directory: JobDirectory, path: Path) -> None:
 
 
 def try_draw_timeline(directory: JobDirectory) -> None:
-    """At the end of a job: a figure that cannot be drawn is a pity, not a failure."""
+    """At the end of a job: a figure that cannot be drawn is a pity, not a failure. So is one without matplotlib."""
     try:
         draw_timeline(directory, directory.timeline)
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, SpecError) as exc:
         logging.getLogger("elasticdl").warning("no timeline: %s", exc)

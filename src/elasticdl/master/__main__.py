@@ -42,7 +42,7 @@ GOODBYE_TIMEOUT_S = 10.0  # released workers have this long to say goodbye; the 
 # Of a job that is deleted, the rights may go before the master is told to: whoever ended by itself meanwhile would be
 # started again, and could not tell its workers any more.
 DELETION_GRACE_S = 5.0
-CURVES_TIMEOUT_S = 20.0  # importing what draws the curves takes about a second, much more on a machine that is busy
+CURVES_TIMEOUT_S = 20.0  # for reading what masters before have drawn, on a machine that may be busy
 WATCHERS_TIMEOUT_S = 1.0  # people who watch have this long to hear the end
 
 
@@ -189,7 +189,7 @@ def _has_replicas(ledger: Ledger) -> bool:
 
 
 async def _wait_curves(loop: MasterLoop) -> None:
-    """Stay until what was trained is drawn: a job of a few steps is over before TensorBoard's writer is imported."""
+    """Stay until what was trained is drawn: a job of a few steps may be over before the curves are opened."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CURVES_TIMEOUT_S):
             await loop.executor.curves_ready.wait()
@@ -215,7 +215,7 @@ async def _run_views(directory: JobDirectory, loop: MasterLoop, address: str) ->
 
 
 async def _update_views(directory: JobDirectory, loop: MasterLoop, address: str) -> None:
-    """Metrics and curves: imported late, looked at twice a second. The loss is drawn as it is reported."""
+    """Metrics and curves: opened late, looked at twice a second. The loss is drawn as it is reported."""
     metrics, curves = await asyncio.to_thread(_open_views, directory, loop)
     spec = loop.machine.state.spec
     # On a cluster a NetworkPolicy says who may scrape.

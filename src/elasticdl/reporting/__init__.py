@@ -6,8 +6,14 @@ import os
 import tempfile
 from pathlib import Path
 
+from elasticdl.extras import check_module
 
-def use_writable_font_cache() -> None:
-    """Lets matplotlib cache fonts where the home directory is not writable. Call it before matplotlib is imported."""
+
+def prepare_figures(purpose: str, extra: str = "figures") -> None:
+    """Call it before matplotlib is imported. Raises SpecError, with the fix, where it is not installed.
+
+    Where the home directory is not writable, matplotlib caches its fonts elsewhere.
+    """
+    check_module(purpose, "matplotlib", extra)
     if not os.access(Path.home(), os.W_OK):
         os.environ.setdefault("MPLCONFIGDIR", tempfile.mkdtemp(prefix="elasticdl-fonts-"))

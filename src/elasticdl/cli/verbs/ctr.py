@@ -8,6 +8,7 @@ import click
 
 from elasticdl.cli.command import Command, current_command_line
 from elasticdl.errors import SpecError
+from elasticdl.extras import check_module
 from elasticdl.storage import probe
 from elasticdl.storage.paths import StorePath, list_files, parse_path
 
@@ -46,6 +47,7 @@ def command() -> None:
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 def init(data: str, label: str, model: str, columns: str, output: Path, force: bool) -> None:
     """Write a ctr.yaml for DATA with all its options explained. Then: elasticdl train ctr.yaml"""
+    check_module("elasticdl ctr", "pyarrow", extra="features")
     from elasticdl.ctr import build, config
     from elasticdl.features.analysis import AnalysisSource, open_engine
     from elasticdl.features.sql.input_files import expand_column_names
@@ -71,6 +73,7 @@ def init(data: str, label: str, model: str, columns: str, output: Path, force: b
 @click.argument("file", type=click.Path(path_type=Path))
 def build(file: Path) -> None:
     """Make what a config means without training it: statistics, features.yaml, the front and a model file."""
+    check_module("elasticdl ctr", "pyarrow", extra="features")
     from elasticdl.cli.screens.progress_bars import TerminalReporter
     from elasticdl.ctr import config_job
 
@@ -151,6 +154,7 @@ def search(
     logloss of the validation rows. Where `elasticdl scheduler` serves this machine they are queued, with low priority.
     Ctrl-C stops running trials; the same command goes on with them. The best goes into NAME-ctr/search/best.yaml.
     """
+    check_module("elasticdl ctr", "pyarrow", extra="features")
     from elasticdl.cli.screens.progress_bars import TerminalReporter
     from elasticdl.cli.screens.search_table import SearchScreen
     from elasticdl.ctr.search import session

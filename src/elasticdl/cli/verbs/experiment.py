@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from elasticdl.cli.command import Command, current_command_line
+from elasticdl.reporting import prepare_figures
 
 EXAMPLES = """
 elasticdl experiment two-jobs
@@ -51,6 +52,7 @@ def command(
     greater priority whose load goes up and down. convergence: Wide & Deep on a click log with asynchronous ps; workers
     that come, go and are killed change the AUC no more than another seed does. It always runs real processes.
     """
+    prepare_figures("elasticdl experiment")
     if name == CONVERGENCE:
         if real:
             raise click.UsageError("--real: convergence runs real processes anyway; leave it out")

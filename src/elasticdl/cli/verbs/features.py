@@ -13,7 +13,7 @@ import click
 
 from elasticdl.cli.command import Command
 from elasticdl.cli.screens import progress_bars
-from elasticdl.reporting import use_writable_font_cache
+from elasticdl.reporting import prepare_figures
 
 if TYPE_CHECKING:
     from elasticdl.features.analysis import AnalysisSource
@@ -107,6 +107,7 @@ def analyze(
     from elasticdl.features.analysis import analyze as analyzed
     from elasticdl.features.sql.interface import AnalysisOptions
 
+    prepare_figures("elasticdl features analyze", extra="features")
     statistics_path, picture = _companion_paths(output)
     _check_output_paths((output, statistics_path, picture), replace)
     question = AnalysisOptions(min_count, most_values, separator, sample, seed)
@@ -218,7 +219,6 @@ def _print_statistics(statistics: Statistics) -> None:
 
 
 def _draw_statistics(statistics: Statistics, path: Path) -> None:
-    use_writable_font_cache()
     from elasticdl.features import statistics_figure
 
     statistics_figure.draw_statistics(statistics, path)

@@ -12,7 +12,9 @@ import click
 
 from elasticdl.cli.command import Command, JobOption, current_command_line
 from elasticdl.errors import SpecError
+from elasticdl.extras import check_module
 from elasticdl.jobs.lookup import PLACES
+from elasticdl.reporting import prepare_figures
 
 if TYPE_CHECKING:
     from elasticdl.scheduler.snapshot import NodeInfo
@@ -190,6 +192,10 @@ def _simulate(values: dict[str, Any]) -> None:
     for path in (values["json"], values["parquet"]):
         if path and not path.absolute().parent.is_dir():
             raise SpecError(f"{path}: expected a file in a directory that exists")
+    if values["parquet"]:
+        check_module("--parquet", "pyarrow")
+    if values["report"]:
+        prepare_figures("--report")
     total = sum(1 for _ in trace.jobs())  # reads all of it: what is wrong is told before anything runs
     processes = values["processes"] or os.cpu_count() or 1
     stop = _InterruptHandler()
@@ -207,7 +213,7 @@ def _simulate(values: dict[str, Any]) -> None:
 def _write_results(
     outcomes: list[SimulationOutcome], values: dict[str, Any], setting: SimulationConfig, total: int
 ) -> None:
-    from elasticdl.sim.results import files, html
+    from elasticdl.sim.results import files
 
     made_by = current_command_line()
     if values["json"]:
@@ -220,6 +226,8 @@ def _write_results(
     if values["parquet"]:
         files.write_parquet(values["parquet"], outcomes, made_by)
     if values["report"] and outcomes:
+        from elasticdl.sim.results import html
+
         devices = sum(node.devices for node in setting.nodes)
         about = {
             "trace": values["trace"],

@@ -15,7 +15,7 @@ from elasticdl.ctr.report.subjects import ReportSubject
 from elasticdl.errors import ElasticDLError
 from elasticdl.jobs import history, home, timeline
 from elasticdl.jobs.interface import SubmissionReporter
-from elasticdl.reporting import use_writable_font_cache
+from elasticdl.reporting import prepare_figures
 from elasticdl.spec import DataSpec, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
@@ -35,6 +35,7 @@ def generate_report(
     """The page, in the directory `target`."""
     from elasticdl.ctr.report import measurement as documents
 
+    prepare_figures("a report")
     target.mkdir(parents=True, exist_ok=True)
     index = subject.directory / "index"
     index.mkdir(parents=True, exist_ok=True)
@@ -121,12 +122,10 @@ def _write_page(
 ) -> Path:
     import yaml
 
+    from elasticdl.ctr.report import page
     from elasticdl.ctr.report.columns import describe_columns
     from elasticdl.features import features_file as features
     from elasticdl.features.statistics import Statistics
-
-    use_writable_font_cache()
-    from elasticdl.ctr.report import page
 
     config = subject.config
     files = Path(measured.files)

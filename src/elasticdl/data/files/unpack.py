@@ -19,6 +19,7 @@ from elasticdl import atomic
 from elasticdl.data.files.stored_file import BLOCK_BYTES, TRANSIENT_ERRNOS, StoredFile, find_file
 from elasticdl.data.interface import ProgressCallback
 from elasticdl.errors import DataError
+from elasticdl.extras import check_module
 
 MAX_UNPACKED_BYTES = 100 << 30
 _MIN_FREE_SHARE = 0.02  # of the disk: a full one harms all users of the machine
@@ -59,6 +60,8 @@ def unpack_file(
     """
     if not is_compressed(file.path):
         return file
+    if _compression_suffix(file.path) == ".zst":
+        check_module(f"{file.path}: Zstandard", "pyarrow")
     identity = "\n".join([file.path, str(file.size), file.version])
     name = hashlib.sha256(identity.encode()).hexdigest()[:32] + ".unpacked"
     target_directory = directory or Path(tempfile.mkdtemp(prefix="elasticdl-unpacked-"))

@@ -1,27 +1,23 @@
 """Reads TFRecord files: a record is its bytes.
 
-The framing: length (uint64), masked CRC32C of the length, the bytes, masked CRC32C of the bytes; little-endian.
 Lengths are checked when the file is opened, the bytes when they are read.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 
 from elasticdl.data.files.offset_index import OffsetIndex, load_or_build_index, read_record_bytes
 from elasticdl.data.files.stored_file import StoredFile
 from elasticdl.data.interface import Indices, ProgressCallback, Record, check_indices
 from elasticdl.errors import BadRecord, DataError
+from elasticdl.tfrecord_frames import FOOT, HEAD, frame_record, masked_crc
 
-_HEAD = struct.Struct("<QI")
-_FOOT = struct.Struct("<I")
-_FRAME_BYTES = _HEAD.size + _FOOT.size
+_FRAME_BYTES = HEAD.size + FOOT.size
 _BLOCK_BYTES = 1 << 20
 _BATCH = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -62,8 +58,8 @@ class TFRecordSource:
         """Nothing is open."""
 
     def _unframe(self, index: int, payload: bytes, begin: int, size: int) -> bytes:
-        record = payload[begin + _HEAD.size : begin + size - _FOOT.size]
-        (expected,) = _FOOT.unpack_from(payload, begin + size - _FOOT.size)
+        record = payload[begin + HEAD.size : begin + size - FOOT.size]
+        (expected,) = FOOT.unpack_from(payload, begin + size - FOOT.size)
         if masked_crc(record) != expected:
             raise BadRecord(
                 f"{self.locate(index)}: the checksum of the record is wrong; the file is damaged, copy it again"
@@ -83,14 +79,7 @@ def write_tfrecord(path: str | Path, records: Iterable[bytes]) -> None:
     """Writes `records` as one TFRecord file."""
     with open(path, "wb") as out:
         for record in records:
-            length = struct.pack("<Q", len(record))
-            out.write(length + _FOOT.pack(masked_crc(length)) + record + _FOOT.pack(masked_crc(record)))
-
-
-def masked_crc(payload: bytes) -> int:
-    """Returns the CRC32C, rotated and offset as the format requires."""
-    crc: int = google_crc32c.value(payload)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+            out.write(frame_record(record))
 
 
 def _record_starts(file: StoredFile, progress: ProgressCallback | None) -> Iterator[Indices]:
@@ -99,13 +88,13 @@ def _record_starts(file: StoredFile, progress: ProgressCallback | None) -> Itera
     buffer = b""
     starts: list[int] = []
     while position < file.size:
-        if position + _HEAD.size > base + len(buffer):
+        if position + HEAD.size > base + len(buffer):
             buffer, base = file.read_at(position, _BLOCK_BYTES), position
             if progress is not None:
                 progress(position, file.size)
-        if len(buffer) - (position - base) < _HEAD.size:
+        if len(buffer) - (position - base) < HEAD.size:
             raise DataError(_truncated_message(file, number, position, "its 12 bytes of length"))
-        length, crc = _HEAD.unpack_from(buffer, position - base)
+        length, crc = HEAD.unpack_from(buffer, position - base)
         if masked_crc(buffer[position - base : position - base + 8]) != crc:
             raise DataError(_wrong_length_message(file, number, position, buffer))
         if position + _FRAME_BYTES + length > file.size:

@@ -28,6 +28,8 @@ def diagnose_installation() -> list[DiagnosisFinding]:
         _diagnose_native_core(),
         _diagnose_package("torch", "torch", "to train models"),
         _diagnose_package("tensorflow", "tensorflow", "for Keras"),
+        _diagnose_package("pyarrow", "parquet", "for models' data and Parquet files"),
+        _diagnose_package("matplotlib", "figures", "for timelines and reports"),
     ]
 
 

@@ -29,7 +29,7 @@ class ActionRunner:
         self._links = links
         self._run = run
         self.launcher: Launcher | None = None  # None: all workers come by themselves
-        self.curves: TensorBoardCurves | None = None  # none until tensorboard is imported
+        self.curves: TensorBoardCurves | None = None  # none until they are opened
         self._undrawn: list[act.RecordMetrics | act.RecordLosses] = []  # until then
         self._is_drawing = True
         self.curves_ready = asyncio.Event()  # or will never have them

@@ -2,34 +2,23 @@
 
 A point of the loss is drawn once, whoever dies: the master draws what is journaled, and a new master reads from the
 files what the one before it has drawn. Speed, workers and ps are looked at now and then.
-
-Importing tensorboard takes longer than starting the master, so this module is imported once it serves.
 """
 
 from __future__ import annotations
 
-import itertools
-import logging
 import math
-import os
-import socket
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from elasticdl.master.machine.events import EpochLoss
 from elasticdl.master.machine.membership import WorkerState
 from elasticdl.master.machine.state import MasterState
 from elasticdl.master.strategies.loss_curve import LossPoint
 from elasticdl.master.views import status
-from elasticdl.reporting import tensorboard
+from elasticdl.reporting.event_file_pb2 import Event, SessionLog, Summary
+from elasticdl.reporting.event_files import PATTERN, EventFileWriter, read_events
 
 LOSS_TAG, EPOCH_LOSS_TAG, VALIDATION_PREFIX = "loss", "epoch/loss", "validation/"
 _FLUSH_S = 2.0
@@ -40,7 +29,6 @@ class TensorBoardCurves:
 
     def __init__(self, directory: Path, last_step: int, started_at: float) -> None:
         """What is in `directory` and older than `started_at` was drawn by an earlier run of the job."""
-        tensorboard.avoid_tensorflow()
         self._drawn = _read_written_steps(directory, started_at)
         self._writer = EventFileWriter(directory, _FLUSH_S)
         self._last_step = last_step
@@ -101,8 +89,8 @@ class TensorBoardCurves:
 def _read_written_steps(directory: Path, started_at: float) -> dict[str, set[int]]:
     """The steps of the points that this run has drawn, by curve."""
     drawn: dict[str, set[int]] = {LOSS_TAG: set(), EPOCH_LOSS_TAG: set(), VALIDATION_PREFIX: set()}
-    for path in sorted(directory.glob("*tfevents*")):
-        for event in EventFileLoader(str(path)).Load():
+    for path in sorted(directory.glob(PATTERN)):
+        for event in read_events(path):
             if event.wall_time < started_at:
                 continue
             for value in event.summary.value:
@@ -128,71 +116,3 @@ def _ps_scalars(job: MasterState) -> dict[str, float]:
         "ps/lock_wait_s": sum(beat.lock_wait_s for beat in beats),
         "ps/staleness": status.mean_staleness(staleness),
     }
-
-
-EVENT_FILE_VERSION = "brain.Event:2"
-MAX_BUFFERED_EVENTS = 100_000  # events that wait for a disk; older ones are dropped
-
-_log = logging.getLogger(__name__)
-_file_numbers = itertools.count()
-
-
-class EventFileWriter:
-    """Writes TensorBoard's event files in the caller's thread; events that cannot be written now are written later.
-
-    TensorBoard's own writer has a thread that dies with the first error, and waits for it for ever afterwards. This one
-    never raises for an error of a disk. After one it begins a new file: the old one may end in half a record.
-    """
-
-    def __init__(self, directory: Path, flush_s: float, max_kept: int = MAX_BUFFERED_EVENTS) -> None:
-        self._directory = directory
-        self._flush_s = flush_s
-        self._kept: deque[Event] = deque(maxlen=max_kept)
-        self._file: RecordWriter | None = None
-        self._flush_at = 0.0
-        self._is_failing = False
-
-    def add(self, event: Event) -> None:
-        self._kept.append(event)
-        if time.monotonic() >= self._flush_at:
-            self.flush()
-
-    def flush(self) -> None:
-        """All that was added is with the system afterwards, unless the disk refuses."""
-        self._flush_at = time.monotonic() + self._flush_s
-        if not self._kept:
-            return
-        data = [event.SerializeToString() for event in self._kept]
-        try:
-            if self._file is None:
-                self._file = self._open_file()
-            for one in data:
-                self._file.write(one)
-            self._file.flush()
-        except OSError as exc:
-            if not self._is_failing:
-                _log.warning("curves in %s cannot be written now, and are kept: %s", self._directory, exc)
-            self._is_failing = True
-            self._close_file()
-        else:
-            self._is_failing = False
-            self._kept.clear()
-
-    def close(self) -> None:
-        self.flush()
-        self._close_file()
-
-    def _open_file(self) -> RecordWriter:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
-        made = RecordWriter((self._directory / name).open("wb"))
-        made.write(Event(wall_time=time.time(), file_version=EVENT_FILE_VERSION).SerializeToString())
-        return made
-
-    def _close_file(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            try:
-                file.close()
-            except OSError:
-                return  # what it still had is kept here, and written to the next one

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 
 from elasticdl.data.files.stored_file import find_file
-from elasticdl.data.readers.tfrecord import TFRecordSource, masked_crc, open_tfrecord, write_tfrecord
+from elasticdl.data.readers.tfrecord import TFRecordSource, open_tfrecord, write_tfrecord
 from elasticdl.errors import DataError
+from elasticdl.tfrecord_frames import masked_crc
 from tests.properties import examples
 
 

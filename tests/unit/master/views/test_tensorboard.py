@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import resource
 import signal
+import sys
 from pathlib import Path
+from types import ModuleType
 
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
@@ -14,6 +16,9 @@ from elasticdl.master.strategies.loss_curve import LossPoint
 from elasticdl.master.views.tensorboard import TensorBoardCurves
 
 STARTED_AT = 1000.0
+
+# TensorBoard looks for a module of this name, and does not load TensorFlow where it is there.
+sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
 
 
 def points(first: int, last: int, at: float = STARTED_AT) -> list[LossPoint]:
