@@ -1,4 +1,4 @@
-"""The native core; everything else about the package stands in pyproject.toml."""
+"""The native cores; everything else about the package stands in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NANOBIND = Path(nanobind.include_dir()).parent
 _REQUIRED = os.environ.get("ELASTICDL_REQUIRE_NATIVE", "0") == "1"
 
 
-def _extension(name: str, source: str, headers: str) -> Extension:
+def _extension(name: str, source: str) -> Extension:
     return Extension(
         name,
         sources=[source, str(_NANOBIND / "src" / "nb_combined.cpp")],
-        depends=[str(header) for header in sorted(Path("native/src").glob(headers))],
+        depends=[str(header) for header in sorted(Path("native/src").rglob("*.h"))],
         include_dirs=[nanobind.include_dir(), str(_NANOBIND / "ext" / "robin_map" / "include")],
         # -ffp-contract=off: the same results for every instruction set the rules are compiled for.
         extra_compile_args=[
@@ -26,8 +26,8 @@ def _extension(name: str, source: str, headers: str) -> Extension:
             "-fno-strict-aliasing", "-Wall", "-Wextra",
         ],
         extra_link_args=["-s"],
-        # Training without parameter servers needs no compiler; with them, `elasticdl.ps` says what is missing. Without
-        # the counter, DuckDB counts what is in CSV files.
+        # Training without parameter servers and without hashed or looked-up text needs no compiler. What does need it
+        # raises an error that says so; CSV files are then counted by DuckDB.
         optional=not _REQUIRED,
     )  # fmt: skip
 
@@ -41,7 +41,7 @@ class BuildExtensions(build_ext):
 setup(
     cmdclass={"build_ext": BuildExtensions},
     ext_modules=[
-        _extension("elasticdl.ps._native", "native/src/module.cpp", "*.h"),
-        _extension("elasticdl.features.sql._counter", "native/src/counter_module.cpp", "counting/*.h"),
+        _extension("elasticdl.ps._native", "native/src/module.cpp"),
+        _extension("elasticdl.features._native", "native/src/features_module.cpp"),
     ],
 )

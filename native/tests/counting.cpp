@@ -6,7 +6,8 @@
 #include <thread>
 
 #include "../src/counting/counter.h"
-#include "../src/counting/places.h"
+#include "../src/counting/vocabulary_index.h"
+#include "../src/farmhash.h"
 
 using namespace elasticdl::counting;
 
@@ -48,9 +49,9 @@ void run(size_t memory_bytes, bool quoted) {
       if (!value.empty()) ++expected[column][value];
       text += written(value, quoted) + (column + 1 < kColumns ? "," : "\n");
     }
-  std::vector<size_t> wanted(kColumns);
-  for (size_t column = 0; column < kColumns; ++column) wanted[column] = column;
-  Counter counter(kColumns, wanted, ',', memory_bytes, kThreads, "/tmp");
+  std::vector<size_t> selected(kColumns);
+  for (size_t column = 0; column < kColumns; ++column) selected[column] = column;
+  Counter counter(kColumns, selected, ',', memory_bytes, kThreads, "/tmp");
   // A block is an allocation of its own, so that a step over its end is seen.
   for (size_t begin = 0; begin < text.size();) {
     const size_t size = std::min(kBlock, text.size() - begin);
@@ -63,7 +64,7 @@ void run(size_t memory_bytes, bool quoted) {
   expect((counter.spilled_bytes() > 0) == (memory_bytes < 1 << 20), "spilled only where memory is small");
   counter.finish();
   Question question;
-  question.least_count = 1;
+  question.min_count = 1;
   std::vector<Summary> found(kColumns);
   std::atomic<size_t> next{0};
   together(kThreads, [&](size_t) {
@@ -80,31 +81,49 @@ void run(size_t memory_bytes, bool quoted) {
               static_cast<size_t>(counter.spilled_bytes()));
 }
 
-// A vocabulary that several threads ask at once; letters are an allocation of their own here, too.
+// A vocabulary that several threads search at once; letters are an allocation of their own here, too.
 void find() {
   constexpr size_t kValues = 10000;
   std::string letters;
   std::vector<int64_t> ends;
   std::vector<int32_t> offsets{0};
-  for (size_t place = 0; place < kValues; ++place) {
-    letters += cell(2 + place % 2, 3 * place) + std::to_string(place);
+  for (size_t position = 0; position < kValues; ++position) {
+    letters += cell(2 + position % 2, 3 * position) + std::to_string(position);
     ends.push_back(static_cast<int64_t>(letters.size()));
     offsets.push_back(static_cast<int32_t>(letters.size()));
   }
-  const Places places(letters.substr(0, ends[kValues / 2 - 1]), {ends.begin(), ends.begin() + kValues / 2});
+  const VocabularyIndex index(letters.substr(0, ends[kValues / 2 - 1]), {ends.begin(), ends.begin() + kValues / 2});
   together(kThreads, [&](size_t) {
-    std::vector<int64_t> found(kValues);
-    places.find(letters.data(), offsets.data(), kValues, found.data());
-    for (size_t place = 0; place < kValues; ++place)
-      expect(found[place] == (place < kValues / 2 ? static_cast<int64_t>(place) : -1), "a place");
+    std::vector<int64_t> positions(kValues);
+    index.find(letters.data(), offsets.data(), kValues, positions.data());
+    for (size_t position = 0; position < kValues; ++position)
+      expect(positions[position] == (position < kValues / 2 ? static_cast<int64_t>(position) : -1), "a position");
   });
   std::printf("%zu values found or not\n", kValues);
+}
+
+// Texts of every length up to 300, each an allocation of its own, beside the same texts in one buffer.
+void hash() {
+  std::string letters;
+  std::vector<int64_t> offsets{0};
+  for (size_t size = 0; size < 300; ++size) {
+    letters += std::string(size, static_cast<char>('a' + size % 26));
+    offsets.push_back(static_cast<int64_t>(letters.size()));
+  }
+  std::vector<uint64_t> hashes(offsets.size() - 1);
+  elasticdl::farmhash::fingerprints(letters.data(), offsets.data(), hashes.size(), hashes.data());
+  for (size_t size = 0; size < hashes.size(); ++size) {
+    const std::vector<char> text(size, static_cast<char>('a' + size % 26));
+    expect(hashes[size] == elasticdl::farmhash::fingerprint(text.data(), size), "a fingerprint");
+  }
+  std::printf("%zu texts hashed\n", hashes.size());
 }
 
 }  // namespace
 
 int main() {
   find();
+  hash();
   for (size_t memory_bytes : {size_t{64} << 20, size_t{200} << 10})
     for (bool quoted : {false, true}) run(memory_bytes, quoted);
   return 0;

@@ -24,26 +24,26 @@ constexpr size_t kPadding = 64;             // readable behind a block
 
 class Counter {
  public:
-  // Of `columns` fields in a line those at `wanted` are counted.
-  Counter(size_t columns, std::vector<size_t> wanted, char delimiter, size_t memory_bytes, size_t threads,
+  // Of `columns` fields in a line those at `selected` are counted.
+  Counter(size_t columns, std::vector<size_t> selected, char delimiter, size_t memory_bytes, size_t threads,
           std::string directory)
       : delimiter_(delimiter),
         memory_(memory_bytes),
         parts_(threads),
         fields_(columns),
-        wanted_(std::move(wanted)),
+        selected_(std::move(selected)),
         spill_(std::move(directory)),
         tallies_(columns) {
     std::vector<bool> seen(fields_);
-    for (size_t place : wanted_) {
+    for (size_t place : selected_) {
       // Twice the same would be two threads at one table.
-      if (place >= fields_ || seen[place]) throw std::invalid_argument("a wanted field twice, or that no line has");
+      if (place >= fields_ || seen[place]) throw std::invalid_argument("a selected field twice, or that no line has");
       seen[place] = true;
     }
   }
 
   // The records of text from `begin` on; where the first that is not whole begins. `text` has padding behind it.
-  size_t count(const char* text, size_t begin, size_t end, size_t most_rows) {
+  size_t count(const char* text, size_t begin, size_t end, size_t max_rows) {
     if (memchr(text + begin, 0, end - begin)) throw Irregular("a zero byte");
     size_t parts = 1, next;
     if (memchr(text + begin, '"', end - begin)) {
@@ -55,12 +55,12 @@ class Counter {
       parts = split(text, begin, next);
     }
     if (end - next > kMostLineBytes) throw Irregular("a long line");
-    limit(parts, most_rows);
+    limit(parts, max_rows);
     std::atomic<size_t> column{0};
     together(parts_.size(), [&](size_t) {
       std::string scratch;
-      for (size_t next; (next = column.fetch_add(1)) < wanted_.size();)
-        for (size_t part = 0; part < parts; ++part) count_column(text, wanted_[next], parts_[part], scratch);
+      for (size_t next; (next = column.fetch_add(1)) < selected_.size();)
+        for (size_t part = 0; part < parts; ++part) count_column(text, selected_[next], parts_[part], scratch);
     });
     shrink();
     return next;
@@ -111,12 +111,12 @@ class Counter {
     return parts;
   }
 
-  void limit(size_t parts, size_t most_rows) {
+  void limit(size_t parts, size_t max_rows) {
     for (size_t part = 0; part < parts; ++part) {
       Cells& cells = parts_[part];
       crlf_ += cells.crlf, lf_ += cells.lf;
-      cells.rows = std::min(cells.rows, most_rows);
-      most_rows -= cells.rows;
+      cells.rows = std::min(cells.rows, max_rows);
+      max_rows -= cells.rows;
       rows_ += cells.rows;
     }
     if (crlf_ > 0 && lf_ > 0) throw Irregular("lines end in two ways");
@@ -190,7 +190,7 @@ class Counter {
   size_t memory_;
   std::vector<Cells> parts_;
   size_t fields_;
-  std::vector<size_t> wanted_;
+  std::vector<size_t> selected_;
   Spill spill_;
   std::vector<Tally> tallies_;
   uint64_t rows_ = 0, crlf_ = 0, lf_ = 0;

@@ -17,11 +17,11 @@
 namespace elasticdl::counting {
 
 struct Question {
-  uint64_t least_count = 2;
-  size_t most_values = 100000;
+  uint64_t min_count = 2;
+  size_t max_values = 100000;
   std::string separator = "|";
   uint64_t steps = 200;
-  uint64_t most_fractions = 1000;  // numbers with fractions have a vocabulary if no more are distinct
+  uint64_t max_fractions = 1000;  // numbers with fractions have a vocabulary if no more are distinct
   size_t examples = 5;
 };
 
@@ -46,7 +46,7 @@ class Summarizer {
         question_(question),
         most_bytes_(most_bytes),
         stop_(stop),
-        vocabulary_(question.least_count, question.most_values) {}
+        vocabulary_(question.min_count, question.max_values) {}
 
   Summary run() {
     each([&](std::string_view value, uint64_t count) { look(value, count); });
@@ -116,12 +116,12 @@ class Summarizer {
   void choose() {
     const bool all_numbers = told_.numbers == told_.present;
     if (told_.present > 0 && told_.separated * 2 >= told_.present) {
-      vocabulary_ = Vocabulary(question_.least_count, question_.most_values);
+      vocabulary_ = Vocabulary(question_.min_count, question_.max_values);
       Tally pieces;
       each([&](std::string_view value, uint64_t count) { split(value, count, pieces); });
       pieces.each(spill_, [&](std::string_view piece, uint64_t count) { ++told_.words, vocabulary_.add(piece, count); });
-    } else if (all_numbers && told_.fractions > 0 && told_.kinds > question_.most_fractions) {
-      vocabulary_ = Vocabulary(question_.least_count, question_.most_values);
+    } else if (all_numbers && told_.fractions > 0 && told_.kinds > question_.max_fractions) {
+      vocabulary_ = Vocabulary(question_.min_count, question_.max_values);
     }
     told_.frequent = vocabulary_.seen();
     told_.values = vocabulary_.sorted();

@@ -17,10 +17,10 @@ struct Value {
 
 class Vocabulary {
  public:
-  Vocabulary(uint64_t least_count, size_t most) : least_count_(least_count), most_(most) {}
+  Vocabulary(uint64_t min_count, size_t most) : min_count_(min_count), most_(most) {}
 
   void add(std::string_view text, uint64_t count) {
-    if (count < least_count_) return;
+    if (count < min_count_) return;
     ++seen_;
     if (kept_.size() >= most_ + std::max(most_ / 4, kSlack)) cut();
     if (is_cut_ && count < kept_[most_ - 1].count) return;
@@ -45,7 +45,7 @@ class Vocabulary {
     is_cut_ = true;
   }
 
-  uint64_t least_count_;
+  uint64_t min_count_;
   size_t most_;
   uint64_t seen_ = 0;
   bool is_cut_ = false;

@@ -24,6 +24,7 @@ from elasticdl.errors import SpecError
 from elasticdl.features import drift, features_file, proposal
 from elasticdl.features.analysis import AnalysisSource, analyze
 from elasticdl.features.preprocessing import target_encoding
+from elasticdl.features.preprocessing.encoders import CrossEncoder, HashingEncoder, IndexLookupEncoder
 from elasticdl.features.preprocessing.preprocessor import Preprocessor
 from elasticdl.features.sql.interface import AnalysisOptions, AnalysisProgress
 from elasticdl.features.statistics import Statistics
@@ -31,7 +32,7 @@ from elasticdl.model.functions import suggest_nearest
 from elasticdl.spec import DataSpec
 
 BATCH_ROWS = 16_384
-"""Target counts are computed from so many rows at a time."""
+"""Target counts are computed from this many rows at a time."""
 
 STATISTICS_FILE, FEATURES_FILE = "statistics.json", "features.yaml"
 SETTINGS_FILE, BUILD_STATE_FILE = "job.json", "build.json"
@@ -73,6 +74,7 @@ def build_directory(
         raise SpecError(
             f"{name}: weight: {config.weight!r} is a feature, too; drop it: features: {{{config.weight}: drop}}"
         )
+    _check_native_core(preprocessor)
     preprocessor = _with_target_counts(preprocessor, source, directory, progress)
     settings = {
         "model": config.model,
@@ -85,6 +87,13 @@ def build_directory(
     model_file = f"{job_description.module_name(config.model)}.py"
     _keep_or_write(directory, model_file, job_description.render_model_file(config.model, name), notify)
     return BuildResult(directory, preprocessor, rows)
+
+
+def _check_native_core(preprocessor: Preprocessor) -> None:
+    """Raises PermanentError if the preprocessor looks up or hashes texts, and the native core is not built."""
+    takes_texts = IndexLookupEncoder | HashingEncoder | CrossEncoder
+    if preprocessor.sequences or any(isinstance(encoder, takes_texts) for encoder in preprocessor.fields):
+        from elasticdl.features import native_core  # noqa: F401
 
 
 def _load_or_compute_statistics(

@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from elasticdl.data.tables import table_uri
 from elasticdl.data.tables.table_uri import DuckdbTable, MaxComputeTable, PostgresTable
 from elasticdl.errors import DataError
-from elasticdl.features.sql import has_counter, input_files, summary
+from elasticdl.features.sql import input_files, summary
 from elasticdl.features.sql.interface import AnalysisEngine, AnalysisOptions, AnalysisProgress, TableColumn
 from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
+
+NATIVE_CORE = "elasticdl.features._native"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class AnalysisSource:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def ignore_progress(what: str, done: float) -> None:
+def ignore_progress(activity: str, done: float) -> None:
     """The progress callback if nobody watches."""
 
 
@@ -72,12 +75,12 @@ def open_engine(source: AnalysisSource) -> Iterator[AnalysisEngine]:
 def _choose_engine(source: AnalysisSource) -> AnalysisEngine:
     temporary = source.temporary
     if temporary is not None and not os.access(temporary, os.W_OK | os.X_OK):
-        raise DataError(f"{temporary}: no directory, or none that can be written to; it is for temporary files")
+        raise DataError(f"{temporary}: not a directory for temporary files, or not writable")
     if not table_uri.is_table_uri(source.uri):
         from elasticdl.features.sql.duckdb_engine import DuckdbEngine
 
         files = input_files.find_input_files(source.uri, source.columns, source.delimiter)
-        if isinstance(files, input_files.CsvFiles) and has_counter():  # else DuckDB reads it all
+        if isinstance(files, input_files.CsvFiles) and find_spec(NATIVE_CORE) is not None:  # else DuckDB reads it
             from elasticdl.features.sql.csv_engine import CsvEngine
 
             return CsvEngine(files, source.uri, source.memory, temporary)
@@ -116,15 +119,15 @@ def _check_columns(name: str, columns: Sequence[TableColumn], label: str | None)
         raise DataError(f"{name}: no column {label!r} for the label; {hint}")
 
 
-def _check_label(name: str, label: str, found: ColumnStatistics) -> None:
-    place = f"{name}: the label {label!r}"
-    if found.missing:
+def _check_label(name: str, label: str, column: ColumnStatistics) -> None:
+    subject = f"{name}: the label {label!r}"
+    if column.missing:
         raise DataError(
-            f"{place} is missing in {found.missing:,} rows; leave those rows out, nothing is learned from them"
+            f"{subject} is missing in {column.missing:,} rows; leave those rows out: nothing can be learned from them"
         )
-    if found.kind is not ColumnKind.NUMBER or not found.is_integer or (found.minimum, found.maximum) not in _BINARY:
-        shown = ", ".join(repr(value) for value in found.exception_examples or found.values[:5])
-        low, high = found.minimum, found.maximum
+    if column.kind is not ColumnKind.NUMBER or not column.is_integer or (column.minimum, column.maximum) not in _BINARY:
+        shown = ", ".join(repr(value) for value in column.exception_examples or column.values[:5])
+        low, high = column.minimum, column.maximum
         received = (
             f"values such as {shown}"
             if shown
@@ -132,35 +135,35 @@ def _check_label(name: str, label: str, found: ColumnStatistics) -> None:
             if low is not None and high is not None
             else "others"
         )
-        raise DataError(f"{place}: expected 0 and 1, received {received}{_mapping_hint(label, found)}")
-    if found.distinct == 1:
-        raise DataError(f"{place} is {found.minimum:g} in every row: nothing can be learned from it")
+        raise DataError(f"{subject}: expected 0 and 1, received {received}{_mapping_hint(label, column)}")
+    if column.distinct == 1:
+        raise DataError(f"{subject} is {column.minimum:g} in every row: nothing can be learned from it")
 
 
-def _mapping_hint(label: str, found: ColumnStatistics) -> str:
+def _mapping_hint(label: str, column: ColumnStatistics) -> str:
     """Says how to map a label of two values in ctr.yaml."""
-    if len(found.values) != 2 or found.distinct != 2:
+    if len(column.values) != 2 or column.distinct != 2:
         return ""
-    first, second = sorted(found.values, key=lambda value: (value.strip().lower() in _POSITIVE, value), reverse=True)
+    first, second = sorted(column.values, key=lambda value: (value.strip().lower() in _POSITIVE, value), reverse=True)
     values = f"{{{first!r}: 1, {second!r}: 0}}"
     return f"; map them in ctr.yaml: label: {{column: {label}, values: {values}}}"
 
 
-def _check_label_values(name: str, label: str, found: ColumnStatistics, known: Mapping[str, int]) -> None:
-    place = f"{name}: the label {label!r}"
-    if found.missing:
+def _check_label_values(name: str, label: str, column: ColumnStatistics, label_values: Mapping[str, int]) -> None:
+    subject = f"{name}: the label {label!r}"
+    if column.missing:
         raise DataError(
-            f"{place} is missing in {found.missing:,} rows; leave those rows out, nothing is learned from them"
+            f"{subject} is missing in {column.missing:,} rows; leave those rows out: nothing can be learned from them"
         )
-    seen = [value.strip() for value in found.values]
-    unknown = [value for value in seen if value not in known]
+    seen = [value.strip() for value in column.values]
+    unknown = [value for value in seen if value not in label_values]
     if unknown:
         raise DataError(
-            f"{place} has values such as {', '.join(map(repr, unknown[:5]))}, which label.values does not name; "
-            f"it names {', '.join(map(repr, known))}"
+            f"{subject} has values such as {', '.join(map(repr, unknown[:5]))}, which label.values does not name; "
+            f"it names {', '.join(map(repr, label_values))}"
         )
-    if seen and found.distinct == len(seen) and len({known[value] for value in seen}) == 1:
-        raise DataError(f"{place} is {known[seen[0]]} in every row: nothing can be learned from it")
+    if seen and column.distinct == len(seen) and len({label_values[value] for value in seen}) == 1:
+        raise DataError(f"{subject} is {label_values[seen[0]]} in every row: nothing can be learned from it")
 
 
 _POSITIVE = ("yes", "true", "on", "y", "t", "1", "click", "clicked", "positive", "pos", "good")

@@ -21,17 +21,17 @@ A definition that is called with a tensor of a framework acts as its layer or mo
 ```python
 from elasticdl.features import Hashing, Normalizer, use_statistics
 
-Normalizer(1.0, 2.0)([3, 4])  # NumPy, Arrow, lists; ragged and sparse columns stay so
-Normalizer(1.0, 2.0)(torch.tensor([3]))  # in torch: can be exported, if the column has numbers
+Normalizer(1.0, 2.0)([3, 4])  # NumPy, Arrow, lists; ragged and sparse columns keep their form
+Normalizer(1.0, 2.0)(torch.tensor([3]))  # in torch: can be exported if the column has numbers
 Normalizer(1.0, 2.0)(keras.Input((1,)))  # a layer of the functional API: is in the SavedModel
 
-with use_statistics("statistics.json"):  # of `elasticdl features analyze`
+with use_statistics("statistics.json"):  # from `elasticdl features analyze`
     Normalizer.from_statistics("I1")
 ```
 
 A null is NaN in a column of numbers and the empty text in a column of text. A subnormal number is
-treated as zero everywhere, because TensorFlow does so, and a computed zero is the positive one; NaN
-is NaN, without a promise about its bits. Torch has no tensors of text: its modules take text as
+treated as zero everywhere, because TensorFlow does so, and a computed zero is positive; the bits of
+a NaN are not specified. Torch has no tensors of text: its modules take text as
 lists, NumPy or Arrow columns, outside of exports.
 
 `SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) exists only in
@@ -46,10 +46,10 @@ columns of the original ElasticDL are in `elasticdl.keras.features`:
 
 
 def render_pages() -> dict[str, str]:
-    """The text of each file, by its name. These pages are made: change the docstring, and make them again."""
-    found = {f"{kind.__name__}.md": render_page(kind) for kind in ALL_TRANSFORMS}
+    """Returns the text of each page by its file name. Pages are generated from docstrings; do not edit them."""
+    pages = {f"{kind.__name__}.md": render_page(kind) for kind in ALL_TRANSFORMS}
     rows = [f"| [{kind.__name__}]({kind.__name__}.md) | {_summary_line(kind)} |\n" for kind in ALL_TRANSFORMS]
-    return {"README.md": _HEAD + "".join(rows), **found}
+    return {"README.md": _HEAD + "".join(rows), **pages}
 
 
 def render_page(kind: type[Transform]) -> str:
@@ -57,14 +57,14 @@ def render_page(kind: type[Transform]) -> str:
         f"# {kind.__name__}\n\n```python\n{_call_signature(kind.__name__, kind)}\n```\n",
         _format_body(inspect.getdoc(kind) or ""),
     ]
-    if made := getattr(kind, "from_statistics", None):
-        call = _call_signature(f"{kind.__name__}.from_statistics", made)
-        parts.append(f"## From statistics\n\n```python\n{call}\n```\n\n{_format_body(inspect.getdoc(made) or '')}")
+    if factory := getattr(kind, "from_statistics", None):
+        call = _call_signature(f"{kind.__name__}.from_statistics", factory)
+        parts.append(f"## From statistics\n\n```python\n{call}\n```\n\n{_format_body(inspect.getdoc(factory) or '')}")
     return "\n".join(parts)
 
 
 def _call_signature(name: str, function: Any) -> str:
-    """As one calls it, without types."""
+    """Returns the signature as it is called, without types."""
     parameters = inspect.signature(function).parameters.values()
     return f"{name}{inspect.Signature([each.replace(annotation=each.empty) for each in parameters])}".replace("'", '"')
 
@@ -74,7 +74,7 @@ def _summary_line(kind: type[Transform]) -> str:
 
 
 def _format_body(text: str) -> str:
-    """Paragraphs at 100 columns, examples as code."""
+    """Wraps paragraphs at 100 columns and marks examples as code."""
     blocks = [
         f"```python\n{block}\n```"
         if block.startswith(">>>")

@@ -113,8 +113,8 @@ def _vocabulary_drift(
     # A sequence has several values in a row.
     all_now = max(present, sum(now.counts)) if now.separator else present
     all_before = max(was, sum(before.counts)) if before.separator else was
-    known = sum(counts.get(value, 0) for value in before.values) / all_now
-    unknown, expected = 1 - known, 1 - sum(before.counts) / all_before
+    known_share = sum(counts.get(value, 0) for value in before.values) / all_now
+    unknown, expected = 1 - known_share, 1 - sum(before.counts) / all_before
     if unknown - expected > limits.unknown + _noise(expected, present):
         yield f"{unknown:.1%} of the values are out of the vocabulary, before {expected:.1%}"
     top = before.values[:_TOP]
@@ -122,7 +122,7 @@ def _vocabulary_drift(
     new = [counts.get(value, 0) / all_now for value in top]
     index = stability_index([*old, max(1 - sum(old), 0.0)], [*new, max(1 - sum(new), 0.0)], min(was, present))
     if index > limits.stability_index + index_noise(len(top) + 1, was, present):
-        yield f"other frequencies of its values (stability index {index:.2f}, limit {limits.stability_index:g})"
+        yield f"its values have other frequencies (stability index {index:.2f}, limit {limits.stability_index:g})"
 
 
 def bin_shares(quantiles: Sequence[float], edges: Sequence[float]) -> list[float]:

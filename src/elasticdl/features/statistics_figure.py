@@ -20,7 +20,7 @@ _PANELS_PER_ROW, _HISTOGRAM_BARS, _MAX_TOP_VALUES, _MAX_PANELS = 5, 24, 8, 120
 
 
 def draw_statistics(statistics: Statistics, path: Path) -> None:
-    """Write the picture to `path`, atomically. Of very wide data the first columns."""
+    """Writes the figure to `path`, atomically. It shows the first 120 columns."""
     names = list(statistics.columns)[:_MAX_PANELS]
     down = max(ceil(len(names) / _PANELS_PER_ROW), 1)
     figure = figures.new_figure(3.1 * _PANELS_PER_ROW, 1.0 + 2.1 * down)
@@ -54,13 +54,13 @@ def _draw_column(axes: Any, name: str, statistics: Statistics) -> None:
     elif column.values:
         _draw_top_values(axes, column, statistics.rows - column.missing, color)
     else:
-        told = "all missing" if column.missing == statistics.rows else f"no value is there {column.min_count} times"
-        axes.text(0.5, 0.5, told, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=8)
+        note = "all missing" if column.missing == statistics.rows else f"no value occurs {column.min_count} times"
+        axes.text(0.5, 0.5, note, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=8)
         axes.set_xticks([])
 
 
 def _draw_histogram(axes: Any, column: ColumnStatistics, color: str) -> None:
-    """Shares of values in bars of equal width, from the quantiles; the scale is logarithmic for a long tail."""
+    """Draws shares of values in bars of equal width, from the quantiles; logarithmic for a long tail."""
     points = np.array(column.quantiles)
     low, high = points[0], points[-1]
     middle = points[len(points) // 2]
@@ -68,9 +68,9 @@ def _draw_histogram(axes: Any, column: ColumnStatistics, color: str) -> None:
     scaled = np.arcsinh(points) if is_long else points
     shares, edges = np.histogram(scaled, bins=_HISTOGRAM_BARS)
     axes.bar(edges[:-1], shares / len(points), width=np.diff(edges), align="edge", color=color, alpha=0.85)
-    places = np.linspace(edges[0], edges[-1], 4)
-    values = np.sinh(places) if is_long else places
-    axes.set_xticks(places, [_format_value(float(value), column.kind) for value in values])
+    ticks = np.linspace(edges[0], edges[-1], 4)
+    values = np.sinh(ticks) if is_long else ticks
+    axes.set_xticks(ticks, [_format_value(float(value), column.kind) for value in values])
     if is_long:
         axes.text(0.98, 0.9, "log scale", transform=axes.transAxes, ha="right", color=FAINT, fontsize=6.5)
 
@@ -78,11 +78,11 @@ def _draw_histogram(axes: Any, column: ColumnStatistics, color: str) -> None:
 def _draw_top_values(axes: Any, column: ColumnStatistics, present: int, color: str) -> None:
     values, counts = column.values[:_MAX_TOP_VALUES], column.counts[:_MAX_TOP_VALUES]
     shares = [count / max(present, 1) for count in counts]
-    places = range(len(values))
-    axes.barh(places, shares, color=color, alpha=0.85, height=0.75)
-    for place, (value, share) in enumerate(zip(values, shares, strict=True)):
+    positions = range(len(values))
+    axes.barh(positions, shares, color=color, alpha=0.85, height=0.75)
+    for position, (value, share) in enumerate(zip(values, shares, strict=True)):
         label = f" {figures.escape_text(figures.shorten(value, 22))}  {share:.1%}"
-        axes.text(0, place, label, va="center", ha="left", fontsize=6.5, color=INK)
+        axes.text(0, position, label, va="center", ha="left", fontsize=6.5, color=INK)
     axes.set_ylim(max(len(values), 4) - 0.4, -0.6)
     axes.set_xlim(0, max(*shares, 0.01) * 1.05)
     axes.set_xticks([])

@@ -1,4 +1,4 @@
-"""Vocabularies in little memory: one buffer for all letters, one for all counts; a fifth of what objects would take."""
+"""Vocabularies in little memory: one buffer for all letters and one for all counts, a fifth of the size of objects."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator
 
-_PIECE = 4096
+_CHUNK_VALUES = 4096
 
 
 class PackedStrings(Sequence[str]):
-    """Like a tuple of strings, and equal to one with the same. Value i is `letters[ends[i - 1]:ends[i]]`, in UTF-8."""
+    """Behaves like a tuple of strings and equals one. Value i is `letters[ends[i - 1]:ends[i]]`, in UTF-8."""
 
     __slots__ = ("_ends", "_letters")
 
@@ -28,26 +28,28 @@ class PackedStrings(Sequence[str]):
 
     @property
     def buffers(self) -> tuple[bytes, NDArray[np.int64]]:
-        """The letters, and where each value ends."""
+        """The letters of all values, and the index where each value ends."""
         return self._letters, self._ends
 
     def __len__(self) -> int:
         return len(self._ends)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
-        if isinstance(place, slice):
-            start, stop, step = place.indices(len(self))
-            return tuple(self._cut(start, stop)) if step == 1 else tuple(self[at] for at in range(start, stop, step))
-        at = range(len(self))[place]
-        return next(iter(self._cut(at, at + 1)))
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return tuple(self._decode_values(start, stop))
+            return tuple(self[position] for position in range(start, stop, step))
+        position = range(len(self))[index]
+        return next(iter(self._decode_values(position, position + 1)))
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _PIECE):
-            yield from self._cut(start, min(start + _PIECE, len(self)))
+        for start in range(0, len(self), _CHUNK_VALUES):
+            yield from self._decode_values(start, min(start + _CHUNK_VALUES, len(self)))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, PackedStrings):
@@ -60,7 +62,7 @@ class PackedStrings(Sequence[str]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
-    def _cut(self, start: int, stop: int) -> Iterator[str]:
+    def _decode_values(self, start: int, stop: int) -> Iterator[str]:
         begin = int(self._ends[start - 1]) if start else 0
         for end in self._ends[start:stop].tolist():
             yield self._letters[begin:end].decode()
@@ -68,7 +70,7 @@ class PackedStrings(Sequence[str]):
 
 
 class PackedCounts(Sequence[int]):
-    """Like a tuple of whole numbers, and equal to one with the same."""
+    """Behaves like a tuple of whole numbers and equals one."""
 
     __slots__ = ("_counts",)
 
@@ -79,15 +81,15 @@ class PackedCounts(Sequence[int]):
         return len(self._counts)
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
-    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
-        return tuple(self._counts[place].tolist()) if isinstance(place, slice) else int(self._counts[place])
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        return tuple(self._counts[index].tolist()) if isinstance(index, slice) else int(self._counts[index])
 
     def __iter__(self) -> Iterator[int]:
-        for start in range(0, len(self), _PIECE):
-            yield from self._counts[start : start + _PIECE].tolist()
+        for start in range(0, len(self), _CHUNK_VALUES):
+            yield from self._counts[start : start + _CHUNK_VALUES].tolist()
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, PackedCounts):
@@ -101,25 +103,25 @@ class PackedCounts(Sequence[int]):
         return repr(tuple(self))
 
 
-def _check_counts(found: Any) -> Sequence[int]:
-    if isinstance(found, PackedCounts):
-        return found
-    # True is a whole number for Python, and not for us.
-    if not isinstance(found, list | tuple) or not all(type(count) is int for count in found):
+def _check_counts(value: Any) -> Sequence[int]:
+    if isinstance(value, PackedCounts):
+        return value
+    # In Python True is an int; here it is not a count.
+    if not isinstance(value, list | tuple) or not all(type(count) is int for count in value):
         raise ValueError("expected a list of whole numbers")
-    return tuple(found)
+    return tuple(value)
 
 
-def _check_strings(found: Any) -> Sequence[str]:
-    if isinstance(found, PackedStrings):
-        return found
-    if not isinstance(found, list | tuple) or not all(isinstance(value, str) for value in found):
+def _check_strings(value: Any) -> Sequence[str]:
+    if isinstance(value, PackedStrings):
+        return value
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise ValueError("expected a list of texts")
-    return tuple(found)
+    return tuple(value)
 
 
 StringsField = Annotated[Sequence[str], PlainValidator(_check_strings), PlainSerializer(list, return_type=list[str])]
-"""A field of a model: many strings, that do not change."""
+"""A field of a pydantic model for many strings that do not change."""
 
 CountsField = Annotated[Sequence[int], PlainValidator(_check_counts), PlainSerializer(list, return_type=list[int])]
-"""A field of a model: many whole numbers, that do not change."""
+"""A field of a pydantic model for many whole numbers that do not change."""

@@ -73,7 +73,7 @@ def test_statistics_are_given_or_current_or_asked_for(tmp_path: Path) -> None:
     with use_statistics(tmp_path / "statistics.json") as current:
         assert current == FOUND
         assert Normalizer.from_statistics("I1") == Normalizer(3, 2)
-    with pytest.raises(DataError, match="no statistics for column 'I1': give them"):
+    with pytest.raises(DataError, match="no statistics for column 'I1': pass them"):
         Normalizer.from_statistics("I1")
 
 
@@ -84,7 +84,10 @@ def test_statistics_are_given_or_current_or_asked_for(tmp_path: Path) -> None:
         (lambda: Discretization.from_statistics("C1"), "have no quantiles"),
         (lambda: Clip.from_statistics("C1"), "have no quantiles"),
         (lambda: IndexLookup.from_statistics("I1"), "have no vocabulary; use Hashing"),
-        (lambda: IndexLookup.from_statistics("C1", min_count=1), "there 2 times or more only. Received: min_count=1"),
+        (
+            lambda: IndexLookup.from_statistics("C1", min_count=1),
+            "only values that occur 2 times or more. Received: min_count=1",
+        ),
         (lambda: RoundIdentity.from_statistics("below"), "expected numbers from 0. Received: -1"),
         (lambda: Hashing.from_statistics("C9"), "no statistics of column 'C9'"),
     ],

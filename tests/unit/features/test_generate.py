@@ -67,7 +67,7 @@ def test_the_summary_reads_the_counts_and_no_table(dialect: Dialect) -> None:
     text = queries.summary_query("counts", [TableColumn(EVIL)], AnalysisOptions(min_count=7, max_values=9), dialect)
 
     assert "n >= 7" in text
-    assert "place <= 9" in text
+    assert "value_rank <= 9" in text
     assert EVIL not in text
     assert "MATERIALIZED" in text or isinstance(dialect, MaxComputeDialect)
 

@@ -335,7 +335,7 @@ def test_feature_columns_that_cannot_be_are_refused() -> None:
         (Sequence(",", 2), tf.constant([1]), "expected a column of text"),
         (ToSparse(), tf.ragged.constant([[1]]), "expected a dense column"),
         (ConcatenateWithOffset(), [tf.constant(["a"])], "expected whole numbers"),
-        (ConcatenateWithOffset([1]), [tf.constant([1])] * 2, "expected 1 columns, one an offset. Received: 2"),
+        (ConcatenateWithOffset([1]), [tf.constant([1])] * 2, "expected 1 columns, as many as offsets. Received: 2"),
         (Cross(3), tf.constant([1]), "a list of two or more columns"),
     ],
 )

@@ -184,7 +184,7 @@ def test_an_embedding_leaves_out_what_is_no_id(combiner: Any) -> None:
         (Sequence(",", 2), torch.tensor([1]), "expected a column of text"),
         (ToSparse(), (torch.tensor([1]), torch.tensor([0, 1])), "expected a dense column"),
         (ConcatenateWithOffset(), [torch.tensor([1.5])], "expected whole numbers"),
-        (ConcatenateWithOffset([1]), [torch.tensor([1])] * 2, "expected 1 columns, one an offset. Received: 2"),
+        (ConcatenateWithOffset([1]), [torch.tensor([1])] * 2, "expected 1 columns, as many as offsets. Received: 2"),
         (Cross(3), [torch.tensor([1]), torch.tensor([1, 2])], "columns of the same shape"),
     ],
 )

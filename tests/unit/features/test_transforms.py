@@ -210,7 +210,7 @@ def test_concatenation_of_all_kinds() -> None:
     assert joined([[[1], []], [[2, 3], [4]]]).to_list() == [[1, 12, 13], [14]]
     sparse = joined([ToSparse()([[1, -1], [2, 3]]), ToSparse()([[-1], [5]])])
     assert sparse.to_dense(fill=-1).tolist() == [[1, -1, -1], [2, 3, 15]]
-    with pytest.raises(DataError, match=r"expected 2 columns, one an offset. Received: 1"):
+    with pytest.raises(DataError, match=r"expected 2 columns, as many as offsets. Received: 1"):
         joined([[[1]]])
     with pytest.raises(DataError, match="all dense, all ragged or all sparse"):
         joined([[[1], [2, 3]], [1, 2]])

@@ -40,7 +40,7 @@ class Preprocessor:
 
     def load_spec(self, spec: Spec) -> None:
         if spec["version"] != 1:
-            raise ValueError(f"expected a preprocessor of version 1, found {spec['version']}")
+            raise ValueError(f"expected a preprocessor of version 1, received {spec['version']}")
         self.spec = spec
         inner = [encoder["encoder"] for encoder in spec["sequences"] + spec["target_encoders"]]
         for encoder in spec["fields"] + inner:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from elasticdl.data.files import stored_file
 from elasticdl.errors import DataError
-from elasticdl.features.sql import _counter, csv_stream, queries
+from elasticdl.features import _native
+from elasticdl.features.sql import csv_stream, queries
 from elasticdl.features.sql.duckdb_engine import DuckdbEngine
 from elasticdl.features.sql.input_files import CsvFiles, open_decompressed
 from elasticdl.features.sql.interface import (
@@ -31,21 +32,21 @@ from elasticdl.features.vocabulary import PackedCounts, PackedStrings
 
 
 def parse_memory_size(memory: str) -> int:
-    """Bytes: 512MB is 512 millions, 512MiB is 512 times 2**20. DataError where it is no amount."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B?\s*", memory, re.IGNORECASE)
-    size = float(found[1]) * (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2].upper())) if found else 0
-    if not found or size < 1:
+    """Returns bytes: 512MB is 512 million, 512MiB is 512 times 2**20. DataError if `memory` is not an amount."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B?\s*", memory, re.IGNORECASE)
+    size = float(match[1]) * (1024 if match[3] else 1000) ** (1 + "KMGT".index(match[2].upper())) if match else 0
+    if size < 1:
         raise DataError(f"--memory: expected an amount such as 512MB or 4GB, received {memory!r}")
     return int(size)
 
 
 _BLOCK_BYTES = 4 << 20
 _ALL_ROWS = 1 << 62
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of Unicode, before the first letter
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # may stand before the first letter of UTF-8
 
 
 def is_countable(source: CsvFiles) -> bool:
-    """Whether the counter can split it: by one byte, and folders with values that are written as they are."""
+    """Whether the native counter can read it: one byte as delimiter, and plain values in the names of folders."""
     for folders in map(_folders, source.paths):
         if len(dict(folders)) < len(folders) or any("%" in value or value[:2] == "__" for _, value in folders):
             return False
@@ -53,20 +54,20 @@ def is_countable(source: CsvFiles) -> bool:
 
 
 def count_rows(
-    counter: _counter.Counter, source: CsvFiles, most_rows: int | None, told: Callable[[float], None]
+    counter: _native.Counter, source: CsvFiles, max_rows: int | None, report_progress: Callable[[float], None]
 ) -> None:
-    """All rows, or the first ones. Irregular where it is not plain CSV, DataError where it cannot be read."""
-    most = _ALL_ROWS if most_rows is None else most_rows
+    """Counts all rows, or the first `max_rows`. Irregular if a file is not plain CSV, DataError if it is unreadable."""
+    limit = _ALL_ROWS if max_rows is None else max_rows
     total = sum(stored_file.find_file(path).size for path in source.paths) or 1
     added = [counter.add_column() for _ in csv_stream.partition_columns(source.paths)]
-    block = np.empty(_BLOCK_BYTES + _counter.PADDING, np.uint8)
+    block = np.empty(_BLOCK_BYTES + _native.PADDING, np.uint8)
     before = 0
     for path in source.paths:
         start = counter.rows
         try:
             with stored_file.find_file(path).open() as raw, open_decompressed(path, raw) as text:
-                for _ in _count_file(counter, text, block, source.has_header, most):
-                    told((before + raw.tell()) / total)
+                for _ in _count_file(counter, text, block, source.has_header, limit):
+                    report_progress((before + raw.tell()) / total)
         except (lzma.LZMAError, zlib.error, EOFError, OSError) as exc:
             raise DataError(f"{path}: {exc}") from exc
         for column, (_, value) in zip(added, _folders(path), strict=True):
@@ -75,47 +76,47 @@ def count_rows(
 
 
 def _count_file(
-    counter: _counter.Counter, text: IO[bytes], block: NDArray[np.uint8], has_header: bool, most: int
+    counter: _native.Counter, text: IO[bytes], block: NDArray[np.uint8], has_header: bool, max_rows: int
 ) -> Iterator[None]:
-    """Of one file, until there are `most` rows; yields after each block."""
+    """Counts one file until the counter has `max_rows` rows. Yields after each block."""
     view = block.data
     line = text.readline(_BLOCK_BYTES) if has_header else b""
     if line.count(b'"') % 2:
-        raise _counter.Irregular("a header of several lines")
-    kept = 0 if has_header else _skip_byte_order_mark(text, view)
+        raise _native.Irregular("a header of several lines")
+    pending = 0 if has_header else _skip_byte_order_mark(text, view)  # bytes that are not counted yet
     is_last = False
-    while not is_last and counter.rows < most:
-        end = kept + _fill_buffer(text, view[kept : _BLOCK_BYTES - 2])
+    while not is_last and counter.rows < max_rows:
+        end = pending + _fill_buffer(text, view[pending : _BLOCK_BYTES - 2])
         is_last = end < _BLOCK_BYTES - 2
         if is_last and end and view[end - 1] != ord("\n"):
             ending = b"\r\n" if counter.has_crlf or line.endswith(b"\r\n") else b"\n"
             view[end : end + len(ending)] = ending
             end += len(ending)
-        following = counter.count(block, 0, end, most - counter.rows)
-        kept = end - following
-        view[:kept] = view[following:end]
+        following = counter.count(block, 0, end, max_rows - counter.rows)
+        pending = end - following
+        view[:pending] = view[following:end]
         yield
-    if kept and counter.rows < most:
-        raise _counter.Irregular("a quote that is not closed")
+    if pending and counter.rows < max_rows:
+        raise _native.Irregular("a quote that is not closed")
     if counter.rows and line and line.endswith(b"\r\n") != counter.has_crlf:
-        raise _counter.Irregular("lines end in two ways")
+        raise _native.Irregular("lines end in two ways")
 
 
 def _fill_buffer(text: IO[bytes], room: memoryview) -> int:
-    """How many bytes were read: fewer than there is room for only at the end."""
-    done = 0
-    while done < len(room):
-        got = text.readinto(room[done:])  # type: ignore[attr-defined]
-        if not got:
+    """Reads until `room` is full or the file ends. Returns the number of bytes."""
+    filled = 0
+    while filled < len(room):
+        count = text.readinto(room[filled:])  # type: ignore[attr-defined]
+        if not count:
             break
-        done += got
-    return done
+        filled += count
+    return filled
 
 
 def _skip_byte_order_mark(text: IO[bytes], view: memoryview) -> int:
-    """The first bytes, unless they are the mark of Unicode."""
-    found = _fill_buffer(text, view[: len(_BYTE_ORDER_MARK)])
-    return 0 if bytes(view[:found]) == _BYTE_ORDER_MARK else found
+    """Reads the first bytes and returns how many of them are data: none if they are the byte order mark."""
+    size = _fill_buffer(text, view[: len(_BYTE_ORDER_MARK)])
+    return 0 if bytes(view[:size]) == _BYTE_ORDER_MARK else size
 
 
 def _folders(path: str) -> list[tuple[str, str]]:
@@ -123,16 +124,16 @@ def _folders(path: str) -> list[tuple[str, str]]:
 
 
 _MEMORY_DIVISOR = 16
-"""The memory for tables is one part of so many. With more there is less on disk, a little less to do, and a peak that
-grows with the rows."""
+"""The tables get this fraction of the memory. A larger share puts less on disk and saves a little time, but the peak
+then grows with the rows."""
 
 _MAX_THREADS = 4
 _READING_SHARE = 0.8
-"""Of all the time, about that much goes into reading."""
+"""The share of reading in the time of the whole analysis, roughly."""
 
 
 class CsvEngine:
-    """Of CSV files. `memory` as people write it: 512MB."""
+    """Analyzes CSV files. `memory` is an amount such as 512MB."""
 
     def __init__(self, source: CsvFiles, name: str, memory: str, temporary: Path | None) -> None:
         self.name = name
@@ -148,28 +149,28 @@ class CsvEngine:
     def summarize(
         self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow | ColumnVocabulary]:
-        counter = self._counted(options, progress)
+        counter = self._count(options, progress)
         if counter is None:
-            yield from self._by_duckdb(columns, options, progress)
+            yield from self._summarize_by_duckdb(columns, options, progress)
             return
-        places = [self._source.columns.index(column.name) for column in columns if column.stored_name]
+        indices = [self._source.columns.index(column.name) for column in columns if column.stored_name]
         folders = csv_stream.partition_columns(self._source.paths)
-        places += range(len(self._source.columns), len(self._source.columns) + len(folders))
-        asked = _counter.Question(
-            least_count=options.min_count,
-            most_values=options.max_values,
+        indices += range(len(self._source.columns), len(self._source.columns) + len(folders))
+        question = _native.Question(
+            min_count=options.min_count,
+            max_values=options.max_values,
             separator=options.separator,
             steps=options.quantile_steps,
-            most_fractions=queries.MAX_FRACTIONS,
+            max_fractions=queries.MAX_FRACTIONS,
             examples=queries.MAX_EXAMPLES,
         )
         counter.finish()
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="elasticdl-summary")
         try:
-            found = pool.map(lambda place: counter.summarize(place, asked), places)
-            for place, column in enumerate(columns):
-                progress(f"summing up {column.name}", _READING_SHARE + (1 - _READING_SHARE) * place / len(columns))
-                yield from summary_rows(place, counter.rows, next(found))
+            summaries = pool.map(lambda index: counter.summarize(index, question), indices)
+            for index, column in enumerate(columns):
+                progress(f"summing up {column.name}", _READING_SHARE + (1 - _READING_SHARE) * index / len(columns))
+                yield from summary_rows(index, counter.rows, next(summaries))
         except RuntimeError as exc:
             raise DataError(f"{self.name}: {exc}") from exc
         finally:
@@ -178,16 +179,16 @@ class CsvEngine:
         progress("done", 1.0)
 
     def close(self) -> None:
-        """Nothing is open, and temporary files have no names."""
+        """Does nothing: no file is open, and temporary files have no names."""
 
-    def _counted(self, options: AnalysisOptions, progress: AnalysisProgress) -> _counter.Counter | None:
-        """None where the native core does not count: a sample, or unusual CSV."""
-        # A sample is DuckDB's: the same seed gives the same rows as ever.
+    def _count(self, options: AnalysisOptions, progress: AnalysisProgress) -> _native.Counter | None:
+        """Counts all values. Returns None for what is left to DuckDB: a sample, or unusual CSV."""
+        # DuckDB draws samples, so that a seed always means the same rows.
         if options.sample < 1 or not options.separator or not is_countable(self._source):
             return None
-        counter = _counter.Counter(
+        counter = _native.Counter(
             columns=len(self._source.columns),
-            wanted=[self._source.columns.index(name) for name in self._source.wanted or self._source.columns],
+            selected=[self._source.columns.index(name) for name in self._source.selected or self._source.columns],
             delimiter=self._source.delimiter,
             memory_bytes=self._memory_bytes // _MEMORY_DIVISOR,
             threads=self._threads,
@@ -195,13 +196,13 @@ class CsvEngine:
         )
         try:
             count_rows(counter, self._source, options.max_rows, lambda done: progress("reading", _READING_SHARE * done))
-        except _counter.Irregular:
+        except _native.Irregular:
             return None
         except RuntimeError as exc:
             raise DataError(f"{self.name}: {exc}") from exc
         return counter
 
-    def _by_duckdb(
+    def _summarize_by_duckdb(
         self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow]:
         engine = DuckdbEngine(self._source, self.name, self._memory, self._temporary)
@@ -211,17 +212,17 @@ class CsvEngine:
             engine.close()
 
 
-def summary_rows(place: int, rows: int, found: _counter.Summary) -> Iterator[SummaryRow | ColumnVocabulary]:
-    """What is told of a column, as the SQL tells it."""
-    yield (place, "rows", None, rows, None)
+def summary_rows(column: int, rows: int, summary: _native.Summary) -> Iterator[SummaryRow | ColumnVocabulary]:
+    """Yields the summary of a column as the rows of `queries.summary_query`."""
+    yield (column, "rows", None, rows, None)
     counts = ("present", "kinds", "numbers", "dates", "fractions", "separated", "longest", "words", "frequent")
-    for what in counts:
-        yield (place, what, None, getattr(found, what), None)
-    if found.has_range:
-        for what in ("minimum", "maximum", "mean", "deviation"):
-            yield (place, what, None, None, getattr(found, what))
-    for reached, value in found.quantiles:
-        yield (place, "quantile", None, reached, value)
-    for odd, count in found.odd:
-        yield (place, "odd", odd, count, None)
-    yield ColumnVocabulary(place, PackedStrings(*found.values()), PackedCounts(found.counts()))
+    for key in counts:
+        yield (column, key, None, getattr(summary, key), None)
+    if summary.has_range:
+        for key in ("minimum", "maximum", "mean", "deviation"):
+            yield (column, key, None, None, getattr(summary, key))
+    for reached, value in summary.quantiles:
+        yield (column, "quantile", None, reached, value)
+    for odd, count in summary.odd:
+        yield (column, "odd", odd, count, None)
+    yield ColumnVocabulary(column, PackedStrings(*summary.values()), PackedCounts(summary.counts()))

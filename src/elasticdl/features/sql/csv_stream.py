@@ -19,7 +19,7 @@ _BLOCK_BYTES = 4 << 20
 
 
 def partition_columns(paths: tuple[str, ...]) -> dict[str, None]:
-    """Names of the columns that folders called `name=value` give, the same for all paths."""
+    """Returns the names of the columns that folders called `name=value` stand for; all paths have the same."""
     named = [tuple(re.findall(r"([^/=]+)=[^/]*/", path)) for path in paths]
     if any(names != named[0] for names in named):
         raise DataError(f"{paths[0]}: folders of the form name=value are not the same for all files")
@@ -27,18 +27,18 @@ def partition_columns(paths: tuple[str, ...]) -> dict[str, None]:
 
 
 def csv_table_columns(source: CsvFiles) -> list[TableColumn]:
-    """Those that are wanted, and those that folders give."""
-    found = [
+    """Returns the selected columns, then those of the folders."""
+    columns = [
         TableColumn(name, stored_name=field_name(source.columns.index(name)))
-        for name in source.wanted or source.columns
+        for name in source.selected or source.columns
     ]
-    return found + [TableColumn(name) for name in partition_columns(source.paths)]
+    return columns + [TableColumn(name) for name in partition_columns(source.paths)]
 
 
-def open_csv_stream(source: CsvFiles, told: Callable[[float], None]) -> Any:
-    """A reader of batches, every column text; `told` hears which part of all bytes has been read."""
+def open_csv_stream(source: CsvFiles, report_progress: Callable[[float], None]) -> Any:
+    """Opens a reader of batches whose columns are all text. It reports the fraction of bytes that it has read."""
     folders = partition_columns(source.paths)
-    fields = [field_name(place) for place in range(len(source.columns))]
+    fields = [field_name(index) for index in range(len(source.columns))]
     schema = pa.schema([(name, pa.string()) for name in (*fields, *folders)])
     total = sum(stored_file.find_file(path).size for path in source.paths)
 
@@ -47,7 +47,7 @@ def open_csv_stream(source: CsvFiles, told: Callable[[float], None]) -> Any:
         for path in source.paths:
             values = dict(re.findall(r"([^/=]+)=([^/]*)/", path))
             for batch, done in _read_batches(source, path):
-                told((before + done) / total)
+                report_progress((before + done) / total)
                 arrays = [*batch.columns, *(pa.repeat(pa.scalar(values[name]), len(batch)) for name in folders)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             before += stored_file.find_file(path).size
@@ -56,7 +56,7 @@ def open_csv_stream(source: CsvFiles, told: Callable[[float], None]) -> Any:
 
 
 def _read_batches(source: CsvFiles, path: str) -> Iterator[tuple[Any, int]]:
-    names = [field_name(place) for place in range(len(source.columns))]
+    names = [field_name(index) for index in range(len(source.columns))]
     try:
         with stored_file.find_file(path).open() as raw, open_decompressed(path, raw) as text:
             reader = csv.open_csv(

@@ -1,4 +1,4 @@
-"""SQL dialects of DuckDB, PostgreSQL and MaxCompute. Names and values are quoted here and nowhere pasted."""
+"""SQL dialects of DuckDB, PostgreSQL and MaxCompute. All names and values in SQL are quoted here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 from elasticdl.errors import DataError
 
-# The same in every dialect. What they match, every database casts without an error: exponents are below 300, and a
+# The same in every dialect. Every database casts what they match without an error: exponents are below 300, and a
 # plain number is shorter than 300 letters.
 PLAIN_NUMBER = r"^ *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+) *$"
 SCIENTIFIC_NUMBER = r"^ *[+-]?([0-9]{1,8}([.][0-9]{0,20})?|[.][0-9]{1,20})[eE][+-]?[12]?[0-9]?[0-9] *$"
@@ -28,7 +28,7 @@ class Dialect(Protocol):
     def matches(self, value: str, pattern: str) -> str: ...
 
     def epoch_seconds(self, value: str) -> str:
-        """Since 1970, of text that DATE matches; NULL for a day that no month has."""
+        """Seconds since 1970 of a text that ISO_DATE matches; NULL for a day that the month does not have."""
         ...
 
     def identifier(self, name: str) -> str: ...
@@ -36,11 +36,11 @@ class Dialect(Protocol):
     def literal(self, value: str) -> str: ...
 
     def order_by_code_point(self, value: str) -> str:
-        """To order by: by code point, whatever the language of the database is."""
+        """An expression to order by: by code point, independent of the language of the database."""
         ...
 
     def split_join(self, relation: str, value: str, separator: str) -> str:
-        """`relation` joined with the pieces of `value`, in a column `piece`."""
+        """`relation` joined with the pieces of `value` in a column `piece`."""
         ...
 
     def join_list(self, values: str, separator: str) -> str:
@@ -53,7 +53,7 @@ class Dialect(Protocol):
 
 
 class RowDialect(Dialect, Protocol):
-    """Of a database that stores tables in rows: all columns are counted in one scan. See `generate.counted`."""
+    """A database that stores tables in rows: all columns are counted in one scan by `queries.count_query`."""
 
     def unpivot(self, relation: str, texts: list[str]) -> str:
         """Rows (k, v): each of `texts` of each row of `relation`, with its number; one scan."""
@@ -62,7 +62,7 @@ class RowDialect(Dialect, Protocol):
 
 def check_identifier(name: str) -> str:
     if not name or "\0" in name:
-        raise DataError(f"{name!r} cannot be a name of a column or table: empty, or a zero byte in it")
+        raise DataError(f"{name!r} cannot be the name of a column or table: it is empty or contains a zero byte")
     return name
 
 
@@ -71,14 +71,14 @@ def double_quoted(name: str) -> str:
 
 
 def single_quoted(value: str) -> str:
-    """Standard SQL: only the quote is special, the backslash is not."""
+    """Quotes text as in standard SQL, where the backslash is an ordinary letter."""
     if "\0" in value:
-        raise DataError(f"{value!r}: a zero byte cannot be in SQL")
+        raise DataError(f"{value!r}: SQL cannot contain a zero byte")
     return "'" + value.replace("'", "''") + "'"
 
 
 class DuckDbDialect:
-    """Stores tables in columns, which are counted one by one: `generate.counted_one`."""
+    """DuckDB stores tables in columns, which are counted one by one by `queries.count_column_query`."""
 
     name = "duckdb"
     text = "VARCHAR"
@@ -122,22 +122,22 @@ class PostgresDialect:
         return f"{value} ~ {self.literal(pattern)}"
 
     def epoch_seconds(self, value: str) -> str:
-        # A cast of 30 February is an error here: count on from the first of the month, and see where that leads.
+        # A cast of 30 February is an error here: count days from the first of the month and compare the month.
         first = f"(substr({value}, 1, 7) || '-01')::date"
         day = f"({first} + substr({value}, 9, 2)::int - 1)"
         clock = [
-            f"coalesce(nullif(substr({value}, {at}, 2), '')::int, 0) * {seconds}"
-            for at, seconds in ((12, 3600), (15, 60))
+            f"coalesce(nullif(substr({value}, {start}, 2), '')::int, 0) * {seconds}"
+            for start, seconds in ((12, 3600), (15, 60))
         ]
-        rest = f"coalesce(nullif(rtrim(substr({value}, 18), 'Z'), '')::double precision, 0)"
-        whole = f"extract(epoch FROM {day})::double precision + {' + '.join(clock)} + {rest}"
-        return f"CASE WHEN to_char({day}, 'YYYY-MM') = substr({value}, 1, 7) THEN {whole} END"
+        seconds_of_minute = f"coalesce(nullif(rtrim(substr({value}, 18), 'Z'), '')::double precision, 0)"
+        epoch = f"extract(epoch FROM {day})::double precision + {' + '.join(clock)} + {seconds_of_minute}"
+        return f"CASE WHEN to_char({day}, 'YYYY-MM') = substr({value}, 1, 7) THEN {epoch} END"
 
     def identifier(self, name: str) -> str:
         return double_quoted(name)
 
     def literal(self, value: str) -> str:
-        # E'' says itself what a backslash is; in plain quotes it depends on a setting of the server.
+        # In E'' a backslash escapes; in plain quotes its meaning depends on a setting of the server.
         return "E" + single_quoted(value).replace("\\", "\\\\")
 
     def order_by_code_point(self, value: str) -> str:
@@ -153,7 +153,7 @@ class PostgresDialect:
         return f"{relation} TABLESAMPLE BERNOULLI ({100 * share:.6f}) REPEATABLE ({seed:d})"
 
     def unpivot(self, relation: str, texts: list[str]) -> str:
-        rows = ",\n    ".join(f"({place}, {text})" for place, text in enumerate(texts))
+        rows = ",\n    ".join(f"({index}, {text})" for index, text in enumerate(texts))
         return f"SELECT cells.k, cells.v FROM {relation}, LATERAL (VALUES\n    {rows}\n  ) AS cells(k, v)"
 
 
@@ -170,26 +170,26 @@ class MaxComputeDialect:
     def epoch_seconds(self, value: str) -> str:
         days = f"DATEDIFF(CAST(SUBSTR({value}, 1, 10) AS DATE), DATE '1970-01-01', 'dd')"
         clock = [
-            f"COALESCE(CAST(NULLIF(SUBSTR({value}, {at}, 2), '') AS BIGINT), 0) * {seconds}"
-            for at, seconds in ((12, 3600), (15, 60))
+            f"COALESCE(CAST(NULLIF(SUBSTR({value}, {start}, 2), '') AS BIGINT), 0) * {seconds}"
+            for start, seconds in ((12, 3600), (15, 60))
         ]
-        rest = f"COALESCE(CAST(NULLIF(REPLACE(SUBSTR({value}, 18), 'Z', ''), '') AS DOUBLE), 0)"
-        return f"CAST({days} * 86400 + {' + '.join(clock)} AS DOUBLE) + {rest}"
+        seconds_of_minute = f"COALESCE(CAST(NULLIF(REPLACE(SUBSTR({value}, 18), 'Z', ''), '') AS DOUBLE), 0)"
+        return f"CAST({days} * 86400 + {' + '.join(clock)} AS DOUBLE) + {seconds_of_minute}"
 
     def identifier(self, name: str) -> str:
         return "`" + check_identifier(name).replace("`", "``") + "`"
 
     def literal(self, value: str) -> str:
-        # The backslash escapes here, and two quotes in a row are two texts.
+        # In MaxCompute a backslash escapes, and two quotes in a row end one text and begin another.
         if "\0" in value:
-            raise DataError(f"{value!r}: a zero byte cannot be in SQL")
+            raise DataError(f"{value!r}: SQL cannot contain a zero byte")
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     def order_by_code_point(self, value: str) -> str:
         return value
 
     def split_join(self, relation: str, value: str, separator: str) -> str:
-        # SPLIT takes a pattern.
+        # SPLIT takes a regular expression.
         escaped = "".join(f"[{letter}]" if letter not in "^\\" else f"\\{letter}" for letter in separator)
         return f"{relation} LATERAL VIEW EXPLODE(SPLIT({value}, {self.literal(escaped)})) pieces AS piece"
 
@@ -200,5 +200,5 @@ class MaxComputeDialect:
         return f"(SELECT * FROM {relation} WHERE RAND({seed:d}) < {share:.8f}) sampled"
 
     def unpivot(self, relation: str, texts: list[str]) -> str:
-        rows = ",\n    ".join(f"{place}, {text}" for place, text in enumerate(texts))
+        rows = ",\n    ".join(f"{index}, {text}" for index, text in enumerate(texts))
         return f"SELECT k, v FROM {relation} LATERAL VIEW STACK({len(texts)},\n    {rows}\n  ) cells AS k, v"

@@ -1,7 +1,7 @@
-"""Files and DuckDB tables, by DuckDB inside this process. Its memory is bounded, and what does not fit is on disk.
+"""Analyzes files and DuckDB tables with DuckDB in this process, which bounds its memory and spills to disk.
 
-How often the data is read: CSV in any form once, into a temporary file in columns, deleted at the end. Parquet and
-DuckDB tables are in columns already: every column is read once, where it lies.
+CSV is read once, into a temporary file in columns that is deleted at the end. Parquet files and DuckDB tables are in
+columns already: every column is read once from them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DIALECT = DuckDbDialect()
 _POLL_S = 0.1
 _FETCH_ROWS = 10_000
 _READING_SHARE = 0.6
-"""Of all the time, about that much goes into reading CSV."""
+"""The share of reading CSV in the time of the whole analysis, roughly."""
 
 
 class DuckdbEngine:
-    """Of files or a DuckDB table. `memory` as DuckDB spells it: 512MB."""
+    """Analyzes files or a DuckDB table. `memory` is an amount such as 512MB."""
 
     def __init__(
         self, source: CsvFiles | ParquetFiles | DuckdbTable, name: str, memory: str, temporary: Path | None
@@ -54,15 +54,15 @@ class DuckdbEngine:
             return csv_stream.csv_table_columns(self._source)
         described = self._execute(f"DESCRIBE SELECT * FROM {self._relation}").fetchall()
         if isinstance(self._source, ParquetFiles):
-            self._refuse_renamed([str(row[0]) for row in described], self._source)
+            self._check_names([str(row[0]) for row in described], self._source)
         return [TableColumn(str(row[0]), column_form(str(row[1]))) for row in described]
 
-    def _refuse_renamed(self, names: Sequence[str], source: ParquetFiles) -> None:
-        """DuckDB takes A and a for the same name, and gives the second another one."""
+    def _check_names(self, names: Sequence[str], source: ParquetFiles) -> None:
+        """Raises DataError if DuckDB has renamed a column, which it does with `a` beside `A`."""
         from pyarrow import parquet
 
-        known = {*parquet.read_schema(source.paths[0]).names, *csv_stream.partition_columns(source.paths)}
-        renamed = [name for name in names if name not in known]
+        original_names = {*parquet.read_schema(source.paths[0]).names, *csv_stream.partition_columns(source.paths)}
+        renamed = [name for name in names if name not in original_names]
         if renamed:
             raise DataError(f"{self.name}: names of columns differ only in case (near {renamed[0]!r}); rename one")
 
@@ -70,13 +70,13 @@ class DuckdbEngine:
         self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
     ) -> Iterator[SummaryRow]:
         relation, start = self._relation, 0.0
-        # A part is chosen once: every column has to be of the same rows.
+        # A part is chosen once, so that every column is counted from the same rows.
         if isinstance(self._source, CsvFiles) or options.is_partial:
             relation, start = self._stage(columns, options, progress), _READING_SHARE
         self._execute("CREATE OR REPLACE TEMP TABLE counted (k INTEGER, v VARCHAR, n BIGINT)")
-        for place, column in enumerate(columns):
-            progress(f"counting {column.name}", start + (0.9 - start) * place / len(columns))
-            self._run("INSERT INTO counted " + queries.count_column_query(relation, place, column, options, _DIALECT))
+        for index, column in enumerate(columns):
+            progress(f"counting {column.name}", start + (0.9 - start) * index / len(columns))
+            self._run("INSERT INTO counted " + queries.count_column_query(relation, index, column, options, _DIALECT))
         progress("summing up", 0.9)
         result = self._run(queries.summary_query("counted", columns, options, _DIALECT))
         while rows := result.fetchmany(_FETCH_ROWS):
@@ -84,7 +84,7 @@ class DuckdbEngine:
         progress("done", 1.0)
 
     def close(self) -> None:
-        """Nothing is left on disk."""
+        """Interrupts a running query, closes the database and deletes temporary files."""
         connection = getattr(self, "_connection", None)
         if connection is not None:
             connection.interrupt()
@@ -106,7 +106,7 @@ class DuckdbEngine:
         for setting, value in settings.items():
             connection.execute(f"SET {setting} = {_DIALECT.literal(value)}")
         switches = {"preserve_insertion_order": False, "enable_progress_bar": True, "enable_progress_bar_print": False}
-        # A file that is attached must not bring code along.
+        # A database file that is attached must not load extensions.
         switches |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         for switch, state in switches.items():
             connection.execute(f"SET {switch} = {str(state).lower()}")
@@ -114,7 +114,7 @@ class DuckdbEngine:
         return connection
 
     def _open(self) -> str:
-        """What stands after FROM."""
+        """Returns the SQL that stands after FROM."""
         match self._source:
             case CsvFiles():
                 return "staged"
@@ -124,13 +124,13 @@ class DuckdbEngine:
             case DuckdbTable(path, table, schema):
                 if not Path(path).is_file():
                     raise DataError(f"{path}: no such DuckDB file")
-                self._execute(f"ATTACH {_DIALECT.literal(path)} AS asked (READ_ONLY)")
-                return f"asked.{_DIALECT.identifier(schema)}.{_DIALECT.identifier(table)}"
+                self._execute(f"ATTACH {_DIALECT.literal(path)} AS source_database (READ_ONLY)")
+                return f"source_database.{_DIALECT.identifier(schema)}.{_DIALECT.identifier(table)}"
 
     def _confine(self) -> None:
-        """From here on DuckDB opens the files of the source and nothing else: no other file, no address.
+        """Restricts DuckDB to the files of the source; SQL cannot undo it.
 
-        A view or a macro in a database somebody else made could name any of them. SQL cannot undo it.
+        A view or macro in a foreign database could otherwise read any file or address.
         """
         paths = self._source.paths if not isinstance(self._source, DuckdbTable) else ()  # a table is attached already
         allowed = ", ".join(_DIALECT.literal(path) for path in paths)
@@ -141,12 +141,12 @@ class DuckdbEngine:
         def report_progress(done: float) -> None:
             progress("reading", _READING_SHARE * min(done, 1.0))
 
-        if options.max_rows is not None:  # else the first rows would be any
+        if options.max_rows is not None:  # otherwise the first rows are arbitrary
             self._execute("SET preserve_insertion_order = true")
-        wanted = ", ".join(_DIALECT.identifier(column.engine_name) for column in columns)
+        selected = ", ".join(_DIALECT.identifier(column.engine_name) for column in columns)
         relation, source, read = self._relation, self._source, None
         if isinstance(source, CsvFiles):
-            # DuckDB reads .gz itself; what it does not know is decompressed here, a block at a time.
+            # DuckDB reads .gz itself; other compressed files are decompressed here, block by block.
             if all(compression_suffix(path).lower() in ("", ".gz") for path in source.paths):
                 relation = _read_csv(source)
             else:
@@ -155,7 +155,8 @@ class DuckdbEngine:
         part = queries.sampled_relation(relation, options, _DIALECT)
         try:
             self._run(
-                f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {wanted} FROM {part}", None if read else report_progress
+                f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {selected} FROM {part}",
+                None if read else report_progress,
             )
         finally:
             if read is not None:
@@ -163,7 +164,7 @@ class DuckdbEngine:
         return "staged"
 
     def _run(self, statement: str, report_progress: Any = None) -> Any:
-        """In a thread, so that a Ctrl-C is heard at once and progress is seen."""
+        """Runs a statement in a thread, so that Ctrl-C acts at once and progress is reported."""
         running: Future[Any] = self._thread.submit(self._execute, statement)
         try:
             while not wait([running], timeout=_POLL_S).done:
@@ -179,14 +180,14 @@ class DuckdbEngine:
         try:
             return self._connection.execute(statement)
         except duckdb.OutOfMemoryException as exc:
-            raise DataError(f"{self.name}: this needs more memory than it may use; give more with --memory") from exc
+            raise DataError(f"{self.name}: the analysis needs more memory than it may use; raise --memory") from exc
         except duckdb.Error as exc:
-            fix = "; correct or remove the line, or say another --delimiter" if "CSV Error" in str(exc) else ""
+            fix = "; correct or remove the line, or set another --delimiter" if "CSV Error" in str(exc) else ""
             raise DataError(f"{self.name}: {_shorten_message(str(exc))}{fix}") from exc
 
 
 def column_form(declared: str) -> ColumnForm:
-    """Of a type as DuckDB spells it."""
+    """Returns the form of columns of a type, which is spelled as by DuckDB."""
     name = declared.upper()
     if name.endswith("]"):
         return ColumnForm.LIST
@@ -203,7 +204,7 @@ def column_form(declared: str) -> ColumnForm:
 
 def _read_csv(source: CsvFiles) -> str:
     listed = ", ".join(_DIALECT.literal(path) for path in source.paths)
-    columns = ", ".join(f"{_DIALECT.literal(field_name(place))}: 'VARCHAR'" for place in range(len(source.columns)))
+    columns = ", ".join(f"{_DIALECT.literal(field_name(index))}: 'VARCHAR'" for index in range(len(source.columns)))
     options = {
         "auto_detect": "false",
         "columns": f"{{{columns}}}",
@@ -219,10 +220,10 @@ def _read_csv(source: CsvFiles) -> str:
 
 
 def _shorten_message(message: str) -> str:
-    """What DuckDB says, in a line: the rest of its words are about its own options."""
+    """Returns a message of DuckDB as one line, without its hints at options of DuckDB."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    kept = [line for line in lines[:4] if not line.startswith(("Possible", "LINE", "*"))]
-    return re.sub(r"^\w[\w ]* Error: ", "", " ".join(kept))
+    sentences = [line for line in lines[:4] if not line.startswith(("Possible", "LINE", "*"))]
+    return re.sub(r"^\w[\w ]* Error: ", "", " ".join(sentences))
 
 
 def _duckdb() -> ModuleType:

@@ -24,13 +24,13 @@ _MAX_COLUMNS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class CsvFiles:
-    """Text with one record in a line. `columns` are all of its fields."""
+    """CSV files with the same columns. `columns` names all of their fields."""
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
     delimiter: str
     has_header: bool
-    wanted: tuple[str, ...] = ()  # those to look at, if not all
+    selected: tuple[str, ...] = ()  # the columns to analyze; empty: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,22 @@ class ParquetFiles:
 
 
 def find_input_files(uri: str, columns: Sequence[str], delimiter: str | None) -> CsvFiles | ParquetFiles:
-    """The files at `uri`. DataError where they are not of one kind, or do not have the same columns."""
-    found = tuple(stored_file.find_file(path).path for path in paths.expand_paths(uri, known_only=False))
-    kinds = {path: _file_kind(path) for path in found}
-    # Beside the data of a folder lie read-me files and markers of success.
-    known = tuple(path for path in found if kinds[path]) or found
-    first = known[0]
-    other = next((path for path in known if kinds[path] != kinds[first]), None)
-    if other is not None:
+    """Returns the files at `uri`. DataError if they are not of one kind, or do not have the same columns."""
+    all_files = tuple(stored_file.find_file(path).path for path in paths.expand_paths(uri, known_only=False))
+    kinds = {path: _file_kind(path) for path in all_files}
+    # A folder of data may also hold read-me files and markers of success.
+    data_files = tuple(path for path in all_files if kinds[path]) or all_files
+    first = data_files[0]
+    different = next((path for path in data_files if kinds[path] != kinds[first]), None)
+    if different is not None:
         raise DataError(
-            f"{other} is {kinds[other]} but {first} is {kinds[first]}; use a glob that matches only one kind"
+            f"{different} is {kinds[different]} but {first} is {kinds[first]}; use a glob that matches only one kind"
         )
     if kinds[first] == "parquet":
-        return ParquetFiles(known)
+        return ParquetFiles(data_files)
     if kinds[first] in ("tfrecord", "jsonl"):
         raise DataError(f"{first}: records of {kinds[first]} files have no columns; analyze CSV, Parquet or a table")
-    return _inspect_csv(known, tuple(columns), delimiter)
+    return _inspect_csv(data_files, tuple(columns), delimiter)
 
 
 def _file_kind(path: str) -> str | None:
@@ -64,66 +64,68 @@ def _file_kind(path: str) -> str | None:
 
 
 def compression_suffix(path: str) -> str:
-    """The ending that says so, or ""."""
+    """Returns the extension of a compressed file, or ""."""
     suffix = PurePosixPath(path).suffix
     if suffix.lower() in (".zst", ".zip", ".lz4"):
-        raise DataError(f"{path}: {suffix} files are not read; use .gz, .xz or .bz2, or decompress it")
+        raise DataError(f"{path}: {suffix} files are not supported; use .gz, .xz or .bz2, or decompress it")
     return suffix if suffix.lower() in _OPENERS else ""
 
 
 def open_decompressed(path: str, raw: IO[bytes]) -> IO[bytes]:
-    """The bytes of a file, decompressed as they are read."""
-    ending = compression_suffix(path).lower()
-    return cast("IO[bytes]", _OPENERS[ending](raw, "rb") if ending else io.BufferedReader(cast(Any, raw)))
+    """Opens the bytes of a file, which are decompressed as they are read."""
+    suffix = compression_suffix(path).lower()
+    return cast("IO[bytes]", _OPENERS[suffix](raw, "rb") if suffix else io.BufferedReader(cast(Any, raw)))
 
 
-def field_name(place: int) -> str:
-    """How a field is called while it is analyzed: databases take A and a for the same name, files do not."""
-    return f"field {place}"
+def field_name(index: int) -> str:
+    """Returns the name of a field during the analysis: `A` and `a` are the same name in databases, but not in files."""
+    return f"field {index}"
 
 
-def _inspect_csv(found: tuple[str, ...], columns: tuple[str, ...], delimiter: str | None) -> CsvFiles:
-    first = _first_line(found[0])
-    split_by = delimiter or _detect_delimiter(found[0], first)
-    fields = _split_fields(found[0], first, split_by)
-    _check_delimiter(found[0], first, fields, split_by, columns)
-    given = expand_column_names(columns)
-    names, wanted, header_lines = _resolve_columns(found[0], fields, given)
-    for path in found[1:]:
+def _inspect_csv(files: tuple[str, ...], columns: tuple[str, ...], delimiter: str | None) -> CsvFiles:
+    first = files[0]
+    line = _first_line(first)
+    split_by = delimiter or _detect_delimiter(first, line)
+    fields = _split_fields(first, line, split_by)
+    _check_delimiter(first, line, fields, split_by, columns)
+    names, selected, header_lines = _resolve_columns(first, fields, expand_column_names(columns))
+    for path in files[1:]:
         others = _split_fields(path, _first_line(path), split_by)
         if header_lines and tuple(others) != tuple(fields):
-            raise DataError(f"{path}, line 1: other columns ({column_names.format_names(others)}) than {found[0]} has")
+            raise DataError(
+                f"{path}, line 1: its columns ({column_names.format_names(others)}) are not those of {first}"
+            )
         if len(others) != len(fields):
-            raise DataError(f"{path}, line 1: {len(others)} fields, and {found[0]} has {len(fields)}")
-    return CsvFiles(found, names, split_by, bool(header_lines), wanted)
+            raise DataError(f"{path}, line 1: {len(others)} fields, but {first} has {len(fields)}")
+    return CsvFiles(files, names, split_by, bool(header_lines), selected)
 
 
 def _resolve_columns(
-    path: str, fields: list[str], given: tuple[str, ...]
+    path: str, fields: list[str], columns: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     try:
-        names, wanted, lines = column_names.resolve_columns(path, fields, given)
+        names, selected, lines = column_names.resolve_columns(path, fields, columns)
     except DataError as exc:
         raise DataError(str(exc).replace("data.columns", "--columns")) from exc
-    # A record taken for a header has values in it: numbers, or nothing.
+    # A record mistaken for a header contains values: numbers, or nothing.
     values = [name for name in names if not name.strip() or re.fullmatch(r"[+-]?[0-9.]+", name.strip())]
-    if lines and not given and values:
+    if lines and not columns and values:
         raise DataError(
-            f"{path}, line 1: this is no header: {column_names.format_names(values)} are no names of columns; "
-            f"if the file has none, name all {len(fields)} columns: --columns label,I1..I{len(fields) - 1}"
+            f"{path}, line 1: not a header: {column_names.format_names(values)} cannot be names of columns; "
+            f"if the file has no header, name all {len(fields)} columns: --columns label,I1..I{len(fields) - 1}"
         )
-    return names, wanted, lines
+    return names, selected, lines
 
 
 def _check_delimiter(path: str, line: str, fields: list[str], delimiter: str, columns: tuple[str, ...]) -> None:
     if len(fields) > 1 or len(columns) == 1:
         return
-    others = {mark: line.count(mark) for mark in ",\t;|" if mark != delimiter and mark in line}
-    if others:
-        mark = max(others, key=lambda other: others[other])
+    counts = {mark: line.count(mark) for mark in ",\t;|" if mark != delimiter and mark in line}
+    if counts:
+        mark = max(counts, key=lambda mark: counts[mark])
         raise DataError(
-            f"{path}, line 1: one column when split at {delimiter!r}, and {others[mark]} times {mark!r} in it; "
-            f"say --delimiter {'tab' if mark == chr(9) else repr(mark)}"
+            f"{path}, line 1: one column when split at {delimiter!r}, but the line contains {mark!r} {counts[mark]} "
+            f"times; set --delimiter {'tab' if mark == chr(9) else repr(mark)}"
         )
 
 
@@ -141,7 +143,7 @@ def _first_line(path: str) -> str:
     except (OSError, EOFError, lzma.LZMAError) as exc:
         raise DataError(f"{path}: cannot be read: {exc}") from exc
     if len(line) == _MAX_HEADER_BYTES:
-        raise DataError(f"{path}, line 1: longer than {_MAX_HEADER_BYTES} bytes; this is no CSV file")
+        raise DataError(f"{path}, line 1: longer than {_MAX_HEADER_BYTES} bytes; this is not a CSV file")
     try:
         return line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as exc:
@@ -159,7 +161,7 @@ def _split_fields(path: str, line: str, delimiter: str) -> list[str]:
 
 
 def expand_column_names(names: Sequence[str]) -> tuple[str, ...]:
-    """`I1..I3` is I1, I2, I3; other names are as they stand."""
+    """Expands `I1..I3` to I1, I2, I3; other names stay as they are."""
     expanded: list[str] = []
     for name in names:
         span = re.fullmatch(r"(.*?)([0-9]+)\.\.(.*?)([0-9]+)", name)

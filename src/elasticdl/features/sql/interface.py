@@ -57,7 +57,7 @@ class AnalysisOptions:
     sample: float = 1.0
     seed: int = 0
     quantile_steps: int = 200  # one fewer than quantiles
-    max_rows: int | None = None  # reads only the first so many rows
+    max_rows: int | None = None  # reads only this many rows from the start
 
     @property
     def is_partial(self) -> bool:

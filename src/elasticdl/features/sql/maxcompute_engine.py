@@ -1,8 +1,8 @@
-"""Tables of MaxCompute, by PyODPS.
+"""Analyzes tables of MaxCompute with PyODPS.
 
-MaxCompute computes a common table expression anew wherever it is used. So the counts are put into a table of their own,
-which lives for a day at most and is dropped at the end: one scan of the table asked for, and the right to create
-a table in the project is needed.
+MaxCompute computes a common table expression again at every use. So the counts are written to a table of their own,
+which lives for a day at most and is dropped at the end. The analyzed table is scanned once; the account needs the
+right to create a table in the project.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HINTS = {"odps.sql.type.system.odps2": "true", "odps.sql.allow.fullscan": "true
 
 
 class MaxComputeEngine:
-    """Opened by `connect`; a client of another make is for tests. `use_tunnel` lifts the limit of 10,000 rows."""
+    """Analyzes a table; `connect` opens it. `use_tunnel` lifts the limit of 10,000 rows per result."""
 
     def __init__(self, table: MaxComputeTable, client: Any, use_tunnel: bool = True) -> None:
         self.name = str(table)
@@ -35,7 +35,7 @@ class MaxComputeEngine:
 
     @classmethod
     def connect(cls, table: MaxComputeTable, environ: Mapping[str, str]) -> MaxComputeEngine:
-        """As whom ODPS_ACCESS_ID and ODPS_ACCESS_KEY (or the file ODPS_ACCESS_KEY_FILE) say, at ODPS_ENDPOINT."""
+        """Connects to ODPS_ENDPOINT with ODPS_ACCESS_ID and ODPS_ACCESS_KEY (or the file ODPS_ACCESS_KEY_FILE)."""
         try:
             from odps import ODPS
         except ImportError as exc:
@@ -48,9 +48,8 @@ class MaxComputeEngine:
 
     def columns(self) -> Sequence[TableColumn]:
         with _translate_errors(self.name):
-            found = self._client.get_table(self._table.table, project=self._table.project)
-            schema = found.table_schema
-            return [TableColumn(column.name, _column_form(str(column.type))) for column in schema.columns]
+            table = self._client.get_table(self._table.table, project=self._table.project)
+            return [TableColumn(column.name, _column_form(str(column.type))) for column in table.table_schema.columns]
 
     def summarize(
         self, columns: Sequence[TableColumn], options: AnalysisOptions, progress: AnalysisProgress
@@ -64,30 +63,30 @@ class MaxComputeEngine:
                 done = self._execute(queries.summary_query(_DIALECT.identifier(counts), columns, options, _DIALECT))
                 with done.open_reader(tunnel=self._use_tunnel) as reader:
                     for record in reader:
-                        place, what, value, count, number = record.values
-                        yield int(place), str(what), value, _parse_int(count), _parse_float(number)
+                        index, key, value, count, number = record.values
+                        yield int(index), str(key), value, _parse_int(count), _parse_float(number)
             finally:
                 self._execute(f"DROP TABLE IF EXISTS {_DIALECT.identifier(counts)}")
         progress("done", 1.0)
 
     def count_statement(self, counts: str, columns: Sequence[TableColumn], options: AnalysisOptions) -> str:
-        """The statement that scans the table."""
+        """Returns the statement that scans the table."""
         relation = f"{_DIALECT.identifier(self._table.project)}.{_DIALECT.identifier(self._table.table)}"
         if self._table.partition:
-            relation = f"(SELECT * FROM {relation} WHERE {_partition_condition(self._table.partition)}) chosen"
+            relation = f"(SELECT * FROM {relation} WHERE {_partition_condition(self._table.partition)}) selected"
         relation = queries.sampled_relation(relation, options, _DIALECT)
         counted = queries.count_query(relation, columns, options, _DIALECT)
         return f"CREATE TABLE {_DIALECT.identifier(counts)} LIFECYCLE 1 AS\n{counted}"
 
     def close(self) -> None:
-        """Every statement ends by itself."""
+        """Does nothing: no statement outlives its call."""
 
     def _execute(self, statement: str) -> Any:
         return self._client.execute_sql(statement, hints=_HINTS)
 
 
 class _translate_errors:  # noqa: N801 - used like a function
-    """Errors of PyODPS stop here."""
+    """Turns errors of PyODPS into DataError."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -113,14 +112,14 @@ def _column_form(declared: str) -> ColumnForm:
 
 
 def _partition_condition(partition: str) -> str:
-    """`ds=20260101,hour=01` as SQL."""
+    """Returns the SQL condition for a partition such as `ds=20260101,hour=01`."""
     parts = [part.partition("=") for part in partition.split(",")]
     if any(not name.strip() or not equals for name, equals, _ in parts):
         raise DataError(f"partition: expected e.g. ds=20260101,hour=01, received {partition!r}")
     return " AND ".join(f"{_DIALECT.identifier(name.strip())} = {_DIALECT.literal(value)}" for name, _, value in parts)
 
 
-# Without the tunnel, figures come as text.
+# Without the tunnel, numbers come as text.
 def _parse_int(value: Any) -> int | None:
     return None if value in (None, "", "\\N") else int(value)
 

@@ -1,7 +1,7 @@
-"""Tables of PostgreSQL, by psycopg. Nothing is written there: a reader on a replica is enough.
+"""Analyzes tables of PostgreSQL with psycopg. It only reads, so that a replica and a read-only role are enough.
 
-The table is scanned once, in a transaction that reads only; the server counts values with its own memory (work_mem)
-and spills by itself. Only the summary comes here.
+The table is scanned once, in a read-only transaction; the server counts values within its own memory (work_mem) and
+spills to disk. Only the summary is transferred.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped 
 
 
 class PostgresEngine:
-    """The password is libpq's affair: PGPASSWORD, PGPASSFILE or ~/.pgpass."""
+    """Analyzes a table. libpq reads the password from PGPASSWORD, PGPASSFILE or ~/.pgpass."""
 
     def __init__(self, table: PostgresTable, memory: str, connect_s: int = 10) -> None:
         self.name = str(table)
@@ -47,10 +47,10 @@ class PostgresEngine:
             self._connection.execute("SELECT set_config('work_mem', %s, false)", (_work_mem(memory),))
             self._described = self._connection.execute(_COLUMNS, (table.schema, table.table)).fetchall()
         except self._psycopg.Error as exc:
-            raise self._refused(exc) from exc
+            raise self._data_error(exc) from exc
         if not self._described:
             self.close()
-            raise DataError(f"{self.name}: no such table or view, or no right to see it")
+            raise DataError(f"{self.name}: the table or view does not exist, or the user may not see it")
 
     def columns(self) -> Sequence[TableColumn]:
         return [TableColumn(name, _column_form(declared, category)) for name, declared, category, _ in self._described]
@@ -67,7 +67,7 @@ class PostgresEngine:
                 cursor.execute(statement)
                 yield from cursor
         except self._psycopg.Error as exc:
-            raise self._refused(exc) from exc
+            raise self._data_error(exc) from exc
         progress("done", 1.0)
 
     def summary_statement(self, columns: Sequence[TableColumn], options: AnalysisOptions) -> str:
@@ -79,7 +79,7 @@ class PostgresEngine:
         return queries.summary_query("counted_cells", columns, options, _DIALECT, inline=counted)
 
     def _key(self, relation: str) -> tuple[str, ...]:
-        """What orders the rows where they are trained; without such a key the first rows are any."""
+        """Returns the key that orders the rows in training. Without one (empty), the first rows are arbitrary."""
         try:
             return postgres_keys.describe_table(self._connection, relation, self.name, self._table.key).key
         except DataError:
@@ -90,8 +90,8 @@ class PostgresEngine:
         if connection is not None:
             connection.close()
 
-    def _refused(self, exc: Exception) -> DataError:
-        # What the server says names hosts and users, never a password.
+    def _data_error(self, exc: Exception) -> DataError:
+        # Messages of the server contain hosts and users, but never a password.
         return DataError(f"{self.name}: {' '.join(str(exc).split())}")
 
 
@@ -110,11 +110,11 @@ def _column_form(declared: str, category: str) -> ColumnForm:
 
 
 def _work_mem(memory: str) -> str:
-    """An eighth of `memory` as PostgreSQL spells it: a query has several sorts and tables at once."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])i?B?\s*", memory, re.IGNORECASE)
-    if found is None:
+    """Returns an eighth of `memory` for PostgreSQL: a query has several sorts and tables at once."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])i?B?\s*", memory, re.IGNORECASE)
+    if match is None:
         raise DataError(f"--memory: expected an amount such as 512MB or 4GB, received {memory!r}")
-    kilobytes = float(found[1]) * 1024 ** "KMGT".index(found[2].upper())
+    kilobytes = float(match[1]) * 1024 ** "KMGT".index(match[2].upper())
     return f"{max(int(kilobytes / 8), 64)}kB"
 
 

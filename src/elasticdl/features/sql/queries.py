@@ -1,4 +1,4 @@
-"""Generates the SQL of an analysis from its columns and options. Pure: nothing here talks to a database."""
+"""Generates the SQL of an analysis from its columns and options, without a database."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from elasticdl.features.sql.interface import AnalysisOptions, ColumnForm, TableC
 
 MAX_DOUBLE = "1.7976931348623157e308"
 MAX_FRACTIONS = 1000
-"""Numbers with fractions have a vocabulary if no more of them are distinct; whole ones may be ids, and have one."""
+"""Numbers with fractions have a vocabulary if at most this many are distinct. Whole numbers, which may be ids, always
+have one."""
 
 MAX_EXAMPLES = 5
-"""Of values that are not like most of their column."""
+"""The number of examples of values that are unlike most values of their column."""
 
 
 def text_expression(column: TableColumn, options: AnalysisOptions, dialect: Dialect) -> str:
-    """The value as text; NULL if it is missing, infinite or not a number."""
+    """Returns the SQL of a value as text; NULL if it is missing, infinite or not a number."""
     name = dialect.identifier(column.engine_name)
     match column.form:
         case ColumnForm.TRUTH:
@@ -34,9 +35,9 @@ def text_expression(column: TableColumn, options: AnalysisOptions, dialect: Dial
 def sampled_relation(
     relation: str, options: AnalysisOptions, dialect: Dialect, can_sample: bool = True, key: Sequence[str] = ()
 ) -> str:
-    """What stands after FROM: all rows, a sample, or the first ones, by `key` where there is one to order them.
+    """Returns the SQL after FROM: all rows, a sample, or the first rows in the order of `key`, if there is one.
 
-    Some views cannot be sampled but by chance.
+    With `can_sample=False`, as for views, rows are chosen by random().
     """
     if options.sample < 1 and can_sample:
         relation = dialect.sample(relation, options.sample, options.seed)
@@ -49,24 +50,27 @@ def sampled_relation(
 
 
 def count_query(relation: str, columns: Sequence[TableColumn], options: AnalysisOptions, dialect: RowDialect) -> str:
-    """(k, v, n): value v of column k is there n times. One scan of a table that is stored in rows."""
+    """Returns the query of (k, v, n): value v of column k occurs n times. It scans a table stored in rows once."""
     cells = dialect.unpivot(relation, [text_expression(column, options, dialect) for column in columns])
     return f"SELECT k, v, COUNT(*) AS n FROM (\n  {cells}\n) all_cells GROUP BY k, v"
 
 
 def count_column_query(
-    relation: str, place: int, column: TableColumn, options: AnalysisOptions, dialect: Dialect
+    relation: str, index: int, column: TableColumn, options: AnalysisOptions, dialect: Dialect
 ) -> str:
-    """(k, v, n) of one column, of a table that is stored in columns: reads only that one."""
+    """Returns the query of (k, v, n) for one column of a table stored in columns; it reads only that column."""
     name = dialect.identifier(column.engine_name)
     grouped = f"SELECT {name}, COUNT(*) AS n FROM {relation} GROUP BY {name}"
-    return f"SELECT {place} AS k, {text_expression(column, options, dialect)} AS v, n FROM ({grouped}) grouped"
+    return f"SELECT {index} AS k, {text_expression(column, options, dialect)} AS v, n FROM ({grouped}) grouped"
 
 
 def summary_query(
     counts: str, columns: Sequence[TableColumn], options: AnalysisOptions, dialect: Dialect, inline: str = ""
 ) -> str:
-    """Rows (k, what, v, n, x) about each column, from the relation `counts`; `inline` is its text if it is no table."""
+    """Returns the query of rows (k, what, v, n, x) about each column.
+
+    It reads the relation `counts`, or the query `inline` instead if there is no such table.
+    """
     parts = ([("counted_cells", inline)] if inline else []) + [
         ("typed", _typed_query("counted_cells" if inline else counts, columns, dialect)),
         ("summed", _summed_query(options, dialect)),
@@ -85,10 +89,10 @@ def _typed_query(counts: str, columns: Sequence[TableColumn], dialect: Dialect) 
     is_number = (
         f"LENGTH(v) < 300 AND ({dialect.matches('v', PLAIN_NUMBER)} OR {dialect.matches('v', SCIENTIFIC_NUMBER)})"
     )
-    native = [str(place) for place, column in enumerate(columns) if column.form in (ColumnForm.WHOLE, ColumnForm.REAL)]
-    known = f"WHEN k IN ({', '.join(native)}) THEN {number} " if native else ""
+    native = [str(index) for index, column in enumerate(columns) if column.form in (ColumnForm.WHOLE, ColumnForm.REAL)]
+    native_case = f"WHEN k IN ({', '.join(native)}) THEN {number} " if native else ""
     return (
-        f"SELECT k, v, n, CASE {known}WHEN {is_number} THEN {number} END AS x,\n"
+        f"SELECT k, v, n, CASE {native_case}WHEN {is_number} THEN {number} END AS x,\n"
         f"  CASE WHEN {dialect.matches('v', ISO_DATE)} THEN {dialect.epoch_seconds('v')} END AS s\n"
         f"FROM {counts} WHERE v IS NOT NULL AND TRIM(v) <> ''"
     )
@@ -111,7 +115,7 @@ def _summed_query(options: AnalysisOptions, dialect: Dialect) -> str:
 
 
 def _placed_query(dialect: Dialect) -> str:
-    """Numbers and dates in their order, with how many rows have one up to each."""
+    """Returns numbers and dates in order, each with the number of rows up to it."""
     upto = "SUM(n) OVER (PARTITION BY k ORDER BY y ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     return (
         f"SELECT k, n, y, present, CAST({upto} AS {dialect.bigint}) AS upto FROM (\n"
@@ -126,22 +130,22 @@ IS_SEQUENCE_CONDITION = "u.separated * 2 >= u.present"
 
 
 def _pieces_query(options: AnalysisOptions, dialect: Dialect) -> str:
-    """What sequences are made of."""
+    """Returns the values that sequences consist of, and their counts."""
     sequences = (
         f"(SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k WHERE {IS_SEQUENCE_CONDITION})"
     )
-    pieces = dialect.split_join(f"{sequences} whole", "whole.v", options.separator)
+    pieces = dialect.split_join(f"{sequences} sequences", "sequences.v", options.separator)
     return (
         f"SELECT k, piece AS v, CAST(SUM(n) AS {dialect.bigint}) AS n FROM {pieces} WHERE piece <> '' GROUP BY k, piece"
     )
 
 
 def _ranked_query(options: AnalysisOptions, dialect: Dialect) -> str:
-    """The vocabularies. Rare values are left out first: they are most of all, and need not be sorted or kept."""
+    """Returns the vocabularies. Rare values, usually the majority, are left out before sorting."""
     often = f"n >= {options.min_count:d}"
-    place = f"ROW_NUMBER() OVER (PARTITION BY k ORDER BY n DESC, {dialect.order_by_code_point('v')})"
+    rank = f"ROW_NUMBER() OVER (PARTITION BY k ORDER BY n DESC, {dialect.order_by_code_point('v')})"
     return (
-        f"SELECT k, v, n, {place} AS place FROM (\n"
+        f"SELECT k, v, n, {rank} AS value_rank FROM (\n"
         f"  SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k\n"
         f"  WHERE t.{often} AND NOT ({IS_SEQUENCE_CONDITION})\n"
         f"    AND (u.numbers < u.present OR u.fractions = 0 OR u.kinds <= {MAX_FRACTIONS})\n"
@@ -151,9 +155,9 @@ def _ranked_query(options: AnalysisOptions, dialect: Dialect) -> str:
 
 
 def _summary_rows_query(every: str, options: AnalysisOptions, dialect: Dialect) -> str:
-    def row(what: str, source: str, *, v: str = "NULL", n: str = "NULL", x: str = "NULL", group: bool = False) -> str:
+    def row(key: str, source: str, *, v: str = "NULL", n: str = "NULL", x: str = "NULL", group: bool = False) -> str:
         return (
-            f"SELECT k, '{what}' AS what, CAST({v} AS {dialect.text}) AS v, CAST({n} AS {dialect.bigint}) AS n, "
+            f"SELECT k, '{key}' AS what, CAST({v} AS {dialect.text}) AS v, CAST({n} AS {dialect.bigint}) AS n, "
             f"CAST({x} AS {dialect.double}) AS x FROM {source}" + (" GROUP BY k" if group else "")
         )
 
@@ -164,7 +168,7 @@ def _summary_rows_query(every: str, options: AnalysisOptions, dialect: Dialect) 
     mixed = "(u.numbers * 2 >= u.present AND u.numbers < u.present AND t.x IS NULL)"
     undated = "(u.dates * 2 >= u.present AND u.dates < u.present AND t.s IS NULL)"
     odd = (
-        f"(SELECT t.k AS k, t.v AS v, t.n AS n, ROW_NUMBER() OVER (PARTITION BY t.k ORDER BY {order}) AS place\n"
+        f"(SELECT t.k AS k, t.v AS v, t.n AS n, ROW_NUMBER() OVER (PARTITION BY t.k ORDER BY {order}) AS value_rank\n"
         f"  FROM typed t JOIN summed u ON t.k = u.k WHERE {mixed} OR {undated}) odd"
     )
     spread = "SQRT(SUM(p.n * (p.y - c.mean) * (p.y - c.mean)) / MAX(p.present))"
@@ -173,7 +177,7 @@ def _summary_rows_query(every: str, options: AnalysisOptions, dialect: Dialect) 
     )
     rows = [
         row("rows", every, n="SUM(n)", group=True),
-        *(row(what, "summed", n=what) for what in ("present", "kinds", "numbers", "dates", "fractions", "separated")),
+        *(row(key, "summed", n=key) for key in ("present", "kinds", "numbers", "dates", "fractions", "separated")),
         row("longest", "summed", n="longest"),
         row("minimum", "centre", x="low"),
         row("maximum", "centre", x="high"),
@@ -182,7 +186,7 @@ def _summary_rows_query(every: str, options: AnalysisOptions, dialect: Dialect) 
         row("quantile", f"placed WHERE upto = n OR {share('upto')} > {share('upto - n')}", n="upto", x="y"),
         row("words", "pieces_counted", n="COUNT(*)", group=True),
         row("frequent", "ranked", n="COUNT(*)", group=True),
-        row("value", f"ranked WHERE place <= {options.max_values:d}", v="v", n="n", x="place"),
-        row("odd", f"{odd} WHERE place <= {MAX_EXAMPLES}", v="v", n="n"),
+        row("value", f"ranked WHERE value_rank <= {options.max_values:d}", v="v", n="n", x="value_rank"),
+        row("odd", f"{odd} WHERE value_rank <= {MAX_EXAMPLES}", v="v", n="n"),
     ]
     return "\nUNION ALL\n".join(rows)

@@ -35,7 +35,7 @@ MODULES: dict[type[Transform], type[TransformModule]] = {
 
 
 def apply(definition: Transform, values: Any) -> Any:
-    """What the module of `definition` gives."""
+    """Applies the module of `definition`."""
     first = values
     while not isinstance(first, torch.Tensor):
         first = first[0]

@@ -1,7 +1,7 @@
-"""FarmHash's Fingerprint64 of whole numbers as decimal text, in operations of torch: so that it can be exported.
+"""FarmHash's Fingerprint64 of the decimal text of whole numbers, in operations of torch, which can be exported.
 
-The arithmetic is that of unsigned 64 bits in int64: sums and products wrap alike, shifts to the right are masked.
-`elasticdl.features.transforms.fingerprint` is the definition, and says more.
+Unsigned 64-bit arithmetic is done in int64: sums and products wrap in the same way, shifts to the right are masked.
+Tests hold it to `elasticdl.features.transforms.fingerprint`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elasticdl.features.transforms import fingerprint as definition
-
-MAX_DIGITS = 19  # of the longest int64
+MAX_DIGITS = 19  # digits of the longest int64
 MAX_LETTERS = MAX_DIGITS + 1  # with its sign
-MAX_HASHED_BYTES = 64  # bytes that are hashed here
+MAX_HASHED_BYTES = 64  # longer texts are not hashed here
 
 
 def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-K0, K1, K2 = (_signed(int(number)) for number in (definition.K0, definition.K1, definition.K2))
+K0, K1, K2 = (_signed(number) for number in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
 
 
 def hash_buckets(columns: list[Tensor], separator: str, bins: int) -> Tensor:
-    """Of the decimal texts of the columns, joined; int64 in [0, bins)."""
+    """Returns the fingerprints of the joined decimal texts of the columns modulo `bins`, int64."""
     shape = columns[0].shape
     letters, lengths = decimal_digits(columns[0].reshape(-1))
     for column in columns[1:]:
@@ -35,14 +33,14 @@ def hash_buckets(columns: list[Tensor], separator: str, bins: int) -> Tensor:
 
 
 def decimal_digits(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Letters [numbers, 20] from the left, and how many they are."""
-    rest, digits, count = numbers.to(torch.int64), [], torch.ones_like(numbers, dtype=torch.int64)
-    is_negative = (rest < 0).to(torch.int64)
-    for place in range(MAX_DIGITS):
-        if place:
-            count = count + (rest != 0).to(torch.int64)
-        digits.append(torch.fmod(rest, 10).abs())
-        rest = torch.div(rest, 10, rounding_mode="trunc")
+    """Returns the letters [numbers, 20] of each number from the left, and their count."""
+    quotient, digits, count = numbers.to(torch.int64), [], torch.ones_like(numbers, dtype=torch.int64)
+    is_negative = (quotient < 0).to(torch.int64)
+    for index in range(MAX_DIGITS):
+        if index:
+            count = count + (quotient != 0).to(torch.int64)
+        digits.append(torch.fmod(quotient, 10).abs())
+        quotient = torch.div(quotient, 10, rounding_mode="trunc")
     lengths = count + is_negative
     from_right = lengths[:, None] - 1 - torch.arange(MAX_LETTERS, device=numbers.device)
     letters = torch.gather(torch.stack(digits, 1), 1, from_right.clamp(0, MAX_DIGITS - 1)) + ord("0")
@@ -55,18 +53,17 @@ def _join_texts(
 ) -> tuple[Tensor, Tensor]:
     between = separator.encode()
     width = left.shape[1] + len(between) + right.shape[1]
-    places = torch.arange(width, device=left.device)
     letters = torch.nn.functional.pad(left, (0, width - left.shape[1]))
-    at = places - left_lengths[:, None]
-    for place, letter in enumerate(between):
-        letters = torch.where(at == place, letter, letters)
-    at = at - len(between)
-    taken = torch.gather(right, 1, at.clamp(0, right.shape[1] - 1))
-    return torch.where(at >= 0, taken, letters), left_lengths + len(between) + right_lengths
+    offsets = torch.arange(width, device=left.device) - left_lengths[:, None]  # from the end of the left text
+    for index, letter in enumerate(between):
+        letters = torch.where(offsets == index, letter, letters)
+    offsets = offsets - len(between)
+    right_letters = torch.gather(right, 1, offsets.clamp(0, right.shape[1] - 1))
+    return torch.where(offsets >= 0, right_letters, letters), left_lengths + len(between) + right_lengths
 
 
 def _hash_texts(letters: Tensor, lengths: Tensor) -> Tensor:
-    """By each class of length; each row keeps that of its own."""
+    """Computes the hash for every class of length; each row keeps that of its own class."""
     width = letters.shape[1]
     hashed = torch.where(lengths < 4, _hash_to_3(letters, lengths), _hash_to_7(letters, lengths))
     hashed = torch.where(lengths < 8, hashed, _hash_to_16(letters, lengths))
@@ -77,14 +74,15 @@ def _hash_texts(letters: Tensor, lengths: Tensor) -> Tensor:
     return hashed
 
 
-def _fetch(letters: Tensor, at: Tensor, size: int = 8) -> Tensor:
-    """Bytes from `at` as one number. Rows of another class may ask beyond their text: what they get is not used."""
-    places = (at[:, None] + torch.arange(size, device=letters.device)).clamp(0, letters.shape[1] - 1)
-    taken = torch.gather(letters, 1, places)
-    found = taken[:, 0]
-    for place in range(1, size):
-        found = found | (taken[:, place] << (8 * place))
-    return found
+def _fetch(letters: Tensor, starts: Tensor, size: int = 8) -> Tensor:
+    """Returns `size` bytes from `starts` on as one number. For rows of another class, whose text may end before, it
+    is meaningless and not used."""
+    indices = (starts[:, None] + torch.arange(size, device=letters.device)).clamp(0, letters.shape[1] - 1)
+    octets = torch.gather(letters, 1, indices)
+    number = octets[:, 0]
+    for index in range(1, size):
+        number = number | (octets[:, index] << (8 * index))
+    return number
 
 
 def _shift(value: Tensor, by: int) -> Tensor:
@@ -104,7 +102,7 @@ def _pair(u: Tensor, v: Tensor, multiplier: Tensor) -> Tensor:
 
 
 def _hash_to_3(letters: Tensor, lengths: Tensor) -> Tensor:
-    first, middle, last = (_fetch(letters, at, 1) for at in (lengths * 0, lengths >> 1, lengths - 1))
+    first, middle, last = (_fetch(letters, index, 1) for index in (lengths * 0, lengths >> 1, lengths - 1))
     return _mix((first + (middle << 8)) * K2 ^ (lengths + (last << 2)) * K0) * K2
 
 

@@ -18,7 +18,7 @@ from elasticdl.features.transforms.categorical import check_columns
 
 
 class TransformModule(nn.Module):
-    """A transformation. It has no parameters; its tables are buffers, and move with it to a device."""
+    """A transform as a module without parameters. Its tables are buffers, which move with it to a device."""
 
     definition_class: ClassVar[Any]
 
@@ -31,12 +31,12 @@ class TransformModule(nn.Module):
 
     @classmethod
     def from_definition(cls, definition: Transform) -> Self:
-        """The module of this definition."""
+        """Returns the module of a definition."""
         return cls(definition)
 
     @classmethod
     def from_statistics(cls, name: str, **options: Any) -> Self:
-        """As that of the definition."""
+        """Returns the module of `definition_class.from_statistics(name, **options)`."""
         return cls.from_definition(cls.definition_class.from_statistics(name, **options))
 
     def forward(self, values: Any) -> Any:
@@ -103,7 +103,7 @@ class ToNumber(TransformModule):
 
 
 class Sequence(TransformModule):
-    """Of text only, and so eager; gives `Ragged` with Arrow text."""
+    """Splits text, which has no tensors: it takes lists and Arrow, runs outside of exports and returns `Ragged`."""
 
     definition_class = transforms.Sequence
 
@@ -112,23 +112,21 @@ class Sequence(TransformModule):
 
 
 class ToRagged(TransformModule):
-    """Gives `Ragged`."""
+    """Returns `Ragged`."""
 
     definition_class = transforms.ToRagged
 
     def transform_tensors(self, values: Any) -> Any:
-        found = tensor_columns.as_ragged(values)
-        kind = TORCH_OPS.kind(found.values)
+        rows = tensor_columns.as_ragged(values)
+        kind = TORCH_OPS.kind(rows.values)
         ignored = array_columns.resolve_ignore_value(kind, self.definition.ignore_value, owner="ToRagged", floats=None)
-        return (
-            found
-            if ignored is None
-            else tensor_columns.filter_values(found, found.values != _tensor_like(found.values, ignored))
-        )
+        if ignored is None:
+            return rows
+        return tensor_columns.filter_values(rows, rows.values != _tensor_like(rows.values, ignored))
 
 
 class ToSparse(TransformModule):
-    """Gives a sparse tensor (COO)."""
+    """Returns a sparse tensor (COO)."""
 
     definition_class = transforms.ToSparse
 
@@ -153,7 +151,7 @@ class ConcatenateWithOffset(TransformModule):
 
 
 class Cross(TransformModule):
-    """Tensors of up to three columns are crossed in torch; more, and text, by the definition."""
+    """Crosses tensors of up to three columns in torch; more columns, and text, in NumPy."""
 
     definition_class = transforms.Cross
 
@@ -163,9 +161,9 @@ class Cross(TransformModule):
             return tensor_columns.tensors_from_arrays(self.definition.transform_arrays(values))
         ragged = [tensor_columns.is_ragged_pair(column) for column in values]
         flat = [column[0] if is_ragged else column for column, is_ragged in zip(values, ragged, strict=True)]
-        is_alike = all(column.shape == flat[0].shape for column in flat) and len(set(ragged)) == 1
-        if not is_alike or (ragged[0] and any(not torch.equal(column[1], values[0][1]) for column in values[1:])):
-            raise DataError("Cross: expected columns of the same shape, whose rows have as many values each")
+        is_same_shape = all(column.shape == flat[0].shape for column in flat) and len(set(ragged)) == 1
+        if not is_same_shape or (ragged[0] and any(not torch.equal(column[1], values[0][1]) for column in values[1:])):
+            raise DataError("Cross: expected columns of the same shape, with the same number of values in each row")
         if any(column.is_nested or column.layout != torch.strided for column in flat):
             raise DataError("Cross: expected dense columns, or pairs (values, splits)")
         return tensor_columns.map_values(lambda _: self.definition.compute(TORCH_OPS, flat, {}), values[0])
@@ -183,11 +181,11 @@ Combiner = Literal["sum", "mean", "sqrtn"]
 
 
 class SparseEmbedding(nn.Module):
-    """One vector for all ids of a row: their sum, mean, or sum over the root of their number.
+    """Returns one vector for all ids of a row: the sum or mean of their vectors, or the sum over the root of the count.
 
-    Ids below zero are left out, and 0 among dense ones; a row without ids has zeros. As TensorFlow's
-    `safe_embedding_lookup_sparse`, and as `elasticdl.keras.features.SparseEmbedding`. Ids are dense [rows, ids],
-    jagged, sparse (COO), or a pair (values, splits). For rows on ps use `elasticdl.torch.EmbeddingBag`.
+    Ids below zero are left out, and 0 among dense ids; a row without ids has zeros. It computes the same as
+    TensorFlow's `safe_embedding_lookup_sparse` and `elasticdl.keras.features.SparseEmbedding`. Ids are dense
+    [rows, ids], jagged, sparse (COO), or a pair (values, splits). For rows on ps use `elasticdl.torch.EmbeddingBag`.
     """
 
     def __init__(self, input_dim: int, output_dim: int, combiner: Combiner = "mean") -> None:
@@ -201,14 +199,14 @@ class SparseEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform between -0.05 and 0.05, as Keras begins."""
+        """Draws weights uniformly between -0.05 and 0.05, as Keras does."""
         nn.init.uniform_(self.weight, -0.05, 0.05)
 
     def forward(self, ids: Any) -> Tensor:
         is_dense = isinstance(ids, Tensor) and not ids.is_nested and ids.layout == torch.strided
         rows = tensor_columns.as_ragged(ids)
         keep = rows.values > 0 if is_dense else rows.values >= 0
-        # Those left out have weight 0, so that the shapes do not depend on the values.
+        # Ids that are left out have weight 0, so that shapes do not depend on the values.
         count = rows.splits.shape[0] - 1
         weights = keep.to(self.weight.dtype)
         row = torch.searchsorted(rows.splits, torch.arange(len(rows.values), device=keep.device), right=True) - 1

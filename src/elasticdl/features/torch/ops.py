@@ -1,4 +1,4 @@
-"""The operations in torch. Text is none of its tensors: it is computed by the definition."""
+"""The operations of transforms in torch, which has no tensors of text: text is transformed by NumpyOps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elasticdl.errors import DataError
 from elasticdl.features.torch import fingerprint
-from elasticdl.features.transforms.numpy_ops import NUMPY_OPS as ARRAYS
+from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 from elasticdl.features.transforms.ops import Ops, ValueKind
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class TorchOps:
     def cast(self, numbers: Tensor, name: str) -> Tensor:
         return numbers.to(TORCH_TYPES[name])
 
-    def where(self, condition: Tensor, one: Any, other: Any) -> Tensor:
-        return torch.where(condition, one, other)
+    def where(self, condition: Tensor, if_true: Any, if_false: Any) -> Tensor:
+        return torch.where(condition, if_true, if_false)
 
     def is_nan(self, floats: Tensor) -> Tensor:
         return torch.isnan(floats)
@@ -68,24 +68,26 @@ class TorchOps:
         return fingerprint.hash_buckets([_as_int64(values)], "", bins)
 
     def hash_joined_buckets(self, columns: list[Tensor], separator: str, bins: int) -> Tensor:
-        whole = [_as_int64(column) for column in columns]
+        numbers = [_as_int64(column) for column in columns]
         longest = len(columns) * (fingerprint.MAX_LETTERS + len(separator.encode())) - len(separator.encode())
         if longest <= fingerprint.MAX_HASHED_BYTES:
-            return fingerprint.hash_buckets(whole, separator, bins)
+            return fingerprint.hash_buckets(numbers, separator, bins)
         if torch.compiler.is_compiling():
-            most = fingerprint.MAX_HASHED_BYTES // (fingerprint.MAX_LETTERS + 1)
-            raise DataError(f"Cross: expected at most {most} columns in a program to export. Received: {len(columns)}")
-        flat = [column.reshape(-1).cpu().numpy() for column in whole]
-        found = torch.from_numpy(ARRAYS.hash_joined_buckets(flat, separator, bins))
-        return found.to(columns[0].device).reshape(columns[0].shape)
+            max_columns = fingerprint.MAX_HASHED_BYTES // (fingerprint.MAX_LETTERS + 1)
+            raise DataError(
+                f"Cross: expected at most {max_columns} columns in a program to export. Received: {len(columns)}"
+            )
+        flat = [column.reshape(-1).cpu().numpy() for column in numbers]
+        buckets = torch.from_numpy(NUMPY_OPS.hash_joined_buckets(flat, separator, bins))
+        return buckets.to(columns[0].device).reshape(columns[0].shape)
 
     def lookup_index(self, values: Tensor, lookup: IndexLookup, tables: Mapping[str, Tensor]) -> Tensor:
-        whole = _as_int64(values)
-        numbers = tables["numbers"]
-        if not len(numbers):
-            return torch.full_like(whole, -1)
-        at = torch.searchsorted(numbers, whole.contiguous()).clamp(max=len(numbers) - 1)
-        return torch.where(numbers[at] == whole, tables["places"][at], -1)
+        numbers = _as_int64(values)
+        sorted_numbers = tables["numbers"]
+        if not len(sorted_numbers):
+            return torch.full_like(numbers, -1)
+        nearest = torch.searchsorted(sorted_numbers, numbers.contiguous()).clamp(max=len(sorted_numbers) - 1)
+        return torch.where(sorted_numbers[nearest] == numbers, tables["positions"][nearest], -1)
 
     def parse_numbers(self, texts: Tensor, to: ToNumber) -> Tensor:
         raise _no_text_error()
@@ -105,7 +107,7 @@ def _as_int64(values: Tensor) -> Tensor:
     if values.dtype.is_floating_point:
         raise DataError(
             f"expected text or whole numbers. Received: {values.dtype}; "
-            "numbers with fractions or gaps have no one text: use ToNumber('int64', -1) or Discretization before"
+            "the text of a float is not unique: use ToNumber('int64', -1) or Discretization before"
         )
     return values.to(torch.int64)
 

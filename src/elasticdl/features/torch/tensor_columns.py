@@ -18,7 +18,7 @@ def is_ragged_pair(values: Any) -> bool:
 
 
 def map_values(function: Callable[[Tensor], Tensor], values: Any) -> Any:
-    """The column with `function` of its flat values."""
+    """Applies `function` to the flat values of a column and returns a column of the same form."""
     if is_ragged_pair(values):
         return Ragged(function(values[0]), values[1])
     if values.is_nested:
@@ -29,20 +29,20 @@ def map_values(function: Callable[[Tensor], Tensor], values: Any) -> Any:
     return function(values)
 
 
-def tensors_from_arrays(found: Any) -> Any:
-    """NumPy results as tensors; text stays Arrow's."""
-    if isinstance(found, Ragged):
-        return Ragged(tensors_from_arrays(found.values), torch.from_numpy(np.ascontiguousarray(found.splits)))
-    if isinstance(found, Sparse):
-        if not isinstance(found.values, np.ndarray):
-            return found
-        places = torch.from_numpy(np.ascontiguousarray(found.indices.T))
-        return _sparse_tensor(places, tensors_from_arrays(found.values), torch.Size(found.shape))
-    return torch.from_numpy(np.ascontiguousarray(found)) if isinstance(found, np.ndarray) else found
+def tensors_from_arrays(column: Any) -> Any:
+    """Returns a column of NumPy as tensors; text stays an Arrow array."""
+    if isinstance(column, Ragged):
+        return Ragged(tensors_from_arrays(column.values), torch.from_numpy(np.ascontiguousarray(column.splits)))
+    if isinstance(column, Sparse):
+        if not isinstance(column.values, np.ndarray):
+            return column
+        indices = torch.from_numpy(np.ascontiguousarray(column.indices.T))
+        return _sparse_tensor(indices, tensors_from_arrays(column.values), torch.Size(column.shape))
+    return torch.from_numpy(np.ascontiguousarray(column)) if isinstance(column, np.ndarray) else column
 
 
 def as_ragged(values: Any) -> Ragged:
-    """Any column as ragged: what a row of a dense one has is all in one row."""
+    """Returns any column as ragged. All values of a dense row become one ragged row."""
     if is_ragged_pair(values):
         return Ragged(*values)
     if values.is_nested:
@@ -64,28 +64,28 @@ def make_sparse(values: Tensor, keep: Tensor) -> Tensor:
 
 
 def concatenate_columns(columns: list[Any], offsets: tuple[int, ...]) -> Any:
-    def moved(offset: int) -> Callable[[Tensor], Tensor]:
-        def move(ids: Tensor) -> Tensor:
+    def make_shift(offset: int) -> Callable[[Tensor], Tensor]:
+        def shift(ids: Tensor) -> Tensor:
             if ids.dtype.is_floating_point:
                 raise DataError("ConcatenateWithOffset: expected whole numbers; use Hashing or IndexLookup before")
             ids = ids.to(torch.int64)
             return torch.where(ids < 0, ids, ids + offset)
 
-        return move
+        return shift
 
-    found = [map_values(moved(offset), column) for column, offset in zip(columns, offsets, strict=True)]
-    is_ragged = [is_ragged_pair(column) or column.is_nested for column in found]
+    shifted = [map_values(make_shift(offset), column) for column, offset in zip(columns, offsets, strict=True)]
+    is_ragged = [is_ragged_pair(column) or column.is_nested for column in shifted]
     is_sparse = [
-        not ragged and column.layout == torch.sparse_coo for column, ragged in zip(found, is_ragged, strict=True)
+        not ragged and column.layout == torch.sparse_coo for column, ragged in zip(shifted, is_ragged, strict=True)
     ]
     if all(is_ragged):
-        joined = _concatenate_ragged([as_ragged(column) for column in found])
-        return joined if is_ragged_pair(found[0]) else torch.nested.nested_tensor_from_jagged(*joined)
+        joined = _concatenate_ragged([as_ragged(column) for column in shifted])
+        return joined if is_ragged_pair(shifted[0]) else torch.nested.nested_tensor_from_jagged(*joined)
     if all(is_sparse):
-        return torch.cat(found, -1).coalesce()
+        return torch.cat(shifted, -1).coalesce()
     if any(is_ragged) or any(is_sparse):
         raise DataError("ConcatenateWithOffset: expected columns that are all dense, all ragged or all sparse")
-    return torch.cat([column[:, None] if column.dim() == 1 else column for column in found], -1)
+    return torch.cat([column[:, None] if column.dim() == 1 else column for column in shifted], -1)
 
 
 def _concatenate_ragged(ragged: list[Ragged]) -> Ragged:
@@ -103,7 +103,7 @@ def _row_splits(lengths: Tensor) -> Tensor:
     return torch.nn.functional.pad(torch.cumsum(lengths, 0), (1, 0))
 
 
-def _sparse_tensor(places: Tensor, values: Tensor, shape: Any) -> Tensor:
-    # Places come in order and once: from a coalesced tensor, or from `nonzero`.
+def _sparse_tensor(indices: Tensor, values: Tensor, shape: Any) -> Tensor:
+    # Indices are sorted and distinct: they come from a coalesced tensor, or from `nonzero`.
     size = (*shape, *values.shape[1:])
-    return torch.sparse_coo_tensor(places, values, size, is_coalesced=True, check_invariants=False)
+    return torch.sparse_coo_tensor(indices, values, size, is_coalesced=True, check_invariants=False)

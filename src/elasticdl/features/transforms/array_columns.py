@@ -15,29 +15,32 @@ from elasticdl.features.transforms.numpy_ops import NUMPY_OPS, decode_dictionary
 
 
 class Ragged(NamedTuple):
-    """Row r has `values[splits[r]:splits[r + 1]]`. Text is an Arrow array; all else is NumPy's or torch's."""
+    """A column whose row r is `values[splits[r]:splits[r + 1]]`. Text is an Arrow array."""
 
     values: Any
     splits: Any  # int64, one more than rows
 
     def to_list(self) -> list[list[Any]]:
-        flat = self.values.to_pylist() if hasattr(self.values, "to_pylist") else self.values.tolist()
+        import pyarrow as pa
+
+        flat = self.values.to_pylist() if isinstance(self.values, pa.Array) else self.values.tolist()
         ends = self.splits.tolist()
         return [flat[start:end] for start, end in pairwise(ends)]
 
     def to_padded(self, longest: int, fill: int = PADDING_ID) -> NDArray[Any]:
-        """NumPy numbers as [rows, longest]: longer rows are cut, shorter ones filled up."""
+        """Returns numbers as an array [rows, longest]: longer rows are truncated, shorter ones padded with `fill`."""
         splits = np.asarray(self.splits)
         values = np.asarray(self.values)
         if not len(values):
             return np.full((len(splits) - 1, longest), fill, values.dtype)
-        at = splits[:-1, np.newaxis] + np.arange(longest)
-        found: NDArray[Any] = np.where(at < splits[1:, np.newaxis], values[np.minimum(at, len(values) - 1)], fill)
-        return found.astype(values.dtype, copy=False)
+        indices = splits[:-1, np.newaxis] + np.arange(longest)
+        is_value = indices < splits[1:, np.newaxis]
+        padded: NDArray[Any] = np.where(is_value, values[np.minimum(indices, len(values) - 1)], fill)
+        return padded.astype(values.dtype, copy=False)
 
 
 class Sparse(NamedTuple):
-    """`values[i]` stands at `places[i]` of an array of this shape; places are in order of rows."""
+    """An array of this shape with `values[i]` at `indices[i]`; indices are in the order of rows."""
 
     values: Any
     indices: Any  # int64 [values, axes]
@@ -54,7 +57,7 @@ Rebuild = Callable[[Any], Any]
 
 
 def flatten_column(values: Any) -> tuple[Any, Rebuild]:
-    """Flat values, and what puts results in their places again."""
+    """Returns the flat values, and a function that gives results the form of the column."""
     values = as_column(values)
     if isinstance(values, Ragged):
         inner, _ = flatten_column(values.values)
@@ -72,7 +75,7 @@ def flatten_column(values: Any) -> tuple[Any, Rebuild]:
 
 
 def as_column(values: Any) -> Any:
-    """Lists and Arrow lists as Ragged or arrays; the rest as it is."""
+    """Returns lists and Arrow lists as Ragged or arrays, and other columns unchanged."""
     import pyarrow as pa
 
     if isinstance(values, Ragged | Sparse | np.ndarray):
@@ -95,9 +98,9 @@ def as_column(values: Any) -> Any:
 
 
 def _as_array(values: Any) -> Any:
-    """Of Python's own values. None among them makes a null."""
-    found = np.asarray(values)
-    return found if found.dtype.kind in "iufbMUS" else np.asarray(values, object)
+    """Returns an array of Python values; None becomes a null."""
+    array = np.asarray(values)
+    return array if array.dtype.kind in "iufbMUS" else np.asarray(values, object)
 
 
 def _to_arrow(flat: Any) -> Any:
@@ -110,7 +113,7 @@ def _to_arrow(flat: Any) -> Any:
 
 
 def _from_arrow(values: Any) -> Any:
-    """Numbers as NumPy's, dates as seconds since 1970, text as Arrow's."""
+    """Returns numbers as NumPy arrays, dates as seconds since 1970, and text as Arrow arrays."""
     import pyarrow as pa
 
     kind = values.type
@@ -130,10 +133,10 @@ def _from_arrow(values: Any) -> Any:
         values = values.cast(pa.float64())
     if pa.types.is_boolean(kind):
         values = values.cast(pa.int8())
-    found = values.to_numpy(zero_copy_only=False)
-    if found.dtype.kind not in "iuf":
+    numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind not in "iuf":
         raise DataError(f"expected a column of numbers, of text or of dates. Received: {kind}")
-    return found
+    return numbers
 
 
 def _is_text(kind: Any) -> bool:
@@ -154,15 +157,15 @@ def _reshape(results: Any, shape: tuple[int, ...]) -> Any:
 
 
 def as_ragged(values: Any) -> Ragged:
-    """Any column as ragged: what a row of a dense one has is all in one row."""
-    known = as_column(values)
-    flat, _ = flatten_column(known)
-    if isinstance(known, Ragged):
-        return Ragged(flat, np.asarray(known.splits))
-    if isinstance(known, Sparse):
-        counts = np.bincount(np.asarray(known.indices)[:, 0], minlength=known.shape[0])
+    """Returns any column as ragged. All values of a dense row become one ragged row."""
+    column = as_column(values)
+    flat, _ = flatten_column(column)
+    if isinstance(column, Ragged):
+        return Ragged(flat, np.asarray(column.splits))
+    if isinstance(column, Sparse):
+        counts = np.bincount(np.asarray(column.indices)[:, 0], minlength=column.shape[0])
         return Ragged(flat, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-    shape = known.shape if isinstance(known, np.ndarray) else (len(known),)
+    shape = column.shape if isinstance(column, np.ndarray) else (len(column),)
     if not shape:
         raise DataError("expected a column of rows. Received: a single value")
     size = int(np.prod(shape[1:], dtype=np.int64))
@@ -170,7 +173,7 @@ def as_ragged(values: Any) -> Ragged:
 
 
 def split_texts(rows: Ragged, separator: str) -> Ragged:
-    """Every text in its pieces; a null has none."""
+    """Splits every text into pieces; a null has none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -186,7 +189,7 @@ def split_texts(rows: Ragged, separator: str) -> Ragged:
 
 
 def drop_ignored(rows: Ragged, ignored: Any) -> Ragged:
-    """The values that are not `ignored`."""
+    """Drops the values that are equal to `ignored`."""
     return filter_values(rows, ~equals_ignored(rows.values, ignored))
 
 
@@ -205,17 +208,22 @@ def filter_values(rows: Ragged, keep: NDArray[np.bool_]) -> Ragged:
 
 
 def truncate_rows(rows: Ragged, longest: int, *, is_last: bool) -> Ragged:
-    """At most `longest` values of each row: its last or its first ones."""
+    """Keeps at most `longest` values of each row: its last or its first ones."""
     lengths = np.diff(rows.splits)
-    place = np.arange(len(rows.values)) - np.repeat(rows.splits[:-1], lengths)
-    return filter_values(rows, place >= np.repeat(lengths, lengths) - longest if is_last else place < longest)
+    index = np.arange(len(rows.values)) - np.repeat(rows.splits[:-1], lengths)
+    return filter_values(rows, index >= np.repeat(lengths, lengths) - longest if is_last else index < longest)
 
 
-def resolve_ignore_value(kind: str, given: Any, *, owner: str, floats: float | None) -> Any:
-    """What is left out where nothing is said: "" of text, -1 of whole numbers. DataError for one of another kind."""
-    if given is None:
+def resolve_ignore_value(kind: str, ignore_value: Any, *, owner: str, floats: float | None) -> Any:
+    """Returns the value to leave out, by default "" of text, -1 of whole numbers and `floats` of floats.
+
+    Raises DataError if `ignore_value` is of another kind than the column.
+    """
+    if ignore_value is None:
         return "" if kind == "text" else -1 if kind == "whole" else floats
-    is_wrong = isinstance(given, str) != (kind == "text")
-    if is_wrong or (kind == "whole" and int(given) != given):
-        raise DataError(f"{owner}: expected an ignore_value that is {kind} as the column is. Received: {given!r}")
-    return given
+    is_wrong = isinstance(ignore_value, str) != (kind == "text")
+    if is_wrong or (kind == "whole" and int(ignore_value) != ignore_value):
+        raise DataError(
+            f"{owner}: expected an ignore_value that is {kind}, as the column is. Received: {ignore_value!r}"
+        )
+    return ignore_value

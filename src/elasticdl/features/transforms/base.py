@@ -21,32 +21,32 @@ FRAMEWORK_MODULES = {"torch": "elasticdl.features.torch", "keras": "elasticdl.ke
 class Transform(ABC):
     """A frozen dataclass that is called with a column: NumPy, Arrow, lists, `Ragged`, `Sparse`, or tensors."""
 
-    # AutoGraph of TensorFlow takes what has this for its own work, and runs it as it is: there is nothing to convert.
+    # TensorFlow's AutoGraph does not convert the code of objects with this attribute; here it has nothing to convert.
     autograph_info__: ClassVar[dict[str, Any]] = {}
 
     def __call__(self, values: Any) -> Any:
-        """The column transformed, in the framework it came in; ragged and sparse columns stay so."""
-        # Imported by name: a process that has no tensor of a framework never loads it.
+        """Transforms a column in the framework of its values; ragged and sparse columns stay ragged and sparse."""
+        # Imported by name, so that a framework is loaded only by a process that has its tensors.
         if framework := detect_framework(values):
             return import_module(FRAMEWORK_MODULES[framework]).apply(self, values)
         return self.transform_arrays(values)
 
     @abstractmethod
     def transform_arrays(self, values: Any) -> Any:
-        """The same of NumPy, Arrow and lists alone."""
+        """Transforms a column of NumPy, Arrow or lists."""
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
-        """Constants that it needs, as arrays."""
+        """The constants that the transform needs, as arrays."""
         return {}
 
 
 class ElementwiseTransform(Transform):
-    """One whose values are transformed one by one, whatever holds them."""
+    """A transform that computes each value on its own."""
 
     @abstractmethod
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
-        """Value by value, in the operations of one framework; `tables` are those of the definition, in its arrays."""
+        """Computes each value with the operations of one framework; `tables` holds its own copies of `self.tables`."""
 
     def transform_arrays(self, values: Any) -> Any:
         from elasticdl.features.transforms import array_columns
@@ -58,7 +58,7 @@ class ElementwiseTransform(Transform):
 
 
 def detect_framework(values: Any) -> str:
-    """ "torch", "keras", or "" for NumPy, Arrow and lists. A list is of what is in it."""
+    """Returns "torch", "keras", or "" for NumPy, Arrow and lists. A list is judged by its first value."""
     while isinstance(values, list | tuple) and values:
         values = values[0]
     if (torch := sys.modules.get("torch")) and isinstance(values, torch.Tensor):
@@ -72,7 +72,7 @@ def detect_framework(values: Any) -> str:
     return ""
 
 
-def check_bins(owner: str, what: str, received: Any) -> None:
+def check_bins(owner: str, parameter: str, received: Any) -> None:
     is_whole = isinstance(received, int | np.integer) and not isinstance(received, bool)
     if not is_whole or not 0 < received <= MAX_BINS:
-        raise ValueError(f"{owner}: expected {what} from 1 to 2^62. Received: {received!r}")
+        raise ValueError(f"{owner}: expected {parameter} from 1 to 2^62. Received: {received!r}")

@@ -51,17 +51,15 @@ class Discretization(ElementwiseTransform):
         """Makes about `quantiles` equally full bins, and fewer if a value is so frequent that it fills several."""
         if quantiles < 2:
             raise ValueError(f"Discretization: expected quantiles of 2 or more. Received: {quantiles!r}")
-        found = current_statistics.column_statistics(name, statistics)
-        if not found.quantiles:
-            raise DataError(
-                f"column {name!r}: its statistics have no quantiles; it is a column of numbers that has them"
-            )
-        steps = len(found.quantiles) - 1
-        edges = sorted({found.quantiles[round(steps * number / quantiles)] for number in range(1, quantiles)})
+        quantile_values = current_statistics.column_statistics(name, statistics).quantiles
+        if not quantile_values:
+            raise DataError(f"column {name!r}: its statistics have no quantiles; only columns of numbers have them")
+        steps = len(quantile_values) - 1
+        edges = sorted({quantile_values[round(steps * number / quantiles)] for number in range(1, quantiles)})
         return cls(edges)
 
     def num_bins(self) -> int:
-        """One more than the edges."""
+        """Returns the number of bins: one more than edges."""
         return len(self.bins) + 1
 
     @cached_property
@@ -117,7 +115,7 @@ class LogRound(ElementwiseTransform):
         return {"edges": edges[np.isfinite(edges)]}
 
     def _edge(self, number: int) -> float:
-        """The least float64 that is rounded to `number + 1`: base^(number + 1/2) itself where that is even."""
+        """Returns the smallest float64 that is rounded to `number + 1`: base^(number + 1/2) itself if that is even."""
         try:
             edge = math.exp(number + 0.5) if self.base is None else float(self.base) ** (number + 0.5)
         except OverflowError:
@@ -134,7 +132,7 @@ class LogRound(ElementwiseTransform):
 MAX_NUMBER = 2.0**63
 MIN_NUMBER = -(2.0**31)
 LAST_UNBINNED = 2
-"""Numbers above it are binned, others are themselves."""
+"""Numbers above it are binned; other numbers have a bin each."""
 
 
 @dataclass(frozen=True)
@@ -157,16 +155,16 @@ class LogSquare(ElementwiseTransform):
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
-        most = int(math.log(MAX_NUMBER) ** 2)
-        return {"edges": np.array([math.exp(math.sqrt(number)) for number in range(1, most + 1)])}
+        maximum = int(math.log(MAX_NUMBER) ** 2)
+        return {"edges": np.array([math.exp(math.sqrt(number)) for number in range(1, maximum + 1)])}
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         numbers = ops.float64(values)
         is_small = numbers <= LAST_UNBINNED
         small = ops.where(is_small, numbers, 0.0)
         small = ops.int64(ops.floor(ops.where(small < MIN_NUMBER, MIN_NUMBER, small))) - (LAST_UNBINNED + 1)
-        found = ops.where(is_small, small, ops.count_not_above(tables["edges"], numbers))
-        return ops.where(ops.is_nan(numbers), self.default_value, found)
+        squares = ops.where(is_small, small, ops.count_not_above(tables["edges"], numbers))
+        return ops.where(ops.is_nan(numbers), self.default_value, squares)
 
 
 @dataclass(frozen=True)
@@ -188,10 +186,10 @@ class RoundIdentity(ElementwiseTransform):
     @classmethod
     def from_statistics(cls, name: str, *, statistics: Statistics | str | Path | None = None) -> RoundIdentity:
         """Uses a bucket for each whole number up to the maximum. DataError for a column with negative numbers."""
-        found = current_statistics.column_statistics(name, statistics)
-        if current_statistics.require_number(name, "minimum", found.minimum) < 0:
-            raise DataError(f"column {name!r}: expected numbers from 0. Received: {found.minimum} as its minimum")
-        return cls(round(current_statistics.require_number(name, "maximum", found.maximum)) + 1)
+        column = current_statistics.column_statistics(name, statistics)
+        if current_statistics.require_number(name, "minimum", column.minimum) < 0:
+            raise DataError(f"column {name!r}: expected numbers from 0. Received: {column.minimum} as its minimum")
+        return cls(round(current_statistics.require_number(name, "maximum", column.maximum)) + 1)
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         rounded = ops.rint(ops.float64(values))

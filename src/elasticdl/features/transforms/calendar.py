@@ -1,6 +1,7 @@
-"""Days and dates, in operators that NumPy, TensorFlow and torch share: int64 with floor division.
+"""Computes days from dates and back with operators that NumPy, TensorFlow and torch share: int64, floor division.
 
-The calendar is the Gregorian one, for all years. After Howard Hinnant's "chrono-compatible low-level date algorithms".
+The calendar is the Gregorian one for all years. The algorithms are from Howard Hinnant's "chrono-compatible low-level
+date algorithms".
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _EPOCH = 719_468  # days from 0000-03-01 to 1970-01-01
 
 
 def days_from_date(year: Any, month: Any, day: Any) -> Any:
-    """Since 1970."""
+    """Returns the days since 1970."""
     year = year - (14 - month) // 12  # years begin in March
     era = year // 400
     year = year - era * 400
@@ -22,7 +23,7 @@ def days_from_date(year: Any, month: Any, day: Any) -> Any:
 
 
 def date_from_days(days: Any) -> tuple[Any, Any, Any]:
-    """Year, month and day of the days since 1970."""
+    """Returns year, month and day from the days since 1970."""
     days = days + _EPOCH
     era = days // _ERA
     days = days - era * _ERA
@@ -34,11 +35,11 @@ def date_from_days(days: Any) -> tuple[Any, Any, Any]:
 
 
 def full_year(two_digits: Any) -> Any:
-    """1969 to 2068, as POSIX has it."""
+    """Returns the year from 1969 to 2068 that two digits stand for, as POSIX does."""
     return two_digits + 1_900 + (168 - two_digits) // 100 * 100
 
 
 def is_valid_date(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any) -> Any:
-    """Whether there is such a day and time, a second 60 left out."""
+    """Returns whether the date and time exist. A leap second (60) does not."""
     _, same_month, same_day = date_from_days(days_from_date(year, month, day))
     return (same_month == month) & (same_day == day) & (hour < 24) & (minute < 60) & (second < 60)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.errors import DataError
-from elasticdl.features.sql import has_counter
 from elasticdl.features.transforms import current_statistics
 from elasticdl.features.transforms.array_columns import Ragged, Sparse
 from elasticdl.features.transforms.base import ElementwiseTransform, check_bins
@@ -57,31 +55,24 @@ class Hashing(ElementwiseTransform):
 
 Positions = NDArray[np.int64]
 VocabularyFinder = Callable[[Any], Positions]
-"""From an Arrow array of texts without nulls to their places; -1 for a text that is not in the vocabulary."""
+"""Maps an Arrow array of texts without nulls to their positions; -1 for a text that is not in the vocabulary."""
 
 
-def native_finder(vocabulary: Sequence[str]) -> VocabularyFinder:
-    from elasticdl.features.sql import _counter
+def vocabulary_finder(vocabulary: Sequence[str]) -> VocabularyFinder:
+    from elasticdl.features import native_core
 
-    places = _counter.Places(*PackedStrings.from_strings(vocabulary).buffers)
+    index = native_core.VocabularyIndex(*PackedStrings.from_strings(vocabulary).buffers)
 
     def find(texts: Any) -> Positions:
         values = _as_binary(texts)
         if not len(values):
             return np.empty(0, np.int64)
         _, offsets, letters = values.buffers()
-        found = places.find(
+        positions = index.find(
             np.frombuffer(letters, np.uint8) if letters else np.empty(0, np.uint8),
             np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1],
         )
-        return found.view(np.int64)  # C's long long, which NumPy writes otherwise
-
-    return find
-
-
-def dict_finder(places: Mapping[bytes, int]) -> VocabularyFinder:
-    def find(texts: Any) -> Positions:
-        return np.fromiter(map(places.get, _as_binary(texts).to_pylist(), repeat(-1)), np.int64, len(texts))
+        return positions.view(np.int64)  # C's long long, which NumPy writes otherwise
 
     return find
 
@@ -129,15 +120,15 @@ class IndexLookup(ElementwiseTransform):
         statistics: Statistics | str | Path | None = None,
     ) -> IndexLookup:
         """Uses the values that occur at least `min_count` times, most frequent first."""
-        found = current_statistics.column_statistics(name, statistics)
-        if found.distinct and not found.values:
+        column = current_statistics.column_statistics(name, statistics)
+        if column.distinct and not column.values:
             raise DataError(f"column {name!r}: its statistics have no vocabulary; use Hashing, or analyze it as text")
-        if min_count < found.min_count:
+        if min_count < column.min_count:
             raise DataError(
-                f"column {name!r}: its statistics have values that are there {found.min_count} times or more only. "
+                f"column {name!r}: its statistics have only values that occur {column.min_count} times or more. "
                 f"Received: min_count={min_count}; analyze again with a lower minimum"
             )
-        counted = zip(found.values, found.counts, strict=True)
+        counted = zip(column.values, column.counts, strict=True)
         return cls([value for value, count in counted if count >= min_count], num_oov_tokens)
 
     def num_bins(self) -> int:
@@ -150,27 +141,28 @@ class IndexLookup(ElementwiseTransform):
 
     @cached_property
     def find(self) -> VocabularyFinder:
-        return native_finder(self.vocabulary) if has_counter() else dict_finder(self.positions)  # type: ignore[arg-type]
+        return vocabulary_finder(self.vocabulary)  # type: ignore[arg-type]
 
     @cached_property
     def positions(self) -> dict[bytes, int]:
-        """Of each value's bytes."""
-        return {str(value).encode(): place for place, value in enumerate(self.vocabulary)}  # type: ignore[arg-type]
+        """The position of each value, by its bytes."""
+        return {str(value).encode(): position for position, value in enumerate(self.vocabulary)}  # type: ignore[arg-type]
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
-        """The whole numbers of the vocabulary, sorted, and their places: for values that are numbers in torch."""
-        found = sorted((int(value), place) for value, place in self.positions.items() if _is_decimal(value))
+        """The whole numbers of the vocabulary, sorted, and their positions: for values that are numbers in torch."""
+        numbers = sorted((int(value), position) for value, position in self.positions.items() if _is_decimal(value))
         return {
-            "numbers": np.array([number for number, _ in found], np.int64),
-            "places": np.array([place for _, place in found], np.int64),
+            "numbers": np.array([number for number, _ in numbers], np.int64),
+            "positions": np.array([position for _, position in numbers], np.int64),
         }
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
-        place = ops.lookup_index(values, self, tables)
-        if self.num_oov_tokens == 1:  # no need of a fingerprint
-            return ops.where(place < 0, self._vocabulary_size, place)
-        return ops.where(place < 0, ops.hash_buckets(values, self.num_oov_tokens) + self._vocabulary_size, place)
+        position = ops.lookup_index(values, self, tables)
+        if self.num_oov_tokens == 1:  # no fingerprint is needed
+            return ops.where(position < 0, self._vocabulary_size, position)
+        oov_index = ops.hash_buckets(values, self.num_oov_tokens) + self._vocabulary_size
+        return ops.where(position < 0, oov_index, position)
 
 
 def _is_decimal(value: bytes) -> bool:
@@ -216,10 +208,10 @@ class Cross(ElementwiseTransform):
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 
         check_columns(values)
-        known = [array_columns.as_column(value) for value in values]
-        if any(not _is_alike(known[0], other) for other in known[1:]):
-            raise DataError("Cross: expected columns of the same shape, whose rows have as many values each")
-        flat, rebuilds = zip(*(array_columns.flatten_column(value) for value in known), strict=True)
+        columns = [array_columns.as_column(value) for value in values]
+        if not all(_have_same_shape(columns[0], column) for column in columns[1:]):
+            raise DataError("Cross: expected columns of the same shape, with the same number of values in each row")
+        flat, rebuilds = zip(*(array_columns.flatten_column(column) for column in columns), strict=True)
         return rebuilds[0](self.compute(NUMPY_OPS, list(flat), {}))
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
@@ -231,15 +223,13 @@ def check_columns(values: Any) -> None:
         raise DataError(f"Cross: expected a list of two or more columns. Received: {type(values).__name__}")
 
 
-def _is_alike(one: Any, other: Any) -> bool:
-    if isinstance(one, Ragged) and isinstance(other, Ragged):
-        return np.array_equal(one.splits, other.splits)
-    if isinstance(one, Sparse) and isinstance(other, Sparse):
-        return np.array_equal(one.indices, other.indices)
-    if isinstance(one, Ragged | Sparse) or isinstance(other, Ragged | Sparse):
+def _have_same_shape(left: Any, right: Any) -> bool:
+    if isinstance(left, Ragged) and isinstance(right, Ragged):
+        return np.array_equal(left.splits, right.splits)
+    if isinstance(left, Sparse) and isinstance(right, Sparse):
+        return np.array_equal(left.indices, right.indices)
+    if isinstance(left, Ragged | Sparse) or isinstance(right, Ragged | Sparse):
         return False
-    return (
-        bool(np.shape(one) == np.shape(other))
-        if hasattr(one, "shape") and hasattr(other, "shape")
-        else len(one) == len(other)
-    )
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return bool(left.shape == right.shape)
+    return len(left) == len(right)

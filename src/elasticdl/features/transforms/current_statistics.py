@@ -1,4 +1,4 @@
-"""The statistics that `X.from_statistics` uses when it is given none."""
+"""The current statistics, which `X.from_statistics` uses by default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CURRENT: ContextVar[Statistics | None] = ContextVar("elasticdl_statistics", def
 
 
 class use_statistics:  # noqa: N801 - used like a function
-    """Make `statistics`, or those in a file, the current ones: from now on, or for a `with` block."""
+    """Makes `statistics`, or those in a file, the current ones: from now on, or for a `with` block."""
 
     def __init__(self, statistics: Statistics | str | Path) -> None:
         self._token: Token[Statistics | None] = _CURRENT.set(_load_statistics(statistics))
@@ -26,25 +26,27 @@ class use_statistics:  # noqa: N801 - used like a function
         assert current is not None
         return current
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _CURRENT.reset(self._token)
 
 
 def column_statistics(name: str, statistics: Statistics | str | Path | None) -> ColumnStatistics:
-    """Of the column `name`: in these statistics, or the current ones. DataError where there are none."""
-    found = _CURRENT.get() if statistics is None else _load_statistics(statistics)
-    if found is None:
+    """Returns the statistics of the column `name` in `statistics`, or in the current ones. DataError without any."""
+    data_set = _CURRENT.get() if statistics is None else _load_statistics(statistics)
+    if data_set is None:
         raise DataError(
-            f"no statistics for column {name!r}: give them (statistics=…), "
+            f"no statistics for column {name!r}: pass them (statistics=…), "
             "or make them current: elasticdl.features.use_statistics(statistics)"
         )
-    return found.column(name)
+    return data_set.column(name)
 
 
-def require_number(name: str, what: str, value: float | None) -> float:
-    """DataError where the column has no such number."""
+def require_number(name: str, key: str, value: float | None) -> float:
+    """Returns `value`. Raises DataError if the column has no such number."""
     if value is None:
-        raise DataError(f"column {name!r}: its statistics have no {what}; it is a column of numbers that has one")
+        raise DataError(f"column {name!r}: its statistics have no {key}; only columns of numbers have one")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Dates to what repeats in them."""
+"""The transform of dates to their parts: DateParts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ISO_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0
 
 
 class DirectiveSpan(NamedTuple):
-    """Of a text: the digits of one directive."""
+    """The position of the digits of one directive in a text."""
 
     directive: str
     start: int
@@ -56,31 +56,32 @@ class DateParts(ElementwiseTransform):
         object.__setattr__(self, "parts", parts)
         if self.format is None:
             return
-        found = [piece.directive for piece in self.directive_spans]
-        if not {"%m", "%d"} <= set(found) or len({"%Y", "%y"} & set(found)) != 1 or len(set(found)) < len(found):
+        directives = [piece.directive for piece in self.directive_spans]
+        distinct = set(directives)
+        if not {"%m", "%d"} <= distinct or len({"%Y", "%y"} & distinct) != 1 or len(distinct) < len(directives):
             raise ValueError(
-                f"DateParts: expected a form with one year, %m and %d, each once. Received: {self.format!r}"
+                f"DateParts: expected a format with one year, %m and %d, each once. Received: {self.format!r}"
             )
 
     @cached_property
     def directive_spans(self) -> list[DirectiveSpan]:
-        """Where the digits of each directive stand."""
-        found, at = [], 0
+        """The positions of the digits of all directives."""
+        spans, position = [], 0
         for token in re.findall(r"%.|[^%]|%$", self.format or _ISO):
             if token.startswith("%") and token not in _WIDTHS:
                 raise ValueError(
                     f"DateParts: expected directives of {' '.join(_WIDTHS)}. Received: {token} in {self.format!r}"
                 )
             if token in _WIDTHS:
-                found.append(DirectiveSpan(token, at, _WIDTHS[token]))
+                spans.append(DirectiveSpan(token, position, _WIDTHS[token]))
             elif not token.isascii():
-                raise ValueError(f"DateParts: expected a form of ASCII. Received: {self.format!r}")
-            at += _WIDTHS.get(token, 1)
-        return found
+                raise ValueError(f"DateParts: expected a format of ASCII. Received: {self.format!r}")
+            position += _WIDTHS.get(token, 1)
+        return spans
 
     @property
     def pattern(self) -> str:
-        """Of all text that may be a date."""
+        """The regular expression of texts that may be dates."""
         if self.format is None:
             return _ISO_PATTERN
         tokens = re.findall(r"%.|[^%]", self.format)
@@ -93,16 +94,16 @@ class DateParts(ElementwiseTransform):
 
     @property
     def template(self) -> str:
-        """A date of this form: 1970-01-01. A text that ends early goes on like it."""
+        """The date 1970-01-01 in this format. It completes a text that ends early."""
         filled = self.format or _ISO
         for directive, text in {"%Y": "1970", "%y": "70", "%m": "01", "%d": "01"}.items():
             filled = filled.replace(directive, text)
         return filled.replace("%H", "00").replace("%M", "00").replace("%S", "00")
 
-    def calendar_fields(self, read: Mapping[str, Array], nought: Array) -> list[Array]:
-        """Year, month, day, hour, minute and second, of the number of each directive; `nought` where one has none."""
+    def calendar_fields(self, read: Mapping[str, Array], zero: Array) -> list[Array]:
+        """Returns year, month, day, hour, minute and second from the numbers of directives; `zero` if there is none."""
         year = read["%Y"] if "%Y" in read else calendar.full_year(read["%y"])
-        return [year, read["%m"], read["%d"], *(read.get(name, nought) for name in ("%H", "%M", "%S"))]
+        return [year, read["%m"], read["%d"], *(read.get(name, zero) for name in ("%H", "%M", "%S"))]
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         kind = ops.kind(values)
@@ -118,15 +119,15 @@ class DateParts(ElementwiseTransform):
         else:
             seconds, is_there = _seconds(ops, values, kind)
             days = seconds // calendar.DAY_S
-            rest = seconds - days * calendar.DAY_S
-            hour, minute, second = rest // 3_600, rest // 60 % 60, rest % 60
+            time_s = seconds - days * calendar.DAY_S
+            hour, minute, second = time_s // 3_600, time_s // 60 % 60, time_s % 60
             year, month, day = calendar.date_from_days(days)
-        found = {"year": year, "month": month, "day": day, "hour": hour, "minute": minute, "second": second}
-        found |= {"yearday": days - calendar.days_from_date(year, days * 0 + 1, 1), "weekday": (days + 3) % 7}
-        return ops.stack([ops.where(is_there, found[part], MISSING_PART) for part in self.parts])
+        parts = {"year": year, "month": month, "day": day, "hour": hour, "minute": minute, "second": second}
+        parts |= {"yearday": days - calendar.days_from_date(year, days * 0 + 1, 1), "weekday": (days + 3) % 7}
+        return ops.stack([ops.where(is_there, parts[part], MISSING_PART) for part in self.parts])
 
     def split_digits(self, number: Array) -> list[Array]:
-        """As `civil`, of whole numbers that stand for the text of their digits."""
+        """Returns the fields of whole numbers whose decimal digits are dates."""
         end = len(self.template)
         read = {
             piece.directive: number // 10 ** (end - piece.start - piece.width) % 10**piece.width
@@ -137,8 +138,8 @@ class DateParts(ElementwiseTransform):
 
 def _seconds(ops: Ops, values: Array, kind: str) -> tuple[Array, Array]:
     if kind == "whole":
-        whole = ops.int64(values)
-        return whole, whole == whole
+        seconds = ops.int64(values)
+        return seconds, seconds == seconds
     floats = ops.float64(values)
     is_there = (floats > -(2.0**62)) & (floats < 2.0**62)
     return ops.int64(ops.floor(ops.where(is_there, floats, 0.0))), is_there

@@ -48,9 +48,7 @@ class Clip(ElementwiseTransform):
             raise ValueError(f"Clip: expected 0 <= lower <= upper <= 1. Received: {lower!r} and {upper!r}")
         quantiles = current_statistics.column_statistics(name, statistics).quantiles
         if not quantiles:
-            raise DataError(
-                f"column {name!r}: its statistics have no quantiles; it is a column of numbers that has them"
-            )
+            raise DataError(f"column {name!r}: its statistics have no quantiles; only columns of numbers have them")
         steps = len(quantiles) - 1
         return cls(quantiles[round(steps * lower)], quantiles[round(steps * upper)])
 
@@ -123,9 +121,9 @@ class Normalizer(ElementwiseTransform):
     @classmethod
     def from_statistics(cls, name: str, *, statistics: Statistics | str | Path | None = None) -> Normalizer:
         """Normalizes to mean 0 and deviation 1. A column of a single value is only shifted."""
-        found = current_statistics.column_statistics(name, statistics)
-        mean = current_statistics.require_number(name, "mean", found.mean)
-        return cls(mean, current_statistics.require_number(name, "deviation", found.standard_deviation) or 1.0)
+        column = current_statistics.column_statistics(name, statistics)
+        mean = current_statistics.require_number(name, "mean", column.mean)
+        return cls(mean, current_statistics.require_number(name, "deviation", column.standard_deviation) or 1.0)
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
@@ -152,8 +150,7 @@ class ToNumber(ElementwiseTransform):
     Numbers are cast towards zero, and to the nearest end of the range if they are beyond it; NaN is `default_value`
     if the type has none. Text is read as decimal and rounded once, to the nearest number of the
     type; space around it does not matter. Text that is not a number, or beyond the range of a whole type, is an
-    error. A
-    float that is subnormal is zero.
+    error. A float that is subnormal is zero.
 
     >>> ToNumber("float32", default_value=-1)(["1.5", "", " 2e3 "])
     array([ 1.5e+00, -1.0e+00,  2.0e+03], dtype=float32)
@@ -180,7 +177,7 @@ class ToNumber(ElementwiseTransform):
 
     @property
     def pattern(self) -> str:
-        """Of all text that is a number of the type."""
+        """The regular expression of texts that are numbers of the type."""
         return WHOLE_PATTERN if self.is_whole else FLOAT_PATTERN
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
@@ -191,14 +188,14 @@ class ToNumber(ElementwiseTransform):
             return ops.float32(values) if self.out_type == "float32" else ops.float64(values)
         bits = 31 if self.out_type == "int32" else 63
         if kind == "whole":
-            whole = ops.int64(values)
+            integers = ops.int64(values)
             if bits == 31:
-                whole = ops.where(whole < -(2**31), -(2**31), whole)
-                whole = ops.where(whole > 2**31 - 1, 2**31 - 1, whole)
-            return ops.cast(whole, self.out_type)
+                integers = ops.where(integers < -(2**31), -(2**31), integers)
+                integers = ops.where(integers > 2**31 - 1, 2**31 - 1, integers)
+            return ops.cast(integers, self.out_type)
         numbers = ops.float64(values)
         is_in = (numbers >= -(2.0**bits)) & (numbers < 2.0**bits)
-        whole = ops.int64(ops.where(is_in, numbers, 0.0))
-        whole = ops.where(numbers >= 2.0**bits, 2**bits - 1, whole)
-        whole = ops.where(numbers < -(2.0**bits), -(2**bits), whole)
-        return ops.cast(ops.where(ops.is_nan(numbers), int(self.default_value), whole), self.out_type)
+        integers = ops.int64(ops.where(is_in, numbers, 0.0))
+        integers = ops.where(numbers >= 2.0**bits, 2**bits - 1, integers)
+        integers = ops.where(numbers < -(2.0**bits), -(2**bits), integers)
+        return ops.cast(ops.where(ops.is_nan(numbers), int(self.default_value), integers), self.out_type)

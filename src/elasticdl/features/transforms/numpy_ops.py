@@ -44,9 +44,9 @@ class NumpyOps:
     def cast(self, numbers: Numbers, name: str) -> Numbers:
         return numbers.astype(name, copy=False)
 
-    def where(self, condition: Any, one: Any, other: Any) -> Numbers:
-        found: Numbers = np.where(condition, one, other)
-        return found
+    def where(self, condition: Any, if_true: Any, if_false: Any) -> Numbers:
+        numbers: Numbers = np.where(condition, if_true, if_false)
+        return numbers
 
     def is_nan(self, floats: Numbers) -> Any:
         return np.isnan(floats)
@@ -58,8 +58,8 @@ class NumpyOps:
         return np.floor(floats)
 
     def divide(self, floats: Numbers, by: Numbers) -> Numbers:
-        found: Numbers = floats / by
-        return found
+        quotients: Numbers = floats / by
+        return quotients
 
     def count_not_above(self, table: Numbers, numbers: Numbers) -> Numbers:
         return np.searchsorted(table, numbers, side="right").astype(np.int64, copy=False)
@@ -90,17 +90,15 @@ class NumpyOps:
         texts = as_text(values)
         encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
         distinct = encoded.dictionary
-        found = lookup.find(pa.concat_arrays([distinct, pa.array([""], distinct.type)]))  # a null is the empty text
+        positions = lookup.find(pa.concat_arrays([distinct, pa.array([""], distinct.type)]))  # a null is the empty text
         codes = encoded.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy(zero_copy_only=False)
-        ids: Numbers = found[codes]
-        return ids
+        by_code: Numbers = positions[codes]
+        return by_code
 
     def parse_numbers(self, texts: Any, to: ToNumber) -> Numbers:
-
         return parse_numbers(decode_dictionary(texts), to)
 
     def parse_dates(self, texts: Any, dates: DateParts) -> list[Numbers]:
-
         return parse_dates(decode_dictionary(texts), dates)
 
 
@@ -108,7 +106,7 @@ NUMPY_OPS: Ops = NumpyOps()
 
 
 def as_text(values: Any) -> Any:
-    """Text as it is, whole numbers as decimals. DataError for floats, whose text is nobody's contract."""
+    """Returns text unchanged, and whole numbers as their decimal texts. DataError for floats."""
     import pyarrow as pa
 
     if not isinstance(values, np.ndarray):
@@ -116,7 +114,7 @@ def as_text(values: Any) -> Any:
     if values.dtype.kind == "f":
         raise DataError(
             f"expected text or whole numbers. Received: {values.dtype}; "
-            "numbers with fractions or gaps have no one text: use ToNumber('int64', -1) or Discretization before"
+            "the text of a float is not unique: use ToNumber('int64', -1) or Discretization before"
         )
     return pa.array(values).cast(pa.string())
 
@@ -128,7 +126,7 @@ def decode_dictionary(texts: Any) -> Any:
 
 
 def _scalar_like(texts: Any, text: str) -> Any:
-    """`text` as a value of the type of `texts`."""
+    """Returns `text` as a scalar of the type of `texts`."""
     import pyarrow as pa
 
     is_bytes = pa.types.is_binary(texts.type) or pa.types.is_large_binary(texts.type)
@@ -136,39 +134,42 @@ def _scalar_like(texts: Any, text: str) -> Any:
 
 
 def round_constant(number: Any, dtype: Any) -> Numbers:
-    """Constants as `dtype`, as values of that type are taken: what is beyond it is infinite, what is subnormal zero."""
+    """Converts constants to `dtype` as values are: what it cannot hold is infinite, and subnormal numbers are zero."""
     with np.errstate(over="ignore", under="ignore"):
         return _flush_subnormals(np.asarray(number, np.float64).astype(dtype))
 
 
 def _flush_subnormals(floats: Numbers) -> Numbers:
-    """Subnormal numbers are zero, and every zero is the positive one."""
+    """Makes subnormal numbers zero, and every zero positive."""
     tiny = np.abs(floats) <= np.finfo(floats.dtype).tiny
     return np.where(tiny, floats.dtype.type(0), floats) if tiny.any() else floats
 
 
 def parse_numbers(texts: Any, to: ToNumber) -> NDArray[Any]:
-    """As `to` says. DataError names the first text that is no number."""
+    """Parses texts as `to` says. DataError names the first text that is not a number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     trimmed, is_there = _trim_texts(texts)
-    kept = trimmed.filter(pa.array(is_there))
-    _check_pattern(kept, to.pattern, f"numbers of {to.out_type}")
+    present = trimmed.filter(pa.array(is_there))
+    _check_pattern(present, to.pattern, f"numbers of {to.out_type}")
     try:
-        read = pc.replace_substring_regex(kept, r"^\+", "").cast(getattr(pa, to.out_type)())
+        read = pc.replace_substring_regex(present, r"^\+", "").cast(getattr(pa, to.out_type)())
     except pa.ArrowInvalid as exc:
         raise DataError(f"expected numbers of {to.out_type}: {exc}") from exc
-    found = np.full(len(texts), to.default_value, to.out_type)
-    found[is_there] = read.to_numpy(zero_copy_only=False)
+    numbers = np.full(len(texts), to.default_value, to.out_type)
+    numbers[is_there] = read.to_numpy(zero_copy_only=False)
     if not to.is_whole:
-        tiny = np.abs(found) <= np.finfo(found.dtype).tiny
-        found[tiny] = 0
-    return found
+        tiny = np.abs(numbers) <= np.finfo(numbers.dtype).tiny
+        numbers[tiny] = 0
+    return numbers
 
 
 def parse_dates(texts: Any, form: DateParts) -> list[NDArray[Any]]:
-    """Which are there; then year, month, day, hour, minute and second. DataError names the first that is no date."""
+    """Returns whether each text has a date, then year, month, day, hour, minute and second.
+
+    DataError names the first text that is not a date.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -178,7 +179,7 @@ def parse_dates(texts: Any, form: DateParts) -> list[NDArray[Any]]:
         return [is_there, *(np.zeros(0, np.int64),) * 6]
     template = np.frombuffer(form.template.encode(), np.uint8)
     size = len(template)
-    # Each text cut to the length of the template; what a text lacks is as in the template.
+    # Each text is cut to the length of the template; what a text lacks is taken from the template.
     cut = pc.utf8_rpad(pc.utf8_slice_codeunits(trimmed, 0, size), size, "\0").cast(pa.binary())
     letters = np.frombuffer(b"".join(cut.to_pylist()), np.uint8).reshape(-1, size)
     lengths = pc.utf8_length(trimmed).to_numpy(zero_copy_only=False)
@@ -205,10 +206,10 @@ def _trim_texts(texts: Any) -> tuple[Any, NDArray[np.bool_]]:
     return trimmed, pc.not_equal(trimmed, "").to_numpy(zero_copy_only=False)
 
 
-def _check_pattern(texts: Any, pattern: str, what: str) -> None:
+def _check_pattern(texts: Any, pattern: str, expected: str) -> None:
     import pyarrow.compute as pc
 
     is_right = pc.match_substring_regex(texts, f"^({pattern})$")
     if not pc.all(is_right).as_py() and len(texts):
         wrong = texts.filter(pc.invert(is_right))[0].as_py()
-        raise DataError(f"expected {what}. Received: {wrong!r}")
+        raise DataError(f"expected {expected}. Received: {wrong!r}")

@@ -36,12 +36,12 @@ class ToRagged(Transform):
         from elasticdl.features.transforms import array_columns
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 
-        found = array_columns.as_ragged(values)
-        kind = NUMPY_OPS.kind(found.values)
+        rows = array_columns.as_ragged(values)
+        kind = NUMPY_OPS.kind(rows.values)
         if kind == "text":
-            found = array_columns.split_texts(found, self.sep)
+            rows = array_columns.split_texts(rows, self.sep)
         ignored = array_columns.resolve_ignore_value(kind, self.ignore_value, owner="ToRagged", floats=None)
-        return found if ignored is None else array_columns.drop_ignored(found, ignored)
+        return rows if ignored is None else array_columns.drop_ignored(rows, ignored)
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,19 @@ class ToSparse(Transform):
         from elasticdl.features.transforms import array_columns
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 
-        known = array_columns.as_column(values)
-        if isinstance(known, Sparse):
-            return known
-        if isinstance(known, Ragged):
+        column = array_columns.as_column(values)
+        if isinstance(column, Sparse):
+            return column
+        if isinstance(column, Ragged):
             raise DataError("ToSparse: expected a dense column. Received: a ragged one")
-        flat, _ = array_columns.flatten_column(known)
-        shape = known.shape if isinstance(known, np.ndarray) else (len(known),)
+        flat, _ = array_columns.flatten_column(column)
+        shape = column.shape if isinstance(column, np.ndarray) else (len(column),)
         ignored = array_columns.resolve_ignore_value(
             NUMPY_OPS.kind(flat), self.ignore_value, owner="ToSparse", floats=0.0
         )
         keep = ~array_columns.equals_ignored(flat, ignored)
-        places = np.argwhere(keep.reshape(shape)).astype(np.int64, copy=False)
-        return Sparse(flat[keep] if isinstance(flat, np.ndarray) else flat.filter(pa.array(keep)), places, shape)
+        indices = np.argwhere(keep.reshape(shape)).astype(np.int64, copy=False)
+        return Sparse(flat[keep] if isinstance(flat, np.ndarray) else flat.filter(pa.array(keep)), indices, shape)
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class Sequence(Transform):
         from elasticdl.features.transforms import array_columns
         from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
 
-        found = array_columns.as_ragged(values)
-        if NUMPY_OPS.kind(found.values) != "text":
+        rows = array_columns.as_ragged(values)
+        if NUMPY_OPS.kind(rows.values) != "text":
             raise DataError("Sequence: expected a column of text. Received: numbers")
-        pieces = array_columns.drop_ignored(array_columns.split_texts(found, self.sep), "")
+        pieces = array_columns.drop_ignored(array_columns.split_texts(rows, self.sep), "")
         return array_columns.truncate_rows(pieces, self.max_length, is_last=self.keep == "last")

@@ -39,8 +39,8 @@ class FieldIds(ElementwiseTransform):
             raise DataError(
                 f"FieldIds: expected whole numbers. Received: {ops.kind(values)}; use Hashing or IndexLookup before"
             )
-        whole = ops.int64(values)
-        return ops.where(whole < 0, whole, whole % (1 << FIELD_BITS) + (self.field << FIELD_BITS))
+        ids = ops.int64(values)
+        return ops.where(ids < 0, ids, ids % (1 << FIELD_BITS) + (self.field << FIELD_BITS))
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class ConcatenateWithOffset(Transform):
             object.__setattr__(self, "offsets", tuple(int(offset) for offset in self.offsets))
 
     def resolve_offsets(self, count: int) -> tuple[int, ...]:
-        """One for each of `count` columns. DataError where there are not as many."""
+        """Returns an offset for each of `count` columns. DataError if there are more or fewer offsets."""
         if self.offsets is None:
             return (0,) * count
         if len(self.offsets) != count:
             raise DataError(
-                f"ConcatenateWithOffset: expected {len(self.offsets)} columns, one an offset. Received: {count}"
+                f"ConcatenateWithOffset: expected {len(self.offsets)} columns, as many as offsets. Received: {count}"
             )
         return tuple(self.offsets)
 
@@ -77,16 +77,16 @@ class ConcatenateWithOffset(Transform):
         if not isinstance(values, list | tuple) or not values:
             raise DataError(f"ConcatenateWithOffset: expected a list of columns. Received: {type(values).__name__}")
         offsets = self.resolve_offsets(len(values))
-        moved = [
+        shifted = [
             _add_offset(array_columns.as_column(value), offset) for value, offset in zip(values, offsets, strict=True)
         ]
-        if all(isinstance(value, Ragged) for value in moved):
-            return _concatenate_ragged(moved)
-        if all(isinstance(value, Sparse) for value in moved):
-            return _concatenate_sparse(moved)
-        if any(isinstance(value, Ragged | Sparse) for value in moved):
+        if all(isinstance(value, Ragged) for value in shifted):
+            return _concatenate_ragged(shifted)
+        if all(isinstance(value, Sparse) for value in shifted):
+            return _concatenate_sparse(shifted)
+        if any(isinstance(value, Ragged | Sparse) for value in shifted):
             raise DataError("ConcatenateWithOffset: expected columns that are all dense, all ragged or all sparse")
-        return np.concatenate([value[:, np.newaxis] if value.ndim == 1 else value for value in moved], axis=-1)
+        return np.concatenate([value[:, np.newaxis] if value.ndim == 1 else value for value in shifted], axis=-1)
 
 
 def _add_offset(column: Any, offset: int) -> Any:
@@ -112,7 +112,7 @@ def _concatenate_ragged(ragged: list[Any]) -> Ragged:
 
 def _concatenate_sparse(sparse: list[Any]) -> Sparse:
     widths = np.cumsum([0, *(column.shape[-1] for column in sparse)])
-    places = [column.indices + np.array([0, width]) for column, width in zip(sparse, widths, strict=False)]
-    joined, values = np.concatenate(places), np.concatenate([column.values for column in sparse])
+    indices = [column.indices + np.array([0, width]) for column, width in zip(sparse, widths, strict=False)]
+    joined, values = np.concatenate(indices), np.concatenate([column.values for column in sparse])
     order = np.lexsort(joined.T[::-1])
     return Sparse(values[order], joined[order].astype(np.int64), (*sparse[0].shape[:-1], int(widths[-1])))

@@ -52,11 +52,10 @@ def diagnose_kubernetes_client() -> DiagnosisFinding:
 
 
 def _diagnose_native_core() -> DiagnosisFinding:
-    if find_spec("elasticdl.ps._native") is None:
+    if any(find_spec(core) is None for core in ("elasticdl.ps._native", "elasticdl.features._native")):
         fix = f"install a C++ compiler, then {reinstall_command()}"
-        return DiagnosisFinding(
-            "native core", NOTE, "not built; jobs with ps on this machine need it, images have it", fix
-        )
+        message = "not built; jobs with ps and transforms of text need it on this machine, images have it"
+        return DiagnosisFinding("native core", NOTE, message, fix)
     return DiagnosisFinding("native core", OK, "built")
 
 

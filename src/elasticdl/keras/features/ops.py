@@ -126,7 +126,7 @@ def _as_text(values: Any) -> Any:
     if values.dtype.is_floating:
         raise DataError(
             f"expected text or whole numbers. Received: {values.dtype.name}; "
-            "numbers with fractions or gaps have no one text: use ToNumber('int64', -1) or Discretization before"
+            "the text of a float is not unique: use ToNumber('int64', -1) or Discretization before"
         )
     return tf.strings.as_string(tf.cast(values, tf.int64))
 
@@ -144,7 +144,7 @@ _MAX_DIGITS = 17
 
 
 def format_numbers(numbers: Any) -> Any:
-    """The text of each float64; "" for NaN. A subnormal one is zero."""
+    """Returns the text of each float64; "" for NaN, "0" for a subnormal number."""
     numbers = flush_subnormals(numbers)
     is_missing = tf.math.is_nan(numbers)
     is_whole = tf.equal(tf.floor(numbers), numbers) & (tf.abs(numbers) < _MAX_EXACT_WHOLE)
@@ -158,7 +158,7 @@ def format_numbers(numbers: Any) -> Any:
 
 
 def _shortest_texts(numbers: Any) -> Any:
-    """The shortest text of each number that is read as the same number. There must be no NaN."""
+    """Returns the shortest text of each number that is read as the same number. There must be no NaN."""
     size = tf.abs(numbers)
     is_large = (size >= _MIN_SCIENTIFIC) & tf.math.is_finite(numbers)
     texts = tf.fill(tf.shape(numbers), "")
@@ -178,7 +178,7 @@ def _keep_if_same(texts: Any, numbers: Any, otherwise: Any) -> Any:
 
 
 def _rounded_up(numbers: Any) -> Any:
-    """The texts with one digit less than all, and the last digit raised by one.
+    """Returns the texts with one digit less than all, and the last digit raised by one.
 
     Next to a power of two, numbers are closer below than above: the nearest text of 16 digits may be read as another
     number, and the next text above it as the right one. All such numbers are written with an exponent.

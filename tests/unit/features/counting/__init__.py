@@ -1,3 +1,3 @@
 from tests import native
 
-native.require("elasticdl.features.sql._counter")
+native.require("elasticdl.features._native")

@@ -6,20 +6,20 @@ from numpy.typing import NDArray
 PADDING: int  # bytes that can be read behind the end of a block
 
 class Irregular(Exception):
-    """The text is not as simple as is counted here: another reader has to say what it is."""
+    """The text is not plain CSV and must be read by another reader."""
 
 class Stopped(Exception):
-    """`stop` was called."""
+    """Raised in `count` and `summarize` after `stop` was called."""
 
 class Question:
     def __init__(
         self,
         *,
-        least_count: int,
-        most_values: int,
+        min_count: int,
+        max_values: int,
         separator: str,
         steps: int,
-        most_fractions: int,
+        max_fractions: int,
         examples: int,
     ) -> None: ...
 
@@ -57,39 +57,46 @@ class Summary:
     @property
     def odd(self) -> Sequence[tuple[str, int]]: ...
     def values(self) -> tuple[bytes, NDArray[np.int64]]:
-        """The letters of all, one after the other, and where each ends."""
+        """Returns the letters of all values, concatenated, and where each value ends."""
         ...
     def counts(self) -> NDArray[np.int64]: ...
 
-class Places:
-    """Where values stand in a vocabulary: the letters of all, one after the other, and where each ends."""
+class VocabularyIndex:
+    """Positions of values in a vocabulary, which is given as the letters of all values and where each ends."""
 
     def __init__(self, letters: bytes, ends: NDArray[np.int64]) -> None: ...
     def find(self, letters: NDArray[np.uint8], offsets: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Of each value between two offsets; -1 for one that is not there."""
+        """Returns the position of each value between two offsets; -1 for a value that is not in the vocabulary."""
         ...
+
+def fingerprints(letters: NDArray[np.uint8], offsets: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Returns FarmHash's Fingerprint64 of each text between two offsets. ValueError if offsets leave the letters."""
+    ...
 
 class Counter:
     def __init__(
         self,
         *,
         columns: int,
-        wanted: Sequence[int],
+        selected: Sequence[int],
         delimiter: str,
         memory_bytes: int,
         threads: int,
         directory: str,
     ) -> None: ...
-    def count(self, block: NDArray[np.uint8], begin: int, end: int, most_rows: int) -> int:
-        """Whole records from `begin` on; where the first that is not whole begins. Irregular, RuntimeError (disk)."""
+    def count(self, block: NDArray[np.uint8], begin: int, end: int, max_rows: int) -> int:
+        """Counts the complete records from `begin` on and returns where the first incomplete one begins.
+
+        Raises Irregular, and RuntimeError if the disk fails.
+        """
         ...
     def add_column(self) -> int: ...
     def add(self, column: int, value: str, rows: int) -> None: ...
     def finish(self) -> None:
-        """Before the first `summarize`."""
+        """Must be called before the first `summarize`."""
         ...
     def summarize(self, column: int, question: Question) -> Summary:
-        """Once for each column; several threads may."""
+        """Must be called once for each column; several threads may call it for different columns."""
         ...
     def stop(self) -> None: ...
     @property
