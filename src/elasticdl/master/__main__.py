@@ -97,7 +97,7 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     loop.recover()
     is_first = not loop.machine.state.ledger.entry_count
     if cluster is not None and is_first:
-        cluster.check_output_places()  # once: later, what a worker has half written may lie there
+        cluster.check_outputs()  # once: later, what a worker has half written may lie there
     identity = directory.tls_credentials(spec, tls.Role.MASTER)
     authority = read_authority(directory) if cluster is not None and spec.security.tls else None
     server = MasterServer(MasterServicer(loop, authority), spec, directory.load_token(), run, identity)

@@ -1,4 +1,4 @@
-"""The journal in ConfigMaps of a real API server that is killed between calls and comes back."""
+"""The journal in ConfigMaps of a real API server that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from tests.integration.kube.conftest import Connect
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "00000000-0000-0000-0000-00000000000a"}
 
 
-def journal_of(api: Api, timeout_s: float = 60.0) -> ConfigMapJournal:
+def new_journal(api: Api, timeout_s: float = 60.0) -> ConfigMapJournal:
     return ConfigMapJournal(api, "mnist", api.namespace, OWNER, 1, timeout_s=timeout_s)
 
 
-def names(api: Api) -> list[str]:
-    return [one["metadata"]["name"] for one in api.list(CONFIG_MAP)[0]]
+def config_map_names(api: Api) -> list[str]:
+    return [config_map["metadata"]["name"] for config_map in api.list(CONFIG_MAP)[0]]
 
 
-def test_a_journal_grows_is_compacted_and_read_again(api: Api) -> None:
-    journal = journal_of(api)
+def test_a_journal_grows_is_compacted_and_replayed(api: Api) -> None:
+    journal = new_journal(api)
     assert list(journal.replay()) == []
     records = [bytes([number]) * 1_125 for number in range(20)]
     for record in records:
         journal.append([record])
-    assert names(api) == [f"mnist-journal-00000{number}" for number in range(4)]
-    assert list(journal_of(api).replay()) == records
+    assert config_map_names(api) == [f"mnist-journal-00000{number}" for number in range(4)]
+    assert list(new_journal(api).replay()) == records
 
-    journal = journal_of(api)
+    journal = new_journal(api)
     list(journal.replay())
     state = bytes(range(256)) * 4_000  # a megabyte
     journal.compact(state)
     journal.append([b"after"])
 
-    assert names(api) == [f"mnist-journal-00000{number}" for number in (0, 4, 5, 6)]
-    again = journal_of(api)
-    assert list(again.replay()) == [state, b"after"]
-    assert again.events == 1
-    found = api.get(CONFIG_MAP, "mnist-journal-000004") or {}
-    assert found["metadata"]["ownerReferences"] == [OWNER]
+    assert config_map_names(api) == [f"mnist-journal-00000{number}" for number in (0, 4, 5, 6)]
+    replayed = new_journal(api)
+    assert list(replayed.replay()) == [state, b"after"]
+    assert replayed.events == 1
+    config_map = api.get(CONFIG_MAP, "mnist-journal-000004") or {}
+    assert config_map["metadata"]["ownerReferences"] == [OWNER]
 
 
 def test_a_second_master_takes_over_and_the_first_never_writes_again(api: Api, connect: Connect) -> None:
-    old = journal_of(api)
+    old = new_journal(api)
     list(old.replay())
     old.append([b"one"])
 
-    new = journal_of(connect(namespace=api.namespace))
+    new = new_journal(connect(namespace=api.namespace))
     assert list(new.replay()) == [b"one"]
 
     with pytest.raises(JournalTaken, match="another master writes the journal of mnist"):
@@ -59,11 +59,11 @@ def test_a_second_master_takes_over_and_the_first_never_writes_again(api: Api, c
     with pytest.raises(JournalError):
         old.compact(b"{}")
     new.append([b"three"])
-    assert list(journal_of(api).replay()) == [b"one", b"three"]
+    assert list(new_journal(api).replay()) == [b"one", b"three"]
 
 
-def test_a_server_that_is_killed_between_writes_is_waited_for(server: ApiServer, api: Api) -> None:
-    journal = journal_of(api)
+def test_writes_wait_for_a_server_that_is_restarted(server: ApiServer, api: Api) -> None:
+    journal = new_journal(api)
     list(journal.replay())
     journal.append([b"before"])
 
@@ -75,11 +75,11 @@ def test_a_server_that_is_killed_between_writes_is_waited_for(server: ApiServer,
     journal.append([b"after"])
     starter.join()
 
-    assert list(journal_of(api).replay()) == [b"{}", b"after"]
+    assert list(new_journal(api).replay()) == [b"{}", b"after"]
 
 
-def test_a_server_that_is_killed_at_any_moment_loses_and_doubles_nothing(server: ApiServer, api: Api) -> None:
-    journal = journal_of(api)
+def test_a_server_that_is_killed_at_any_moment_loses_and_duplicates_no_record(server: ApiServer, api: Api) -> None:
+    journal = new_journal(api)
     list(journal.replay())
     written: list[bytes] = []
     done = threading.Event()
@@ -99,11 +99,11 @@ def test_a_server_that_is_killed_at_any_moment_loses_and_doubles_nothing(server:
     writer.join(60)
 
     assert not writer.is_alive()
-    assert list(journal_of(api).replay()) == written
+    assert list(new_journal(api).replay()) == written
 
 
-def test_a_server_that_stays_away_ends_the_master(server: ApiServer, api: Api) -> None:
-    journal = journal_of(api, timeout_s=0.3)
+def test_after_an_outage_of_the_server_the_journal_never_writes_again(server: ApiServer, api: Api) -> None:
+    journal = new_journal(api, timeout_s=0.3)
     list(journal.replay())
     server.kill()
     try:
@@ -114,4 +114,4 @@ def test_a_server_that_stays_away_ends_the_master(server: ApiServer, api: Api) -
 
     with pytest.raises(JournalError):
         journal.append([b"never"])
-    assert list(journal_of(api).replay()) in ([], [b"lost"])
+    assert list(new_journal(api).replay()) in ([], [b"lost"])

@@ -1,4 +1,4 @@
-"""The end of a master that is a pod: first its result is written down, then it gives its pod back."""
+"""The end of a master in a pod: it writes its result, then scales its StatefulSet to 0."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tests.unit.cli.fake_api import FakeApi
 from tests.unit.master.driver import Driver, job_spec
 
 
-class Clock:
-    """Goes on by a second each time it is asked."""
+class TickingClock:
+    """Advances by a second with each call."""
 
-    at = 1000.0
+    instant = 1000.0
 
     def now(self) -> float:
-        self.at += 1.0
-        return self.at
+        self.instant += 1.0
+        return self.instant
 
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    made = FakeApi()
-    monkeypatch.setattr(Api, "connect", lambda **_: made)
+    api = FakeApi()
+    monkeypatch.setattr(Api, "connect", lambda **_: api)
     monkeypatch.setattr(backend, "DELETION_WAIT_S", 0.0)
-    return made
+    return api
 
 
 @pytest.fixture
@@ -52,34 +52,36 @@ def spec(api: FakeApi) -> JobSpec:
     return spec
 
 
-def stopped(spec: JobSpec) -> MasterLoop:
+def stopped_loop(spec: JobSpec) -> MasterLoop:
     driver = Driver(spec)
     driver.do(ev.StopRequested(at_once=True, reason="enough"))
     assert driver.phase == "stopped"
-    return cast(MasterLoop, SimpleNamespace(machine=driver.machine, clock=Clock()))
+    return cast(MasterLoop, SimpleNamespace(machine=driver.machine, clock=TickingClock()))
 
 
-def held(api: FakeApi, spec: JobSpec) -> dict[str, Any]:
+def status_map(api: FakeApi, spec: JobSpec) -> dict[str, Any]:
     return api.objects[CONFIG_MAP, "default", f"{spec.name}-status"]
 
 
-def test_the_result_comes_first_then_the_pod_is_given_back(api: FakeApi, spec: JobSpec) -> None:
-    cluster, loop = backend.KubernetesBackend.connect(spec), stopped(spec)
+def test_a_master_writes_its_result_before_it_scales_its_set_to_zero(api: FakeApi, spec: JobSpec) -> None:
+    cluster, loop = backend.KubernetesBackend.connect(spec), stopped_loop(spec)
 
     asyncio.run(cluster.publish_result(loop))
     cluster.retire()
 
     master = api.objects[STATEFUL_SET, "default", f"{spec.name}-master"]
-    result = json.loads(held(api, spec)["data"]["result.json"])
+    result = json.loads(status_map(api, spec)["data"]["result.json"])
     assert (result["phase"], result["exit_code"], result["reason"]) == ("stopped", 130, "enough")
-    assert held(api, spec)["metadata"]["ownerReferences"][0]["uid"] == master["metadata"]["uid"]
+    assert status_map(api, spec)["metadata"]["ownerReferences"][0]["uid"] == master["metadata"]["uid"]
     assert api.calls[-1] == ("patch", f"StatefulSet {spec.name}-master/scale")
     assert master["spec"]["replicas"] == 0
 
 
-def test_who_cannot_write_the_result_does_not_go(api: FakeApi, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_cannot_write_its_result_keeps_its_pod(
+    api: FakeApi, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(backend, "backoff_delays", lambda: iter([0.0] * 1000))
-    cluster, loop = backend.KubernetesBackend.connect(spec), stopped(spec)
+    cluster, loop = backend.KubernetesBackend.connect(spec), stopped_loop(spec)
     api.forbidden = {("patch", "configmaps")}
 
     with pytest.raises(TransientError, match="the next master tries again"):
@@ -88,23 +90,23 @@ def test_who_cannot_write_the_result_does_not_go(api: FakeApi, spec: JobSpec, mo
     assert api.objects[STATEFUL_SET, "default", f"{spec.name}-master"]["spec"]["replicas"] == 1
 
 
-def test_events_that_cannot_be_told_hold_nobody_up(api: FakeApi, spec: JobSpec) -> None:
+def test_events_that_cannot_be_created_do_not_delay_the_result(api: FakeApi, spec: JobSpec) -> None:
     api.forbidden = {("create", "events")}
     cluster = backend.KubernetesBackend.connect(spec)
 
-    asyncio.run(cluster.publish_result(stopped(spec)))
+    asyncio.run(cluster.publish_result(stopped_loop(spec)))
 
-    assert "result.json" in held(api, spec)["data"]
+    assert "result.json" in status_map(api, spec)["data"]
 
 
-def test_a_master_without_its_description_has_no_place(api: FakeApi, spec: JobSpec) -> None:
+def test_a_master_without_the_config_map_of_its_spec_is_an_error(api: FakeApi, spec: JobSpec) -> None:
     api.delete(CONFIG_MAP, f"{spec.name}-spec")
 
-    with pytest.raises(SpecError, match="there is no ConfigMap of job"):
+    with pytest.raises(SpecError, match="namespace default has no ConfigMap of job"):
         backend.KubernetesBackend.connect(spec)
 
 
-def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec: JobSpec, tmp_path: Path) -> None:
+def test_a_volume_that_cannot_hold_the_output_is_an_error_before_training(spec: JobSpec, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     volume = {"host_path": "/x", "mount_path": str(tmp_path)}
     cluster = ClusterSpec.model_validate({"image": "i", "namespace": "default", "volumes": [volume]})
@@ -112,7 +114,7 @@ def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec
     def check(output: Path) -> None:
         backend.KubernetesBackend.connect(
             spec.model_copy(update={"cluster": cluster, "output": str(output)})
-        ).check_output_places()
+        ).check_outputs()
 
     check(tmp_path / "model")
     check(Path("/elsewhere/in/the/pod"))

@@ -1,11 +1,11 @@
-"""What a kubelet is told of a master: whether its loop goes round."""
+"""What the probe of a master answers: whether its loop runs."""
 
 from __future__ import annotations
 
 from elasticdl.master.kubernetes.backend import MAX_LOOP_SILENCE_S, answer_probe
 
 
-def test_a_loop_that_turns_is_well_and_one_that_does_not_is_ended() -> None:
+def test_a_loop_without_a_turn_for_too_long_fails_the_probe() -> None:
     assert answer_probe("/healthz", 0.2).status == 200
     assert answer_probe("/healthz", MAX_LOOP_SILENCE_S).status == 200
 
@@ -15,7 +15,7 @@ def test_a_loop_that_turns_is_well_and_one_that_does_not_is_ended() -> None:
     assert answer_probe("/", 0.2).status == 404
 
 
-def test_a_journal_that_waits_for_the_api_server_is_not_taken_for_a_loop_that_stands_still() -> None:
+def test_a_journal_that_waits_for_the_api_server_does_not_fail_the_probe() -> None:
     from inspect import signature
 
     from elasticdl.master.kubernetes.journal import ConfigMapJournal

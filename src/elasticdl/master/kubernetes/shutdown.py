@@ -1,7 +1,7 @@
-"""A master whose pod is taken away: its journal has all there is to know, so it just goes, and the next one goes on.
+"""The end of a master whose pod is deleted.
 
-Unless its job was deleted or suspended: then there is no next one. Workers and ps, who would wait for it for as long
-as their grace period allows, are released first.
+Usually it just ends, and the next master continues from its journal. If the job was deleted or suspended there is no
+next master: this one releases workers and ps first, which would otherwise wait for it for their grace period.
 """
 
 from __future__ import annotations
@@ -22,43 +22,46 @@ from elasticdl.spec import PsId
 if TYPE_CHECKING:
     from elasticdl.master.runtime.loop import MasterLoop
 
-IS_LAST_TIMEOUT_S = 3.0  # for the API server to say whether it is the last
-RELEASE_TIMEOUT_S = 5.0  # for those that were released to say goodbye
+IS_LAST_TIMEOUT_S = 3.0  # of the API server, to tell whether this is the last master
+RELEASE_TIMEOUT_S = 5.0  # of released replicas, to end their sessions
 _POLL_S = 0.05
 _log = logging.getLogger(__name__)
 
 
 def is_last_master(api: Api, master: Owner, namespace: str) -> bool:
-    """Whether no other will follow: the job is gone, or going, or shall have no pods. Not where nobody can say."""
+    """Whether no other master follows: the job is deleted or has no pods. False if the API server does not answer."""
     try:
         master_set = api.get(STATEFUL_SET, master.name, namespace)
     except AccessDenied:
-        return True  # its rights belonged to the job, and went before it
+        return True  # its rights belonged to the job and were deleted with it
     except ElasticDLError:
         return False
     if master_set is None:
         return True
     metadata = master_set["metadata"]
-    is_going = metadata["uid"] != master.uid or "deletionTimestamp" in metadata
-    return is_going or not master_set["spec"]["replicas"]
+    is_deleted = metadata["uid"] != master.uid or "deletionTimestamp" in metadata
+    return is_deleted or not master_set["spec"]["replicas"]
 
 
 async def release_replicas(
-    loop: MasterLoop, is_last: Callable[[], bool], ask_s: float = IS_LAST_TIMEOUT_S, going_s: float = RELEASE_TIMEOUT_S
+    loop: MasterLoop,
+    is_last: Callable[[], bool],
+    is_last_timeout_s: float = IS_LAST_TIMEOUT_S,
+    release_timeout_s: float = RELEASE_TIMEOUT_S,
 ) -> None:
-    """All that is to be done before it ends."""
+    """Releases all workers and ps if this is the last master."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(ask_s):
+        async with asyncio.timeout(is_last_timeout_s):
             if not await asyncio.to_thread(is_last):
                 return
-        _log.info("no other master will follow: %d workers and ps are released", len(loop.streams))
+        _log.info("no other master follows: releasing %d workers and ps", len(loop.streams))
         loop.executor.detach_launcher()
-        async with asyncio.timeout(going_s):
-            # Workers first: one that waits for an answer of a ps hears nothing else meanwhile.
+        async with asyncio.timeout(release_timeout_s):
+            # Workers first: a worker that waits for a ps handles no messages.
             fleet = loop.machine.state.ledger.fleet.ps
             for is_ps in (False, True):
-                going = [name for name in loop.streams if (PsId(name) in fleet) is is_ps]
-                for name in going:
-                    loop.streams[name].send(pb.MasterMessage(release=pb.Release()))
-                while loop.streams.keys() & going:
+                replicas = [replica for replica in loop.streams if (PsId(replica) in fleet) is is_ps]
+                for replica in replicas:
+                    loop.streams[replica].send(pb.MasterMessage(release=pb.Release()))
+                while loop.streams.keys() & replicas:
                     await asyncio.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""What a master writes down for those who look at the objects of its job."""
+"""What a master publishes in the objects of its job."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.unit.master.driver import START, Driver, job_spec
 
 
-class Written:
-    """An API that keeps what it is given; `meanwhile` happens before each answer."""
+class RecordingApi:
+    """An API that keeps what is written; `on_call` runs at the end of each call."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self.names: set[str] = set()
-        self.repeated: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self.status: dict[str, Any] | None = None
         self.patches: list[str] = []
-        self.meanwhile: Callable[[], object] = lambda: None
+        self.on_call: Callable[[], object] = lambda: None
 
     def create(self, document: dict[str, Any]) -> None:
         if document["kind"] == "Event":
@@ -40,7 +40,7 @@ class Written:
             raise AlreadyExists("its status")
         else:
             self.status = document
-        self.meanwhile()
+        self.on_call()
 
     def get(self, kind: ResourceKind, name: str, namespace: str) -> dict[str, Any] | None:
         return self.status
@@ -50,34 +50,34 @@ class Written:
         if kind == EVENT:
             if name not in self.names:
                 raise NotFound(f"no {name}")
-            self.repeated[name] = change["count"]
+            self.counts[name] = change["count"]
             self.events[-1] = change["message"]
-        self.meanwhile()
+        self.on_call()
 
 
 MASTER = Owner("apps/v1", "StatefulSet", "test-master", "12345678-9")
-HOME = JobOwners("team", MASTER, Owner("v1", "ConfigMap", "test-spec", "98765432-1"), None)
+OWNERS = JobOwners("team", MASTER, Owner("v1", "ConfigMap", "test-spec", "98765432-1"), None)
 
 
-def publishing(made: Driver, api: Written, home: JobOwners = HOME) -> Callable[[], None]:
-    publisher = StatusPublisher(cast(Api, api), job_spec(), home)
-    loop = cast(MasterLoop, SimpleNamespace(machine=made.machine, clock=SimpleNamespace(now=lambda: START)))
+def publish_function(driver: Driver, api: RecordingApi, owners: JobOwners = OWNERS) -> Callable[[], None]:
+    publisher = StatusPublisher(cast(Api, api), job_spec(), owners)
+    loop = cast(MasterLoop, SimpleNamespace(machine=driver.machine, clock=SimpleNamespace(now=lambda: START)))
     return lambda: asyncio.run(publisher.publish(loop))
 
 
-def test_what_happens_while_events_are_written_is_told_the_next_time() -> None:
-    made, api = Driver(job_spec()), Written()
-    publish = publishing(made, api)
+def test_an_event_that_happens_during_a_write_is_published_the_next_time() -> None:
+    driver, api = Driver(job_spec()), RecordingApi()
+    publish = publish_function(driver, api)
     publish()
     api.events.clear()
-    wishes = iter((4,))
+    desired_workers = iter((4,))
 
-    def scale() -> None:
-        for wish in wishes:
-            made.do(ev.ScaleRequested(wish, 0))
+    def scale_once() -> None:
+        for workers in desired_workers:
+            driver.do(ev.ScaleRequested(workers, 0))
 
-    made.do(ev.ScaleRequested(3, 0))
-    api.meanwhile = scale
+    driver.do(ev.ScaleRequested(3, 0))
+    api.on_call = scale_once
     publish()
     publish()
 
@@ -89,75 +89,77 @@ def test_what_happens_while_events_are_written_is_told_the_next_time() -> None:
     ]
 
 
-def test_who_has_nothing_new_to_say_says_nothing() -> None:
-    made, api = Driver(job_spec()), Written()
-    publish = publishing(made, api, HOME._replace(resource=Owner("elasticdl.org/v1", "ElasticJob", "test", "1234")))
+def test_nothing_is_written_while_nothing_changes() -> None:
+    driver, api = Driver(job_spec()), RecordingApi()
+    publish = publish_function(
+        driver, api, OWNERS._replace(resource=Owner("elasticdl.org/v1", "ElasticJob", "test", "1234"))
+    )
     publish()
     publish()
-    quiet = list(api.patches)
-    made.do(ev.ScaleRequested(3, 0))
+    first_patches = list(api.patches)
+    driver.do(ev.ScaleRequested(3, 0))
     publish()
 
-    assert quiet == ["ConfigMap job-status", "ElasticJob test"]
-    assert api.patches == quiet * 2
+    assert first_patches == ["ConfigMap job-status", "ElasticJob test"]
+    assert api.patches == first_patches * 2
 
 
-def test_what_could_not_be_written_is_written_the_next_time() -> None:
-    made, api = Driver(job_spec()), Written()
-    publish = publishing(made, api)
-    answers = iter([ApiUnavailable("no answer")])
+def test_a_failed_write_is_repeated_the_next_time() -> None:
+    driver, api = Driver(job_spec()), RecordingApi()
+    publish = publish_function(driver, api)
+    errors = iter([ApiUnavailable("no answer")])
 
-    def fail() -> None:
-        for answer in answers:
-            raise answer
+    def fail_once() -> None:
+        for error in errors:
+            raise error
 
-    api.meanwhile = fail
+    api.on_call = fail_once
     publish()
     publish()
 
     assert api.patches == ["ConfigMap job-status"] * 2
 
 
-def test_a_job_of_many_workers_speaks_less_often_and_a_small_one_every_second() -> None:
-    paces = []
+def test_a_job_of_many_workers_is_published_less_often_and_a_small_one_every_second() -> None:
+    intervals = []
     for workers in (2, 200):
         spec = job_spec(workers=workers, most=workers, ranks=workers)
-        made, api = Driver(spec), Written()
-        publisher = StatusPublisher(cast(Api, api), spec, HOME)
-        loop = cast(MasterLoop, SimpleNamespace(machine=made.machine, clock=SimpleNamespace(now=lambda: START)))
+        driver, api = Driver(spec), RecordingApi()
+        publisher = StatusPublisher(cast(Api, api), spec, OWNERS)
+        loop = cast(MasterLoop, SimpleNamespace(machine=driver.machine, clock=SimpleNamespace(now=lambda: START)))
         asyncio.run(publisher.publish(loop))
-        paces.append(publisher.interval_s)
+        intervals.append(publisher.interval_s)
 
-    assert paces[0] == MIN_INTERVAL_S
-    assert 2 * MIN_INTERVAL_S < paces[1] < 20 * MIN_INTERVAL_S
+    assert intervals[0] == MIN_INTERVAL_S
+    assert 2 * MIN_INTERVAL_S < intervals[1] < 20 * MIN_INTERVAL_S
 
 
-def test_a_master_that_came_back_does_not_tell_again() -> None:
-    made, api = Driver(job_spec()), Written()
-    publishing(made, api)()
+def test_a_restarted_master_does_not_repeat_events() -> None:
+    driver, api = Driver(job_spec()), RecordingApi()
+    publish_function(driver, api)()
     assert api.events
     api.events.clear()
-    made.machine.state.add_log_entry(START + 1, "master-restarted")
-    publishing(made, api)()
+    driver.machine.state.add_log_entry(START + 1, "master-restarted")
+    publish_function(driver, api)()
     assert api.events == ["MasterRestarted: master-restarted"]
 
 
-def test_evaluations_are_one_event_that_counts_them() -> None:
-    made, api = Driver(job_spec()), Written()
-    publish = publishing(made, api)
+def test_evaluations_are_one_event_with_a_count() -> None:
+    driver, api = Driver(job_spec()), RecordingApi()
+    publish = publish_function(driver, api)
     publish()
     api.events.clear()
     for accuracy in ("0.7", "0.8", "0.9"):
-        made.machine.state.add_log_entry(START, "evaluation", reason=f"accuracy {accuracy}")
+        driver.machine.state.add_log_entry(START, "evaluation", reason=f"accuracy {accuracy}")
         publish()
 
     assert api.events == ["accuracy 0.9"]
-    assert api.repeated == {"test-master.12345678.evaluation": 3}
+    assert api.counts == {"test-master.12345678.evaluation": 3}
 
 
-def test_the_metric_shown_is_what_the_model_measures_itself_by() -> None:
-    shown = [elastic_job_status(pb.JobStatus(metrics=metrics), None)["metric"] for metrics in METRICS]
-    assert shown == ["accuracy 0.91", "loss 0.25", ""]
+def test_the_published_metric_is_the_first_of_the_model_or_else_the_loss() -> None:
+    metrics_shown = [elastic_job_status(pb.JobStatus(metrics=metrics), None)["metric"] for metrics in METRICS]
+    assert metrics_shown == ["accuracy 0.91", "loss 0.25", ""]
 
 
 METRICS: list[dict[str, float]] = [{"loss": 0.25, "recall": 0.5, "accuracy": 0.91}, {"loss": 0.25}, {}]

@@ -1,4 +1,4 @@
-"""A master whose pod is taken away: who is told, and who is not."""
+"""What a master does when its pod is deleted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.unit.cli.fake_api import FakeApi
 LAUNCHER = object()
 
 
-class Executor:
-    """What a shutdown needs of the one of a master."""
+class FakeExecutor:
+    """The part of a master's executor that a shutdown uses."""
 
     def __init__(self) -> None:
         self.launcher: object | None = LAUNCHER
@@ -28,88 +28,91 @@ class Executor:
         self.launcher = None
 
 
-class Told:
-    """A worker that goes when it is released, unless it is `deaf`."""
+class FakeStream:
+    """The stream to a replica that ends when it is released, unless it hangs."""
 
-    def __init__(self, links: dict[str, Any], name: str, *, deaf: bool = False) -> None:
+    def __init__(self, streams: dict[str, Any], name: str, *, hangs: bool = False) -> None:
         self.messages: list[pb.MasterMessage] = []
-        self._goes = (lambda: None) if deaf else (lambda: links.pop(name))
+        self._react = (lambda: None) if hangs else (lambda: streams.pop(name))
 
     def send(self, message: pb.MasterMessage) -> None:
         self.messages.append(message)
-        asyncio.get_running_loop().call_soon(self._goes)
+        asyncio.get_running_loop().call_soon(self._react)
 
 
-def loop_of(**deaf: bool) -> MasterLoop:
-    links: dict[str, Any] = {}
-    links.update({name: Told(links, name, deaf=is_deaf) for name, is_deaf in deaf.items()})
+def master_loop(**hangs: bool) -> MasterLoop:
+    """A loop with a stream to each replica; True for one that hangs."""
+    streams: dict[str, Any] = {}
+    streams.update({name: FakeStream(streams, name, hangs=does_hang) for name, does_hang in hangs.items()})
     ledger = SimpleNamespace(fleet=SimpleNamespace(ps={"ps-0": None}))
     machine = SimpleNamespace(state=SimpleNamespace(ledger=ledger))
-    return cast(MasterLoop, SimpleNamespace(streams=links, executor=Executor(), machine=machine))
+    return cast(MasterLoop, SimpleNamespace(streams=streams, executor=FakeExecutor(), machine=machine))
 
 
-def test_a_master_that_will_be_replaced_tells_nobody() -> None:
-    loop = loop_of(a=False)
+def test_a_master_that_will_be_replaced_releases_nobody() -> None:
+    loop = master_loop(a=False)
 
     asyncio.run(shutdown.release_replicas(loop, lambda: False))
 
     assert list(loop.streams) == ["a"] and loop.executor.launcher is LAUNCHER
 
 
-def test_who_belongs_to_a_deleted_job_is_released_and_nobody_is_launched_any_more() -> None:
-    loop = loop_of(a=False, b=False)
-    told = list(loop.streams.values())
+def test_replicas_of_a_deleted_job_are_released_and_none_is_launched_any_more() -> None:
+    loop = master_loop(a=False, b=False)
+    streams = list(loop.streams.values())
 
     asyncio.run(shutdown.release_replicas(loop, lambda: True))
 
-    assert [[one.WhichOneof("message") for one in each.messages] for each in cast(Any, told)] == [["release"]] * 2
+    assert [[message.WhichOneof("message") for message in stream.messages] for stream in cast(Any, streams)] == [
+        ["release"]
+    ] * 2
     assert not loop.streams and loop.executor.launcher is None
 
 
-def test_ps_are_released_when_the_workers_are_gone() -> None:
-    """A worker that waits for an answer of its ps hears nothing else."""
-    loop = loop_of(**{"worker-0": True, "ps-0": False})
+def test_ps_are_released_when_the_workers_have_ended() -> None:
+    """A worker that waits for a ps handles no messages."""
+    loop = master_loop(**{"worker-0": True, "ps-0": False})
     ps = cast(Any, loop.streams["ps-0"])  # type: ignore[index]
 
-    asyncio.run(shutdown.release_replicas(loop, lambda: True, going_s=0.1))
+    asyncio.run(shutdown.release_replicas(loop, lambda: True, release_timeout_s=0.1))
 
     assert list(loop.streams) == ["worker-0", "ps-0"] and not ps.messages
 
 
-def test_nobody_is_waited_for_beyond_measure() -> None:
-    loop = loop_of(a=True)
+def test_a_replica_that_does_not_end_is_waited_for_with_a_timeout() -> None:
+    loop = master_loop(a=True)
 
-    asyncio.run(shutdown.release_replicas(loop, lambda: True, going_s=0.1))
+    asyncio.run(shutdown.release_replicas(loop, lambda: True, release_timeout_s=0.1))
 
     assert list(loop.streams) == ["a"]
 
 
 @pytest.fixture
 def api() -> FakeApi:
-    made = FakeApi()
-    made.create(
+    api = FakeApi()
+    api.create(
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "digits-master"}, "spec": {"replicas": 1}}
     )
-    return made
+    return api
 
 
-def test_nobody_follows_when_the_set_or_the_rights_are_gone_or_it_shall_have_no_pods(
+def test_a_master_is_the_last_if_its_set_or_its_rights_are_deleted_or_it_is_scaled_to_zero(
     api: FakeApi,
 ) -> None:
-    found = api.objects[STATEFUL_SET, "default", "digits-master"]
-    owner = Owner.from_object(found)
+    stateful_set = api.objects[STATEFUL_SET, "default", "digits-master"]
+    owner = Owner.from_object(stateful_set)
 
     def is_last() -> bool:
         return shutdown.is_last_master(cast(Any, api), owner, "default")
 
     assert not is_last()
-    found["metadata"]["deletionTimestamp"] = "2026-11-15T00:00:00Z"
+    stateful_set["metadata"]["deletionTimestamp"] = "2026-11-15T00:00:00Z"
     assert is_last()
-    del found["metadata"]["deletionTimestamp"]
-    found["spec"]["replicas"] = 0
+    del stateful_set["metadata"]["deletionTimestamp"]
+    stateful_set["spec"]["replicas"] = 0
     assert is_last()
-    found["spec"]["replicas"] = 1
-    found["metadata"]["uid"] = "another's"
+    stateful_set["spec"]["replicas"] = 1
+    stateful_set["metadata"]["uid"] = "another's"
     assert is_last()
     api.forbidden = {("get", "statefulsets")}
     assert is_last()
