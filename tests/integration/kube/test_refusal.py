@@ -76,4 +76,4 @@ def test_a_master_whose_job_is_wrong_says_so(server: ApiServer, api: Api, tmp_pa
 
     assert done.returncode == 2, done.stderr
     assert (result["phase"], result["exit_code"], replicas) == ("failed", 2, 0)
-    assert "there is no ConfigMap of job digits" in result["reason"]
+    assert "has no ConfigMap of job digits" in result["reason"]
