@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from elasticdl.errors import SpecError
 from elasticdl.jobs import queueing, submission
-from elasticdl.jobs.description import VERB_OF_KIND
+from elasticdl.jobs.description import VERB_OF_KIND, JobRequest
 from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.jobs.job import Job
 from elasticdl.jobs.options import check_option_names
+from elasticdl.jobs.submission import ResolvedJob
 from elasticdl.spec import JobKind, JobSpec, load
 from elasticdl.spelling import did_you_mean
 
@@ -21,29 +22,17 @@ if TYPE_CHECKING:
     from elasticdl.jobs.submission_options import SubmissionOptions
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedJob:
-    """A job that is ready to be launched."""
-
-    spec: JobSpec
-    queue: str | None  # of this machine's scheduler; "": its default queue; None: the job starts at once
-    is_ctr_config: bool  # whether it comes from a ctr.yaml
-
-
 def resolve_job(
     description: Path | Mapping[str, Any] | None,
-    kind: JobKind,
-    options: dict[str, Any],
-    *,
-    on: str = "",
-    priority: int | None = None,
-    is_preview: bool = False,
+    request: JobRequest,
     reporter: SubmissionReporter,
+    *,
+    is_preview: bool = False,
 ) -> ResolvedJob:
     """Resolves a job file, a ctr.yaml, a mapping or options alone. Builds the directory of a ctr.yaml.
 
-    With `is_preview` the job is not going to be launched, and
-    the framework of its model need not be installed.
+    `request` holds all but the document and the queue, which is an option. With `is_preview` the job is not going to
+    be launched, and the framework of its model need not be installed.
     """
     from elasticdl.ctr import config_job
 
@@ -54,14 +43,14 @@ def resolve_job(
     elif description is not None:
         document = description
     is_config = config_job.is_ctr_config(document)
-    options = dict(options)
-    queue = queueing.pop_queue_option(options, document.get("job") or {} if is_config else document, on)
+    options = dict(request.options)
+    queue = queueing.pop_queue_option(options, document.get("job") or {} if is_config else document, request.on)
     if file is not None and is_config:
         if not (is_preview or options.get("image_name") or (document.get("job") or {}).get("cluster")):
-            config_job.check_model_framework(document, kind)  # before the analysis, which may take minutes
-        document = config_job.job_document(file, document, kind, options.get("ps_mode"), reporter)
-    source = submission.SubmissionSource(kind, document, options, file, on, queue, priority)
-    return ResolvedJob(submission.resolve_submission(source), queue, is_config)
+            config_job.check_model_framework(document, request.kind)  # before the analysis, which may take minutes
+        document = config_job.job_document(file, document, request.kind, options.get("ps_mode"), reporter)
+    request = replace(request, document=document, options=options, file=file, queue=queue)
+    return replace(submission.resolve_request(request), config_file=file if is_config else None)
 
 
 def submit(
@@ -98,16 +87,15 @@ def submit(
     description = _load_description(job)
     job_kind = _choose_kind(kind, description, has_script=options.get("script") is not None)
     check_option_names(options, VERB_OF_KIND[job_kind])
-    reporter = SubmissionReporter()
-    values: dict[str, Any] = {**options, "queue": queue}
-    resolved = resolve_job(description, job_kind, values, on=on or "", priority=priority, reporter=reporter)
-    if resolved.spec.cluster is None and context:
-        raise SpecError("--context is for jobs on Kubernetes; give image_name, too")
-    return Job(
-        submission.launch_job(
-            resolved.spec, context=context or "", queue=resolved.queue, priority=priority or 0, reporter=reporter
-        )
+    request = JobRequest(
+        job_kind, {}, {**options, "queue": queue}, on=on or "", context=context or "", priority=priority
     )
+    return launch(resolve_job(description, request, SubmissionReporter()), SubmissionReporter())
+
+
+def launch(job: ResolvedJob, reporter: SubmissionReporter) -> Job:
+    """Launches a resolved job that runs on by itself."""
+    return Job(submission.launch_job(job, reporter))
 
 
 def _load_description(job: str | PathLike[str] | Mapping[str, Any] | JobSpec | None) -> Path | Mapping[str, Any] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import threading
 import time
@@ -25,24 +23,23 @@ from elasticdl.spec.directory import JobDirectory, read_json
 EXIT_INTERRUPTED = 130
 STATUS_HZ = 4.0
 OUTPUT_POLL_S = 0.2  # between two looks at what the first worker printed
-LAUNCHER_EXIT_TIMEOUT_S = 10.0  # how long the last processes of a finished job may take to end
 
 _STOPPING_NOTICE = "stopping: the running step ends, a checkpoint is written. Ctrl-C again kills all processes at once"
 
 
-def attach_terminal(watched: WatchedJob, console: Console, launcher_pid: int | None = None) -> int:
-    """The job's exit code. Ctrl-C stops it with a checkpoint, a second one kills it."""
+def attach_terminal(watched: WatchedJob, console: Console) -> int:
+    """Shows the job until it is over; returns its exit code. Ctrl-C stops it with a checkpoint, a second kills it."""
     news: SimpleQueue[watch.WatchEvent] = SimpleQueue()
     prints = FirstWorkerOutput(watched.open_log)
     with _signals_as_events(news), JobScreen.open(console) as screen:
         watch.start_watching(watched, news, STATUS_HZ)
-        code = show_until_over(watched, news, screen, launcher_pid, prints)
+        code = show_until_over(watched, news, screen, prints)
         for line in prints.read_new_lines(time.monotonic(), is_last=True):
             screen.show_output_line(line)
     if code == EXIT_INTERRUPTED and not watched.directory.result.exists():
         console.print(watched.kill(), highlight=False, markup=False, soft_wrap=True)
         return EXIT_INTERRUPTED
-    _await_launcher_exit(launcher_pid)
+    watched.await_exit()
     if watched.local_directory is not None:
         # matplotlib takes a second to import and may lack its cache directory; the job is over all the same.
         timeline.try_draw_timeline(watched.local_directory)
@@ -54,7 +51,6 @@ def show_until_over(
     watched: WatchedJob,
     news: SimpleQueue[watch.WatchEvent],
     screen: JobScreen,
-    launcher_pid: int | None,
     prints: FirstWorkerOutput,
 ) -> int:
     """Show the news and the prints until the job is over; STOPPED before that is a second Ctrl-C."""
@@ -72,7 +68,7 @@ def show_until_over(
                     screen.show_output_line(line)
                 screen.show(status, time.time())
             case watch.MasterUnresponsive(why):
-                if launcher_pid is not None and _has_exited(launcher_pid) and not directory.result.exists():
+                if watched.has_failed_to_start():
                     raise ElasticDLError(f"the launcher ended at once; see {directory.log_file('launcher')}")
                 screen.show_master_away(was_there or watched.has_started(), why)
             case watch.WatchEnded(problem):
@@ -101,29 +97,6 @@ def _request_stop(directory: JobDirectory, screen: JobScreen, number: int) -> No
         watch.request_stop(directory, f"{signal.Signals(number).name} at the command line")
     except ElasticDLError as exc:
         screen.show_notice(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
-
-
-def _has_exited(pid: int) -> bool:
-    """Whether our own child has ended; it stays waitable."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
-
-
-def _await_launcher_exit(launcher_pid: int | None) -> None:
-    """The launcher is the last to go: after it, nothing of the job runs any more."""
-    if launcher_pid is None:
-        return
-    try:
-        descriptor = os.pidfd_open(launcher_pid)
-    except ProcessLookupError:
-        return
-    try:
-        if select.select([descriptor], [], [], LAUNCHER_EXIT_TIMEOUT_S)[0]:
-            os.waitpid(launcher_pid, 0)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

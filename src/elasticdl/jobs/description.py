@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -12,7 +13,7 @@ from typing import Any
 from elasticdl.errors import SpecError
 from elasticdl.jobs.lookup import KUBERNETES
 from elasticdl.jobs.lookup import LOCAL as LOCAL_PLACE
-from elasticdl.jobs.options import LOCAL_STRATEGY, STRATEGY_NAMES, parse_options
+from elasticdl.jobs.options import LOCAL_STRATEGY, STRATEGY_NAMES, parse_options, pop_script_document
 from elasticdl.spec import JobKind, JobSpec, Strategy, load, options
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.job import NAME_PATTERN
@@ -51,50 +52,64 @@ VERB_OF_KIND = {
 ZOO_IN_IMAGE = "model_zoo"
 
 
-def describe_job(
-    kind: JobKind,
-    from_file: Mapping[str, Any],
-    values: Mapping[str, Any],
-    *,
-    file: Path | None,
-    working_directory: Path,
-    now: datetime,
-    random: Random,
-    directory_of: Callable[[str], JobDirectory],
-    extra: Mapping[str, Any] | None = None,
-    on: str = "",
-    defaults: Mapping[str, Any] | None = None,
-    find_name: Callable[[str], str] | None = None,
-) -> JobSpec:
-    """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what
-    neither option nor file says from its own earlier description; what that does not say, from `defaults`. `from_file`
-    is the job that `file` describes or means. `find_name` gives the whole name of a job that is resumed on this
-    machine, or raises.
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What a user asks for: a document, which may come from `file`, options by name, and where the job is to run."""
+
+    kind: JobKind
+    document: Mapping[str, Any]
+    options: Mapping[str, Any]
+    file: Path | None = None  # relative paths of the document are meant from its directory
+    on: str = ""  # local or kubernetes; "": as the document says
+    context: str = ""  # of the kubeconfig
+    queue: str | None = None  # of this machine's scheduler; "": its default queue; None: the job starts at once
+    priority: int | None = None  # in that queue
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # for what neither the request nor an earlier run says
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptionContext:
+    """What `describe_job` needs to know beside the request. It reads no clock and no environment itself."""
+
+    working_directory: Path
+    now: datetime
+    random: Random
+    directory_of: Callable[[str], JobDirectory]
+    find_name: Callable[[str], str]  # the whole name of a job to resume, which may be given by its prefix
+
+
+def describe_job(request: JobRequest, context: DescriptionContext) -> JobSpec:
+    """Resolves a request into a job: an option counts more than the document, the document more than the defaults.
+
+    A resumed job takes what the request does not say from its own earlier description.
     """
+    kind, on, file, from_file = request.kind, request.on, request.file, request.document
+    values = dict(request.options)
+    script_document = pop_script_document(values) if kind is JobKind.SCRIPT else {}
     parsed = parse_options(values)
     if isinstance(parsed.get("log_level"), str):
         parsed["log_level"] = parsed["log_level"].upper()
-    from_options = load.merge_documents(options.options_document(parsed), extra or {})
+    from_options = load.merge_documents(options.options_document(parsed), script_document)
     if on == LOCAL_PLACE:
         _refuse_cluster_options(from_options)
         from_file = {key: value for key, value in from_file.items() if key != "cluster"}
     document = load.merge_documents(from_file, from_options)
-    if find_name is not None and _is_resumed_by_name(document):
-        document["name"] = from_options["name"] = find_name(str(document["name"]))
+    if _is_resumed_by_name(document):
+        document["name"] = from_options["name"] = context.find_name(str(document["name"]))
     if on == KUBERNETES and not _section(document, "cluster").get("image"):
         raise SpecError(
             "--on kubernetes: which image? Name the one that holds the model with --image_name, or as cluster.image"
         )
     is_on_cluster = bool(document.get("cluster"))
     # A job of this machine that is called alike is another job.
-    earlier = {} if is_on_cluster else _earlier_description(document, directory_of)
-    file_directory = file.absolute().parent if file else working_directory
+    earlier = {} if is_on_cluster else _earlier_description(document, context.directory_of)
+    file_directory = file.absolute().parent if file else context.working_directory
     # Paths of a job on a cluster are meant inside its image.
     if not is_on_cluster:
         if _section(document, "data").get("format") == "python":
             from_options.setdefault("data", {}).setdefault("format", "python")
         from_file = load.make_paths_absolute(from_file, file_directory)
-        from_options = load.make_paths_absolute(from_options, working_directory)
+        from_options = load.make_paths_absolute(from_options, context.working_directory)
         document = load.merge_documents(from_file, from_options)
     document = load.merge_documents(
         document, _strategy_document(values.get("distribution_strategy"), document, from_options)
@@ -109,7 +124,7 @@ def describe_job(
         can_resume = verb in (VERB_OF_KIND[JobKind.TRAINING], VERB_OF_KIND[JobKind.SCRIPT])
         fix = f"use `elasticdl {verb} --resume --job_name={document['name']}`" if can_resume else "start it again"
         raise SpecError(f"--resume: {document['name']!r} is a job of `elasticdl {verb}`; {fix}")
-    document = load.merge_documents(load.merge_documents(defaults or {}, earlier), document)
+    document = load.merge_documents(load.merge_documents(request.defaults, earlier), document)
     if isinstance(document.get("model"), dict):
         document["model"].setdefault("zoo", ZOO_IN_IMAGE if is_on_cluster else str(file_directory))
     if not document.get("name"):
@@ -118,7 +133,9 @@ def describe_job(
                 "--resume: which job? Give its --job_name (`last` is the newest), or the --checkpoint_dir to go on from"
             )
         stem = name_stem({key: _section(document, key) for key in ("model", "script")})
-        document["name"] = generate_name(stem, now, random, lambda name: directory_of(name).root.exists())
+        document["name"] = generate_name(
+            stem, context.now, context.random, lambda name: context.directory_of(name).root.exists()
+        )
     return load.resolve_job(document, str(file) if file else "")
 
 

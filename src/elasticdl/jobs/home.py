@@ -37,7 +37,8 @@ def use_home(directory: Path) -> Iterator[None]:
 
 def process_environ() -> dict[str, str]:
     """The environment for processes of jobs: ours, with the home that is in use."""
-    return {**os.environ, env.HOME: str(home_directory())}
+    has_home = env.HOME in os.environ or _chosen_home.get() is not None
+    return {**os.environ, **({env.HOME: str(home_directory())} if has_home else {})}
 
 
 def jobs_directory() -> Path:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 THIS_MACHINE = "here"  # the location of jobs that are processes of this machine
+KILL_REASON = "killed at once by the user"
 MASTER_TIMEOUT_S = 15.0  # a master that was killed this moment is back within a few seconds
 
 
@@ -30,6 +31,19 @@ class WatchedJob(Protocol):
 
     def is_alive(self) -> bool:
         """Whether somebody keeps it going. If it has a result, that lies in `directory` from now on."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for a sentence: "in DIRECTORY", or "in namespace N of context C"."""
+        ...
+
+    def has_failed_to_start(self) -> bool:
+        """Whether its launcher has ended without a result."""
+        ...
+
+    def await_exit(self) -> None:
+        """Waits a few seconds for the last processes of a job that is over."""
         ...
 
     def has_started(self) -> bool:
@@ -71,6 +85,11 @@ class JobBackend(Protocol):
     @property
     def location(self) -> str:
         """For a column: "here", or CONTEXT/NAMESPACE."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for a sentence: "in DIRECTORY", or "in namespace N of context C"."""
         ...
 
     def refresh(self) -> JobBackend:
@@ -129,8 +148,8 @@ class JobBackend(Protocol):
         """Writer and line of one replica; "": of all."""
         ...
 
-    def kill(self, *, delete: bool) -> str:
-        """End it at once; with `delete` nothing of it stays."""
+    def kill(self, *, delete: bool, reason: str = KILL_REASON) -> str:
+        """Ends it at once. With `delete`, nothing of it stays. The result of a job of this machine gives `reason`."""
         ...
 
     def read_journal(self) -> tuple[StoredJournal, JobSpec]:
@@ -149,10 +168,13 @@ _log = logging.getLogger("elasticdl")
 
 
 class SubmissionReporter:
-    """Logs what a submission has to say, and shows no progress. The command line's subclass shows both."""
+    """Logs what a submission reports, and shows no progress. The command line's subclass prints and shows both."""
 
     def say(self, line: str) -> None:
         _log.info(line)
+
+    def warn(self, line: str) -> None:
+        _log.warning(line)
 
     @contextmanager
     def data_check_progress(self) -> Iterator[DataCheckProgress]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from elasticdl.errors import ElasticDLError, JobFailed, SpecError, TransientError, WaitTimedOut
 from elasticdl.jobs import lookup
 from elasticdl.jobs.home import LAST
-from elasticdl.jobs.interface import THIS_MACHINE, JobBackend
+from elasticdl.jobs.interface import KILL_REASON, THIS_MACHINE, JobBackend
 from elasticdl.jobs.job_status import JobEvent, JobStatus
 from elasticdl.spec import JobKind, JobSpec, Phase
 from elasticdl.spelling import did_you_mean
@@ -69,6 +69,11 @@ class Job:
         return self._backend.location
 
     @property
+    def place(self) -> str:
+        """Where the job runs, for a sentence: "in DIRECTORY", or "in namespace N of context C"."""
+        return self._backend.place
+
+    @property
     def directory(self) -> Path | None:
         """The job's directory on this machine; None for a job on a cluster."""
         directory = self._backend.local_directory
@@ -91,6 +96,10 @@ class Job:
     def status_document(self, status: JobStatus) -> dict[str, Any]:
         """A status of this job as plain JSON values: what `elasticdl status --json` prints."""
         return self._backend.status_document(status)
+
+    def has_processes(self) -> bool:
+        """Whether a launcher or master of the job runs on this machine. It may, for a moment, when the job is over."""
+        return self._refresh().has_processes()
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -185,15 +194,12 @@ class Job:
         those of this job unless the options, such as `validation_data`, say otherwise.
         """
         from elasticdl.jobs import submission
+        from elasticdl.jobs.description import JobRequest
         from elasticdl.jobs.interface import SubmissionReporter
 
         document = _evaluation_document(self.spec, self.status, options.get("validation_data"))
-        source = submission.SubmissionSource(JobKind.EVALUATION, document, options)
-        return Job(
-            submission.launch_job(
-                submission.resolve_submission(source), context=self._backend.context, reporter=SubmissionReporter()
-            )
-        )
+        request = JobRequest(JobKind.EVALUATION, document, options, context=self._backend.context)
+        return Job(submission.launch_job(submission.resolve_request(request), SubmissionReporter()))
 
     def stop(self) -> str:
         """Stops the job: the running step ends, a checkpoint is written, all processes end. Does not wait for that.
@@ -202,9 +208,12 @@ class Job:
         """
         return self._refresh().stop() or f"{self.name}: stopping, with a checkpoint"
 
-    def kill(self, delete: bool = False) -> str:
-        """Ends all processes at once, without a checkpoint. With `delete`, logs, checkpoints and the name go, too."""
-        return self._refresh().kill(delete=delete)
+    def kill(self, delete: bool = False, reason: str = KILL_REASON) -> str:
+        """Ends all processes at once, without a checkpoint. With `delete`, logs, checkpoints and the name go, too.
+
+        `reason` is what the status of the job says from then on.
+        """
+        return self._refresh().kill(delete=delete, reason=reason)
 
     def __enter__(self) -> Job:
         return self

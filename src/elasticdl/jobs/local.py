@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import ElasticDLError, JobNotFound, MasterUnreachable, SpecError, TransientError
 from elasticdl.jobs import history, home
-from elasticdl.jobs.interface import MASTER_TIMEOUT_S, THIS_MACHINE
+from elasticdl.jobs.interface import KILL_REASON, MASTER_TIMEOUT_S, THIS_MACHINE
 from elasticdl.jobs.job_status import JobStatus
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 
 STOPPED_EXIT_CODE = 130
+LAUNCHER_EXIT_TIMEOUT_S = 10.0  # how long the last processes of a finished job may take to end
 
 
 class LocalJob:
@@ -32,6 +35,10 @@ class LocalJob:
     def __init__(self, directory: JobDirectory) -> None:
         self._directory = directory
         self.name = directory.root.name
+
+    @property
+    def place(self) -> str:
+        return f"in {self._directory.root}"
 
     def refresh(self) -> LocalJob:
         if not self._directory.spec.exists():
@@ -118,12 +125,12 @@ class LocalJob:
 
         return read_logs(self._directory, replica, follow)
 
-    def kill(self, *, delete: bool) -> str:
+    def kill(self, *, delete: bool, reason: str = KILL_REASON) -> str:
         was_over = self._directory.result.exists()
         is_queued = home.local_queue().has_job(self.name)
         if is_queued:
             home.local_queue().request_stop(self.name)
-        kill_job(self._directory)
+        kill_job(self._directory, reason)
         if is_queued and not home.local_queue().is_served():
             home.local_queue().remove(self.name)
         if delete:
@@ -169,10 +176,32 @@ def _is_inside(path: str, root: Path) -> bool:
 
 
 class WatchedLocalJob:
-    """A job of this machine that somebody stays with."""
+    """A job of this machine that is watched, by the process that started its launcher if `launcher_pid` is given."""
 
-    def __init__(self, directory: JobDirectory) -> None:
+    def __init__(self, directory: JobDirectory, launcher_pid: int | None = None) -> None:
         self.directory = directory
+        self._launcher_pid = launcher_pid
+
+    @property
+    def place(self) -> str:
+        return f"in {self.directory.root}"
+
+    def has_failed_to_start(self) -> bool:
+        return self._launcher_pid is not None and _has_exited(self._launcher_pid) and not self.directory.result.exists()
+
+    def await_exit(self) -> None:
+        """The launcher is the last to go: after it, nothing of the job runs any more."""
+        if self._launcher_pid is None:
+            return
+        try:
+            descriptor = os.pidfd_open(self._launcher_pid)
+        except ProcessLookupError:
+            return
+        try:
+            if select.select([descriptor], [], [], LAUNCHER_EXIT_TIMEOUT_S)[0]:
+                os.waitpid(self._launcher_pid, 0)
+        finally:
+            os.close(descriptor)
 
     def is_alive(self) -> bool:
         return home.is_starting_or_alive(self.directory)
@@ -206,7 +235,15 @@ class WatchedLocalJob:
         return JobStatus.from_message(message, THIS_MACHINE)
 
 
-def kill_job(directory: JobDirectory, reason: str = "killed at once by the user") -> None:
+def _has_exited(pid: int) -> bool:
+    """Whether our own child has ended; it stays waitable."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def kill_job(directory: JobDirectory, reason: str = KILL_REASON) -> None:
     """End every process of the job and leave a result that says so."""
     from elasticdl.launcher.local import processes
 

@@ -36,7 +36,7 @@ def check_job(spec: JobSpec, directory: JobDirectory, reporter: SubmissionReport
     from elasticdl.model import check as model
 
     for remark in model.check_contract(spec):
-        reporter.say(f"note: {remark}")
+        reporter.warn(remark)
     check_framework(_model_framework(spec), spec.kind)
     _check_writable("output (--output)", spec.output)
     _check_output(spec)

@@ -20,7 +20,7 @@ from elasticdl.spec.directory import JobDirectory, read_json
 if TYPE_CHECKING:
     from elasticdl.scheduler.accounts.submission import JobSubmission
 
-# Workers of many jobs share the cores: each has one, unless the person says otherwise.
+# Workers of many jobs share the cores: each has one, unless the user says otherwise.
 QUEUED_JOB_DEFAULTS: dict[str, Any] = {"workers": {"threads": 1}}
 
 DECISION_TIMEOUT_S = 3.0  # a scheduler has decided by then
@@ -43,7 +43,17 @@ def pop_queue_option(values: dict[str, Any], from_file: Mapping[str, Any], on: s
     return queue
 
 
-def enqueue_job(spec: JobSpec, name: str, priority: int, reporter: SubmissionReporter) -> bool:
+def submit_to_queue(spec: JobSpec, name: str, priority: int, reporter: SubmissionReporter) -> None:
+    """Puts the job into the queue and reports what the scheduler decides. Raises SpecError if it refuses the job."""
+    if not _enqueue_job(spec, name, priority, reporter):
+        reporter.say(f"job {spec.name} is queued, and waits: {NO_SCHEDULER}")
+    elif decision := await_decision(spec.name):
+        reporter.say(f"job {spec.name} is queued: {decision}")
+    else:
+        reporter.say(f"job {spec.name} is queued; the scheduler has not decided on it yet")
+
+
+def _enqueue_job(spec: JobSpec, name: str, priority: int, reporter: SubmissionReporter) -> bool:
     """Checks the job, creates its directory and puts it into the queue. Returns whether a scheduler serves it."""
     from elasticdl.jobs import submission as submissions
     from elasticdl.scheduler.accounts.submission import JobSubmission

@@ -6,90 +6,110 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
 
 from elasticdl.errors import ElasticDLError, NameInUse, SpecError
-from elasticdl.jobs import home, preflight, queueing, watch
-from elasticdl.jobs.description import describe_job
-from elasticdl.jobs.interface import JobBackend, SubmissionReporter
-from elasticdl.jobs.local import LocalJob
+from elasticdl.jobs import history, home, preflight, queueing, watch
+from elasticdl.jobs.description import DescriptionContext, JobRequest, describe_job
+from elasticdl.jobs.interface import JobBackend, SubmissionReporter, WatchedJob
+from elasticdl.jobs.local import LocalJob, WatchedLocalJob
 from elasticdl.jobs.lookup import KUBERNETES, LOCAL
-from elasticdl.jobs.options import pop_script_document
-from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spelling import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class SubmissionSource:
-    """What a user gives: a document from `file`, options by name, and where the job is to run."""
+class ResolvedJob:
+    """A job that is ready to be launched."""
 
-    kind: JobKind
-    document: Mapping[str, Any]
-    options: Mapping[str, Any]
-    file: Path | None = None  # relative paths of the document are meant from its directory
-    on: str = ""  # local or kubernetes; "": as the document says
+    spec: JobSpec
+    context: str = ""  # of the kubeconfig
     queue: str | None = None  # of this machine's scheduler; "": its default queue; None: the job starts at once
-    priority: int | None = None  # in that queue
+    priority: int = 0  # in that queue
+    config_file: Path | None = None  # the ctr.yaml that it comes from
 
 
-def resolve_submission(source: SubmissionSource) -> JobSpec:
-    """The resolved job. SpecError for all that is wrong with its description."""
-    if source.on not in ("", LOCAL, KUBERNETES):
-        near = did_you_mean(source.on, (LOCAL, KUBERNETES))
-        raise SpecError(f"--on: expected {LOCAL} or {KUBERNETES}; received {source.on!r}{near}")
-    if source.priority is not None and source.queue is None:
+def resolve_request(request: JobRequest) -> ResolvedJob:
+    """Resolves a request into a job. Raises SpecError for everything that is wrong with it."""
+    if request.on not in ("", LOCAL, KUBERNETES):
+        near = did_you_mean(request.on, (LOCAL, KUBERNETES))
+        raise SpecError(f"--on: expected {LOCAL} or {KUBERNETES}; received {request.on!r}{near}")
+    if request.priority is not None and request.queue is None:
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
-    values = dict(source.options)
-    extra = pop_script_document(values) if source.kind is JobKind.SCRIPT else {}
-    return describe_job(
-        source.kind,
-        source.document,
-        values,
-        file=source.file,
-        working_directory=Path.cwd(),
-        now=datetime.now(),
-        random=SystemRandom(),
-        directory_of=home.job_directory,
-        find_name=home.find_name_to_resume,
-        extra=extra,
-        on=source.on,
-        defaults=queueing.QUEUED_JOB_DEFAULTS if source.queue is not None else {},
+    if request.queue is not None:
+        request = replace(request, defaults=queueing.QUEUED_JOB_DEFAULTS)
+    context = DescriptionContext(
+        Path.cwd(), datetime.now(), SystemRandom(), home.job_directory, home.find_name_to_resume
     )
+    spec = describe_job(request, context)
+    if spec.cluster is None and request.context:
+        raise SpecError("--context is for jobs on Kubernetes; give --image_name, too")
+    return ResolvedJob(spec, request.context, request.queue, request.priority or 0)
 
 
-def launch_job(
-    spec: JobSpec, *, context: str = "", queue: str | None = None, priority: int = 0, reporter: SubmissionReporter
-) -> JobBackend:
-    """Launches a resolved job that runs on by itself: on a cluster if it names one, else on this machine."""
+def launch_job(job: ResolvedJob, reporter: SubmissionReporter, attached_fd: int | None = None) -> JobBackend:
+    """Launches a job: on a cluster if it names one, else in the queue or as processes of this machine.
+
+    Returns once its master or the scheduler has accepted it, and raises if it is refused. The job runs on by itself;
+    with `attached_fd`, processes of this machine only until the writing end of that pipe is closed.
+    """
+    spec = job.spec
     if spec.cluster is not None:
         from elasticdl.jobs.kubernetes import cluster_job, submission
 
-        api, spec = submission.submit_to_cluster(spec, context, reporter)
+        api, spec = submission.submit_to_cluster(spec, job.context, reporter)
         assert spec.cluster is not None
         return cluster_job.find_cluster_job(api, spec.cluster.namespace, spec.name)
-    if queue is None:
-        return LocalJob(launch_detached(spec, reporter))
-    if queueing.enqueue_job(spec, queue, priority, reporter):
-        queueing.await_decision(spec.name)
-    return LocalJob(home.job_directory(spec.name))
-
-
-def launch_detached(spec: JobSpec, reporter: SubmissionReporter) -> JobDirectory:
-    """Launches a job that runs on by itself; returns once its master has accepted it, raises if it refuses."""
-    from elasticdl.launcher.local import processes
-
+    if job.queue is not None:
+        queueing.submit_to_queue(spec, job.queue, job.priority, reporter)
+        return LocalJob(home.job_directory(spec.name))
     directory = prepare_directory(spec, reporter)
-    launcher_pid = processes.start_launcher(directory, attached_fd=None, environ=home.process_environ())
+    launcher_pid = _start_launcher(directory, attached_fd)
     threading.Thread(target=_reap_process, args=(launcher_pid,), name="reaper", daemon=True).start()
     await_acceptance(directory)
-    return directory
+    return LocalJob(directory)
+
+
+@contextmanager
+def launch_attached(job: ResolvedJob, reporter: SubmissionReporter) -> Iterator[WatchedJob]:
+    """Launches a job that starts at once, and watches it.
+
+    A job of this machine is stopped with a checkpoint when the block, or this process, ends. One on a cluster goes on.
+    """
+    spec = job.spec
+    if spec.cluster is not None:
+        from elasticdl.jobs.kubernetes import cluster_job, submission
+
+        api, spec = submission.submit_to_cluster(spec, job.context, reporter)
+        assert spec.cluster is not None
+        with cluster_job.watch_cluster_job(api, spec.cluster.namespace, spec.name) as watched:
+            reporter.say(f"job {spec.name} {watched.place}")
+            yield watched
+        return
+    directory = prepare_directory(spec, reporter)
+    reading, writing = os.pipe()
+    try:
+        launcher_pid = _start_launcher(directory, reading)
+        os.close(reading)
+        earlier = history.read_earlier_run(directory) if spec.checkpoint.resume else None
+        watched_here = WatchedLocalJob(directory, launcher_pid)
+        resumption = f", resumed {earlier.describe()}" if earlier else ""
+        reporter.say(f"job {spec.name} {watched_here.place}{resumption}")
+        yield watched_here
+    finally:
+        os.close(writing)  # the launcher stops the job
+
+
+def _start_launcher(directory: JobDirectory, attached_fd: int | None) -> int:
+    from elasticdl.launcher.local import processes
+
+    return processes.start_launcher(directory, attached_fd=attached_fd, environ=home.process_environ())
 
 
 def _reap_process(pid: int) -> None:

@@ -66,7 +66,7 @@ def watch(directory: JobDirectory, *news: feed.WatchEvent) -> tuple[int, str]:
     console = Console(file=io.StringIO(), width=200)
     with JobScreen.open(console) as screen:
         prints = FirstWorkerOutput(WatchedLocalJob(directory).open_log)
-        code = attach.show_until_over(WatchedLocalJob(directory), queue, screen, None, prints)
+        code = attach.show_until_over(WatchedLocalJob(directory), queue, screen, prints)
     assert isinstance(console.file, io.StringIO)
     return code, console.file.getvalue()
 

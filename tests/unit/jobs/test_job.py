@@ -61,7 +61,7 @@ class FakeBackend:
         self.statuses = [status_message("stopped")]
         return ""
 
-    def kill(self, *, delete: bool) -> str:
+    def kill(self, *, delete: bool, reason: str) -> str:
         self.calls.append(("kill", delete))
         return "killed"
 

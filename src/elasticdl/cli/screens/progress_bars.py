@@ -30,14 +30,16 @@ def analysis_progress(quiet: bool = False) -> Iterator[AnalysisProgress]:
 
 
 class TerminalReporter(SubmissionReporter):
-    """Prints what a submission has to say, and shows bars on a terminal."""
+    """Prints what a submission reports, and shows progress bars on a terminal."""
 
-    def __init__(self, *, is_error: bool = False, is_quiet: bool = False) -> None:
-        self._is_error = is_error  # notes go to stderr
+    def __init__(self, *, is_quiet: bool = False) -> None:
         self._is_quiet = is_quiet  # no bars
 
     def say(self, line: str) -> None:
-        click.echo(line, err=self._is_error)
+        click.echo(line)
+
+    def warn(self, line: str) -> None:
+        click.echo(f"note: {line}", err=True)
 
     @contextmanager
     def data_check_progress(self) -> Iterator[DataCheckProgress]:

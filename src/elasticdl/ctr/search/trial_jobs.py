@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
-from random import SystemRandom
 from typing import TYPE_CHECKING
 
+from elasticdl import jobs
 from elasticdl.ctr.job_description import build_job_description
 from elasticdl.ctr.search.loop import TrialProgress
 from elasticdl.ctr.search.space import apply_values
-from elasticdl.errors import SpecError
-from elasticdl.jobs import history, home, queueing, submission
-from elasticdl.jobs.description import describe_job
+from elasticdl.errors import ElasticDLError, JobNotFound, SpecError
+from elasticdl.jobs import home, queueing, submission
+from elasticdl.jobs.description import JobRequest
 from elasticdl.jobs.interface import SubmissionReporter
-from elasticdl.jobs.local import kill_job
-from elasticdl.spec import JobKind, JobSpec
-from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.jobs.lookup import LOCAL
+from elasticdl.jobs.submission import ResolvedJob
+from elasticdl.spec import JobKind, Phase
 
 if TYPE_CHECKING:
     from elasticdl.ctr.build import BuildResult
@@ -28,22 +25,18 @@ if TYPE_CHECKING:
     from elasticdl.ctr.search.study import Trial
 
 METRIC = "logloss"
-TRIAL_PRIORITY = -10  # below jobs that people wait for
-STOPPED_PHASE = "stopped"
-LAUNCHER_START_TIMEOUT_S = 30.0  # a launcher lives by then
-POLL_S = 0.05
+TRIAL_PRIORITY = -10  # below jobs that a user waits for
 
 
 class TrialJobs:
-    """Jobs NAME-trial-007. Those that are no scheduler's end with us, however we end: see `process.start`."""
+    """Jobs NAME-trial-007. Those without a scheduler end with this process, however it ends."""
 
     def __init__(self, config: CtrConfig, built: BuildResult, file: Path, parallel: int) -> None:
         self._config = config
         self._built = built
         self._file = file
         self._parallel = parallel
-        self._launchers: dict[int, int] = {}
-        # The other end is held by us alone: when we are gone, by whatever, launchers see it close and stop their jobs.
+        # Only we hold the writing end: when we are gone, launchers see it close and stop their jobs.
         self._reading, self._writing = os.pipe()
 
     def close(self) -> None:
@@ -57,42 +50,41 @@ class TrialJobs:
         is_served = queue.is_served()
         is_there = directory.root.exists()
         if is_there:
-            if is_new or not self._is_ours(directory, trial):
+            if is_new or not directory.spec.exists() or not self._is_ours(jobs.find(trial.job, on=LOCAL), trial):
                 raise SpecError(
                     f"job {trial.job!r} exists already in {directory.root}, and is not of this search; "
                     "give its trials another name with --job_name, or remove it"
                 )
             if is_served and queue.has_job(trial.job) and trial.job not in queue.stop_requests():
                 return  # the scheduler goes on with it
-            if _is_over(directory) and (read_json(directory.result) or {}).get("phase") != STOPPED_PHASE:
-                return  # it ended while nobody looked
-            _kill_trial(directory, "its search ended")
+            job = jobs.find(trial.job, on=LOCAL)
+            status = job.quick_status()
+            if status.is_over and status.phase is not Phase.STOPPED and not job.has_processes():
+                return  # it ended while no search watched it
+            job.kill(reason="its search ended")
             queue.remove(trial.job)
-        spec = self.trial_spec(trial, is_resumed=is_there, is_queued=is_served)
-        if is_served:
-            queueing.enqueue_job(spec, "", TRIAL_PRIORITY, SubmissionReporter())
-        else:
-            self._launch(trial, spec)
+        resolved = self.trial_job(trial, is_resumed=is_there, is_queued=is_served)
+        try:
+            submission.launch_job(resolved, SubmissionReporter(), attached_fd=self._reading)
+        except ElasticDLError:
+            if not directory.result.exists():
+                raise  # else its master or the scheduler refused this one trial, and the result says why
 
     def poll(self, trial: Trial) -> TrialProgress:
-        directory = home.job_directory(trial.job)
-        # First whether it is over: what it wrote at its end is read after that.
-        is_over = _is_over(directory)
-        result = read_json(directory.result) or {}
-        reports = read_losses(directory)
-        if is_over:
-            self._reap(trial)
-            phase = str(result.get("phase") or "failed")
-            reason = str(result.get("reason") or "its processes are gone and left no result")
-            return TrialProgress(reports, phase, "" if phase == "succeeded" else reason)
-        is_waiting = home.local_queue().has_job(trial.job) and not home.is_alive(directory)
-        return TrialProgress(reports, "waiting" if is_waiting else "running")
+        try:
+            job = jobs.find(trial.job, on=LOCAL)
+            # First whether it is over: what it wrote at its end is read after that.
+            status = job.quick_status()
+            has_ended = status.is_over and not job.has_processes()
+            reports = read_losses(job)
+        except JobNotFound as exc:
+            return TrialProgress((), Phase.FAILED, str(exc))
+        if has_ended:
+            return TrialProgress(reports, status.phase, "" if status.phase is Phase.SUCCEEDED else status.reason)
+        return TrialProgress(reports, Phase.WAITING if status.phase is Phase.WAITING else Phase.RUNNING)
 
     def stop(self, trial: Trial) -> None:
-        directory = home.job_directory(trial.job)
-        _await_launcher_record(directory, self._launchers.get(trial.number))
-        _kill_trial(directory, "by its search: pruned, or interrupted")
-        self._reap(trial)
+        jobs.find(trial.job, on=LOCAL).kill(reason="by its search: pruned, or interrupted")
 
     def clean_up(self, trial: Trial) -> None:
         directory = home.job_directory(trial.job)
@@ -101,8 +93,8 @@ class TrialJobs:
 
     # ---- how
 
-    def trial_spec(self, trial: Trial, *, is_resumed: bool, is_queued: bool) -> JobSpec:
-        """An ordinary job. What is searched comes as parameters, so that all trials share one directory."""
+    def trial_job(self, trial: Trial, *, is_resumed: bool, is_queued: bool) -> ResolvedJob:
+        """An ordinary job. The searched values come as parameters, so that all trials share one directory."""
         config = apply_values(self._config, trial.values)
         described = build_job_description(config, self._built.directory, self._built.rows)
         described["model"]["params"] = dict(config.params)
@@ -111,76 +103,22 @@ class TrialJobs:
         checkpoint = described.setdefault("checkpoint", {})
         checkpoint.pop("directory", None)  # each has its own
         checkpoint["resume"] = is_resumed
-        return describe_job(
+        request = JobRequest(
             JobKind.TRAINING,
             described,
             {},
             file=self._file,
-            working_directory=self._file.absolute().parent,
-            now=datetime.now(),
-            random=SystemRandom(),
-            directory_of=home.job_directory,
-            defaults=queueing.QUEUED_JOB_DEFAULTS if is_queued or self._parallel > 1 else {},
+            queue="" if is_queued else None,
+            priority=TRIAL_PRIORITY if is_queued else None,
+            defaults=queueing.QUEUED_JOB_DEFAULTS if self._parallel > 1 else {},
         )
+        return submission.resolve_request(request)
 
-    def _launch(self, trial: Trial, spec: JobSpec) -> None:
-        from elasticdl.launcher.local import processes
-
-        directory = submission.prepare_directory(spec, SubmissionReporter())
-        self._launchers[trial.number] = processes.start_launcher(directory, attached_fd=self._reading)
-
-    def _is_ours(self, directory: JobDirectory, trial: Trial) -> bool:
-        if not directory.spec.exists():
-            return False
-        existing, ours = directory.load_spec(), self.trial_spec(trial, is_resumed=False, is_queued=False)
+    def _is_ours(self, job: jobs.Job, trial: Trial) -> bool:
+        existing, ours = job.spec, self.trial_job(trial, is_resumed=False, is_queued=False).spec
         return existing.model == ours.model and existing.plan == ours.plan
 
-    def _reap(self, trial: Trial) -> None:
-        """Launchers are our children."""
-        pid = self._launchers.get(trial.number)
-        if pid is not None:
-            with suppress(ChildProcessError):
-                if not os.waitpid(pid, os.WNOHANG)[0]:
-                    return
-            del self._launchers[trial.number]
 
-
-def read_losses(directory: JobDirectory) -> tuple[float, ...]:
-    """The logloss of each evaluation, in order. A job that was interrupted and went on has its logs in pieces."""
-    pieces = sorted(directory.root.glob("previous-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    events = [event for piece in (*pieces, directory.root) for event in history.read_events(JobDirectory(piece))]
-    return tuple(
-        evaluation.metrics[METRIC] for evaluation in history.read_evaluations(events) if METRIC in evaluation.metrics
-    )
-
-
-def _is_over(directory: JobDirectory) -> bool:
-    """Neither a process of it nor a scheduler goes on with it."""
-    name, queue = directory.root.name, home.local_queue()
-    if home.is_starting_or_alive(directory) and not directory.result.exists():
-        return False
-    if queue.has_job(name):
-        return not queueing.is_waiting_in_queue(
-            directory, queueing.scheduling_status(name), queue
-        ) and not home.is_alive(directory)
-    return not home.is_alive(directory)
-
-
-def _kill_trial(directory: JobDirectory, reason: str) -> None:
-    """All its processes, at once; a scheduler neither goes on with it nor keeps room for it."""
-    name, queue = directory.root.name, home.local_queue()
-    is_queued = queue.has_job(name)
-    if is_queued:
-        queue.request_stop(name)  # first: else it might be launched again
-    kill_job(directory, reason)
-    if is_queued and not queue.is_served():
-        queue.remove(name)
-
-
-def _await_launcher_record(directory: JobDirectory, launcher: int | None) -> None:
-    """A launcher that was just started must have written down that it lives, for all that it starts to be found."""
-    deadline = time.monotonic() + LAUNCHER_START_TIMEOUT_S
-    while launcher is not None and not directory.launcher.exists() and time.monotonic() < deadline:
-        if os.waitid(os.P_PID, launcher, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            return
-        time.sleep(POLL_S)
+def read_losses(job: jobs.Job) -> tuple[float, ...]:
+    """The logloss of each evaluation, in order, also of a job that was interrupted and went on."""
+    return tuple(evaluation.metrics[METRIC] for evaluation in job.evaluations() if METRIC in evaluation.metrics)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import ElasticDLError, JobNotFound, MasterUnreachable, SpecError
 from elasticdl.jobs import documents, history
-from elasticdl.jobs.interface import MASTER_TIMEOUT_S, JobBackend
+from elasticdl.jobs.interface import KILL_REASON, MASTER_TIMEOUT_S, JobBackend
 from elasticdl.jobs.job_status import JobStatus
 from elasticdl.jobs.kubernetes import pending_job, pod_logs
 from elasticdl.jobs.kubernetes.job_objects import JobObjects
@@ -103,6 +103,10 @@ class ClusterJob:
     @property
     def location(self) -> str:
         return f"{self._api.context or 'cluster'}/{self._namespace}"
+
+    @property
+    def place(self) -> str:
+        return f"in namespace {self._namespace} of context {self._api.context or 'this pod'}"
 
     def refresh(self) -> JobBackend:
         return find_cluster_job(self._api, self._namespace, self.name)
@@ -210,7 +214,7 @@ class ClusterJob:
             raise SpecError("--launcher: on Kubernetes the master launches the pods itself; use --master")
         return pod_logs.read_logs(self._api, self._namespace, self.name, replica, follow)
 
-    def kill(self, *, delete: bool) -> str:
+    def kill(self, *, delete: bool, reason: str = KILL_REASON) -> str:
         """The objects of a job end with their owner: the master's set, or the ElasticJob that owns it."""
         resource = self._elastic_job_name
         kind, name = (ELASTIC_JOB, resource) if resource else (STATEFUL_SET, f"{self.name}-master")
@@ -261,6 +265,16 @@ class WatchedClusterJob:
         self._name = name
         self._standing: JobObjects | None = None
         self._problem = ""  # of the API server
+
+    @property
+    def place(self) -> str:
+        return f"in namespace {self._namespace} of context {self._api.context or 'this pod'}"
+
+    def has_failed_to_start(self) -> bool:
+        return False  # what fails on a cluster is the master, which is started again
+
+    def await_exit(self) -> None:
+        """Pods end by themselves."""
 
     def is_alive(self) -> bool:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import MasterUnreachable, SpecError
 from elasticdl.jobs import documents
-from elasticdl.jobs.interface import JobBackend
+from elasticdl.jobs.interface import KILL_REASON, JobBackend
 from elasticdl.jobs.job_status import JobStatus
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Forbidden, NotFound
@@ -75,6 +75,10 @@ class PendingJob:
     def created_at(self) -> float:
         return datetime.fromisoformat(self._resource["metadata"]["creationTimestamp"]).timestamp()
 
+    @property
+    def place(self) -> str:
+        return f"in namespace {self._namespace} of context {self._api.context or 'this pod'}"
+
     def refresh(self) -> JobBackend:
         from elasticdl.jobs.kubernetes import cluster_job
 
@@ -136,7 +140,7 @@ class PendingJob:
     def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
         raise self._no_master_error()
 
-    def kill(self, *, delete: bool) -> str:
+    def kill(self, *, delete: bool, reason: str = KILL_REASON) -> str:
         was_there = self._api.delete(ELASTIC_JOB, self.name, self._namespace)
         return f"{self.name}: deleted" if was_there else f"{self.name}: was deleted already"
 

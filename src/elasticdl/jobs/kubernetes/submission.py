@@ -34,7 +34,7 @@ def submit_to_cluster(spec: JobSpec, context: str, reporter: SubmissionReporter)
     secrets = job_secrets.create_secrets(spec)
     preflight.check_cluster(api, spec, manifest.job_objects(spec, secrets, _master_owner(spec)))
     for warning in preflight.describe_ephemeral_paths(spec):
-        reporter.say(f"note: {warning}")
+        reporter.warn(warning)
     create_objects(api, spec, secrets)
     return api, spec
 

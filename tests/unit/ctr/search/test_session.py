@@ -20,8 +20,7 @@ from elasticdl.ctr.search.loop import TrialProgress
 from elasticdl.ctr.search.study import Trial, TrialStatus
 from elasticdl.ctr.search.trial_jobs import TrialJobs, read_losses
 from elasticdl.errors import SpecError
-from elasticdl.jobs import home
-from elasticdl.spec.directory import JobDirectory
+from elasticdl.jobs import find, home
 from tests.unit.cli.conftest import Run as Elasticdl
 
 LEAST = {"data": "nowhere.csv", "label": "clicked", "model": "deepfm"}
@@ -111,7 +110,7 @@ def test_a_trial_is_an_ordinary_job_with_the_values_in_it(tmp_path: Path, elasti
         {**LEAST, "params": {"hidden_units": [4]}, "job": {"checkpoint": {"directory": "x"}}}, "ctr.yaml"
     )
     jobs = TrialJobs(config, BuildResult(tmp_path, None, 100_000), tmp_path / "ctr.yaml", 1)  # type: ignore[arg-type]
-    spec = jobs.trial_spec(TRIALS[2], is_resumed=False, is_queued=True)
+    spec = jobs.trial_job(TRIALS[2], is_resumed=False, is_queued=True).spec
     jobs.close()
 
     assert spec.name == "ctr-trial-002" and spec.model is not None and spec.model.zoo == str(tmp_path)
@@ -130,13 +129,16 @@ def test_a_job_of_another_that_has_the_name_is_left_alone(tmp_path: Path, elasti
     assert os.listdir(home.job_directory("ctr-trial-002").root) == []
 
 
-def test_what_was_reported_before_an_interruption_counts(tmp_path: Path) -> None:
+def test_what_was_reported_before_an_interruption_counts(elasticdl: Elasticdl) -> None:
+    root = home.job_directory("ctr-trial-002").root
+    root.mkdir(parents=True)
+    (root / "spec.json").write_text("{}")
     for place, steps in (("previous-1", (10, 20)), ("previous-2", (20, 30)), (".", (40,))):
-        (tmp_path / place).mkdir(exist_ok=True)
+        (root / place).mkdir(exist_ok=True)
         lines = [
             f'{{"at": 1, "kind": "evaluation", "step": {step}, "metrics": {{"logloss": 0.{step}{len(steps)}}}}}\n'
             for step in steps
         ]
-        (tmp_path / place / "events.jsonl").write_text("".join(lines))
+        (root / place / "events.jsonl").write_text("".join(lines))
 
-    assert read_losses(JobDirectory(tmp_path)) == (0.102, 0.202, 0.302, 0.401)
+    assert read_losses(find("ctr-trial-002")) == (0.102, 0.202, 0.302, 0.401)
