@@ -2,10 +2,10 @@
 
     python benchmarks/start.py [--quick] [--repeats N] [--json FILE]
 
-The first part trains the digits of the zoo with `elasticdl train`, and the same model and data with `torchrun`; both
-take turns. The second adds workers to a running job and kills some, which are replaced; its peer is the same job with
-`--start_method=spawn`, where each worker imports torch itself. Memory is what all workers of that job hold together:
-pages that several share count once.
+The first part trains the digits of the zoo with `elasticdl train`, the same model and data as a script with
+`elasticdl run`, and as a script for DistributedDataParallel with `torchrun`; they take turns. The second adds workers
+to a running job and kills some, which are replaced; its peer is the same job with `--start_method=spawn`, where each
+worker imports torch itself. Memory is what all workers of that job hold together: pages that several share count once.
 """
 
 from __future__ import annotations
@@ -88,6 +88,13 @@ class Bench:
             sys.executable, "-m", "elasticdl.cli", "train", f"--model_zoo={BENCHMARKS / 'models'}",
             "--model_def=stamped_digits.forward", f"--training_data={self.data}", f"--num_epochs={EPOCHS}",
             f"--minibatch_size={BATCH}", f"--num_workers={workers}", "--threads=1", f"--job_name={self._next_name()}",
+        ]  # fmt: skip
+
+    def run_command(self, workers: int) -> list[str]:
+        return [
+            sys.executable, "-m", "elasticdl.cli", "run", f"--workers={workers}", "--threads=1",
+            f"--job_name={self._next_name()}", str(BENCHMARKS / "models" / "digits_script.py"),
+            str(self.data), str(BATCH), str(EPOCHS),
         ]  # fmt: skip
 
     def torchrun_command(self, workers: int) -> list[str]:
@@ -190,18 +197,16 @@ def measure_joins(bench: Bench, start_method: str, repeats: int) -> JoinResult:
         processes.kill_processes(directory)
 
 
-def measure_first_steps(bench: Bench, workers: int, repeats: int) -> tuple[StartTimes, StartTimes]:
-    """`elasticdl train` and `torchrun`, in turn. One of each before is not counted: files come from the disk."""
-    ours, peer = StartTimes(), StartTimes()
+def measure_first_steps(bench: Bench, workers: int, repeats: int) -> tuple[StartTimes, StartTimes, StartTimes]:
+    """`elasticdl train`, `elasticdl run` and `torchrun`, in turn. The first of each is a warm-up."""
+    times = (StartTimes(), StartTimes(), StartTimes())
     for repeat in range(repeats + 1):
-        pair = (
-            bench.time_first_step(bench.train_command(workers)),
-            bench.time_first_step(bench.torchrun_command(workers)),
-        )
-        if repeat:
-            ours.seconds.append(pair[0])
-            peer.seconds.append(pair[1])
-    return ours, peer
+        commands = (bench.train_command(workers), bench.run_command(workers), bench.torchrun_command(workers))
+        for command, start_times in zip(commands, times, strict=True):
+            seconds = bench.time_first_step(command)
+            if repeat:
+                start_times.seconds.append(seconds)
+    return times
 
 
 def rows_of(measure: str, ours: StartTimes, peer: StartTimes, peer_name: str, goal_s: float) -> list[Row]:
@@ -223,9 +228,10 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="start-") as root:
         bench = Bench(Path(root))
         for workers in (1, 2):
-            ours, peer = measure_first_steps(bench, workers, repeats)
-            text = f"command to first step, {workers} worker{'s' if workers > 1 else ''}"
-            rows += rows_of(text, ours, peer, "torchrun", FIRST_STEP_GOAL_S)
+            train, script, peer = measure_first_steps(bench, workers, repeats)
+            count = f"{workers} worker{'s' if workers > 1 else ''}"
+            rows += rows_of(f"command to first step, {count}", train, peer, "torchrun", FIRST_STEP_GOAL_S)
+            rows += rows_of(f"`elasticdl run` to first step, {count}", script, peer, "torchrun", FIRST_STEP_GOAL_S)
         forked, spawned = (measure_joins(bench, method, repeats) for method in ("fork", "spawn"))
         rows += rows_of("launched to joined, added worker", forked.added, spawned.added, "spawn", JOIN_GOAL_S)
         rows += rows_of("launched to joined, replaced worker", forked.replaced, spawned.replaced, "spawn", JOIN_GOAL_S)

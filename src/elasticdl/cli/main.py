@@ -46,7 +46,7 @@ HELP_SECTIONS = {
         "experiment": "Repeat the original's experiments, simulated or real.",
     },
 }
-MODEL_VERBS = ("train", "evaluate", "predict")
+JOB_VERBS = ("train", "run", "evaluate", "predict")
 # With these a verb starts no job, or not on this machine, or later.
 FLAGS_ELSEWHERE = {"--help", "-h", "--dry-run", "--yaml", "--queue", "--image-name", "--on", "--context"}
 VERBS = {name: words for verbs in HELP_SECTIONS.values() for name, words in verbs.items()}
@@ -136,7 +136,7 @@ def cli(debug: bool) -> None:
 
 
 def main() -> NoReturn:
-    if _runs_job_here(sys.argv[1:]):
+    if starts_job_here(sys.argv[1:]):
         from elasticdl.launcher.local import prepared
 
         prepared.prepare_launcher()
@@ -148,10 +148,12 @@ def main() -> NoReturn:
         exit_at_once(exc.code if isinstance(exc.code, int) else 1)
 
 
-def _runs_job_here(words: Sequence[str]) -> bool:
-    """Whether the command is likely to need torch soon: it starts a job of a model on this machine."""
-    flags = {word.partition("=")[0].replace("_", "-") for word in words}
-    return bool(words) and words[0] in MODEL_VERBS and not flags & FLAGS_ELSEWHERE
+def starts_job_here(words: Sequence[str]) -> bool:
+    """Whether the command is likely to need torch soon: it starts a job on this machine."""
+    # What follows the script of `run` is the script's.
+    own_words = takewhile(lambda word: not word.endswith(".py"), words) if words[:1] == ["run"] else words
+    flags = {word.partition("=")[0].replace("_", "-") for word in own_words}
+    return bool(words) and words[0] in JOB_VERBS and not flags & FLAGS_ELSEWHERE
 
 
 def exit_at_once(code: int) -> NoReturn:

@@ -26,7 +26,9 @@ class TrainingConfig(SpecModel):
     batch_size: Positive | None = None
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     evaluations: Positive = 2  # per epoch
-    patience: Positive = 3  # training ends after so many evaluations without improvement
+    patience: NotNegative = (
+        3  # training ends after this many evaluations without improvement; 0: see `CtrJob.callbacks`
+    )
     seed: NotNegative = 0
     positive_weight: Annotated[float, Field(gt=0)] = (
         1.0  # of a row with label 1; unless it is 1, probabilities are not calibrated
@@ -196,7 +198,7 @@ keep_statistics: false  # true: even if the data has changed, for a model that s
 training:
   epochs: 10            # at most: training ends early if the validation metrics stop improving
   evaluations: 2        # per epoch
-  patience: 3           # training ends after so many evaluations without improvement
+  patience: 3           # training ends after this many evaluations without improvement; 0: after all epochs
   # batch_size: 2048  # default: 64 to 2048, by the number of rows
   # learning_rate: 0.001
   seed: 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from elasticdl.cli.main import VERBS
+from elasticdl.cli.main import VERBS, starts_job_here
 from elasticdl.spec import options
 from tests.unit.cli.conftest import Run
 
@@ -71,6 +71,25 @@ def test_options_after_a_script_are_the_scripts_own(elasticdl: Run) -> None:
     result = elasticdl("run", "--zzz", "1", "train.py", "--qq")
 
     assert result.stderr.startswith("error: no such option --zzz; see") and "qq" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("train job.yaml", True),
+        ("run --workers 1:4 train.py --epochs 3", True),
+        ("run --workers 2 train.py --on kubernetes --help", True),  # the script's own options
+        ("run --resume --job_name=a", True),
+        ("run --on kubernetes train.py", False),
+        ("run --dry_run train.py", False),
+        ("run --help", False),
+        ("train job.yaml --queue", False),
+        ("status", False),
+        ("", False),
+    ],
+)
+def test_a_launcher_is_prepared_where_a_job_starts_here_at_once(line: str, expected: bool) -> None:
+    assert starts_job_here(line.split()) is expected
 
 
 def test_tracebacks_are_shown_only_with_debug(elasticdl: Run) -> None:

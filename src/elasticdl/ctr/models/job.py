@@ -135,6 +135,9 @@ class CtrJob:
         return {"logloss": LoglossMetric(), "auc": ScoreAUC(), "calibration": CalibrationMetric()}
 
     def callbacks(self) -> list[Callback]:
+        """Ends training early and lowers the learning rate. With a patience of 0, does neither."""
+        if self.settings.patience == 0:
+            return []
         return [
             EarlyStopping("logloss", self.settings.patience, "min", exports_best=True),
             ReduceLROnPlateau("logloss", factor=0.1, patience=2, mode="min"),

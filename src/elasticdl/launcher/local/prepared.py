@@ -1,7 +1,7 @@
 """A launcher that starts before its job is described, so that importing torch overlaps with all that comes first.
 
-`elasticdl train` prepares one as its first act; `processes.start_launcher` uses it where it can. One that is not used
-ends with the process that prepared it. This module imports little: it is used before anything else.
+`elasticdl train` and `run` prepare one as their first act; `processes.start_launcher` uses it where it can. One that is
+not used ends with the process that prepared it. This module imports little: it is used before anything else.
 """
 
 from __future__ import annotations

@@ -154,6 +154,7 @@ def test_made_up_clicks_are_in_the_form_of_the_challenge(tmp_path: Path) -> None
         experiment.config_document(str(tmp_path / "clicks.tsv"), FULL_SETTINGS), "convergence.yaml"
     )
     assert len(found.columns) == 40 and found.job["ps"] == {"mode": "async"}
+    assert found.training.patience == 0, "no run ends early or slows down by what it measured itself"
 
 
 def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
