@@ -178,7 +178,8 @@ def measure_joins(bench: Bench, start_method: str, repeats: int) -> JoinResult:
         time.sleep(1.0)
         alive = processes.find_replicas(directory)
         memory = sum(proportional_bytes(running.pid) for running in alive)
-        launcher = next(one.pid for one in processes.find_supervisors(directory) if one.replica == processes.LAUNCHER)
+        living = processes.find_processes(directory)
+        launcher = next(process.pid for process in living if process.replica == processes.LAUNCHER)
         children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
         servers = [pid for pid in children if "fork_server" in Path(f"/proc/{pid}/cmdline").read_text()]
         memory += sum(proportional_bytes(int(pid)) for pid in servers)

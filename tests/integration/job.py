@@ -204,14 +204,20 @@ class Job:
         """In the same moment: neither sees the other's end."""
 
         def find() -> list[RunningProcess]:
-            found = processes.find_supervisors(self.directory)
-            return found if {one.replica for one in found} == {processes.LAUNCHER, processes.MASTER} else []
+            supervisors = self.find_supervisors()
+            names = {process.replica for process in supervisors}
+            return supervisors if names == {processes.LAUNCHER, processes.MASTER} else []
 
-        keepers = until("launcher and master", find, PATIENCE_S, tell=self.story)
+        supervisors = until("launcher and master", find, PATIENCE_S, tell=self.story)
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for running in keepers:
+            for running in supervisors:
                 os.kill(running.pid, number)
-        until("their end", lambda: not processes.find_supervisors(self.directory), PATIENCE_S)
+        until("their end", lambda: not self.find_supervisors(), PATIENCE_S)
+
+    def find_supervisors(self) -> list[RunningProcess]:
+        """The living launchers and masters of the job."""
+        living = processes.find_processes(self.directory)
+        return [process for process in living if process.replica in (processes.LAUNCHER, processes.MASTER)]
 
     def scale(self, workers: int) -> None:
         done = self.command("scale", self.name, "--workers", str(workers))

@@ -41,7 +41,7 @@ class FakeLauncher:
             log = self.directory.log_file("master").open("ab")
             master = subprocess.Popen([*argv, str(theirs.fileno())], pass_fds=[theirs.fileno()], stderr=log)
             log.close()
-        running = [{"replica": name, "pid": pid, "at": 0.0} for name, pid in self.running.items()]
+        running = [{"replica": name, "pid": pid, "started_at": 0.0} for name, pid in self.running.items()]
         self._tell({"event": "replicas", "running": running, "exited": self.exited})
         threading.Thread(target=self._read, args=(self._ours,), daemon=True).start()
         return master
@@ -54,14 +54,14 @@ class FakeLauncher:
                 if command["command"] == "launch" and command["replica"] not in self.running:
                     self.running[command["replica"]] = 1000 + len(self.running)
                     pid = self.running[command["replica"]]
-                    self._tell({"event": "started", "replica": command["replica"], "pid": pid, "at": 0.0})
+                    self._tell({"event": "started", "replica": command["replica"], "pid": pid, "started_at": 0.0})
 
     def _tell(self, document: dict[str, Any]) -> None:
         self._ours.sendall(json.dumps(document).encode() + b"\n")
 
     def exit(self, replica: str, code: int | None = None, signal: int | None = None) -> None:
         pid = self.running.pop(replica)
-        gone = {"replica": replica, "pid": pid, "code": code, "signal": signal, "at": 0.0}
+        gone = {"replica": replica, "pid": pid, "code": code, "signal": signal, "ended_at": 0.0}
         self.exited.append(gone)
         self._tell({"event": "exited"} | gone)
 

@@ -146,7 +146,7 @@ def test_a_launcher_that_died_before_it_wrote_a_worker_down_leaves_no_twin(jobs:
     del record.replicas["worker-1"]
     record.save(job.directory.launcher)
 
-    until("another launcher", lambda: len(processes.find_supervisors(job.directory)) == 2, PATIENCE_S, tell=job.story)
+    until("another launcher", lambda: len(job.find_supervisors()) == 2, PATIENCE_S, tell=job.story)
     until("worker-1 is written down", lambda: "worker-1" in job.record().replicas, PATIENCE_S, tell=job.story)
 
     assert [one.pid for one in processes.find_replicas(job.directory)] == [one.pid for one in before]

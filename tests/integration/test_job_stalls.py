@@ -112,7 +112,7 @@ def test_a_master_that_stands_still_is_replaced_and_the_job_goes_on(jobs: Jobs) 
     result = job.result()
     assert (result["phase"], result["master_restarts"]) == ("succeeded", 1), job.story()
     assert f"process {master.pid}" not in restarted["reason"]
-    assert f"the master (pid {master.pid}) stands still: it is killed" in job.log("launcher")
+    assert f"the master (pid {master.pid}) is stuck: it is killed" in job.log("launcher")
     assert result["workers_failed"] == 0
     job.wait_gone()
 

@@ -1,4 +1,4 @@
-"""The launcher with real processes. The test itself is the master's mind; see launcher_master."""
+"""The launcher with real processes. The test itself decides what the master does; see launcher_master."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _mentions(command_line: Path, root: Path) -> bool:
 
 
 class Master:
-    """One incarnation of the master, as the test drives it."""
+    """One master process, driven by the test."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(TIMEOUT_S)
@@ -55,7 +55,7 @@ class Master:
         self._connection.sendall(wire.encode_line(document))
 
     def launch(self, name: str, code: str) -> int:
-        """Start `python -c code`; its pid."""
+        """Start `python -c code`; returns its pid."""
         self.send(wire.command_document(LaunchCommand(name, "worker", (sys.executable, "-c", code), {"WHO": name})))
         event = self.next()
         assert (event["event"], event["replica"]) == ("started", name)
@@ -118,21 +118,23 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     job.close()
 
 
-def test_a_new_master_first_hears_what_runs(job: Job) -> None:
+def test_the_first_report_to_a_new_master_is_what_runs(job: Job) -> None:
     job.start()
 
     assert job.master().next() == {"event": "replicas", "running": [], "exited": []}
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code", "number"),
+    ("code", "exit_code", "signal_number"),
     [
         ("pass", 0, None),
         ("raise SystemExit(3)", 3, None),
         ("import os; os.abort()", None, signal.SIGABRT),
     ],
 )
-def test_an_end_is_reported_with_who_and_why(job: Job, code: str, exit_code: int | None, number: int | None) -> None:
+def test_the_exit_of_a_replica_is_reported_with_its_code_or_signal(
+    job: Job, code: str, exit_code: int | None, signal_number: int | None
+) -> None:
     job.start()
     master = job.master()
     master.next()
@@ -140,21 +142,21 @@ def test_an_end_is_reported_with_who_and_why(job: Job, code: str, exit_code: int
     pid = master.launch("worker-0", code)
 
     event = master.next()
-    at, peak_bytes = event.pop("at"), event.pop("peak_bytes")
+    ended_at, peak_bytes = event.pop("ended_at"), event.pop("peak_bytes")
     assert event == {
         "event": "exited",
         "replica": "worker-0",
         "pid": pid,
         "code": exit_code,
-        "signal": number,
+        "signal": signal_number,
         "cause": "",
         "reason": "",
     }
-    assert isinstance(at, float)
+    assert isinstance(ended_at, float)
     assert peak_bytes > 0
 
 
-def test_the_reason_that_a_replica_leaves_behind_is_told(job: Job) -> None:
+def test_the_exit_reason_that_a_replica_wrote_is_reported(job: Job) -> None:
     job.start()
     master = job.master()
     master.next()
@@ -196,11 +198,11 @@ def test_a_replica_inherits_no_descriptor_of_launcher_or_master(job: Job) -> Non
     master.launch("worker-1", "import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))")
     master.next()
 
-    # The fourth is the one that reads the folder.
+    # The fourth is the descriptor of the listed directory.
     assert job.directory.log_file("worker-1").read_text() == "[0, 1, 2, 3]\n"
 
 
-def test_a_replica_is_in_a_session_of_its_own_so_that_ctrl_c_passes_it_by(job: Job) -> None:
+def test_a_replica_is_in_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(job: Job) -> None:
     job.start()
     master = job.master()
     master.next()
@@ -232,7 +234,7 @@ def test_a_replica_launched_twice_runs_once(job: Job) -> None:
     assert master.launch("worker-0", SLEEP) == master.launch("worker-0", SLEEP)
 
 
-def test_a_killed_master_comes_back_and_hears_all_it_missed(job: Job) -> None:
+def test_a_killed_master_is_restarted_and_gets_all_reports_it_missed(job: Job) -> None:
     job.start()
     first = job.master()
     first.next()
@@ -245,8 +247,8 @@ def test_a_killed_master_comes_back_and_hears_all_it_missed(job: Job) -> None:
     second = job.master()
     event = second.next()
     assert second.pid != first.pid
-    assert [(one["replica"], one["pid"]) for one in event["running"]] == [("worker-0", worker)]
-    assert [(one["replica"], one["code"]) for one in event["exited"]] == [("worker-1", 5)]
+    assert [(replica["replica"], replica["pid"]) for replica in event["running"]] == [("worker-0", worker)]
+    assert [(replica["replica"], replica["code"]) for replica in event["exited"]] == [("worker-1", 5)]
     os.kill(worker, signal.SIGKILL)
     assert second.next()["signal"] == signal.SIGKILL
 
@@ -260,8 +262,8 @@ def test_a_launcher_without_descriptors_starts_the_master_when_it_has_some_again
     os.kill(first.pid, signal.SIGKILL)
     log = job.directory.log_file("launcher")
     until(
-        "no master can be started",
-        lambda: "no master can be started now" in log.read_text(),
+        "the master cannot be started",
+        lambda: "cannot start a master yet" in log.read_text(),
         TIMEOUT_S,
         tell=log.read_text,
     )
@@ -281,8 +283,8 @@ def test_a_killed_launcher_is_replaced_by_one_that_adopts_the_living(job: Job) -
     os.kill(workers[1], signal.SIGKILL)
     end = master.next()
 
-    assert [one["pid"] for one in event["running"]] == workers
-    # It is nobody's child any more, so nobody can know how it ended.
+    assert [replica["pid"] for replica in event["running"]] == workers
+    # The new launcher is not its parent, so its exit code is unknown.
     assert (end["replica"], end["code"], end["signal"]) == ("worker-1", None, None)
 
 
@@ -296,10 +298,10 @@ def test_an_adopted_master_is_restarted_too(job: Job) -> None:
 
     os.kill(first.pid, signal.SIGKILL)
 
-    assert [one["pid"] for one in job.master().next()["running"]] == [worker]
+    assert [replica["pid"] for replica in job.master().next()["running"]] == [worker]
 
 
-def test_the_end_of_the_attached_command_is_told_to_the_master_and_to_its_successor(job: Job) -> None:
+def test_the_end_of_the_attached_command_is_reported_to_the_master_and_to_the_next_one(job: Job) -> None:
     reading, writing = os.pipe()
     job.start(attached_fd=reading)
     os.close(reading)
@@ -325,7 +327,7 @@ def test_a_launcher_that_is_terminated_stops_the_job_as_a_closed_terminal_does(j
     assert master.next() == {"event": "detached"}
 
 
-def test_after_over_everyone_ends_and_the_launcher_with_the_jobs_exit_code(job: Job) -> None:
+def test_at_the_end_of_the_job_all_processes_end_and_the_launcher_has_the_jobs_exit_code(job: Job) -> None:
     job.start()
     master = job.master()
     master.next()
@@ -360,12 +362,12 @@ def test_kill_all_leaves_nothing_alive(job: Job) -> None:
     processes.kill_processes(job.directory)
 
     assert [start_ticks(pid) for pid in (job.launcher, master.pid, worker)] == [None, None, None]
-    # Nor does anything come back: a master that outlived its launcher would have started another.
+    # Nothing is restarted either: a master that outlived its launcher would have started another.
     started = [path for path in Path("/proc").glob("[0-9]*/cmdline") if _mentions(path, job.directory.root)]
     assert started == []
 
 
-def test_kill_all_spares_a_process_that_was_given_a_dead_ones_pid(job: Job) -> None:
+def test_kill_all_spares_a_process_that_reuses_the_pid_of_a_dead_one(job: Job) -> None:
     with subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True) as other:
         ticks = start_ticks(other.pid)
         assert ticks is not None

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from elasticdl.errors import SpecError
 from elasticdl.tls import CLOCK_SKEW_S, PeerIdentity, Role
 
-AUTHORITY_LIFETIME = datetime.timedelta(days=3650)  # of the authority: no job outlives it
+AUTHORITY_LIFETIME = datetime.timedelta(days=3650)  # longer than any job
 MAX_REQUEST_BYTES = 4096  # ours have 300
 
 _PEM = serialization.Encoding.PEM
@@ -23,7 +23,7 @@ _PEM = serialization.Encoding.PEM
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
-    """Whoever has its key can be anybody in this job, and in no other."""
+    """Its key can impersonate any replica of this job, and none of another job."""
 
     job: str
     certificate: x509.Certificate
@@ -32,20 +32,20 @@ class CertificateAuthority:
     @classmethod
     def create(cls, job: str, now: datetime.datetime) -> CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
-        known = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         certificate = (
             # Valid before now, too: the clock may be set back while the job runs.
             _certificate_builder(job, job, key.public_key(), now - AUTHORITY_LIFETIME, 2 * AUTHORITY_LIFETIME)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_key_usage(signs_certificates=True), critical=True)
-            .add_extension(known, critical=False)
+            .add_extension(key_id, critical=False)
             .sign(key, hashes.SHA256())
         )
         return cls(job, certificate, key)
 
     @classmethod
     def from_pem(cls, certificate_pem: str, key_pem: str) -> CertificateAuthority:
-        """As `pem` and `key_pem` gave it. ValueError where they are none."""
+        """The authority with this certificate and key. Raises ValueError if they are invalid."""
         certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
         key = serialization.load_pem_private_key(key_pem.encode(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
@@ -55,7 +55,7 @@ class CertificateAuthority:
 
     @property
     def pem(self) -> str:
-        """Its certificate: what every replica needs to know the others."""
+        """Its certificate, with which every replica verifies the others."""
         return self.certificate.public_bytes(_PEM).decode()
 
     @property
@@ -63,35 +63,40 @@ class CertificateAuthority:
         return _key_pem(self.key)
 
     def issue(self, role: Role, name: str, now: datetime.datetime, life_s: float) -> str:
-        """A new key and its certificate, in one text: a file of it is replaced whole."""
+        """A new key and its certificate in one text, so that one file holds both and is replaced atomically."""
         key = ec.generate_private_key(ec.SECP256R1())
         return _key_pem(key) + self._sign(key.public_key(), PeerIdentity(self.job, role, name), now, life_s)
 
     def sign_request(self, csr: bytes, role: Role, name: str, now: datetime.datetime, life_s: float) -> str:
-        """A certificate for the key of a signing request in DER; nothing else of it counts. SpecError for a bad one."""
+        """A certificate for the key of a signing request in DER; the rest of the request is ignored.
+
+        Raises SpecError for an invalid request.
+        """
         return self._sign(_requested_key(csr), PeerIdentity(self.job, role, name), now, life_s)
 
     def _sign(self, key: ec.EllipticCurvePublicKey, peer: PeerIdentity, now: datetime.datetime, life_s: float) -> str:
-        known = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
+        issuer_key_id = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(peer.uri), x509.DNSName(peer.host)]
         certificate = (
             _certificate_builder(peer.name, self.job, key, now, datetime.timedelta(seconds=life_s))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
-            # Of both sides: workers show theirs to the master as the master does to them.
+            # Both sides of a connection present one.
             .add_extension(
                 x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
                 critical=False,
             )
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key_id), critical=False
+            )
             .sign(self.key, hashes.SHA256())
         )
         return certificate.public_bytes(_PEM).decode()
 
 
 class SigningRequest(NamedTuple):
-    """A new key, which stays where it was made, and what asks for its certificate."""
+    """A new key, which stays where it was created, and the signing request for it."""
 
     key_pem: str
     csr: bytes
@@ -104,7 +109,7 @@ class SigningRequest(NamedTuple):
 
 
 def expires_at(pem: bytes) -> float:
-    """When the first certificate of a PEM file runs out. ValueError where there is none."""
+    """When the first certificate of a PEM file expires. Raises ValueError if there is none."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
 
 
@@ -116,7 +121,7 @@ def _requested_key(csr: bytes) -> ec.EllipticCurvePublicKey:
         request = x509.load_der_x509_csr(csr)
         key, is_signed = request.public_key(), request.is_signature_valid
     except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as exc:
-        raise SpecError(f"{expected}; received {len(csr)} bytes that are none ({exc})") from exc
+        raise SpecError(f"{expected}; received {len(csr)} invalid bytes ({exc})") from exc
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise SpecError(f"{expected}; received another kind of key")
     if not is_signed:
@@ -127,11 +132,12 @@ def _requested_key(csr: bytes) -> ec.EllipticCurvePublicKey:
 def _certificate_builder(
     subject: str, issuer: str, key: ec.EllipticCurvePublicKey, now: datetime.datetime, life: datetime.timedelta
 ) -> x509.CertificateBuilder:
-    begun = (
-        x509.CertificateBuilder().subject_name(_common_name(subject)).issuer_name(_common_name(issuer)).public_key(key)
-    )
     return (
-        begun.serial_number(x509.random_serial_number())
+        x509.CertificateBuilder()
+        .subject_name(_common_name(subject))
+        .issuer_name(_common_name(issuer))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(seconds=CLOCK_SKEW_S))
         .not_valid_after(now + life)
     )

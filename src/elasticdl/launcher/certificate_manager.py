@@ -1,8 +1,8 @@
-"""Certificates in a job directory: each replica has one of its own, which is replaced in time.
+"""Certificates in a job directory: each replica has one of its own, which is renewed before it expires.
 
-Of a local job the launcher issues them to all. The key of the authority lies beside them for as long as the job runs,
-because a launcher that dies has a successor; whoever may read it is the job's owner. In a pod there is the certificate
-of its replica alone: a master issues its own, others ask the master (`enrolment`).
+In a local job the launcher issues them to all replicas. The key of the authority is stored beside them while the job
+runs, because a launcher that dies is replaced; only the job's owner can read it. A pod has only the certificate of its
+replica: a master issues its own, workers and ps request theirs from the master (enrolment).
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ if TYPE_CHECKING:
     from elasticdl.launcher.certificate_authority import CertificateAuthority
 
 PERMANENT_ROLES = (Role.MASTER, Role.CLIENT)
-MAX_CHECK_INTERVAL_S = 30.0  # between two looks at the clock, which may jump
+MAX_CHECK_INTERVAL_S = 30.0  # how often the clock, which may jump, is read
 
 AUTHORITY_KEY = "authority.key"
 _log = logging.getLogger("elasticdl")
 
-CertificateSource = Callable[
-    [str, float], str
-]  # of key and certificate of a replica, from now on: ElasticDLError for none
+# Returns the key and the certificate of a replica, valid from this time; raises ElasticDLError if it cannot.
+CertificateSource = Callable[[str, float], str]
 
 
 def create_authority(directory: JobDirectory, spec: JobSpec, now: float) -> None:
-    """For whoever makes the directory of a job."""
+    """Create the certificate authority of a job in its new directory."""
     from elasticdl.launcher.certificate_authority import CertificateAuthority
 
     authority = CertificateAuthority.create(spec.name, to_datetime(now))
@@ -51,12 +50,12 @@ def read_authority(directory: JobDirectory) -> CertificateAuthority:
     except (OSError, ValueError) as exc:
         raise SpecError(
             f"{directory.certificates}: expected the certificate and the key of the job's authority ({exc}); "
-            "go on with the version of ElasticDL that submitted the job"
+            "use the version of ElasticDL that submitted the job"
         ) from exc
 
 
 class CertificateManager:
-    """Keeps a valid certificate for every replica that lives. In a job that needs none, it does nothing."""
+    """Keeps a valid certificate for every living replica. Does nothing for a job without TLS."""
 
     def __init__(self, directory: JobDirectory, source: CertificateSource | None, lifetime_s: float) -> None:
         self._directory = directory
@@ -66,7 +65,7 @@ class CertificateManager:
 
     @classmethod
     def open(cls, directory: JobDirectory) -> CertificateManager:
-        """One that has the key of the authority."""
+        """A manager that issues certificates with the key of the job's authority."""
         security = directory.load_spec().security
         if not security.tls:
             return cls(directory, None, security.certificate_lifetime_s)
@@ -81,36 +80,40 @@ class CertificateManager:
 
     @property
     def check_interval_s(self) -> float | None:
-        """How long one may wait before `renew`; None: for ever."""
+        """How soon to call `renew_due`; None: never."""
         return min(MAX_CHECK_INTERVAL_S, self._lifetime_s / 4) if self._source else None
 
     def issue(self, replica: str, now: float) -> None:
-        """OSError where it cannot be written, ElasticDLError where it cannot be had."""
+        """Write a new certificate. Raises OSError if it cannot be written, ElasticDLError if it cannot be issued."""
         if self._source is None:
             return
         write_private_file(self._directory.certificates / f"{replica}.pem", self._source(replica, now))
         self._issued_at[replica] = now
 
     def try_issue(self, replicas: Iterable[str], now: float) -> None:
-        """What cannot be had or written now will be at the next look."""
+        """Write new certificates. One that fails is logged and tried again by the next `renew_due`."""
         for replica in replicas:
             try:
                 self.issue(replica, now)
             except (OSError, ElasticDLError) as exc:
-                _log.error("the certificate of %s cannot be replaced yet: %s", replica, exc)
+                _log.error("the certificate of %s cannot be renewed yet: %s", replica, exc)
 
     def stop_renewing(self, replica: str) -> None:
-        """It has ended: its certificate is not replaced any more."""
+        """Stop renewing the certificate of a replica that has ended."""
         self._issued_at.pop(replica, None)
 
     def renew_due(self, now: float) -> None:
-        """Replace what has half of its life behind it, or begins in what has become the future: clocks are set."""
+        """Renew certificates past half of their lifetime, and those not valid yet because the clock was set back."""
         half_s = self._lifetime_s / 2
-        due = [name for name, issued in self._issued_at.items() if not issued - CLOCK_SKEW_S < now < issued + half_s]
+        due = [
+            name
+            for name, issued_at in self._issued_at.items()
+            if not issued_at - CLOCK_SKEW_S < now < issued_at + half_s
+        ]
         self.try_issue(due, now)
 
     def close(self) -> None:
-        """The job is over: nobody joins it any more."""
+        """Delete the key of the authority: the job is over, and no replica joins it any more."""
         (self._directory.certificates / AUTHORITY_KEY).unlink(missing_ok=True)
 
 

@@ -1,7 +1,7 @@
-"""The interface of a launcher: the commands that a master gives it, and the reports that it gives the master.
+"""The interface of a launcher: commands from the master, and reports to it.
 
-There are two launchers. The one of a local job is a process of its own behind a socketpair, on which commands and
-reports are lines of JSON (`local/wire.py`); the one of a job of pods lives in the process of the master.
+There are two launchers. The launcher of a local job is a process of its own, connected by a socketpair on which
+commands and reports are lines of JSON (`local/wire.py`); that of a job of pods lives in the process of the master.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OOM = "oom"
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """A living replica. `start_ticks` tells it from a later process that was given the same pid."""
+    """A living replica. `start_ticks` distinguishes it from a later process with the same pid."""
 
     replica: str
     pid: int
@@ -24,25 +24,25 @@ class RunningProcess:
 
 @dataclass(frozen=True, slots=True)
 class ExitedProcess:
-    """A replica that ended: by `code`, by `signal`, or (both None) while nobody who may know was watching."""
+    """A replica that exited with `code`, or by `signal`; both are None if neither is known."""
 
     replica: str
     pid: int  # 0: it never ran
     code: int | None
     signal: int | None
-    at: float
-    cause: str = ""  # OOM: the kernel ended it for lack of memory; "": nobody said why
-    peak_bytes: int = 0  # of its memory; 0: not known
-    reason: str = ""  # that it left behind itself, see elasticdl.vital
+    ended_at: float
+    cause: str = ""  # OOM: killed by the kernel's OOM killer; "": unknown
+    peak_bytes: int = 0  # of its memory; 0: unknown
+    reason: str = ""  # written by the process itself, see elasticdl.vital
 
     @property
-    def why(self) -> str:
+    def description(self) -> str:
         if self.cause == OOM:
             return "killed by the kernel's OOM killer"
         if self.signal is not None:
             return f"killed by signal {self.signal}"
-        how = "ended, exit code unknown" if self.code is None else f"exited with code {self.code}"
-        return f"{how}: {self.reason}" if self.reason else how
+        status = "ended, exit code unknown" if self.code is None else f"exited with code {self.code}"
+        return f"{status}: {self.reason}" if self.reason else status
 
 
 # ---- commands
@@ -50,20 +50,20 @@ class ExitedProcess:
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """Start a replica. Launching a living one again only reports it again."""
+    """Start a replica. If it is running, it is only reported again."""
 
     replica: str  # unique in the job, also the name of its log: "worker-3"
     role: str  # "worker" or "ps"
     argv: tuple[str, ...] = ()
-    environ: dict[str, str] = field(default_factory=dict)  # added to that of whoever submitted the job
+    environ: dict[str, str] = field(default_factory=dict)  # added to the environment the job was submitted in
     memory_raises: int = 0  # how often the memory of its role was raised
-    desired_workers: int = 0  # how many workers there should be
-    avoid_nodes_of: tuple[str, ...] = ()  # replicas whose node may be lost
+    desired_workers: int = 0
+    avoid_nodes_of: tuple[str, ...] = ()  # replicas whose nodes may be lost
 
 
 @dataclass(frozen=True, slots=True)
 class SignalCommand:
-    """Send a signal to a replica; nothing happens if it has ended."""
+    """Send a signal to a replica; ignored if it has ended."""
 
     replica: str
     signal: int
@@ -71,14 +71,14 @@ class SignalCommand:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCommand:
-    """The loop of the master turns, and will say so again within `limit_s`; the launcher answers with its own."""
+    """The master's loop is alive, and sends the next heartbeat within `limit_s`; the launcher replies with its own."""
 
     limit_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class EndCommand:
-    """The job is over: replicas that still live have `grace_s` to end; then the launcher ends, too."""
+    """The job is over: living replicas have `grace_s` to exit; then the launcher exits, too."""
 
     exit_code: int
     grace_s: float | None = None  # None: timing.grace_period_s
@@ -92,16 +92,16 @@ Command = LaunchCommand | SignalCommand | HeartbeatCommand | EndCommand
 
 @dataclass(frozen=True, slots=True)
 class StartedReport:
-    """A replica runs."""
+    """A replica is running."""
 
     replica: str
     pid: int
-    at: float
+    started_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicasReport:
-    """All replicas there are, and how those ended that did: the first report that every master gets."""
+    """All replicas that run or have exited. The first report to every master."""
 
     running: tuple[StartedReport, ...]
     exited: tuple[ExitedProcess, ...]
@@ -113,36 +113,36 @@ class DelayedReport:
 
     replica: str
     reason: str
-    is_trouble: bool  # it will not end by itself
+    is_trouble: bool  # somebody has to act
 
 
 @dataclass(frozen=True, slots=True)
 class DetachedReport:
-    """The command line that the job was attached to is gone."""
+    """The command line that the job was attached to has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    """The job is to stop, with a checkpoint."""
+    """The job must stop, with a checkpoint."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReport:
-    """The answer to a HeartbeatCommand: the loop of the launcher turns."""
+    """The reply to a HeartbeatCommand: the launcher's loop is alive."""
 
 
 Report = ReplicasReport | StartedReport | ExitedProcess | DelayedReport | DetachedReport | StopReport | HeartbeatReport
 
 
 class Launcher(Protocol):
-    """Commands are asynchronous: what came of each arrives as a report."""
+    """Commands are asynchronous: their outcome arrives as reports."""
 
     def execute(self, command: Command) -> None: ...
 
     async def flush(self) -> None:
-        """Return when all commands so far have been taken."""
+        """Return when all commands so far have been received."""
 
     async def run(self) -> None:
-        """Take reports until cancelled."""
+        """Receive reports until cancelled."""

@@ -35,7 +35,7 @@ def pod_of(spec: JobSpec, replica: str, role: str, owner: Owner, **asked: Any) -
         "metadata": {
             "name": pod_name(spec, replica),
             "labels": object_labels(spec, role, replica),
-            "annotations": {"raises": str(asked.get("raises", 0))},
+            "annotations": {"memory_raises": str(asked.get("memory_raises", 0))},
             "ownerReferences": [owner.reference],
         },
         "spec": {
@@ -54,7 +54,7 @@ class Stage:
     def __init__(self, api: Api, spec: JobSpec = SPEC, **arguments: Any) -> None:
         self.api = api
         self._events: asyncio.Queue[Document] = asyncio.Queue()
-        arguments = {"pod_of": pod_of} | arguments
+        arguments = {"build_pod": pod_of} | arguments
 
         def on_report(report: Report) -> None:
             self._events.put_nowait(wire.report_document(report))

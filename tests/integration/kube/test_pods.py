@@ -33,11 +33,11 @@ def test_a_replica_waits_runs_and_exits(api: Api) -> None:
             "is_trouble": False,
         }
         pod = await stage.pod("worker-0")
-        assert pod is not None and pod["metadata"]["annotations"] == {"raises": "2"}
+        assert pod is not None and pod["metadata"]["annotations"] == {"memory_raises": "2"}
 
         await stage.run("worker-0")
         started = await stage.next()
-        assert started == {"event": "started", "replica": "worker-0", "pid": 1, "at": 1772359205.0}
+        assert started == {"event": "started", "replica": "worker-0", "pid": 1, "started_at": 1772359205.0}
         await stage.exit("worker-0", 3)
         exited = await stage.next()
         assert exited == {
@@ -46,7 +46,7 @@ def test_a_replica_waits_runs_and_exits(api: Api) -> None:
             "pid": 1,
             "code": 3,
             "signal": None,
-            "at": 1772359740.0,
+            "ended_at": 1772359740.0,
             "cause": "crashed",
             "peak_bytes": 0,
             "reason": "exited with code 3",
@@ -186,7 +186,7 @@ def test_what_is_not_wanted_any_more_before_it_has_a_pod_exits_and_never_gets_on
         exited = await stage.next()
         assert (exited["event"], exited["signal"], exited["cause"]) == ("exited", 15, "deleted")
 
-    play(lambda: Stage(api, pod_of=invalid), scene)
+    play(lambda: Stage(api, build_pod=invalid), scene)
     assert api.list(POD)[0] == []
 
 
@@ -271,6 +271,6 @@ def test_a_share_of_the_workers_has_high_priority(api: Api) -> None:
         for _ in range(4):
             await stage.next()
 
-    play(lambda: Stage(api, spec, pod_of=manifest.replica_pod), scene)
+    play(lambda: Stage(api, spec, build_pod=manifest.replica_pod), scene)
     names = [pod["spec"]["priorityClassName"] for pod in api.list(POD)[0]]
     assert sorted(names) == ["elasticdl-high"] * 2 + ["elasticdl-low"] * 2

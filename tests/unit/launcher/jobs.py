@@ -1,4 +1,4 @@
-"""Jobs whose objects are written down in golden/: a small one, and one that sets everything."""
+"""Jobs whose objects are in golden/: a small one, and one that sets everything."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def all_objects() -> list[dict[str, Any]]:
     owner = DESCRIPTION._replace(name="test-train-spec")
     pods = [
         manifest.replica_pod(spec, "worker-3", "worker", owner, is_high=True, environ=settings),
-        manifest.replica_pod(spec, "worker-4", "worker", owner, is_high=False, raises=2),
+        manifest.replica_pod(spec, "worker-4", "worker", owner, is_high=False, memory_raises=2),
         manifest.replica_pod(spec, "ps-0", "ps", owner),
     ]
     return [manifest.master_stateful_set(spec, ELASTIC_JOB), *manifest.job_objects(spec, SECRETS, ELASTIC_JOB), *pods]
@@ -93,16 +93,16 @@ def all_objects() -> list[dict[str, Any]]:
 GOLDEN = {"small": small_objects, "all": all_objects}
 
 
-def pod_of(document: dict[str, Any]) -> dict[str, Any]:
+def pod_spec(document: dict[str, Any]) -> dict[str, Any]:
     spec = document["spec"]["template"]["spec"] if document["kind"] == "StatefulSet" else document["spec"]
     assert isinstance(spec, dict)
     return spec
 
 
 def container(document: dict[str, Any]) -> dict[str, Any]:
-    found = pod_of(document)["containers"][0]
-    assert isinstance(found, dict)
-    return found
+    container = pod_spec(document)["containers"][0]
+    assert isinstance(container, dict)
+    return container
 
 
 def worker(spec: JobSpec, **changes: Any) -> dict[str, Any]:

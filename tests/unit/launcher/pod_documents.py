@@ -1,4 +1,4 @@
-"""Pods as a real cluster shows them, cut down to what says how they live."""
+"""Pods as a real cluster shows them, reduced to the fields of their status."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from typing import Any
 
 Document = dict[str, Any]
 
-STARTED, ASKED, FINISHED, ENFORCED = (
-    "2026-03-01T10:00:05Z",
-    "2026-03-01T10:09:00Z",
-    "2026-03-01T10:09:02Z",
-    "2026-03-01T10:09:35Z",
-)
+STARTED, FINISHED, ENFORCED = "2026-03-01T10:00:05Z", "2026-03-01T10:09:02Z", "2026-03-01T10:09:35Z"
 NO_NODE = (
     "0/3 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }, "
     "2 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
@@ -35,28 +30,30 @@ def pod(phase: str = "Running", **changed: Any) -> Document:
 
 
 def container(pod: Document, **state: Any) -> Document:
-    one = {"name": "worker", "ready": "running" in state, "restartCount": 0, "state": state, "lastState": {}}
-    return pod | {"status": pod["status"] | {"containerStatuses": [one]}}
+    status = {"name": "worker", "ready": "running" in state, "restartCount": 0, "state": state, "lastState": {}}
+    return pod | {"status": pod["status"] | {"containerStatuses": [status]}}
 
 
 def condition(pod: Document, type_: str, status: str, reason: str = "", message: str = "") -> Document:
-    others = [one for one in pod["status"]["conditions"] if one["type"] != type_]
+    others = [condition for condition in pod["status"]["conditions"] if condition["type"] != type_]
     added = {"type": type_, "status": status, "reason": reason, "message": message}
     return pod | {"status": pod["status"] | {"conditions": [*others, added]}}
 
 
 def deleted(pod: Document, grace_s: int = 35) -> Document:
-    mark = {"deletionTimestamp": ENFORCED, "deletionGracePeriodSeconds": grace_s}
-    return pod | {"metadata": pod["metadata"] | mark}
+    deletion = {"deletionTimestamp": ENFORCED, "deletionGracePeriodSeconds": grace_s}
+    return pod | {"metadata": pod["metadata"] | deletion}
 
 
-def terminated(code: int, reason: str = "", at: str = FINISHED, **more: Any) -> Document:
+def terminated(code: int, reason: str = "", finished_at: str = FINISHED, **fields: Any) -> Document:
     reason = reason or ("Completed" if code == 0 else "Error")
-    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": STARTED, "finishedAt": at, **more}}
+    return {
+        "terminated": {"exitCode": code, "reason": reason, "startedAt": STARTED, "finishedAt": finished_at, **fields}
+    }
 
 
-def ended(code: int, reason: str = "", **more: Any) -> Document:
-    return container(pod("Succeeded" if code == 0 else "Failed"), **terminated(code, reason, **more))
+def ended(code: int, reason: str = "", **fields: Any) -> Document:
+    return container(pod("Succeeded" if code == 0 else "Failed"), **terminated(code, reason, **fields))
 
 
 def waiting(reason: str, message: str = "") -> Document:
@@ -68,8 +65,7 @@ def running() -> Document:
 
 
 def unscheduled(reason: str = "Unschedulable", message: str = NO_NODE) -> Document:
-    fresh = pod("Pending", spec={"nodeName": ""})
-    return condition(fresh, "PodScheduled", "False", reason, message)
+    return condition(pod("Pending", spec={"nodeName": ""}), "PodScheduled", "False", reason, message)
 
 
 def disrupted(pod: Document, reason: str, message: str) -> Document:

@@ -1,4 +1,4 @@
-"""Signing requests: of one that is right the key counts and nothing else, any other is refused."""
+"""Signing requests: the authority uses the key of a valid one and ignores the rest, and refuses any other."""
 
 from __future__ import annotations
 
@@ -37,60 +37,60 @@ def request(key: Key, *extensions: x509.ExtensionType) -> bytes:
 
 
 def test_a_request_is_answered_with_a_certificate_of_its_key() -> None:
-    made = SigningRequest.create("worker-3")
+    signing = SigningRequest.create("worker-3")
 
-    certificate = certify(made.csr)
+    certificate = certify(signing.csr)
 
-    key = serialization.load_pem_private_key(made.key_pem.encode(), password=None)
+    key = serialization.load_pem_private_key(signing.key_pem.encode(), password=None)
     certificate.verify_directly_issued_by(AUTHORITY.certificate)
     assert certificate.public_key() == key.public_key()
     assert expires_at(certificate.public_bytes(serialization.Encoding.PEM)) == NOW.timestamp() + HOUR_S
 
 
-def test_what_a_request_says_of_itself_does_not_count() -> None:
+def test_names_and_extensions_in_a_request_are_ignored() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("elasticdl://mnist/master/master")])
 
     certificate = certify(request(key, x509.BasicConstraints(ca=True, path_length=None), names))
 
-    held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    alternative_name = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert certificate.subject.rfc4514_string() == "CN=worker-3"
-    assert held.get_values_for_type(x509.UniformResourceIdentifier) == ["elasticdl://mnist/worker/worker-3"]
+    assert alternative_name.get_values_for_type(x509.UniformResourceIdentifier) == ["elasticdl://mnist/worker/worker-3"]
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
-def of_another_key() -> bytes:
+def request_signed_by_another_key() -> bytes:
     """The key of one request under the signature of another."""
-    one, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    first, second = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     public = [
         key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-        for key in (one, other)
+        for key in (first, second)
     ]
-    return request(one).replace(public[0], public[1])
+    return request(first).replace(public[0], public[1])
 
 
 @pytest.mark.parametrize(
-    ("csr", "told"),
+    ("csr", "message"),
     [
-        (b"", "received 0 bytes that are none"),
-        (b"no request at all", "received 17 bytes that are none"),
-        (SigningRequest.create("worker-3").csr[:-1], "that are none"),
+        (b"", "received 0 invalid bytes"),
+        (b"no request at all", "received 17 invalid bytes"),
+        (SigningRequest.create("worker-3").csr[:-1], "invalid bytes"),
         (bytes(MAX_REQUEST_BYTES + 1), "at most 4096 bytes; received 4097"),
         (request(rsa.generate_private_key(65537, 2048)), "another kind of key"),
         (request(ed25519.Ed25519PrivateKey.generate()), "another kind of key"),
         (request(ec.generate_private_key(ec.SECP384R1())), "another kind of key"),
-        (of_another_key(), "wrong signature"),
+        (request_signed_by_another_key(), "wrong signature"),
     ],
 )
-def test_a_bad_request_is_refused(csr: bytes, told: str) -> None:
-    with pytest.raises(SpecError, match=f"csr: expected a certificate signing request .*{told}"):
+def test_a_bad_request_is_refused(csr: bytes, message: str) -> None:
+    with pytest.raises(SpecError, match=f"csr: expected a certificate signing request .*{message}"):
         certify(csr)
 
 
 @given(st.integers(0, 400), st.integers(1, 255))
-def test_a_damaged_request_is_refused_or_its_key_is_as_it_was(at: int, change: int) -> None:
+def test_a_damaged_request_is_refused_or_its_key_is_unchanged(index: int, change: int) -> None:
     csr = bytearray(REQUEST.csr)
-    csr[at % len(csr)] ^= change
+    csr[index % len(csr)] ^= change
 
     try:
         certificate = certify(bytes(csr))

@@ -34,9 +34,9 @@ def issued(directory: JobDirectory, replica: str) -> x509.Certificate:
 
 
 def test_a_replica_gets_a_certificate_of_its_own_for_as_long_as_the_job_says(directory: JobDirectory) -> None:
-    issuer = CertificateManager.open(directory)
+    manager = CertificateManager.open(directory)
 
-    issuer.issue("worker-1", NOW)
+    manager.issue("worker-1", NOW)
 
     certificate = issued(directory, "worker-1")
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -46,66 +46,68 @@ def test_a_replica_gets_a_certificate_of_its_own_for_as_long_as_the_job_says(dir
 
 
 def test_it_is_replaced_at_half_of_its_life_and_not_before(directory: JobDirectory) -> None:
-    issuer = CertificateManager.open(directory)
-    issuer.issue("worker-1", NOW)
+    manager = CertificateManager.open(directory)
+    manager.issue("worker-1", NOW)
     first = issued(directory, "worker-1")
 
-    issuer.renew_due(NOW + 0.49 * HOUR_S)
+    manager.renew_due(NOW + 0.49 * HOUR_S)
     assert issued(directory, "worker-1") == first
 
-    issuer.renew_due(NOW + 0.5 * HOUR_S)
+    manager.renew_due(NOW + 0.5 * HOUR_S)
     assert issued(directory, "worker-1") != first
 
 
 def test_a_clock_that_is_set_back_makes_no_certificate_of_the_future(directory: JobDirectory) -> None:
-    issuer = CertificateManager.open(directory)
-    issuer.issue("master", NOW)
+    manager = CertificateManager.open(directory)
+    manager.issue("master", NOW)
 
-    issuer.renew_due(NOW - 5 * HOUR_S)
+    manager.renew_due(NOW - 5 * HOUR_S)
 
     assert issued(directory, "master").not_valid_before_utc.timestamp() < NOW - 5 * HOUR_S
     authority = x509.load_pem_x509_certificate(directory.authority.read_bytes())
     assert authority.not_valid_before_utc.timestamp() < NOW - 5 * HOUR_S
 
 
-def test_one_that_has_ended_is_not_renewed_and_a_successor_of_the_launcher_goes_on(directory: JobDirectory) -> None:
+def test_the_certificate_of_an_ended_replica_is_not_renewed_and_the_next_launcher_issues_new_ones(
+    directory: JobDirectory,
+) -> None:
     CertificateManager.open(directory).issue("worker-1", NOW)
     first = issued(directory, "worker-1")
 
-    issuer = CertificateManager.open(directory)
-    issuer.try_issue(["worker-2"], NOW)
-    issuer.stop_renewing("worker-2")
-    issuer.renew_due(NOW + HOUR_S)
+    manager = CertificateManager.open(directory)
+    manager.try_issue(["worker-2"], NOW)
+    manager.stop_renewing("worker-2")
+    manager.renew_due(NOW + HOUR_S)
 
     assert issued(directory, "worker-1") == first
     assert issued(directory, "worker-2").not_valid_after_utc.timestamp() == NOW + HOUR_S
 
 
-def test_a_certificate_that_cannot_be_had_is_told_and_tried_again_at_the_next_look(
+def test_a_certificate_that_cannot_be_issued_is_logged_and_tried_again_at_the_next_check(
     directory: JobDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers: list[str | ElasticDLError] = ["first", MasterUnreachable("no answer"), AccessDenied("not now"), "second"]
-    asked = []
+    requests = []
 
     def source(replica: str, now: float) -> str:
-        asked.append((replica, now))
+        requests.append((replica, now))
         answer = answers.pop(0)
         if isinstance(answer, ElasticDLError):
             raise answer
         return answer
 
-    def look(after_s: float) -> str:
-        issuer.renew_due(NOW + after_s)
+    def certificate_at(after_s: float) -> str:
+        manager.renew_due(NOW + after_s)
         return (directory.certificates / "worker-1.pem").read_text()
 
-    issuer = CertificateManager(directory, source, HOUR_S)
-    issuer.issue("worker-1", NOW)
+    manager = CertificateManager(directory, source, HOUR_S)
+    manager.issue("worker-1", NOW)
 
-    assert [look(part * HOUR_S) for part in (0.4, 0.5, 0.6, 0.7, 0.8)] == ["first"] * 3 + ["second"] * 2
-    assert [now - NOW for _, now in asked] == [0.0, 0.5 * HOUR_S, 0.6 * HOUR_S, 0.7 * HOUR_S]
+    assert [certificate_at(part * HOUR_S) for part in (0.4, 0.5, 0.6, 0.7, 0.8)] == ["first"] * 3 + ["second"] * 2
+    assert [now - NOW for _, now in requests] == [0.0, 0.5 * HOUR_S, 0.6 * HOUR_S, 0.7 * HOUR_S]
     assert [record.getMessage() for record in caplog.records] == [
-        "the certificate of worker-1 cannot be replaced yet: no answer",
-        "the certificate of worker-1 cannot be replaced yet: not now",
+        "the certificate of worker-1 cannot be renewed yet: no answer",
+        "the certificate of worker-1 cannot be renewed yet: not now",
     ]
 
 
@@ -120,9 +122,9 @@ def test_a_job_without_tls_has_no_certificates(tmp_path: Path) -> None:
     job_directory.create_job_directory(
         directory, JobSpec(name="plain", kind=JobKind.SCRIPT, script=ScriptSpec(path="train.py"))
     )
-    issuer = CertificateManager.open(directory)
+    manager = CertificateManager.open(directory)
 
-    issuer.issue("worker-0", NOW)
+    manager.issue("worker-0", NOW)
 
-    assert issuer.check_interval_s is None
+    assert manager.check_interval_s is None
     assert not directory.certificates.exists()

@@ -1,4 +1,4 @@
-"""Where pods run, and where their state lies."""
+"""The nodes on which pods run, and the volume of their state."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from elasticdl.launcher.kubernetes import manifest
-from tests.unit.launcher.jobs import SMALL, job, pod_of, worker
+from tests.unit.launcher.jobs import SMALL, job, pod_spec, worker
 
 
 def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
     spec = job(SMALL, journal_claim="masters")
 
     def state(document: dict[str, Any]) -> dict[str, Any]:
-        return next(volume for volume in pod_of(document)["volumes"] if volume["name"] == "state")
+        return next(volume for volume in pod_spec(document)["volumes"] if volume["name"] == "state")
 
     assert state(manifest.master_stateful_set(spec, None))["persistentVolumeClaim"] == {"claimName": "masters"}
     assert state(worker(spec))["emptyDir"] == {}
@@ -24,23 +24,23 @@ def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
     ("spread", "key"), [("nodes", "kubernetes.io/hostname"), ("zones", "topology.kubernetes.io/zone"), ("none", "")]
 )
 def test_pods_are_spread_where_that_is_possible(spread: str, key: str) -> None:
-    found = pod_of(worker(job(SMALL, spread=spread))).get("topologySpreadConstraints", [])
+    constraints = pod_spec(worker(job(SMALL, spread=spread))).get("topologySpreadConstraints", [])
 
-    assert [one["topologyKey"] for one in found] == ([key] if key else [])
-    assert {one["whenUnsatisfiable"] for one in found} <= {"ScheduleAnyway"}
+    assert [constraint["topologyKey"] for constraint in constraints] == ([key] if key else [])
+    assert {constraint["whenUnsatisfiable"] for constraint in constraints} <= {"ScheduleAnyway"}
 
 
-def test_a_lost_node_is_waited_for_half_a_minute_unless_the_person_says_otherwise() -> None:
+def test_a_lost_node_is_waited_for_half_a_minute_unless_the_user_sets_another_time() -> None:
     theirs = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
-    found = pod_of(worker(job(SMALL, tolerations=[theirs])))["tolerations"]
+    tolerations = pod_spec(worker(job(SMALL, tolerations=[theirs])))["tolerations"]
 
-    assert [(one["key"], one["tolerationSeconds"]) for one in found] == [
+    assert [(toleration["key"], toleration["tolerationSeconds"]) for toleration in tolerations] == [
         ("node.kubernetes.io/unreachable", 300),
         ("node.kubernetes.io/not-ready", 30),
     ]
 
 
-def test_a_queue_is_told_to_kueue_on_the_set_and_on_each_replica() -> None:
+def test_the_label_of_kueues_queue_is_on_the_set_and_on_each_replica() -> None:
     spec, label = job(SMALL, queue="team-a"), "kueue.x-k8s.io/queue-name"
     master = manifest.master_stateful_set(spec, None)
 
@@ -49,9 +49,9 @@ def test_a_queue_is_told_to_kueue_on_the_set_and_on_each_replica() -> None:
 
 
 def test_a_node_that_may_be_lost_is_the_last_choice() -> None:
-    found = pod_of(worker(job(SMALL), shunned=["node-1", "node-2"]))["affinity"]["nodeAffinity"]
+    affinity = pod_spec(worker(job(SMALL), avoid_nodes=["node-1", "node-2"]))["affinity"]["nodeAffinity"]
 
-    (choice,) = found["preferredDuringSchedulingIgnoredDuringExecution"]  # no more: there may be no other node
+    (choice,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]  # preferred: there may be no other node
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1", "node-2"]}]
     assert (choice["weight"], choice["preference"]) == (100, {"matchFields": fields})
-    assert "affinity" not in pod_of(worker(job(SMALL)))
+    assert "affinity" not in pod_spec(worker(job(SMALL)))

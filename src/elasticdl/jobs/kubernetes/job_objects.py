@@ -94,10 +94,10 @@ class JobObjects(NamedTuple):
         if self.master_pod is None:
             return "its master has no pod yet"
         match pod_status.read_pod_status(self.master_pod, None):
-            case pod_status.PodWaiting(why):
-                return f"its master waits: {why}" if why else ""
-            case pod_status.PodExited(why=why):
-                return f"its master ended and comes again: {why}" if why else ""
+            case pod_status.PodWaiting(reason):
+                return f"its master waits: {reason}" if reason else ""
+            case pod_status.PodExited(reason=reason):
+                return f"its master ended and is restarted: {reason}" if reason else ""
         return ""
 
     def write_files(self, directory: JobDirectory) -> None:

@@ -1,4 +1,4 @@
-"""Service accounts, rights of the master, its Service, and the network policies of a job."""
+"""The service accounts of a job, the rights and the Service of its master, and its network policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elasticdl.launcher.kubernetes.naming import (
 )
 from elasticdl.spec import JobSpec
 
-# All that a master does to the API; no Secrets but those its pods get, nothing outside its namespace.
+# Everything a master does through the API: nothing outside its namespace, and of Secrets only those its pods get.
 MASTER_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "pods", ("create", "get", "list", "watch", "delete")),
     ("", "configmaps", ("create", "get", "list", "watch", "update", "patch", "delete")),
@@ -27,7 +27,7 @@ MASTER_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("elasticdl.org", "elasticjobs", ("get", "list", "watch")),
     ("elasticdl.org", "elasticjobs/status", ("patch",)),
 )
-# To its own StatefulSet alone: whose the job is, and at the end no pod for it any more.
+# Only for its own StatefulSet: the master reads who owns the job, and at the end scales the set to zero.
 OWN_SET_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("apps", "statefulsets", ("get",)),
     ("apps", "statefulsets/scale", ("patch",)),
@@ -37,7 +37,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def service_accounts(spec: JobSpec, owner: Owner) -> list[Document]:
-    """One for workers and ps, without rights; one for the master, unless the person has named another."""
+    """One for workers and ps, without rights; one for the master, unless the user has named another."""
     names = {worker_account(spec): WORKER}
     if not cluster_spec(spec).service_account:
         names[master_account(spec)] = MASTER
@@ -53,7 +53,7 @@ def service_accounts(spec: JobSpec, owner: Owner) -> list[Document]:
 
 
 def role_and_binding(spec: JobSpec, owner: Owner) -> list[Document]:
-    """Role and RoleBinding of the master's own account; whoever names another account grants it these rules."""
+    """Role and RoleBinding of the master's own account; none for an account that the user has named."""
     if cluster_spec(spec).service_account:
         return []
     name = master_name(spec)
@@ -65,8 +65,8 @@ def role_and_binding(spec: JobSpec, owner: Owner) -> list[Document]:
         "kind": "Role",
         "metadata": object_metadata(spec, name, MASTER, owner=owner),
         "rules": [
-            *(_policy_rule(*one) for one in MASTER_RULES),
-            *(_policy_rule(*one) | {"resourceNames": [name]} for one in OWN_SET_RULES),
+            *(_policy_rule(*rule) for rule in MASTER_RULES),
+            *(_policy_rule(*rule) | {"resourceNames": [name]} for rule in OWN_SET_RULES),
             *_secrets_rule(spec),
         ],
     }
@@ -81,7 +81,7 @@ def role_and_binding(spec: JobSpec, owner: Owner) -> list[Document]:
 
 
 def _secrets_rule(spec: JobSpec) -> list[Document]:
-    """The Secrets its pods have as variables: an admission policy lets a master hand out what it may read itself."""
+    """The Secrets that pods have as variables: an admission policy lets a master hand out only what it may read."""
     names = sorted(cluster_spec(spec).env_from_secrets)
     return [_policy_rule("", "secrets", ("get",)) | {"resourceNames": names}] if names else []
 
@@ -93,8 +93,8 @@ def _policy_rule(group: str, resource: str, verbs: tuple[str, ...]) -> Document:
 def master_service(spec: JobSpec, owner: Owner) -> Document:
     """The stable name of the master, whichever pod it is.
 
-    Its address is published before the pod is ready: workers that knock too early knock again, which is quicker than
-    to wait for a probe.
+    Its address is published before the pod is ready: a worker that connects too early tries again, which is quicker
+    than waiting for a probe.
     """
     ports = {"grpc": MASTER_PORT, "metrics": metrics_port(spec)}
     return {
@@ -110,21 +110,21 @@ def master_service(spec: JobSpec, owner: Owner) -> Document:
 
 
 def network_policies(spec: JobSpec, owner: Owner) -> list[Document]:
-    """Pods of a job are reached by pods of the same job only; the master's metrics by those of namespaces that scrape.
+    """Allow traffic to pods of a job from pods of the same job only, and to the master's metrics from scrapers.
 
-    A namespace scrapes if it is labelled so, which only administrators can do.
+    A scraper is any pod of a namespace that has SCRAPE_LABEL, which only administrators can set.
 
     Probes and the API server's port-forward come from the kubelet of the node, which most networks do not subject
-    to policies: the command line still reaches the master. Allowed traffic adds up over policies, so there are two.
+    to policies: the command line still reaches the master. Policies are additive, so there are two.
     """
     if not cluster_spec(spec).network_policy:
         return []
-    own = {"podSelector": {"matchLabels": selector_labels(spec)}}
-    scraping = {"namespaceSelector": {"matchLabels": {SCRAPE_LABEL: "true"}}}
+    own_pods = {"podSelector": {"matchLabels": selector_labels(spec)}}
+    scrapers = {"namespaceSelector": {"matchLabels": {SCRAPE_LABEL: "true"}}}
     ports = [{"protocol": "TCP", "port": metrics_port(spec)}]
-    doors: dict[str, tuple[str, Document]] = {
-        f"{spec.name}-pods": ("", {"from": [own]}),
-        f"{spec.name}-metrics": (MASTER, {"from": [scraping], "ports": ports}),
+    policies: dict[str, tuple[str, Document]] = {
+        f"{spec.name}-pods": ("", {"from": [own_pods]}),
+        f"{spec.name}-metrics": (MASTER, {"from": [scrapers], "ports": ports}),
     }
     return [
         {
@@ -134,8 +134,8 @@ def network_policies(spec: JobSpec, owner: Owner) -> list[Document]:
             "spec": {
                 "podSelector": {"matchLabels": selector_labels(spec, role)},
                 "policyTypes": ["Ingress"],
-                "ingress": [entry],
+                "ingress": [ingress],
             },
         }
-        for name, (role, entry) in doors.items()
+        for name, (role, ingress) in policies.items()
     ]

@@ -1,4 +1,4 @@
-"""Calls to the API server from an event loop: in threads, several at a time, again until they are answered."""
+"""Calls to the API server from an event loop: in threads, several at a time, retried until they are answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _T = TypeVar("_T")
 
 
 class ApiCalls:
-    """`failed` never ends but by an error that no task should raise."""
+    """Runs calls in a pool of threads, and keeps the tasks that wait for them.
+
+    `failed` is a future that only ever gets an exception: the first unexpected one of a task.
+    """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(MAX_CONCURRENT_CALLS, thread_name_prefix="pods")
@@ -31,25 +34,25 @@ class ApiCalls:
         return self._failed
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Let it run beside everything else."""
+        """Run a coroutine in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget)
 
     async def call_once(self, call: Callable[..., _T], *arguments: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*arguments))
 
     async def call_until_answered(self, call: Callable[..., _T], *arguments: Any) -> _T:
-        waits = backoff_delays()
+        delays = backoff_delays()
         while True:
             try:
                 return await self.call_once(call, *arguments)
             except ApiError as exc:
                 _log.warning("%s; trying again", exc)
-            await asyncio.sleep(next(waits))
+            await asyncio.sleep(next(delays))
 
     async def flush(self, timeout_s: float) -> None:
-        """Return when all that was begun has ended, or after `timeout_s`."""
+        """Return when all tasks have ended, or after `timeout_s`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
@@ -64,7 +67,7 @@ class ApiCalls:
         else:
             self.failed.set_exception(exc)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
             self.fail(exc)

@@ -1,8 +1,8 @@
-"""Secrets of one job on a cluster: its token, its authority, and keys for its ps. Made by who submits it.
+"""The secrets of one job on a cluster: its token, its certificate authority, and the keys of its ps.
 
-The authority exists for this job alone. Its master has the key, and issues a short-lived certificate to each replica.
-Workers and ps ask for theirs with the certificate of their role, which is good for nothing else: `enrolment`. A pod has
-the files of its own role only.
+They are created when the job is submitted. The authority exists for this job alone. Its master has the key, and issues
+a short-lived certificate to each replica. Workers and ps request theirs with the certificate of their role, which is
+good for nothing else (enrolment). A pod has the files of its own role only.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ TOKEN_FILE, AUTHORITY_FILE, PS_KEYS_FILE = "token", "authority.pem", "ps-keys.js
 
 
 def certificate_file(role: str) -> str:
-    """Of the key and certificate of a role, in one file: a client's, or for the enrolment of a worker or a ps."""
+    """The name of the file with the key and the certificate of a role: the client, or workers or ps that enrol."""
     return f"{role}.pem"
 
 
 @dataclass(frozen=True, slots=True)
 class JobSecrets:
-    """What the Secret of a job holds. Nothing of it shows in logs. No certificates: the job has no TLS."""
+    """The contents of the Secret of a job, kept out of logs. Without certificates, the job has no TLS."""
 
     token: str = field(repr=False)
     authority_pem: str = field(default="", repr=False)
@@ -39,35 +39,35 @@ class JobSecrets:
 
     @classmethod
     def placeholder(cls, text: str, *, tls: bool) -> JobSecrets:
-        """The same files with `text` in each, to be shown."""
+        """Secrets with `text` in place of each value, for display."""
         return cls(text, text, text, dict.fromkeys(LONG_LIVED_ROLES, text), text) if tls else cls(text)
 
     def to_files(self) -> dict[str, str]:
-        """By the names under which pods find them; those that are empty are left out."""
-        named = {TOKEN_FILE: self.token, AUTHORITY_FILE: self.authority_pem, AUTHORITY_KEY: self.authority_key_pem}
-        named[PS_KEYS_FILE] = self.ps_keys_json
-        named |= {certificate_file(role): pem for role, pem in self.certificates.items()}
-        return {name: text for name, text in named.items() if text}
+        """The text of each file, by its name in the pods; empty ones are left out."""
+        files = {TOKEN_FILE: self.token, AUTHORITY_FILE: self.authority_pem, AUTHORITY_KEY: self.authority_key_pem}
+        files[PS_KEYS_FILE] = self.ps_keys_json
+        files |= {certificate_file(role): pem for role, pem in self.certificates.items()}
+        return {name: text for name, text in files.items() if text}
 
 
 def secret_files(spec: JobSpec, role: str) -> list[str]:
-    """The files of the Secret that pods of a role have."""
+    """The files of the Secret that pods of this role have."""
     if not cluster_spec(spec).tls:
         return [TOKEN_FILE]
     return [TOKEN_FILE, *certificate_files(role), *([PS_KEYS_FILE] if role in (WORKER, PS) else [])]
 
 
 def certificate_files(role: str) -> list[str]:
-    """Of these: what certificates are got with."""
+    """The files with which pods of this role obtain their certificates."""
     return [AUTHORITY_FILE, AUTHORITY_KEY if role == MASTER else certificate_file(role)]
 
 
 def create_secrets(spec: JobSpec, *, now: datetime.datetime | None = None) -> JobSecrets:
-    """New secrets. `now` is when the certificates begin; by default they do at once."""
+    """New secrets, with certificates valid from `now` (by default the current time)."""
     token = secrets.token_urlsafe(32)
     if not cluster_spec(spec).tls:
         return JobSecrets(token)
-    # Both take a moment to import, and only who submits needs them.
+    # Slow to import, and only needed to submit a job.
     from elasticdl.launcher.certificate_authority import AUTHORITY_LIFETIME, CertificateAuthority
     from elasticdl.ps.wire.keys import CurveKeys
 

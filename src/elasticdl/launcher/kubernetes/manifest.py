@@ -1,8 +1,8 @@
-"""Every object of a job on Kubernetes, made purely from its JobSpec: plain dictionaries, nothing is sent.
+"""Every object of a job on Kubernetes, built from its JobSpec as plain dictionaries; nothing is sent.
 
-The order of use: `master_set`, which has no pod yet; `belongings`, with that StatefulSet (or the ElasticJob that owns
-it) as their owner; then the set is let go: scaled to one. The master makes a `replica_pod` for each worker and ps,
-whose owner is the ConfigMap among the belongings: what is deleted with the set takes them along.
+A submission creates `master_stateful_set` with no pod; then `job_objects`, owned by that StatefulSet (or by the
+ElasticJob that owns it); then it scales the set to one. The master creates a `replica_pod` for each worker and ps,
+owned by the job's ConfigMap: deleting the set deletes them all.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ __all__ = [
 ]
 
 SPEC_KEY = "spec.json"
-# Pods of workers and ps have local storage and nobody who makes them again by a template: without this an autoscaler
-# would keep their node for them.
+# Pods of workers and ps have local storage and no controller that recreates them: without this annotation an
+# autoscaler would never remove their node.
 _SAFE_TO_EVICT = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 
 
 def job_objects(spec: JobSpec, secrets: JobSecrets, owner: Owner) -> list[Document]:
-    """All that a job has beside its pods."""
+    """All objects of a job but its StatefulSet and its pods."""
     return [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": object_metadata(spec, spec_name(spec), owner=owner),
-            "immutable": True,  # a job is fixed; and no kubelet has to watch it
+            "immutable": True,  # a job's description never changes, and no kubelet has to watch it
             "data": {SPEC_KEY: spec.model_dump_json(indent=2)},
         },
         {
@@ -73,7 +73,7 @@ def job_objects(spec: JobSpec, secrets: JobSecrets, owner: Owner) -> list[Docume
             "type": "Opaque",
             "stringData": secrets.to_files(),
         },
-        apply_adjustments(access.master_service(spec, owner), spec, "service"),
+        apply_overrides(access.master_service(spec, owner), spec, "service"),
         *access.service_accounts(spec, owner),
         *access.role_and_binding(spec, owner),
         *access.network_policies(spec, owner),
@@ -81,16 +81,16 @@ def job_objects(spec: JobSpec, secrets: JobSecrets, owner: Owner) -> list[Docume
 
 
 def master_stateful_set(spec: JobSpec, owner: Owner | None) -> Document:
-    """The master: one pod at a time, at once replaced, until it scales its set to nothing. Created with no pod.
+    """The StatefulSet of the master, with no pod yet. Its pod is replaced until the master scales the set to zero.
 
-    Nothing of it is ever changed but its number of pods, so there is no roll-out and no revision to keep.
+    Only its number of replicas ever changes, so there is no roll-out and no revision to keep.
     """
     name = master_name(spec)
     template = {
         "metadata": {"name": name, "labels": object_labels(spec, MASTER, MASTER)},
         "spec": pod_spec(spec, MASTER, MASTER),
     }
-    template = apply_adjustments(template, spec, "pod", "master_pod")
+    template = apply_overrides(template, spec, "pod", "master_pod")
     del template["metadata"]["name"]
     return {
         "apiVersion": "apps/v1",
@@ -114,32 +114,35 @@ def replica_pod(
     role: str,
     owner: Owner,
     *,
-    raises: int = 0,
+    memory_raises: int = 0,
     is_high: bool | None = None,
     environ: Mapping[str, str] | None = None,
-    shunned: Sequence[str] = (),
+    avoid_nodes: Sequence[str] = (),
 ) -> Document:
-    """The pod of a worker or a ps. `raises`: how often pods of this role ran out of memory.
+    """The pod of a worker or a ps.
 
-    `shunned`: nodes where it goes only if no other has room.
+    `memory_raises` is how often the memory of this role was raised; `avoid_nodes` are used only if no other node fits.
     """
-    described = object_metadata(spec, pod_name(spec, replica), role, replica=replica, owner=owner, queue=True)
+    metadata = object_metadata(spec, pod_name(spec, replica), role, replica=replica, owner=owner, queue=True)
+    template = pod_spec(
+        spec, role, replica, memory_raises=memory_raises, is_high=is_high, environ=environ, avoid_nodes=avoid_nodes
+    )
     pod: Document = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": described | {"annotations": dict(_SAFE_TO_EVICT)},
-        "spec": pod_spec(spec, role, replica, raises=raises, is_high=is_high, environ=environ, shunned=shunned),
+        "metadata": metadata | {"annotations": dict(_SAFE_TO_EVICT)},
+        "spec": template,
     }
-    return apply_adjustments(pod, spec, "pod", f"{role}_pod")
+    return apply_overrides(pod, spec, "pod", f"{role}_pod")
 
 
-def apply_adjustments(document: Document, spec: JobSpec, *names: str) -> Document:
-    """`document` with the changes under these names, in order. What makes it this job's own stays."""
-    changes = [cluster_spec(spec).overrides[name] for name in names if name in cluster_spec(spec).overrides]
+def apply_overrides(document: Document, spec: JobSpec, *names: str) -> Document:
+    """`document` with the overrides of these names merged in order. Its name, labels and owner stay."""
+    overrides = [cluster_spec(spec).overrides[name] for name in names if name in cluster_spec(spec).overrides]
     result = document
-    for change in changes:
-        result = merge_documents(result, change)
-    if changes:
+    for override in overrides:
+        result = merge_documents(result, override)
+    if overrides:
         metadata = result.setdefault("metadata", {})
         ours = document["metadata"]
         metadata |= {key: ours[key] for key in ("name", "namespace", "ownerReferences") if key in ours}
@@ -148,7 +151,7 @@ def apply_adjustments(document: Document, spec: JobSpec, *names: str) -> Documen
 
 
 def merge_documents(old: Document, change: Document) -> Document:
-    """Mappings are merged, lists of named things by name, all else is replaced; null takes a key away."""
+    """Merge mappings by key and lists of named items by name; replace everything else. null removes a key."""
     result = deepcopy(old)
     for key, value in change.items():
         if value is None:
@@ -165,12 +168,12 @@ def _merge_values(old: Any, new: Any) -> Any:
     if not key:
         return deepcopy(new)
     changes = {item[key]: item for item in new}
-    kept = [merge_documents(item, changes.pop(item[key], {})) for item in old]
-    return kept + [deepcopy(item) for item in changes.values()]
+    merged = [merge_documents(item, changes.pop(item[key], {})) for item in old]
+    return merged + [deepcopy(item) for item in changes.values()]
 
 
 def _list_key(old: Any, new: Any) -> str:
-    """What tells the items of both lists apart: a volume may be mounted twice, so mounts go by their place."""
+    """The key that identifies the items: the path for mounts (a volume may be mounted twice), otherwise the name."""
     if not isinstance(old, list) or not isinstance(new, list) or not old:
         return ""
     for key in ("mountPath", "name"):

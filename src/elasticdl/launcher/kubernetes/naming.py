@@ -10,7 +10,7 @@ Document = dict[str, Any]
 
 MASTER_PORT = 50001
 METRICS_PORT = 50002
-HEALTH_PORT, HEALTH_PATH = 50003, "/healthz"  # of a master, for the kubelet alone
+HEALTH_PORT, HEALTH_PATH = 50003, "/healthz"  # of a master, for the kubelet
 
 JOB_LABEL = "elasticdl.org/job"
 ROLE_LABEL = "elasticdl.org/role"
@@ -19,12 +19,12 @@ SCRAPE_LABEL = "elasticdl.org/scrape-metrics"  # of a namespace whose pods may r
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 MASTER, WORKER, PS = "master", "worker", "ps"
-STATUS = "status"  # of the ConfigMap by which a master says how its job stands
+STATUS = "status"  # of the ConfigMap in which a master reports the status of its job
 ROLES = (MASTER, WORKER, PS)
 
 
 class Owner(NamedTuple):
-    """Whose an object is: it goes when its owner goes."""
+    """The owner of an object, which is deleted together with it."""
 
     api_version: str
     kind: str
@@ -33,13 +33,13 @@ class Owner(NamedTuple):
 
     @classmethod
     def from_object(cls, document: Document) -> Owner:
-        """The owner that an object read from the API is to others."""
+        """An object that was read from the API, as the owner of others."""
         metadata = document["metadata"]
         return cls(document["apiVersion"], document["kind"], metadata["name"], metadata["uid"])
 
     @property
     def reference(self) -> Document:
-        """As its controller: that is what `kubectl drain` and autoscalers ask pods for before they move them."""
+        """The owner as controller: `kubectl drain` and autoscalers move only pods that have one."""
         return {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -60,21 +60,21 @@ def object_labels(spec: JobSpec, role: str = "", replica: str = "") -> dict[str,
 
 
 def job_labels(job: str, role: str = "", replica: str = "") -> dict[str, str]:
-    found = {"app.kubernetes.io/name": "elasticdl", "app.kubernetes.io/instance": job, JOB_LABEL: job}
+    labels = {"app.kubernetes.io/name": "elasticdl", "app.kubernetes.io/instance": job, JOB_LABEL: job}
     if role:
-        found[ROLE_LABEL] = role
+        labels[ROLE_LABEL] = role
     if replica:
-        found[REPLICA_LABEL] = replica
-    return found
+        labels[REPLICA_LABEL] = replica
+    return labels
 
 
 def selector_labels(spec: JobSpec, role: str = "") -> dict[str, str]:
-    """The labels by which pods of a job (and role) are found."""
+    """The labels that select the pods of a job (and role)."""
     return {JOB_LABEL: spec.name} | ({ROLE_LABEL: role} if role else {})
 
 
 def label_selector(spec: JobSpec, role: str = "") -> str:
-    """The same as text, for a list or a watch."""
+    """`selector_labels` as text, for a list or a watch."""
     return ",".join(f"{name}={value}" for name, value in selector_labels(spec, role).items())
 
 
@@ -82,34 +82,34 @@ def object_metadata(
     spec: JobSpec, name: str, role: str = "", *, replica: str = "", owner: Owner | None = None, queue: bool = False
 ) -> Document:
     cluster = cluster_spec(spec)
-    found: Document = {"name": name}
+    metadata: Document = {"name": name}
     if cluster.namespace:
-        found["namespace"] = cluster.namespace
-    found["labels"] = object_labels(spec, role, replica)
+        metadata["namespace"] = cluster.namespace
+    metadata["labels"] = object_labels(spec, role, replica)
     if queue and cluster.queue:
-        found["labels"][QUEUE_LABEL] = cluster.queue
+        metadata["labels"][QUEUE_LABEL] = cluster.queue
     if owner:
-        found["ownerReferences"] = [owner.reference]
-    return found
+        metadata["ownerReferences"] = [owner.reference]
+    return metadata
 
 
 def master_name(spec: JobSpec) -> str:
-    """Of the master's StatefulSet, of its Service, and of its rights."""
+    """The name of the master's StatefulSet, of its Service, and of its Role and RoleBinding."""
     return f"{spec.name}-{MASTER}"
 
 
 def master_account(spec: JobSpec) -> str:
-    """Of the master's ServiceAccount. By its first letters admission policies know a master: deploy/chart."""
+    """The name of the master's ServiceAccount. Admission policies recognise a master by its prefix: deploy/chart."""
     return cluster_spec(spec).service_account or f"elasticdl-{MASTER}-{spec.name}"
 
 
 def worker_account(spec: JobSpec) -> str:
-    """Of the ServiceAccount of workers and ps, which may nothing."""
+    """The name of the ServiceAccount of workers and ps, which has no rights."""
     return f"{spec.name}-{WORKER}"
 
 
 def spec_name(spec: JobSpec) -> str:
-    """Of the ConfigMap with the job's description, which owns the pods of workers and ps."""
+    """The name of the ConfigMap with the job's description, which owns the pods of workers and ps."""
     return f"{spec.name}-spec"
 
 

@@ -1,4 +1,4 @@
-"""`python -m elasticdl.launcher.kubernetes.pod master|worker|ps`: what runs in a pod."""
+"""`python -m elasticdl.launcher.kubernetes.pod master|worker|ps`: the command of a pod."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ from elasticdl.vital import VitalThread
 
 
 def enrolling_manager(directory: JobDirectory, spec: JobSpec, run: int) -> CertificateManager:
-    """Keeps the certificates of replicas of this pod, by asking the master for them."""
+    """A manager that requests the certificates of this pod's replica from the master."""
     return CertificateManager(
         directory, partial(enroll_replica, directory, spec, run), spec.security.certificate_lifetime_s
     )
 
 
 def enroll_replica(directory: JobDirectory, spec: JobSpec, run: int, replica: str, now: float) -> str:
-    """Make a key, which never leaves the pod, ask the master for its certificate, and return both in one text.
+    """Create a key, which never leaves the pod, request its certificate from the master, and return both in one text.
 
-    The replica shows the certificate that it has; where it has none yet, or one that has expired, that of its role,
-    with which a master grants nothing else.
+    The replica presents the certificate that it has. If it has none, or it has expired, it presents the certificate
+    of its role, for which a master grants nothing else.
 
-    Without a valid certificate it waits for a master that is away as long as a worker does that has lost it: without
-    one nothing can begin. A replica that has one tries no longer than a call takes; there is time to try again.
+    Without a valid certificate nothing can begin, so it waits for an unreachable master for as long as a worker that
+    has lost its master. With one it tries for the length of a call; there is time to try again.
     """
     from elasticdl.launcher.certificate_authority import SigningRequest
 
     request = SigningRequest.create(replica)
     problem: ElasticDLError | None = None
-    for shown, timeout_s in _enroll_attempts(directory, spec, replica, now):
+    for certificate, timeout_s in _enroll_attempts(directory, spec, replica, now):
         try:
-            with MasterClient.connect(directory, timeout_s, run, shown) as master:
+            with MasterClient.connect(directory, timeout_s, run, certificate) as master:
                 return request.key_pem + master.enroll(replica, request.csr)
         except (AccessDenied, MasterUnreachable) as exc:
-            problem = exc  # its clock and ours may differ about what has run out
+            problem = exc  # by the master's clock the certificate may have expired
     assert problem is not None
     raise problem
 
 
 def _enroll_attempts(directory: JobDirectory, spec: JobSpec, replica: str, now: float) -> Iterator[tuple[str, float]]:
-    """Whose certificate to show, and how long to wait for the master."""
+    """The names of the certificates to present, and how long to wait for the master with each."""
     if has_valid_certificate(directory, replica, now):
         yield replica, spec.timing.rpc_timeout_s
         yield Role.from_replica(replica), spec.timing.rpc_timeout_s
@@ -82,7 +82,7 @@ ANY_ADDRESS = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class MountPaths:
-    """Where the manifest mounts what a pod needs, and where the image's paths begin."""
+    """The mounts of a pod, and the directory that the image's relative paths start from."""
 
     spec: Path = Path(SPEC_MOUNT)
     secret: Path = Path(SECRET_MOUNT)
@@ -90,18 +90,18 @@ class MountPaths:
     work: Path = Path()
 
 
-def prepare_job_directory(role: str, env: PodEnv, places: MountPaths) -> JobDirectory:
-    """The job directory of this pod. Made again, it keeps what an earlier pod of the master left there."""
-    directory = JobDirectory(places.state / "job")
-    spec = _localize_spec(JobSpec.model_validate_json(_read_mounted(places.spec / SPEC_KEY)), role, env, places)
-    directory.create_in_pod(spec, _read_mounted(places.secret / job_secrets.TOKEN_FILE))
-    if (places.secret / job_secrets.PS_KEYS_FILE).exists():
+def prepare_job_directory(role: str, env: PodEnv, mounts: MountPaths) -> JobDirectory:
+    """Create the job directory of this pod. One that an earlier pod of the master left on the volume is kept."""
+    directory = JobDirectory(mounts.state / "job")
+    spec = _localize_spec(JobSpec.model_validate_json(_read_mounted(mounts.spec / SPEC_KEY)), role, env, mounts)
+    directory.create_in_pod(spec, _read_mounted(mounts.secret / job_secrets.TOKEN_FILE))
+    if (mounts.secret / job_secrets.PS_KEYS_FILE).exists():
         from elasticdl.ps.wire import keys
 
-        # The mounted file may be read by the group of the pod; whoever uses keys wants them private.
-        write_private_file(directory.root / keys.KEYS_FILE, _read_mounted(places.secret / job_secrets.PS_KEYS_FILE))
+        # The mounted file is readable by the pod's group; the code that reads keys wants them private.
+        write_private_file(directory.root / keys.KEYS_FILE, _read_mounted(mounts.secret / job_secrets.PS_KEYS_FILE))
     if spec.security.tls:
-        _link_certificates(directory, places.secret, role)
+        _link_certificates(directory, mounts.secret, role)
     # Workers and ps find the master by the name of its Service; the master takes from it the port to listen on.
     address = f"{master_name(spec)}.{env.namespace}.svc:{MASTER_PORT}"
     write_private_file(directory.master, json.dumps({"address": address}))
@@ -109,7 +109,7 @@ def prepare_job_directory(role: str, env: PodEnv, places: MountPaths) -> JobDire
 
 
 def _link_certificates(directory: JobDirectory, secret: Path, role: str) -> None:
-    """Links, not copies: there are no more keys in a pod than it needs."""
+    """Link certificates rather than copy them, so that a pod holds no key twice."""
     directory.certificates.mkdir(mode=0o700, exist_ok=True)
     for name in job_secrets.certificate_files(role):
         link = directory.certificates / name
@@ -118,25 +118,28 @@ def _link_certificates(directory: JobDirectory, secret: Path, role: str) -> None
 
 
 def start_certificate_renewal(role: str, env: PodEnv, directory: JobDirectory) -> None:
-    """Get the certificate of this replica; a thread replaces it from now on. MasterUnreachable, AccessDenied."""
+    """Get the certificate of this replica, and start a thread that renews it.
+
+    Raises MasterUnreachable or AccessDenied.
+    """
     spec = directory.load_spec()
     if not spec.security.tls:
         return
-    issuer = CertificateManager.open(directory) if role == MASTER else enrolling_manager(directory, spec, env.run)
+    certificates = CertificateManager.open(directory) if role == MASTER else enrolling_manager(directory, spec, env.run)
     clock = WallClock()
-    issuer.issue(env.replica, clock.now())
-    VitalThread(_renew_forever, args=(issuer, clock), name="certificate").start()
+    certificates.issue(env.replica, clock.now())
+    VitalThread(_renew_forever, args=(certificates, clock), name="certificate").start()
 
 
-def _renew_forever(issuer: CertificateManager, clock: Clock) -> None:
-    assert issuer.check_interval_s is not None
+def _renew_forever(certificates: CertificateManager, clock: Clock) -> None:
+    assert certificates.check_interval_s is not None
     while True:
-        time.sleep(issuer.check_interval_s)
-        issuer.renew_due(clock.now())
+        time.sleep(certificates.check_interval_s)
+        certificates.renew_due(clock.now())
 
 
 def replica_command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[list[str], dict[str, str]]:
-    """What the pod becomes: a module with its arguments, and what is added to the environment."""
+    """The module that the pod runs, with its arguments, and the variables added to the environment."""
     if role == MASTER:
         return ["elasticdl.master", str(directory.root), "--pods"], {}
     if role == WORKER:
@@ -145,38 +148,38 @@ def replica_command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[li
     return ["elasticdl.ps"], PsEnv(directory.root, PsId(env.replica), env.ip, env.run).to_environ()
 
 
-def _localize_spec(given: JobSpec, role: str, env: PodEnv, places: MountPaths) -> JobSpec:
-    """The job as it is in this pod: addresses, certificates and paths of its own."""
-    # A port-forward ends at localhost, workers come to the pod's address: a master listens at both.
+def _localize_spec(spec: JobSpec, role: str, env: PodEnv, mounts: MountPaths) -> JobSpec:
+    """The job's spec with the addresses, certificates and paths of this pod."""
+    # A port-forward connects to localhost, workers to the pod's address: a master listens on both.
     address = ANY_ADDRESS if role == MASTER else env.ip
     change: load.JobDocument = {"workers": {"address": address}}
-    if (places.secret / job_secrets.AUTHORITY_FILE).exists():
+    if (mounts.secret / job_secrets.AUTHORITY_FILE).exists():
         change["security"] = {"tls": True}
     if role == MASTER:
-        change["metrics_port"] = metrics_port(given)
+        change["metrics_port"] = metrics_port(spec)
     writable = {
-        "output": _writable_path(given, given.output, places),
-        "checkpoint": {"directory": _writable_path(given, given.checkpoint.directory, places)},
+        "output": _writable_path(spec, spec.output, mounts),
+        "checkpoint": {"directory": _writable_path(spec, spec.checkpoint.directory, mounts)},
     }
-    merged = load.merge_documents(given.model_dump(mode="json", exclude_none=True), writable, change)
-    return load.resolve_job(load.make_paths_absolute(merged, places.work.absolute()))
+    merged = load.merge_documents(spec.model_dump(mode="json", exclude_none=True), writable, change)
+    return load.resolve_job(load.make_paths_absolute(merged, mounts.work.absolute()))
 
 
-def _writable_path(spec: JobSpec, path: str, places: MountPaths) -> str:
-    """A relative path is meant in the image; where that is read-only, it lies beside the pod's state.
+def _writable_path(spec: JobSpec, path: str, mounts: MountPaths) -> str:
+    """A relative path is one in the image; if that is read-only, the path moves to the pod's state directory.
 
-    Not where the person has mounted a volume: if that cannot be written, they want to hear of it.
+    A path on a volume that the user mounted stays: if it cannot be written, that is an error.
     """
     if not path or spec.is_durable(path) or Path(path).is_absolute() or path.startswith("~"):
         return path
-    place = places.work.absolute() / path
-    while not place.exists():
-        place = place.parent
-    return path if os.access(place, os.W_OK) else str(places.state / path)
+    existing = mounts.work.absolute() / path
+    while not existing.exists():
+        existing = existing.parent
+    return path if os.access(existing, os.W_OK) else str(mounts.state / path)
 
 
 def _publish_refusal(env: PodEnv, problem: ElasticDLError) -> None:
-    """A master that cannot begin says so where people look; it would only be started again."""
+    """Record that the master cannot begin, in the job's result; Kubernetes would only restart it."""
     from elasticdl.kube.api import Api
     from elasticdl.launcher.kubernetes import status_map
 
@@ -184,7 +187,7 @@ def _publish_refusal(env: PodEnv, problem: ElasticDLError) -> None:
     try:
         status_map.write_refusal(Api.connect(role=MASTER), job, env.namespace, str(problem), problem.exit_code)
     except ElasticDLError as exc:
-        print(f"error: it could not be written down: {exc}", file=sys.stderr)
+        print(f"error: the result of the job could not be written: {exc}", file=sys.stderr)
 
 
 def _read_mounted(path: Path) -> str:
@@ -202,27 +205,27 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     for name in ("spec", "secret", "state"):
         parser.add_argument(f"--{name}", type=Path, default=getattr(MountPaths(), name), help="default: %(default)s")
     arguments = parser.parse_args(argv)
-    places = MountPaths(arguments.spec, arguments.secret, arguments.state, Path.cwd())
+    mounts = MountPaths(arguments.spec, arguments.secret, arguments.state, Path.cwd())
     try:
         env = PodEnv.from_environ(environ)
     except SpecError as exc:
         print(f"error: {exc}", file=sys.stderr)
         return exc.exit_code
     try:
-        directory = prepare_job_directory(arguments.role, env, places)
+        directory = prepare_job_directory(arguments.role, env, mounts)
         start_certificate_renewal(arguments.role, env, directory)
-        become, added = replica_command(arguments.role, env, directory)
+        command, variables = replica_command(arguments.role, env, directory)
     except ElasticDLError as exc:
         print(f"error: {exc}", file=sys.stderr)
         if arguments.role == MASTER:
             _publish_refusal(env, exc)
         return exc.exit_code
-    os.environ.update(added)
-    sys.argv[:] = become
-    runpy.run_module(become[0], run_name="__main__", alter_sys=True)
+    os.environ.update(variables)
+    sys.argv[:] = command
+    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
     return 0
 
 
 if __name__ == "__main__":
-    signals.exit_on_sigterm()  # until the worker or the ps has something to leave
+    signals.exit_on_sigterm()  # until the worker or the ps has a handler of its own
     sys.exit(main(sys.argv[1:], os.environ))

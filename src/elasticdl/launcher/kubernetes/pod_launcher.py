@@ -1,7 +1,7 @@
 """The launcher of a job of pods. It lives in the master's process, and in its event loop.
 
-A thread watches the pods; a few more make the calls. Nothing has to be remembered: what a new master is told first
-is what the API server has. SIGTERM is a deletion with grace, SIGKILL one without.
+A thread watches the pods; a few more make the calls. It keeps no record on disk: its first report to a new master is
+what the API server has. SIGTERM is a deletion with a grace period, SIGKILL one without.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from elasticdl.vital import VitalThread
 
 Document = dict[str, Any]
 
-MAX_ENDED_PODS = 20  # pods that ended are kept for their logs: no more than this
-KILL_AFTER_S = 5.0  # a replica has timing.grace_period_s to leave by itself, and this much more to end
+MAX_ENDED_PODS = 20  # this many pods that ended are kept for their logs
+KILL_AFTER_S = 5.0  # a replica has timing.grace_period_s to leave by itself, and this much more to exit
 FLUSH_TIMEOUT_S = 10.0
 _log = logging.getLogger(__name__)
 
 
 class PodLauncher:
-    """Launches replicas as pods, and reports what becomes of them as the launcher of processes does."""
+    """Launches replicas as pods, and reports their status as the launcher of processes does."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PodLauncher:
         owner: Owner,
         on_report: Callable[[Report], None],
         *,
-        pod_of: Callable[..., Document] = manifest.replica_pod,
+        build_pod: Callable[..., Document] = manifest.replica_pod,
         clock: Clock | None = None,
     ) -> None:
         self._api = api
@@ -63,16 +63,16 @@ class PodLauncher:
         self._namespace = namespace
         self._owner = owner
         self._on_report = on_report
-        self._pod_of = pod_of
+        self._build_pod = build_pod
         self._clock = clock or WallClock()
         self._table = PodTable(owner.uid)
         self._calls = ApiCalls()
-        self._launching: dict[str, Document] = {}  # pods to be, by replica, until the API server has them
-        self._unwanted: dict[str, int] = {}  # of these, those that were signalled meanwhile, and the signal
-        self._wake = asyncio.Event()  # set when a launch that waits should look again
-        self._removing: set[str] = set()  # uids of pods that ended
+        self._launching: dict[str, Document] = {}  # pods by replica, until the API server has them
+        self._cancelled: dict[str, int] = {}  # of these, the replicas signalled meanwhile, and the signal
+        self._wake = asyncio.Event()  # set to wake launches that wait for their next try
+        self._deleting: set[str] = set()  # uids of ended pods
         self._is_listed = False
-        self._over_grace_s: float | None = None  # set once the job is over
+        self._final_grace_s: float | None = None  # set once the job is over
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -89,22 +89,22 @@ class PodLauncher:
         match command:
             case LaunchCommand():
                 self._launch(command)
-            case SignalCommand(replica, number):
-                self._signal(replica, number)
+            case SignalCommand(replica, signal_number):
+                self._signal(replica, signal_number)
             case EndCommand(_, grace_s):
                 self._end(grace_s)
-            case HeartbeatCommand():  # it lives in the loop of the master
+            case HeartbeatCommand():  # it shares the master's loop
                 self._on_report(HeartbeatReport())
 
     async def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
-        """Return when all that was commanded has been done by the API server, or after `timeout_s`."""
+        """Return when the API server has done all commands so far, or after `timeout_s`."""
         await self._calls.flush(timeout_s)
 
     @property
     def _is_over(self) -> bool:
-        return self._over_grace_s is not None
+        return self._final_grace_s is not None
 
-    # --- pods come to life ---
+    # --- creating pods ---
 
     def _launch(self, launch: LaunchCommand) -> None:
         replica = launch.replica
@@ -118,46 +118,51 @@ class PodLauncher:
 
     def _pod_document(self, launch: LaunchCommand) -> Document:
         replica, role = launch.replica, launch.role
-        asked: dict[str, Any] = {"raises": launch.memory_raises, "environ": launch.environ}
-        asked["shunned"] = self._table.nodes_of(launch.avoid_nodes_of)
+        settings: dict[str, Any] = {
+            "memory_raises": launch.memory_raises,
+            "environ": launch.environ,
+            "avoid_nodes": self._table.nodes_of(launch.avoid_nodes_of),
+        }
         share = cluster_spec(self._spec).worker.high_share if role == WORKER else None
         if share is not None:
-            high = self._pod_of(self._spec, replica, role, self._owner, is_high=True, **asked)
+            high = self._build_pod(self._spec, replica, role, self._owner, is_high=True, **settings)
             desired = launch.desired_workers or self._spec.workers.replicas
-            asked["is_high"] = manifest.is_high_priority(share, desired, self._count_like(high))
-        pod = self._pod_of(self._spec, replica, role, self._owner, **asked)
+            settings["is_high"] = manifest.is_high_priority(share, desired, self._count_similar(high))
+        pod = self._build_pod(self._spec, replica, role, self._owner, **settings)
         return pod | {"metadata": {"namespace": self._namespace} | pod["metadata"]}
 
-    def _count_like(self, pod: Document) -> int:
-        """How many pods that live, or soon will, have the role and the priority of this one."""
+    def _count_similar(self, pod: Document) -> int:
+        """How many living or launching pods have the role and the priority of this one."""
         return sum(
-            _role_and_priority(one) == _role_and_priority(pod)
-            for one in (self._launching | self._table.living_pods()).values()
+            _role_and_priority(similar) == _role_and_priority(pod)
+            for similar in (self._launching | self._table.living_pods()).values()
         )
 
     async def _create(self, replica: str, pod: Document) -> None:
-        """Try until it is there, or not wanted any more."""
-        waits = backoff_delays()
-        while replica not in self._unwanted and not self._is_over:
+        """Try until the pod exists or its replica is cancelled."""
+        delays = backoff_delays()
+        while replica not in self._cancelled and not self._is_over:
             if await self._try_to_create(replica, pod):
                 break
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), next(waits))
+                await asyncio.wait_for(self._wake.wait(), next(delays))
         del self._launching[replica]
-        number = self._unwanted.pop(replica, None)
-        if number is not None or self._is_over:
-            await self._remove(replica, number or signal.SIGTERM)
+        signal_number = self._cancelled.pop(replica, None)
+        if signal_number is not None or self._is_over:
+            await self._delete(replica, signal_number or signal.SIGTERM)
 
     async def _try_to_create(self, replica: str, pod: Document) -> bool:
         try:
             created = await self._calls.call_once(self._api.create, pod)
         except AlreadyExists as exc:
-            # By a try before this one, whose answer was lost. Or it is of an earlier job, and still going.
-            found = await self._calls.call_until_answered(self._api.get, POD, pod["metadata"]["name"], self._namespace)
-            if found is None or not self._table.is_ours(found):
+            # Created by an earlier try whose answer was lost; or it belongs to an earlier job and is still ending.
+            existing = await self._calls.call_until_answered(
+                self._api.get, POD, pod["metadata"]["name"], self._namespace
+            )
+            if existing is None or not self._table.is_ours(existing):
                 self._report(self._table.mark_waiting(replica, f"{exc}; that one is not of this job"))
                 return False
-            created = found
+            created = existing
         except ApiUnavailable as exc:
             _log.warning("%s; trying again", exc)
             return False
@@ -168,71 +173,71 @@ class PodLauncher:
             self._report(self._table.apply_change(None, created, self._clock.now()))
         return True
 
-    # --- and end ---
+    # --- deleting pods ---
 
-    def _signal(self, replica: str, number: int) -> None:
+    def _signal(self, replica: str, signal_number: int) -> None:
         if replica in self._launching:
-            self._unwanted[replica] = number
+            self._cancelled[replica] = signal_number
             self._wake.set()
             self._wake.clear()
         else:
-            self._calls.start(self._remove(replica, number))
+            self._calls.start(self._delete(replica, signal_number))
 
-    async def _remove(self, replica: str, number: int) -> None:
-        """Delete the pod, and say so if there was none: somebody waits to hear of its end."""
+    async def _delete(self, replica: str, signal_number: int) -> None:
+        """Delete the pod; if there is none, report its end, because the master waits for that."""
         name, pod = pod_name(self._spec, replica), self._table.get_pod(replica)
         if pod is None:
             pod = await self._calls.call_until_answered(self._api.get, POD, name, self._namespace)
         if pod is not None and self._table.is_ours(pod):
-            grace_s = 0.0 if number == signal.SIGKILL else self._grace_s
+            grace_s = 0.0 if signal_number == signal.SIGKILL else self._grace_s
             arguments = (POD, name, self._namespace, grace_s, pod["metadata"]["uid"])
             await self._calls.call_until_answered(self._api.delete, *arguments)
         elif not self._is_over:
-            self._report(self._table.mark_never_created(replica, number, self._clock.now()))
+            self._report(self._table.mark_never_created(replica, signal_number, self._clock.now()))
 
     @property
     def _grace_s(self) -> float:
-        given = self._over_grace_s
-        return (self._spec.timing.grace_period_s if given is None else given) + KILL_AFTER_S
+        grace_s = self._spec.timing.grace_period_s if self._final_grace_s is None else self._final_grace_s
+        return grace_s + KILL_AFTER_S
 
     def _end(self, grace_s: float | None) -> None:
-        """Whoever still lives is deleted, with grace; whoever ended stays, for its log."""
-        self._over_grace_s = self._spec.timing.grace_period_s if grace_s is None else grace_s
+        """Delete all living pods, with a grace period; those that ended stay for their logs."""
+        self._final_grace_s = self._spec.timing.grace_period_s if grace_s is None else grace_s
         self._wake.set()
         for replica in self._table.living_pods():
-            self._calls.start(self._remove(replica, signal.SIGTERM))
+            self._calls.start(self._delete(replica, signal.SIGTERM))
 
-    def _tidy(self) -> None:
+    def _delete_surplus_pods(self) -> None:
         for pod in self._table.surplus_pods(MAX_ENDED_PODS):
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            if uid not in self._removing:
-                self._removing.add(uid)
+            if uid not in self._deleting:
+                self._deleting.add(uid)
                 self._calls.start(
                     self._calls.call_until_answered(self._api.delete, POD, name, self._namespace, None, uid)
                 )
 
-    # --- what becomes of them ---
+    # --- watching pods ---
 
     def _watch(self, loop: asyncio.AbstractEventLoop, stopped: threading.Event) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with suppress(RuntimeError):  # the loop is closed
             try:
                 for changes in follow_changes(
                     self._api, POD, self._namespace, manifest.label_selector(self._spec), stopped
                 ):
-                    loop.call_soon_threadsafe(self._take_changes, changes)
+                    loop.call_soon_threadsafe(self._apply_changes, changes)
             except Exception as exc:
                 loop.call_soon_threadsafe(self._calls.fail, exc)
 
-    def _take_changes(self, changes: list[ObjectChange]) -> None:
-        news = [report for change in changes for report in self._table.apply_change(*change, self._clock.now())]
+    def _apply_changes(self, changes: list[ObjectChange]) -> None:
+        reports = [report for change in changes for report in self._table.apply_change(*change, self._clock.now())]
         if not self._is_listed:
             self._is_listed = True
-            news = [self._table.replicas_report(), *self._table.delay_reports()]
-        self._report(news)
-        self._tidy()
+            reports = [self._table.replicas_report(), *self._table.delay_reports()]
+        self._report(reports)
+        self._delete_surplus_pods()
 
     def _report(self, reports: Sequence[Report]) -> None:
-        """Nothing before the list of all: it has what was learned until then."""
+        """Report nothing before the list of all replicas, which contains everything known by then."""
         if self._is_listed:
             for report in reports:
                 self._on_report(report)

@@ -1,7 +1,7 @@
-"""What a pod object says of its one container: it waits, it runs, or it has ended, and why. Pure.
+"""Reads the status of a pod object: its container waits, runs, or has exited, and why. Pure.
 
-Whoever takes a pod away leaves a condition `DisruptionTarget` on it, with one of these reasons; what the container
-then exits with (143 after SIGTERM, 137 after SIGKILL, 0 if it left in time) is no failure of its own.
+Kubernetes sets a condition `DisruptionTarget`, with one of these reasons, on a pod that it takes away; the exit code
+that follows (143 after SIGTERM, 137 after SIGKILL, 0 if it left in time) is no failure of the container.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _DISRUPTIONS = {
     "DeletionByTaintManager": NODE_LOST,
     "DeletionByPodGC": NODE_LOST,
 }
-_STATUS_REASONS = {"NodeLost": NODE_LOST, "Preempting": PREEMPTED}  # of older clusters; any other: the kubelet refused
+_STATUS_REASONS = {"NodeLost": NODE_LOST, "Preempting": PREEMPTED}  # of older clusters; with others the kubelet evicts
 _START_FAILURES = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
-_SIGNAL_CODES = range(129, 193)  # 128 + the number of the signal, as a shell says it
+_SIGNAL_CODES = range(129, 193)  # 128 + the number of the signal, as in a shell
 
 
 @dataclass(frozen=True, slots=True)
 class PodWaiting:
-    why: str  # in the words of the scheduler or of the kubelet
-    is_trouble: bool = field(default=False, compare=False)  # it will not end by itself: people are told at once
+    reason: str  # in the words of the scheduler or of the kubelet
+    is_trouble: bool = field(default=False, compare=False)  # somebody has to act, so it is reported at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class PodRunning:
 
 @dataclass(frozen=True, slots=True)
 class PodExited:
-    """By `code`, by `signal`, or (both None) while nobody could see how."""
+    """The pod exited with `code`, or by `signal`; both are None if neither is known."""
 
     code: int | None
     signal: int | None
     cause: str
-    why: str
+    reason: str
 
 
 PodStatus = PodWaiting | PodRunning | PodExited
 
 
 def read_pod_status(pod: Pod | None, last: Pod | None = None) -> PodStatus:
-    """Of a pod as it is; or, where it is gone, as it was last seen."""
+    """The status of a pod; for a pod that is gone (None), the status at its end, from its `last` version."""
     if pod is None:
         return _status_of_deleted(last)
     status = pod.get("status", {})
@@ -69,60 +69,60 @@ def read_pod_status(pod: Pod | None, last: Pod | None = None) -> PodStatus:
 
 
 def _status_of_deleted(last: Pod | None) -> PodExited:
-    """The object is gone. That its container ended may have been the last we saw of it, or nothing."""
+    """The status of a pod whose object is gone; its last version may or may not say how the container exited."""
     if last is None:
         return PodExited(None, None, DELETED, "the pod is gone")
     if _terminated_state(last) or last.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return _exited_status(last)
-    cause, why = _disruption_cause(last)
-    return PodExited(None, None, cause or DELETED, why or "the pod was deleted")
+    cause, reason = _disruption_cause(last)
+    return PodExited(None, None, cause or DELETED, reason or "the pod was deleted")
 
 
 def _exited_status(pod: Pod) -> PodExited:
-    ended = _terminated_state(pod)
-    code, signal = _code_and_signal(ended)
-    cause, why = _external_cause(pod, ended)
+    terminated = _terminated_state(pod)
+    code, signal = _code_and_signal(terminated)
+    cause, reason = _external_cause(pod, terminated)
     if not cause:
-        cause, why = _own_cause(pod, ended, code, signal)
-    return PodExited(code, signal, cause, why)
+        cause, reason = _own_cause(pod, terminated, code, signal)
+    return PodExited(code, signal, cause, reason)
 
 
-def _external_cause(pod: Pod, ended: Pod) -> tuple[str, str]:
-    """Whether somebody took it away, and who; "" if it ended by itself."""
-    cause, why = _disruption_cause(pod)
+def _external_cause(pod: Pod, terminated: Pod) -> tuple[str, str]:
+    """The cause and the reason if the pod was taken away; "" if its container ended by itself."""
+    cause, disruption = _disruption_cause(pod)
     if cause:
-        return cause, why
+        return cause, disruption
     status = pod.get("status", {})
     reason, message = status.get("reason", ""), status.get("message", "")
     if reason:
         return _STATUS_REASONS.get(reason, EVICTED), _join_reason(reason, message)
-    if "deletionTimestamp" in pod["metadata"] and not _ended_before_deletion(pod, ended):
+    if "deletionTimestamp" in pod["metadata"] and not _ended_before_deletion(pod, terminated):
         return DELETED, "the pod was deleted"
     return "", ""
 
 
-def _own_cause(pod: Pod, ended: Pod, code: int | None, signal: int | None) -> tuple[str, str]:
-    reason, message = ended.get("reason", ""), ended.get("message", "")
+def _own_cause(pod: Pod, terminated: Pod, code: int | None, signal: int | None) -> tuple[str, str]:
+    reason, message = terminated.get("reason", ""), terminated.get("message", "")
     if reason == "OOMKilled":
         return OOM, f"out of memory (limit {_memory_limit(pod)})"
     if reason in _START_FAILURES:
         return IMAGE, _join_reason(reason, message)
-    if not ended:
+    if not terminated:
         if pod.get("status", {}).get("phase") == "Succeeded":
             return COMPLETED, "completed"
-        return UNKNOWN, "the pod failed, and nothing in it says why"
+        return UNKNOWN, "the pod failed without a reason"
     if code == 0:
         return COMPLETED, "completed"
-    how = f"killed by signal {signal}" if signal is not None else f"exited with code {code}"
-    return CRASHED, f"{how}: {message}" if message else how
+    exit_status = f"killed by signal {signal}" if signal is not None else f"exited with code {code}"
+    return CRASHED, f"{exit_status}: {message}" if message else exit_status
 
 
-def _code_and_signal(ended: Pod) -> tuple[int | None, int | None]:
-    if not ended:
+def _code_and_signal(terminated: Pod) -> tuple[int | None, int | None]:
+    if not terminated:
         return None, None
-    code = int(ended["exitCode"])
-    if ended.get("signal"):
-        return None, int(ended["signal"])
+    code = int(terminated["exitCode"])
+    if terminated.get("signal"):
+        return None, int(terminated["signal"])
     return (None, code - 128) if code in _SIGNAL_CODES else (code, None)
 
 
@@ -135,20 +135,20 @@ def _disruption_cause(pod: Pod) -> tuple[str, str]:
 
 
 def _is_on_lost_node(pod: Pod) -> bool:
-    """Deleted because its node is silent: no kubelet will ever say that the container ended."""
+    """Whether the pod is being deleted because its node is lost: no kubelet will ever report that it ended."""
     is_deleted = "deletionTimestamp" in pod["metadata"] and _disruption_cause(pod)[0] == NODE_LOST
-    # One that the kubelet never saw has no such condition.
+    # A pod that the kubelet never saw has no such condition.
     return is_deleted and _condition(pod, "Ready").get("status") != "True"
 
 
-def _ended_before_deletion(pod: Pod, ended: Pod) -> bool:
-    """Whether the container was done before anybody asked for its end: then the deletion is not why."""
-    if not ended.get("finishedAt"):
+def _ended_before_deletion(pod: Pod, terminated: Pod) -> bool:
+    """Whether the container ended before its deletion was requested, so the deletion is not the cause."""
+    if not terminated.get("finishedAt"):
         return False
     metadata = pod["metadata"]
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds", 0))
-    # The deletion's time is when it will be enforced; both are in whole seconds.
-    return parse_time(ended["finishedAt"]) < parse_time(metadata["deletionTimestamp"]) - grace
+    # `deletionTimestamp` is when the deletion will be enforced; both are in whole seconds.
+    return parse_time(terminated["finishedAt"]) < parse_time(metadata["deletionTimestamp"]) - grace
 
 
 def _waiting_status(pod: Pod) -> PodWaiting:
@@ -163,31 +163,31 @@ def _waiting_status(pod: Pod) -> PodWaiting:
         return PodWaiting(_join_reason(scheduled.get("reason", ""), scheduled.get("message", "")), is_trouble=True)
     if node := pod["spec"].get("nodeName"):
         return PodWaiting(f"the container is being started on {node}")
-    return PodWaiting("no scheduler has looked at the pod yet")
+    return PodWaiting("the pod is waiting for a scheduler")
 
 
 def _container(pod: Pod) -> Pod:
-    """Ours is called as its role; others were added by an admission webhook."""
+    """Our container, which is named as its role; others were added by an admission webhook."""
     containers, role = pod["spec"]["containers"], pod["metadata"].get("labels", {}).get(ROLE_LABEL)
-    found: Pod = next((one for one in containers if one["name"] == role), containers[0])
-    return found
+    container: Pod = next((container for container in containers if container["name"] == role), containers[0])
+    return container
 
 
 def _container_state(pod: Pod) -> Pod:
     name = _container(pod)["name"]
     statuses = pod.get("status", {}).get("containerStatuses") or []
-    state: Pod = next((one.get("state") or {} for one in statuses if one["name"] == name), {})
+    state: Pod = next((status.get("state") or {} for status in statuses if status["name"] == name), {})
     return state
 
 
 def _terminated_state(pod: Pod) -> Pod:
-    ended: Pod = _container_state(pod).get("terminated") or {}
-    return ended
+    terminated: Pod = _container_state(pod).get("terminated") or {}
+    return terminated
 
 
 def _condition(pod: Pod, type_: str) -> Pod:
     conditions = pod.get("status", {}).get("conditions") or []
-    return next((one for one in conditions if one["type"] == type_), {})
+    return next((condition for condition in conditions if condition["type"] == type_), {})
 
 
 def _memory_limit(pod: Pod) -> str:
@@ -200,5 +200,5 @@ def _join_reason(reason: str, message: str) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """A time as Kubernetes writes it."""
+    """Parse a time as Kubernetes writes it."""
     return datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""The pod of a role: one container, without privileges, with what the job mounts into it."""
+"""The pod of a role: one container, without privileges, with the mounts of the job."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from elasticdl.spec import ClusterSpec, JobSpec, env
 
 SPEC_MOUNT, SECRET_MOUNT, STATE_MOUNT = "/etc/elasticdl/spec", "/etc/elasticdl/secret", "/var/lib/elasticdl"
 USER_ID = 10001
-NODE_LOST_S = 30  # how long a pod of a node that says nothing is waited for
-START_TIMEOUT_S = 900  # a master that does not listen after so long is started anew
-EXIT_GRACE_S = 5  # beyond the grace period of the job: time to end after leaving
+NODE_LOST_S = 30  # how long a pod stays on a node that does not respond
+START_TIMEOUT_S = 900  # a master that does not listen by then is restarted
+EXIT_GRACE_S = 5  # beyond the job's grace period, for the process to exit
 _TOPOLOGY_KEYS = {"nodes": "kubernetes.io/hostname", "zones": "topology.kubernetes.io/zone"}
 
 
@@ -33,15 +33,15 @@ def pod_spec(
     role: str,
     replica: str,
     *,
-    raises: int = 0,
+    memory_raises: int = 0,
     is_high: bool | None = None,
     environ: Mapping[str, str] | None = None,
-    shunned: Sequence[str] = (),
+    avoid_nodes: Sequence[str] = (),
 ) -> Document:
-    """A master that ends is started again in its pod, until it says itself that it is over; others have a successor."""
+    """The spec of a pod. A master that exits is restarted in its pod; workers and ps are replaced by new pods."""
     cluster = cluster_spec(spec)
     volumes, mounts = _volumes(spec, role)
-    found: Document = {
+    pod: Document = {
         "restartPolicy": "Always" if role == MASTER else "Never",
         "serviceAccountName": master_account(spec) if role == MASTER else worker_account(spec),
         "automountServiceAccountToken": role == MASTER,
@@ -57,7 +57,7 @@ def pod_spec(
                 "env": _environment(spec, replica, environ or {}),
                 **({"envFrom": [{"secretRef": {"name": name}} for name in cluster.env_from_secrets]}
                    if cluster.env_from_secrets else {}),
-                "resources": resources.resource_requirements(spec, role, raises),
+                "resources": resources.resource_requirements(spec, role, memory_raises),
                 **(_ports_and_probes(spec) if role == MASTER else {}),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -71,17 +71,17 @@ def pod_spec(
         "tolerations": _tolerations(cluster),
     }  # fmt: skip
     if cluster.image_pull_secrets:
-        found["imagePullSecrets"] = [{"name": name} for name in cluster.image_pull_secrets]
+        pod["imagePullSecrets"] = [{"name": name} for name in cluster.image_pull_secrets]
     if cluster.node_selector:
-        found["nodeSelector"] = dict(cluster.node_selector)
+        pod["nodeSelector"] = dict(cluster.node_selector)
     if cluster.scheduler:
-        found["schedulerName"] = cluster.scheduler
+        pod["schedulerName"] = cluster.scheduler
     if priority := resources.priority_class(spec, role, is_high):
-        found["priorityClassName"] = priority
-    if shunned:
-        found["affinity"] = _avoid_nodes(shunned)
+        pod["priorityClassName"] = priority
+    if avoid_nodes:
+        pod["affinity"] = _affinity_away_from(avoid_nodes)
     if role != MASTER and cluster.spread != "none":
-        found["topologySpreadConstraints"] = [
+        pod["topologySpreadConstraints"] = [
             {
                 "maxSkew": 1,
                 "topologyKey": _TOPOLOGY_KEYS[cluster.spread],
@@ -89,28 +89,28 @@ def pod_spec(
                 "labelSelector": {"matchLabels": selector_labels(spec, role)},
             }
         ]
-    return found
+    return pod
 
 
 def _environment(spec: JobSpec, replica: str, environ: Mapping[str, str]) -> list[Document]:
-    """Ours win over the person's, which win over settings."""
-    ours = {"HOME": "/tmp", "USER": "elasticdl"}  # the user has no entry in the image's passwd
-    given = ours | dict(environ) | cluster_spec(spec).env | {env.REPLICA: replica}
+    """The variables of a container. The user's override settings; those that say who the pod is override both."""
+    defaults = {"HOME": "/tmp", "USER": "elasticdl"}  # USER_ID has no entry in the image's passwd
+    variables = defaults | dict(environ) | cluster_spec(spec).env | {env.REPLICA: replica}
     fields = {env.POD_IP: "status.podIP", env.POD_NAME: "metadata.name", env.NAMESPACE: "metadata.namespace"}
     # Fields first: a later value may refer to them.
-    taken = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
-    return taken + [{"name": name, "value": value} for name, value in given.items() if name not in fields]
+    references = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    return references + [{"name": name, "value": value} for name, value in variables.items() if name not in fields]
 
 
 def _ports_and_probes(spec: JobSpec) -> Document:
-    """Ports and probes of the master: whether its loop goes round, asked over HTTP. See master/kubernetes/backend.py.
+    """Ports and probes of the master: whether its loop runs, over HTTP. See master/kubernetes/backend.py.
 
-    Workers and ps have no probes: they speak to the master several times a second, so it knows sooner than a kubelet
-    who is stuck; a kubelet that killed one would only make a failure of it.
+    Workers and ps have no probes: they call the master several times a second, so it notices a stuck one sooner than
+    a kubelet would, and a kubelet that killed it would turn that into a failure.
     """
 
-    def probe(**more: int) -> Document:
-        return {"httpGet": {"path": HEALTH_PATH, "port": "health"}, "timeoutSeconds": 5} | more
+    def probe(**settings: int) -> Document:
+        return {"httpGet": {"path": HEALTH_PATH, "port": "health"}, "timeoutSeconds": 5} | settings
 
     return {
         "ports": [
@@ -118,7 +118,7 @@ def _ports_and_probes(spec: JobSpec) -> Document:
             {"name": "metrics", "containerPort": metrics_port(spec)},
             {"name": "health", "containerPort": HEALTH_PORT},
         ],
-        # On a node where a hundred begin at once it takes minutes. Killed for that, each would only begin again.
+        # On a node where a hundred start at once it takes minutes. Killed for that, each would only start again.
         "startupProbe": probe(periodSeconds=2, failureThreshold=START_TIMEOUT_S // 2),
         "readinessProbe": probe(periodSeconds=2),
         "livenessProbe": probe(periodSeconds=10, failureThreshold=3),
@@ -135,27 +135,27 @@ def _security_context(cluster: ClusterSpec) -> Document:
     }
 
 
-def _avoid_nodes(nodes: Sequence[str]) -> Document:
-    elsewhere = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": list(nodes)}]}
+def _affinity_away_from(nodes: Sequence[str]) -> Document:
+    other_nodes = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": list(nodes)}]}
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-        {"weight": 100, "preference": elsewhere}
+        {"weight": 100, "preference": other_nodes}
     ]}}  # fmt: skip
 
 
 def _tolerations(cluster: ClusterSpec) -> list[Document]:
-    """Kubernetes's own would keep the pods of a lost node for five minutes."""
+    """The user's tolerations, and ours for lost nodes: by default Kubernetes keeps their pods for five minutes."""
     keys = {toleration.get("key") for toleration in cluster.tolerations}
-    lost = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-    ours: list[Document] = [
+    lost_node_taints = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    added: list[Document] = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOST_S}
-        for key in lost
+        for key in lost_node_taints
         if key not in keys
     ]
-    return [*map(dict, cluster.tolerations), *ours]
+    return [*map(dict, cluster.tolerations), *added]
 
 
 def _volumes(spec: JobSpec, role: str) -> tuple[list[Document], list[Document]]:
-    """The pod's volumes, each once, and where the container has them."""
+    """The pod's volumes, each once, and the container's mounts of them."""
     cluster = cluster_spec(spec)
     has_claim = role == MASTER and bool(cluster.journal_claim)
     state = {"persistentVolumeClaim": {"claimName": cluster.journal_claim}} if has_claim else {"emptyDir": {}}

@@ -1,7 +1,7 @@
-"""What a master writes down for others, and how it ends for good.
+"""The ConfigMap in which a master publishes its status and its result, and how a master ends for good.
 
-A StatefulSet knows no end: whoever is over must say so where others find it, and then scale its own set to nothing.
-In this order: a set without pods and without a result is one that was suspended.
+A StatefulSet never completes: a master that is done must write its result for others, and then scale its own set to
+zero. In this order, because a set without pods and without a result was suspended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def master_set_name(job: str) -> str:
 
 
 def write_status(api: Api, job: str, namespace: str, owner: Owner, data: Mapping[str, str]) -> None:
-    """Into the ConfigMap that says how the job stands; keys that are not in `data` stay."""
+    """Write `data` to the status ConfigMap of the job; other keys stay."""
     try:
         api.patch(CONFIG_MAP, status_map_name(job), {"data": dict(data)}, namespace)
     except NotFound:
@@ -47,17 +47,17 @@ def write_status(api: Api, job: str, namespace: str, owner: Owner, data: Mapping
         )
 
 
-def read_result(held: Mapping[str, object] | None, owner_uid: str) -> Document | None:
-    """What the ConfigMap says of the end, if it belongs to this set and not to an earlier one of the same name."""
-    metadata, data = (held or {}).get("metadata", {}), (held or {}).get("data") or {}
+def read_result(status_map: Mapping[str, object] | None, owner_uid: str) -> Document | None:
+    """The result in the status ConfigMap, if that belongs to this set and not to an earlier one of the same name."""
+    metadata, data = (status_map or {}).get("metadata", {}), (status_map or {}).get("data") or {}
     assert isinstance(metadata, dict) and isinstance(data, dict)
-    is_ours = owner_uid in [one["uid"] for one in metadata.get("ownerReferences", [])]
-    found = json.loads(data[RESULT_KEY]) if is_ours and RESULT_KEY in data else None
-    return found if isinstance(found, dict) else None
+    is_ours = owner_uid in [owner["uid"] for owner in metadata.get("ownerReferences", [])]
+    result = json.loads(data[RESULT_KEY]) if is_ours and RESULT_KEY in data else None
+    return result if isinstance(result, dict) else None
 
 
 def retire_master(api: Api, job: str, namespace: str) -> None:
-    """No pod for this master any more. May be said again; a set that was deleted has none anyway."""
+    """Scale the master's StatefulSet to zero. Idempotent; does nothing if the set was deleted."""
     try:
         api.patch(STATEFUL_SET, master_set_name(job), {"spec": {"replicas": 0}}, namespace, "scale")
     except NotFound:
@@ -65,11 +65,14 @@ def retire_master(api: Api, job: str, namespace: str) -> None:
 
 
 def write_refusal(api: Api, job: str, namespace: str, reason: str, exit_code: int) -> None:
-    """The job cannot begin: say why, instead of trying again for ever. A result that is there stays."""
-    found = api.get(STATEFUL_SET, master_set_name(job), namespace)
-    if found is None:
+    """Record that the job cannot begin, and retire its master instead of restarting it for ever.
+
+    An existing result stays.
+    """
+    stateful_set = api.get(STATEFUL_SET, master_set_name(job), namespace)
+    if stateful_set is None:
         return
-    owner = Owner.from_object(found)
+    owner = Owner.from_object(stateful_set)
     if read_result(api.get(CONFIG_MAP, status_map_name(job), namespace), owner.uid) is None:
         result = {"name": job, "phase": Phase.FAILED, "reason": reason, "exit_code": exit_code, "ended_at": time.time()}
         write_status(api, job, namespace, owner, {RESULT_KEY: json.dumps(result)})

@@ -1,4 +1,4 @@
-"""The launcher's side of the fork server: starts it, asks it for replicas, and does without it when it fails."""
+"""The launcher's side of the fork server: starts the server and requests replicas from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elasticdl.launcher.local.watched_process import WatchedProcess
 from elasticdl.launcher.replica_environ import allocator_environ, inherited_environ, instruction_set_environ
 
 SERVER_MODULE = "elasticdl.launcher.local.fork_server"
-# What a worker imports before its first step; torch's optimizers import torch._dynamo at theirs.
+# What a worker imports before its first step; torch's optimizers import torch._dynamo in their first step.
 PRELOADED_MODULES = (
     "torch",
     "torch._dynamo",
@@ -38,18 +38,18 @@ PRELOADED_MODULES = (
 FORKED_MODULES = ("elasticdl.worker", "elasticdl.ps")
 PADDING_BYTES = 4096  # at least what a master adds to the environment of a replica
 REPLY_TIMEOUT_S = 3.0  # a fork takes some 10 ms
-STALL_TIMEOUT_S = 3.0  # a server that is importing uses its processor; one that has not for so long is stopped or stuck
+STALL_TIMEOUT_S = 3.0  # a server that imports uses processor time; one that uses none for so long is stopped or stuck
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _PR_SET_CHILD_SUBREAPER = 36
 _log = logging.getLogger("elasticdl")
 
 
 class ForkFailed(Exception):
-    """The server cannot fork this replica: it is to be spawned."""
+    """The server cannot fork this replica, which must be spawned instead."""
 
 
 class ForkServer:
-    """One fork server. After `ForkFailed` with `is_open` false it has ended and must be forgotten."""
+    """One fork server. If `is_open` is false after `ForkFailed`, it has ended."""
 
     def __init__(self, process: WatchedProcess, connection: socket.socket, environ: Mapping[str, str]) -> None:
         self._process = process
@@ -62,7 +62,7 @@ class ForkServer:
 
     @classmethod
     def start(cls, environ: Mapping[str, str], now: float, modules: Sequence[str] = PRELOADED_MODULES) -> ForkServer:
-        """Start a server whose replicas get `environ` and what is added for each. OSError if that cannot be."""
+        """Start a server whose replicas get `environ`, and additions for each. Raises OSError if it cannot."""
         become_subreaper()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-P", "-m", SERVER_MODULE, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
@@ -88,11 +88,11 @@ class ForkServer:
         return self._process.running.pid
 
     def fileno(self) -> int:
-        """Becomes readable when the server is ready, and when it has ended."""
+        """A descriptor that becomes readable when the server is ready, and when it has ended."""
         return self._connection.fileno()
 
     def receive(self) -> None:
-        """Read that it is ready, or that it is gone."""
+        """Read a message of the server: that it is ready, or has ended."""
         try:
             message = self._connection.recv(MAX_REPLY_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -108,22 +108,22 @@ class ForkServer:
 
     @property
     def check_interval_s(self) -> float | None:
-        """How soon `is_stalled` is to be asked; None once the server is ready."""
+        """How soon to call `is_stalled`; None once the server is ready."""
         return None if self.is_ready or not self.is_open else STALL_TIMEOUT_S / 2
 
     def is_stalled(self, now: float) -> bool:
         """Whether a server that is not ready has used no processor time for STALL_TIMEOUT_S."""
         if self.check_interval_s is None:
             return False
-        if (used := _processor_ticks(self.pid)) != self._used_ticks:
-            self._used_ticks, self._checked_at = used, now
+        if (ticks := _processor_ticks(self.pid)) != self._used_ticks:
+            self._used_ticks, self._checked_at = ticks, now
         return now - self._checked_at >= STALL_TIMEOUT_S
 
     def can_fork(self, argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-        """Whether a replica from this server would be as one that is spawned.
+        """Whether a replica forked from this server would be the same as a spawned one.
 
-        The environment may differ from the server's only in what is added: some variables are read when a module is
-        imported, or by the C library when a process begins.
+        Its environment may only add variables to the server's: some are read when a module is imported, or by the
+        C library when a process starts.
         """
         is_module = list(argv[:3]) == [sys.executable, "-P", "-m"] and argv[3] in FORKED_MODULES
         return is_module and self._environ.items() <= environ.items()
@@ -131,7 +131,7 @@ class ForkServer:
     def fork(
         self, name: str, argv: Sequence[str], *, environ: Mapping[str, str], log: Path, now: float
     ) -> WatchedProcess:
-        """Start a replica. ForkFailed if it must be spawned; OSError if it cannot be started at all."""
+        """Start a replica. Raises ForkFailed if it must be spawned, OSError if it cannot be started either way."""
         added = {key: value for key, value in environ.items() if self._environ.get(key) != value}
         limits = tuple((number, *resource.getrlimit(number)) for number in _LIMITS)
         ours, theirs = socket.socketpair()
@@ -141,7 +141,7 @@ class ForkServer:
                 try:
                     socket.send_fds(self._connection, [request], [output.fileno(), theirs.fileno()])
                 except OSError as exc:
-                    raise self._failed(f"takes no request: {exc}") from exc
+                    raise self._failed(f"accepts no request: {exc}") from exc
             ours.settimeout(REPLY_TIMEOUT_S)
             try:
                 reply = self._connection.recv(16)
@@ -156,9 +156,9 @@ class ForkServer:
             ours.send(GO)
             return child
 
-    def _failed(self, why: str) -> ForkFailed:
+    def _failed(self, reason: str) -> ForkFailed:
         self.close()
-        return ForkFailed(f"the fork server (pid {self.pid}) {why}")
+        return ForkFailed(f"the fork server (pid {self.pid}) {reason}")
 
     def close(self) -> None:
         """End the server; its replicas live on."""
@@ -170,18 +170,18 @@ class ForkServer:
 
 
 def become_subreaper() -> None:
-    """From here on we are the parent of descendants whose own has ended. OSError where the kernel has no such thing."""
+    """Become the parent of descendants whose own parent has ended. Raises OSError if the kernel does not support it."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def reap_strangers(own: Callable[[], Iterable[int]]) -> None:
-    """Reap children that ended and that nobody here watches: what replicas had started and left behind."""
+def reap_orphans(watched_pids: Callable[[], Iterable[int]]) -> None:
+    """Reap children that ended and that nobody watches: processes that replicas started and left behind."""
     with suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if ended.si_pid in set(own()):
-                return  # its pidfd is readable: it is reaped in its turn, and the others after it
-            os.waitpid(ended.si_pid, 0)
+        while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if child.si_pid in set(watched_pids()):
+                return  # its pidfd is readable: the loop reaps it next, and the others after it
+            os.waitpid(child.si_pid, 0)
 
 
 def _processor_ticks(pid: int) -> int:
@@ -193,18 +193,18 @@ def _processor_ticks(pid: int) -> int:
 
 
 def start_fork_server(cpu_capability: str) -> ForkServer:
-    """A server whose replicas inherit our environment, as those that are spawned do. OSError if that cannot be."""
+    """Start a server whose replicas inherit our environment, as spawned ones do. Raises OSError if it cannot."""
     environ = inherited_environ(os.environ)
     settings = allocator_environ(environ) | instruction_set_environ(cpu_capability)
     return ForkServer.start(environ | settings, time.time())
 
 
 def close_inherited(needed: set[int | None]) -> None:
-    """Close whatever the starter let slip in; nothing of it may reach a replica or outlive its owner."""
+    """Close descriptors that our starter leaked; no replica may inherit them."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor > 2 and descriptor not in needed:
             with suppress(OSError):
                 os.close(descriptor)
-    for passed in needed:
-        if passed is not None:
-            os.set_inheritable(passed, False)
+    for needed_descriptor in needed:
+        if needed_descriptor is not None:
+            os.set_inheritable(needed_descriptor, False)

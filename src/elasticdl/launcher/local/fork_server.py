@@ -1,9 +1,9 @@
 """`python -m elasticdl.launcher.local.fork_server`: imports modules once and forks replicas that have them.
 
 The launcher starts it and talks to it through `fork_client.ForkServer`; see docs/design/0042-fork-server.md.
-A replica that is forked here cannot be told from one that was spawned: it is a child of the launcher, leads a session
-of its own, and has the arguments, environment, limits and output that the launcher asked for. A fork copies one thread
-only, so the server refuses to work where a module has started threads that outlive a fork.
+A replica that is forked here looks the same as a spawned one: it is a child of the launcher, leads a session of its
+own, and has the arguments, environment, limits and output that the launcher requested. A fork copies one thread only,
+so the server refuses to work if a module has started threads that outlive a fork.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# The launcher fills this variable of the server's environment with padding: a replica writes its own variables there.
+# The launcher sets this variable of the server's environment to padding, which a replica overwrites with its variables.
 PADDING_VARIABLE = "ELASTICDL_FORK_PADDING"
 MAX_REQUEST_BYTES = 1 << 16
 MAX_REPLY_BYTES = 2000
 READY, FORKED, FAILED = b"ready", b"forked", b"failed"
-GO = b"go"  # from the launcher to a replica: it knows the replica's pid, so the replica may begin
+GO = b"go"  # from the launcher to a replica: it watches the replica's pid, so the replica may begin
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """What a replica is to be. `environ` is added to the environment that the server was started with."""
+    """A request for one replica. `environ` is added to the environment that the server was started with."""
 
     argv: tuple[str, ...]  # python -P -m MODULE ARGUMENT…
     environ: dict[str, str]
@@ -54,7 +54,7 @@ class ForkRequest:
 
 
 class ProcessTitle:
-    """Where the kernel reads the arguments and the environment of this process from, for /proc/PID/cmdline."""
+    """The memory from which the kernel reads this process's arguments and environment for /proc/PID."""
 
     def __init__(self, arguments: tuple[int, int], padding: tuple[int, int]) -> None:
         self._arguments = arguments  # address and size
@@ -62,11 +62,11 @@ class ProcessTitle:
 
     @classmethod
     def locate(cls, padding_variable: str = "") -> ProcessTitle:
-        """OSError if the kernel does not say where they are."""
+        """Find that memory. Raises OSError if the kernel does not show where it is."""
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         argument_start, argument_end, environ_start, environ_end = map(int, fields[45:49])
         if not 0 < argument_start < argument_end <= environ_start < environ_end:
-            raise OSError("the kernel does not say where the arguments of a process are")
+            raise OSError("the kernel does not show where the arguments of a process are")
         arguments = (argument_start, argument_end - argument_start)
         if not padding_variable:
             return cls(arguments, (environ_start, 0))
@@ -74,7 +74,7 @@ class ProcessTitle:
         index = environ.find(f"{padding_variable}=".encode())
         if index < 0:
             raise OSError(f"{padding_variable} is not in the environment")
-        del os.environ[padding_variable]  # from here on nobody else reads these bytes
+        del os.environ[padding_variable]  # nothing else reads these bytes from now on
         return cls(arguments, (environ_start + index, environ.index(b"\0", index) - index))
 
     def write(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -113,17 +113,17 @@ def main(arguments: list[str]) -> int:
 
 
 def preload(modules: list[str]) -> None:
-    """Import the modules. Without the garbage collector, which would cost a tenth of the time."""
+    """Import the modules, with the garbage collector off, which would take a tenth of the time."""
     gc.disable()
     for module in modules:
-        with suppress(Exception):  # an extra or the native core is missing; a replica that needs it says so itself
+        with suppress(Exception):  # an extra or the native core is missing; a replica that needs it raises the error
             importlib.import_module(module)
     gc.freeze()
     gc.enable()
 
 
 def _check_single_thread() -> None:
-    """OSError where a thread survives a fork. OpenBLAS ends its own before each, and starts them again when used."""
+    """Raise OSError if other threads survive a fork. OpenBLAS ends its own before a fork and restarts them on use."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -135,7 +135,7 @@ def _check_single_thread() -> None:
 
 
 def _serve(launcher: socket.socket, title: ProcessTitle) -> ForkRequest | None:
-    """Fork a replica for each request. Returns its request in a replica, None once the launcher is gone."""
+    """Fork a replica for each request. In the replica it returns the request; in the server None, at the end."""
     while True:
         text, descriptors, _, _ = socket.recv_fds(launcher, MAX_REQUEST_BYTES, 2)
         if not text:
@@ -150,7 +150,7 @@ def _serve(launcher: socket.socket, title: ProcessTitle) -> ForkRequest | None:
             if _fork_or_exit():
                 os._exit(0)
             launcher.close()
-            _become(request, output, handshake, title)
+            _become_replica(request, output, handshake, title)
             return request
         os.close(output)
         os.close(handshake)
@@ -165,8 +165,8 @@ def _fork_or_exit() -> int:
         os._exit(1)
 
 
-def _become(request: ForkRequest, output: int, handshake: int, title: ProcessTitle) -> None:
-    """Take on all that tells this replica from the server, report it, and wait until the launcher knows the pid."""
+def _become_replica(request: ForkRequest, output: int, handshake: int, title: ProcessTitle) -> None:
+    """Set up this process as the requested replica, send its pid, and wait until the launcher watches it."""
     with socket.socket(fileno=handshake) as launcher:
         try:
             os.setsid()
@@ -180,15 +180,15 @@ def _become(request: ForkRequest, output: int, handshake: int, title: ProcessTit
             os.environ.update(request.environ)
             _reseed()
             launcher.send(str(os.getpid()).encode())
-            is_known = launcher.recv(len(GO)) == GO
+            is_watched = launcher.recv(len(GO)) == GO
         except (OSError, ValueError):
             os._exit(1)
-    if not is_known:
+    if not is_watched:
         os._exit(1)
 
 
 def _reseed() -> None:
-    """Replace random state that a fresh interpreter draws when it imports these; `random` does so itself."""
+    """Renew random state that a new interpreter draws when it imports these modules; `random` does so itself."""
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
     if (processes := sys.modules.get("multiprocessing.process")) is not None:
@@ -200,9 +200,9 @@ def _run_module(request: ForkRequest) -> None:
     module = request.argv[3]
     sys.orig_argv[:] = request.argv
     sys.argv[:] = [module, *request.argv[4:]]
-    fresh = types.ModuleType("__main__")
-    fresh.__dict__["__builtins__"] = sys.modules["builtins"]
-    sys.modules["__main__"] = fresh
+    main_module = types.ModuleType("__main__")
+    main_module.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.modules["__main__"] = main_module
     runpy._run_module_as_main(module)  # type: ignore[attr-defined]
 
 

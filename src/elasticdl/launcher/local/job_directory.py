@@ -1,4 +1,4 @@
-"""The directory of a local job, with all that its processes need to begin."""
+"""Creates the directory of a local job, with all files that its processes need to begin."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from elasticdl.launcher.local.record import lock_job
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 
-LEFTOVERS_REASON = "its launcher and its master were gone"
+LEFTOVERS_REASON = "its launcher and its master had ended"
 
 
 def create_job_directory(directory: JobDirectory, spec: JobSpec) -> None:
-    """FileExistsError where there is one already."""
+    """Create the directory of a new job. Raises FileExistsError if it exists."""
     directory.create(spec)
     _create_keys(directory, spec)
 
 
 def recreate_job_directory(directory: JobDirectory, spec: JobSpec) -> None:
-    """For a job that goes on: see `JobDirectory.create_again`. What is left of its last run is ended first.
+    """Prepare the directory for the next run of the job; see `JobDirectory.create_next_run`.
 
-    SpecError where somebody keeps the job going.
+    Ends leftover replicas of the last run first. Raises SpecError if the job is running.
     """
     processes.end_leftovers(directory, LEFTOVERS_REASON)
     try:
-        # As a launcher does: none of the last run can begin any more, nor can another resumption.
+        # With the launcher's lock, no launcher of the last run can start, nor can another resumption.
         with lock_job(directory, wait=False):
             if processes.find_processes(directory):
                 raise BlockingIOError

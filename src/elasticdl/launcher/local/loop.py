@@ -1,18 +1,17 @@
-"""The launcher's one loop: the master's commands in, ends of processes out.
+"""The launcher's loop: receives commands of the master and reports when processes start and exit.
 
-It decides nothing about the job, except that a dead master is started again.
+It decides nothing about the job, except that a dead master is restarted.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import selectors
 import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +35,7 @@ from elasticdl.launcher.interface import (
     StartedReport,
     StopReport,
 )
-from elasticdl.launcher.local.fork_client import ForkServer, reap_strangers
+from elasticdl.launcher.local.fork_client import ForkServer, reap_orphans
 from elasticdl.launcher.local.master_process import MasterProcess, start_master
 from elasticdl.launcher.local.oom import OomDetector
 from elasticdl.launcher.local.processes import find_replicas
@@ -45,17 +44,16 @@ from elasticdl.launcher.local.replica_starter import ReplicaCommand, ReplicaStar
 from elasticdl.launcher.local.restart_policy import WRONG_JOB_CODE, GiveUp, RestartPolicy
 from elasticdl.launcher.local.watched_process import WatchedProcess
 from elasticdl.launcher.loop_monitor import LoopHealth, LoopMonitor
-from elasticdl.launcher.replica_environ import inherited_environ
 from elasticdl.spec import Phase
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
-NOT_EXECUTABLE_CODE = 127  # as a shell says it
+NOT_EXECUTABLE_CODE = 127  # as in a shell
 KILL_AFTER_S = 5.0  # between SIGTERM and SIGKILL once the job is over
 LOG_TAIL_BYTES = 2000
 WORKER_ROLE = "worker"
-MIN_FREE_BYTES = 64 << 10  # a disk with less room than this is full …
-MAX_DISK_FULL_S = 300.0  # … and for so long a master that cannot write is not given up, but started when there is room
-RETRY_S = 0.5  # before what failed for want of descriptors or room is tried again
+MIN_FREE_BYTES = 64 << 10  # a disk with less free space counts as full
+MAX_DISK_FULL_S = 300.0  # how long the restart of a master waits for free space before a failure counts
+RETRY_S = 0.5  # the pause after a failure for lack of descriptors or disk space
 _log = logging.getLogger("elasticdl")
 
 
@@ -68,47 +66,51 @@ class LauncherLoop:
         record: LauncherRecord,
         *,
         run: int,
-        master: str,
+        master_module: str,
+        environ: Mapping[str, str],
         clock: Clock,
-        restarts: RestartPolicy,
-        issuer: CertificateManager,
+        selector: selectors.BaseSelector,
+        oom: OomDetector,
+        restart_policy: RestartPolicy,
+        certificates: CertificateManager,
+        stop_reason: str,
     ) -> None:
         self._directory = directory
         self._record = record
         self._run = run
-        self._module = master
+        self._master_module = master_module
         self._clock = clock
-        self._restarts = restarts
-        self._issuer = issuer
-        self._selector = selectors.DefaultSelector()
+        self._restart_policy = restart_policy
+        self._certificates = certificates
+        self._selector = selector
         self._children: dict[str, WatchedProcess] = {}
         self._master: MasterProcess | None = None
-        self._environ = inherited_environ(os.environ)
-        self._oom = OomDetector()
-        self._starter = ReplicaStarter(self._selector, clock, self._oom, self._replica_started, self._cannot_start)
-        self.stop_reason = ""  # why the job is to be stopped: every master is told
+        self._environ = dict(environ)  # of the master and of replicas
+        self._oom = oom
+        self._starter = ReplicaStarter(selector, clock, oom, self._add_replica, self._record_failed_start)
+        self._stop_reason = stop_reason  # sent to every master; "": the job need not stop
         self._exit_code: int | None = None  # set once the job is over
-        self._deadlines: list[tuple[float, int]] = []  # (monotonic time, signal for whoever still lives)
-        self._vigil = LoopMonitor()  # over the master
-        self._start_at: float | None = None  # monotonic time at which a master is started
+        self._deadlines: list[tuple[float, int]] = []  # (monotonic time, signal for living replicas)
+        self._monitor = LoopMonitor()  # of the master
+        self._start_at: float | None = None  # monotonic time at which to start a master
         self._full_since: float | None = None
 
     def fork_replicas(self, server: ForkServer | None, start_server: Callable[[], ForkServer]) -> None:
-        """Fork workers and ps from this server, or from one that is started now; otherwise they are spawned."""
+        """Fork workers and ps from this server, or from one that is started now. Without this they are spawned."""
         self._starter.use_server(server, start_server)
 
     def watch_attached(self, readable: int) -> None:
-        """Stop the job when descriptor `readable` is: a command line's pipe or pidfd, or a signal to the launcher."""
-        self._selector.register(readable, selectors.EVENT_READ, lambda _: self._detached(readable))
+        """Stop the job once this descriptor is readable: a command line's pipe or pidfd, or a signal's pipe."""
+        self._selector.register(readable, selectors.EVENT_READ, lambda _: self._detach(readable))
 
     def adopt_replicas(self) -> None:
-        """Watch the replicas of the launcher before this one. How those ended that are gone, nobody can know."""
+        """Watch the replicas of the previous launcher. How the others exited is unknown."""
         for running in list(self._record.replicas.values()):
             if child := WatchedProcess.adopt(running):
                 self._watch(child)
             else:
-                self._ended(ExitedProcess(running.replica, running.pid, None, None, self._clock.now()))
-        # It may have died before it wrote down what it had just started.
+                self._record_exit(ExitedProcess(running.replica, running.pid, None, None, self._clock.now()))
+        # The previous launcher may have died before it recorded a replica that it had just started.
         watched = {child.running.pid for child in self._children.values()}
         for running in find_replicas(self._directory, self._run):
             if running.pid not in watched and (child := WatchedProcess.adopt(running)):
@@ -117,50 +119,50 @@ class LauncherLoop:
     def _adopt_unrecorded(self, child: WatchedProcess) -> None:
         name, pid = child.running.replica, child.running.pid
         if name in self._children:
-            _log.error("%s (pid %d) is there twice: this one, which no launcher wrote down, is killed", name, pid)
+            _log.error("%s runs twice: killing pid %d, which is in no launcher's record", name, pid)
             child.signal(signal.SIGKILL)
             child.stop_watching()
             return
-        _log.info("%s (pid %d) was not written down by the launcher before", name, pid)
+        _log.info("%s (pid %d) was not in the record of the previous launcher", name, pid)
         self._watch(child)
 
     def adopt_master(self, end: socket.socket) -> None:
-        """Go on with the living master; should it have died meanwhile, `run` starts another."""
+        """Continue with the running master; if it has died meanwhile, `run` starts another."""
         if self._record.master and (child := WatchedProcess.adopt(self._record.master)):
             self._connect(child, end)
         else:
             end.close()
 
     def run(self) -> int:
-        self._issuer.try_issue((*PERMANENT_ROLES, *self._children), self._clock.now())
+        self._certificates.try_issue((*PERMANENT_ROLES, *self._children), self._clock.now())
         if self._master is None:
             self._start_master()
         self._save()
         while self._exit_code is None or self._children or self._master:
             for key, events in self._selector.select(self._until_deadline()):
-                # An earlier one of this batch may have closed it.
+                # An earlier event of this batch may have closed it.
                 if self._selector.get_map().get(key.fd) == key:
                     key.data(events)
-            self._keep_deadlines()
-            self._watch_master()
+            self._run_due()
+            self._check_master()
             self._starter.check()
-            reap_strangers(self._watched_pids)
-            self._issuer.renew_due(self._clock.now())
+            reap_orphans(self._watched_pids)
+            self._certificates.renew_due(self._clock.now())
         self._starter.close()
-        self._issuer.close()
+        self._certificates.close()
         return self._exit_code
 
     def _execute(self, command: Command) -> None:
         match command:
             case LaunchCommand():
                 self._launch(command)
-            case SignalCommand(replica, number):
+            case SignalCommand(replica, signal_number):
                 if self._starter.is_waiting(replica):
                     self._starter.spawn_waiting()
                 if child := self._children.get(replica):
-                    child.signal(number)
+                    child.signal(signal_number)
             case HeartbeatCommand(limit_s):
-                self._vigil.record_heartbeat(time.monotonic(), limit_s)
+                self._monitor.record_heartbeat(time.monotonic(), limit_s)
                 self._report(HeartbeatReport())
             case EndCommand(exit_code, grace_s):
                 self._end(exit_code, grace_s)
@@ -182,18 +184,18 @@ class LauncherLoop:
             needs_torch=launch.role == WORKER_ROLE,
         )
         try:
-            self._issuer.issue(name, self._clock.now())
+            self._certificates.issue(name, self._clock.now())
         except OSError as exc:
-            self._cannot_start(command, exc)
+            self._record_failed_start(command, exc)
         else:
             self._starter.start(command)
 
-    def _cannot_start(self, command: ReplicaCommand, exc: OSError) -> None:
+    def _record_failed_start(self, command: ReplicaCommand, exc: OSError) -> None:
         with suppress(OSError), command.log.open("a") as output:
             output.write(f"cannot start {command.name}: {command.argv[0]}: {exc.strerror}\n")
-        self._ended(ExitedProcess(command.name, 0, NOT_EXECUTABLE_CODE, None, self._clock.now()))
+        self._record_exit(ExitedProcess(command.name, 0, NOT_EXECUTABLE_CODE, None, self._clock.now()))
 
-    def _replica_started(self, child: WatchedProcess) -> None:
+    def _add_replica(self, child: WatchedProcess) -> None:
         self._watch(child)
         self._save()
         self._report(_started_report(child.running))
@@ -212,7 +214,7 @@ class LauncherLoop:
         self._selector.unregister(child)
         del self._children[child.running.replica]
         out_of_memory = self._oom.was_killed(child.running.pid)
-        self._ended(self._with_reason(child.reap(self._clock.now(), out_of_memory=out_of_memory)))
+        self._record_exit(self._with_reason(child.reap(self._clock.now(), out_of_memory=out_of_memory)))
 
     def _with_reason(self, exited: ExitedProcess) -> ExitedProcess:
         """A replica that failed may have left behind why."""
@@ -220,19 +222,19 @@ class LauncherLoop:
             return exited
         return replace(exited, reason=vital.read_exit_reason(self._directory.exit_reason_file(exited.replica)))
 
-    def _ended(self, exited: ExitedProcess) -> None:
+    def _record_exit(self, exited: ExitedProcess) -> None:
         self._record.replicas.pop(exited.replica, None)
-        self._issuer.stop_renewing(exited.replica)
+        self._certificates.stop_renewing(exited.replica)
         self._record.exited.append(exited)
-        # Told before it is kept: survivors wait for this news, and a launcher that dies in between
-        # leaves a record from which its successor finds out.
+        # Reported before it is saved: survivors wait for this report, and if this launcher dies in between,
+        # the next one finds the replica in the record and sees that it has ended.
         self._report(exited)
         self._save()
-        _log.info("%s (pid %d) %s", exited.replica, exited.pid, exited.why)
+        _log.info("%s (pid %d) %s", exited.replica, exited.pid, exited.description)
 
-    def _detached(self, readable: int) -> None:
+    def _detach(self, readable: int) -> None:
         self._selector.unregister(readable)
-        _log.info("detached: the command line is gone, or the launcher was told to end")
+        _log.info("detached: the command line has ended, or the launcher got SIGTERM")
         self._record.is_detached = True
         self._save()
         self._report(DetachedReport())
@@ -240,48 +242,49 @@ class LauncherLoop:
     def _start_master(self) -> None:
         self._start_at = None
         try:
-            started = start_master(self._directory, self._run, self._module, self._environ, self._clock.now())
+            started = start_master(self._directory, self._run, self._master_module, self._environ, self._clock.now())
         except OSError as exc:
-            _log.error("no master can be started now: %s", exc)
+            _log.error("cannot start a master yet: %s", exc)
             self._start_at = time.monotonic() + RETRY_S
         else:
             self._connect(*started)
             self._save()
 
-    def _waits_for_room(self) -> bool:
-        """Whether the disk is full, and has not been for too long."""
+    def _waits_for_disk(self) -> bool:
+        """Whether the disk is full, but not yet for MAX_DISK_FULL_S."""
         if shutil.disk_usage(self._directory.root).free >= MIN_FREE_BYTES:
             self._full_since = None
             return False
         now = time.monotonic()
         if self._full_since is None:
-            _log.warning("no space is left for %s: the master is started once there is some", self._directory.root)
+            _log.warning("no space is left for %s: the master is restarted once there is some", self._directory.root)
             self._full_since = now
         return now - self._full_since < MAX_DISK_FULL_S
 
     def _connect(self, child: WatchedProcess, end: socket.socket) -> None:
-        self._starter.spawn_waiting()  # a new master is told of all that its predecessor has launched
-        link = MasterProcess(child, end, self._selector, self._execute, self._master_ended)
-        self._master, self._record.master = link, child.running
-        self._vigil = LoopMonitor()
-        link.watch()
+        self._starter.spawn_waiting()  # the first report to a new master has all replicas that were launched
+        master = MasterProcess(child, end, self._selector, self._execute, self._restart_master)
+        self._master, self._record.master = master, child.running
+        self._monitor = LoopMonitor()
+        master.watch()
         running = tuple(_started_report(process) for process in self._record.replicas.values())
-        link.send(ReplicasReport(running, tuple(self._record.exited)))
+        master.send(ReplicasReport(running, tuple(self._record.exited)))
         if self._record.is_detached:
-            link.send(DetachedReport())
-        if self.stop_reason:
-            link.send(StopReport(self.stop_reason))
+            master.send(DetachedReport())
+        if self._stop_reason:
+            master.send(StopReport(self._stop_reason))
 
-    def _master_ended(self) -> None:
+    def _restart_master(self) -> None:
+        """Handle the end of the master: restart it, now or later, or give up."""
         assert self._master is not None
         death = self._with_reason(self._master.child.reap(self._clock.now()))
         self._master, self._record.master = None, None
         if self._exit_code is None:
-            _log.warning("master (pid %d) %s before the job was over", death.pid, death.why)
+            _log.warning("master (pid %d) %s before the job was over", death.pid, death.description)
             served = self._has_served(death.pid)
-            if death.code != WRONG_JOB_CODE and self._waits_for_room():
+            if death.code != WRONG_JOB_CODE and self._waits_for_disk():
                 self._start_at = time.monotonic() + RETRY_S
-            elif isinstance(decision := self._restarts.decide(death, served=served), GiveUp):
+            elif isinstance(decision := self._restart_policy.decide(death, served=served), GiveUp):
                 self._give_up(decision)
             elif decision.delay_s:
                 self._start_at = time.monotonic() + decision.delay_s
@@ -293,7 +296,7 @@ class LauncherLoop:
         try:
             return bool((read_json(self._directory.master) or {}).get("pid") == pid)
         except (OSError, StateDamaged):
-            return True  # nobody can know: the benefit of the doubt
+            return True  # unknown, so assume that it has
 
     def _give_up(self, decision: GiveUp) -> None:
         log = self._directory.log_file("master")
@@ -305,19 +308,20 @@ class LauncherLoop:
                 write_json(self._directory.result, result)
             except OSError as exc:
                 _log.error("%s cannot be written: %s", self._directory.result, exc.strerror)
-        # Workers that hold a state write it first: by the result and the signal they know that no master will come.
+        # Workers write a checkpoint first: the result and the signal mean to them that no master will follow.
         spec = self._directory.load_spec()
         self._end(decision.exit_code, spec.timing.grace_period_s + spec.checkpoint.retry_s)
 
     def _explain(self, decision: GiveUp, log: Path) -> str:
         root = self._directory.root
         if decision.exit_code != WRONG_JOB_CODE and shutil.disk_usage(root).free < MIN_FREE_BYTES:
-            return f"no space is left for {root}: free some, then go on with --resume ({decision.reason})"
+            return f"no space is left for {root}: free some, then continue with --resume ({decision.reason})"
         try:
             tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         except OSError as exc:
             tail = f"(it cannot be read: {exc})"
-        advice = "" if decision.exit_code == WRONG_JOB_CODE else "; workers keep what they hold: go on with --resume"
+        is_wrong = decision.exit_code == WRONG_JOB_CODE
+        advice = "" if is_wrong else "; workers save their state: continue with --resume"
         return f"{decision.reason}{advice}. {log} ends with:\n{tail}"
 
     def _end(self, exit_code: int, grace_s: float | None) -> None:
@@ -328,47 +332,51 @@ class LauncherLoop:
         self._exit_code = exit_code
         self._starter.cancel_waiting()
         now = time.monotonic()
-        # A finished job has told its workers to go; those of any other may not know yet.
+        # Workers of a finished job leave by themselves; those of a failed or stopped job may not know yet.
         self._deadlines = [
             (now + (grace_s if exit_code == 0 else 0.0), signal.SIGTERM),
             (now + grace_s + KILL_AFTER_S, signal.SIGKILL),
         ]
 
-    def _watch_master(self) -> None:
-        """Kill a master whose loop stands still: another one goes on with its journal."""
+    def _check_master(self) -> None:
+        """Kill a master whose loop is stuck: the next one continues from its journal."""
         if self._master is None or self._exit_code is not None:
             return
         child = self._master.child
-        match self._vigil.check(time.monotonic()):
+        match self._monitor.check(time.monotonic()):
             case LoopHealth.SILENT:
-                _log.warning("the master (pid %d) does not turn: its stacks are asked for", child.running.pid)
+                _log.warning("the master (pid %d) sends no heartbeat: it dumps its stacks", child.running.pid)
                 child.signal(stacks.DUMP_SIGNAL)
             case LoopHealth.STALLED if not stacks.has_debugger(child.running.pid):
-                _log.error("the master (pid %d) stands still: it is killed and replaced", child.running.pid)
+                _log.error("the master (pid %d) is stuck: it is killed and replaced", child.running.pid)
                 child.signal(signal.SIGKILL)
 
     def _until_deadline(self) -> float | None:
         instants = [instant for instant, _ in self._deadlines[:1]] + (
             [self._start_at] if self._start_at is not None else []
         )
-        waits = [max(0.0, instant - time.monotonic()) for instant in instants]
-        intervals = (self._issuer.check_interval_s, self._vigil.check_interval_s, self._starter.check_interval_s)
-        checks = [wait_s for wait_s in intervals if wait_s]
-        return min([*waits, *checks], default=None)
+        delays = [max(0.0, instant - time.monotonic()) for instant in instants]
+        intervals = (
+            self._certificates.check_interval_s,
+            self._monitor.check_interval_s,
+            self._starter.check_interval_s,
+        )
+        return min([*delays, *(interval_s for interval_s in intervals if interval_s)], default=None)
 
-    def _keep_deadlines(self) -> None:
+    def _run_due(self) -> None:
+        """Start a master that is due, and send the signals that are due at the end of the job."""
         if self._exit_code is None and self._start_at is not None and self._start_at <= time.monotonic():
-            if self._waits_for_room():
+            if self._waits_for_disk():
                 self._start_at = time.monotonic() + RETRY_S
             else:
                 self._start_master()
         while self._deadlines and self._deadlines[0][0] <= time.monotonic():
-            _, number = self._deadlines.pop(0)
+            _, signal_number = self._deadlines.pop(0)
             # The master ends by itself; only one that hangs to the very end is killed.
-            is_last = number == signal.SIGKILL
+            is_last = signal_number == signal.SIGKILL
             for child in [*self._children.values(), *([self._master.child] if self._master and is_last else [])]:
-                _log.info("the job is over: signal %d to %s", number, child.running.replica)
-                child.signal(number)
+                _log.info("the job is over: signal %d to %s", signal_number, child.running.replica)
+                child.signal(signal_number)
 
     def _report(self, report: Report) -> None:
         if self._master is not None:
@@ -378,7 +386,7 @@ class LauncherLoop:
         try:
             self._record.save(self._directory.launcher)
         except OSError as exc:
-            # Only a launcher after this one needs it; without this one nobody would end what runs.
+            # Only a successor needs the record; if this launcher failed, nothing would end its processes.
             _log.error("%s cannot be written: %s", self._directory.launcher, exc.strerror)
 
 

@@ -16,7 +16,10 @@ MASTER_MODULE = "elasticdl.master"
 
 
 class MasterProcess:
-    """`on_command` is called for each document of the master, `on_end` once, when its process has ended."""
+    """A master and the connection to it.
+
+    Calls `on_command` for each command of the master, and `on_end` once, when its process has ended.
+    """
 
     def __init__(
         self,
@@ -33,32 +36,32 @@ class MasterProcess:
         self._on_end = on_end
 
     def watch(self) -> None:
-        self._selector.register(self.child, selectors.EVENT_READ, lambda _: self._ended())
+        self._selector.register(self.child, selectors.EVENT_READ, lambda _: self._end())
         self._selector.register(self._connection, selectors.EVENT_READ, self._ready)
 
     def send(self, report: Report) -> None:
         self._connection.send(wire.report_document(report))
-        self._await()
+        self._update_selector()
 
     def _ready(self, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             self._connection.flush()
         for document in self._connection.receive():
             self._on_command(wire.parse_command(document))
-        self._await()
+        self._update_selector()
 
-    def _await(self) -> None:
+    def _update_selector(self) -> None:
         if self._connection.fileno() not in self._selector.get_map():
             return
         if not self._connection.is_open:
-            # Readable for ever; the end of the process itself comes through its pidfd.
+            # A closed connection is always readable; the end of the process is seen by its pidfd.
             self._selector.unregister(self._connection)
         else:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._connection.has_unsent else 0)
             self._selector.modify(self._connection, events, self._ready)
 
-    def _ended(self) -> None:
-        # Its last words may still be unread, the end of the job among them.
+    def _end(self) -> None:
+        # Its last commands may still be unread, EndCommand among them.
         self._ready(selectors.EVENT_READ)
         if self._connection.is_open:
             self._selector.unregister(self._connection)
@@ -70,10 +73,10 @@ class MasterProcess:
 def start_master(
     directory: JobDirectory, run: int, module: str, environ: Mapping[str, str], now: float
 ) -> tuple[WatchedProcess, socket.socket]:
-    """A new master with one end of a fresh socketpair, and our end of it."""
+    """Start a master; returns it, and our end of the socketpair to it."""
     ours, theirs = socket.socketpair()
     with theirs:
         argv = [sys.executable, "-P", "-m", module, str(directory.root)]
         argv += ["--launcher-fd", str(theirs.fileno()), "--run", str(run)]
-        log, passed = directory.log_file("master"), [theirs.fileno()]
-        return WatchedProcess.spawn("master", argv, environ=environ, log=log, now=now, pass_fds=passed), ours
+        log, pass_fds = directory.log_file("master"), [theirs.fileno()]
+        return WatchedProcess.spawn("master", argv, environ=environ, log=log, now=now, pass_fds=pass_fds), ours

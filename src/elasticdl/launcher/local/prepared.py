@@ -1,7 +1,7 @@
-"""A launcher that starts before its job is described, so that importing torch overlaps with all that comes first.
+"""A launcher that starts before its job is described, so that importing torch overlaps with preparing the job.
 
-`elasticdl train` and `run` prepare one as their first act; `processes.start_launcher` uses it where it can. One that is
-not used ends with the process that prepared it. This module imports little: it is used before anything else.
+`elasticdl train` and `run` prepare one first of all; `processes.start_launcher` uses it if it can. One that is not used
+ends with the process that prepared it. This module imports little, because it runs before anything else.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 PREPARED_FD = 3
 PREPARED_OPTION = "--prepared-fd"
 MAX_MESSAGE_BYTES = 1 << 16
-PADDING = "x" * 4096  # a longer command line than the launcher's own, which replaces it
+PADDING = "x" * 4096  # room in the command line for the launcher's real arguments, which overwrite it
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLauncher:
-    """A launcher that waits for its job. `environ` and `cwd` are those it was started with."""
+    """A launcher that waits for its job. It was started with `environ` in `cwd`."""
 
     pid: int
     connection: socket.socket
     environ: Mapping[str, str]
     cwd: str
 
-    def start(self, argv: list[str], log: str, passed: int | None) -> bool:
-        """Let it run as `argv`; false if it has ended."""
+    def start(self, argv: list[str], log: str, pass_fd: int | None) -> bool:
+        """Make it run with the arguments `argv`; false if it has ended."""
         message = json.dumps({"argv": argv, "log": log}).encode()
         with self.connection, suppress(OSError):
-            socket.send_fds(self.connection, [message], [] if passed is None else [passed])
+            socket.send_fds(self.connection, [message], [] if pass_fd is None else [pass_fd])
             return True
         return False
 
@@ -44,7 +44,7 @@ _prepared: PreparedLauncher | None = None
 
 
 def prepare_launcher() -> None:
-    """Start a launcher that waits for its job. Does nothing where it cannot be started."""
+    """Start a launcher that waits for its job. Does nothing if it cannot be started."""
     global _prepared
     with suppress(OSError):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -55,7 +55,7 @@ def prepare_launcher() -> None:
 
 
 def take_prepared(environ: Mapping[str, str]) -> PreparedLauncher | None:
-    """The prepared launcher, once; None if there is none, or it would run in another environment or folder."""
+    """The prepared launcher, once; None if there is none, or its environment or directory differ from ours."""
     global _prepared
     prepared, _prepared = _prepared, None
     if prepared is not None and (prepared.environ != environ or prepared.cwd != os.getcwd()):
@@ -64,16 +64,16 @@ def take_prepared(environ: Mapping[str, str]) -> PreparedLauncher | None:
     return prepared
 
 
-def spawn_launcher(argv: list[str], environ: Mapping[str, str], log: str, passed: int | None) -> int:
-    """Start a launcher in a session of its own; descriptor `passed` becomes PREPARED_FD. Its pid."""
+def spawn_launcher(argv: list[str], environ: Mapping[str, str], log: str, pass_fd: int | None) -> int:
+    """Start a launcher in a session of its own, with descriptor `pass_fd` as its PREPARED_FD; returns its pid."""
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    if passed is not None:
-        actions.append((os.POSIX_SPAWN_DUP2, passed, PREPARED_FD))
-    # Not subprocess: nobody here will wait for it, it is meant to outlive its starter.
+    if pass_fd is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, pass_fd, PREPARED_FD))
+    # Not subprocess: the launcher outlives its starter, which never waits for it.
     return os.posix_spawn(
         sys.executable,
         argv,
@@ -86,7 +86,7 @@ def spawn_launcher(argv: list[str], environ: Mapping[str, str], log: str, passed
 
 
 def receive_job(connection: socket.socket) -> tuple[list[str], str, int | None] | None:
-    """For the launcher: wait for its arguments, its log and the descriptor passed to it; None if it is not needed."""
+    """In the launcher: wait for its arguments, its log and its descriptor; None if it is not needed."""
     text, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 1)
     if not text:
         return None

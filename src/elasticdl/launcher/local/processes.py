@@ -1,4 +1,4 @@
-"""The processes of a local job: start and replace its launcher, find what lives, end what is left."""
+"""The processes of a local job: start and replace its launcher, find living processes, end leftovers."""
 
 from __future__ import annotations
 
@@ -27,17 +27,12 @@ _REPLICA_MODULES = {"elasticdl.worker": WORKER, "elasticdl.ps": PS}
 
 
 def find_replicas(directory: JobDirectory, run: int | None = None) -> list[RunningProcess]:
-    """Every worker and ps of the job that lives, by name; of one run only where that is given."""
+    """The living workers and ps of the job (or of one run of it), by name."""
     return [process for process in find_processes(directory, run) if process.replica not in (LAUNCHER, MASTER)]
 
 
-def find_supervisors(directory: JobDirectory) -> list[RunningProcess]:
-    """The launcher and the master that keep the job going."""
-    return [process for process in find_processes(directory) if process.replica in (LAUNCHER, MASTER)]
-
-
 def find_processes(directory: JobDirectory, run: int | None = None) -> list[RunningProcess]:
-    """Every process of the job that lives, but those that its replicas started themselves."""
+    """The living processes of the job (or of one run of it), except those that replicas started themselves."""
     living = (
         {process.pid: process for process in recorded_processes(directory)}
         if run in (None, directory.run_number)
@@ -52,7 +47,7 @@ def find_processes(directory: JobDirectory, run: int | None = None) -> list[Runn
 
 
 def recorded_processes(directory: JobDirectory) -> list[RunningProcess]:
-    """The living processes that the launcher wrote down."""
+    """The living processes in the launcher's record."""
     record = LauncherRecord.load(directory.launcher)
     if record is None:
         return []
@@ -61,9 +56,9 @@ def recorded_processes(directory: JobDirectory) -> list[RunningProcess]:
 
 
 def describe_processes(processes: list[RunningProcess]) -> str:
-    """Names the processes as in "worker-0 (pid 17) and worker-1 (pid 18)"."""
-    *others, last = [f"{process.replica} (pid {process.pid})" for process in processes]
-    return f"{', '.join(others)} and {last}" if others else last
+    """Text such as "worker-0 (pid 17) and worker-1 (pid 18)"."""
+    *first, last = [f"{process.replica} (pid {process.pid})" for process in processes]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _recognize_process(pid: int, root: str, run: int | None) -> RunningProcess | None:
@@ -72,32 +67,30 @@ def _recognize_process(pid: int, root: str, run: int | None) -> RunningProcess |
         argv = process.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
         module = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
         if module in _SUPERVISOR_MODULES:
-            name, where, number = (
-                _SUPERVISOR_MODULES[module],
-                _argument_after(argv, module),
-                _argument_after(argv, "--run"),
-            )
+            name = _SUPERVISOR_MODULES[module]
+            job_directory, run_number = _argument_after(argv, module), _argument_after(argv, "--run")
         elif module in _REPLICA_MODULES:
             pairs = (line.partition("=") for line in process.joinpath("environ").read_bytes().decode().split("\0"))
             environ = {key: value for key, _, value in pairs}
-            name, where, number = (environ.get(key, "") for key in (_REPLICA_MODULES[module], JOB_DIRECTORY, RUN))
+            variables = (_REPLICA_MODULES[module], JOB_DIRECTORY, RUN)
+            name, job_directory, run_number = (environ.get(variable, "") for variable in variables)
         else:
             return None
-        # What a replica forks has its arguments and its environment, but not a session of its own.
-        is_it = bool(name and where) and os.path.realpath(where) == root and is_session_leader(pid)
+        # A process that a replica forked has the same arguments and environment, but is no session leader.
+        is_ours = bool(name and job_directory) and os.path.realpath(job_directory) == root and is_session_leader(pid)
         ticks = start_ticks(pid)
     except (OSError, UnicodeDecodeError):
-        return None  # it has ended, or is not ours to look at
-    if not is_it or ticks is None or (run is not None and number != str(run)):
+        return None  # it has ended, or belongs to another user
+    if not is_ours or ticks is None or (run is not None and run_number != str(run)):
         return None
     return RunningProcess(name, pid, time.time(), ticks)
 
 
-def _argument_after(argv: list[str], after: str) -> str:
-    return argv[argv.index(after) + 1] if after in argv[:-1] else ""
+def _argument_after(argv: list[str], option: str) -> str:
+    return argv[argv.index(option) + 1] if option in argv[:-1] else ""
 
 
-END_LEFTOVERS_TIMEOUT_S = 300.0  # how long what is left of a job may take to write a checkpoint and end
+END_LEFTOVERS_TIMEOUT_S = 300.0  # how long the leftover replicas of a job may take to write a checkpoint and end
 KILL_ROUNDS = 5
 KILL_TIMEOUT_S = 5.0  # how long the kernel may take to end a killed process
 
@@ -109,10 +102,10 @@ def start_launcher(
     master: str = MASTER_MODULE,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Start the job's launcher in a session of its own, with our environment or another; its pid.
+    """Start the job's launcher in a session of its own, with `environ` or our environment; returns its pid.
 
     `attached_fd` is the reading end of a pipe whose writing end the caller keeps open for as long as it
-    wants the job to run; None lets the job run on by itself. The caller may close its reading end.
+    wants the job to run; with None the job runs by itself. The caller may close its reading end.
     """
     arguments = ["--run", str(directory.run_number), "--master", master]
     if attached_fd is not None:
@@ -121,9 +114,9 @@ def start_launcher(
 
 
 def replace_launcher(directory: JobDirectory, run: int, *, master: str = MASTER_MODULE) -> socket.socket:
-    """For a master of this run whose launcher died: a new launcher that adopts all living replicas and the caller.
+    """For a master of this run whose launcher died: start a launcher that adopts the caller and all living replicas.
 
-    The socket speaks as the inherited one did, beginning with a `replicas` event.
+    Returns the socket to the new launcher, whose first report is `ReplicasReport`.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -133,7 +126,7 @@ def replace_launcher(directory: JobDirectory, run: int, *, master: str = MASTER_
 
 
 def kill_launcher(directory: JobDirectory) -> None:
-    """For a master whose launcher hangs: the next one finds the lock of the directory free. Not under a debugger."""
+    """For a master whose launcher hangs: kill it, unless it is in a debugger, so that the next one gets the lock."""
     record = LauncherRecord.load(directory.launcher)
     if record is not None and start_ticks(record.launcher.pid) == record.launcher.start_ticks:
         if stacks.has_debugger(record.launcher.pid):
@@ -147,9 +140,9 @@ def end_leftovers(
 ) -> list[RunningProcess]:
     """End the replicas of a job that has neither launcher nor master, and return them.
 
-    A launcher adopts them and starts a master, which replays the journal and stops the job as it always does: what
-    the workers hold is in a checkpoint afterwards, and the job has a result. What still lives then, or after
-    `timeout_s`, is killed.
+    A new launcher adopts them and starts a master, which replays the journal and stops the job in the normal way: the
+    workers write a checkpoint, and the job gets a result. Processes that still live then, or after `timeout_s`, are
+    killed.
     """
     leftovers = find_replicas(directory)
     if not leftovers:
@@ -163,7 +156,7 @@ def end_leftovers(
 
 def _wait_for_launcher(pid: int, timeout_s: float) -> None:
     """Wait until our child has ended, at most `timeout_s`."""
-    with suppress(ProcessLookupError, ChildProcessError):  # another thread waits for all that end
+    with suppress(ProcessLookupError, ChildProcessError):  # another thread of ours may reap it
         descriptor = os.pidfd_open(pid)
         try:
             if select.select([descriptor], [], [], timeout_s)[0]:
@@ -173,25 +166,25 @@ def _wait_for_launcher(pid: int, timeout_s: float) -> None:
 
 
 def kill_processes(directory: JobDirectory) -> list[RunningProcess]:
-    """Kill every process of the job that still lives, in an order in which nothing comes back, and return them."""
+    """Kill and return all living processes of the job, in an order in which none is restarted."""
     killed = dict[int, RunningProcess]()
     for _ in range(KILL_ROUNDS):
         living = find_processes(directory)
         if not living:
             break
-        # A master that sees its launcher die starts another: it must not get to see it.
+        # A master that sees its launcher die starts another, so it is stopped first.
         for master in [process for process in living if process.replica == MASTER]:
             _signal_process(master, signal.SIGSTOP)
-        # Then the launcher. It may have started something until the very last moment, so look again.
+        # Then the launcher. It may start processes until it is dead, so search again afterwards.
         for running in sorted(living, key=lambda process: process.replica != LAUNCHER):
             _kill_process(running)
             killed[running.pid] = running
     return list(killed.values())
 
 
-def _signal_process(running: RunningProcess, number: int) -> None:
+def _signal_process(running: RunningProcess, signal_number: int) -> None:
     if child := WatchedProcess.adopt(running):
-        child.signal(number)
+        child.signal(signal_number)
         child.stop_watching()
 
 
@@ -203,11 +196,11 @@ def _kill_process(running: RunningProcess) -> None:
 
 
 def _spawn_launcher(
-    directory: JobDirectory, arguments: list[str], passed: int | None, environ: Mapping[str, str]
+    directory: JobDirectory, arguments: list[str], pass_fd: int | None, environ: Mapping[str, str]
 ) -> int:
     argv = [sys.executable, "-P", "-m", "elasticdl.launcher", str(directory.root), *arguments]
     log = str(directory.log_file("launcher"))
     prepared = take_prepared(environ)
-    if prepared is not None and prepared.start(argv, log, passed):
+    if prepared is not None and prepared.start(argv, log, pass_fd):
         return prepared.pid
-    return spawn_launcher(argv, environ, log, passed)
+    return spawn_launcher(argv, environ, log, pass_fd)

@@ -1,4 +1,4 @@
-"""`launcher.json`: what this launcher started, so that another can take over from it."""
+"""`launcher.json`: the processes that a launcher started, so that the next launcher can take over."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 class LauncherRecord:
     launcher: RunningProcess
     master: RunningProcess | None = None
-    attached: RunningProcess | None = None  # the command line that watches the job; its end stops the job
-    is_detached: bool = False  # it has ended
+    attached: RunningProcess | None = None  # the command line that the job is attached to; its end stops the job
+    is_detached: bool = False  # that command line has ended
     replicas: dict[str, RunningProcess] = field(default_factory=dict)
     exited: list[ExitedProcess] = field(default_factory=list)
 
@@ -42,11 +42,11 @@ class LauncherRecord:
 
     @classmethod
     def load(cls, path: Path) -> LauncherRecord | None:
-        """The record at `path`; None if no launcher ever wrote one, or if it is damaged: /proc knows who lives."""
+        """The record at `path`; None if there is none or it is damaged, and /proc has to be searched."""
         try:
             document = read_json(path)
         except StateDamaged as exc:
-            _log.error("%s; processes are looked for in /proc", exc)
+            _log.error("%s; searching for processes in /proc", exc)
             return None
         if document is None:
             return None
@@ -65,7 +65,7 @@ def _optional_process(document: dict[str, Any] | None) -> RunningProcess | None:
 
 
 def is_running(directory: JobDirectory) -> bool:
-    """Whether a launcher or a master keeps the job going."""
+    """Whether the job has a living launcher or master."""
     record = LauncherRecord.load(directory.launcher)
     if record is None:
         return directory.launcher.exists() and is_locked(directory)
@@ -74,7 +74,7 @@ def is_running(directory: JobDirectory) -> bool:
 
 
 def is_locked(directory: JobDirectory) -> bool:
-    """Whether a launcher lives, or somebody is about to resume the job."""
+    """Whether a launcher runs, or the job is being resumed."""
     try:
         with lock_job(directory, wait=False):
             return False
@@ -84,9 +84,9 @@ def is_locked(directory: JobDirectory) -> bool:
 
 @contextmanager
 def lock_job(directory: JobDirectory, *, wait: bool) -> Iterator[None]:
-    """Be the only one that launches or resumes the job; BlockingIOError where another is, unless we `wait`.
+    """Lock the job for launching or resuming it. If it is locked, wait for it, or raise BlockingIOError.
 
-    Two launchers would start everything twice. The kernel frees the lock of a dead one.
+    Two launchers would start everything twice. The kernel frees the lock of a dead process.
     """
     descriptor = os.open(directory.root, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Starts replicas: forked from a server that has imported torch where that is possible, else in a new interpreter."""
+"""Starts replicas: forks them from a server that has imported torch if possible, or spawns a new interpreter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from elasticdl.launcher.local.fork_client import ForkFailed, ForkServer
 from elasticdl.launcher.local.oom import OomDetector
 from elasticdl.launcher.local.watched_process import WatchedProcess
 
-MAX_SERVERS = 3  # that one launcher starts, should they die
+MAX_SERVERS = 3  # how many fork servers a launcher starts if they die
 _log = logging.getLogger("elasticdl")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCommand:
-    """What is to be started. Only a replica that needs torch waits for a server that is still importing it."""
+    """The command of one replica. Only one that needs torch waits for a server that is still importing it."""
 
     name: str
     argv: tuple[str, ...]
@@ -32,7 +32,7 @@ class ReplicaCommand:
 class ReplicaStarter:
     """Calls `on_started` or `on_failed` once for each command: at once, or when the fork server is ready.
 
-    Whatever happens to the server, its replicas are started: those that wait for it are spawned when it dies or hangs.
+    Replicas that wait for the server are spawned if it dies or hangs.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ReplicaStarter:
         self._waiting: dict[str, ReplicaCommand] = {}
 
     def use_server(self, server: ForkServer | None, start_another: Callable[[], ForkServer]) -> None:
-        """Fork replicas from now on. None: start a server now."""
+        """Fork replicas from now on, from `server` or from a new one."""
         self._start_server = start_another
         if server is None:
             self._replace_server()
@@ -67,7 +67,7 @@ class ReplicaStarter:
 
     @property
     def check_interval_s(self) -> float | None:
-        """How soon `check` is to be called; None: it need not be."""
+        """How soon to call `check`; None: never."""
         return self._server.check_interval_s if self._server else None
 
     def is_waiting(self, name: str) -> bool:
@@ -86,7 +86,7 @@ class ReplicaStarter:
             self._start(command)
 
     def spawn_waiting(self) -> None:
-        """Do not wait for the server any longer."""
+        """Spawn the replicas that wait for the server."""
         while self._waiting:
             self._spawn(self._waiting.pop(next(iter(self._waiting))))
 
@@ -149,13 +149,13 @@ class ReplicaStarter:
         while self._waiting and self._server is server and server.is_ready:
             self._start(self._waiting.pop(next(iter(self._waiting))))
 
-    def _forget_server(self, why: str) -> None:
-        """Start what waits for the server without it, and another server for those that come later."""
+    def _forget_server(self, reason: str) -> None:
+        """Spawn the replicas that wait for the server, and start another server for later ones."""
         server, self._server = self._server, None
         assert server is not None
-        _log.warning("the fork server (pid %d) is given up: %s", server.pid, why)
+        _log.warning("replacing the fork server (pid %d): %s", server.pid, reason)
         self._selector.unregister(server)
-        self._oom.was_killed(server.pid)  # a kill that was the server's is not blamed on a replica
+        self._oom.was_killed(server.pid)  # so that a kill of the server is not attributed to a replica
         server.close()
         self.spawn_waiting()
         self._replace_server()
@@ -166,4 +166,4 @@ class ReplicaStarter:
         try:
             self._watch(self._start_server())
         except OSError as exc:
-            _log.warning("no fork server can be started, replicas are spawned: %s", exc)
+            _log.warning("cannot start a fork server, replicas are spawned: %s", exc)

@@ -1,4 +1,4 @@
-"""Whether a dead master is started again."""
+"""Decides whether a dead master is restarted."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ class GiveUp:
 
 
 class RestartPolicy:
-    """Deaths from outside are free; a master that keeps ending by itself is given up.
+    """Restarts a master that was killed from outside without limit, and one that keeps failing a few times.
 
-    A death counts if the master never got to serve, or if it was not killed. `limit` of them within
-    `window_s` are too many. From the second on there is a pause, twice as long each time: what ended it (no descriptor
-    left, an error of the disk) may pass.
+    A death counts if the master had not begun to serve, or if it was not killed. At `limit` deaths within `window_s`
+    the policy gives up. From the second one on there is a pause, twice as long each time, because the cause (no
+    descriptor left, a disk error) may be temporary.
     """
 
     def __init__(self, *, limit: int = 5, window_s: float = 60.0, pause_s: float = 0.5) -> None:
         self._limit = limit
         self._window_s = window_s
         self._pause_s = pause_s
-        self._counted: deque[float] = deque()
+        self._deaths_at: deque[float] = deque()
 
     def decide(self, death: ExitedProcess, *, served: bool) -> Restart | GiveUp:
         if death.code == WRONG_JOB_CODE:
             return GiveUp("the master refused the job", WRONG_JOB_CODE)
         if death.code == JOURNAL_DAMAGED_CODE:
             return GiveUp("the master refused its journal", 1)
-        taken_away = death.signal in (signal.SIGKILL, signal.SIGTERM) or (death.code is None and death.signal is None)
-        if served and taken_away:
+        is_unknown = death.code is None and death.signal is None
+        was_killed = is_unknown or death.signal in (signal.SIGKILL, signal.SIGTERM)
+        if served and was_killed:
             return Restart()
-        self._counted.append(death.at)
-        while not death.at - self._window_s <= self._counted[0] <= death.at:  # long ago, or before the wall went back
-            self._counted.popleft()
-        if len(self._counted) < self._limit:
-            return Restart(self._pause_s * 2.0 ** (len(self._counted) - 2) if len(self._counted) > 1 else 0.0)
-        return GiveUp(f"the master ended {self._limit} times within {self._window_s:g} s, last: {death.why}", 1)
+        now = death.ended_at
+        self._deaths_at.append(now)
+        while not now - self._window_s <= self._deaths_at[0] <= now:  # too old, or the clock was set back
+            self._deaths_at.popleft()
+        deaths = len(self._deaths_at)
+        if deaths < self._limit:
+            return Restart(self._pause_s * 2.0 ** (deaths - 2) if deaths > 1 else 0.0)
+        return GiveUp(f"the master ended {self._limit} times within {self._window_s:g} s, last: {death.description}", 1)

@@ -1,10 +1,11 @@
-"""One launcher from its arguments to the job's end: it takes the job's lock, adopts what lives, and runs the loop."""
+"""Runs a launcher from its arguments to the job's end: locks the job, adopts living processes, and runs the loop."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import os
+import selectors
 import signal
 import socket
 import time
@@ -18,20 +19,22 @@ from elasticdl.launcher.interface import RunningProcess
 from elasticdl.launcher.local import processes
 from elasticdl.launcher.local.fork_client import ForkServer, close_inherited, start_fork_server
 from elasticdl.launcher.local.loop import LauncherLoop
+from elasticdl.launcher.local.oom import OomDetector
 from elasticdl.launcher.local.record import LauncherRecord, lock_job
 from elasticdl.launcher.local.restart_policy import RestartPolicy
 from elasticdl.launcher.local.watched_process import WatchedProcess, start_ticks
+from elasticdl.launcher.replica_environ import inherited_environ
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.job import StartMethod
 
 
 def run_launcher(arguments: argparse.Namespace, server: ForkServer | None) -> int:
-    """Keep the job's processes until it is over; its exit code. `server` was started before there was a job."""
+    """Run the job's processes until it is over; returns its exit code. `server` may have been started before."""
     directory = JobDirectory(arguments.directory.absolute())
     log.configure_logging("launcher")
     if server is None:
         close_inherited({arguments.attached_fd, arguments.master_fd})
-    # A successor may be here a moment before its predecessor is quite dead.
+    # A new launcher may get here a moment before the previous one is quite dead.
     with lock_job(directory, wait=arguments.adopt):
         if directory.run_number != arguments.run:
             logging.getLogger("elasticdl").error(
@@ -39,63 +42,76 @@ def run_launcher(arguments: argparse.Namespace, server: ForkServer | None) -> in
             )
             return PermanentError.exit_code
         if arguments.stop and directory.result.exists():
-            return 0  # another one was faster
+            return 0  # another launcher was faster
         record = _load_record(directory, is_adopting=arguments.adopt, is_attached=arguments.attached_fd is not None)
-        loop = LauncherLoop(
-            directory,
-            record,
-            run=arguments.run,
-            master=arguments.master,
-            clock=WallClock(),
-            restarts=RestartPolicy(),
-            issuer=CertificateManager.open(directory),
-        )
-        loop.stop_reason = arguments.stop
-        _fork_replicas(loop, directory, server)
-        loop.watch_attached(_watch_terminate())
-        if arguments.attached_fd is not None:
-            loop.watch_attached(arguments.attached_fd)
-        elif (attached := _watch_command(record)) is not None:
-            loop.watch_attached(attached)
-        if arguments.master_fd is None:
-            _kill_strays(directory, arguments.run)
-        if arguments.adopt:
-            loop.adopt_replicas()
-        if arguments.master_fd is not None:
-            # From the master itself: the dead launcher may not have come to write it down.
-            record.master = _describe_process("master", arguments.master_pid)
-            loop.adopt_master(socket.socket(fileno=arguments.master_fd))
-        return loop.run()
+        with selectors.DefaultSelector() as selector, OomDetector() as oom:
+            loop = LauncherLoop(
+                directory,
+                record,
+                run=arguments.run,
+                master_module=arguments.master,
+                environ=inherited_environ(os.environ),
+                clock=WallClock(),
+                selector=selector,
+                oom=oom,
+                restart_policy=RestartPolicy(),
+                certificates=CertificateManager.open(directory),
+                stop_reason=arguments.stop,
+            )
+            _use_fork_server(loop, directory, server, is_stopping=bool(arguments.stop))
+            _watch_and_adopt(loop, record, directory, arguments)
+            return loop.run()
 
 
-def _fork_replicas(loop: LauncherLoop, directory: JobDirectory, server: ForkServer | None) -> None:
-    """Fork workers and ps where the job does not say otherwise."""
+def _watch_and_adopt(
+    loop: LauncherLoop, record: LauncherRecord, directory: JobDirectory, arguments: argparse.Namespace
+) -> None:
+    """Watch what stops the job, and adopt what a dead launcher left."""
+    loop.watch_attached(_sigterm_descriptor())
+    if arguments.attached_fd is not None:
+        loop.watch_attached(arguments.attached_fd)
+    elif (attached_fd := _attached_descriptor(record)) is not None:
+        loop.watch_attached(attached_fd)
+    if arguments.master_fd is None:
+        _kill_stray_masters(directory, arguments.run)
+    if arguments.adopt:
+        loop.adopt_replicas()
+    if arguments.master_fd is not None:
+        # From the master's own arguments: the dead launcher may not have recorded it.
+        record.master = _describe_process("master", arguments.master_pid)
+        loop.adopt_master(socket.socket(fileno=arguments.master_fd))
+
+
+def _use_fork_server(
+    loop: LauncherLoop, directory: JobDirectory, server: ForkServer | None, *, is_stopping: bool
+) -> None:
+    """Make the loop fork workers and ps, unless the job's spec prevents it."""
     spec = directory.load_spec()
-    # The agent of a script that knows nothing of us needs no torch, and a job that stops needs no workers.
+    # The agent of an unchanged script needs no torch, and a job that stops needs no workers.
     is_forking = spec.workers.start_method is not StartMethod.SPAWN and not spec.restarts_script
     capability = spec.workers.cpu_capability
     if server is not None and (capability or not is_forking):
         server.close()
         server = None
-    if is_forking and not loop.stop_reason:
+    if is_forking and not is_stopping:
         loop.fork_replicas(server, partial(start_fork_server, capability))
 
 
 def _load_record(directory: JobDirectory, *, is_adopting: bool, is_attached: bool) -> LauncherRecord:
-    me = _describe_process("launcher", os.getpid())
+    launcher = _describe_process("launcher", os.getpid())
     if is_adopting and (record := LauncherRecord.load(directory.launcher)):
-        record.launcher = me
+        record.launcher = launcher
         return record
-    # Whoever started us holds the other end of the pipe: a launcher after us can watch it by its pid.
-    return LauncherRecord(me, attached=_describe_process("command", os.getppid()) if is_attached else None)
+    # Our parent holds the other end of the pipe: the next launcher can watch it by its pid.
+    return LauncherRecord(launcher, attached=_describe_process("command", os.getppid()) if is_attached else None)
 
 
 def _describe_process(name: str, pid: int) -> RunningProcess:
     return RunningProcess(name, pid, time.time(), start_ticks(pid) or 0)
 
 
-def _watch_command(record: LauncherRecord) -> int | None:
-    """A descriptor that is readable once the command line of a dead launcher's record is gone."""
+def _attached_descriptor(record: LauncherRecord) -> int | None:
+    """A descriptor that becomes readable when the recorded command line ends; None if there is none."""
     if record.attached is None or record.is_detached:
         return None
     if child := WatchedProcess.adopt(record.attached):
@@ -104,7 +120,7 @@ def _watch_command(record: LauncherRecord) -> int | None:
     return None
 
 
-def _watch_terminate() -> int:
+def _sigterm_descriptor() -> int:
     """A descriptor that becomes readable on SIGTERM."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -113,8 +129,8 @@ def _watch_terminate() -> int:
     return reading
 
 
-def _kill_strays(directory: JobDirectory, run: int) -> None:
-    """A master that no launcher wrote down: its journal has all it knows, and ours goes on from there."""
+def _kill_stray_masters(directory: JobDirectory, run: int) -> None:
+    """Kill masters that no launcher recorded; the next master continues from their journal."""
     for running in processes.find_processes(directory, run):
         if running.replica == processes.MASTER and (child := WatchedProcess.adopt(running)):
             child.signal(signal.SIGKILL)

@@ -15,15 +15,15 @@ from elasticdl.launcher.interface import OOM, ExitedProcess, RunningProcess
 
 
 class WatchedProcess:
-    """A process this launcher started, or adopted from the launcher before it."""
+    """A process that this launcher started, or adopted from the previous launcher."""
 
     def __init__(
         self, running: RunningProcess, pidfd: int, process: subprocess.Popen[bytes] | None, *, is_child: bool
     ) -> None:
         self.running = running
         self._pidfd = pidfd
-        self._process = process  # None: another process has started it
-        self._is_child = is_child  # else nobody here can learn how it ended
+        self._process = process  # None: it was started by another process
+        self._is_child = is_child  # otherwise its exit code cannot be read
 
     @classmethod
     def spawn(
@@ -36,7 +36,7 @@ class WatchedProcess:
         now: float,
         pass_fds: Sequence[int] = (),
     ) -> WatchedProcess:
-        """Start `argv` in a session of its own, its output appended to `log`. OSError if that cannot be."""
+        """Start `argv` in a session of its own and append its output to `log`. Raises OSError if it cannot."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 list(argv),
@@ -47,26 +47,26 @@ class WatchedProcess:
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
-        # Not yet waited for, so pid and start time are its own even if it has already ended.
+        # Until it is reaped its pid is not reused, so its start time is right even if it has already ended.
         try:
             ticks = start_ticks(process.pid) or 0
             return cls(
                 RunningProcess(name, process.pid, now, ticks), os.pidfd_open(process.pid), process, is_child=True
             )
         except OSError:
-            # No descriptor is left: nobody would ever hear of its end.
+            # No descriptor is left, so its end would not be noticed.
             process.kill()
             process.wait()
             raise
 
     @classmethod
     def watch_child(cls, name: str, pid: int, now: float) -> WatchedProcess:
-        """Watch a child that was forked for us. OSError if it cannot be watched."""
+        """Watch a child that was forked for us. Raises OSError if it cannot be watched."""
         return cls(RunningProcess(name, pid, now, start_ticks(pid) or 0), os.pidfd_open(pid), None, is_child=True)
 
     @classmethod
     def adopt(cls, running: RunningProcess) -> WatchedProcess | None:
-        """Watch a process someone else started; None if it has ended."""
+        """Watch a process that another process started; None if it has ended."""
         try:
             pidfd = os.pidfd_open(running.pid)
         except ProcessLookupError:
@@ -79,42 +79,45 @@ class WatchedProcess:
     def fileno(self) -> int:
         return self._pidfd
 
-    def signal(self, number: int) -> None:
+    def signal(self, signal_number: int) -> None:
         try:
-            signal.pidfd_send_signal(self._pidfd, number)
+            signal.pidfd_send_signal(self._pidfd, signal_number)
         except ProcessLookupError:
             return
-        if number == signal.SIGKILL:
+        if signal_number == signal.SIGKILL:
             self._kill_group()
 
     def wait(self, timeout_s: float) -> None:
-        """Return when it has ended, or after `timeout_s`."""
+        """Return when the process has ended, or after `timeout_s`."""
         select.select([self._pidfd], [], [], timeout_s)
 
     def stop_watching(self) -> None:
-        """Stop watching it, whether it lives or not."""
+        """Close the pidfd."""
         os.close(self._pidfd)
 
     def reap(self, now: float, *, out_of_memory: bool = False) -> ExitedProcess:
-        """How it ended. To be called once, when the pidfd is readable. `out_of_memory`: the kernel says so."""
-        # A replica is its process group, as a pod is: whatever it started ends with it.
+        """Reap the process, once, when its pidfd is readable; returns how it exited.
+
+        `out_of_memory`: the kernel reports that its OOM killer ended it.
+        """
+        # A replica is its process group, as a pod is: all processes that it started end with it.
         self._kill_group()
         code, peak_bytes = self._wait()
         os.close(self._pidfd)
-        number = -code if code is not None and code < 0 else None
-        is_killed = number == signal.SIGKILL or code is None
+        signal_number = -code if code is not None and code < 0 else None
+        is_killed = signal_number == signal.SIGKILL or code is None
         return ExitedProcess(
             self.running.replica,
             self.running.pid,
-            code if number is None else None,
-            number,
+            code if signal_number is None else None,
+            signal_number,
             now,
             OOM if out_of_memory and is_killed else "",
             peak_bytes,
         )
 
     def _wait(self) -> tuple[int | None, int]:
-        """Its exit code, and the most memory that it or one of its children had."""
+        """Its exit code, and the peak memory of the process or one of its children."""
         if not self._is_child:
             return None, 0
         _, status, usage = os.wait4(self.running.pid, 0)

@@ -1,6 +1,6 @@
-"""JSON lines between master and launcher, over a socketpair that one of them inherited from the other.
+"""JSON lines between master and launcher, over a socketpair.
 
-A line is a command or a report of `launcher.interface`: its kind under "command" or "event", beside its fields.
+A line is a command or a report of `launcher.interface`: its name under "command" or "event", and its fields.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def report_document(report: Report) -> dict[str, Any]:
 
 
 def parse_command(document: dict[str, Any]) -> Command:
-    """The command of a line. MalformedLine where there is none of that kind, or a field is missing."""
+    """The command in a line. Raises MalformedLine for an unknown command or a missing field."""
     command: Command = _parse(_COMMANDS, document, "command")
     return command
 
 
 def parse_report(document: dict[str, Any]) -> Report:
-    """The report of a line. MalformedLine where there is none of that kind, or a field is missing."""
+    """The report in a line. Raises MalformedLine for an unknown report or a missing field."""
     report: Report = _parse(_REPORTS, document, "event")
     return report
 
@@ -87,11 +87,11 @@ def _parse(adapters: Mapping[str, TypeAdapter[Any]], document: dict[str, Any], k
 
 
 class MalformedLine(Exception):
-    """What arrived is no line of JSON with a document in it: the other end is none of ours."""
+    """The received bytes are not a line with a JSON document."""
 
 
 class JsonLineDecoder:
-    """Bytes in, whole documents out. A line that is none is Garbled, and so is one without an end."""
+    """Bytes in, complete documents out. Raises MalformedLine for a line that is not JSON, or is too long."""
 
     def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -124,14 +124,14 @@ def _decode_line(line: bytes) -> dict[str, Any]:
 
 
 class JsonLineSocket:
-    """One end of the socketpair that never blocks: what cannot be sent yet is kept."""
+    """One end of the socketpair. It never blocks: bytes that cannot be sent yet are buffered."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._end = end
         self._lines = JsonLineDecoder()
         self._unsent = bytearray()
-        self.is_open = True  # false once the other end is gone
+        self.is_open = True  # false once the other end is closed
 
     def fileno(self) -> int:
         return self._end.fileno()
@@ -151,11 +151,11 @@ class JsonLineSocket:
         except BlockingIOError:
             pass
         except OSError:
-            # The other end is gone. What it missed is in the `replicas` event its successor gets.
+            # The other end is closed. The next master gets everything in its ReplicasReport.
             self._unsent.clear()
 
     def receive(self) -> list[dict[str, Any]]:
-        """Everything that has arrived."""
+        """All documents that have arrived."""
         documents: list[dict[str, Any]] = []
         while self.is_open:
             try:

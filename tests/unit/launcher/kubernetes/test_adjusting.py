@@ -1,11 +1,11 @@
-"""Changes of a person's own to the objects of a job."""
+"""Overrides: the user's changes to the objects of a job."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from elasticdl.launcher.kubernetes import manifest
-from tests.unit.launcher.jobs import ALL, MASTER_SET, SMALL, container, job, pod_of, worker
+from tests.unit.launcher.jobs import ALL, MASTER_SET, SMALL, container, job, pod_spec, worker
 
 
 def test_changes_are_merged_last_and_by_name() -> None:
@@ -13,8 +13,8 @@ def test_changes_are_merged_last_and_by_name() -> None:
     changed = container(manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET))
     other = container(manifest.replica_pod(spec, "ps-0", "ps", MASTER_SET))
 
-    def team(of: dict[str, Any]) -> str:
-        return str(next(one["value"] for one in of["env"] if one["name"] == "TEAM"))
+    def team(container: dict[str, Any]) -> str:
+        return str(next(variable["value"] for variable in container["env"] if variable["name"] == "TEAM"))
 
     assert (team(changed), team(other)) == ("speech", "vision")
     assert len(changed["env"]) == len(other["env"])
@@ -26,20 +26,20 @@ def test_the_change_of_a_role_wins_over_that_of_all_pods() -> None:
         "pod": {"spec": {"hostNetwork": True, "dnsPolicy": "Default"}},
         "worker_pod": {"spec": {"dnsPolicy": "None"}},
     }
-    found = pod_of(worker(job(SMALL, overrides=overrides)))
+    pod = pod_spec(worker(job(SMALL, overrides=overrides)))
 
-    assert (found["hostNetwork"], found["dnsPolicy"]) == (True, "None")
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "None")
 
 
-def test_null_takes_away_and_lists_without_names_are_replaced() -> None:
+def test_null_removes_a_key_and_lists_without_names_are_replaced() -> None:
     overrides = {"pod": {"spec": {"securityContext": None, "tolerations": [{"operator": "Exists"}]}}}
-    found = pod_of(worker(job(SMALL, overrides=overrides)))
+    pod = pod_spec(worker(job(SMALL, overrides=overrides)))
 
-    assert "securityContext" not in found
-    assert found["tolerations"] == [{"operator": "Exists"}]
+    assert "securityContext" not in pod
+    assert pod["tolerations"] == [{"operator": "Exists"}]
 
 
-def test_mounts_go_by_their_place() -> None:
+def test_mounts_are_identified_by_their_path() -> None:
     mount = {"name": "cache", "mountPath": "/cache"}
     again = {"name": "tmp", "mountPath": "/tmp", "subPath": "x"}
     overrides = {"worker_pod": {"spec": {"containers": [{"name": "worker", "volumeMounts": [mount, again]}]}}}
@@ -50,7 +50,7 @@ def test_mounts_go_by_their_place() -> None:
     assert again in after["volumeMounts"]
 
 
-def test_no_change_makes_a_pod_somebody_elses() -> None:
+def test_no_override_changes_the_name_or_the_job_of_a_pod() -> None:
     theirs = {"name": "other", "namespace": "other", "labels": {"elasticdl.org/job": "other", "a": "b"}}
     metadata = worker(job(SMALL, overrides={"pod": {"metadata": theirs}}))["metadata"]
 

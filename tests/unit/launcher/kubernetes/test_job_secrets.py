@@ -1,4 +1,4 @@
-"""Secrets of one job: with what of them pods get certificates, by which both sides are sure of each other."""
+"""The secrets of one job, and the certificates by which its pods authenticate each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOW = datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC)
 
 
 def identity(secrets: JobSecrets, folder: Path, role: Role) -> TlsCredentials:
-    """As pods of a role find it: they have no other files than these."""
+    """The credentials of a role's pods, from a folder with the files that they have."""
     folder.mkdir(exist_ok=True)
     for name in job_secrets.secret_files(job(SMALL), role):
         write_private_file(folder / name, secrets.to_files()[name])
@@ -34,12 +34,12 @@ def identity(secrets: JobSecrets, folder: Path, role: Role) -> TlsCredentials:
 
 
 def handshake(server: TlsCredentials, client: TlsCredentials) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Both ends, after they have accepted each other; ssl.SSLError where one has not."""
+    """Both ends of a connection after the handshake; ssl.SSLError if one has not accepted the other."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    asked, asking = server.server_context(), client.client_context()
-    for context in (asked, asking):
+    server_context, client_context = server.server_context(), client.client_context()
+    for context in (server_context, client_context):
         context.verify_flags |= ssl.VERIFY_X509_STRICT
-    ends = (asked.wrap_bio(up, down, server_side=True), asking.wrap_bio(down, up))
+    ends = (server_context.wrap_bio(up, down, server_side=True), client_context.wrap_bio(down, up))
     waiting = list(ends)
     for _ in range(10):
         for end in list(waiting):
@@ -79,21 +79,21 @@ def test_pods_of_a_role_have_no_other_roles_files_and_the_authoritys_key_is_the_
     assert job_secrets.secret_files(job(SMALL, tls=False), "worker") == ["token"]
 
 
-def test_the_files_are_what_the_wire_wants(tmp_path: Path) -> None:
+def test_the_files_are_read_by_grpc_and_zeromq(tmp_path: Path) -> None:
     worker = identity(job_secrets.create_secrets(job(SMALL)), tmp_path / "ours", Role.WORKER)
 
     assert security.channel_credentials(worker) is not None
     assert CurveKeys.read(tmp_path / "ours" / "ps-keys.json").server_public
 
 
-def test_what_lies_in_the_secret_lasts_as_long_as_the_authority_and_holds_for_clocks_that_are_behind() -> None:
+def test_certificates_in_the_secret_last_as_long_as_the_authority_and_are_valid_for_clocks_that_are_behind() -> None:
     secrets = job_secrets.create_secrets(job(SMALL), now=NOW)
 
     authority = x509.load_pem_x509_certificate(secrets.authority_pem.encode())
     for pem in secrets.certificates.values():
-        found = x509.load_pem_x509_certificate(pem.encode())
-        assert found.not_valid_after_utc == authority.not_valid_after_utc
-        assert found.not_valid_before_utc == NOW - datetime.timedelta(minutes=5)
+        certificate = x509.load_pem_x509_certificate(pem.encode())
+        assert certificate.not_valid_after_utc == authority.not_valid_after_utc
+        assert certificate.not_valid_before_utc == NOW - datetime.timedelta(minutes=5)
 
 
 def test_the_authority_is_read_from_the_secret_and_nobody_else_is_one() -> None:
@@ -113,10 +113,10 @@ def test_every_job_has_secrets_of_its_own_and_none_of_them_shows() -> None:
 
     for name, text in first.to_files().items():
         assert text != second.to_files()[name]
-    told = f"{first} {first!r} {[first]}"
-    assert first.token not in told
-    assert "PRIVATE" not in told
-    assert json.loads(first.ps_keys_json)["client_secret"] not in told
+    text = f"{first} {first!r} {[first]}"
+    assert first.token not in text
+    assert "PRIVATE" not in text
+    assert json.loads(first.ps_keys_json)["client_secret"] not in text
 
 
 def test_what_is_shown_has_the_same_files() -> None:

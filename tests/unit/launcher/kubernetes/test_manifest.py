@@ -1,4 +1,4 @@
-"""Every object of a job, made purely from its description."""
+"""Every object of a job, built from its spec."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.launcher.jobs import (
     SMALL,
     container,
     job,
-    pod_of,
+    pod_spec,
     worker,
 )
 
@@ -49,7 +49,7 @@ Dumper.add_representer(
 
 
 def all_of(spec: JobSpec, owner: Owner = MASTER_SET) -> list[dict[str, Any]]:
-    pods = [manifest.replica_pod(spec, f"{role}-12345", role, owner, raises=3) for role in ("worker", "ps")]
+    pods = [manifest.replica_pod(spec, f"{role}-12345", role, owner, memory_raises=3) for role in ("worker", "ps")]
     return [manifest.master_stateful_set(spec, owner), *manifest.job_objects(spec, SECRETS, owner), *pods]
 
 
@@ -142,7 +142,7 @@ def test_names_of_any_job_are_labels_and_its_quantities_are_ones(spec: JobSpec) 
                     parse_quantity(asked[name]) <= parse_quantity(limits[name]) for name in asked if name in limits
                 )
         if document["kind"] in ("StatefulSet", "Pod"):
-            volumes = [volume["name"] for volume in pod_of(document)["volumes"]]
+            volumes = [volume["name"] for volume in pod_spec(document)["volumes"]]
             assert len(volumes) == len(set(volumes))
             assert all(re.fullmatch(LABEL, name) for name in volumes)
             assert {mount["name"] for mount in container(document)["volumeMounts"]} == set(volumes)
@@ -151,31 +151,31 @@ def test_names_of_any_job_are_labels_and_its_quantities_are_ones(spec: JobSpec) 
 
 
 @given(jobs)
-def test_what_is_made_is_plain_json_and_nobody_shares_a_part_of_it(spec: JobSpec) -> None:
+def test_the_objects_are_plain_json_and_share_no_parts(spec: JobSpec) -> None:
     first = all_of(spec)
-    told = json.dumps(first)
+    text = json.dumps(first)
     for document in all_of(spec):
         document["metadata"].clear()
         document.pop("spec", {}).clear()
 
-    assert json.dumps(all_of(spec)) == told == json.dumps(first)
+    assert json.dumps(all_of(spec)) == text == json.dumps(first)
 
 
-# ---- who is who
+# ---- owners, accounts and rights
 
 
-@pytest.mark.parametrize("document", [SMALL, ALL], ids=["small", "all"])
-def test_everything_belongs_to_its_owner_and_carries_the_label_of_the_job(document: dict[str, Any]) -> None:
-    spec = job(document)
+@pytest.mark.parametrize("settings", [SMALL, ALL], ids=["small", "all"])
+def test_everything_belongs_to_its_owner_and_carries_the_label_of_the_job(settings: dict[str, Any]) -> None:
+    spec = job(settings)
 
-    for one in all_of(spec, ELASTIC_JOB):
-        metadata = one["metadata"]
+    for document in all_of(spec, ELASTIC_JOB):
+        metadata = document["metadata"]
         assert metadata["labels"]["elasticdl.org/job"] == spec.name
         assert [owner["uid"] for owner in metadata["ownerReferences"]] == [ELASTIC_JOB.uid]
 
 
 def test_pods_are_controlled_by_their_owner_and_may_be_moved() -> None:
-    """That is what a drain without force and autoscalers ask for."""
+    """A drain without force and autoscalers require that."""
     metadata = manifest.replica_pod(job(SMALL), "ps-0", "ps", DESCRIPTION)["metadata"]
 
     assert metadata["ownerReferences"] == [
@@ -241,16 +241,16 @@ def test_the_master_may_do_what_it_does_and_read_no_secrets() -> None:
 def test_only_the_master_gets_a_token_of_the_api() -> None:
     spec = job(SMALL)
 
-    assert pod_of(manifest.master_stateful_set(spec, None))["automountServiceAccountToken"] is True
-    assert pod_of(worker(spec))["automountServiceAccountToken"] is False
-    assert pod_of(worker(spec))["serviceAccountName"] == "digits-worker"
+    assert pod_spec(manifest.master_stateful_set(spec, None))["automountServiceAccountToken"] is True
+    assert pod_spec(worker(spec))["automountServiceAccountToken"] is False
+    assert pod_spec(worker(spec))["serviceAccountName"] == "digits-worker"
 
 
 def test_an_account_of_the_persons_own_gets_no_rights_from_us() -> None:
     spec = job(SMALL, service_account="theirs")
     kinds = [one["kind"] for one in manifest.job_objects(spec, SECRETS, MASTER_SET)]
 
-    assert pod_of(manifest.master_stateful_set(spec, None))["serviceAccountName"] == "theirs"
+    assert pod_spec(manifest.master_stateful_set(spec, None))["serviceAccountName"] == "theirs"
     assert kinds.count("ServiceAccount") == 1
     assert not {"Role", "RoleBinding"} & set(kinds)
 
@@ -258,11 +258,11 @@ def test_an_account_of_the_persons_own_gets_no_rights_from_us() -> None:
 def test_pods_have_no_privileges_and_root_is_an_exception_on_request() -> None:
     plain, root = worker(job(SMALL)), worker(job(SMALL, is_root=True))
 
-    assert (pod_of(plain)["securityContext"]["runAsNonRoot"], pod_of(plain)["securityContext"]["runAsUser"]) == (
+    assert (pod_spec(plain)["securityContext"]["runAsNonRoot"], pod_spec(plain)["securityContext"]["runAsUser"]) == (
         True,
         10001,
     )
-    assert not {"runAsNonRoot", "runAsUser"} & set(pod_of(root)["securityContext"])
+    assert not {"runAsNonRoot", "runAsUser"} & set(pod_spec(root)["securityContext"])
     for document in (plain, root):
         context = container(document)["securityContext"]
         assert (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"]) == (False, True)
@@ -286,7 +286,7 @@ def test_the_masters_set_begins_without_a_pod_and_starts_its_master_again() -> N
     assert (master["replicas"], master["serviceName"]) == (0, "digits-master")
     assert master["selector"]["matchLabels"].items() <= master["template"]["metadata"]["labels"].items()
     assert master["template"]["spec"]["restartPolicy"] == "Always"
-    assert pod_of(worker(job(SMALL)))["restartPolicy"] == "Never"
+    assert pod_spec(worker(job(SMALL)))["restartPolicy"] == "Never"
 
 
 def test_only_the_master_is_probed() -> None:
@@ -299,4 +299,4 @@ def test_only_the_master_is_probed() -> None:
 
 
 def test_the_grace_period_is_that_of_the_job_and_a_little_more() -> None:
-    assert pod_of(manifest.master_stateful_set(job(ALL), None))["terminationGracePeriodSeconds"] == 18
+    assert pod_spec(manifest.master_stateful_set(job(ALL), None))["terminationGracePeriodSeconds"] == 18

@@ -1,4 +1,4 @@
-"""What a pod makes of its mounts before it becomes a master, a worker or a ps."""
+"""What a pod creates from its mounts before it runs a master, a worker or a ps."""
 
 from __future__ import annotations
 
@@ -23,38 +23,37 @@ ENV = PodEnv(ip="10.1.2.3", name="digits-worker-0", namespace="default", replica
 def mount(
     folder: Path, role: str = "worker", secrets: job_secrets.JobSecrets | None = None, **cluster: object
 ) -> MountPaths:
-    """What a kubelet would mount, with a working directory in the image."""
+    """The mounts of a pod, as a kubelet creates them, with a working directory in the image."""
     spec = job(SMALL | {"output": "model_output", "checkpoint": {"directory": "kept"}}, **cluster)
-    places = MountPaths(folder / "spec", folder / "secret", folder / "state", folder / "image")
-    for one in (places.spec, places.secret, places.state, places.work):
-        one.mkdir()
-    held = {
-        one["kind"]: one for one in manifest.job_objects(spec, secrets or job_secrets.create_secrets(spec), MASTER_SET)
-    }
-    mounted = job_secrets.secret_files(spec, role)
-    secret = {name: text for name, text in held["Secret"]["stringData"].items() if name in mounted}
-    for place, files in ((places.spec, held["ConfigMap"]["data"]), (places.secret, secret)):
+    mounts = MountPaths(folder / "spec", folder / "secret", folder / "state", folder / "image")
+    for path in (mounts.spec, mounts.secret, mounts.state, mounts.work):
+        path.mkdir()
+    documents = manifest.job_objects(spec, secrets or job_secrets.create_secrets(spec), MASTER_SET)
+    objects = {document["kind"]: document for document in documents}
+    names = job_secrets.secret_files(spec, role)
+    secret = {name: text for name, text in objects["Secret"]["stringData"].items() if name in names}
+    for path, files in ((mounts.spec, objects["ConfigMap"]["data"]), (mounts.secret, secret)):
         for name, text in files.items():
-            (place / name).write_text(text)
-            (place / name).chmod(0o440)
-    return places
+            (path / name).write_text(text)
+            (path / name).chmod(0o440)
+    return mounts
 
 
 @pytest.mark.parametrize("role", ["master", "worker", "ps"])
 def test_a_pod_has_the_jobs_directory(tmp_path: Path, role: str) -> None:
-    places = mount(tmp_path, role)
+    mounts = mount(tmp_path, role)
     env = replace(ENV, replica="master" if role == "master" else f"{role}-0")
 
-    directory = pod.prepare_job_directory(role, env, places)
+    directory = pod.prepare_job_directory(role, env, mounts)
 
     spec = directory.load_spec()
-    assert directory == JobDirectory(places.state / "job")
-    assert directory.load_token() == (places.secret / "token").read_text()
+    assert directory == JobDirectory(mounts.state / "job")
+    assert directory.load_token() == (mounts.secret / "token").read_text()
     assert read_json(directory.master) == {"address": "digits-master.default.svc:50001"}
     assert spec.security.is_on
     linked = {path.name: path.readlink() for path in directory.certificates.iterdir()}
     own = "authority.key" if role == "master" else f"{role}.pem"
-    assert linked == {name: places.secret / name for name in ("authority.pem", own)}
+    assert linked == {name: mounts.secret / name for name in ("authority.pem", own)}
     assert (spec.workers.address, spec.metrics_port) == {"master": ("0.0.0.0", 50002)}.get(role, ("10.1.2.3", 0))
     private = [directory.root, directory.spec, directory.token, directory.master, directory.certificates]
     if role != "master":
@@ -63,60 +62,60 @@ def test_a_pod_has_the_jobs_directory(tmp_path: Path, role: str) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0] * len(private)
 
 
-def test_paths_are_meant_from_the_working_directory_of_the_image(tmp_path: Path) -> None:
-    places = mount(tmp_path)
+def test_relative_paths_start_from_the_working_directory_of_the_image(tmp_path: Path) -> None:
+    mounts = mount(tmp_path)
 
-    spec = pod.prepare_job_directory("worker", ENV, places).load_spec()
+    spec = pod.prepare_job_directory("worker", ENV, mounts).load_spec()
 
     assert spec.model is not None
-    assert (spec.model.zoo, spec.output) == (str(places.work / "model_zoo"), str(places.work / "model_output"))
-    assert (spec.checkpoint.directory, spec.data.training) == (str(places.work / "kept"), "/data/train.csv")
+    assert (spec.model.zoo, spec.output) == (str(mounts.work / "model_zoo"), str(mounts.work / "model_output"))
+    assert (spec.checkpoint.directory, spec.data.training) == (str(mounts.work / "kept"), "/data/train.csv")
 
 
-def test_what_is_written_lies_beside_the_state_where_the_image_is_read_only(
+def test_output_goes_to_the_state_directory_if_the_image_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = mount(tmp_path)
-    monkeypatch.setattr(os, "access", lambda path, mode: places.work not in (path, *Path(path).parents))
+    mounts = mount(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: mounts.work not in (path, *Path(path).parents))
 
-    spec = pod.prepare_job_directory("worker", ENV, places).load_spec()
+    spec = pod.prepare_job_directory("worker", ENV, mounts).load_spec()
 
-    assert (spec.output, spec.checkpoint.directory) == (str(places.state / "model_output"), str(places.state / "kept"))
+    assert (spec.output, spec.checkpoint.directory) == (str(mounts.state / "model_output"), str(mounts.state / "kept"))
 
 
 def test_the_next_master_finds_what_the_last_one_left(tmp_path: Path) -> None:
-    places = mount(tmp_path)
-    first = pod.prepare_job_directory("master", ENV, places)
+    mounts = mount(tmp_path)
+    first = pod.prepare_job_directory("master", ENV, mounts)
     first.journal.write_text("what was decided")
 
-    second = pod.prepare_job_directory("master", ENV, places)
+    second = pod.prepare_job_directory("master", ENV, mounts)
 
     assert second.journal.read_text() == "what was decided"
-    assert second.load_token() == (places.secret / "token").read_text()
+    assert second.load_token() == (mounts.secret / "token").read_text()
 
 
 def test_a_master_issues_its_own_certificate_and_so_does_the_next_one(tmp_path: Path) -> None:
-    places, env = mount(tmp_path, "master"), replace(ENV, replica="master")
-    shown = []
+    mounts, env = mount(tmp_path, "master"), replace(ENV, replica="master")
+    issued = []
     for _ in range(2):
-        directory = pod.prepare_job_directory("master", env, places)
+        directory = pod.prepare_job_directory("master", env, mounts)
         pod.start_certificate_renewal("master", env, directory)
         identity = directory.tls_credentials(directory.load_spec(), "master")
         assert identity is not None
         assert identity.server_context()
-        shown.append(identity.certificate.read_text())
+        issued.append(identity.certificate.read_text())
 
-    assert shown[0] != shown[1]
+    assert issued[0] != issued[1]
     assert identity is not None
     assert stat.S_IMODE(identity.certificate.stat().st_mode) == 0o600
 
 
-def test_a_master_without_the_key_of_its_authority_names_the_way_out(tmp_path: Path) -> None:
-    places, env = mount(tmp_path, "master"), replace(ENV, replica="master")
-    (places.secret / "authority.key").unlink()
+def test_a_master_without_the_key_of_its_authority_names_the_fix(tmp_path: Path) -> None:
+    mounts, env = mount(tmp_path, "master"), replace(ENV, replica="master")
+    (mounts.secret / "authority.key").unlink()
 
     with pytest.raises(SpecError, match=r"key of the job's authority .* version of ElasticDL that submitted"):
-        pod.start_certificate_renewal("master", env, pod.prepare_job_directory("master", env, places))
+        pod.start_certificate_renewal("master", env, pod.prepare_job_directory("master", env, mounts))
 
 
 def test_a_job_without_tls_has_neither_certificates_nor_keys(tmp_path: Path) -> None:
@@ -140,11 +139,11 @@ def test_a_pod_becomes_its_role(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["spec/spec.json", "secret/token"])
 def test_a_missing_mount_is_named(tmp_path: Path, missing: str) -> None:
-    places = mount(tmp_path)
+    mounts = mount(tmp_path)
     (tmp_path / missing).unlink()
 
     with pytest.raises(SpecError, match=f"{missing}: expected a file of the job's"):
-        pod.prepare_job_directory("worker", ENV, places)
+        pod.prepare_job_directory("worker", ENV, mounts)
 
 
 def test_a_pod_started_by_hand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

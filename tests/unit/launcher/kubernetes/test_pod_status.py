@@ -13,7 +13,7 @@ PULL = 'Back-off pulling image "registry.local/mnist:1": ErrImagePull: not found
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
-        (of.pod("Pending", spec={"nodeName": ""}), PodWaiting("no scheduler has looked at the pod yet")),
+        (of.pod("Pending", spec={"nodeName": ""}), PodWaiting("the pod is waiting for a scheduler")),
         (of.unscheduled(), PodWaiting(f"Unschedulable: {of.NO_NODE}")),
         (
             of.unscheduled("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"),
@@ -41,7 +41,7 @@ def test_a_pod_that_has_not_ended(pod: Document, expected: PodStatus) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "code", "signal", "cause", "why"),
+    ("pod", "code", "signal", "cause", "reason"),
     [
         (of.ended(0), 0, None, "completed", "completed"),
         (of.ended(1), 1, None, "crashed", "exited with code 1"),
@@ -52,11 +52,13 @@ def test_a_pod_that_has_not_ended(pod: Document, expected: PodStatus) -> None:
         (of.ended(137), None, 9, "crashed", "killed by signal 9"),
         (of.ended(128, "StartError", message="no such file"), 128, None, "image", "StartError: no such file"),
         (of.pod("Succeeded"), None, None, "completed", "completed"),
-        (of.pod("Failed"), None, None, "", "the pod failed, and nothing in it says why"),
+        (of.pod("Failed"), None, None, "", "the pod failed without a reason"),
     ],
 )
-def test_a_pod_that_ended_by_itself(pod: Document, code: int | None, signal: int | None, cause: str, why: str) -> None:
-    assert read_pod_status(pod, None) == PodExited(code, signal, cause, why)
+def test_a_pod_that_ended_by_itself(
+    pod: Document, code: int | None, signal: int | None, cause: str, reason: str
+) -> None:
+    assert read_pod_status(pod, None) == PodExited(code, signal, cause, reason)
 
 
 @pytest.mark.parametrize("code", [0, 1, 137, 143])
@@ -74,22 +76,22 @@ def test_a_pod_that_ended_by_itself(pod: Document, code: int | None, signal: int
 def test_what_a_pod_exits_with_while_it_is_taken_away_is_no_crash(
     reason: tuple[str, str], cause: str, code: int
 ) -> None:
-    life = read_pod_status(of.deleted(of.disrupted(of.ended(code), *reason)), None)
+    status = read_pod_status(of.deleted(of.disrupted(of.ended(code), *reason)), None)
 
-    assert isinstance(life, PodExited)
-    assert (life.cause, life.why) == (cause, ": ".join(reason))
+    assert isinstance(status, PodExited)
+    assert (status.cause, status.reason) == (cause, ": ".join(reason))
 
 
 @pytest.mark.parametrize("code", [0, 1, 137, 143])
 def test_what_a_pod_exits_with_while_it_is_deleted_is_no_crash(code: int) -> None:
-    life = read_pod_status(of.deleted(of.ended(code)), None)
+    status = read_pod_status(of.deleted(of.ended(code)), None)
 
-    assert isinstance(life, PodExited)
-    assert (life.cause, life.why) == ("deleted", "the pod was deleted")
+    assert isinstance(status, PodExited)
+    assert (status.cause, status.reason) == ("deleted", "the pod was deleted")
 
 
 def test_a_pod_that_crashed_before_it_was_deleted_crashed() -> None:
-    pod = of.deleted(of.ended(1, at="2026-03-01T10:08:59Z"))
+    pod = of.deleted(of.ended(1, finished_at="2026-03-01T10:08:59Z"))
 
     assert read_pod_status(pod, None) == PodExited(1, None, "crashed", "exited with code 1")
 
@@ -120,18 +122,18 @@ def test_a_pod_on_a_silent_node_has_ended_once_it_is_deleted_though_no_kubelet_s
     silent = of.condition(of.running(), "Ready", "False")
     assert read_pod_status(silent, None) == PodRunning("node-2")
 
-    life = read_pod_status(of.deleted(of.disrupted(silent, *of.TAINTED)), None)
+    status = read_pod_status(of.deleted(of.disrupted(silent, *of.TAINTED)), None)
 
-    assert life == PodExited(None, None, "node-lost", ": ".join(of.TAINTED))
+    assert status == PodExited(None, None, "node-lost", ": ".join(of.TAINTED))
 
 
 def test_a_pod_that_a_lost_node_never_started_has_ended_once_it_is_deleted() -> None:
     bound = of.pod("Pending", status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]})
     assert read_pod_status(bound, None) == PodWaiting("the container is being started on node-2")
 
-    life = read_pod_status(of.deleted(of.disrupted(bound, *of.TAINTED)), None)
+    status = read_pod_status(of.deleted(of.disrupted(bound, *of.TAINTED)), None)
 
-    assert life == PodExited(None, None, "node-lost", ": ".join(of.TAINTED))
+    assert status == PodExited(None, None, "node-lost", ": ".join(of.TAINTED))
 
 
 @pytest.mark.parametrize(

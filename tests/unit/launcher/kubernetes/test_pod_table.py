@@ -9,18 +9,24 @@ from hypothesis import strategies as st
 from elasticdl.launcher.interface import DelayedReport, ExitedProcess, ReplicasReport, Report, StartedReport
 from elasticdl.launcher.kubernetes.naming import REPLICA_LABEL, ROLE_LABEL
 from elasticdl.launcher.kubernetes.pod_table import PodTable
-from tests.unit.launcher import pod_documents as of
+from tests.unit.launcher import pod_documents
 
 Document = dict[str, Any]
 
 LATER = 2e9
-STATES = [of.unscheduled(), of.waiting("ContainerCreating"), of.running(), of.deleted(of.running()), of.ended(1)]
+STATES = [
+    pod_documents.unscheduled(),
+    pod_documents.waiting("ContainerCreating"),
+    pod_documents.running(),
+    pod_documents.deleted(pod_documents.running()),
+    pod_documents.ended(1),
+]
 
 
 def ours(pod: Document, replica: str = "worker-3", role: str = "worker", uid: str = "owner") -> Document:
     labels = {ROLE_LABEL: role, REPLICA_LABEL: replica}
-    more = {"labels": labels, "ownerReferences": [{"uid": uid}], "creationTimestamp": of.STARTED}
-    return pod | {"metadata": pod["metadata"] | more}
+    metadata = {"labels": labels, "ownerReferences": [{"uid": uid}], "creationTimestamp": pod_documents.STARTED}
+    return pod | {"metadata": pod["metadata"] | metadata}
 
 
 def kinds(reports: Sequence[Report]) -> list[type]:
@@ -28,62 +34,64 @@ def kinds(reports: Sequence[Report]) -> list[type]:
 
 
 @given(st.lists(st.sampled_from(STATES), max_size=12))
-def test_however_old_what_is_heard_a_replica_only_ever_goes_on(heard: list[Document]) -> None:
-    book = PodTable("owner")
+def test_a_replica_never_goes_back_to_an_earlier_status_however_old_the_news(pods: list[Document]) -> None:
+    table = PodTable("owner")
 
-    told = [one for pod in heard for one in kinds(book.apply_change(None, ours(pod), LATER))]
-    told += kinds(book.apply_change(ours(heard[-1]) if heard else ours(of.running()), None, LATER))
+    reported = [kind for pod in pods for kind in kinds(table.apply_change(None, ours(pod), LATER))]
+    reported += kinds(table.apply_change(ours(pods[-1]) if pods else ours(pod_documents.running()), None, LATER))
 
-    assert told == sorted(told, key=[DelayedReport, StartedReport, ExitedProcess].index)
-    assert told.count(StartedReport) <= 1 and told.count(ExitedProcess) == 1
+    assert reported == sorted(reported, key=[DelayedReport, StartedReport, ExitedProcess].index)
+    assert reported.count(StartedReport) <= 1 and reported.count(ExitedProcess) == 1
 
 
 def test_neither_the_master_nor_pods_of_another_owner_are_replicas() -> None:
-    book = PodTable("owner")
+    table = PodTable("owner")
 
-    assert book.apply_change(None, ours(of.running(), "master", "master"), LATER) == []
-    assert book.apply_change(None, ours(of.running(), uid="another"), LATER) == []
-    assert book.apply_change(None, of.running(), LATER) == []
-    assert book.replicas_report() == ReplicasReport((), ())
+    assert table.apply_change(None, ours(pod_documents.running(), "master", "master"), LATER) == []
+    assert table.apply_change(None, ours(pod_documents.running(), uid="another"), LATER) == []
+    assert table.apply_change(None, pod_documents.running(), LATER) == []
+    assert table.replicas_report() == ReplicasReport((), ())
 
 
 def test_a_replica_without_a_pod_waits_but_is_not_listed_as_running() -> None:
-    book = PodTable("owner")
+    table = PodTable("owner")
 
-    assert book.mark_waiting("worker-0", "a quota") == [DelayedReport("worker-0", "a quota", is_trouble=True)]
-    assert book.mark_waiting("worker-0", "a quota") == []
-    assert book.replicas_report().running == () and kinds(book.delay_reports()) == [DelayedReport]
-    assert kinds(book.mark_never_created("worker-0", 15, LATER)) == [ExitedProcess]
-    assert book.delay_reports() == []
+    assert table.mark_waiting("worker-0", "a quota") == [DelayedReport("worker-0", "a quota", is_trouble=True)]
+    assert table.mark_waiting("worker-0", "a quota") == []
+    assert table.replicas_report().running == () and kinds(table.delay_reports()) == [DelayedReport]
+    assert kinds(table.mark_never_created("worker-0", 15, LATER)) == [ExitedProcess]
+    assert table.delay_reports() == []
 
 
 def test_an_end_is_reported_with_the_time_the_container_ended() -> None:
-    book = PodTable("owner")
-    book.apply_change(None, ours(of.ended(1)), LATER)
-    book.apply_change(None, ours(of.running(), "worker-4"), LATER)
-    book.apply_change(ours(of.running(), "worker-4"), None, LATER)
+    table = PodTable("owner")
+    table.apply_change(None, ours(pod_documents.ended(1)), LATER)
+    table.apply_change(None, ours(pod_documents.running(), "worker-4"), LATER)
+    table.apply_change(ours(pod_documents.running(), "worker-4"), None, LATER)
 
-    ends = {exited.replica: exited.at for exited in book.replicas_report().exited}
+    ends = {exited.replica: exited.ended_at for exited in table.replicas_report().exited}
 
     assert ends == {"worker-3": 1772359742.0, "worker-4": LATER}
 
 
-def test_the_oldest_of_those_that_ended_are_too_many() -> None:
-    book = PodTable("owner")
+def test_surplus_pods_are_those_that_ended_first() -> None:
+    table = PodTable("owner")
     for second in (3, 1, 2):
-        book.apply_change(None, ours(of.ended(1, at=f"2026-03-01T10:00:0{second}Z"), f"worker-{second}"), LATER)
-    book.apply_change(None, ours(of.running(), "worker-9"), LATER)
+        table.apply_change(
+            None, ours(pod_documents.ended(1, finished_at=f"2026-03-01T10:00:0{second}Z"), f"worker-{second}"), LATER
+        )
+    table.apply_change(None, ours(pod_documents.running(), "worker-9"), LATER)
 
-    surplus = [pod["metadata"]["labels"][REPLICA_LABEL] for pod in book.surplus_pods(1)]
+    surplus = [pod["metadata"]["labels"][REPLICA_LABEL] for pod in table.surplus_pods(1)]
 
     assert surplus == ["worker-1", "worker-2"]
-    assert book.surplus_pods(3) == []
+    assert table.surplus_pods(3) == []
 
 
-def test_where_a_replica_ran_is_known_though_its_pod_is_gone() -> None:
-    book = PodTable("owner")
-    book.apply_change(None, ours(of.unscheduled(), "worker-4"), LATER)
-    book.apply_change(None, ours(of.running()), LATER)
-    book.apply_change(ours(of.running()), None, LATER)
+def test_the_node_of_a_replica_is_remembered_after_its_pod_is_gone() -> None:
+    table = PodTable("owner")
+    table.apply_change(None, ours(pod_documents.unscheduled(), "worker-4"), LATER)
+    table.apply_change(None, ours(pod_documents.running()), LATER)
+    table.apply_change(ours(pod_documents.running()), None, LATER)
 
-    assert book.nodes_of(["worker-3", "worker-4", "worker-5"]) == ["node-2"]
+    assert table.nodes_of(["worker-3", "worker-4", "worker-5"]) == ["node-2"]

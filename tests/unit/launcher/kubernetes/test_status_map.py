@@ -1,4 +1,4 @@
-"""How a master ends for good: a result where others find it, then no pod any more."""
+"""How a master ends for good: it writes a result, then scales its set to zero."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OneNamespace:
     """An API server with the objects of one namespace."""
 
     def __init__(self, *objects: Document) -> None:
-        self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
+        self.objects = {(kind_of(document), document["metadata"]["name"]): document for document in objects}
         self.calls: list[str] = []
 
     def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Document | None:
@@ -36,14 +36,14 @@ class OneNamespace:
         if (kind, name) not in self.objects:
             raise NotFound(f"no {name}")
         self.calls.append(f"patch {name} {sub}".strip())
-        found = self.objects[kind, name]
+        document = self.objects[kind, name]
         for part, values in change.items():
-            found[part] = found.get(part, {}) | values
-        return found
+            document[part] = document.get(part, {}) | values
+        return document
 
     def result(self) -> Document:
-        found: Document = json.loads(self.objects[CONFIG_MAP, "digits-status"]["data"]["result.json"])
-        return found
+        result: Document = json.loads(self.objects[CONFIG_MAP, "digits-status"]["data"]["result.json"])
+        return result
 
 
 def status(uid: str, **data: str) -> Document:
@@ -56,7 +56,7 @@ def refuse(api: OneNamespace) -> None:
     status_map.write_refusal(api, "digits", "default", "no such model", 2)  # type: ignore[arg-type]
 
 
-def test_a_job_that_cannot_be_leaves_a_result_before_it_gives_its_pod_back() -> None:
+def test_a_job_that_cannot_begin_writes_a_result_before_it_retires_its_master() -> None:
     api = OneNamespace(json.loads(json.dumps(SET)))
 
     refuse(api)
@@ -64,9 +64,9 @@ def test_a_job_that_cannot_be_leaves_a_result_before_it_gives_its_pod_back() -> 
     assert api.calls == ["create digits-status", "patch digits-master scale"]
     assert (api.result()["phase"], api.result()["reason"], api.result()["exit_code"]) == ("failed", "no such model", 2)
     assert api.objects[STATEFUL_SET, "digits-master"]["spec"] == {"replicas": 0}
-    made = api.objects[CONFIG_MAP, "digits-status"]["metadata"]
-    assert made["ownerReferences"][0]["uid"] == "new"
-    assert made["labels"]["elasticdl.org/role"] == "status"
+    metadata = api.objects[CONFIG_MAP, "digits-status"]["metadata"]
+    assert metadata["ownerReferences"][0]["uid"] == "new"
+    assert metadata["labels"]["elasticdl.org/role"] == "status"
 
 
 def test_what_the_master_wrote_before_stays_beside_the_result() -> None:
@@ -77,7 +77,7 @@ def test_what_the_master_wrote_before_stays_beside_the_result() -> None:
     assert set(api.objects[CONFIG_MAP, "digits-status"]["data"]) == {"status.json", "result.json"}
 
 
-def test_a_result_that_is_there_is_not_replaced_but_the_pod_is_given_back_again() -> None:
+def test_an_existing_result_is_not_replaced_but_the_master_is_retired_again() -> None:
     api = OneNamespace(json.loads(json.dumps(SET)), status("new", **{"result.json": '{"phase": "succeeded"}'}))
 
     refuse(api)
@@ -86,7 +86,7 @@ def test_a_result_that_is_there_is_not_replaced_but_the_pod_is_given_back_again(
     assert api.calls == ["patch digits-master scale"]
 
 
-def test_of_a_set_that_was_deleted_nothing_is_said() -> None:
+def test_nothing_is_written_for_a_set_that_was_deleted() -> None:
     api = OneNamespace()
 
     refuse(api)
@@ -96,7 +96,7 @@ def test_of_a_set_that_was_deleted_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "expected"),
+    ("status_document", "expected"),
     [
         (None, None),
         (status("new"), None),
@@ -105,6 +105,6 @@ def test_of_a_set_that_was_deleted_nothing_is_said() -> None:
     ],
 )
 def test_a_result_of_an_earlier_job_of_the_same_name_does_not_count(
-    held: Document | None, expected: Document | None
+    status_document: Document | None, expected: Document | None
 ) -> None:
-    assert status_map.read_result(held, "new") == expected
+    assert status_map.read_result(status_document, "new") == expected

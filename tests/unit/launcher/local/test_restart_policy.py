@@ -1,4 +1,4 @@
-"""Whether a dead master comes back."""
+"""Whether a dead master is restarted."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from elasticdl.launcher.interface import ExitedProcess
 from elasticdl.launcher.local.restart_policy import GiveUp, Restart, RestartPolicy
 
 
-def death(at: float, *, code: int | None = None, killed_by: int | None = None) -> ExitedProcess:
-    return ExitedProcess("master", 7, code, killed_by, at)
+def death(ended_at: float, *, code: int | None = None, killed_by: int | None = None) -> ExitedProcess:
+    return ExitedProcess("master", 7, code, killed_by, ended_at)
 
 
 def test_a_master_killed_while_serving_always_comes_back() -> None:
-    restarts = RestartPolicy(limit=2)
+    policy = RestartPolicy(limit=2)
 
-    decisions = {restarts.decide(death(at, killed_by=signal.SIGKILL), served=True) for at in range(50)}
+    decisions = {policy.decide(death(at, killed_by=signal.SIGKILL), served=True) for at in range(50)}
 
     assert decisions == {Restart()}
 
 
 def test_a_master_that_never_serves_is_given_up_after_the_limit() -> None:
-    restarts = RestartPolicy(limit=3, window_s=60)
+    policy = RestartPolicy(limit=3, window_s=60)
 
-    decisions = [restarts.decide(death(at, code=1), served=False) for at in range(3)]
+    decisions = [policy.decide(death(at, code=1), served=False) for at in range(3)]
 
     assert decisions[:2] == [Restart(), Restart(0.5)]
     assert decisions[2] == GiveUp("the master ended 3 times within 60 s, last: exited with code 1", 1)
 
 
 def test_a_master_that_serves_and_crashes_each_time_is_given_up_too() -> None:
-    restarts = RestartPolicy(limit=2)
+    policy = RestartPolicy(limit=2)
 
-    assert restarts.decide(death(0, code=1), served=True) == Restart()
-    assert isinstance(restarts.decide(death(1, killed_by=signal.SIGSEGV), served=True), GiveUp)
+    assert policy.decide(death(0, code=1), served=True) == Restart()
+    assert isinstance(policy.decide(death(1, killed_by=signal.SIGSEGV), served=True), GiveUp)
 
 
 def test_each_pause_is_twice_as_long_as_the_one_before() -> None:
-    restarts = RestartPolicy(limit=6, pause_s=0.5)
+    policy = RestartPolicy(limit=6, pause_s=0.5)
 
-    decisions = [restarts.decide(death(at, code=1), served=True) for at in range(5)]
+    decisions = [policy.decide(death(at, code=1), served=True) for at in range(5)]
 
     assert decisions == [Restart(0.0), Restart(0.5), Restart(1.0), Restart(2.0), Restart(4.0)]
 
 
 def test_deaths_long_ago_are_forgotten() -> None:
-    restarts = RestartPolicy(limit=2, window_s=10)
+    policy = RestartPolicy(limit=2, window_s=10)
 
-    assert restarts.decide(death(0, code=1), served=False) == Restart()
-    assert restarts.decide(death(11, code=1), served=False) == Restart()
+    assert policy.decide(death(0, code=1), served=False) == Restart()
+    assert policy.decide(death(11, code=1), served=False) == Restart()
 
 
 def test_deaths_before_the_clock_went_back_are_forgotten() -> None:
-    restarts = RestartPolicy(limit=2, window_s=10)
+    policy = RestartPolicy(limit=2, window_s=10)
 
-    assert restarts.decide(death(86_400, code=1), served=False) == Restart()
-    assert restarts.decide(death(5, code=1), served=False) == Restart()
+    assert policy.decide(death(86_400, code=1), served=False) == Restart()
+    assert policy.decide(death(5, code=1), served=False) == Restart()
 
 
 def test_a_wrong_job_is_not_tried_again() -> None:
@@ -68,15 +68,15 @@ def test_a_wrong_job_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exited", "why"),
+    ("exited", "description"),
     [
         (death(0, code=3), "exited with code 3"),
         (death(0, killed_by=9), "killed by signal 9"),
         (death(0), "ended, exit code unknown"),
     ],
 )
-def test_an_end_says_why(exited: ExitedProcess, why: str) -> None:
-    assert exited.why == why
+def test_the_description_says_how_a_process_ended(exited: ExitedProcess, description: str) -> None:
+    assert exited.description == description
 
 
 def test_a_master_that_refuses_its_journal_is_given_up_at_once() -> None:

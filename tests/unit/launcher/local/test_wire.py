@@ -31,7 +31,7 @@ DOCUMENTS = st.lists(st.dictionaries(st.text(), st.integers() | st.text()), max_
 def test_documents_arrive_whole_in_whatever_pieces(documents: list[dict[str, object]], piece: int) -> None:
     sent, lines = b"".join(map(encode_line, documents)), JsonLineDecoder()
 
-    arrived = [one for at in range(0, len(sent), piece) for one in lines.feed(sent[at : at + piece])]
+    arrived = [document for start in range(0, len(sent), piece) for document in lines.feed(sent[start : start + piece])]
 
     assert arrived == documents
 
