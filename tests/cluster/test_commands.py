@@ -140,7 +140,7 @@ def test_a_second_ctrl_c_leaves_nothing(kube: Kube, named: Named, tmp_path: Path
         last = terminal.wait(ENDED)
 
     assert f"{ENDED}130" in last, last
-    assert f"{job.name}: deleted; its pods end, nothing is left but what it wrote to its volumes" in last
+    assert f"{job.name}: deleted; its pods end, and only the files on its volumes are left" in last
     assert "Traceback" not in last, last
     wait_gone(job)
 

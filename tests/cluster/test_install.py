@@ -33,7 +33,7 @@ def doctor(kube: Kube, *words: str) -> tuple[int, dict[str, list[dict[str, str]]
     assert done.returncode in (0, 1), done.stderr
     findings: dict[str, list[dict[str, str]]] = {}
     for one in json.loads(done.stdout):
-        findings.setdefault(one["what"], []).append(one)
+        findings.setdefault(one["subject"], []).append(one)
     return done.returncode, findings
 
 
@@ -82,7 +82,7 @@ def test_the_plain_manifests_install_the_same(team: Kube, tmp_path: Path) -> Non
         team.kubectl("delete", "--filename=-", "--ignore-not-found", text=yaml.safe_dump_all(rest))
 
     assert code == 0
-    assert found["operator"][0]["told"].endswith(f"in namespace {PLAIN}")
+    assert found["operator"][0]["message"].endswith(f"in namespace {PLAIN}")
 
 
 def test_a_quota_that_lets_no_worker_in_is_told_with_what_to_do(team: Kube) -> None:
@@ -95,7 +95,7 @@ def test_a_quota_that_lets_no_worker_in_is_told_with_what_to_do(team: Kube) -> N
 
     assert code == 1
     (said,) = found["quota"]
-    assert said["told"] == "small has 0 of 1Gi requests.memory in use"
+    assert said["message"] == "small has 0 of 1Gi requests.memory in use"
     assert "--worker_resource_request" in said["fix"]
 
 
@@ -126,5 +126,5 @@ def test_too_few_rights_are_named_with_the_manifest_that_grants_them(team: Kube,
     assert "you may not create, delete, patch, get and list statefulsets" in refused.stderr, refused.stderr
     assert "kubectl apply -f deploy/manifests/submitter.yaml" in refused.stderr
     assert code == 1
-    assert "you may not create statefulsets in install-suite" in [one["told"] for one in found["rights to submit"]]
+    assert "you may not create statefulsets in install-suite" in [one["message"] for one in found["rights to submit"]]
     assert allowed.returncode == 0, allowed.stdout + allowed.stderr

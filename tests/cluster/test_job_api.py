@@ -59,7 +59,7 @@ def test_a_job_of_pods_is_scaled_waited_for_evaluated_and_deleted(options: dict[
     job = elasticdl.submit(job_name="api-digits", **options)
 
     assert job.location.endswith(f"/{NAMESPACE}") and job.directory is None
-    with pytest.raises(NameInUse, match="job 'api-digits' exists already in namespace"):
+    with pytest.raises(NameInUse, match="job 'api-digits' already exists in namespace"):
         elasticdl.submit(job_name="api-digits", **options)
     until("two workers", lambda: job.status.step > 2 and len(job.status.living_workers) == 2, PATIENCE_S)
     job.scale(workers=3)

@@ -101,7 +101,7 @@ def test_without_a_volume_the_person_is_told_that_the_model_goes_with_its_pod(
 ) -> None:
     done = loaded.elasticdl(*COMMAND, f"--volume=host_path={data},mount_path=/data,read_only=true", timeout_s=600.0)
 
-    assert "note: --output=model_output lies in the pod that writes it and is gone when that ends" in done.stderr
+    assert "note: --output=model_output is inside the pod that writes it and is deleted with it" in done.stderr
     assert "gone with its pod, where it lay in /var/lib/elasticdl/model_output" in done.stdout
     assert talk.result()["phase"] == "succeeded"
 

@@ -1,4 +1,4 @@
-"""The container engines docker, podman and buildah: which of them works, the commands it takes, and running them.
+"""The container engines docker, podman and buildah: finds one that works, builds its commands, and runs them.
 
 Commands are argument lists, never a shell.
 """
@@ -17,10 +17,10 @@ from pathlib import Path
 from elasticdl.errors import ImageBuildFailed, SpecError
 
 ENGINES = ("docker", "podman", "buildah")
-# 1980-01-01, the oldest time a wheel can carry: the same files give the same layers on any day.
+# 1980-01-01, the oldest time a wheel can have: the same files give the same layers on any day.
 EPOCH = 315532800
 
-# A command that fails where an engine is installed but cannot build: docker's daemon may be down.
+# Commands that fail if an engine is installed but cannot build: docker's daemon may be down.
 _VERSION_COMMANDS = {
     "docker": ["version", "--format", "{{.Server.Version}}"],
     "podman": ["version"],
@@ -36,53 +36,59 @@ _FIXES = {"docker": "start its daemon"}
 
 @dataclass(frozen=True, slots=True)
 class ContainerEngine:
-    """One way to make images."""
+    """A container engine on this machine."""
 
     name: str
 
     def build_command(
-        self, image: str, *, dockerfile: Path, context: Path, arguments: Mapping[str, str], passed: Sequence[str] = ()
+        self,
+        image: str,
+        *,
+        dockerfile: Path,
+        context: Path,
+        arguments: Mapping[str, str],
+        engine_options: Sequence[str] = (),
     ) -> list[str]:
-        """The command that builds `image`; `passed` goes to the engine as it is."""
+        """The command that builds `image`; `engine_options` are engine_options to the engine unchanged."""
         command = [self.name, "build", "--tag", image, "--file", str(dockerfile)]
-        # Podman and buildah keep no cache and take today's time unless told; BuildKit reads the argument.
+        # By default podman and buildah cache no layers and use today's time; BuildKit reads SOURCE_DATE_EPOCH.
         if self.name != "docker":
             command += ["--layers", "--timestamp", str(EPOCH)]
         for key, value in sorted({"SOURCE_DATE_EPOCH": str(EPOCH), **arguments}.items()):
             command += ["--build-arg", f"{key}={value}"]
-        return [*command, *passed, str(context)]
+        return [*command, *engine_options, str(context)]
 
-    def push_command(self, image: str, passed: Sequence[str] = ()) -> list[str]:
-        return [self.name, "push", *passed, image]
+    def push_command(self, image: str, engine_options: Sequence[str] = ()) -> list[str]:
+        return [self.name, "push", *engine_options, image]
 
     def has_image(self, image: str) -> bool:
-        """Whether the engine holds an image of this name."""
-        done = subprocess.run(
+        """Whether the engine has an image of this name."""
+        completed = subprocess.run(
             [self.name, *_EXISTS_COMMANDS[self.name], image], capture_output=True, stdin=subprocess.DEVNULL
         )
-        return done.returncode == 0
+        return completed.returncode == 0
 
 
 def find_engine(requested: str = "", timeout_s: float = 20.0) -> ContainerEngine:
-    """The first engine that answers, or the one wished for. Raises SpecError with what is wrong with each."""
+    """The requested engine, or the first one that works. Raises SpecError with the problem of each."""
     problems = {}
     for name in [requested] if requested else ENGINES:
-        why = _engine_problem(name, timeout_s)
-        if not why:
+        problem = _engine_problem(name, timeout_s)
+        if not problem:
             return ContainerEngine(name)
-        problems[name] = why
-    described = "; ".join(f"{name}: {why}" for name, why in problems.items())
+        problems[name] = problem
+    details = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
     raise SpecError(
-        f"no container engine to build or push with ({described}); install one, e.g. `apt-get install podman`"
+        f"no container engine to build or push with ({details}); install one, e.g. `apt-get install podman`"
     )
 
 
 def _engine_problem(name: str, timeout_s: float) -> str:
-    """Why an engine cannot be used; nothing if it can."""
+    """Why an engine cannot be used; "" if it can."""
     if shutil.which(name) is None:
         return "not installed"
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [name, *_VERSION_COMMANDS[name]],
             capture_output=True,
             text=True,
@@ -91,13 +97,13 @@ def _engine_problem(name: str, timeout_s: float) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         return str(exc)
-    if done.returncode == 0:
+    if completed.returncode == 0:
         return ""
-    last_line = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-    return f"exit code {done.returncode}: {last_line}" + (f" ({_FIXES[name]})" if name in _FIXES else "")
+    last_line = (completed.stderr.strip().splitlines() or ["no output"])[-1]
+    return f"exit code {completed.returncode}: {last_line}" + (f" ({_FIXES[name]})" if name in _FIXES else "")
 
 
-_KEPT_LINES = 15
+_TAIL_LINES = 15
 
 
 def run_streaming(
@@ -107,9 +113,9 @@ def run_streaming(
     environ: Mapping[str, str] | None = None,
     grace_s: float = 10.0,
 ) -> None:
-    """Run `command` to its end, with `environ` on top of ours. Raises ImageFailed with the end of its output.
+    """Run `command` to its end, with `environ` added to ours. Raises ImageBuildFailed with the end of its output.
 
-    Interrupted, it ends the engine first and waits for it: what the engine reads must outlive the engine.
+    On an interrupt it first ends the engine and waits for it, because the caller then deletes the engine's input.
     """
     try:
         process = subprocess.Popen(
@@ -124,17 +130,17 @@ def run_streaming(
         )
     except OSError as exc:
         raise SpecError(f"{command[0]} cannot be started: {exc}") from exc
-    last: deque[str] = deque(maxlen=_KEPT_LINES)
+    last_lines: deque[str] = deque(maxlen=_TAIL_LINES)
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            last.append(line.rstrip())
+            last_lines.append(line.rstrip())
             show(line.rstrip())
         code = process.wait()
     finally:
         _end_process(process, grace_s)
     if code:
-        output = "\n".join(f"  {line}" for line in last) or "  (it said nothing)"
+        output = "\n".join(f"  {line}" for line in last_lines) or "  (no output)"
         raise ImageBuildFailed(
             f"{command[0]} {command[1]} ended with exit code {code}; the end of its output:\n{output}"
         )

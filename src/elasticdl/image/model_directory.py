@@ -1,4 +1,4 @@
-"""What a directory of models holds, read and never run: the framework its models need, and what to call them."""
+"""Inspects a directory of models without running its code: the framework its models need, and a model's name."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ModelDirectory:
 
 
 def inspect_model_directory(directory: Path) -> ModelDirectory:
-    """Raises SpecError where there is nothing to make an image of."""
+    """Inspect a directory of models. Raises SpecError if it has none."""
     if not directory.is_dir():
-        raise SpecError(f"{directory} is no directory; `elasticdl zoo init {directory}` writes one with a model")
+        raise SpecError(f"{directory} is not a directory; `elasticdl zoo init {directory}` creates one with a model")
     modules = {path: _parse_module(path) for path in sorted(directory.rglob("*.py")) if not _is_hidden(path, directory)}
     if not modules:
-        raise SpecError(f"{directory} holds no model, as there is no .py file in it; name the directory of your models")
-    needed = {name for module in modules.values() for name in _imported_packages(module)}
+        raise SpecError(f"{directory} has no model, because it has no .py file; name the directory of your models")
+    packages = {name for module in modules.values() for name in _imported_packages(module)}
     definitions = [
         ".".join([*path.relative_to(directory).with_suffix("").parts, name])
         for path, module in modules.items()
@@ -38,7 +38,7 @@ def inspect_model_directory(directory: Path) -> ModelDirectory:
         if any(isinstance(node, ast.FunctionDef) and node.name == name for node in module.body)
     ]
     return ModelDirectory(
-        framework="tensorflow" if needed & _KERAS else "torch",
+        framework="tensorflow" if packages & _KERAS else "torch",
         definition=definitions[0] if definitions else "",
         has_requirements=(directory / REQUIREMENTS).is_file(),
         has_ignore_file=any((directory / name).is_file() for name in IGNORE_FILES),
@@ -50,7 +50,7 @@ def _is_hidden(path: Path, directory: Path) -> bool:
 
 
 def _parse_module(path: Path) -> ast.Module:
-    # A file that is wrong is told of by `elasticdl train`, with its line; it is no reason to refuse an image.
+    # A file with errors is no reason to refuse an image: `elasticdl train` reports them, with their lines.
     try:
         return ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):

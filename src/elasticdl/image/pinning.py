@@ -1,7 +1,7 @@
-"""What an image is built upon, by digest: a tag is another image next week, a digest is the same one for ever.
+"""Pins the base of an image by digest: a tag may be another image next week, a digest is always the same one.
 
-recipe/bases.txt holds the digests of a release (`make base` asks the registry and writes them). Where it has none of
-this Python's base, the registry is asked when the image is built, and the person is told what was taken.
+recipe/bases.txt has the digests of a release (`make base` reads them from the registry). If it has none for this
+Python's base, the registry is queried when the image is built, and the digest is shown to the user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from elasticdl.errors import SpecError
 
-UNPINNED_ARGUMENT = "UNPINNED_BASE"  # a build argument: yes, where the base lies on this machine only
+UNPINNED_ARGUMENT = "UNPINNED_BASE"  # a build argument: "yes" for a base that exists on this machine only
 BASES_FILE = "bases.txt"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 TIMEOUT_S = 20.0
@@ -34,7 +34,7 @@ FetchDigest = Callable[[str], str]
 
 
 def default_base(python: str = f"{sys.version_info.major}.{sys.version_info.minor}") -> str:
-    """The base for a Python: the native core in the wheel is for this one and no other."""
+    """The base for a Python version; the native core in the wheel works only with this version."""
     return f"python:{python}-slim-bookworm"
 
 
@@ -43,7 +43,7 @@ def is_pinned(image: str) -> bool:
 
 
 def recorded_bases(text: str | None = None) -> dict[str, str]:
-    """By tag: the same with its digest, as recipe/bases.txt has it."""
+    """The bases in recipe/bases.txt with their digests, by tag."""
     if text is None:
         text = (resources.files("elasticdl.image") / "recipe" / BASES_FILE).read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -53,10 +53,10 @@ def recorded_bases(text: str | None = None) -> dict[str, str]:
     return {line.partition("@")[0]: line for line in lines}
 
 
-def pin_base(arguments: Mapping[str, str], ask: FetchDigest | None = None) -> dict[str, str]:
-    """The build arguments with a BASE by digest. `ask` gives the digest of a tag; raises SpecError where none is known.
+def pin_base(arguments: Mapping[str, str], fetch: FetchDigest | None = None) -> dict[str, str]:
+    """The build arguments with a BASE by digest. `fetch` returns the digest of a tag.
 
-    A base without a digest is taken only where it is said that it may be: UNPINNED_BASE=yes.
+    Raises SpecError for a base without a digest, unless UNPINNED_BASE=yes allows it.
     """
     base = arguments["BASE"]
     others = {key: value for key, value in arguments.items() if key != UNPINNED_ARGUMENT}
@@ -65,14 +65,14 @@ def pin_base(arguments: Mapping[str, str], ask: FetchDigest | None = None) -> di
     if base != default_base():
         raise SpecError(
             f"--build-arg BASE={base}: a tag can be another image tomorrow; name it by digest, {base}@sha256:… "
-            f"(`docker buildx imagetools inspect {base}` tells it), or, for one that lies on this machine only, add "
-            f"--build-arg {UNPINNED_ARGUMENT}=yes"
+            f"(`docker buildx imagetools inspect {base}` shows it), or, for one that exists on this machine only, "
+            f"add --build-arg {UNPINNED_ARGUMENT}=yes"
         )
-    return {**others, "BASE": recorded_bases().get(base) or f"{base}@{(ask or fetch_digest)(base)}"}
+    return {**others, "BASE": recorded_bases().get(base) or f"{base}@{(fetch or fetch_digest)(base)}"}
 
 
 def fetch_digest(image: str, registry: str = f"https://{_HUB}", timeout_s: float = TIMEOUT_S) -> str:
-    """The digest a tag of a registry's official images has now. Raises SpecError with the fix."""
+    """The current digest of a tag of a registry's official images. Raises SpecError with the fix."""
     name, _, tag = image.partition(":")
     repository = name if "/" in name else f"library/{name}"
     address = f"{registry}/v2/{repository}/manifests/{tag}"
@@ -85,12 +85,13 @@ def fetch_digest(image: str, registry: str = f"https://{_HUB}", timeout_s: float
             digest = _head_digest(address, _fetch_token(exc.headers.get("WWW-Authenticate", ""), timeout_s), timeout_s)
     except (OSError, ValueError) as exc:
         raise SpecError(
-            f"{registry} cannot be asked for the digest of {image}: {exc}; give it yourself: "
-            f"--build-arg BASE={image}@sha256:…, or, for one that lies on this machine, --build-arg BASE={image} "
+            f"the digest of {image} cannot be read from {registry}: {exc}; set it yourself: "
+            f"--build-arg BASE={image}@sha256:…, or, for one that exists on this machine only, "
+            f"--build-arg BASE={image} "
             f"--build-arg {UNPINNED_ARGUMENT}=yes"
         ) from exc
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
-        raise SpecError(f"{registry} says no digest of {image}; give it yourself: --build-arg BASE={image}@sha256:…")
+        raise SpecError(f"{registry} returns no digest of {image}; set it yourself: --build-arg BASE={image}@sha256:…")
     return digest
 
 
@@ -102,11 +103,11 @@ def _head_digest(address: str, token: str, timeout_s: float) -> str:
 
 
 def _fetch_token(challenge: str, timeout_s: float) -> str:
-    """As the registry wants it: Bearer realm="…",service="…",scope="…"."""
+    """Fetch a token for a registry's challenge: Bearer realm="…",service="…",scope="…"."""
     parameters = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     realm = parameters.pop("realm", "")
     if urllib.parse.urlsplit(realm).scheme not in ("https", "http"):
-        raise ValueError(f"it asks for another way to log in: {challenge!r:.80}")
+        raise ValueError(f"it requires an unsupported authentication: {challenge!r:.80}")
     with urllib.request.urlopen(f"{realm}?{urllib.parse.urlencode(parameters)}", timeout=timeout_s) as answer:
         document: dict[str, Any] = json.load(answer)
     return str(document.get("token") or document.get("access_token") or "")

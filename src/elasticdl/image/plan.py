@@ -1,4 +1,4 @@
-"""What is built, decided before anything is: image names, extras, Dockerfiles."""
+"""Plans a build before anything runs: image names, extras, Dockerfiles."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _MAX_NAME_LENGTH = 255
 
 
 def check_image_name(text: str) -> str:
-    """`text`, if it is a NAME:TAG that every engine, registry and pod takes. Raises SpecError with the fix."""
+    """`text`, if it is a NAME:TAG that every engine, registry and pod accepts. Raises SpecError with the fix."""
     if "://" in text:
         raise SpecError(f"image {text!r}: a name has no scheme; write {text.partition('://')[2]!r}")
     if "@" in text:
-        raise SpecError(f"image {text!r}: a digest comes out of a build, it cannot be asked for; write NAME:TAG")
+        raise SpecError(f"image {text!r}: a digest is the result of a build and cannot be chosen; write NAME:TAG")
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         raise SpecError(
-            f"image {text!r}: expected NAME:TAG; write {text}:1, as without a tag pods cannot tell versions"
+            f"image {text!r}: expected NAME:TAG; write {text}:1, as pods cannot distinguish versions without a tag"
         )
     if not _TAG.fullmatch(tag):
         raise SpecError(
@@ -56,7 +56,7 @@ def parse_registry(text: str) -> str:
 
 
 def check_registry(text: str) -> str:
-    """`text`, if it says where to push to. Raises SpecError with the fix."""
+    """`text`, if it names a registry to push to. Raises SpecError with the fix."""
     if not parse_registry(check_image_name(text)):
         raise SpecError(
             f"image {text!r} names no registry to push to; build it with one in its name, "
@@ -68,7 +68,7 @@ def check_registry(text: str) -> str:
 EXTRAS = ("torch", "tensorflow", "kubernetes", "operator", "scheduler")
 MODEL_ZOO = "/model_zoo"
 USER = "10001:10001"
-# Where packages come from, not what is in the image: these make no other image.
+# Where packages come from; these do not change the content of an image, and so not its name.
 PACKAGE_SOURCE_ARGUMENTS = ("PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")
 
 
@@ -81,19 +81,18 @@ class RuntimeImage:
 
 
 def plan_runtime_image(extras: Sequence[str], arguments: Mapping[str, str], name: str = "") -> RuntimeImage:
-    """The image with these extras, and Kubernetes, which every pod needs; each combination has a name of its own."""
+    """The image with these extras and Kubernetes, which every pod needs. Each combination has its own name."""
     for extra in extras:
         if extra not in EXTRAS:
             raise SpecError(f"--extra {extra}: expected one of {', '.join(EXTRAS)}; other packages: {REQUIREMENTS}")
-    # The native core in the wheel is for this Python and no other.
-    python = pinning.default_base()
-    every = [extra for extra in EXTRAS if extra in {*extras, "kubernetes"}]
+    base = pinning.default_base()  # the native core in the wheel works only with this Python
+    all_extras = [extra for extra in EXTRAS if extra in {*extras, "kubernetes"}]
     own_arguments = {
         key: value
         for key, value in arguments.items()
         if key not in (*PACKAGE_SOURCE_ARGUMENTS, pinning.UNPINNED_ARGUMENT)
     }
-    named_extras = [extra for extra in every if extra != "kubernetes"]
+    named_extras = [extra for extra in all_extras if extra != "kubernetes"]
     words = [
         elasticdl.__version__,
         *(["kubernetes"] if not named_extras else named_extras if named_extras != ["torch"] else []),
@@ -101,30 +100,30 @@ def plan_runtime_image(extras: Sequence[str], arguments: Mapping[str, str], name
     if own_arguments:
         words.append(hashlib.sha256(json.dumps(own_arguments, sort_keys=True).encode()).hexdigest()[:8])
     return RuntimeImage(
-        name or f"elasticdl:{'-'.join(words)}", {"BASE": python, "EXTRAS": ",".join(every), **arguments}
+        name or f"elasticdl:{'-'.join(words)}", {"BASE": base, "EXTRAS": ",".join(all_extras), **arguments}
     )
 
 
 def parse_build_arguments(pairs: Sequence[str]) -> dict[str, str]:
-    """`A=B` of --build-arg. Raises SpecError."""
+    """Parse NAME=VALUE pairs of --build-arg. Raises SpecError."""
     for pair in pairs:
         if not pair.partition("=")[0].isidentifier() or "=" not in pair:
             raise SpecError(f"--build-arg {pair!r}: expected NAME=VALUE, such as TORCH_INDEX=https://…")
         if pair.startswith("PIP_EXTRA_INDEX_URL="):
             raise SpecError(
-                "--build-arg PIP_EXTRA_INDEX_URL: with two indexes whoever puts a higher version into one of them is "
-                "installed; name one that has all packages: --build-arg PIP_INDEX_URL=https://…"
+                "--build-arg PIP_EXTRA_INDEX_URL: with two indexes anyone who uploads a higher version to one of them "
+                "gets it installed; name one index that has all packages: --build-arg PIP_INDEX_URL=https://…"
             )
         if re.search(r"://[^/\s]+@", pair):
             raise SpecError(
-                f"--build-arg {pair.partition('=')[0]} holds a password, and everyone with the image could read it; "
+                f"--build-arg {pair.partition('=')[0]} contains a password, which everyone with the image could read; "
                 "mount a pip.conf while building instead: -- --volume ~/.config/pip/pip.conf:/etc/pip.conf:ro"
             )
     return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
 
 
 def render_dockerfile(base: str, models: ModelDirectory) -> str:
-    """An image with a model directory on top of `base`: its packages first, as they change less often."""
+    """The Dockerfile of a model directory on top of `base`: its packages first, as they change less often."""
     lines = [f"FROM {base}", "USER 0:0"]
     if models.has_requirements:
         lines += [f"ARG {name}" for name in PACKAGE_SOURCE_ARGUMENTS]
@@ -137,6 +136,6 @@ def render_dockerfile(base: str, models: ModelDirectory) -> str:
 
 
 def suggest_train_command(image: str, models: ModelDirectory) -> str:
-    """What to type to train with the image."""
+    """A command that trains with the image."""
     definition = models.definition or "MODULE.FUNCTION"
     return f"elasticdl train --image_name={image} --model_zoo=model_zoo --model_def={definition} --training_data=DATA"

@@ -1,7 +1,8 @@
-"""What is installed, as a CycloneDX document: `python -m elasticdl.image.sbom DIRECTORY… > sbom.cdx.json`.
+"""Lists installed distributions as a CycloneDX document: `python -m elasticdl.image.sbom DIRECTORY… > sbom.cdx.json`.
 
-Of every distribution below the directories: name, version, licence, what it depends on, and the digest of its RECORD,
-which holds the digest of each of its files. The same files give the same document: no time, no serial number of chance.
+It has the name, version, licence and dependencies of every distribution below the directories, and the digest of its
+RECORD, which has the digest of each of its files. The same files give the same document: it has no time and no random
+serial number.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
 
 def describe_distributions(installed: Iterable[Distribution], name: str, version: str) -> SbomDocument:
-    """The document of `found`, which make up the product `name`."""
-    parts = {
+    """The document of `installed` distributions, which make up the product `name`."""
+    by_url = {
         package_url(distribution.metadata["Name"], distribution.version): distribution for distribution in installed
     }
-    references = {normalize_name(distribution.metadata["Name"]): ref for ref, distribution in parts.items()}
-    components = [_describe_component(ref, distribution) for ref, distribution in sorted(parts.items())]
-    needed = [
-        {"ref": ref, "dependsOn": _dependencies(distribution, references)}
-        for ref, distribution in sorted(parts.items())
+    references = {normalize_name(distribution.metadata["Name"]): url for url, distribution in by_url.items()}
+    components = [_describe_component(url, distribution) for url, distribution in sorted(by_url.items())]
+    dependencies = [
+        {"ref": url, "dependsOn": _dependencies(distribution, references)}
+        for url, distribution in sorted(by_url.items())
     ]
-    return _make_document("container", f"pkg:generic/{name}@{version}", name, version, components, needed)
+    return _make_document("container", f"pkg:generic/{name}@{version}", name, version, components, dependencies)
 
 
 def describe_lock(text: str, name: str, version: str) -> SbomDocument:
-    """The document of the package `name`, with all that a lock file (requirements with hashes) says it needs."""
+    """The document of the package `name` and its requirements in a lock file, which has their hashes."""
     components = []
     for entry in re.split(r"(?<!\\)\n", text):
         if match := re.match(r"([\w.-]+)==([\w.]+)", entry):
@@ -49,7 +50,7 @@ def describe_lock(text: str, name: str, version: str) -> SbomDocument:
 
 
 def _make_document(
-    kind: str, subject: str, name: str, version: str, components: list[SbomDocument], needed: list[SbomDocument]
+    kind: str, subject: str, name: str, version: str, components: list[SbomDocument], dependencies: list[SbomDocument]
 ) -> SbomDocument:
     digest = hashlib.sha256(json.dumps(components, sort_keys=True).encode()).hexdigest()
     return {
@@ -62,13 +63,13 @@ def _make_document(
         "components": components,
         "dependencies": [
             {"ref": subject, "dependsOn": sorted(component["bom-ref"] for component in components)},
-            *needed,
+            *dependencies,
         ],
     }
 
 
 def package_url(name: str, version: str) -> str:
-    """The package URL. A local version (+cpu) is part of it: it is another build."""
+    """The package URL. It includes a local version (+cpu), which is another build."""
     return f"pkg:pypi/{normalize_name(name)}@{version.replace('+', '%2B')}"
 
 
@@ -95,9 +96,9 @@ def _describe_component(ref: str, distribution: Distribution) -> SbomDocument:
 def _read_licence(distribution: Distribution) -> SbomDocument | None:
     if "License-Expression" in distribution.metadata:
         return {"expression": distribution.metadata["License-Expression"]}
-    classified = [line for line in distribution.metadata.get_all("Classifier") or () if line.startswith("License :: ")]
-    named = classified[0].rpartition(" :: ")[2] if classified else _first_value(distribution, "License")
-    return {"license": {"name": named.splitlines()[0][:200]}} if named else None
+    classifiers = [line for line in distribution.metadata.get_all("Classifier") or () if line.startswith("License :: ")]
+    name = classifiers[0].rpartition(" :: ")[2] if classifiers else _first_value(distribution, "License")
+    return {"license": {"name": name.splitlines()[0][:200]}} if name else None
 
 
 def _first_value(distribution: Distribution, field: str) -> str:
@@ -105,7 +106,7 @@ def _first_value(distribution: Distribution, field: str) -> str:
 
 
 def _dependencies(distribution: Distribution, references: dict[str, str]) -> list[str]:
-    """The installed dependencies, without those of extras or other systems."""
+    """The dependencies that are installed, which leaves out unused extras and other systems."""
     names = [re.match(r"[A-Za-z0-9._-]+", line) for line in distribution.requires or ()]
     return sorted(
         {references[normalize_name(match[0])] for match in names if match and normalize_name(match[0]) in references}
@@ -113,19 +114,19 @@ def _dependencies(distribution: Distribution, references: dict[str, str]) -> lis
 
 
 def find_distributions(directories: Iterable[Path]) -> list[Distribution]:
-    places = [str(path) for directory in directories for path in directory.rglob("site-packages")]
-    return list(distributions(path=places))
+    paths = [str(path) for directory in directories for path in directory.rglob("site-packages")]
+    return list(distributions(path=paths))
 
 
-def main(words: list[str]) -> int:
-    installed = find_distributions(Path(word) for word in words)
+def main(arguments: list[str]) -> int:
+    installed = find_distributions(Path(argument) for argument in arguments)
     versions = [
         distribution.version
         for distribution in installed
         if normalize_name(distribution.metadata["Name"]) == "elasticdl"
     ]
     if not versions:
-        print(f"no elasticdl below {', '.join(words) or 'no directory'}", file=sys.stderr)
+        print(f"elasticdl is not installed below {', '.join(arguments) or 'no directory'}", file=sys.stderr)
         return 2
     json.dump(describe_distributions(installed, "elasticdl", versions[0]), sys.stdout, indent=1)
     print()

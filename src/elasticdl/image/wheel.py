@@ -1,4 +1,4 @@
-"""The wheel of the ElasticDL that runs: built from its checkout, or packed again from its installed files."""
+"""The wheel of the running ElasticDL: built from its checkout, or repacked from its installed files."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from elasticdl.errors import SpecError
 from elasticdl.image.engine import EPOCH, run_streaming
 
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src", "native")
-# What pip adds on installing; it says where this copy came from, not what it is.
+# Files that pip adds when it installs; they say where this copy came from.
 _INSTALLER_FILES = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"}
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def find_checkout() -> Path | None:
-    """The directory of the sources that run, or None where ElasticDL is installed."""
+    """The checkout that runs; None if ElasticDL is installed."""
     root = Path(elasticdl.__file__).resolve().parents[2]
     return root if all((root / name).exists() for name in SOURCES) else None
 
 
 def make_wheel(target: Path, show: Callable[[str], None]) -> Path:
-    """Write the wheel into the directory `target`. Raises SpecError or ImageFailed where that cannot be done."""
+    """Write the wheel to the directory `target`. Raises SpecError or ImageBuildFailed."""
     if not sys.platform.startswith("linux"):
         raise SpecError(
             f"an image needs a wheel for Linux, and this ElasticDL runs on {sys.platform}; "
-            f"build the image on Linux, or name one that is there with --base"
+            f"build the image on Linux, or name an existing one with --base"
         )
     root = find_checkout()
     return build_from_checkout(root, target, show) if root else pack_installed(_installed_distribution(), target)
 
 
 def build_from_checkout(root: Path, target: Path, show: Callable[[str], None]) -> Path:
-    """The wheel of a checkout, made in a copy: setuptools leaves files behind that the next wheel would hold, too."""
+    """The wheel of a checkout, built in a copy: setuptools leaves files behind that the next wheel would include."""
     copy = target / "sources"
-    skipped = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
     for name in SOURCES:
         if (root / name).is_dir():
-            shutil.copytree(root / name, copy / name, ignore=skipped)
+            shutil.copytree(root / name, copy / name, ignore=ignore)
         else:
             copy.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, copy / name)
@@ -57,13 +57,13 @@ def build_from_checkout(root: Path, target: Path, show: Callable[[str], None]) -
 
 
 def pack_installed(installed: Distribution, target: Path) -> Path:
-    """The wheel an installed ElasticDL came from, as far as it matters: the same files under the same tag."""
+    """A wheel with the files and the tag of the one from which ElasticDL was installed."""
     files = [
         file
         for file in installed.files or ()
         if ".." not in file.parts and "__pycache__" not in file.parts and file.name not in _INSTALLER_FILES
     ]
-    home = next(file.parent for file in files if file.name == "METADATA")
+    dist_info = next(file.parent for file in files if file.name == "METADATA")
     tags = (installed.read_text("WHEEL") or "").split("Tag: ")
     version = installed.metadata["Version"]
     wheel = target / f"elasticdl-{version}-{tags[1].split()[0] if len(tags) > 1 else 'py3-none-any'}.whl"
@@ -75,8 +75,8 @@ def pack_installed(installed: Distribution, target: Path) -> Path:
             archive.writestr(_zip_entry(str(file)), content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             rows.writerow([str(file), f"sha256={digest}", len(content)])
-        rows.writerow([str(home / "RECORD"), "", ""])
-        archive.writestr(_zip_entry(str(home / "RECORD")), record.getvalue())
+        rows.writerow([str(dist_info / "RECORD"), "", ""])
+        archive.writestr(_zip_entry(str(dist_info / "RECORD")), record.getvalue())
     return wheel
 
 
@@ -92,6 +92,6 @@ def _installed_distribution() -> Distribution:
         return distribution("elasticdl")
     except PackageNotFoundError as exc:
         raise SpecError(
-            "ElasticDL is neither installed nor run from a checkout, so there is no wheel of it; "
-            "`pip install .` in a clone of it, or name an image that is there with --base"
+            "ElasticDL is neither installed nor run from a checkout, so its wheel cannot be built; "
+            "run `pip install .` in a clone, or name an existing image with --base"
         ) from exc

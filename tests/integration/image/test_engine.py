@@ -1,4 +1,4 @@
-"""Which engine is taken, and what each is told."""
+"""The choice of an engine, and its commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ COMMANDS = {
 @pytest.mark.parametrize("name", ENGINES)
 def test_each_engine_is_told_in_its_own_words(name: str) -> None:
     command = ContainerEngine(name).build_command(
-        "m:1", dockerfile=Path("d/Dockerfile"), context=Path("zoo"), arguments={"A": "x y"}, passed=["--network=host"]
+        "m:1",
+        dockerfile=Path("d/Dockerfile"),
+        context=Path("zoo"),
+        arguments={"A": "x y"},
+        engine_options=["--network=host"],
     )
 
     assert " ".join(command) == COMMANDS[name]

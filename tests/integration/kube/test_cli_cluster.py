@@ -67,7 +67,7 @@ def test_a_job_is_made_whole_and_let_go(run: Run, api: Api, namespace: str) -> N
 
     assert result.exit_code == 0, result.stderr
     assert f"job digits runs on by itself in namespace {namespace} of context here" in result.stdout
-    assert "no checkpoint outlives the pods" in result.stderr
+    assert "checkpoints are deleted with the pods" in result.stderr
     job = api.get(STATEFUL_SET, "digits-master")
     assert job is not None and job["spec"]["replicas"] == 1
     for kind in MADE[1:]:
@@ -107,7 +107,7 @@ def test_the_servers_own_words_are_told(run: Run, api: Api, namespace: str, tmp_
 def test_a_job_goes_through_its_life(run: Run, api: Api, namespace: str) -> None:
     run(*train("digits", "--detach"))
 
-    assert "exists already in namespace" in run(*train("digits", "--detach")).stderr
+    assert "already exists in namespace" in run(*train("digits", "--detach")).stderr
     (listed,) = json.loads(run("jobs", "--json").stdout)
     assert (listed["name"], listed["phase"], listed["where"]) == ("digits", "pending", f"here/{namespace}")
     assert json.loads(run("status", "digits", "--json").stdout)["reason"] == "its master has no pod yet"
@@ -191,7 +191,7 @@ def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: C
     result = run(*train("digits", "--detach"))
 
     assert judged.exit_code == 0, judged.stdout
-    assert "RoleBinding digits-master: not judged, its Role is not there yet" in judged.stdout
+    assert "RoleBinding digits-master: not checked, because its Role does not exist yet" in judged.stdout
     assert result.exit_code == 0, result.stderr
     assert json.loads(run("status", "digits", "--json").stdout)["phase"] == "pending"
     assert run("doctor").exit_code == 0
@@ -234,7 +234,7 @@ def test_a_definition_of_another_version(run: Run, api: Api) -> None:
             api.patch(CRD, "elasticjobs.elasticdl.org", {"metadata": {"labels": labels_before}})
 
     assert result.exit_code == 1
-    assert f"is of version 0.0.9, this is elasticdl {elasticdl.__version__}" in result.stdout
+    assert f"has version 0.0.9, this is elasticdl {elasticdl.__version__}" in result.stdout
     assert "fix: use a clone or wheel of elasticdl 0.0.9, or kubectl apply" in result.stdout
 
 
@@ -244,10 +244,13 @@ def test_an_elastic_job_that_nobody_has_begun_is_listed_scaled_and_deleted(run: 
 
     (listed,) = json.loads(run("jobs", "--on=kubernetes", "--json").stdout)
     assert (listed["name"], listed["phase"]) == ("asked", "pending")
-    assert "no operator has looked at it yet" in run("status", "asked").stdout
+    assert "no operator has processed it yet" in run("status", "asked").stdout
     assert "has no master yet" in run("logs", "asked").stderr
 
-    assert run("scale", "asked", "--workers=6", "--ps=2").stdout == "asked: wished for; it has no master yet\n"
+    assert (
+        run("scale", "asked", "--workers=6", "--ps=2").stdout
+        == "asked: takes effect when it begins; it has no master yet\n"
+    )
     found = api.get(ELASTIC_JOB, "asked")
     assert found is not None
     assert (found["spec"]["workers"]["replicas"], found["spec"]["ps"]["replicas"]) == (6, 2)

@@ -1,4 +1,4 @@
-"""Names of images: what every engine takes, and the fix for what none takes."""
+"""Names of images: those that every engine accepts, and the fix for the others."""
 
 from __future__ import annotations
 

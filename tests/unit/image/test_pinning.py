@@ -1,4 +1,4 @@
-"""Images are built upon a digest, never upon a tag alone."""
+"""The base of an image is a digest, never only a tag."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DIGEST = "sha256:" + "ab" * 32
 
 
 def test_the_default_base_is_resolved_to_a_digest() -> None:
-    asked: list[str] = []
+    tags: list[str] = []
 
-    def ask(tag: str) -> str:
-        asked.append(tag)
+    def fetch(tag: str) -> str:
+        tags.append(tag)
         return DIGEST
 
-    found = pinning.pin_base({"BASE": pinning.default_base(), "EXTRAS": "torch"}, ask)
+    arguments = pinning.pin_base({"BASE": pinning.default_base(), "EXTRAS": "torch"}, fetch)
 
-    assert found == {"BASE": f"{pinning.default_base()}@{DIGEST}", "EXTRAS": "torch"}
-    assert asked == [pinning.default_base()] or pinning.default_base() in pinning.recorded_bases()
+    assert arguments == {"BASE": f"{pinning.default_base()}@{DIGEST}", "EXTRAS": "torch"}
+    assert tags == [pinning.default_base()] or pinning.default_base() in pinning.recorded_bases()
 
 
 @pytest.mark.parametrize("image", ["nvidia/cuda:13", "python", "python:3.11-slim-bookworm@sha256:ab", "x@sha512:00"])
@@ -43,7 +43,7 @@ def test_a_base_by_digest_or_one_of_this_machine_is_taken() -> None:
         pinning.pin_base({"BASE": "mine:1", "UNPINNED_BASE": "no"})
 
 
-def test_what_is_recorded_is_by_digest() -> None:
+def test_recorded_bases_have_digests() -> None:
     assert pinning.recorded_bases(f"# a\n\npython:3.11@{DIGEST}\n") == {"python:3.11": f"python:3.11@{DIGEST}"}
     with pytest.raises(SpecError, match="make base"):
         pinning.recorded_bases("python:3.11\n")
@@ -51,7 +51,7 @@ def test_what_is_recorded_is_by_digest() -> None:
 
 
 class Registry(BaseHTTPRequestHandler):
-    """Wants a token, as Docker's does."""
+    """Requires a token, as Docker's does."""
 
     digest = DIGEST
 
@@ -64,9 +64,9 @@ class Registry(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         if self.headers["Authorization"] != "Bearer good":
             port = cast(HTTPServer, self.server).server_port
-            asked = f'realm="http://127.0.0.1:{port}/token",service="r",scope="repository:library/python:pull"'
+            parameters = f'realm="http://127.0.0.1:{port}/token",service="r",scope="repository:library/python:pull"'
             self.send_response(401)
-            self.send_header("WWW-Authenticate", f"Bearer {asked}")
+            self.send_header("WWW-Authenticate", f"Bearer {parameters}")
         elif self.path == "/v2/library/python/manifests/3.11":
             self.send_response(200)
             self.send_header("Docker-Content-Digest", self.digest)
@@ -89,17 +89,17 @@ def registry() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_registry_is_asked_with_a_token_where_it_wants_one(registry: str) -> None:
+def test_a_registry_that_requires_a_token_gets_one(registry: str) -> None:
     assert pinning.fetch_digest("python:3.11", registry, timeout_s=30) == DIGEST
 
 
-def test_a_registry_that_does_not_know_or_is_away_is_told_with_the_fix(
+def test_an_unknown_tag_or_an_unreachable_registry_is_reported_with_the_fix(
     registry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SpecError, match=r"BASE=python:2@sha256:…"):
         pinning.fetch_digest("python:2", registry, timeout_s=30)
-    with pytest.raises(SpecError, match="cannot be asked"):
+    with pytest.raises(SpecError, match="cannot be read from"):
         pinning.fetch_digest("python:3.11", "http://127.0.0.1:9", timeout_s=5)
     monkeypatch.setattr(Registry, "digest", "latest")
-    with pytest.raises(SpecError, match="says no digest"):
+    with pytest.raises(SpecError, match="returns no digest"):
         pinning.fetch_digest("python:3.11", registry, timeout_s=30)

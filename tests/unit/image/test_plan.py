@@ -1,4 +1,4 @@
-"""What is built: names, extras, Dockerfiles, and the command that follows."""
+"""The plan of a build: names, extras, Dockerfiles, and the suggested command."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RECIPE = ROOT / "src" / "elasticdl" / "image" / "recipe"
 VERSION = elasticdl.__version__
 
 
-def found(**changes: object) -> ModelDirectory:
-    whole: dict[str, object] = {
+def model_directory(**changes: object) -> ModelDirectory:
+    fields: dict[str, object] = {
         "framework": "torch",
         "definition": "m.forward",
         "has_requirements": False,
         "has_ignore_file": True,
     }
-    return ModelDirectory(**{**whole, **changes})  # type: ignore[arg-type]
+    return ModelDirectory(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_build_argument_may_hold_equals_signs_and_nothing() -> None:
 
 
 def test_the_image_of_a_directory_ends_as_the_user_that_is_not_root() -> None:
-    assert plan.render_dockerfile("elasticdl:1", found()).splitlines() == [
+    assert plan.render_dockerfile("elasticdl:1", model_directory()).splitlines() == [
         "FROM elasticdl:1",
         "USER 0:0",
         "COPY --chown=10001:10001 . /model_zoo/",
@@ -89,14 +89,14 @@ def test_the_image_of_a_directory_ends_as_the_user_that_is_not_root() -> None:
 
 
 def test_packages_are_installed_before_the_models_are_copied() -> None:
-    lines = plan.render_dockerfile("elasticdl:1", found(has_requirements=True)).splitlines()
+    lines = plan.render_dockerfile("elasticdl:1", model_directory(has_requirements=True)).splitlines()
     install = next(number for number, line in enumerate(lines) if line.startswith("RUN python -m pip install"))
 
     assert lines[install - 1] == "COPY requirements.txt /model_zoo/"
     assert install < lines.index("COPY --chown=10001:10001 . /model_zoo/")
 
 
-def test_a_directory_is_surveyed_without_running_it(tmp_path: Path) -> None:
+def test_a_directory_is_inspected_without_running_it(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "net.py").write_text(
         "import tensorflow.keras as k\nraise SystemExit\ndef custom_model(): ...\n"
@@ -105,10 +105,12 @@ def test_a_directory_is_surveyed_without_running_it(tmp_path: Path) -> None:
     (tmp_path / ".hidden.py").write_text("def forward(): ...")
     (tmp_path / "requirements.txt").write_text("")
 
-    whole = inspect_model_directory(tmp_path)
+    models = inspect_model_directory(tmp_path)
 
-    assert whole == ModelDirectory("tensorflow", "mnist.net.custom_model", has_requirements=True, has_ignore_file=False)
-    assert "--model_zoo=model_zoo --model_def=mnist.net.custom_model " in plan.suggest_train_command("m:1", whole)
+    assert models == ModelDirectory(
+        "tensorflow", "mnist.net.custom_model", has_requirements=True, has_ignore_file=False
+    )
+    assert "--model_zoo=model_zoo --model_def=mnist.net.custom_model " in plan.suggest_train_command("m:1", models)
 
 
 def test_torch_is_what_models_need_unless_they_say_otherwise(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_torch_is_what_models_need_unless_they_say_otherwise(tmp_path: Path) -> 
     assert inspect_model_directory(tmp_path).framework == "torch"
 
 
-@pytest.mark.parametrize(("name", "fix"), [("nothing", "elasticdl zoo init"), ("empty", "holds no model")])
+@pytest.mark.parametrize(("name", "fix"), [("nothing", "elasticdl zoo init"), ("empty", "has no model")])
 def test_a_directory_without_models_is_refused_with_the_fix(tmp_path: Path, name: str, fix: str) -> None:
     (tmp_path / "empty").mkdir()
 
@@ -138,7 +140,7 @@ def test_a_second_index_is_refused() -> None:
     assert "extra-index-url" not in (RECIPE / "Dockerfile").read_text().lower()
 
 
-def test_everything_in_the_image_is_installed_by_hash_upon_a_base_by_digest() -> None:
+def test_everything_in_the_image_is_installed_by_hash_on_a_base_by_digest() -> None:
     text = (RECIPE / "Dockerfile").read_text()
 
     assert "\nARG BASE\n" in text, "the base has no default: zoo build names it by digest"

@@ -1,4 +1,4 @@
-"""What is in the image, and what a wheel needs, as CycloneDX."""
+"""The packages in the image, and the requirements of a wheel, as CycloneDX."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Requires-Dist: absent; extra == "more"
 """
 
 
-def install(place: Path, name: str, version: str) -> None:
-    directory = place / "lib" / "site-packages" / f"{name}-{version}.dist-info"
+def install(root: Path, name: str, version: str) -> None:
+    directory = root / "lib" / "site-packages" / f"{name}-{version}.dist-info"
     directory.mkdir(parents=True)
     (directory / "METADATA").write_text(METADATA.format(name=name, version=version))
     (directory / "RECORD").write_text(f"{name}.py,sha256=x,1\n")
@@ -27,13 +27,13 @@ def test_every_package_is_named_with_version_licence_and_needs(tmp_path: Path) -
     install(tmp_path, "elasticdl", "1.2")
     install(tmp_path, "needed_thing", "3.0+cpu")
 
-    found = sbom.describe_distributions(sbom.find_distributions([tmp_path]), "elasticdl", "1.2")
+    document = sbom.describe_distributions(sbom.find_distributions([tmp_path]), "elasticdl", "1.2")
 
-    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
-    ours, needed = found["components"]
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    ours, needed = document["components"]
     assert needed["purl"] == "pkg:pypi/needed-thing@3.0%2Bcpu" and needed["version"] == "3.0+cpu"
     assert ours["licenses"] == [{"expression": "MIT"}] and len(ours["properties"][0]["value"]) == 64
-    assert {"ref": "pkg:pypi/elasticdl@1.2", "dependsOn": [needed["purl"]]} in found["dependencies"]
+    assert {"ref": "pkg:pypi/elasticdl@1.2", "dependsOn": [needed["purl"]]} in document["dependencies"]
 
 
 def test_the_same_files_give_the_same_document(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_the_same_files_give_the_same_document(tmp_path: Path) -> None:
 
 
 def test_a_wheel_needs_what_is_locked_with_its_hashes() -> None:
-    found = sbom.describe_lock((RECIPE / "requirements" / "always.txt").read_text(), "elasticdl", "1.2")
+    document = sbom.describe_lock((RECIPE / "requirements" / "always.txt").read_text(), "elasticdl", "1.2")
 
-    by_name = {one["name"]: one for one in found["components"]}
+    by_name = {component["name"]: component for component in document["components"]}
     assert {"numpy", "protobuf", "pydantic", "pyyaml"} <= set(by_name)
-    assert all(len(digest["content"]) == 64 for one in by_name.values() for digest in one["hashes"])
-    assert all(one["hashes"] for one in by_name.values())
+    assert all(len(digest["content"]) == 64 for component in by_name.values() for digest in component["hashes"])
+    assert all(component["hashes"] for component in by_name.values())

@@ -1,4 +1,4 @@
-"""The wheel of an installed package: the same files, and not a byte of where they were installed."""
+"""The wheel of an installed package has the same files, and nothing of where they were installed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FILES = {
 }
 
 
-def installed(place: Path) -> Distribution:
+def installed(root: Path) -> Distribution:
     for name, content in FILES.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(content)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
     record = "".join(f"{name},,\n" for name in [*FILES, "../../bin/elasticdl", "elasticdl-7.dist-info/RECORD"])
-    (place / "elasticdl-7.dist-info" / "RECORD").write_text(record)
-    return Distribution.at(place / "elasticdl-7.dist-info")
+    (root / "elasticdl-7.dist-info" / "RECORD").write_text(record)
+    return Distribution.at(root / "elasticdl-7.dist-info")
 
 
 def test_the_same_files_make_the_same_wheel(tmp_path: Path) -> None:
@@ -37,6 +37,6 @@ def test_the_same_files_make_the_same_wheel(tmp_path: Path) -> None:
 
 
 def test_a_checkout_is_found_from_the_package_that_runs() -> None:
-    root = wheel.find_checkout()
+    checkout = wheel.find_checkout()
 
-    assert root is not None and (root / "deploy" / "lock.py").exists()
+    assert checkout is not None and (checkout / "deploy" / "lock.py").exists()

@@ -28,7 +28,7 @@ elasticdl doctor --on local --json
 def command(as_json: bool, location: LocationOptions) -> int:
     """Check what jobs need: of this installation, and of the cluster of the context.
 
-    Access, rights, versions, quotas: a line each, with the fix. Ends with 1 where something needed is missing. Where no
+    Access, rights, versions, quotas: a line each, with the fix. Ends with 1 if something required is missing. If no
     cluster is configured, jobs run on this machine and none is needed; --on kubernetes insists on one.
     """
     findings: list[DiagnosisFinding] = []
@@ -55,6 +55,6 @@ def _all_findings(location: JobLocation) -> Iterator[DiagnosisFinding]:
 
 def _print_finding(finding: DiagnosisFinding) -> None:
     mark, color = _MARKS[finding.state]
-    click.echo(f"{click.style(f'{mark:<6}', fg=color)}  {finding.what}: {finding.told}")
+    click.echo(f"{click.style(f'{mark:<6}', fg=color)}  {finding.subject}: {finding.message}")
     if finding.fix:
         click.echo(f"{'':8}fix: {finding.fix}")

@@ -140,7 +140,7 @@ def build_command(
             click.echo(
                 shlex.join(
                     engines.build_command(
-                        image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed
+                        image, dockerfile=dockerfile, context=directory, arguments=arguments, engine_options=passed
                     )
                 )
             )

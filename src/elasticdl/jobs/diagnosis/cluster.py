@@ -1,4 +1,4 @@
-"""Checks what jobs need of a cluster: access, rights, versions, quotas. Each finding comes with its fix."""
+"""Checks what jobs need from a cluster: access, rights, versions, quotas. Each finding comes with its fix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEFAULT_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
 
 
 def no_cluster_finding() -> DiagnosisFinding:
-    """What there is to say where nobody configured a cluster, or asked for one."""
+    """The finding when no cluster is configured or requested."""
     packages = installation.diagnose_kubernetes_client()
     install = f"{packages.fix}, then " if packages.state == MISSING else ""
     message = "none is configured; jobs run on this machine"
@@ -33,7 +33,7 @@ def no_cluster_finding() -> DiagnosisFinding:
 
 
 def diagnose_cluster(context: str = "", namespace: str = "") -> Iterator[DiagnosisFinding]:
-    """One after another; where the cluster cannot be reached, nothing after that."""
+    """Run the checks one after another; stop if the cluster cannot be reached."""
     packages = installation.diagnose_kubernetes_client()
     yield packages
     if packages.state == MISSING:
@@ -46,16 +46,16 @@ def diagnose_cluster(context: str = "", namespace: str = "") -> Iterator[Diagnos
     yield DiagnosisFinding("kubeconfig", OK, f"context {api.context or 'of this pod'}, {api.server}")
     namespace = namespace or api.namespace
     try:
-        yield DiagnosisFinding("API server", OK, f"{api.server} is of version {api.version()}")
+        yield DiagnosisFinding("API server", OK, f"{api.server} has version {api.version()}")
     except ElasticDLError as exc:
-        fix = "is the server up, and does its address in the kubeconfig hold? See `kubectl cluster-info`"
+        fix = "check that the server runs and that its address in the kubeconfig is right: `kubectl cluster-info`"
         yield DiagnosisFinding("API server", MISSING, str(exc), fix)
         return
     for check in (_namespace, _rights, _definition, _operator, _priorities, _storage, _quotas, _network):
         try:
             yield from check(api, namespace)
         except Forbidden as exc:
-            yield DiagnosisFinding(check.__name__.strip("_"), NOTE, f"you may not look at it: {exc}")
+            yield DiagnosisFinding(check.__name__.strip("_"), NOTE, f"you may not read it: {exc}")
         except ElasticDLError as exc:
             yield DiagnosisFinding(
                 check.__name__.strip("_"), MISSING, str(exc), "try again; then see the API server's log"
@@ -74,15 +74,15 @@ def _rights(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
     granted = rights.rights_of_role(
         {
             "rules": [
-                {"apiGroups": [group], "resources": [what], "verbs": verbs}
-                for group, what, verbs in access.ALL_MASTER_RULES
+                {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+                for group, resource, verbs in access.ALL_MASTER_RULES
             ]
         }
     )
     purposes = {
         "rights to submit": rights.SUBMIT_RIGHTS,
-        "rights to look": rights.VIEW_RIGHTS,
-        "rights to hand on to masters": tuple(granted),
+        "rights to view": rights.VIEW_RIGHTS,
+        "rights to grant to masters": tuple(granted),
     }
     for purpose, needed in purposes.items():
         lacking = rights.missing_rights(api, namespace, needed)
@@ -103,11 +103,11 @@ def _definition(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
         return
     version = definition["metadata"].get("labels", {}).get(VERSION_LABEL, "unknown")
     if version != elasticdl.__version__:
-        message = f"{CRD_NAME} is of version {version}, this is elasticdl {elasticdl.__version__}"
+        message = f"{CRD_NAME} has version {version}, this is elasticdl {elasticdl.__version__}"
         fix = f"use a clone or wheel of elasticdl {version}, or kubectl apply -k deploy/manifests, or helm upgrade"
         yield DiagnosisFinding("ElasticJob", MISSING, message, fix)
         return
-    yield DiagnosisFinding("ElasticJob", OK, f"{CRD_NAME} of version {version}")
+    yield DiagnosisFinding("ElasticJob", OK, f"{CRD_NAME} has version {version}")
 
 
 def _operator(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
@@ -149,12 +149,12 @@ def _storage(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
     if default:
         yield DiagnosisFinding("default StorageClass", OK, default[0])
     else:
-        message = "none: a claim for checkpoints must name its class, or its volume"
-        yield DiagnosisFinding("default StorageClass", NOTE, message, "not needed with --checkpoint_dir behind a URL")
+        message = "none: a PersistentVolumeClaim for checkpoints must name its class, or its volume"
+        yield DiagnosisFinding("default StorageClass", NOTE, message, "not needed if --checkpoint_dir is a URL")
 
 
 def _quotas(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
-    """Whether one more worker, as it is by default, would be let in."""
+    """Check that the quotas admit one more worker with the default requests."""
     quotas, _ = api.list(RESOURCE_QUOTA, namespace)
     requested = {"pods": "1", "count/pods": "1"}
     for name, quantity in ClusterSpec.model_fields["worker"].default.requests.items():
@@ -168,17 +168,18 @@ def _quotas(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
             ):
                 message = f"{quota['metadata']['name']} has {used.get(name, '0')} of {hard[name]} {name} in use"
                 fix = (
-                    f"a worker asks for {quantity} by default: ask for less with --worker_resource_request, or raise it"
+                    f"a worker requests {quantity} by default: request less with --worker_resource_request, "
+                    "or raise the quota"
                 )
                 yield DiagnosisFinding("quota", MISSING, message, fix)
                 break
         else:
-            yield DiagnosisFinding("quota", OK, f"{quota['metadata']['name']} lets a worker in")
+            yield DiagnosisFinding("quota", OK, f"{quota['metadata']['name']} admits a worker")
     if not quotas:
         yield DiagnosisFinding("quota", OK, f"none in {namespace}")
 
 
 def _network(api: Api, namespace: str) -> Iterator[DiagnosisFinding]:
     count = len(api.list(NETWORK_POLICY, namespace)[0])
-    message = f"{count} in {namespace}; whether this cluster's network heeds them, the API does not say"
+    message = f"{count} in {namespace}; the API does not show whether this cluster's network enforces them"
     yield DiagnosisFinding("NetworkPolicy", NOTE, message)

@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from elasticdl.extras import install_command, reinstall_command
 
-OK, MISSING, NOTE = "ok", "missing", "note"  # a note: works without, or cannot be seen from here
+OK, MISSING, NOTE = "ok", "missing", "note"  # a note: not required, or cannot be checked
 
 
 class DiagnosisFinding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
-    what: str
+    subject: str
     state: str
-    told: str
+    message: str
     fix: str = ""
 
 
@@ -43,7 +43,7 @@ def _diagnose_machine() -> DiagnosisFinding:
 
 
 def diagnose_kubernetes_client() -> DiagnosisFinding:
-    """Of Kubernetes."""
+    """Check that the packages of the Kubernetes client are installed."""
     absent = [name for name in ("kubernetes", "websocket") if find_spec(name) is None]
     if absent:
         message = f"{', '.join(absent)} not installed"
@@ -66,4 +66,4 @@ def _diagnose_package(name: str, extra: str, purpose: str) -> DiagnosisFinding:
     try:
         return DiagnosisFinding(name, OK, metadata.version(name))
     except metadata.PackageNotFoundError:
-        return DiagnosisFinding(name, OK, "there")
+        return DiagnosisFinding(name, OK, "installed")

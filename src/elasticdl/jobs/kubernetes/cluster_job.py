@@ -1,4 +1,4 @@
-"""A job of pods in a namespace of a cluster, known by the StatefulSet of its master."""
+"""A job of pods in a namespace of a cluster, identified by the StatefulSet of its master."""
 
 from __future__ import annotations
 
@@ -38,29 +38,30 @@ SUSPENDED = "suspended"
 
 
 def find_cluster_job(api: Api, namespace: str, name: str) -> JobBackend:
-    """The job called `name`; an error with the nearest name if there is none."""
+    """The job called `name`. Raises JobNotFound, with similar names, if there is none."""
     master_set = api.get(STATEFUL_SET, f"{name}-master", namespace)
     if master_set is not None and master_set["metadata"].get("labels", {}).get(JOB_LABEL) == name:
         resource = pending_job.read_elastic_job(api, namespace, name) if _elastic_job_name(master_set) else None
-        scheduled = pending_job.scheduling_reason(resource) if resource else ""
-        return ClusterJob(api, namespace, name, JobObjects.read(api, namespace, name), scheduled)
+        reason = pending_job.scheduling_reason(resource) if resource else ""
+        return ClusterJob(api, namespace, name, JobObjects.read(api, namespace, name), reason)
     if (resource := pending_job.read_elastic_job(api, namespace, name)) is not None:
         return PendingJob(api, namespace, resource)
     names = [job.name for job in list_cluster_jobs(api, namespace)]
-    here = f"namespace {namespace} of context {api.context or 'this pod'}"
-    raise JobNotFound(f"no job {name!r} in {here}" + did_you_mean(name, names, f"; there are {_newest_names(names)}"))
+    location = f"namespace {namespace} of context {api.context or 'this pod'}"
+    hint = did_you_mean(name, names, f"; there are {_newest_names(names)}")
+    raise JobNotFound(f"no job {name!r} in {location}{hint}")
 
 
 def list_cluster_jobs(api: Api, namespace: str) -> list[JobBackend]:
-    """The jobs of a namespace, the newest last, by four calls however many they are."""
+    """The jobs of a namespace, the newest last. Makes four calls, however many jobs there are."""
     master_sets, _ = api.list(STATEFUL_SET, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}={MASTER}")
-    held, _ = api.list(CONFIG_MAP, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}=status")
+    config_maps, _ = api.list(CONFIG_MAP, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}=status")
     pods, _ = api.list(POD, namespace, f"{JOB_SELECTOR},{ROLE_LABEL}={MASTER}")
-    written = {config_map["metadata"]["name"]: config_map.get("data") or {} for config_map in held}
+    status_files = {config_map["metadata"]["name"]: config_map.get("data") or {} for config_map in config_maps}
     jobs: list[JobBackend] = []
     masters = {master["metadata"]["labels"][JOB_LABEL] for master in master_sets}
     resources = pending_job.list_elastic_jobs(api, namespace)
-    scheduled = {resource["metadata"]["name"]: pending_job.scheduling_reason(resource) for resource in resources}
+    reasons = {resource["metadata"]["name"]: pending_job.scheduling_reason(resource) for resource in resources}
     without_master = [resource for resource in resources if resource["metadata"]["name"] not in masters]
     by_age = sorted(
         [*master_sets, *without_master],
@@ -72,14 +73,14 @@ def list_cluster_jobs(api: Api, namespace: str) -> list[JobBackend]:
             continue
         name = master["metadata"]["labels"][JOB_LABEL]
         pod = newest_pod([pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) == name])
-        standing = JobObjects(written.get(f"{name}-status", {}), master, pod)
-        why = scheduled.get(_elastic_job_name(master) or "", "")
-        jobs.append(ClusterJob(api, namespace, name, standing, why))
+        objects = JobObjects(status_files.get(f"{name}-status", {}), master, pod)
+        reason = reasons.get(_elastic_job_name(master) or "", "")
+        jobs.append(ClusterJob(api, namespace, name, objects, reason))
     return jobs
 
 
 def _elastic_job_name(master: dict[str, Any]) -> str | None:
-    """Of the ElasticJob it came from, if it did."""
+    """The name of the ElasticJob that owns this StatefulSet; None if there is none."""
     owners = master["metadata"].get("ownerReferences", [])
     return next((owner["name"] for owner in owners if owner["kind"] == ELASTIC_JOB.kind), None)
 
@@ -89,12 +90,12 @@ def _newest_names(names: list[str]) -> str:
 
 
 class ClusterJob:
-    def __init__(self, api: Api, namespace: str, name: str, objects: JobObjects, scheduled: str = "") -> None:
+    def __init__(self, api: Api, namespace: str, name: str, objects: JobObjects, scheduling_reason: str = "") -> None:
         self.name = name
-        self.standing = objects  # when it was found
+        self.objects = objects  # as they were when the job was looked up
         self._api = api
         self._namespace = namespace
-        self._scheduled = scheduled  # what the scheduler says of it
+        self._scheduling_reason = scheduling_reason
 
     @property
     def context(self) -> str:
@@ -118,8 +119,8 @@ class ClusterJob:
         return False
 
     def status(self, timeout_s: float) -> pb.JobStatus:
-        """From the master where one runs, else by the objects: no right to its Secret, or it is away this moment."""
-        if self.standing.result is None and self.standing.is_master_running:
+        """The status from a running master; otherwise from the objects, e.g. without rights to Secrets."""
+        if self.objects.result is None and self.objects.is_master_running:
             from elasticdl.rpc.client import MasterClient
 
             try:
@@ -129,41 +130,41 @@ class ClusterJob:
                 ):
                     return self._with_scheduling_reason(client.status())
             except ElasticDLError:
-                self.standing = JobObjects.read(self._api, self._namespace, self.name)
+                self.objects = JobObjects.read(self._api, self._namespace, self.name)
         return self.quick_status()
 
     def quick_status(self) -> pb.JobStatus:
-        standing = self.standing
-        status = standing.last_status
-        if status is not None and not Phase(status.phase).is_over and standing.is_over:
-            status.phase, status.reason, status.exit_code = standing.end
-        if status is not None and standing.is_suspended:  # as it was before is not how it stands
-            status.phase, status.reason = SUSPENDED, standing.unreachable_reason
+        objects = self.objects
+        status = objects.last_status
+        if status is not None and not Phase(status.phase).is_over and objects.is_over:
+            status.phase, status.reason, status.exit_code = objects.end
+        if status is not None and objects.is_suspended:  # the last status is from before the suspension
+            status.phase, status.reason = SUSPENDED, objects.unreachable_reason
             del status.workers[:], status.ps[:]
         if status is not None:
             return self._with_scheduling_reason(status)
         spec = read_spec(self._api, self._namespace, self.name)
-        waits = SUSPENDED if standing.is_suspended else "pending"
-        phase, reason, exit_code = standing.end if standing.is_over else (waits, standing.unreachable_reason, 0)
+        waiting_phase = SUSPENDED if objects.is_suspended else "pending"
+        phase, reason, exit_code = objects.end if objects.is_over else (waiting_phase, objects.unreachable_reason, 0)
         status = history.requested_status(
             spec,
             phase=phase,
             reason=reason,
-            started_at=standing.created_at,
+            started_at=objects.created_at,
             now=time.time(),
             exit_code=exit_code,
         )
         return self._with_scheduling_reason(status)
 
     def _with_scheduling_reason(self, status: pb.JobStatus) -> pb.JobStatus:
-        """With the scheduler's reason, where the job waits or has fewer workers than it could use."""
+        """Add the scheduler's reason if the job waits, or has fewer workers than it could use."""
         is_shrunk = not Phase(status.phase).is_over and status.desired_workers < status.max_workers
-        if self._scheduled and (is_shrunk or status.phase == SUSPENDED):
-            status.reason = self._scheduled
+        if self._scheduling_reason and (is_shrunk or status.phase == SUSPENDED):
+            status.reason = self._scheduling_reason
         return status
 
     def events(self) -> list[pb.EventStatus]:
-        return [history.event_status(event) for event in history.parse_events(self.standing.event_log)]
+        return [history.event_status(event) for event in history.parse_events(self.objects.event_log)]
 
     def status_document(self, status: JobStatus) -> dict[str, Any]:
         return documents.status_document(status, None)
@@ -172,11 +173,11 @@ class ClusterJob:
 
     @contextmanager
     def connect_master(self) -> Iterator[MasterClient]:
-        standing = self.standing
-        if standing.is_over:
-            raise SpecError(f"job {self.name!r} is over ({standing.end.phase}); see `elasticdl status {self.name}`")
-        if not standing.is_master_running:
-            reason = standing.unreachable_reason or "its pod starts"
+        objects = self.objects
+        if objects.is_over:
+            raise SpecError(f"job {self.name!r} is over ({objects.end.phase}); see `elasticdl status {self.name}`")
+        if not objects.is_master_running:
+            reason = objects.unreachable_reason or "its pod is starting"
             raise MasterUnreachable(
                 f"job {self.name!r} has no running master: {reason}; try again, "
                 f"or delete the job with `elasticdl stop {self.name} --delete`"
@@ -190,12 +191,12 @@ class ClusterJob:
             yield client
 
     def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
-        """Asks the master, which answers at once; then its ElasticJob wishes the same, or the next master would not.
+        """Scale by a call to the master, and in the spec of its ElasticJob, which the next master reads.
 
-        Its batch is no wish of an ElasticJob: the master keeps it in its journal.
+        The batch scale is not part of an ElasticJob: the master keeps it in its journal.
         """
-        answer = f"{self.name}: wished for; it is suspended"
-        if self._elastic_job_name is None or not self.standing.is_suspended or batch_scale:
+        answer = f"{self.name}: takes effect when it is resumed; it is suspended"
+        if self._elastic_job_name is None or not self.objects.is_suspended or batch_scale:
             with self.connect_master() as client:
                 answer = client.scale(workers, ps, batch_scale)
         if self._elastic_job_name is not None and (workers or ps):
@@ -215,16 +216,16 @@ class ClusterJob:
         return pod_logs.read_logs(self._api, self._namespace, self.name, replica, follow)
 
     def kill(self, *, delete: bool, reason: str = KILL_REASON) -> str:
-        """The objects of a job end with their owner: the master's set, or the ElasticJob that owns it."""
+        """Delete the owner of all objects of the job: the master's StatefulSet, or the ElasticJob that owns it."""
         resource = self._elastic_job_name
         kind, name = (ELASTIC_JOB, resource) if resource else (STATEFUL_SET, f"{self.name}-master")
-        was_there = self._api.delete(kind, name, self._namespace)
-        done = "deleted" if was_there else "was deleted already"
-        return f"{self.name}: {done}; its pods end, nothing is left but what it wrote to its volumes"
+        existed = self._api.delete(kind, name, self._namespace)
+        outcome = "deleted" if existed else "was deleted already"
+        return f"{self.name}: {outcome}; its pods end, and only the files on its volumes are left"
 
     @property
     def _elastic_job_name(self) -> str | None:
-        return _elastic_job_name(self.standing.master_set or {"metadata": {}})
+        return _elastic_job_name(self.objects.master_set or {"metadata": {}})
 
     def read_journal(self) -> tuple[StoredJournal, JobSpec]:
         from elasticdl.kube.kinds import CONFIG_MAP
@@ -235,14 +236,14 @@ class ClusterJob:
         assert spec.cluster is not None
         if claim := spec.cluster.journal_claim:
             raise SpecError(
-                f"the journal of {self.name} lies on the claim {claim} (--journal_claim), which this machine cannot "
-                f"read; the master says in `elasticdl logs {self.name} --master` whether it can"
+                f"the journal of {self.name} is on the PersistentVolumeClaim {claim} (--journal_claim), which this "
+                f"machine cannot read; `elasticdl logs {self.name} --master` shows whether the master can"
             )
         config_maps, _ = self._api.list(CONFIG_MAP, self._namespace, f"{journal_segments.JOURNAL_LABEL}={self.name}")
         if not config_maps:
-            raise SpecError(f"job {self.name!r} has no journal: its master has not begun yet, or somebody deleted it")
-        where = f"{len(config_maps)} ConfigMaps {self.name}-journal-… in namespace {self._namespace}"
-        return StoredJournal(where, journal_segments.read_stream(config_maps), can_be_torn=False), spec
+            raise SpecError(f"job {self.name!r} has no journal: its master has not begun yet, or it was deleted")
+        location = f"{len(config_maps)} ConfigMaps {self.name}-journal-… in namespace {self._namespace}"
+        return StoredJournal(location, journal_segments.read_stream(config_maps), can_be_torn=False), spec
 
     @contextmanager
     def open_directory(self) -> Iterator[JobDirectory]:
@@ -250,11 +251,11 @@ class ClusterJob:
             directory = JobDirectory(Path(root) / self.name)
             directory.root.mkdir(mode=0o700)
             write_private_file(directory.spec, read_spec(self._api, self._namespace, self.name).model_dump_json())
-            self.standing.write_files(directory)
+            self.objects.write_files(directory)
             yield directory
 
 
-POLL_S = 0.2  # between two looks at a job that has no result yet
+POLL_S = 0.2  # how often a job without a result is read
 
 
 class WatchedClusterJob:
@@ -263,8 +264,8 @@ class WatchedClusterJob:
         self._api = api
         self._namespace = namespace
         self._name = name
-        self._standing: JobObjects | None = None
-        self._problem = ""  # of the API server
+        self._objects: JobObjects | None = None
+        self._api_problem = ""
 
     @property
     def place(self) -> str:
@@ -278,22 +279,22 @@ class WatchedClusterJob:
 
     def is_alive(self) -> bool:
         try:
-            self._standing = JobObjects.read(self._api, self._namespace, self._name)
-        except ApiUnavailable as exc:  # the API server, too, comes back
-            self._standing = None
-            self._problem = f"the cluster does not answer: {exc}"
+            self._objects = JobObjects.read(self._api, self._namespace, self._name)
+        except ApiUnavailable as exc:  # a temporary failure of the API server does not end the job
+            self._objects = None
+            self._api_problem = f"the cluster does not answer: {exc}"
             time.sleep(POLL_S)
             return True
-        self._standing.write_files(self.directory)
-        if self._standing.result is None:
+        self._objects.write_files(self.directory)
+        if self._objects.result is None:
             time.sleep(POLL_S)
-        return not self._standing.is_over and self._standing.result is None
+        return not self._objects.is_over and self._objects.result is None
 
     def has_started(self) -> bool:
-        return self._standing is not None and '"master-restarted"' in self._standing.event_log
+        return self._objects is not None and '"master-restarted"' in self._objects.event_log
 
     def unreachable_reason(self) -> str:
-        return self._standing.unreachable_reason if self._standing is not None else self._problem
+        return self._objects.unreachable_reason if self._objects is not None else self._api_problem
 
     def logs_hint(self) -> str:
         return f"`elasticdl logs {self._name} --master`"
@@ -302,14 +303,14 @@ class WatchedClusterJob:
         return PodLog(self._api, self._namespace, self._name, worker)
 
     def kill(self) -> str:
-        standing = JobObjects.read(self._api, self._namespace, self._name)
-        return ClusterJob(self._api, self._namespace, self._name, standing).kill(delete=True)
+        objects = JobObjects.read(self._api, self._namespace, self._name)
+        return ClusterJob(self._api, self._namespace, self._name, objects).kill(delete=True)
 
     local_directory = None
 
     def final_status(self) -> JobStatus:
-        assert self._standing is not None, "a job that is over was looked at"
-        job = ClusterJob(self._api, self._namespace, self._name, self._standing)
+        assert self._objects is not None, "call is_alive first"
+        job = ClusterJob(self._api, self._namespace, self._name, self._objects)
         return JobStatus.from_message(job.quick_status(), job.location)
 
 

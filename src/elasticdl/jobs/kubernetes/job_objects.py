@@ -1,4 +1,4 @@
-"""A job on a cluster by its objects alone: its master's StatefulSet and pod, and what the master wrote."""
+"""The objects of a job on a cluster: its master's StatefulSet and pod, and the files that the master published."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class JobEnd(NamedTuple):
 
 
 class JobObjects(NamedTuple):
-    status_files: dict[str, str]  # of the ConfigMap NAME-status; {}: nothing yet
-    master_set: Document | None  # its StatefulSet; None: deleted
-    master_pod: Document | None  # the master's newest
+    status_files: dict[str, str]  # of the ConfigMap NAME-status; empty before the master writes it
+    master_set: Document | None  # the master's StatefulSet; None: deleted
+    master_pod: Document | None  # the newest pod of the master
 
     @classmethod
     def read(cls, api: Api, namespace: str, name: str) -> JobObjects:
-        # The set first: one that has given its pod back by then has written all it will.
-        master = api.get(STATEFUL_SET, f"{name}-master", namespace)
-        held = api.get(CONFIG_MAP, f"{name}-status", namespace) or {}
-        return cls(held.get("data") or {}, master, newest_master_pod(api, namespace, name))
+        # The set first: once it is scaled to zero, the master has already written its result.
+        master_set = api.get(STATEFUL_SET, f"{name}-master", namespace)
+        status_map = api.get(CONFIG_MAP, f"{name}-status", namespace) or {}
+        return cls(status_map.get("data") or {}, master_set, newest_master_pod(api, namespace, name))
 
     @property
     def last_status(self) -> pb.JobStatus | None:
-        """As the master saw it last, a second ago or less while it runs."""
+        """The last status that the master published, at most a second old while it runs."""
         text = self.status_files.get("status.json")
         return Parse(text, pb.JobStatus(), ignore_unknown_fields=True) if text else None
 
@@ -55,19 +55,19 @@ class JobObjects(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Nobody will start the master again, unless to say the same once more."""
+        """Whether the job has ended: it has a result, or was deleted."""
         return self.master_set is None or self.result is not None
 
     @property
     def is_suspended(self) -> bool:
-        """It has given its pods back, and may be told to go on."""
+        """Whether the job has no pods, but can be resumed."""
         return (
             self.master_set is not None and self.result is None and not self.master_set.get("spec", {}).get("replicas")
         )
 
     @property
     def end(self) -> JobEnd:
-        """Of a job that is over."""
+        """How a job that is over ended."""
         result = self.result
         if result is None:
             return JobEnd("failed", self.unreachable_reason, 1)
@@ -84,7 +84,7 @@ class JobObjects(NamedTuple):
 
     @property
     def unreachable_reason(self) -> str:
-        """Why no master answers, in the words of Kubernetes."""
+        """Why the master cannot be reached; "" if unknown."""
         if self.master_set is None:
             return "the job was deleted"
         if self.result is not None:
@@ -101,7 +101,7 @@ class JobObjects(NamedTuple):
         return ""
 
     def write_files(self, directory: JobDirectory) -> None:
-        """The files that a job on this machine would have."""
+        """Write the event log and the result to `directory`, as a local job does."""
         if self.event_log:
             write_private_file(directory.events, self.event_log)
         if self.result is not None:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-NO_OPERATOR = "no operator has looked at it yet; `elasticdl doctor` says whether one runs"
+NO_OPERATOR = "no operator has processed it yet; `elasticdl doctor` shows whether one runs"
 
 
 def list_elastic_jobs(api: Api, namespace: str) -> list[Document]:
-    """The ElasticJobs of a namespace; none where the cluster knows no such thing, or does not show it to us."""
+    """The ElasticJobs of a namespace; none if the cluster has no such resource, or we may not list it."""
     try:
         return api.list(ELASTIC_JOB, namespace)[0]
     except (NotFound, Forbidden):
@@ -46,12 +46,12 @@ def read_elastic_job(api: Api, namespace: str, name: str) -> Document | None:
 
 
 def scheduling_reason(resource: Document) -> str:
-    """Why the scheduler gives it so many workers, or none; "": none has said anything."""
+    """Why the scheduler gives the job this number of workers; "" without a scheduler."""
     return str((resource["metadata"].get("annotations") or {}).get(SCHEDULING_REASON, ""))
 
 
 def patch_replicas(api: Api, namespace: str, name: str, workers: int, ps: int) -> None:
-    """What an ElasticJob asks for from now on; 0: as before. Its master follows, and so does every later one."""
+    """Change the replicas in the spec of an ElasticJob, which every master of it follows; 0 leaves them unchanged."""
     change = {role: {"replicas": count} for role, count in (("workers", workers), ("ps", ps)) if count}
     api.patch(ELASTIC_JOB, name, {"spec": change}, namespace)
 
@@ -96,15 +96,15 @@ class PendingJob:
     def quick_status(self) -> pb.JobStatus:
         spec, status = self._resource["spec"], self._resource.get("status") or {}
         workers = spec.get("workers") or {}
-        wished = int(workers.get("replicas") or WorkersSpec().replicas)
+        desired = int(workers.get("replicas") or WorkersSpec().replicas)
         return pb.JobStatus(
             name=self.name,
             kind=str(spec.get("kind") or "training"),
             phase=str(status.get("phase") or "pending").lower(),
             reason=scheduling_reason(self._resource) or str(status.get("reason") or ("" if status else NO_OPERATOR)),
-            desired_workers=wished,
+            desired_workers=desired,
             min_workers=int(workers.get("min") or 1),
-            max_workers=int(workers.get("max") or wished),
+            max_workers=int(workers.get("max") or desired),
             desired_ps=int((spec.get("ps") or {}).get("replicas") or 0),
             checkpoint_step=-1,
             started_at=self.created_at,
@@ -128,7 +128,7 @@ class PendingJob:
         if batch_scale:
             raise self._no_master_error()
         patch_replicas(self._api, self._namespace, self.name, workers, ps)
-        return f"{self.name}: wished for; it has no master yet"
+        return f"{self.name}: takes effect when it begins; it has no master yet"
 
     def stop(self) -> str:
         with self.connect_master() as client:
@@ -141,8 +141,8 @@ class PendingJob:
         raise self._no_master_error()
 
     def kill(self, *, delete: bool, reason: str = KILL_REASON) -> str:
-        was_there = self._api.delete(ELASTIC_JOB, self.name, self._namespace)
-        return f"{self.name}: deleted" if was_there else f"{self.name}: was deleted already"
+        existed = self._api.delete(ELASTIC_JOB, self.name, self._namespace)
+        return f"{self.name}: deleted" if existed else f"{self.name}: was deleted already"
 
     def read_journal(self) -> tuple[StoredJournal, JobSpec]:
         raise SpecError(f"job {self.name!r} has not begun: there is no journal yet")
@@ -154,8 +154,8 @@ class PendingJob:
 
     def _no_master_error(self) -> MasterUnreachable:
         status = self.quick_status()
-        why = f"{status.phase}: {status.reason}" if status.reason else status.phase
+        reason = f"{status.phase}: {status.reason}" if status.reason else status.phase
         return MasterUnreachable(
-            f"job {self.name!r} has no master yet ({why}); try again, "
+            f"job {self.name!r} has no master yet ({reason}); try again, "
             f"or delete the job with `elasticdl stop {self.name} --delete`"
         )

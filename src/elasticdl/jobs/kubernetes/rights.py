@@ -36,12 +36,12 @@ class AccessRight(NamedTuple):
 
 _JOB_KINDS = (STATEFUL_SET, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
 
-# To submit a job: make its objects, let it go, take back what was made if that fails.
+# To submit a job: create its objects, start it, and delete them again if that fails.
 SUBMIT_RIGHTS = (
     *(AccessRight(verb, kind) for kind in _JOB_KINDS for verb in ("create", "delete")),
     AccessRight("patch", STATEFUL_SET),
 )
-# To look at a job, reach its master, read its logs.
+# To see a job's status, reach its master, and read its logs.
 VIEW_RIGHTS = (
     AccessRight("get", STATEFUL_SET),
     AccessRight("list", STATEFUL_SET),
@@ -56,7 +56,7 @@ VIEW_RIGHTS = (
 
 
 def rights_of_role(role: Mapping[str, Any]) -> list[AccessRight]:
-    """What a Role grants: Kubernetes lets nobody grant what they may not do themselves."""
+    """The rights that a Role grants. Kubernetes requires that whoever creates it has them, too."""
     return [
         AccessRight(verb, ResourceKind(f"{group}/v1" if group else "v1", "", plural), sub)
         for rule in role.get("rules", [])
@@ -68,7 +68,7 @@ def rights_of_role(role: Mapping[str, Any]) -> list[AccessRight]:
 
 
 def missing_rights(api: Api, namespace: str, rights: Iterable[AccessRight]) -> list[AccessRight]:
-    """Those of `rights` that the person lacks in `namespace`."""
+    """The `rights` that the user lacks in `namespace`."""
     distinct = list(
         {(right.verb, right.kind.group, right.kind.plural, right.subresource): right for right in rights}.values()
     )
@@ -79,22 +79,22 @@ def missing_rights(api: Api, namespace: str, rights: Iterable[AccessRight]) -> l
         return [right for right, is_granted in zip(distinct, answers, strict=True) if not is_granted]
 
 
-def describe_rights(lacking: Iterable[AccessRight]) -> str:
-    """create and delete secrets; get pods/log"""
-    verbs: dict[str, list[str]] = {}
-    for right in lacking:
+def describe_rights(rights: Iterable[AccessRight]) -> str:
+    """Text such as "create and delete secrets; get pods/log"."""
+    verbs_by_resource: dict[str, list[str]] = {}
+    for right in rights:
         verb, _, resource = str(right).partition(" ")
-        verbs.setdefault(resource, []).append(verb)
-    return "; ".join(f"{_join_words(each)} {resource}" for resource, each in verbs.items())
+        verbs_by_resource.setdefault(resource, []).append(verb)
+    return "; ".join(f"{_join_words(verbs)} {resource}" for resource, verbs in verbs_by_resource.items())
 
 
 def _join_words(words: list[str]) -> str:
-    """a, b and c"""
+    """Text such as "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def grant_instructions(namespace: str) -> str:
     return (
-        f"who administers the cluster grants it with `kubectl apply -f {SUBMITTER_MANIFEST}` and "
+        f"an administrator of the cluster can grant this with `kubectl apply -f {SUBMITTER_MANIFEST}` and "
         f"`kubectl create rolebinding submitters --clusterrole=elasticdl-submitter --user=YOU -n {namespace}`"
     )

@@ -1,4 +1,4 @@
-"""From a resolved job to its objects on a cluster: rendered as YAML, dry-run by the server, or created."""
+"""Turns a resolved job into its objects on a cluster: rendered as YAML, dry-run by the server, or created."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def submit_to_cluster(spec: JobSpec, context: str, reporter: SubmissionReporter)
 
 
 def with_namespace(spec: JobSpec, api: Api) -> JobSpec:
-    """The job in a namespace: its own, or that of the context."""
+    """The job with its namespace, by default that of the context."""
     cluster = cluster_spec(spec)
     resolved = cluster.model_copy(update={"namespace": cluster.namespace or api.namespace})
     return spec.model_copy(update={"cluster": resolved})
@@ -51,12 +51,12 @@ def _master_owner(spec: JobSpec, uid: str = REDACTED) -> Owner:
 
 
 def job_manifests(spec: JobSpec, secrets: job_secrets.JobSecrets, owner: Owner) -> list[Document]:
-    """All that is made here, in this order; the pods of workers and ps are made by the master."""
+    """All objects that a submission creates, in this order; the master creates the pods of workers and ps."""
     return [manifest.master_stateful_set(spec, None), *manifest.job_objects(spec, secrets, owner)]
 
 
 def render_yaml(spec: JobSpec) -> str:
-    """The objects as a stream of YAML, nothing secret in it; then a worker and a ps, as the master will make them."""
+    """The objects as a stream of YAML with secrets redacted, followed by a pod of a worker and of a ps."""
     preflight.check_spec(spec)
     secrets = job_secrets.JobSecrets.placeholder(REDACTED, tls=cluster_spec(spec).tls)
     parts = [_to_yaml(document) for document in job_manifests(spec, secrets, _master_owner(spec))]
@@ -64,7 +64,7 @@ def render_yaml(spec: JobSpec) -> str:
         if count:
             owner = Owner(CONFIG_MAP.api_version, CONFIG_MAP.kind, spec_name(spec), REDACTED)
             pod = manifest.replica_pod(spec, f"{role}-0", role, owner)
-            parts.append(f"# made by the master: {role}-0 of {count}, and those that replace them\n{_to_yaml(pod)}")
+            parts.append(f"# created by the master: {role}-0 of {count}, and their replacements\n{_to_yaml(pod)}")
     return "---\n".join(parts)
 
 
@@ -73,7 +73,7 @@ def _to_yaml(document: Document) -> str:
 
 
 class DryRunVerdict(NamedTuple):
-    """What the API server says of one object. `is_refused` is False, too, where it could not judge."""
+    """The API server's answer about one object. `is_refused` is False, too, if the object could not be checked."""
 
     label: str  # kind and name
     message: str
@@ -85,7 +85,7 @@ def dry_run_on_server(spec: JobSpec, context: str) -> Iterator[DryRunVerdict]:
     preflight.check_spec(spec)
     api = connect_cluster(context)
     spec = with_namespace(spec, api)
-    # Owners must have a uid; nobody looks whether it exists.
+    # Owners must have a uid, but the server does not check that it exists.
     owner = _master_owner(spec, "00000000-0000-0000-0000-000000000000")
     for document in job_manifests(spec, job_secrets.create_secrets(spec), owner):
         label = f"{document['kind']} {document['metadata']['name']}"
@@ -95,13 +95,13 @@ def dry_run_on_server(spec: JobSpec, context: str) -> Iterator[DryRunVerdict]:
         except ElasticDLError as exc:
             # A user who may not grant every right may bind only to an existing Role, and a dry run creates none.
             if isinstance(exc, NotFound) and document["kind"] == ROLE_BINDING.kind:
-                yield DryRunVerdict(label, "not judged, its Role is not there yet", is_refused=False)
+                yield DryRunVerdict(label, "not checked, because its Role does not exist yet", is_refused=False)
             else:
                 yield DryRunVerdict(label, str(exc), is_refused=True)
 
 
 def create_objects(api: Api, spec: JobSpec, secrets: job_secrets.JobSecrets) -> None:
-    """Make the master's set, without a pod, what belongs to it, then let it go. All or nothing, whatever happens."""
+    """Create the master's set without a pod, then the other objects, then scale the set to one. All or nothing."""
     with _all_or_nothing(api) as create:
         try:
             master = create(manifest.master_stateful_set(spec, None))
@@ -124,13 +124,15 @@ def _all_or_nothing(api: Api) -> Iterator[Callable[[Document], Document]]:
         try:
             created.append(api.create(document))
         except ApiUnavailable:
-            created.append(document)  # nobody knows whether it was made
+            created.append(document)  # it may have been created
             raise
         return created[-1]
 
-    # Between two calls, never within one: what was asked for is known when its answer is.
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda heard, _: interrupts.append(heard)) for number in numbers}
+    # Interrupts take effect between two calls, never within one, so that it is known what was created.
+    signal_numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {
+        number: signal.signal(number, lambda interrupt, _: interrupts.append(interrupt)) for number in signal_numbers
+    }
     try:
         yield create
         if interrupts:
@@ -142,5 +144,5 @@ def _all_or_nothing(api: Api) -> Iterator[Callable[[Document], Document]]:
                 api.delete(kind_of(document), metadata["name"], metadata["namespace"], uid=metadata.get("uid", ""))
         raise
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -26,7 +26,7 @@ def examine(elasticdl: Run, *words: str) -> tuple[int, dict[str, list[dict[str, 
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     found: dict[str, list[dict[str, Any]]] = {}
     for finding in json.loads(result.stdout):
-        found.setdefault(finding["what"], []).append(finding)
+        found.setdefault(finding["subject"], []).append(finding)
     return result.exit_code, found
 
 
@@ -45,10 +45,10 @@ def test_a_cluster_without_the_operator_is_good_enough(elasticdl: Run, cluster: 
     code, found = examine(elasticdl)
 
     assert code == 0
-    assert found["API server"][0]["told"] == "https://fake is of version v1.34.0"
+    assert found["API server"][0]["message"] == "https://fake has version v1.34.0"
     assert found["rights to submit"][0]["state"] == "ok"
     assert (found["ElasticJob"][0]["state"], found["operator"][0]["state"]) == ("note", "note")
-    assert "only needed for `kubectl apply`" in found["ElasticJob"][0]["told"]
+    assert "only needed for `kubectl apply`" in found["ElasticJob"][0]["message"]
 
 
 def test_every_finding_is_a_line_and_every_fix_another(elasticdl: Run, cluster: FakeApi) -> None:
@@ -58,7 +58,7 @@ def test_every_finding_is_a_line_and_every_fix_another(elasticdl: Run, cluster: 
 
     assert "not ok  rights to submit: you may not delete secrets in default" in lines
     place = lines.index("not ok  rights to submit: you may not delete secrets in default")
-    assert "fix: who administers the cluster grants it with" in lines[place + 1]
+    assert "fix: an administrator of the cluster can grant this with" in lines[place + 1]
     assert "deploy/manifests/submitter.yaml" in lines[place + 1]
 
 
@@ -68,7 +68,7 @@ def test_a_missing_right_is_named(elasticdl: Run, cluster: FakeApi, lacking: tup
 
     code, found = examine(elasticdl)
 
-    missing = [one["told"] for each in found.values() for one in each if one["state"] == "missing"]
+    missing = [one["message"] for each in found.values() for one in each if one["state"] == "missing"]
     assert code == 1
     assert missing == [f"you may not {lacking[0]} {lacking[1]} in default"]
 
@@ -92,7 +92,7 @@ def test_the_operator_and_its_resource_must_fit(
     assert (found["ElasticJob"][0]["state"], found["operator"][0]["state"]) == states
     assert code == int("missing" in states)
     if version != package.__version__:
-        assert "is of version 9.9.9, this is elasticdl" in found["ElasticJob"][0]["told"]
+        assert "has version 9.9.9, this is elasticdl" in found["ElasticJob"][0]["message"]
         assert "kubectl apply" in found["ElasticJob"][0]["fix"]
 
 
@@ -122,7 +122,7 @@ def test_without_a_cluster_all_is_well_on_this_machine(elasticdl: Run) -> None:
 
     assert code == 0
     assert (found["this machine"][0]["state"], found["Kubernetes"][0]["state"]) == ("ok", "note")
-    assert found["Kubernetes"][0]["told"] == "none is configured; jobs run on this machine"
+    assert found["Kubernetes"][0]["message"] == "none is configured; jobs run on this machine"
     assert "set KUBECONFIG" in found["Kubernetes"][0]["fix"]
 
 
@@ -142,7 +142,7 @@ def test_whoever_asks_for_kubernetes_without_a_cluster_is_told_to_name_one(elast
 
     assert code == 1
     assert found["kubeconfig"][0]["state"] == "missing"
-    assert "no Kubernetes cluster to connect to" in found["kubeconfig"][0]["told"]
+    assert "no Kubernetes cluster to connect to" in found["kubeconfig"][0]["message"]
     assert "API server" not in found
 
 
@@ -162,7 +162,7 @@ def test_a_missing_namespace_is_told_with_the_nearest(elasticdl: Run, cluster: F
     code, found = examine(elasticdl, "--namespace=defualt")
 
     assert code == 1
-    assert "did you mean 'default'?" in found["namespace"][0]["told"]
+    assert "did you mean 'default'?" in found["namespace"][0]["message"]
 
 
 def test_what_may_not_be_looked_at_is_a_note(elasticdl: Run, cluster: FakeApi) -> None:

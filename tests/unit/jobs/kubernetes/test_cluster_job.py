@@ -1,4 +1,4 @@
-"""The verbs on a job that is on a cluster: the same words, the same answers."""
+"""The commands of the command line on a job on a cluster behave as those on a local job."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ EVENT = {"at": 1002.0, "kind": "worker-joined", "replica": "worker-0", "reason":
 
 @pytest.fixture
 def spec() -> JobSpec:
-    described = {"name": "digits", "model": {"definition": "m.f"}, "cluster": {"image": "i", "namespace": "default"}}
-    return load.resolve_job(described)
+    document = {"name": "digits", "model": {"definition": "m.f"}, "cluster": {"image": "i", "namespace": "default"}}
+    return load.resolve_job(document)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def submitted(cluster: FakeApi, spec: JobSpec, secrets: job_secrets.JobSecrets) 
 def master(
     cluster: FakeApi, spec: JobSpec, secrets: job_secrets.JobSecrets, tmp_path: Path, status: pb.JobStatus
 ) -> Iterator[ServedMaster]:
-    """Runs in a pod, and is reached through the API server alone."""
+    """Runs in a pod, and is reached through the API server only."""
     (tmp_path / "pod").mkdir()
     served = ServedMaster(spec, secrets, tmp_path / "pod", status)
     cluster.master = served.address
@@ -69,7 +69,7 @@ def master(
 
 
 def finish(cluster: FakeApi, status: pb.JobStatus) -> None:
-    """The job is over: the master has written it down and is gone."""
+    """End the job: the master has written its result and is gone."""
     status.phase = "succeeded"
     cluster.tell("digits", status_json=MessageToJson(status), events_jsonl=json.dumps(EVENT))
     cluster.end_job("digits", RESULT)
@@ -157,7 +157,7 @@ def test_a_suspended_job_has_no_workers_though_its_master_wrote_down_some(
 
 
 def elastic_job(cluster: FakeApi, name: str, **status: str) -> None:
-    """As somebody applied it, and as an operator looked at it, if one did."""
+    """Create an ElasticJob, with the status that an operator has written, if one did."""
     document = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "metadata": {"name": name}}
     cluster.create(document | {"spec": {"workers": {"replicas": 2}}} | ({"status": status} if status else {}))
 
@@ -170,7 +170,7 @@ def test_jobs_without_a_master_yet_are_listed_with_why(elasticdl: Run, cluster: 
 
     assert list(told) == ["digits", "wrong", "unseen"]
     assert (told["wrong"]["phase"], told["wrong"]["reason"]) == ("invalid", "model: which one?")
-    assert told["unseen"]["phase"] == "pending" and "no operator has looked" in told["unseen"]["reason"]
+    assert told["unseen"]["phase"] == "pending" and "no operator has processed" in told["unseen"]["reason"]
     assert "has no master yet (invalid: model: which one?)" in elasticdl("logs", "wrong").stderr
     assert elasticdl("stop", "wrong", "--delete").stdout == "wrong: deleted\n"
     assert elasticdl("status", "wrong").exit_code == 2
@@ -188,14 +188,14 @@ def test_the_elastic_job_wishes_what_its_master_was_asked_for(
 ) -> None:
     elastic_job(cluster, "digits", phase="Running")
     owner = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
-    of_master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
-    of_master["metadata"]["ownerReferences"] = [owner]
+    master_set = cluster.objects[STATEFUL_SET, "default", "digits-master"]
+    master_set["metadata"]["ownerReferences"] = [owner]
 
     assert elasticdl("scale", "digits", "--workers=3", "--ps=2").stdout == "3 workers wished for\n"
 
-    wishes = cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]
-    assert (wishes["workers"]["replicas"], wishes["ps"]["replicas"]) == (3, 2)
-    of_master["spec"]["replicas"] = 0  # suspended: nobody to ask, but the wish counts
+    job_spec = cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]
+    assert (job_spec["workers"]["replicas"], job_spec["ps"]["replicas"]) == (3, 2)
+    master_set["spec"]["replicas"] = 0  # suspended: there is no master, but the ElasticJob is changed
     assert "it is suspended" in elasticdl("scale", "digits", "--workers=4").stdout
     assert cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]["workers"]["replicas"] == 4
     assert [one.workers for one in master.asked] == [3]
@@ -209,8 +209,8 @@ def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
         metadata = cluster.objects[ELASTIC_JOB, "default", name]["metadata"]
         metadata["annotations"] = {"elasticdl.org/scheduling": "others were first"}
     owner = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
-    of_master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
-    of_master["metadata"]["ownerReferences"] = [owner]
+    master_set = cluster.objects[STATEFUL_SET, "default", "digits-master"]
+    master_set["metadata"]["ownerReferences"] = [owner]
     status.desired_workers, status.max_workers = 2, 4
     cluster.tell("digits", status_json=MessageToJson(status))
 
@@ -220,7 +220,7 @@ def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
         return [told["reason"], *(one["reason"] for one in listed)]
 
     assert reasons() == ["others were first"] * 3
-    of_master["spec"]["replicas"] = 0
+    master_set["spec"]["replicas"] = 0
     assert reasons() == ["others were first"] * 3
     cluster.end_job("digits", RESULT)
     assert "others" not in reasons()[0]
@@ -314,7 +314,7 @@ def test_the_log_of_one_pod_is_read_as_it_grows(cluster: FakeApi) -> None:
 def test_a_job_is_deleted_by_its_owner(elasticdl: Run, cluster: FakeApi, word: str) -> None:
     result = elasticdl("stop", "digits", word)
 
-    assert "digits: deleted; its pods end, nothing is left but what it wrote to its volumes" in result.stdout
+    assert "digits: deleted; its pods end, and only the files on its volumes are left" in result.stdout
     assert cluster.calls[-1] == ("delete", "StatefulSet digits-master")
 
 

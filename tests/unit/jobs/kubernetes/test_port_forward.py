@@ -1,4 +1,4 @@
-"""The bridge to a master: every connection goes to the pod that is the master then."""
+"""The port-forward to a master: every connection goes to the current pod of the master."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import until
 
 
 def echo() -> tuple[str, int]:
-    """A server that sends back what it gets, in capitals."""
+    """A server that sends back in capitals what it receives."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -36,49 +36,61 @@ def echo() -> tuple[str, int]:
     return str(server.getsockname()[0]), int(server.getsockname()[1])
 
 
-def said(port: int, text: bytes) -> bytes:
+def exchange(port: int, text: bytes) -> bytes:
+    """Send text to the echo server; returns the reply."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as end:
-        heard = b""
+        reply = b""
         with suppress(ConnectionError):
             end.sendall(text)
-            while len(heard) < len(text) and (piece := end.recv(1 << 16)):
-                heard += piece
-        return heard
+            while len(reply) < len(text) and (piece := end.recv(1 << 16)):
+                reply += piece
+        return reply
 
 
 @pytest.fixture
 def job(cluster: FakeApi) -> FakeApi:
-    described = {"name": "digits", "model": {"definition": "m.f"}, "cluster": {"image": "i", "namespace": "default"}}
-    spec = load.resolve_job(described)
+    document = {"name": "digits", "model": {"definition": "m.f"}, "cluster": {"image": "i", "namespace": "default"}}
+    spec = load.resolve_job(document)
     submission.create_objects(cluster, spec, job_secrets.create_secrets(spec))  # type: ignore[arg-type]
     cluster.master = echo()
     return cluster
 
 
-def test_what_goes_in_comes_out_whole(job: FakeApi) -> None:
-    bridge = port_forward.PortForward(lambda: port_forward.connect_master_pod(job, "default", "digits"))  # type: ignore[arg-type]
+def forward_to(job: FakeApi) -> port_forward.PortForward:
+    return port_forward.PortForward(lambda: port_forward.connect_master_pod(job, "default", "digits"))  # type: ignore[arg-type]
+
+
+def test_all_bytes_are_forwarded(job: FakeApi) -> None:
     job.run_master("digits")
 
     text = b"abcdefgh" * (1 << 17)
-    assert said(bridge.port, text) == text.upper()
-    bridge.close()
+    with forward_to(job) as forward:
+        assert exchange(forward.port, text) == text.upper()
 
 
-def test_each_connection_looks_the_master_up_anew(job: FakeApi) -> None:
-    bridge = port_forward.PortForward(lambda: port_forward.connect_master_pod(job, "default", "digits"))  # type: ignore[arg-type]
-
-    assert said(bridge.port, b"x") == b""  # there is none yet
-    job.run_master("digits", "digits-master-1")
-    assert said(bridge.port, b"x") == b"X"
-    job.objects[POD, "default", "digits-master-1"]["metadata"]["deletionTimestamp"] = "2026-11-15T01:00:00Z"
-    job.run_master("digits", "digits-master-2")
-    assert said(bridge.port, b"x") == b"X"
+def test_each_connection_looks_the_master_up_again(job: FakeApi) -> None:
+    with forward_to(job) as forward:
+        assert exchange(forward.port, b"x") == b""  # there is none yet
+        job.run_master("digits", "digits-master-1")
+        assert exchange(forward.port, b"x") == b"X"
+        job.objects[POD, "default", "digits-master-1"]["metadata"]["deletionTimestamp"] = "2026-11-15T01:00:00Z"
+        job.run_master("digits", "digits-master-2")
+        assert exchange(forward.port, b"x") == b"X"
 
     assert job.forwards == ["digits-master-1", "digits-master-2"]
-    bridge.close()
 
 
-def test_a_connection_that_came_too_late_is_kept_for_the_next(job: FakeApi) -> None:
+def test_a_new_port_forward_has_no_port_and_no_thread(job: FakeApi) -> None:
+    threads = threading.active_count()
+
+    forward = forward_to(job)
+
+    assert (forward.port, threading.active_count()) == (0, threads)
+    with forward:
+        assert forward.port > 0
+
+
+def test_a_connection_that_was_dialled_too_late_is_kept_for_the_next_client(job: FakeApi) -> None:
     job.run_master("digits")
     may_answer = threading.Event()
     dials: list[int] = []
@@ -90,38 +102,37 @@ def test_a_connection_that_came_too_late_is_kept_for_the_next(job: FakeApi) -> N
         may_answer.wait(10)
         return port_forward.connect_master_pod(job, "default", "digits")  # type: ignore[arg-type]
 
-    bridge = port_forward.PortForward(dial_once)
-    socket.create_connection(("127.0.0.1", bridge.port)).close()  # lost patience
-    may_answer.set()
+    with port_forward.PortForward(dial_once) as forward:
+        socket.create_connection(("127.0.0.1", forward.port)).close()  # gives up waiting
+        may_answer.set()
 
-    # Whoever comes later is answered by the one connection that was made.
-    end = time.monotonic() + 10
-    while (heard := said(bridge.port, b"x")) == b"" and time.monotonic() < end:
-        pass
-    assert heard == b"X"
-    bridge.close()
+        # A later client gets the only connection that was made.
+        end = time.monotonic() + 10
+        while (reply := exchange(forward.port, b"x")) == b"" and time.monotonic() < end:
+            pass
+        assert reply == b"X"
 
 
-def test_a_closed_bridge_ends_its_connections(job: FakeApi) -> None:
+def test_the_end_of_a_port_forward_closes_its_connections(job: FakeApi) -> None:
     job.run_master("digits")
-    bridge = port_forward.PortForward(lambda: port_forward.connect_master_pod(job, "default", "digits"))  # type: ignore[arg-type]
-    with socket.create_connection(("127.0.0.1", bridge.port), timeout=10) as end:
+    with forward_to(job) as forward:
+        end = socket.create_connection(("127.0.0.1", forward.port), timeout=10)
         end.sendall(b"x")
         assert end.recv(1) == b"X"
-        bridge.close()
+    with end:
         assert end.recv(1) == b""
     with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.1", bridge.port), timeout=1)
+        socket.create_connection(("127.0.0.1", forward.port), timeout=1)
 
 
-def test_a_master_that_does_not_run_is_said_to_be_away(job: FakeApi) -> None:
+def test_a_master_that_does_not_run_is_unreachable(job: FakeApi) -> None:
     job.run_master("digits", phase="Pending")
 
     with pytest.raises(MasterUnreachable, match="has no running pod, it is Pending"):
         port_forward.connect_master_pod(job, "default", "digits")  # type: ignore[arg-type]
 
 
-def test_secrets_on_the_way_are_readable_by_their_owner_alone_and_go(job: FakeApi) -> None:
+def test_credentials_are_readable_by_their_owner_alone_and_deleted_afterwards(job: FakeApi) -> None:
     with port_forward.reach_master(job, "default", "digits") as directory:  # type: ignore[arg-type]
         identity = directory.tls_credentials(directory.load_spec(), "client")
         assert identity is not None
@@ -139,22 +150,20 @@ def test_a_job_without_its_secret_cannot_be_reached(job: FakeApi, tmp_path: Path
         port_forward.write_credentials(JobDirectory(tmp_path / "x"), job, "default", "digits")  # type: ignore[arg-type]
 
 
-def test_so_many_connections_go_over_a_bridge_and_no_more() -> None:
+def test_a_port_forward_has_a_limit_of_connections() -> None:
     pairs: list[tuple[socket.socket, socket.socket]] = []
 
     def dial() -> socket.socket:
         pairs.append(socket.socketpair())
         return pairs[-1][0]
 
-    bridge = port_forward.PortForward(dial)
-    with ExitStack() as stack:
+    with port_forward.PortForward(dial) as forward, ExitStack() as stack:
         for _ in range(port_forward.MAX_CONNECTIONS):
-            stack.enter_context(socket.create_connection(("127.0.0.1", bridge.port), timeout=10)).sendall(b"x")
-        until("all are passed on", lambda: len(pairs) == port_forward.MAX_CONNECTIONS)
+            stack.enter_context(socket.create_connection(("127.0.0.1", forward.port), timeout=10)).sendall(b"x")
+        until("all are forwarded", lambda: len(pairs) == port_forward.MAX_CONNECTIONS)
 
-        assert said(bridge.port, b"one too many") == b""
+        assert exchange(forward.port, b"one too many") == b""
         assert len(pairs) == port_forward.MAX_CONNECTIONS
-    bridge.close()
     for pair in pairs:
         for end in pair:
             end.close()

@@ -1,4 +1,4 @@
-"""A job on its way to a cluster: shown, checked, made whole or not at all."""
+"""Submitting a job to a cluster: rendered, checked, and created completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def submit(elasticdl: Run, *words: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_job_is_made_without_a_pod_with_its_belongings_then_let_go(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_job_is_created_without_a_pod_then_its_other_objects_then_it_is_scaled_to_one(
+    elasticdl: Run, cluster: FakeApi
+) -> None:
     code, told, _ = submit(elasticdl)
 
     assert (code, cluster.calls[1], cluster.calls[-1]) == (
@@ -39,7 +41,9 @@ def test_a_job_is_made_without_a_pod_with_its_belongings_then_let_go(elasticdl: 
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in owned} == {master["metadata"]["uid"]}
 
 
-def test_a_job_of_a_queue_is_let_go_as_any_other_for_the_queue_holds_its_pods(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_job_of_a_queue_is_scaled_to_one_as_any_other_because_the_queue_holds_its_pods(
+    elasticdl: Run, cluster: FakeApi
+) -> None:
     submit(elasticdl, "--queue=night")
 
     master = cluster.get(STATEFUL_SET, "digits-master")
@@ -48,7 +52,7 @@ def test_a_job_of_a_queue_is_let_go_as_any_other_for_the_queue_holds_its_pods(el
 
 
 @pytest.mark.parametrize("failing", ["StatefulSet", "ConfigMap", "Secret", "RoleBinding", "NetworkPolicy"])
-def test_what_was_made_is_taken_back_when_the_server_refuses_something(
+def test_created_objects_are_deleted_when_the_server_refuses_one(
     elasticdl: Run, cluster: FakeApi, failing: str
 ) -> None:
     def refuse(document: dict[str, Any]) -> None:
@@ -63,7 +67,7 @@ def test_what_was_made_is_taken_back_when_the_server_refuses_something(
     assert f"no {failing} today" in problem
 
 
-def test_an_object_that_may_have_been_made_is_taken_back_too(elasticdl: Run, cluster: FakeApi) -> None:
+def test_an_object_that_may_have_been_created_is_deleted_too(elasticdl: Run, cluster: FakeApi) -> None:
     def cut(document: dict[str, Any]) -> None:
         if document["kind"] == "Secret":
             raise ApiUnavailable("cut off")
@@ -101,7 +105,7 @@ def test_the_objects_are_shown_without_a_cluster_and_without_secrets(elasticdl: 
     assert "PRIVATE KEY" not in result.stdout
 
 
-def test_the_server_judges_every_object(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_server_side_dry_run_checks_every_object(elasticdl: Run, cluster: FakeApi) -> None:
     def refuse(document: dict[str, Any]) -> None:
         if document["kind"] == "Service":
             raise InvalidObject("ports: nonsense")
@@ -138,16 +142,18 @@ def test_a_scripts_own_dry_run_is_left_alone(elasticdl: Run) -> None:
     [
         (["--volume=claim_name=data,mount_path=/data", "--checkpoint_dir=/data/c"], ""),
         (["--checkpoint_dir=s3://bucket/c"], ""),
-        ([], "note: no checkpoint outlives the pods"),
-        (["--volume=claim_name=data,mount_path=/data", "--checkpoint_dir=/database"], "note: no checkpoint outlives"),
+        ([], "note: checkpoints are deleted with the pods"),
+        (["--volume=claim_name=data,mount_path=/data", "--checkpoint_dir=/database"], "note: checkpoints are deleted"),
         (
             ["--volume=claim_name=d,mount_path=/d,read_only=true", "--checkpoint_dir=s3://b/c", "--output=/d/m"],
-            "note: --output=/d/m lies in the pod that writes it and is gone when that ends",
+            "note: --output=/d/m is inside the pod that writes it and is deleted with it",
         ),
         (["--volume=claim_name=d,mount_path=/d", "--checkpoint_dir=/d/c", "--output=/d/m"], ""),
     ],
 )
-def test_what_would_go_with_the_pods_is_told(elasticdl: Run, cluster: FakeApi, words: list[str], expected: str) -> None:
+def test_paths_that_are_deleted_with_the_pods_are_reported(
+    elasticdl: Run, cluster: FakeApi, words: list[str], expected: str
+) -> None:
     for name in ("d", "data"):
         cluster.create({"apiVersion": "v1", "kind": PERSISTENT_VOLUME_CLAIM.kind, "metadata": {"name": name}})
 
@@ -160,7 +166,7 @@ def test_what_would_go_with_the_pods_is_told(elasticdl: Run, cluster: FakeApi, w
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "note: no checkpoint that the script writes outlives its pod"),
+        ([], "note: checkpoints that the script writes are deleted with its pod"),
         (["--volume=claim_name=data,mount_path=/data"], ""),
     ],
 )
@@ -177,14 +183,14 @@ def test_an_unmodified_script_is_resumed_by_starting_it_again(elasticdl: Run, cl
     done = elasticdl("run", "--compat=ddp", "--image_name=i", "--resume", "--job_name=ddp", "train.py")
 
     assert (done.exit_code, cluster.kept) == (2, [])
-    assert "start it again without --resume" in done.stderr
+    assert "submit it again without --resume" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["--namespace=defualt"], "there is no namespace 'defualt' in context 'fake'; did you mean 'default'?"),
-        (["--namespace=zzz"], "make it with `kubectl create namespace zzz`"),
+        (["--namespace=zzz"], "create it with `kubectl create namespace zzz`"),
         (["--volume=claim_name=data,mount_path=/d"], "no PersistentVolumeClaim 'data' in namespace default"),
         (["--worker_pod_priority=high"], "no PriorityClass 'elasticdl-high'; there is none; `helm install"),
         (["--worker_pod_priority=0.5"], "no PriorityClass 'elasticdl-high'"),
@@ -193,7 +199,7 @@ def test_an_unmodified_script_is_resumed_by_starting_it_again(elasticdl: Run, cl
         (["--job_name=Digits_1"], "use 1 to 63 of a-z, 0-9 and '-'"),
         ([f"--job_name={'d' * 60}"], "use at most 45 letters on Kubernetes"),
         (["--tls_cert=a", "--tls_key=b", "--tls_ca=c"], "each job gets certificates of its own"),
-        (["--resume"], "--checkpoint_dir on a --volume, or a URL"),
+        (["--resume"], "--resume: on Kubernetes it needs --checkpoint_dir, on a --volume or as a URL"),
     ],
 )
 def test_a_wrong_job_is_refused_with_the_fix_and_nothing_is_made(
@@ -212,7 +218,7 @@ def test_a_job_that_exists_already_is_refused(elasticdl: Run, cluster: FakeApi) 
     code, _, problem = submit(elasticdl)
 
     assert (code, cluster.kept) == (2, before)
-    assert "job 'digits' exists already in namespace default; look at it with `elasticdl status digits`" in problem
+    assert "job 'digits' already exists in namespace default; see it with `elasticdl status digits`" in problem
 
 
 def test_missing_rights_are_named_together_with_the_manifest_that_grants_them(elasticdl: Run, cluster: FakeApi) -> None:
