@@ -6,18 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import elasticdl
 from elasticdl import jobs
+from elasticdl.cli.main import cli
 from elasticdl.errors import JobFailed, JobNotFound, NameInUse, SpecError, WaitTimedOut
+from elasticdl.kube.errors import ApiUnavailable, NoCluster
 from elasticdl.launcher.local import processes
-from elasticdl.spec import Phase
-from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec import Phase, load
+from elasticdl.spec.directory import JobDirectory, write_json
 from tests.integration.job import PATIENCE_S, ZOO
 from tests.integration.scheduling import Scheduler
 from tests.waiting import until
@@ -47,6 +50,14 @@ def submit(home: Path, name: str, *, is_slow: bool = False, **options: Any) -> j
         "model_params": {"slow": str(slow), "pause_s": 0.15},
     }  # fmt: skip
     return elasticdl.submit(**{**common, **options})
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def submit_digits() -> jobs.Job:
+    return elasticdl.submit(**TRAIN, job_name="digits")
 
 
 def hurry(home: Path, name: str) -> None:
@@ -137,6 +148,79 @@ job.wait()
     wait_step(job, before + 1, 2)
     assert "stopping" in job.stop()
     assert job.wait(PATIENCE_S).phase is Phase.STOPPED
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: dead
+contexts: [{name: dead, context: {cluster: dead, user: nobody, namespace: default}}]
+clusters: [{name: dead, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: nobody, user: {}}]
+"""
+anything: Any = elasticdl.submit  # also what its types refuse
+TRAIN: Any = {"model_zoo": ZOO, "model_def": "tiny.forward", "training_data": "made-up", "data_format": "python"}
+IN_IMAGE: Any = {"image_name": "zoo:1", "model_def": "tiny.forward", "training_data": "/data", "job_name": "there"}
+
+
+def _command_line_refusal(words: Sequence[object]) -> str:
+    result = CliRunner().invoke(cli, [str(word) for word in words])
+    assert result.exit_code != 0, result.output
+    return result.stderr.removeprefix("error: ").removesuffix("\n")
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "error"),
+    [
+        (lambda: anything(**TRAIN, num_worker=2), ["train", *_flags(TRAIN), "--num_worker=2"], SpecError),
+        (
+            lambda: elasticdl.submit(**TRAIN, wait=True, lr=1),
+            ["train", *_flags(TRAIN), "--wait=1", "--lr=1"],
+            SpecError,
+        ),
+        (lambda: anything(**TRAIN, num_workers="x"), ["train", *_flags(TRAIN), "--num_workers=x"], SpecError),
+        (lambda: anything(**TRAIN, context="dead"), ["train", *_flags(TRAIN), "--context=dead"], SpecError),
+        (lambda: anything(**TRAIN, priority=1), ["train", *_flags(TRAIN), "--priority=1"], SpecError),
+        (lambda: anything("no.yaml"), ["train", "no.yaml"], SpecError),
+        (submit_digits, ["train", *_flags(TRAIN), "--job_name=digits"], NameInUse),
+        (lambda: anything(**IN_IMAGE), ["train", *_flags(IN_IMAGE)], ApiUnavailable),
+        (
+            lambda: elasticdl.submit(**IN_IMAGE, context="gone"),
+            ["train", *_flags(IN_IMAGE), "--context=gone"],
+            NoCluster,
+        ),
+        (lambda: jobs.find("gone", context="dead"), ["status", "gone", "--context=dead"], ApiUnavailable),
+        (lambda: jobs.find("digist", on="local"), ["status", "digist", "--on=local"], JobNotFound),
+        (lambda: jobs.find("digits").scale(), ["scale", "digits"], SpecError),
+        (lambda: jobs.find("digits").scale(workers=0), ["scale", "digits", "--workers=0"], SpecError),
+        (lambda: jobs.find("digits").scale(workers=2), ["scale", "digits", "--workers=2"], SpecError),
+        (lambda: jobs.find("digits").logs("worker-7"), ["logs", "digits", "--worker=7"], SpecError),
+    ],
+)
+def test_bad_input_is_refused_with_the_words_of_the_command_line(
+    home: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[], object], words: list[str], error: type[Exception]
+) -> None:
+    (home / "kubeconfig").write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(home / "kubeconfig"))
+    directory = JobDirectory(home / "jobs" / "digits")
+    directory.create(load.resolve_job({"name": "digits", "model": {"definition": "m.f"}}))
+    write_json(directory.result, {"phase": "succeeded", "exit_code": 0})
+
+    with pytest.raises(error) as refusal:
+        call()
+
+    assert str(refusal.value) == _command_line_refusal(words)
+
+
+def test_a_job_that_is_gone_is_not_found_by_any_method(home: Path) -> None:
+    directory = JobDirectory(home / "jobs" / "digits")
+    directory.create(load.resolve_job({"name": "digits", "model": {"definition": "m.f"}}))
+    job = jobs.find("digits")
+    assert "deleted" in job.kill(delete=True)
+
+    for method in (job.stop, job.kill, job.events, job.wait, job.logs, job.evaluate, lambda: job.scale(workers=2)):
+        with pytest.raises(JobNotFound, match=r"no job 'digits' in .* any more: it was deleted"):
+            method()
 
 
 def test_a_queued_job_waits_for_a_scheduler_runs_and_can_be_taken_out(home: Path) -> None:

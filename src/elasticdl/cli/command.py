@@ -1,4 +1,4 @@
-"""What all commands share: options made from the table of options, help in sections, errors with the nearest name."""
+"""What all commands share: options from the table of options, help in sections, errors with the nearest name."""
 
 from __future__ import annotations
 
@@ -24,28 +24,21 @@ def normalize_flag(token: str) -> str:
 
 
 def current_command_line() -> str:
-    """The command that runs now, as a person would type it again."""
+    """The command that runs now, as the user would type it again."""
     return shlex.join(["elasticdl", *click.get_current_context().find_root().obj])
 
 
 class JobOption(click.Option):
-    """An option with a heading to stand under in the help. A flag may also have one of `flag_values`: --flag=value.
+    """An option with a heading to stand under in the help.
 
-    One that may be bare takes a name or none, and then is "": --flag, --flag NAME, --flag=NAME.
+    With `bare_value`, it may stand without a value: --flag means --flag=BARE_VALUE. Click's own `flag_value` would take
+    a FILE that follows for the value; here only a word that can be one is: see `_can_be_value`.
     """
 
-    def __init__(
-        self,
-        *declarations: Any,
-        section: str = "",
-        flag_values: tuple[str, ...] = (),
-        is_value_optional: bool = False,
-        **attributes: Any,
-    ) -> None:
+    def __init__(self, *declarations: Any, section: str = "", bare_value: str | None = None, **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
         self.section = section
-        self.flag_values = flag_values
-        self.is_value_optional = is_value_optional
+        self.bare_value = bare_value
 
 
 class Command(click.Command):
@@ -65,11 +58,9 @@ class Command(click.Command):
             return super().parse_args(ctx, list(filled))
         except click.NoSuchOption as exc:
             raise click.UsageError(self._unknown_options_message(ctx, filled, exc.option_name), ctx) from exc
-        except click.BadOptionUsage as exc:
-            return self._parse_flag_values(ctx, filled, exc)
 
     def _fill_bare_options(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give an option that stands bare the value "", where no name follows: a file or another option is none."""
+        """Gives options that stand without a value their `bare_value`."""
         options = {normalize_flag(flag): param for param in self.get_params(ctx) for flag in _long_flags(param)}
         filled, index = list(args), 0
         while index < len(filled):
@@ -79,28 +70,12 @@ class Command(click.Command):
                 break
             option = options.get(normalize_flag(token))
             following = filled[index + 1] if index + 1 < len(filled) else "-"
-            if isinstance(option, JobOption) and option.is_value_optional and not _looks_like_name(following):
-                filled[index] = f"{token}="
+            if isinstance(option, JobOption) and option.bare_value is not None and not _can_be_value(option, following):
+                filled[index] = f"{token}={option.bare_value}"
                 option = None
             has_value = isinstance(option, click.Option) and not option.is_flag
             index += 2 if has_value else 1
         return filled
-
-    def _parse_flag_values(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
-        """Parse again where a flag was given a word: click has flags and values, but no `--flag` or `--flag=word`."""
-        for option in self.get_params(ctx):
-            if not isinstance(option, JobOption) or not option.flag_values or error.option_name not in option.opts:
-                continue
-            for index, token in enumerate(args):
-                flag, equals, word = token.partition("=")
-                if equals and normalize_flag(flag) in map(normalize_flag, option.opts):
-                    if word not in option.flag_values:
-                        expected = ", ".join(f"{option.opts[0]}={flag_value}" for flag_value in option.flag_values)
-                        raise click.UsageError(f"{token}: expected {option.opts[0]}, {expected}", ctx) from error
-                    remaining = super().parse_args(ctx, [*args[:index], flag, *args[index + 1 :]])
-                    ctx.params[str(option.name)] = word
-                    return remaining
-        raise error
 
     def _unknown_options_message(self, ctx: click.Context, args: list[str], first: str) -> str:
         """A line for each option that does not exist; `first` is the one that click came across."""
@@ -136,7 +111,9 @@ class Command(click.Command):
     def _unknown_option_message(self, ctx: click.Context, flag: str) -> str:
         if not flag.startswith("--"):
             return f"no such option {flag}; see `{ctx.command_path} --help`"
-        names = [flag.removeprefix("--") for param in self.get_params(ctx) for flag in _long_flags(param)]
+        all_flags = [name for param in self.get_params(ctx) for name in _long_flags(param)]
+        is_negation = normalize_flag(flag).startswith("--no-")
+        names = [name.removeprefix("--") for name in all_flags if is_negation or not name.startswith("--no-")]
         return unknown_option_message(flag.lstrip("-"), names, str(self.name), f"see `{ctx.command_path} --help`")
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -184,7 +161,10 @@ def _write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
             formatter.write_text(text)
 
 
-def _looks_like_name(word: str) -> bool:
+def _can_be_value(option: JobOption, word: str) -> bool:
+    """Whether a word is a value of the option: one of its choices, or a name. A file or another option is not."""
+    if isinstance(option.type, click.Choice):
+        return word in option.type.choices
     return not word.startswith("-") and not set("./") & set(word)
 
 
@@ -193,7 +173,7 @@ def _long_flags(param: click.Parameter) -> list[str]:
 
 
 def job_options(command: str) -> Callable[[Decorated], Decorated]:
-    """Give a command all options of the table that are for it. Not given means None."""
+    """Gives a command all options of the table that are for it. An option that is not given is None."""
 
     def decorate(function: Decorated) -> Decorated:
         for option in reversed(options.options_of(command)):
@@ -208,7 +188,7 @@ def _click_option(option: options.Option) -> Callable[[Decorated], Decorated]:
     if option.syntax is OptionSyntax.SWITCH:
         return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)
     if option.syntax is OptionSyntax.OPTIONAL:
-        common["is_value_optional"] = True
+        common["bare_value"] = ""
     if option.path == "name":
         common["shell_complete"] = _complete_resumed_name
     flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]
@@ -218,14 +198,14 @@ def _click_option(option: options.Option) -> Callable[[Decorated], Decorated]:
 
 
 def _complete_resumed_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of jobs to --resume; none for a new job, whose name is a new one."""
+    """The names of jobs for --resume; none for a new job."""
     from elasticdl.cli.arguments import complete_job_names
 
     return complete_job_names(ctx, param, incomplete) if ctx.params.get("resume") else []
 
 
 def strategy_option(function: Decorated) -> Decorated:
-    """`--distribution_strategy`, for the habits of the original; see `submit.describe`."""
+    """Adds `--distribution_strategy`, an option of the original ElasticDL."""
     return click.option(
         "--distribution_strategy",
         cls=JobOption,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from elasticdl.jobs.submission import ResolvedJob
 
 
+DRY_RUNS = ("client", "server")
+
+
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
     """What the command does with a job, beside what the job is."""
@@ -34,11 +37,10 @@ class SubmitOptions:
     @classmethod
     def pop_from(cls, values: dict[str, Any]) -> SubmitOptions:
         """Takes the options of `submit_options` out of the values of a command."""
-        dry_run = values.pop("dry_run")
         return cls(
             on=values.pop("on") or "",
             context=values.pop("context") or "",
-            dry_run=dry_run if isinstance(dry_run, str) else "client" if dry_run else "",
+            dry_run=values.pop("dry_run") or "",
             yaml=values.pop("yaml"),
             detach=values.pop("detach"),
             priority=values.pop("priority"),
@@ -60,7 +62,7 @@ def submit_options(function: Decorated) -> Decorated:
     for decorate in (
         option("--priority", type=int, metavar="N", help=priority_help),
         option("--detach", is_flag=True, help="Return once the job is accepted; it runs on by itself."),
-        option("--dry-run", is_flag=True, flag_values=("client", "server"), help=dry_run_help),
+        option("--dry-run", type=click.Choice(DRY_RUNS), bare_value=DRY_RUNS[0], help=dry_run_help),
         option("--context", metavar="NAME", section=kubernetes, help="Context of the kubeconfig. Default: current."),
         option("--yaml", is_flag=True, section=kubernetes, help=yaml_help),
         on_option("Where the job runs. Default: on Kubernetes if it has an image.", cls=JobOption, section=kubernetes),

@@ -178,7 +178,7 @@ def test_this_machine_alone_needs_no_cluster(elasticdl: Run) -> None:
     code, found = examine(elasticdl, "--on=local")
 
     assert code == 0
-    assert set(found) == {"this machine", "native core", "torch", "tensorflow"}
+    assert set(found) == {"this machine", "native core", "torch", "tensorflow", "pyarrow", "matplotlib"}
 
 
 @pytest.mark.skipif(not SUBMITTER.exists(), reason="deploy/manifests is not there")

@@ -128,7 +128,7 @@ def test_a_word_of_a_dry_run_that_does_not_exist_is_refused(elasticdl: Run) -> N
     result = elasticdl(*JOB_WORDS, "--dry-run=sever")
 
     assert result.exit_code == 2
-    assert "--dry-run=sever: expected --dry-run, --dry-run=client, --dry-run=server" in result.stderr
+    assert "'--dry-run': 'sever' is not one of 'client', 'server'" in result.stderr
 
 
 def test_a_scripts_own_dry_run_is_left_alone(elasticdl: Run) -> None:
