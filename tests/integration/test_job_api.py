@@ -174,7 +174,7 @@ def _command_line_refusal(words: Sequence[object]) -> str:
     [
         (lambda: anything(**TRAIN, num_worker=2), ["train", *_flags(TRAIN), "--num_worker=2"], SpecError),
         (
-            lambda: elasticdl.submit(**TRAIN, wait=True, lr=1),
+            lambda: anything(**TRAIN, wait=True, lr=1),
             ["train", *_flags(TRAIN), "--wait=1", "--lr=1"],
             SpecError,
         ),
