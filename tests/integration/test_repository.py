@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from functools import cache
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -124,6 +126,38 @@ def test_architecture_names_every_package() -> None:
 
 def test_no_module_is_named_by_what_it_is_not() -> None:
     assert [name_of(path) for path in MODULES if BANNED_NAMES & {path.stem, path.parent.name}] == []
+
+
+# What a job or a script has on its path before the installed packages: its model zoo, or the script's own directory.
+FIRST_ON_A_PATH = [
+    *(ROOT / name for name in ("tests/integration", "tests/integration/scripts", "model_zoo", "benchmarks")),
+    *(ROOT / "benchmarks" / name for name in ("models", "peers")),
+    *(path for path in (ROOT / "examples").iterdir() if path.is_dir()),
+]
+
+
+@cache
+def importable_names() -> set[str]:
+    """Top-level modules of Python and of the installed distributions."""
+    return sys.stdlib_module_names | set(packages_distributions())
+
+
+def hidden_packages(directory: Path) -> set[str]:
+    """Names in `directory` that hide a module of Python or of an installed package when it stands first on the path."""
+    names = {path.stem for path in directory.iterdir() if path.is_dir() or path.suffix == ".py"}
+    return names & importable_names()
+
+
+def test_no_directory_on_the_path_of_a_job_hides_an_installed_package() -> None:
+    assert {name_of(path): hidden for path in FIRST_ON_A_PATH if (hidden := hidden_packages(path))} == {}
+
+
+def test_the_search_for_hidden_packages_finds_folders_and_modules(tmp_path: Path) -> None:
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "random.py").touch()
+    (tmp_path / "tiny.py").touch()
+
+    assert hidden_packages(tmp_path) == {"numpy", "random"}
 
 
 def test_nothing_in_the_package_runs_what_it_is_given() -> None:
