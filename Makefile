@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
+# Each of the processes that tests start would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-again coverage check types dead-code format proto pages docs chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
 
@@ -16,9 +18,11 @@ $(STAMP): pyproject.toml setup.py $(wildcard native/src/* native/src/*/*)
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# Two at a time, or more: half of the time of a test is waiting. Tests of one file stay together, since they share jobs.
-PROCESSES ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --durations=25
+# Three at a time on two cores: half of the time of an integration test is waiting. Tests of one file stay together, since
+# they share jobs; files begin in the order of tests/conftest.py, not those with the most tests first.
+PROCESSES ?= 3
+PYTEST_OPTIONS := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=25
+PYTEST := $(BIN)/python -m pytest $(PYTEST_OPTIONS)
 test: setup
 	$(PYTEST)
 
@@ -36,7 +40,7 @@ TESTS ?= tests/unit tests/integration
 coverage: setup
 	mkdir -p build/coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(PROCESSES) --dist loadfile --durations=25 $(TESTS); failed=$$?; \
+	$(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) $(TESTS); failed=$$?; \
 		$(BIN)/coverage combine --quiet && $(BIN)/coverage report || exit 1; exit $$failed
 
 check: setup types dead-code
