@@ -103,14 +103,18 @@ class Job:
     def command(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """What `elasticdl` with these arguments prints and returns."""
         if arguments[0] in IN_PROCESS_VERBS:
-            result = CliRunner().invoke(cli, arguments, env=self._environ | environ)
-            assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-            return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
+            return self.invoke(*arguments, **environ)
         argv = [sys.executable, "-m", "elasticdl.cli", *arguments]
         return subprocess.run(
             argv, env=self._environ | environ, capture_output=True, text=True, stdin=subprocess.DEVNULL,
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
+
+    def invoke(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """The same without a process of its own: for commands that start nothing, or are refused."""
+        result = CliRunner().invoke(cli, arguments, env=self._environ | environ)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
 
     # ---- looking
 

@@ -51,16 +51,19 @@ def files(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in found}
 
 
+def arguments(project: Path, *words: object) -> list[str]:
+    return ["train", str(project / "job.yaml"), "--job_name", "job", *(str(word) for word in words)]
+
+
 def train(project: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    job = Job(project.parent / "home", "job")
-    return job.command("train", str(project / "job.yaml"), "--job_name", "job", *(str(word) for word in words))
+    return Job(project.parent / "home", "job").command(*arguments(project, *words))
 
 
 def refused(project: Path, *words: object) -> str:
     """The message of a wrong job that left everything as it was."""
     before = files(project.parent)
 
-    done = train(project, *words)
+    done = Job(project.parent / "home", "job").invoke(*arguments(project, *words))
 
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout == ""
@@ -103,7 +106,7 @@ def test_a_range_of_workers_the_wrong_way_round_is_refused(project: Path) -> Non
     [("--seed=1", "join(…, seed=…)"), ("--output=x", "job.is_first"), ("--num_workers=2", "--workers N")],
 )
 def test_what_the_script_decides_is_no_option_of_run(project: Path, option: str, instead: str) -> None:
-    done = Job(project.parent / "home", "job").command("run", option, str(project / "starter.py"))
+    done = Job(project.parent / "home", "job").invoke("run", option, str(project / "starter.py"))
 
     assert done.returncode == 2
     assert instead in done.stderr
