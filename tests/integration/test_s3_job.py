@@ -132,7 +132,7 @@ def test_a_stopped_job_is_resumed_from_the_store_alone(
     assert first.result()["phase"] == "stopped", first.story()
     assert manifest.list_checkpoints(bucket / "checkpoints")
 
-    refused = Job(jobs.home, "other").command(
+    refused = Job(jobs.home, "other").invoke(
         "train", "--job_name", "other", "--model_zoo", str(ZOO), "--model_def", "tiny_csv.forward", "--training_data",
         data, "--checkpoint_dir", str(bucket / "checkpoints"),
     )  # fmt: skip
@@ -178,7 +178,7 @@ def test_a_place_that_is_not_there_is_refused_before_anything_is_launched(
     job = Job(jobs.home, "refused")
     given = {"--output": str(bucket / "model"), "--training_data": data, option: address}
 
-    done = job.command(
+    done = job.invoke(
         "train", "--job_name", "refused", "--model_zoo", str(ZOO), "--model_def", "tiny_csv.forward",
         *(word for pair in given.items() for word in pair),
     )  # fmt: skip

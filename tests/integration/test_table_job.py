@@ -172,7 +172,7 @@ def test_a_server_that_stays_away_stops_a_job_of_leases_with_a_checkpoint(jobs: 
 def test_a_password_in_the_address_is_refused_and_not_repeated(jobs: Jobs) -> None:
     job = Job(jobs.home, "open")
 
-    done = job.command(
+    done = job.invoke(
         "train", "--job_name", "open", "--model_zoo", str(ZOO), "--model_def", "rows.forward", "--training_data",
         f"postgresql://me:{PASSWORD}@db.example.org/shop?table=clicks",
     )  # fmt: skip

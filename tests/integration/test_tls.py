@@ -205,7 +205,7 @@ def test_a_certificate_that_is_none_is_refused_before_the_launch(tmp_path: Path,
     script = tmp_path / "train.py"
     script.write_text("from elasticdl.torch import join\njoin()\n")
 
-    done = Job(tmp_path / "home", "wrong").command("run", *options(security), str(script))
+    done = Job(tmp_path / "home", "wrong").invoke("run", *options(security), str(script))
 
     assert done.returncode == 2
     assert expected in done.stderr
@@ -218,7 +218,7 @@ def test_a_key_of_another_certificate_is_refused_before_the_launch(tmp_path: Pat
     script = tmp_path / "train.py"
     script.write_text("from elasticdl.torch import join\njoin()\n")
 
-    done = Job(tmp_path / "home", "wrong").command("run", *options(mixed), str(script))
+    done = Job(tmp_path / "home", "wrong").invoke("run", *options(mixed), str(script))
 
     assert (done.returncode, "key" in done.stderr) == (2, True)
 
