@@ -41,9 +41,9 @@ class GangScheduler:
         self._stopped.set()
 
     def _run(self) -> None:
-        mirror = WatchCache()
-        for _ in follow_changes(self._api, POD, self._namespace, "", self._stopped, mirror=mirror):
-            for name in admitted(mirror.objects.values(), self._slots, self._wish):
+        cache = WatchCache()
+        for _ in follow_changes(self._api, POD, self._namespace, "", self._stopped, cache=cache):
+            for name in admitted(cache.objects.values(), self._slots, self._wish):
                 self._api.patch(POD, name, {"spec": {"schedulingGates": None}}, self._namespace)
 
 

@@ -139,7 +139,7 @@ FIRST_ON_A_PATH = [
 @cache
 def importable_names() -> set[str]:
     """Top-level modules of Python and of the installed distributions."""
-    return sys.stdlib_module_names | set(packages_distributions())
+    return {*sys.stdlib_module_names, *packages_distributions()}
 
 
 def hidden_packages(directory: Path) -> set[str]:
