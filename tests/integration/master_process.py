@@ -91,10 +91,10 @@ class FakeWorker:
         self.round = 0
         self.step = -1
         self.heard: list[pb.MasterMessage] = []
-        self.run_over: RunSuperseded | None = None
+        self.superseded_error: RunSuperseded | None = None
         self.session = MasterSession(
             directory, directory.load_spec(), self._hello, self._heartbeat, self._on_message,
-            run=run or directory.run_number, on_run_over=self._on_run_over,
+            run=run or directory.run_number, on_run_superseded=self._on_run_superseded,
         )  # fmt: skip
         self.session.start()
 
@@ -109,8 +109,8 @@ class FakeWorker:
     def _on_message(self, message: pb.MasterMessage) -> None:
         self.heard.append(message)
 
-    def _on_run_over(self, exc: RunSuperseded) -> None:
-        self.run_over = exc
+    def _on_run_superseded(self, exc: RunSuperseded) -> None:
+        self.superseded_error = exc
 
     def say(self, **message: Any) -> None:
         self.session.send(pb.WorkerMessage(**message))

@@ -129,7 +129,7 @@ def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jo
 
     pid = members["worker-0"]
     until("its end", lambda: start_ticks(pid) is None, PATIENCE_S, tell=job.story)
-    assert "and this process is of another: it is to end" in (previous / "logs" / "worker-0.log").read_text()
+    assert "and this process belongs to another run: it must end" in (previous / "logs" / "worker-0.log").read_text()
     job.hurry()
     assert job.digest() == undisturbed
     os.waitpid(launcher, 0)

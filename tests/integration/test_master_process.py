@@ -179,11 +179,11 @@ def test_a_worker_of_an_earlier_run_is_refused_and_told_to_end(
     client.status()
     late = FakeWorker(directory, "worker-0", run=directory.run_number + 1)
     try:
-        wait_until(lambda: late.run_over is not None, "it is refused")
+        wait_until(lambda: late.superseded_error is not None, "it is refused")
     finally:
         late.vanish()
 
-    assert "the job is in run 1, and this process is of another: it is to end" in str(late.run_over)
+    assert "the job is in run 1, and this process belongs to another run: it must end" in str(late.superseded_error)
     assert late.heard == []
     with MasterClient.connect(directory, PATIENCE_S, directory.run_number + 1) as taker, pytest.raises(RunSuperseded):
         taker.exchange(pb.ExchangeRequest(worker="worker-0", max_leases=1, request=1))

@@ -239,7 +239,7 @@ def _open_views(directory: JobDirectory, loop: MasterLoop) -> tuple[PrometheusMe
     from elasticdl.master.views.tensorboard import TensorBoardCurves
 
     ledger = loop.machine.state.ledger
-    return PrometheusMetrics(loop.machine.state.spec.name), TensorBoardCurves(
+    return PrometheusMetrics(loop.machine.state.spec.name), TensorBoardCurves.open(
         directory.tensorboard, ledger.step, ledger.started_at
     )
 

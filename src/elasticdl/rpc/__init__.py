@@ -1,1 +1,1 @@
-"""How programs talk: gRPC behind plain objects. The only package that imports grpc."""
+"""Calls between programs: gRPC behind plain objects. No other package imports grpc."""

@@ -1,6 +1,6 @@
-"""The method table of the Master service: what grpc's generated stubs would say, without their version lock.
+"""The methods of the Master service, written by hand: generated stubs would pin a version of grpc.
 
-The messages come from `elasticdl.proto`; the six methods are few enough to be written by hand.
+The messages are generated from `elasticdl.proto`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SERVICE_NAME = "elasticdl.Master"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One call of the service and the shape of both directions."""
+    """One method of the service: its messages, and whether they are streamed."""
 
     name: str
     request: type[Message]
@@ -50,5 +50,5 @@ WATCH = Method("Watch", pb.WatchRequest, pb.JobStatus, streams_replies=True)
 SCALE = Method("Scale", pb.ScaleRequest, pb.Accepted)
 STOP = Method("Stop", pb.StopRequest, pb.Accepted)
 
-REPLICA_METHODS = (ENROLL, SESSION, EXCHANGE)  # called by workers and ps; the others by people
+REPLICA_METHODS = (ENROLL, SESSION, EXCHANGE)  # called by workers and ps; the others by users
 METHODS = (ENROLL, SESSION, EXCHANGE, WATCH, SCALE, STOP)

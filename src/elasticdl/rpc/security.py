@@ -20,27 +20,27 @@ _RUN_KEY = "elasticdl-run"
 
 
 def call_metadata(token: str, run: int | None = None) -> tuple[tuple[str, str], ...]:
-    """What a client adds to every call. A worker or a ps says of which run of the job it is."""
+    """The metadata of every call. That of a worker or a ps names its run of the job."""
     return ((_TOKEN_KEY, _SCHEME + token),) + (() if run is None else ((_RUN_KEY, str(run)),))
 
 
-def is_same_run(received: Iterable[Any], run: int) -> bool:
-    """Whether the metadata of a call says that the caller belongs to this run of the job."""
-    return any(key == _RUN_KEY and value == str(run) for key, value in received)
+def is_same_run(metadata: Iterable[Any], run: int) -> bool:
+    """Whether the metadata of a call names this run of the job."""
+    return any(key == _RUN_KEY and value == str(run) for key, value in metadata)
 
 
-def is_authorized(received: Iterable[Any], token: str) -> bool:
-    """Whether the metadata of a call carries the job's token, compared in constant time."""
+def is_authorized(metadata: Iterable[Any], token: str) -> bool:
+    """Whether the metadata of a call has the job's token, compared in constant time."""
     expected = (_SCHEME + token).encode()
-    for key, value in received:
+    for key, value in metadata:
         if key == _TOKEN_KEY:
-            given = value if isinstance(value, bytes) else str(value).encode()
-            return hmac.compare_digest(given, expected)
+            authorization = value if isinstance(value, bytes) else str(value).encode()
+            return hmac.compare_digest(authorization, expected)
     return False
 
 
 def channel_credentials(identity: tls.TlsCredentials | None) -> grpc.ChannelCredentials | None:
-    """TLS of a client that shows its own certificate; None where the job has none."""
+    """The credentials of a client with a certificate of its own; None in a job without TLS."""
     if identity is None:
         return None
     pems = identity.read_pem()
@@ -48,36 +48,36 @@ def channel_credentials(identity: tls.TlsCredentials | None) -> grpc.ChannelCred
 
 
 def channel_options(identity: tls.TlsCredentials | None) -> tuple[tuple[str, str], ...]:
-    """Where certificates have roles, only a master's will do, whatever address it has."""
+    """If certificates have roles, the channel accepts only a master's, whatever its address is."""
     if identity is None or not identity.job:
         return ()
     return (("grpc.ssl_target_name_override", tls.PeerIdentity(identity.job, tls.Role.MASTER, "master").host),)
 
 
 def server_credentials(identity: tls.TlsCredentials | None) -> grpc.ServerCredentials | None:
-    """TLS of a server that wants its clients' certificates too; None where the job has none.
+    """The credentials of a server that requires certificates of its clients; None in a job without TLS.
 
-    A certificate that is replaced is shown to whoever connects from then on.
+    A renewed certificate is used for connections that are opened afterwards.
     """
     if identity is None:
         return None
-    shown: list[float] = []
+    loaded_mtimes: list[float] = []
 
-    def fetch() -> grpc.ServerCertificateConfiguration | None:
-        """For each new connection; None: still the one before."""
+    def fetch_renewed() -> grpc.ServerCertificateConfiguration | None:
+        """Called for each new connection; None: the certificate has not changed."""
         try:
-            version = [path.stat().st_mtime for path in (identity.certificate, identity.key, identity.authority)]
-            if version == shown:
+            mtimes = [path.stat().st_mtime for path in (identity.certificate, identity.key, identity.authority)]
+            if mtimes == loaded_mtimes:
                 return None
             configuration = _certificate_configuration(identity)
         except (OSError, SpecError) as exc:
-            _log.error("the certificate of before stays: %s", exc)
+            _log.error("the renewed certificate cannot be read, the previous one stays in use: %s", exc)
             return None
-        shown[:] = version
+        loaded_mtimes[:] = mtimes
         return configuration
 
-    first = _certificate_configuration(identity)
-    return grpc.dynamic_ssl_server_credentials(first, fetch, True)  # type: ignore[arg-type]  # the stubs forget None
+    initial = _certificate_configuration(identity)
+    return grpc.dynamic_ssl_server_credentials(initial, fetch_renewed, True)  # type: ignore[arg-type]  # may be None
 
 
 def _certificate_configuration(identity: tls.TlsCredentials) -> grpc.ServerCertificateConfiguration:
@@ -86,7 +86,10 @@ def _certificate_configuration(identity: tls.TlsCredentials) -> grpc.ServerCerti
 
 
 def check_role(context: Any, job: str, roles: Collection[tls.Role], *, enrols: bool = False) -> tls.PeerIdentity | None:
-    """Who calls: one of `roles`, or AccessDenied. None: certificates of this job have no roles, or it has none."""
+    """The identity of the caller. Raises AccessDenied if its role is not in `roles`.
+
+    None: the job has no certificates, or they have no roles.
+    """
     if not job:
         return None
     uris = [uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ())]

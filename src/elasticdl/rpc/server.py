@@ -1,4 +1,4 @@
-"""The gRPC server of the master, around a service object that knows no gRPC."""
+"""The gRPC server of the master, around a service object that does not use gRPC."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from elasticdl.spec import JobSpec
 from elasticdl.tls import PeerIdentity, Role
 
 _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.so_reuseport", 0),  # else two masters could share one port without noticing
+    ("grpc.so_reuseport", 0),  # otherwise two masters could share one port unnoticed
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 20),  # of a client that keeps to its 2 s there is none
-    # What a stranger can hold: a connection for as long as a handshake, or idle; so many calls on it, each refused
-    # with its headers; of what it sends with them no more than one window.
+    ("grpc.http2.max_ping_strikes", 20),  # a client that pings every 2 s makes none
+    # Limits what a stranger can hold: a connection for as long as a handshake or an idle one may last, this number of
+    # calls on it, each refused when its headers arrive, and one window of the data that it sends with them.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.max_concurrent_streams", 100),
     ("grpc.max_metadata_size", 8 << 10),
-    ("grpc.http2.bdp_probe", 0),  # windows stay as they are
+    ("grpc.http2.bdp_probe", 0),  # keeps windows at their size
     ("grpc.http2.lookahead_bytes", 64 << 10),
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
@@ -38,17 +38,17 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaStream:
-    """The way back to one worker for as long as its stream lives."""
+    """Messages of the master to one worker or ps, while its stream lives."""
 
     def __init__(self) -> None:
         self._outbox: asyncio.Queue[pb.MasterMessage | None] = asyncio.Queue()
 
     def send(self, message: pb.MasterMessage) -> None:
-        """Queue a message; never blocks. Lost if the stream breaks first: greeting sends it again."""
+        """Queues a message; never blocks. It is lost if the stream breaks first: the greeting after that repeats it."""
         self._outbox.put_nowait(message)
 
     def close(self) -> None:
-        """End the stream after what is queued."""
+        """Ends the stream after the queued messages."""
         self._outbox.put_nowait(None)
 
     async def outgoing_messages(self) -> AsyncIterator[pb.MasterMessage]:
@@ -57,12 +57,12 @@ class ReplicaStream:
 
 
 class MasterService(Protocol):
-    """What a master answers. A SpecError becomes INVALID_ARGUMENT at the caller."""
+    """The calls that a master answers. A SpecError reaches the caller as INVALID_ARGUMENT."""
 
     async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply: ...
 
-    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: ReplicaStream) -> None:
-        """Serve one worker until its stream ends or breaks; then this coroutine ends or is cancelled."""
+    async def session(self, messages: AsyncIterator[pb.WorkerMessage], stream: ReplicaStream) -> None:
+        """Serves one worker or ps until its stream ends or breaks; then this coroutine ends or is cancelled."""
 
     async def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply: ...
 
@@ -74,9 +74,9 @@ class MasterService(Protocol):
 
 
 class MasterServer:
-    """Listens from `start` to `stop`. Every call without the job's token is refused, and every role's but its own.
+    """Listens between `start` and `stop`. Refuses calls without the job's token, and calls that a role may not make.
 
-    Workers and ps of another run of the job are refused, too: they outlived their master, and are to end.
+    It also refuses workers and ps of an earlier run of the job, which must end.
     """
 
     def __init__(
@@ -90,31 +90,31 @@ class MasterServer:
         self._server: Any = None
 
     async def start(self, port: int = 0) -> str:
-        """Bind to `port`, or to any free one if that is taken. Returns the address others connect to."""
+        """Listens on `port`, or on any free port if that is in use. Returns the address to connect to."""
         host = self._spec.workers.address
         for candidate in (port, 0) if port else (0,):
             server = grpc.aio.server(options=_SERVER_OPTIONS)
             job = self._identity.job if self._identity else ""
             server.add_generic_rpc_handlers((_AuthorizingHandler(self._service, self._token, self._run, job),))
             try:
-                bound = self._bind(server, f"{host}:{candidate}")
+                bound_port = self._bind(server, f"{host}:{candidate}")
             except RuntimeError as exc:
                 if candidate == 0:
                     raise bind_error(host, exc) from exc
                 continue
             await server.start()
             self._server = server
-            return f"{host}:{bound}"
+            return f"{host}:{bound_port}"
         raise AssertionError("the last candidate either binds or raises")
 
-    def _bind(self, server: Any, where: str) -> int:
+    def _bind(self, server: Any, address: str) -> int:
         credentials = security.server_credentials(self._identity)
         if credentials is None:
-            return int(server.add_insecure_port(where))
-        return int(server.add_secure_port(where, credentials))
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, credentials))
 
     async def wait_for_failure(self) -> None:
-        """Until it serves nobody any more although nobody has stopped it; then raises why."""
+        """Waits until the server ends although `stop` was not called. Then raises RuntimeError."""
         await asyncio.shield(self._server.wait_for_termination())
         raise RuntimeError("the gRPC server has ended by itself")
 
@@ -123,12 +123,15 @@ class MasterServer:
             await self._server.stop(grace_s)
 
 
-def bind_error(host: str, told: RuntimeError) -> Exception:
-    """grpc does not say why it could not bind: an address of others is a wrong job, want of descriptors will pass."""
+def bind_error(host: str, grpc_error: RuntimeError) -> Exception:
+    """The reason why grpc could not listen, which it does not tell.
+
+    SpecError for an address of another machine; OSError for what may pass, such as missing file descriptors.
+    """
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-        with socket.create_server((host, 0), family=found[0][0]):
-            return OSError(f"{host}: {told}")  # it can be bound to by now
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        with socket.create_server((host, 0), family=addresses[0][0]):
+            return OSError(f"{host}: {grpc_error}")  # it is possible by now
     except socket.gaierror as exc:
         may_pass = exc.errno in (socket.EAI_AGAIN, socket.EAI_MEMORY, socket.EAI_SYSTEM)
         problem: OSError = exc
@@ -142,7 +145,7 @@ def bind_error(host: str, told: RuntimeError) -> Exception:
 
 
 class _AuthorizingHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
-    """Finds the handler of a call, or turns the call away."""
+    """Finds the handler of a call, or one that refuses it."""
 
     def __init__(self, service: MasterService, token: str, run: int, job: str) -> None:
         self._token = token
@@ -155,18 +158,18 @@ class _AuthorizingHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # 
             methods.SCALE: _unary_behavior(service.scale, job, _check_role_only, Role.CLIENT),
             methods.STOP: _unary_behavior(service.stop, job, _check_stop, Role.CLIENT, Role.WORKER),
         }
-        self._open = {method.path: _method_handler(method, behavior) for method, behavior in behaviors.items()}
-        self._shut = _refusing_handler(*_TOKEN_EXPECTED)
-        over = f"the job is in run {run}, and this process is of another: it is to end"
-        self._over = _refusing_handler(grpc.StatusCode.FAILED_PRECONDITION, over)
+        self._handlers = {method.path: _method_handler(method, behavior) for method, behavior in behaviors.items()}
+        self._refuse_token = _refusing_handler(*_TOKEN_EXPECTED)
+        reason = f"the job is in run {run}, and this process belongs to another run: it must end"
+        self._refuse_run = _refusing_handler(grpc.StatusCode.FAILED_PRECONDITION, reason)
 
     def service(self, details: Any) -> Any:
-        received = details.invocation_metadata or ()
-        if not security.is_authorized(received, self._token):
-            return self._shut
-        if details.method in _REPLICA_PATHS and not security.is_same_run(received, self._run):
-            return self._over
-        return self._open.get(details.method)
+        metadata = details.invocation_metadata or ()
+        if not security.is_authorized(metadata, self._token):
+            return self._refuse_token
+        if details.method in _REPLICA_PATHS and not security.is_same_run(metadata, self._run):
+            return self._refuse_run
+        return self._handlers.get(details.method)
 
 
 _REPLICA_PATHS = frozenset(method.path for method in methods.REPLICA_METHODS)
@@ -184,7 +187,7 @@ def _method_handler(method: methods.Method, behavior: Callable[..., Any]) -> Any
 
 
 def _refusing_handler(code: grpc.StatusCode, message: str) -> Any:
-    """Of any method as one that streams: grpc calls it with the headers, before it reads what was sent with them."""
+    """Refuses a call of any method as a streaming one: grpc calls it with the headers, before it reads a message."""
 
     async def refuse(_: Any, context: Any) -> AsyncIterator[bytes]:
         await context.abort(code, message)
@@ -237,20 +240,20 @@ def _session_behavior(service: MasterService, job: str) -> Callable[..., Any]:
             peer = security.check_role(context, job, (Role.WORKER, Role.PS))
         except AccessDenied as exc:
             await _abort(context, exc)
-        link = ReplicaStream()
-        serving = asyncio.ensure_future(service.session(_check_hello(messages, peer) if peer else messages, link))
-        serving.add_done_callback(lambda _: link.close())
+        stream = ReplicaStream()
+        session = asyncio.ensure_future(service.session(_check_hello(messages, peer) if peer else messages, stream))
+        session.add_done_callback(lambda _: stream.close())
         try:
-            async for message in link.outgoing_messages():
+            async for message in stream.outgoing_messages():
                 yield message
         finally:
-            serving.cancel()
-            # The worker is gone or done; what is left is to let the service say so.
-            (ended,) = await asyncio.gather(serving, return_exceptions=True)
-        if isinstance(ended, ElasticDLError):
-            await _abort(context, ended)
-        elif isinstance(ended, Exception):
-            _log.error("a session ended by an error of ours; whoever it was with comes back", exc_info=ended)
+            session.cancel()
+            # The worker has disconnected or finished; the service handles that before the call ends.
+            (outcome,) = await asyncio.gather(session, return_exceptions=True)
+        if isinstance(outcome, ElasticDLError):
+            await _abort(context, outcome)
+        elif isinstance(outcome, Exception):
+            _log.error("a session failed; its replica will reconnect", exc_info=outcome)
 
     return call
 
@@ -273,7 +276,7 @@ def _check_enroll(request: pb.EnrollRequest, peer: PeerIdentity) -> None:
     if not peer.can_enroll(request.replica):
         raise AccessDenied(
             f"expected the certificate of {request.replica!r}, or of its role; received {peer.uri}: "
-            "a replica gets a certificate of its own name only"
+            "a replica gets a certificate for its own name only"
         )
 
 
@@ -282,10 +285,10 @@ def _check_exchange(request: pb.ExchangeRequest, peer: PeerIdentity) -> None:
 
 
 def _check_stop(request: pb.StopRequest, peer: PeerIdentity) -> None:
-    """A worker may say that the training is done, not that it should end."""
+    """Workers may report the end of the training; only clients may stop the job."""
     if peer.role is not Role.CLIENT and not request.is_training_done:
         raise AccessDenied(f"expected the certificate of a client; received {peer.uri}")
 
 
 def _check_role_only(_: Any, __: PeerIdentity) -> None:
-    """The role is enough."""
+    """Checks nothing but the role, which `check_role` has checked."""

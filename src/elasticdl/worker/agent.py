@@ -19,7 +19,7 @@ from elasticdl.errors import RunSuperseded, SpecError, is_job_error
 from elasticdl.launcher.replica_environ import inherited_environ
 from elasticdl.model import script_source
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import MasterSession, exit_run_over
+from elasticdl.rpc.session import MasterSession, exit_superseded
 from elasticdl.signals import notify_on_sigterm
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
@@ -76,7 +76,7 @@ class ScriptAgent:
         self._hello = pb.Hello(replica=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
         self._session = MasterSession(
             JobDirectory(env.job_directory), spec, lambda: self._hello, self._make_heartbeat, self._on_message,
-            run=env.run, on_run_over=self._end_process,
+            run=env.run, on_run_superseded=self._end_process,
         )  # fmt: skip
 
     def run(self) -> str:
@@ -225,7 +225,7 @@ class ScriptAgent:
         with self._changed:
             if self._script is not None:
                 self._script.kill()
-        exit_run_over(exc)
+        exit_superseded(exc)
 
     def _is_member(self, round_: pb.Round) -> bool:
         return any(member.worker == self._env.worker for member in round_.members)

@@ -15,7 +15,7 @@ from elasticdl.collective.peers import PeerCredentials
 from elasticdl.errors import MasterUnreachable
 from elasticdl.ps.fleet import FleetView
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import MasterSession, exit_run_over
+from elasticdl.rpc.session import MasterSession, exit_superseded
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
@@ -91,7 +91,7 @@ class MasterConnection:
             self._make_heartbeat,
             self._on_message,
             run=env.run,
-            on_run_over=exit_run_over,
+            on_run_superseded=exit_superseded,
         )
 
     def open(self, peer_address: str = "") -> None:

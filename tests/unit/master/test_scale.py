@@ -1,4 +1,4 @@
-"""What a person may wish for, and what the answer says."""
+"""Requests to scale a job, and their replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.master.driver import Driver, job_spec
 
 
 class ImmediateLoop:
-    """A loop that takes events at once."""
+    """A loop that handles events at once."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -31,17 +31,17 @@ def scale(driver: Driver, workers: int = 0, ps: int = 0) -> str:
 
 
 @pytest.mark.parametrize(
-    ("workers", "ps", "told"),
+    ("workers", "ps", "message"),
     [
         (3, 0, "scaling from 2 to 3 workers"),
         (0, 4, "scaling from 2 to 4 ps"),
         (1, 3, "scaling from 2 to 1 workers and from 2 to 3 ps"),
     ],
 )
-def test_either_or_both_may_be_wished_for(workers: int, ps: int, told: str) -> None:
+def test_workers_ps_or_both_can_be_scaled(workers: int, ps: int, message: str) -> None:
     driver = Driver(job_spec(ps=2))
 
-    assert scale(driver, workers, ps) == told
+    assert scale(driver, workers, ps) == message
     assert (driver.machine.state.ledger.desired_workers, driver.machine.state.ledger.fleet.desired) == (
         workers or 2,
         ps or 2,
@@ -49,7 +49,7 @@ def test_either_or_both_may_be_wished_for(workers: int, ps: int, told: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("spec", "wish", "expected"),
+    ("spec", "replicas", "expected"),
     [
         ({}, {"ps": 3}, "ps: expected none, since this job runs with AllreduceStrategy, received 3"),
         (
@@ -58,19 +58,19 @@ def test_either_or_both_may_be_wished_for(workers: int, ps: int, told: str) -> N
             "ps: expected 2 or more, since every slot has a backup on another ps, received 1",
         ),
         ({"ps": 2}, {"workers": 9, "ps": 3}, "workers: expected 1 to 4"),
-        ({"ps": 2}, {}, "expected a number of workers, of ps, or both"),
+        ({"ps": 2}, {}, "expected a number of workers or ps"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
-    spec: dict[str, Any], wish: dict[str, int], expected: str
+def test_an_impossible_request_is_an_error_and_changes_nothing(
+    spec: dict[str, Any], replicas: dict[str, int], expected: str
 ) -> None:
     driver = Driver(job_spec(**spec))
-    before = driver.machine.dump_ledger()
+    ledger_before = driver.machine.dump_ledger()
 
     with pytest.raises(SpecError, match=expected):
-        scale(driver, **wish)
+        scale(driver, **replicas)
 
-    assert driver.machine.dump_ledger() == before
+    assert driver.machine.dump_ledger() == ledger_before
 
 
 def test_a_job_that_is_over_cannot_be_scaled() -> None:

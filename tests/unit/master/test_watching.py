@@ -1,4 +1,4 @@
-"""Who watches a job hears of it seldom, and at once that workers are gone."""
+"""A client that watches a job gets a status at its own rate, and at once when a worker has ended."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from elasticdl.master.runtime.service import MasterServicer
 from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.unit.master.driver import Driver, running
 
-SELDOM_HZ = 0.01
-SHORT_S = 0.05
+LOW_RATE_HZ = 0.01
+SHORT_WAIT_S = 0.05
 
 
 class SteppedLoop:
-    """A master's loop whose turns are made by hand."""
+    """A master's loop whose turns the test makes."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -43,53 +43,53 @@ class SteppedLoop:
         self._changed.set()
 
 
-def living(status: pb.JobStatus) -> set[str]:
+def live_workers(status: pb.JobStatus) -> set[str]:
     return {worker.id for worker in status.workers if worker.state not in ("left", "lost")}
 
 
 def watch(loop: Any) -> AsyncIterator[pb.JobStatus]:
-    return MasterServicer(loop).watch(pb.WatchRequest(max_hz=SELDOM_HZ))
+    return MasterServicer(loop).watch(pb.WatchRequest(max_hz=LOW_RATE_HZ))
 
 
-async def heard(news: AsyncIterator[pb.JobStatus]) -> pb.JobStatus:
-    return await asyncio.wait_for(anext(news), 10.0)
+async def next_status(statuses: AsyncIterator[pb.JobStatus]) -> pb.JobStatus:
+    return await asyncio.wait_for(anext(statuses), 10.0)
 
 
-def test_a_worker_that_is_gone_is_told_at_once() -> None:
-    async def hear() -> None:
+def test_the_end_of_a_worker_is_reported_at_once() -> None:
+    async def watch_job() -> None:
         loop = SteppedLoop(running(3))
-        news = watch(loop)
-        assert len(living(await heard(news))) == 3
+        statuses = watch(loop)
+        assert len(live_workers(await next_status(statuses))) == 3
 
-        waiting = asyncio.ensure_future(heard(news))
+        waiting = asyncio.ensure_future(next_status(statuses))
         await asyncio.sleep(0)
         loop.beat()
         loop.leave("worker-2")
-        assert "worker-2" not in living(await waiting)
+        assert "worker-2" not in live_workers(await waiting)
 
-    asyncio.run(hear())
+    asyncio.run(watch_job())
 
 
-def test_a_worker_that_goes_while_a_status_is_on_its_way_is_told_at_once() -> None:
-    async def hear() -> None:
+def test_the_end_of_a_worker_during_a_report_is_reported_at_once() -> None:
+    async def watch_job() -> None:
         loop = SteppedLoop(running(3))
-        news = watch(loop)
-        await heard(news)
+        statuses = watch(loop)
+        await next_status(statuses)
         loop.leave("worker-2")
 
-        assert "worker-2" not in living(await heard(news))
+        assert "worker-2" not in live_workers(await next_status(statuses))
 
-    asyncio.run(hear())
+    asyncio.run(watch_job())
 
 
-def test_anything_else_may_wait() -> None:
-    async def hear() -> None:
+def test_any_other_change_waits_for_the_next_report() -> None:
+    async def watch_job() -> None:
         loop = SteppedLoop(running(3))
-        news = watch(loop)
-        await heard(news)
+        statuses = watch(loop)
+        await next_status(statuses)
         loop.beat()
 
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(news), SHORT_S)
+            await asyncio.wait_for(anext(statuses), SHORT_WAIT_S)
 
-    asyncio.run(hear())
+    asyncio.run(watch_job())

@@ -12,6 +12,8 @@ from elasticdl.spec.directory import JobDirectory
 
 
 class FailedCall:
+    """An error of a grpc call."""
+
     def __init__(self, code: grpc.StatusCode, details: str = "why") -> None:
         self._code = code
         self._details = details
@@ -32,7 +34,7 @@ class FailedCall:
         (grpc.StatusCode.DEADLINE_EXCEEDED, MasterUnreachable),
     ],
 )
-def test_an_error_of_grpc_becomes_one_of_ours(code: grpc.StatusCode, expected: type[ElasticDLError]) -> None:
+def test_an_error_of_grpc_is_converted(code: grpc.StatusCode, expected: type[ElasticDLError]) -> None:
     error = channel.error_from_grpc(FailedCall(code), "127.0.0.1:1")
 
     assert type(error) is expected
@@ -49,7 +51,7 @@ def test_an_error_of_grpc_becomes_one_of_ours(code: grpc.StatusCode, expected: t
         ("failed to connect to all addresses; last error: UNKNOWN: tcp handshaker shutdown", MasterUnreachable),
     ],
 )
-def test_a_connection_cut_within_the_handshake_is_no_matter_of_certificates(
+def test_a_connection_lost_within_the_handshake_is_no_matter_of_certificates(
     details: str, expected: type[ElasticDLError]
 ) -> None:
     error = channel.error_from_grpc(FailedCall(grpc.StatusCode.UNAVAILABLE, details), "127.0.0.1:1")
@@ -62,7 +64,7 @@ def test_a_master_that_never_started_is_unreachable(tmp_path: Path) -> None:
         channel.master_address(JobDirectory(tmp_path))
 
 
-def test_the_method_table_says_what_the_proto_says() -> None:
+def test_the_method_table_matches_the_proto() -> None:
     declared = pb.DESCRIPTOR.services_by_name["Master"].methods
 
     assert {

@@ -9,16 +9,16 @@ from elasticdl.rpc import security
 from elasticdl.tls import TlsCredentials
 
 
-def test_the_token_of_the_job_opens_the_door() -> None:
+def test_a_call_with_the_token_of_the_job_is_authorized() -> None:
     assert security.is_authorized(security.call_metadata("secret"), "secret")
 
 
-@pytest.mark.parametrize("received", [(), (("authorization", "Bearer other"),), (("authorization", "secret"),)])
-def test_anything_else_does_not(received: tuple[tuple[str, str], ...]) -> None:
-    assert not security.is_authorized(received, "secret")
+@pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer other"),), (("authorization", "secret"),)])
+def test_a_call_with_anything_else_is_not_authorized(metadata: tuple[tuple[str, str], ...]) -> None:
+    assert not security.is_authorized(metadata, "secret")
 
 
-def test_a_call_says_of_which_run_it_is() -> None:
+def test_the_metadata_of_a_call_names_the_run() -> None:
     assert security.is_same_run(security.call_metadata("secret", 3), 3)
     assert not security.is_same_run(security.call_metadata("secret", 3), 2)
     assert not security.is_same_run(security.call_metadata("secret"), 3)

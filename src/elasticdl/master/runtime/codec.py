@@ -1,4 +1,4 @@
-"""Events as bytes of the journal, and messages of the wire as events."""
+"""Converts events to records of the journal and back, and messages of replicas to events."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _EVENT_KINDS: dict[str, type] = {kind.__name__: kind for kind in ev.Event.__args
 
 
 def encode_event(event: ev.Event, now: float) -> bytes:
-    """One event as a compact JSON array: its time, its name and its fields in order."""
+    """An event as a compact JSON array: its time, its name and its fields in order."""
     return _to_json([now, type(event).__name__, event]).encode()
 
 
 class UnknownEvent(ValueError):
-    """The entry is no event of this version: it has an unknown name, or too many fields."""
+    """The record is no event of this version: it has an unknown name, or too many fields."""
 
 
 def decode_event(payload: bytes) -> tuple[ev.Event, float]:
-    """The event and when it happened. Fields that the journal does not have yet get their defaults. UnknownEvent."""
+    """The event and its time. Missing fields get their defaults. Raises UnknownEvent for one of another version."""
     try:
         now, name, fields = json.loads(payload)
         kind = _EVENT_KINDS[name]
@@ -104,7 +104,7 @@ _NESTED_DECODERS: dict[type, Callable[[list[Any]], ev.Event]] = {
 
 
 def event_from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
-    """The event that a worker's message means; None if this master does not know it. SpecError if it is malformed."""
+    """The event for a worker's message; None if this master does not know it. Raises SpecError if it is malformed."""
     number = message.sequence
     match message.WhichOneof("message"):
         case "hello":
@@ -244,7 +244,7 @@ def _decode_text(received: bytes) -> str:
 
 
 def event_from_ps(ps: PsId, message: pb.WorkerMessage) -> ev.Event | None:
-    """The event that the message of a ps means; None if this master does not know it."""
+    """The event for the message of a ps; None if this master does not know it."""
     number = message.sequence
     match message.WhichOneof("message"):
         case "hello":

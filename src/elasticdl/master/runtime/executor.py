@@ -21,24 +21,26 @@ if TYPE_CHECKING:
 
 
 class ActionRunner:
+    """Executes the actions that the master has decided on."""
+
     def __init__(
-        self, directory: JobDirectory, spec: JobSpec, links: Mapping[WorkerId, ReplicaStream], run: int
+        self, directory: JobDirectory, spec: JobSpec, streams: Mapping[WorkerId, ReplicaStream], run: int
     ) -> None:
         self._directory = directory
         self._spec = spec
-        self._links = links
+        self._streams = streams
         self._run = run
-        self.launcher: Launcher | None = None  # None: all workers come by themselves
+        self.launcher: Launcher | None = None  # None: all workers are started by hand
         self.curves: TensorBoardCurves | None = None  # none until they are opened
-        self._undrawn: list[act.RecordMetrics | act.RecordLosses] = []  # until then
+        self._undrawn: list[act.RecordMetrics | act.RecordLosses] = []  # until there are curves
         self._is_drawing = True
         self.curves_ready = asyncio.Event()  # or will never have them
 
     def execute(self, action: act.Action) -> None:
         match action:
             case act.SendMessage(worker, message):
-                if (link := self._links.get(WorkerId(worker))) is not None:
-                    link.send(message)
+                if (stream := self._streams.get(WorkerId(worker))) is not None:
+                    stream.send(message)
             case act.LaunchReplica():
                 self._launch(action)
             case act.SignalReplica(replica, number):
@@ -69,27 +71,27 @@ class ActionRunner:
         return instruction_set_environ(self._spec.workers.cpu_capability) | worker.to_environ()
 
     def attach_launcher(self, launcher: Launcher) -> None:
-        """Launch and signal replicas with this launcher from now on."""
+        """Uses this launcher to launch and signal replicas from now on."""
         self.launcher = launcher
 
     def detach_launcher(self) -> None:
-        """No replica is launched or signalled any more."""
+        """Stops launching and signalling replicas."""
         self.launcher = None
 
     def attach_curves(self, curves: TensorBoardCurves) -> None:
         self.curves = curves
-        waiting, self._undrawn = self._undrawn, []
-        for action in waiting:
+        undrawn, self._undrawn = self._undrawn, []
+        for action in undrawn:
             self._draw(action)
         self.curves_ready.set()
 
     def detach_curves(self) -> None:
-        """There are no curves, or no more."""
+        """Stops drawing curves."""
         self.curves, self._undrawn, self._is_drawing = None, [], False
         self.curves_ready.set()
 
     def flush(self) -> None:
-        """Everything drawn so far is in the files afterwards."""
+        """Writes everything drawn so far to the files."""
         if self.curves is not None:
             self.curves.flush()
 

@@ -1,4 +1,4 @@
-"""The checkpoint that a job begins from, read once, when its first master starts."""
+"""Finds the checkpoint that a job starts from, once, when its first master starts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SNAPSHOT_INDEX = "ps/index.json"  # a checkpoint with rows of ps has this file
 
 
 def find_initial_snapshot(spec: JobSpec, directory: JobDirectory) -> str:
-    """The newest checkpoint with rows of ps that this job begins from; "": rows begin anew."""
+    """The newest checkpoint with rows of ps for this job to start from; "" if there is none."""
     if not spec.ps.replicas:
         return ""
     return next((str(path) for path in _candidate_checkpoints(spec, directory) if _has_ps_snapshot(path)), "")
 
 
 def _candidate_checkpoints(spec: JobSpec, directory: JobDirectory) -> Iterator[AnyPath]:
-    """As workers look for the first state: the job's own checkpoints, then those it was told to start from."""
+    """In the order in which workers look for a first state: the job's own checkpoints, then those of `init_from`."""
     if spec.checkpoint.resume:
         yield from manifest.list_checkpoints(directory.checkpoints(spec))
     if spec.checkpoint.init_from:
@@ -34,7 +34,7 @@ def _candidate_checkpoints(spec: JobSpec, directory: JobDirectory) -> Iterator[A
 
 
 def _has_ps_snapshot(checkpoint: AnyPath) -> bool:
-    """Whether it is whole, too: workers pass over one that is not, and all must begin from the same."""
+    """Whether it has rows of ps and is undamaged: workers skip a damaged one, and all must start from the same."""
     try:
         document = manifest.read_manifest(checkpoint / manifest.MANIFEST_FILE)
         manifest.verify_files(manifest.fetch_files(checkpoint, document), document)
@@ -45,7 +45,7 @@ def _has_ps_snapshot(checkpoint: AnyPath) -> bool:
 
 
 def find_resumed_checkpoint(spec: JobSpec, directory: JobDirectory) -> JobResumed | None:
-    """The newest checkpoint that the job resumes from; None where there is none, or where more is known.
+    """The newest checkpoint that the job resumes from; None if there is none, or if earlier runs are known.
 
     Only its manifest is read: the earlier job may be deleted, or may have had another name. If its other files are
     damaged, the workers resume from the checkpoint before it, and report that. A job of this machine that is resumed by
@@ -63,6 +63,6 @@ def find_resumed_checkpoint(spec: JobSpec, directory: JobDirectory) -> JobResume
             records_per_epoch = int(document.extra.get("records_per_epoch") or 0)
             job = str(document.extra.get("job") or "")
             return JobResumed(document.step, document.records, records_per_epoch, str(checkpoint), job)
-    except ElasticDLError as exc:  # the workers will say it
-        _log.warning("what the job had is not known: %s", exc)
+    except ElasticDLError as exc:  # the workers will report it
+        _log.warning("the progress of the earlier run is unknown: %s", exc)
     return None

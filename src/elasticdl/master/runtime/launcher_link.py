@@ -1,4 +1,4 @@
-"""The master's end of the socketpair to its launcher: commands out, events of replicas in."""
+"""The master's connection to its launcher: sends commands, receives reports about replicas."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from elasticdl.master.machine import events as ev
 _log = logging.getLogger(__name__)
 _LINE_BYTES = 1 << 24
 _ADOPT_DELAY_S = 1.0
-_HEARTBEAT_S = 1.0  # between two words that the loop turns
+_HEARTBEAT_S = 1.0  # between two heartbeats of the loop
 
 
 class LauncherConnection:
-    """Speaks with one launcher after another: when one dies, `adopt` starts the next. `kill` ends one that hangs."""
+    """Connects to one launcher after another: `adopt` starts a new one when one ends, `kill` ends one that hangs."""
 
     def __init__(
         self,
-        end: socket.socket,
+        connection: socket.socket,
         adopt: Callable[[], socket.socket],
         kill: Callable[[], None],
         on_event: Callable[[ev.Event], None],
     ) -> None:
-        self._end = end
+        self._connection = connection
         self._adopt = adopt
         self._kill = kill
         self._on_event = on_event
-        self._vigil = LoopMonitor()  # over the launcher
-        self._limit_s = 0.0
+        self._monitor = LoopMonitor()  # of the launcher
+        self._silence_limit_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
 
     def execute(self, command: Command) -> None:
-        """Send a command. Without a launcher it is dropped: its successor's list of replicas corrects that."""
+        """Sends a command. Without a launcher it is dropped: the next launcher's list of replicas makes up for it."""
         if self._writer is not None:
             self._writer.write(wire.encode_line(wire.command_document(command)))
 
@@ -59,32 +59,32 @@ class LauncherConnection:
             try:
                 await self._writer.drain()
             except ConnectionError:
-                _log.warning("the launcher is gone")
+                _log.warning("the launcher has ended")
 
     async def run(self) -> None:
-        """Read until cancelled."""
-        end = self._end
+        """Reads reports until cancelled."""
+        connection = self._connection
         while True:
-            self._vigil = LoopMonitor()
-            reader, self._writer = await asyncio.open_connection(sock=end, limit=_LINE_BYTES)
+            self._monitor = LoopMonitor()
+            reader, self._writer = await asyncio.open_connection(sock=connection, limit=_LINE_BYTES)
             await self._read(reader)
             self._writer.close()
             self._writer = None
-            _log.warning("the launcher is gone; starting another, the job goes on meanwhile")
+            _log.warning("the launcher has ended; starting another while the job continues")
             await asyncio.sleep(_ADOPT_DELAY_S)
-            end = self._adopt()
+            connection = self._adopt()
 
     async def send_heartbeats(self, limit_s: float) -> None:
-        """Tell the launcher that the loop turns, until cancelled, and look whether it answers.
+        """Sends heartbeats of the master's loop until cancelled, and checks that the launcher answers.
 
-        Either kills the other where it is silent for `limit_s`.
+        Each side kills the other if it is silent for `limit_s`.
         """
-        self._limit_s = limit_s
+        self._silence_limit_s = limit_s
         while True:
             self.execute(HeartbeatCommand(limit_s))
-            if self._vigil.check(time.monotonic()) is LoopHealth.STALLED:
-                _log.error("the launcher has answered nothing for %g s: it is killed and replaced", limit_s)
-                self._vigil = LoopMonitor()
+            if self._monitor.check(time.monotonic()) is LoopHealth.STALLED:
+                _log.error("the launcher has not answered for %g s: killing and replacing it", limit_s)
+                self._monitor = LoopMonitor()
                 self._kill()
             await asyncio.sleep(min(_HEARTBEAT_S, limit_s / CHECKS_PER_LIMIT))
 
@@ -93,7 +93,7 @@ class LauncherConnection:
             while line := await reader.readline():
                 report = wire.parse_report(json.loads(line))
                 if isinstance(report, HeartbeatReport):
-                    self._vigil.record_heartbeat(time.monotonic(), self._limit_s)
+                    self._monitor.record_heartbeat(time.monotonic(), self._silence_limit_s)
                 elif (event := event_from_report(report)) is not None:
                     self._on_event(event)
         except ConnectionError:
@@ -101,7 +101,7 @@ class LauncherConnection:
 
 
 def event_from_report(report: Report) -> ev.Event | None:
-    """The event that a report means to the job; None for a heartbeat."""
+    """The event for a report of the launcher; None for a heartbeat."""
     match report:
         case ReplicasReport(running, exited):
             started = tuple((replica.replica, replica.pid) for replica in running)

@@ -1,4 +1,4 @@
-"""The master's one loop: events in, decide, journal, act. All that is impure about the master meets here."""
+"""The master's loop: takes events, decides, journals, acts. All side effects of the master happen here."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from elasticdl.spec import JobSpec, WorkerId
 from elasticdl.spec.directory import JobDirectory, write_json
 
 TICK_S = 0.05
-IDLE_TICK_S = 0.25  # the same while nobody is connected: of the masters of a full cluster many wait
-# Leases may wait this long for company: one sync of the journal then serves them all.
+IDLE_TICK_S = 0.25  # without a connected replica: on a full cluster many masters wait
+# Requests for leases are delayed this long, so that one sync of the journal serves several.
 GROUP_COMMIT_S = 0.001
 _log = logging.getLogger(__name__)
-# Never journaled: what they say is learned again from the next one.
+# Not journaled: the next heartbeat brings the same information.
 _HEARTBEATS = (ev.HeartbeatReceived, ps_events.PsHeartbeatReceived)
-# Done again on replay: a master that is killed has not drawn all it has journaled. Whoever draws knows what is there.
+# Executed again on replay, because a killed master may not have drawn them; points in the files are not drawn twice.
 _RECORDED = (act.RecordLosses, act.RecordMetrics)
 
 
 class SteadyClock:
-    """Wall time at the start, then as steadily as a monotonic clock: a jump of the wall kills no worker."""
+    """Wall time at the start, then a monotonic clock: a jump of the wall clock must not make workers look silent."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
@@ -49,7 +49,7 @@ class SteadyClock:
 
 
 class MasterLoop:
-    """Takes events by `submit`; a turn handles all that came, decides, syncs the journal, then acts."""
+    """Takes events by `submit`. A turn handles all new events, decides, syncs the journal, then acts."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class MasterLoop:
         *,
         initial_snapshot: str = "",
     ) -> None:
-        """`run` is the number of this run of the job, `journal` another one than the file in the job directory.
+        """`run` is the number of this run of the job; `journal` is used instead of the file in the job directory.
 
-        `initial_snapshot` is a checkpoint with rows of ps that the job begins from; "": rows begin anew.
+        `initial_snapshot` is a checkpoint with rows of ps that the job starts from; "": there is none.
         """
         self.run = run
         self.clock = clock
@@ -75,57 +75,59 @@ class MasterLoop:
         self._journal: JournalStore = journal or FileJournal(directory.journal, run)
         self._log = EventLog(directory.events)
         self._inbox: list[ev.Event] = []
-        self._settling: list[asyncio.Future[None]] = []
+        self._journaled_waiters: list[asyncio.Future[None]] = []
         self._replies: dict[tuple[str, int], list[asyncio.Future[LeaseReply | None]]] = {}
         self._watchers: set[asyncio.Event] = set()
         self._turn_due: asyncio.Handle | None = None
         self._is_urgent = False
-        self._turned_at = time.monotonic()
-        self._now = clock.now()
+        self._last_turn_monotonic = time.monotonic()
+        self._last_turn_at = clock.now()
         self._spec = spec
         self.executor = ActionRunner(directory, spec, self.streams, run)
 
     def recover(self) -> None:
-        """Replay what earlier masters of this job knew, and complete their event log. Time goes on from the latest."""
+        """Replays the journal and completes the event log. Time continues from the last event."""
         self._log.open()
-        latest = 0.0
-        for at, actions in replay_journal(self._journal, self.machine):
-            latest = max(latest, at)
+        last_event_at = 0.0
+        for happened_at, actions in replay_journal(self._journal, self.machine):
+            last_event_at = max(last_event_at, happened_at)
             for action in actions:
                 if type(action) is act.WriteLogEntry and action.number > self._log.written:
                     self._log.write([action])
                 elif type(action) in _RECORDED:
                     self.executor.execute(action)
-        if (behind_s := latest - self.clock.now()) > 0:
-            # The wall went back. Deadlines that were decided would be as far away as it went, a day perhaps.
+        if (behind_s := last_event_at - self.clock.now()) > 0:
+            # The wall clock was set back. Deadlines in the journal would be further away by as much, perhaps by a day.
             self.clock = OffsetClock(self.clock, behind_s)
-        self._now = self.clock.now()
-        known, events = self.machine.state.ledger.entry_count, self._directory.events
-        if self._log.written > known:  # which was written after the journal was synced
-            why = f"its end is missing, or all of it: {events} has {self._log.written} entries, and it leads to {known}"
+        self._last_turn_at = self.clock.now()
+        journaled, path = self.machine.state.ledger.entry_count, self._directory.events
+        if self._log.written > journaled:  # entries are written after the journal is synced
+            why = (
+                f"its end is missing, or all of it: {path} has {self._log.written} entries, and it leads to {journaled}"
+            )
             raise JournalDamaged(0, why, self._journal.location)
 
     async def run_ticks(self) -> None:
-        """Give time its turn, until cancelled."""
+        """Schedules turns at regular times until cancelled, so that deadlines are noticed."""
         while True:
             self._schedule()
             await asyncio.sleep(TICK_S if self.streams else IDLE_TICK_S)
 
     @property
     def since_last_turn_s(self) -> float:
-        """Since the last turn; may be asked from any thread. A loop that lives has several turns a second."""
-        return time.monotonic() - self._turned_at
+        """Seconds since the last turn; thread-safe. A running loop has several turns a second."""
+        return time.monotonic() - self._last_turn_monotonic
 
     def submit(self, event: ev.Event) -> None:
         self._inbox.append(event)
         self._schedule()
 
     async def submit_and_wait(self, event: ev.Event) -> None:
-        """Submit and wait until it is journaled and acted on."""
-        settled = asyncio.get_running_loop().create_future()
-        self._settling.append(settled)
+        """Submits an event and waits until it is journaled and acted on."""
+        journaled = asyncio.get_running_loop().create_future()
+        self._journaled_waiters.append(journaled)
         self.submit(event)
-        await settled
+        await journaled
 
     async def exchange(self, event: ev.ExchangeReceived) -> LeaseReply | None:
         reply: asyncio.Future[LeaseReply | None] = asyncio.get_running_loop().create_future()
@@ -149,13 +151,13 @@ class MasterLoop:
         self._log.close()
 
     def _schedule(self, *, is_urgent: bool = True) -> None:
-        """Have a turn at the end of this iteration; one for leases only comes at most every GROUP_COMMIT_S."""
+        """Schedules a turn for the end of this iteration; turns for leases only are at least GROUP_COMMIT_S apart."""
         if self._is_urgent or (self._turn_due is not None and not is_urgent) or self.crashed.done():
             return
         loop = asyncio.get_running_loop()
         if self._turn_due is not None:
             self._turn_due.cancel()
-        wait_s = 0.0 if is_urgent else self._turned_at + GROUP_COMMIT_S - time.monotonic()
+        wait_s = 0.0 if is_urgent else self._last_turn_monotonic + GROUP_COMMIT_S - time.monotonic()
         self._is_urgent = wait_s <= 0
         self._turn_due = (
             loop.call_soon(self._guarded_turn) if wait_s <= 0 else loop.call_later(wait_s, self._guarded_turn)
@@ -165,44 +167,44 @@ class MasterLoop:
         try:
             self._turn()
         except Exception as exc:
-            # A turn that was not journaled did not happen: the next master begins before it.
-            _log.exception("the master cannot go on")
+            # A turn that was not journaled did not happen: the next master continues before it.
+            _log.exception("the master cannot continue")
             self.crashed.set_exception(exc)
 
     def _turn(self) -> None:
         self._turn_due, self._is_urgent = None, False
-        self._turned_at = time.monotonic()
+        self._last_turn_monotonic = time.monotonic()
         now = self.clock.now()
-        if now - self._now > self._spec.timing.heartbeat_timeout_s / 2:
-            # The master itself was held up: what its workers said meanwhile may not be read yet.
+        if now - self._last_turn_at > self._spec.timing.heartbeat_timeout_s / 2:
+            # The master itself was delayed: messages of its workers may not be read yet.
             self.machine.state.observed.forgive_silence(now)
-        self._now = now
+        self._last_turn_at = now
         inbox, self._inbox = self._inbox, []
-        settling, self._settling = self._settling, []
-        machine, journaled, todo = self.machine, list[bytes](), list[act.Action]()
+        waiters, self._journaled_waiters = self._journaled_waiters, []
+        machine, journaled, actions = self.machine, list[bytes](), list[act.Action]()
         for event in inbox:
-            todo += machine.handle(event, now)
+            actions += machine.handle(event, now)
             if type(event) not in _HEARTBEATS:
                 journaled.append(codec.encode_event(event, now))
         while (decision := machine.due(now)) is not None:
-            todo += machine.handle(decision, now)
+            actions += machine.handle(decision, now)
             journaled.append(codec.encode_event(decision, now))
         if journaled:
             self._journal.append(journaled)
-        self._perform(todo)
-        for settled in settling:
-            settled.set_result(None)
+        self._perform(actions)
+        for waiter in waiters:
+            waiter.set_result(None)
         if inbox or journaled:
             for watcher in self._watchers:
                 watcher.set()
         self._write_result()
         if self._journal.needs_compaction:
-            self.executor.flush()  # what is compacted is not replayed, so not drawn again
+            self.executor.flush()  # compacted events are not replayed, so their points are not drawn again
             self._journal.compact(machine.dump_ledger())
 
-    def _perform(self, todo: list[act.Action]) -> None:
+    def _perform(self, actions: list[act.Action]) -> None:
         entries = []
-        for action in todo:
+        for action in actions:
             if type(action) is act.ReplyToExchange:
                 for reply in self._replies.pop((action.worker, action.request), ()):
                     if not reply.done():

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one job, on a port of their own."""
+"""Prometheus metrics of one job, on their own port."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class PrometheusMetrics:
-    """`observe` copies the job's state into gauges, from which the http thread answers."""
+    """Gauges of a job: `observe` copies its state into them, and the thread of the HTTP server reads them."""
 
     def __init__(self, name: str) -> None:
         self.registry = CollectorRegistry()
@@ -34,44 +34,44 @@ class PrometheusMetrics:
                 ("step", "Steps applied"),
                 ("records", "Records trained, evaluated or predicted"),
                 ("loss", "Loss of the newest step"),
-                ("epoch_loss", "Mean loss of the newest epoch that ended"),
+                ("epoch_loss", "Mean loss of the last complete epoch"),
                 ("records_per_second", "Throughput, smoothed"),
                 ("learning_rate", "Learning rate of the newest step"),
                 ("gradient_square", "Squared norm of the gradient, estimated"),
                 ("gradient_variance", "Variance of the gradient at one global batch, estimated"),
-                ("batch_scale", "Global batches that make an update"),
-                ("progress", "Steps of one global batch that would have come as far"),
+                ("batch_scale", "Global batches per update"),
+                ("progress", "Equivalent number of steps of one global batch"),
                 ("round", "Id of the round that trains"),
-                ("desired_workers", "Workers that the job should have"),
+                ("desired_workers", "Desired number of workers"),
                 ("checkpoint_step", "Step of the newest checkpoint, -1 for none"),
                 ("checkpoint_failures", "Checkpoints that could not be written"),
-                ("bad_records", "Records that were skipped, since they cannot be read or understood"),
-                ("data_waits", "Times that data could not be read and was tried again"),
+                ("bad_records", "Records skipped because they cannot be read"),
+                ("data_waits", "Failed attempts to read data that were retried"),
                 ("worker_failures", "Crashes counted against the failure budget"),
-                ("seconds_without_progress", "Time since a step ended, while the job trains"),
-                ("stalled_workers", "Workers that have come to no step for too long, and are replaced soon"),
+                ("seconds_without_progress", "Time since the last step, while the job trains"),
+                ("stalled_workers", "Workers without a step for so long that they will be replaced"),
                 ("stalls", "Workers and ps replaced because they made no progress"),
-                ("master_restarts", "Times the master came back"),
+                ("master_restarts", "Restarts of the master"),
                 ("shards", "Shards of the running evaluation or prediction"),
-                ("shards_done", "Shards of it that are done"),
+                ("shards_done", "Finished shards of the running evaluation or prediction"),
             )
         }
         self._ps_states = Gauge("elasticdl_ps", "Ps by state", ["job", "state"], registry=self.registry)
         self._ps = {
             key: Gauge(f"elasticdl_ps_{key}", text, ["job", "ps"], registry=self.registry)
             for key, text in (
-                ("slots", "Slots it holds"),
-                ("rows", "Rows in its tables"),
-                ("memory_bytes", "Memory of its tables"),
+                ("slots", "Slots of the ps"),
+                ("rows", "Rows of the ps"),
+                ("memory_bytes", "Memory of the rows"),
                 ("requests", "Requests answered"),
                 ("requests_per_second", "Requests answered, smoothed"),
                 ("pushes", "Pushes applied"),
-                ("repeated_pushes", "Pushes that were in the rows already"),
+                ("repeated_pushes", "Repeated pushes, which are not applied again"),
                 ("refused", "Requests refused"),
-                ("malformed", "Messages that were none"),
-                ("lock_wait_seconds", "Time its threads have waited for each other"),
+                ("malformed", "Malformed messages"),
+                ("lock_wait_seconds", "Time that its threads have waited for locks"),
                 ("staleness", "Mean staleness of all pushes, in updates"),
-                ("clock", "Updates"),
+                ("clock", "Number of updates"),
             )
         }
         self._workers = Gauge("elasticdl_workers", "Workers by state", ["job", "state"], registry=self.registry)
@@ -99,21 +99,21 @@ class PrometheusMetrics:
         return server
 
     def observe(self, job: MasterState, now: float) -> None:
-        shown = status.job_status(job, now)
+        message = status.job_status(job, now)
         values = {
-            "step": shown.step,
-            "records": shown.records,
-            "loss": shown.loss,
-            "epoch_loss": shown.epoch_loss.loss,
-            "records_per_second": shown.records_per_s,
+            "step": message.step,
+            "records": message.records,
+            "loss": message.loss,
+            "epoch_loss": message.epoch_loss.loss,
+            "records_per_second": message.records_per_s,
             "learning_rate": job.observed.learning_rate,
-            "gradient_square": shown.gradient_square,
-            "gradient_variance": shown.gradient_variance,
-            "batch_scale": shown.batch_scale,
-            "progress": shown.progress,
-            "round": shown.round,
-            "desired_workers": shown.desired_workers,
-            "checkpoint_step": shown.checkpoint_step,
+            "gradient_square": message.gradient_square,
+            "gradient_variance": message.gradient_variance,
+            "batch_scale": message.batch_scale,
+            "progress": message.progress,
+            "round": message.round,
+            "desired_workers": message.desired_workers,
+            "checkpoint_step": message.checkpoint_step,
             "checkpoint_failures": job.ledger.notices.get(notices.CHECKPOINT_FAILED, 0),
             "bad_records": len(job.ledger.bad_records),
             "data_waits": job.ledger.notices.get(notices.DATA_WAITS, 0),
@@ -122,28 +122,28 @@ class PrometheusMetrics:
             "stalled_workers": sum(bool(worker.stall_reason) for worker in job.ledger.membership.present_workers()),
             "stalls": job.ledger.stalls,
             "master_restarts": job.ledger.master_starts - 1,
-            "shards": shown.shards,
-            "shards_done": shown.shards_done,
+            "shards": message.shards,
+            "shards_done": message.shards_done,
         }
         for key, value in values.items():
             self._gauges[key].labels(self._job).set(value)
-        counted = Counter(worker.state for worker in job.ledger.membership.workers.values())
+        state_counts = Counter(worker.state for worker in job.ledger.membership.workers.values())
         for state in WorkerState:
-            self._workers.labels(self._job, state.value).set(counted[state])
-        self._observe_ps(job, shown.ps)
-        for metric, measured in shown.metrics.items():
-            self._evaluation.labels(self._job, metric).set(measured)
+            self._workers.labels(self._job, state.value).set(state_counts[state])
+        self._observe_ps(job, message.ps)
+        for metric, value in message.metrics.items():
+            self._evaluation.labels(self._job, metric).set(value)
 
-    def _observe_ps(self, job: MasterState, shown: Iterable[pb.PsStatus]) -> None:
-        """Of those that are here; one that is gone has no gauges any more."""
+    def _observe_ps(self, job: MasterState, statuses: Iterable[pb.PsStatus]) -> None:
+        """Sets the gauges of present ps; those of a ps that has ended are removed."""
         if not job.ledger.fleet.desired:
             return
-        counted = Counter(ps.state for ps in job.ledger.fleet.ps.values())
+        state_counts = Counter(ps.state for ps in job.ledger.fleet.ps.values())
         for state in PsReplicaState:
-            self._ps_states.labels(self._job, state.value).set(counted[state])
+            self._ps_states.labels(self._job, state.value).set(state_counts[state])
         for gauge in self._ps.values():
             gauge.clear()
-        for ps in shown:
+        for ps in statuses:
             if ps.state not in ("serving", "draining"):
                 continue
             values = {
@@ -165,6 +165,6 @@ class PrometheusMetrics:
 
 
 def _seconds_without_progress(job: MasterState, now: float) -> float:
-    """Seconds since a step ended, or since this master came; 0.0 where no step is awaited."""
-    is_awaited = job.strategy.expects_steps() and isinstance(job.ledger.phase, RunningPhase)
-    return max(0.0, now - max(job.observed.progressed_at, job.observed.watching_since)) if is_awaited else 0.0
+    """Seconds since the last step, or since this master started; 0.0 if no step is expected."""
+    is_step_expected = job.strategy.expects_steps() and isinstance(job.ledger.phase, RunningPhase)
+    return max(0.0, now - max(job.observed.progressed_at, job.observed.watching_since)) if is_step_expected else 0.0

@@ -1,4 +1,4 @@
-"""From the records of a journal to the state they led to, and whether a journal can be believed."""
+"""Replays the records of a journal into a master's state, and verifies journals."""
 
 from __future__ import annotations
 
@@ -18,92 +18,92 @@ from elasticdl.master.runtime.journal import ReadableJournal
 from elasticdl.spec import JobSpec
 
 
-def replay_journal(journal: ReadableJournal, state: StateMachine) -> Iterator[tuple[float, list[Action]]]:
-    """Lead `state` through every event of the journal: when it happened, and the actions it led to.
+def replay_journal(journal: ReadableJournal, machine: StateMachine) -> Iterator[tuple[float, list[Action]]]:
+    """Lets `machine` handle every event of the journal; yields the time of each and the actions that it led to.
 
-    JournalUnreadable where a record is of a version that knows more than this one.
+    Raises JournalUnreadable for a record of a newer version that this version does not know.
     """
     for record in journal.replay():
         if is_state_record(record):
-            _load_state(journal, state, record)
+            _load_state(journal, machine, record)
             continue
         try:
-            event, at = codec.decode_event(record)
+            event, happened_at = codec.decode_event(record)
         except codec.UnknownEvent as exc:
             raise _unreadable(journal, str(exc)) from exc
-        yield at, state.handle(event, at)
+        yield happened_at, machine.handle(event, happened_at)
 
 
-def _load_state(journal: ReadableJournal, state: StateMachine, record: bytes) -> None:
-    # Fields that we do not know would be left out without a word.
+def _load_state(journal: ReadableJournal, machine: StateMachine, record: bytes) -> None:
+    # Fields that only a newer version knows would be dropped silently.
     if journal.writer is not None and journal.writer.is_newer:
         raise _unreadable(journal, "a whole state")
     try:
-        state.load_ledger(record)
+        machine.load_ledger(record)
     except ValidationError as exc:
-        raise JournalDamaged(0, f"the state in it cannot be read: {exc}") from exc
+        raise JournalDamaged(0, f"its state cannot be read: {exc}") from exc
 
 
-def _unreadable(journal: ReadableJournal, what: str) -> JournalUnreadable:
-    by = journal.writer.version if journal.writer is not None else "unknown"
-    return JournalUnreadable(f"ElasticDL {by}, and this is {__version__}, which cannot read {what}")
+def _unreadable(journal: ReadableJournal, record_name: str) -> JournalUnreadable:
+    version = journal.writer.version if journal.writer is not None else "unknown"
+    return JournalUnreadable(f"ElasticDL {version}, and this is {__version__}, which cannot read {record_name}")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredJournal:
-    """The bytes of a journal, and where they were found."""
+    """The bytes of a journal and their location."""
 
     location: str
     content: bytes
-    can_be_torn: bool  # it is a file
-    entries: int = 0  # of the event log, which is written after it; counted before it was read
+    can_be_torn: bool  # true for a file
+    entries: int = 0  # of the event log, which is written after the journal; counted before the journal was read
 
 
 @dataclass(slots=True)
 class JournalVerification:
-    """What was found; all of it is whole where there is no `problem`."""
+    """The result of reading a journal; without a `problem` it is complete."""
 
     writer: JournalWriterInfo | None = None
-    events: int = 0  # that are believed: all, or those before the damage
-    last_event_at: float = 0.0  # when the last of them happened; 0.0: there is none
-    step: int = 0  # they lead to
-    torn_bytes: int = 0  # of a write that was cut off, or is under way
+    events: int = 0  # all events, or those before the damage
+    last_event_at: float = 0.0  # when the last of them happened; 0.0 if there is none
+    step: int = 0  # that these events lead to
+    torn_bytes: int = 0  # of an incomplete write at the end
     problem: JournalDamaged | JournalUnreadable | None = None
-    lost_events: int = 0  # that can be read behind the damage
+    lost_events: int = 0  # readable events behind the damage
     last_lost_event_at: float = 0.0  # when the last of them happened
 
 
 def verify_journal(stored: StoredJournal, spec: JobSpec) -> JournalVerification:
-    """Read it all, and replay it, as a master would."""
+    """Reads and replays the whole journal as a master does."""
     if not stored.content and not stored.can_be_torn:
         return JournalVerification()  # nothing was written yet
-    found, reading, state = JournalVerification(), _StoredJournalReader(stored), StateMachine(spec)
+    verification, reader, machine = JournalVerification(), _StoredJournalReader(stored), StateMachine(spec)
     try:
-        for at, _ in replay_journal(reading, state):
-            found.events, found.last_event_at = found.events + 1, at
+        for happened_at, _ in replay_journal(reader, machine):
+            verification.events, verification.last_event_at = verification.events + 1, happened_at
     except JournalDamaged as exc:
-        found.problem = JournalDamaged(exc.offset, exc.why, stored.location)
-        _count_lost_events(found, stored.content[exc.offset :])
+        verification.problem = JournalDamaged(exc.offset, exc.why, stored.location)
+        _count_lost_events(verification, stored.content[exc.offset :])
     except JournalUnreadable as exc:
-        found.problem = JournalUnreadable(exc.written_by, stored.location)
-    known = state.state.ledger.entry_count
-    if found.problem is None and stored.entries > known:
-        why = f"its end is missing: the event log has {stored.entries} entries, and it leads to {known}"
-        found.problem = JournalDamaged(len(stored.content), why, stored.location)
-    found.writer, found.torn_bytes = reading.writer, reading.decoder.torn_bytes
-    found.step = state.state.ledger.step
-    return found
+        verification.problem = JournalUnreadable(exc.written_by, stored.location)
+    journaled_entries = machine.state.ledger.entry_count
+    if verification.problem is None and stored.entries > journaled_entries:
+        why = f"its end is missing: the event log has {stored.entries} entries, and it leads to {journaled_entries}"
+        verification.problem = JournalDamaged(len(stored.content), why, stored.location)
+    verification.writer, verification.torn_bytes = reader.writer, reader.decoder.torn_bytes
+    verification.step = machine.state.ledger.step
+    return verification
 
 
-def _count_lost_events(found: JournalVerification, content: bytes) -> None:
+def _count_lost_events(verification: JournalVerification, content: bytes) -> None:
     for record in salvage_records(content):
         if is_state_record(record):
             continue
         try:
-            _, found.last_lost_event_at = codec.decode_event(record)
+            _, verification.last_lost_event_at = codec.decode_event(record)
         except codec.UnknownEvent:
             continue
-        found.lost_events += 1
+        verification.lost_events += 1
 
 
 class _StoredJournalReader:

@@ -1,4 +1,4 @@
-"""The Master service: calls become events, and wait for their result."""
+"""The Master service: turns calls into events and waits for their results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class MasterServicer:
-    """`authority`: by which the master issues certificates; None: it does not. `clock`: that of the wall, for them."""
+    """`authority` issues certificates; without one the master issues none. `clock` gives their wall time."""
 
     def __init__(
         self, loop: MasterLoop, authority: CertificateAuthority | None = None, clock: Clock | None = None
@@ -36,7 +36,7 @@ class MasterServicer:
         self._clock = clock or WallClock()
 
     async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply:
-        """Whoever asks may have this name: the door has seen to that."""
+        """Issues a certificate; the server has checked that the caller may have this name."""
         if self._authority is None:
             raise SpecError("this master issues no certificates: those of a local job come from its launcher")
         job, replica = self._loop.machine.state, request.replica
@@ -46,14 +46,14 @@ class MasterServicer:
             certificate=self._authority.sign_request(request.csr, Role.from_replica(replica), replica, now, lifetime_s)
         )
 
-    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: ReplicaStream) -> None:
+    async def session(self, messages: AsyncIterator[pb.WorkerMessage], stream: ReplicaStream) -> None:
         worker: WorkerId | None = None
         is_ps = False
         try:
             async for message in messages:
                 if message.WhichOneof("message") == "hello":
                     worker, is_ps = WorkerId(message.hello.replica), bool(message.hello.ps_address)
-                    self._loop.streams[worker] = link
+                    self._loop.streams[worker] = stream
                 if worker is None:
                     raise SpecError(f"expected Hello first, received {message.WhichOneof('message')}")
                 event = (
@@ -62,8 +62,8 @@ class MasterServicer:
                 if event is not None:
                     self._loop.submit(event)
         finally:
-            # Unless the worker is back already, on a new stream.
-            if worker is not None and self._loop.streams.get(worker) is link:
+            # Unless the worker has reconnected already, with a new stream.
+            if worker is not None and self._loop.streams.get(worker) is stream:
                 del self._loop.streams[worker]
                 self._loop.submit(ev.SessionLost(worker))
 
@@ -71,27 +71,27 @@ class MasterServicer:
         return codec.exchange_reply(await self._loop.exchange(codec.event_from_exchange(request)))
 
     async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.JobStatus]:
-        pause_s = 1.0 / max(request.max_hz, 0.01) if request.max_hz else 1.0
+        interval_s = 1.0 / max(request.max_hz, 0.01) if request.max_hz else 1.0
         job = self._loop.machine.state
         with self._loop.watch_changes() as changed:
             while True:
                 changed.clear()
-                is_over, told = job.is_over, job.ledger.membership.running_count
+                is_over, reported_workers = job.is_over, job.ledger.membership.running_count
                 yield status.job_status(job, self._loop.clock.now())
                 if request.once or is_over:
                     return
-                await self._wait_for_change(changed, told, pause_s)
+                await self._wait_for_change(changed, reported_workers, interval_s)
 
-    async def _wait_for_change(self, changed: asyncio.Event, living: int, pause_s: float) -> None:
-        """Until something changed, and `pause_s` are over: often enough not to be late, too seldom to be a burden.
+    async def _wait_for_change(self, changed: asyncio.Event, reported_workers: int, interval_s: float) -> None:
+        """Waits until something has changed and `interval_s` are over.
 
-        The end is told at once, and so is that fewer live than the `living` of whom was told: somebody may wait for
+        Returns at once when the job ends, or has fewer running workers than were reported: a scheduler may wait for
         their devices.
         """
         members, has_changed = self._loop.machine.state.ledger.membership, False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                while members.running_count >= living and not self._loop.over.is_set():
+            async with asyncio.timeout(interval_s):
+                while members.running_count >= reported_workers and not self._loop.over.is_set():
                     await changed.wait()
                     changed.clear()
                     has_changed = True
@@ -102,13 +102,13 @@ class MasterServicer:
         job = self._loop.machine.state
         _check_scale_request(job, request)
         changes = [
-            f"from {before} to {after} {what}"
-            for before, after, what in (
+            f"from {current} to {desired} {noun}"
+            for current, desired, noun in (
                 (job.ledger.desired_workers, request.workers, "workers"),
                 (job.ledger.fleet.desired, request.ps, "ps"),
-                (job.observed.batch_scale or 1, request.batch_scale, "batches an update"),
+                (job.observed.batch_scale or 1, request.batch_scale, "batches per update"),
             )
-            if after
+            if desired
         ]
         await self._loop.submit_and_wait(ev.ScaleRequested(request.workers, request.ps, request.batch_scale))
         return pb.Accepted(message=f"scaling {' and '.join(changes)}")
@@ -118,25 +118,25 @@ class MasterServicer:
         if job.is_over:
             return pb.Accepted(message=f"the job is already over: {job.ledger.phase.name}")
         await self._loop.submit_and_wait(
-            ev.StopRequested(request.at_once, request.reason or "asked to stop", request.is_training_done)
+            ev.StopRequested(request.at_once, request.reason or "requested by a client", request.is_training_done)
         )
         return pb.Accepted(message=job.strategy.describe_stop(at_once=request.at_once))
 
 
 def check_launched(ledger: Ledger, replica: str) -> None:
-    """AccessDenied unless it was launched, and is not gone."""
+    """Raises AccessDenied unless this master has launched the replica and it has not ended."""
     worker, ps = ledger.membership.workers.get(WorkerId(replica)), ledger.fleet.ps.get(PsId(replica))
     is_launched = (worker.is_present and not worker.is_external) if worker else ps is not None and ps.is_present
     if not is_launched:
         raise AccessDenied(
-            f"expected a replica that this master has launched and that is not gone; received {replica!r}"
+            f"expected a replica that this master has launched and that has not ended; received {replica!r}"
         )
 
 
 def _check_scale_request(job: MasterState, request: pb.ScaleRequest) -> None:
     low, high = job.spec.workers.min, job.spec.workers.max
     if not request.workers and not request.ps and not request.batch_scale:
-        raise SpecError("expected a number of workers, of ps, or both, or a scale of the batch; received neither")
+        raise SpecError("expected a number of workers or ps, or a scale of the batch; received none")
     if request.workers and not low <= request.workers <= high:
         raise SpecError(
             f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "

@@ -1,4 +1,4 @@
-"""The job as people see it: a JobStatus for the wire, a result for the file. Pure."""
+"""The state of a job for users: a JobStatus message, and the content of result.json. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from elasticdl.master.ps_fleet.fleet import PsReplica
 from elasticdl.master.ps_fleet.ps_events import PsHeartbeatReceived
 from elasticdl.rpc import elasticdl_pb2 as pb
 
-# Workers that are gone are told of for so long; the event log has them for ever.
-_MAX_GONE_WORKERS = 20
+# The last ones are in the status; the event log has all.
+_MAX_ENDED_WORKERS = 20
 MAX_BAD_RECORDS_SHOWN = 20
-# A rate is of the past once no step ended for so long.
+# After this time without a step the rate is 0.
 _RATE_VALID_S = 5.0
 
 
 def job_status(job: MasterState, now: float) -> pb.JobStatus:
-    ledger, seen = job.ledger, job.observed
+    ledger, observed = job.ledger, job.observed
     phase, plan = ledger.phase, ledger.plan
     loss_step, loss = job.strategy.newest_loss(job)
-    done = pb.JobStatus(
+    message = pb.JobStatus(
         name=job.spec.name,
         kind=job.spec.kind.value,
         phase=phase.name,
@@ -38,7 +38,7 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
         records_per_epoch=job.records_per_epoch,
         loss=loss,
         loss_step=loss_step,
-        records_per_s=seen.records_per_s if now - seen.progressed_at < _RATE_VALID_S else 0.0,
+        records_per_s=observed.records_per_s if now - observed.progressed_at < _RATE_VALID_S else 0.0,
         round=ledger.rounds.current.id if ledger.rounds.current else 0,
         desired_workers=ledger.desired_workers,
         min_workers=job.spec.workers.min,
@@ -58,41 +58,41 @@ def job_status(job: MasterState, now: float) -> pb.JobStatus:
             pb.EventStatus(**entry.to_document()) for entry in (*_older_notable_entries(job), *ledger.recent_entries)
         ],
         speeds=[pb.SpeedStatus(**speed._asdict()) for speed in ledger.speeds],
-        gradient_square=seen.gradient_square,
-        gradient_variance=seen.gradient_variance,
+        gradient_square=observed.gradient_square,
+        gradient_variance=observed.gradient_variance,
         progress=job.progress,
         global_batch=job.global_batch,
-        batch_scale=seen.batch_scale,
+        batch_scale=observed.batch_scale,
         bad_records=len(ledger.bad_records),
         bad_record_names=_bad_record_names(job),
         batch_scales=[pb.BatchScale(**change._asdict()) for change in ledger.batch_changes],
     )
     if plan is not None:
-        done.total_steps, done.total_records = plan.total_steps, plan.total_records
+        message.total_steps, message.total_records = plan.total_steps, plan.total_records
     if ledger.loss_curve.epoch is not None:
-        done.epoch_loss.CopyFrom(pb.EpochLoss(**ledger.loss_curve.epoch._asdict()))
+        message.epoch_loss.CopyFrom(pb.EpochLoss(**ledger.loss_curve.epoch._asdict()))
     newest = ledger.evaluations.newest
     if newest is not None:
-        done.metrics.update(ledger.evaluations.results[newest])
-        done.metrics_step = newest
+        message.metrics.update(ledger.evaluations.results[newest])
+        message.metrics_step = newest
     if ledger.evaluations.best is not None:
-        done.best = "{} {:.6g} at step {}".format(*ledger.evaluations.best)
+        message.best = "{} {:.6g} at step {}".format(*ledger.evaluations.best)
     for evaluation in ledger.evaluations.open.values():
-        done.shards_done, done.shards = evaluation.queue.finished, evaluation.queue.shard_count
-    job.strategy.complete_status(job, done)
+        message.shards_done, message.shards = evaluation.queue.finished, evaluation.queue.shard_count
+    job.strategy.complete_status(job, message)
     if not isinstance(phase, FinalPhase):
-        resume.complete_status(job, done)
-    return done
+        resume.complete_status(job, message)
+    return message
 
 
 def _older_notable_entries(job: MasterState) -> list[EventLogEntry]:
-    """Entries of weight that are too old for the recent ones."""
+    """Notable entries that are older than the recent ones."""
     first = job.ledger.entry_count - len(job.ledger.recent_entries) + 1
     return [entry for number, entry in job.ledger.notable_entries if number < first]
 
 
 def _done_epochs(job: MasterState) -> int:
-    """Whole epochs that are trained."""
+    """The number of complete epochs."""
     if not job.records_per_epoch:
         return 0
     return min(job.strategy.done_records(job) // job.records_per_epoch, job.strategy.epochs(job))
@@ -102,16 +102,16 @@ def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
     current = job.ledger.rounds.current or job.ledger.rounds.newest
     seats = {seat.worker: (rank, seat.logical_ranks) for rank, seat in enumerate(current.members)} if current else {}
     workers = list(job.ledger.membership.workers.values())
-    gone = [worker for worker in workers if worker.state in (WorkerState.LEFT, WorkerState.LOST)]
-    hidden = {worker.id for worker in gone[:-_MAX_GONE_WORKERS]}
-    shown = []
+    ended = [worker for worker in workers if worker.state in (WorkerState.LEFT, WorkerState.LOST)]
+    hidden = {worker.id for worker in ended[:-_MAX_ENDED_WORKERS]}
+    statuses = []
     for worker in workers:
         if worker.id in hidden:
             continue
         is_seated = worker.id in seats and worker.state not in (WorkerState.LEFT, WorkerState.LOST)
         rank, ranks = seats[worker.id] if is_seated else (-1, 0)
-        beat = job.observed.heartbeats.get(worker.id)
-        shown.append(
+        heartbeat = job.observed.heartbeats.get(worker.id)
+        statuses.append(
             pb.WorkerStatus(
                 id=worker.id,
                 pid=worker.pid,
@@ -119,17 +119,17 @@ def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
                 since=worker.since,
                 rank=rank,
                 logical_ranks=ranks,
-                step=beat.step if beat else -1,
-                step_s=beat.step_s if beat else 0.0,
+                step=heartbeat.step if heartbeat else -1,
+                step_s=heartbeat.step_s if heartbeat else 0.0,
                 host=worker.host,
                 reason=worker.stall_reason or worker.reason,
             )
         )
-    return shown
+    return statuses
 
 
 def job_result(job: MasterState, phase: FinalPhase) -> dict[str, Any]:
-    """How the job ended, for result.json."""
+    """The content of result.json."""
     ledger = job.ledger
     newest = ledger.evaluations.newest
     loss_step, loss = job.strategy.newest_loss(job)
@@ -174,26 +174,26 @@ def job_result(job: MasterState, phase: FinalPhase) -> dict[str, Any]:
 
 
 def _bad_record_names(job: MasterState) -> list[str]:
-    """The first of them; the event log has all."""
-    return [f"{key}: {why}" for key, why in islice(job.ledger.bad_records.items(), MAX_BAD_RECORDS_SHOWN)]
+    """The first bad records with their problems; the event log has all."""
+    return [f"{record}: {problem}" for record, problem in islice(job.ledger.bad_records.items(), MAX_BAD_RECORDS_SHOWN)]
 
 
-# Ps that are gone are told of for so long; the event log has them for ever.
-_MAX_GONE_PS = 20
-# A rate is of the past once nothing was heard for so long.
+# The last ones are in the status; the event log has all.
+_MAX_ENDED_PS = 20
+# After this time without a heartbeat the rate is 0.
 _PS_RATE_VALID_S = 5.0
 
 
 def ps_statuses(job: MasterState, now: float) -> list[pb.PsStatus]:
     fleet = job.ledger.fleet
     slots = Counter(fleet.slot_owners)
-    gone = [ps.id for ps in fleet.ps.values() if not ps.is_present]
-    hidden = set(gone[:-_MAX_GONE_PS])
+    ended = [ps.id for ps in fleet.ps.values() if not ps.is_present]
+    hidden = set(ended[:-_MAX_ENDED_PS])
     return [_ps_status(job, ps, slots[ps.id], now) for ps in fleet.ps.values() if ps.id not in hidden]
 
 
 def _ps_status(job: MasterState, ps: PsReplica, slots: int, now: float) -> pb.PsStatus:
-    told = pb.PsStatus(
+    message = pb.PsStatus(
         id=ps.id,
         pid=ps.pid,
         state=ps.state.value,
@@ -204,21 +204,21 @@ def _ps_status(job: MasterState, ps: PsReplica, slots: int, now: float) -> pb.Ps
         slots=slots,
         backup=job.ledger.fleet.backups.get(ps.id, ""),
     )
-    seen = job.observed.ps.get(ps.id)
-    if seen is not None and seen.heartbeat is not None and ps.is_present:
-        told.heartbeat.CopyFrom(_heartbeat_message(seen.heartbeat))
-        told.requests_per_s = seen.requests_per_s if now - seen.heard_at < _PS_RATE_VALID_S else 0.0
-    return told
+    observed = job.observed.ps.get(ps.id)
+    if observed is not None and observed.heartbeat is not None and ps.is_present:
+        message.heartbeat.CopyFrom(_heartbeat_message(observed.heartbeat))
+        message.requests_per_s = observed.requests_per_s if now - observed.heard_at < _PS_RATE_VALID_S else 0.0
+    return message
 
 
-def _heartbeat_message(beat: PsHeartbeatReceived) -> pb.PsHeartbeat:
-    values = beat._asdict()
+def _heartbeat_message(heartbeat: PsHeartbeatReceived) -> pb.PsHeartbeat:
+    values = heartbeat._asdict()
     del values["ps"]
     return pb.PsHeartbeat(**values)
 
 
 def mean_staleness(histogram: tuple[int, ...]) -> float:
-    """Of all pushes so far, each bucket (0, 1, 2-3, 4-7 …) counted as its least."""
+    """The mean staleness of all pushes so far; a bucket (0, 1, 2-3, 4-7 …) counts as its minimum."""
     pushes = sum(histogram)
-    total = sum(count * (1 << place - 1) for place, count in enumerate(histogram) if place)
+    total = sum(count * (1 << bucket - 1) for bucket, count in enumerate(histogram) if bucket)
     return total / pushes if pushes else 0.0

@@ -13,7 +13,7 @@ from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.server.slot_transfer import remove_backup
 from elasticdl.ps.tables.state import PsState
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import MasterSession, exit_run_over
+from elasticdl.rpc.session import MasterSession, exit_superseded
 from elasticdl.spec import JobSpec, PsId
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv
@@ -45,7 +45,13 @@ class PsMasterClient:
         self._end: str | None = None
         self._left_by = float("inf")
         self._session = MasterSession(
-            self.directory, spec, self._say_hello, beat, self._handle_message, run=env.run, on_run_over=exit_run_over
+            self.directory,
+            spec,
+            self._say_hello,
+            beat,
+            self._handle_message,
+            run=env.run,
+            on_run_superseded=exit_superseded,
         )
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Malformed messages of workers are reported to their sender."""
+"""Malformed messages of workers are errors of their sender."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ from elasticdl.spec.ids import WorkerId
         (pb.WorkerMessage(loss_report=pb.LossReport(step=[1, 2], loss=[0.5])), "loss_report"),
     ],
 )
-def test_a_message_that_cannot_be_read_is_the_senders_error(message: pb.WorkerMessage, error: str) -> None:
+def test_a_malformed_message_is_an_error_that_names_the_field(message: pb.WorkerMessage, error: str) -> None:
     with pytest.raises(SpecError, match=error):
         codec.event_from_worker(WorkerId("worker-0"), message)

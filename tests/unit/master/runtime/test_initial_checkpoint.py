@@ -13,8 +13,8 @@ def spec(checkpoint: CheckpointSpec, ps: int = 2) -> JobSpec:
     return JobSpec(name="job", model=ModelSpec(definition="m.f"), ps=PsSpec(replicas=ps), checkpoint=checkpoint)
 
 
-def written(place: Path, step: int, *, rows: bool) -> Path:
-    checkpoint = place / checkpoint_name(step)
+def write_checkpoint(directory: Path, step: int, *, rows: bool) -> Path:
+    checkpoint = directory / checkpoint_name(step)
     checkpoint.mkdir(parents=True)
     (checkpoint / "ps").mkdir()
     names = ["model.safetensors", *([initial_checkpoint.SNAPSHOT_INDEX] if rows else [])]
@@ -26,16 +26,18 @@ def written(place: Path, step: int, *, rows: bool) -> Path:
     return checkpoint
 
 
-def test_a_resumed_job_begins_with_the_newest_checkpoint_that_has_rows(tmp_path: Path) -> None:
+def test_a_resumed_job_starts_from_the_newest_undamaged_checkpoint_with_rows(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
-    expected = written(tmp_path / "checkpoints", 20, rows=True)
-    written(tmp_path / "checkpoints", 10, rows=True)
-    written(tmp_path / "checkpoints", 30, rows=False)
-    (written(tmp_path / "checkpoints", 40, rows=True) / "manifest.json").write_text("torn")
-    (written(tmp_path / "checkpoints", 50, rows=True) / initial_checkpoint.SNAPSHOT_INDEX).write_text("y")
+    expected = write_checkpoint(tmp_path / "checkpoints", 20, rows=True)
+    write_checkpoint(tmp_path / "checkpoints", 10, rows=True)
+    write_checkpoint(tmp_path / "checkpoints", 30, rows=False)
+    (write_checkpoint(tmp_path / "checkpoints", 40, rows=True) / "manifest.json").write_text("torn")
+    (write_checkpoint(tmp_path / "checkpoints", 50, rows=True) / initial_checkpoint.SNAPSHOT_INDEX).write_text("y")
 
     assert initial_checkpoint.find_initial_snapshot(spec(CheckpointSpec(resume=True)), directory) == str(expected)
-    assert initial_checkpoint.find_initial_snapshot(spec(CheckpointSpec()), directory) == "", "a new job begins anew"
+    assert initial_checkpoint.find_initial_snapshot(spec(CheckpointSpec()), directory) == "", (
+        "a new job starts without a checkpoint"
+    )
     assert initial_checkpoint.find_initial_snapshot(spec(CheckpointSpec(resume=True), ps=0), directory) == "", (
         "a job without ps has no rows"
     )
@@ -43,7 +45,7 @@ def test_a_resumed_job_begins_with_the_newest_checkpoint_that_has_rows(tmp_path:
 
 def test_a_job_may_start_from_one_checkpoint_or_a_directory_of_them(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path / "job")
-    checkpoint = written(tmp_path / "other", 5, rows=True)
+    checkpoint = write_checkpoint(tmp_path / "other", 5, rows=True)
 
     for initial in (checkpoint, tmp_path / "other"):
         assert initial_checkpoint.find_initial_snapshot(spec(CheckpointSpec(init_from=str(initial))), directory) == str(
@@ -51,8 +53,8 @@ def test_a_job_may_start_from_one_checkpoint_or_a_directory_of_them(tmp_path: Pa
         )
 
 
-def test_a_job_whose_checkpoints_have_no_rows_begins_anew(tmp_path: Path) -> None:
-    written(tmp_path / "other", 5, rows=False)
+def test_a_job_whose_checkpoints_have_no_rows_starts_without_a_snapshot(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "other", 5, rows=False)
 
     assert (
         initial_checkpoint.find_initial_snapshot(

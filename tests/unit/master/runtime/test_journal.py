@@ -24,7 +24,7 @@ from tests.unit.master.driver import job_spec
 W = WorkerId("worker-0")
 
 
-def written(path: Path, *payloads: bytes, run: int = 1) -> Path:
+def append_records(path: Path, *payloads: bytes, run: int = 1) -> Path:
     journal = FileJournal(path, run)
     list(journal.replay())
     journal.append(list(payloads))
@@ -32,7 +32,7 @@ def written(path: Path, *payloads: bytes, run: int = 1) -> Path:
     return path
 
 
-def read(path: Path) -> list[bytes]:
+def read_records(path: Path) -> list[bytes]:
     journal = FileJournal(path, run=1)
     try:
         return list(journal.replay())
@@ -40,48 +40,52 @@ def read(path: Path) -> list[bytes]:
         journal.close()
 
 
-def test_what_was_appended_is_replayed_in_order(tmp_path: Path) -> None:
-    path = written(tmp_path / "journal", b"[1]", b"[2]")
-    written(path, b"[3]")
+def test_appended_records_are_replayed_in_order(tmp_path: Path) -> None:
+    path = append_records(tmp_path / "journal", b"[1]", b"[2]")
+    append_records(path, b"[3]")
 
-    assert read(path) == [b"[1]", b"[2]", b"[3]"]
+    assert read_records(path) == [b"[1]", b"[2]", b"[3]"]
 
 
-def test_a_torn_end_is_cut_off_and_the_journal_goes_on(tmp_path: Path) -> None:
-    path = written(tmp_path / "journal", b"[1]")
-    whole = len(path.read_bytes())
-    content = written(path, b"[2]").read_bytes()
-    for size in range(whole, len(content)):
+def test_a_torn_end_is_removed_and_the_journal_continues(tmp_path: Path) -> None:
+    path = append_records(tmp_path / "journal", b"[1]")
+    complete_bytes = len(path.read_bytes())
+    content = append_records(path, b"[2]").read_bytes()
+    for size in range(complete_bytes, len(content)):
         path.write_bytes(content[:size])
-        assert read(path) == [b"[1]"]
-        assert len(path.read_bytes()) == whole
-        written(path, b"[3]")
-        assert read(path) == [b"[1]", b"[3]"]
+        assert read_records(path) == [b"[1]"]
+        assert len(path.read_bytes()) == complete_bytes
+        append_records(path, b"[3]")
+        assert read_records(path) == [b"[1]", b"[3]"]
 
 
-@pytest.mark.parametrize("kept", [0, 4, 30])
-def test_damage_is_told_and_the_file_kept_as_it_is(tmp_path: Path, kept: int) -> None:
-    path = written(tmp_path / "journal", b"[1]")
-    at = len(path.read_bytes())
-    damaged = bytearray(written(path, b"[2]").read_bytes() + written(path, b"[3]").read_bytes()[:kept])
-    damaged[at + 21] ^= 1
+@pytest.mark.parametrize("following_bytes", [0, 4, 30])
+def test_damage_is_an_error_and_the_file_stays_as_it_is(tmp_path: Path, following_bytes: int) -> None:
+    path = append_records(tmp_path / "journal", b"[1]")
+    offset = len(path.read_bytes())
+    damaged = bytearray(
+        append_records(path, b"[2]").read_bytes() + append_records(path, b"[3]").read_bytes()[:following_bytes]
+    )
+    damaged[offset + 21] ^= 1
     path.write_bytes(damaged)
 
-    with pytest.raises(JournalDamaged, match=rf"journal is damaged at byte {at}: .*journal verify.*--resume") as found:
-        read(path)
+    with pytest.raises(
+        JournalDamaged, match=rf"journal is damaged at byte {offset}: .*journal verify.*--resume"
+    ) as caught:
+        read_records(path)
 
-    assert (found.value.offset, found.value.exit_code) == (at, 65)
+    assert (caught.value.offset, caught.value.exit_code) == (offset, 65)
     assert path.read_bytes() == damaged
 
 
 def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "journal", b"[1]", run=2)
+    path = append_records(tmp_path / "journal", b"[1]", run=2)
 
-    with pytest.raises(JournalDamaged, match="it is of run 2 of the job, and this is run 1"):
-        read(path)
+    with pytest.raises(JournalDamaged, match="it belongs to run 2 of the job, and this is run 1"):
+        read_records(path)
 
 
-def test_a_compacted_journal_begins_with_the_state(tmp_path: Path) -> None:
+def test_a_compacted_journal_starts_with_the_state(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path / "journal", run=1)
     list(journal.replay())
     journal.append([b"[1]"])
@@ -90,24 +94,24 @@ def test_a_compacted_journal_begins_with_the_state(tmp_path: Path) -> None:
 
     assert journal.events == 1
     journal.close()
-    assert read(tmp_path / "journal") == [b'{"state":1}', b"[2]"]
+    assert read_records(tmp_path / "journal") == [b'{"state":1}', b"[2]"]
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
-def test_records_larger_than_a_piece_of_reading_survive(tmp_path: Path) -> None:
+def test_records_larger_than_the_read_buffer_are_replayed(tmp_path: Path) -> None:
     large = b"[" + b"1" * (3 << 20) + b"]"
 
-    assert read(written(tmp_path / "journal", large, b"[2]")) == [large, b"[2]"]
+    assert read_records(append_records(tmp_path / "journal", large, b"[2]")) == [large, b"[2]"]
 
 
-def test_who_only_reads_makes_no_journal(tmp_path: Path) -> None:
-    assert read(tmp_path / "journal") == []
+def test_reading_creates_no_journal(tmp_path: Path) -> None:
+    assert read_records(tmp_path / "journal") == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_earlier_run_left_on_a_claim_is_set_aside(tmp_path: Path) -> None:
+def test_files_of_an_earlier_run_on_a_claim_are_archived(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
-    written(directory.journal, b"[1]", run=1700000000)
+    append_records(directory.journal, b"[1]", run=1700000000)
     directory.events.write_text("{}\n")
     directory.result.write_text("{}")
 
@@ -119,14 +123,14 @@ def test_what_an_earlier_run_left_on_a_claim_is_set_aside(tmp_path: Path) -> Non
     assert len(list((tmp_path / "run-1700000000").iterdir())) == 3
 
 
-def replayed(path: Path, run: int = 1) -> bytes:
-    journal, state = FileJournal(path, run), StateMachine(job_spec())
+def replay_ledger(path: Path, run: int = 1) -> bytes:
+    journal, machine = FileJournal(path, run), StateMachine(job_spec())
     try:
-        for _ in replay_journal(journal, state):
+        for _ in replay_journal(journal, machine):
             pass
     finally:
         journal.close()
-    return state.dump_ledger()
+    return machine.dump_ledger()
 
 
 @given(bit=st.integers(0), size=st.integers(0))
@@ -142,47 +146,49 @@ def test_a_damaged_journal_never_leads_to_another_state(
     ]
     states = []
     for event in events:
-        written(path, codec.encode_event(event, 1.0))
-        states.append(replayed(path))
+        append_records(path, codec.encode_event(event, 1.0))
+        states.append(replay_ledger(path))
     content = path.read_bytes()
 
     path.write_bytes(content[: size % (len(content) + 1)])
     try:
-        assert replayed(path) in [StateMachine(job_spec()).dump_ledger(), *states]
+        assert replay_ledger(path) in [StateMachine(job_spec()).dump_ledger(), *states]
     except JournalDamaged:
-        assert size % (len(content) + 1) < 100, "the beginning alone is refused"
+        assert size % (len(content) + 1) < 100, "only a torn beginning is an error"
     damaged = bytearray(content)
     damaged[bit // 8 % len(content)] ^= 1 << bit % 8
     path.write_bytes(damaged)
     with pytest.raises((JournalDamaged, JournalUnreadable)):
-        replayed(path)
+        replay_ledger(path)
 
 
 @pytest.mark.parametrize(
-    ("record", "what"),
+    ("record", "record_name"),
     [
         (b'[1.0,"WorkerTeleported",["worker-0"]]', "the event .*WorkerTeleported"),
         (b'[1.0,"MasterStarted",[7,"a field that is newer"]]', "the event .*a field that is newer"),
         (b'{"phase":{"name":"pending"}}', "a whole state"),
     ],
 )
-def test_what_a_newer_version_wrote_names_it(tmp_path: Path, record: bytes, what: str) -> None:
+def test_a_record_of_a_newer_version_is_an_error_that_names_the_version(
+    tmp_path: Path, record: bytes, record_name: str
+) -> None:
     path = tmp_path / "journal"
     encoder = FrameEncoder(JournalWriterInfo(run=1, version="99.1"))
     path.write_bytes(
         encoder.begin_stream() + encoder.encode_records([codec.encode_event(ev.MasterStarted(7), 1.0), record])
     )
 
-    expected = rf"journal was written by ElasticDL 99\.1, and this is {__version__}, which cannot read {what}"
+    expected = rf"journal was written by ElasticDL 99\.1, and this is {__version__}, which cannot read {record_name}"
     with pytest.raises(JournalUnreadable, match=expected):
-        replayed(path)
+        replay_ledger(path)
 
 
-def test_whoever_goes_on_says_which_version_it_is(tmp_path: Path) -> None:
+def test_a_journal_names_the_version_of_each_writer(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     encoder = FrameEncoder(JournalWriterInfo(run=1, version="0.0.1"))
     path.write_bytes(encoder.begin_stream() + encoder.encode_records([b"[1]"]))
-    written(path, b"[2]")
+    append_records(path, b"[2]")
 
     journal = FileJournal(path, run=1)
     versions: list[Any] = [journal.writer and journal.writer.version for _ in journal.replay()]
@@ -208,8 +214,8 @@ STOPPED: Outcome = Phase.STOPPED
         ev.JobEnded(STOPPED, "enough", True),
     ],
 )
-def test_every_event_comes_back_as_it_was(event: ev.Event) -> None:
-    loaded, now = codec.decode_event(codec.encode_event(event, 12.5))
+def test_a_decoded_event_equals_the_encoded_one(event: ev.Event) -> None:
+    decoded, happened_at = codec.decode_event(codec.encode_event(event, 12.5))
 
-    assert (loaded, now) == (event, 12.5)
-    assert type(loaded) is type(event)
+    assert (decoded, happened_at) == (event, 12.5)
+    assert type(decoded) is type(event)

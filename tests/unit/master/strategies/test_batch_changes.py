@@ -118,7 +118,7 @@ def test_nobody_is_told_anything_where_the_batch_stays_as_it_is() -> None:
 
 
 def test_the_answer_says_from_what_to_what() -> None:
-    assert scale(training(), 4) == "scaling from 1 to 4 batches an update"
+    assert scale(training(), 4) == "scaling from 1 to 4 batches per update"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What people are told of ps: status, gauges, curves."""
+"""What the status and the gauges show of ps."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tests.unit.master.driver import Driver, job_spec, running
 from tests.unit.master.ps_world import World
 
 
-def served() -> World:
+def serving_world() -> World:
     """Two ps, of which the first has answered 100 requests a second for some seconds."""
     world = World(Driver(job_spec(workers=1, ps=2)))
     world.serve(2)
-    for beat in range(1, 41):
+    for number in range(1, 41):
         world.driver.now += 0.25
         world.driver.do(
             PsHeartbeatReceived(
-                PsId("ps-0"), 1, 500, 4096, 25 * beat, 10 * beat, 3, 2, 1, 0.5, (300, 90, 10), 10 * beat
+                PsId("ps-0"), 1, 500, 4096, 25 * number, 10 * number, 3, 2, 1, 0.5, (300, 90, 10), 10 * number
             )
         )
         world.beat("ps-1")
     return world
 
 
-def test_a_status_tells_of_each_ps() -> None:
-    world = served()
+def test_a_status_shows_each_ps() -> None:
+    world = serving_world()
 
-    shown = job_status(world.driver.machine.state, world.driver.now)
+    message = job_status(world.driver.machine.state, world.driver.now)
 
-    assert (shown.desired_ps, shown.strategy, shown.ps_mode) == (2, "ParameterServerStrategy", "hybrid")
-    first, second = shown.ps
+    assert (message.desired_ps, message.strategy, message.ps_mode) == (2, "ParameterServerStrategy", "hybrid")
+    first, second = message.ps
     assert (first.id, first.state, first.slots, first.address) == ("ps-0", "serving", 512, "ps-0:1")
     assert (first.heartbeat.rows, first.heartbeat.bytes, first.heartbeat.lock_wait_s) == (500, 4096, 0.5)
     assert first.requests_per_s == pytest.approx(100.0, rel=0.01)
@@ -43,8 +43,8 @@ def test_a_status_tells_of_each_ps() -> None:
     assert second.requests_per_s == 0.0
 
 
-def test_a_ps_that_is_gone_is_told_of_without_figures() -> None:
-    world = served()
+def test_a_lost_ps_is_shown_without_measurements() -> None:
+    world = serving_world()
     world.kill("ps-0")
 
     lost = job_status(world.driver.machine.state, world.driver.now).ps[0]
@@ -53,14 +53,14 @@ def test_a_ps_that_is_gone_is_told_of_without_figures() -> None:
     assert "SIGKILL" in lost.reason
 
 
-def test_a_rate_is_forgotten_when_nothing_is_heard() -> None:
-    world = served()
+def test_the_rate_of_a_silent_ps_is_zero() -> None:
+    world = serving_world()
 
     assert status.ps_statuses(world.driver.machine.state, world.driver.now + 6.0)[0].requests_per_s == 0.0
 
 
-def test_gauges_tell_of_each_ps_and_forget_those_that_are_gone() -> None:
-    world = served()
+def test_gauges_show_each_present_ps_and_no_lost_one() -> None:
+    world = serving_world()
     metrics = PrometheusMetrics("job")
 
     metrics.observe(world.driver.machine.state, world.driver.now)
@@ -76,7 +76,7 @@ def test_gauges_tell_of_each_ps_and_forget_those_that_are_gone() -> None:
     assert metrics.registry.get_sample_value("elasticdl_ps", {"job": "job", "state": "lost"}) == 1
 
 
-def test_a_job_without_ps_has_no_gauges_of_any() -> None:
+def test_a_job_without_ps_has_no_gauges_of_ps() -> None:
     metrics = PrometheusMetrics("job")
 
     driver = running(1)

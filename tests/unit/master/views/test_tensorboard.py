@@ -1,4 +1,4 @@
-"""Curves in TensorBoard's files: a point is drawn once, whatever the master before has drawn of it."""
+"""Curves in TensorBoard's files: a point is drawn once, also by several masters."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def steps(directory: Path, tag: str) -> list[int]:
     return [event.step for event in events if any(value.tag == tag for value in event.summary.value)]
 
 
-def test_a_new_master_draws_only_what_the_one_before_has_not_drawn(tmp_path: Path) -> None:
-    first = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+def test_a_new_master_draws_only_points_that_the_previous_one_has_not_drawn(tmp_path: Path) -> None:
+    first = TensorBoardCurves.open(tmp_path, 0, STARTED_AT)
     first.write_losses(points(1, 5), [EpochLoss(1, 4, 0.25, 40)])
     first.write_metrics(4, {"accuracy": 0.5})
     first.close()
 
-    second = TensorBoardCurves(tmp_path, 5, STARTED_AT)
+    second = TensorBoardCurves.open(tmp_path, 5, STARTED_AT)
     second.write_losses(points(1, 8), [EpochLoss(1, 4, 0.25, 40), EpochLoss(2, 8, 0.125, 40)])
     second.write_metrics(4, {"accuracy": 0.5})
     second.write_metrics(8, {"accuracy": 0.75})
@@ -47,26 +47,26 @@ def test_a_new_master_draws_only_what_the_one_before_has_not_drawn(tmp_path: Pat
     assert steps(tmp_path, "epoch/loss") == steps(tmp_path, "validation/accuracy") == [4, 8]
 
 
-def test_a_point_that_was_cut_off_in_the_file_is_drawn_again(tmp_path: Path) -> None:
-    first = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+def test_a_torn_point_in_the_file_is_drawn_again(tmp_path: Path) -> None:
+    first = TensorBoardCurves.open(tmp_path, 0, STARTED_AT)
     first.write_losses(points(1, 5), [])
     first.close()
     (path,) = tmp_path.glob("*tfevents*")
     path.write_bytes(path.read_bytes()[:-3])
 
-    second = TensorBoardCurves(tmp_path, 5, STARTED_AT)
+    second = TensorBoardCurves.open(tmp_path, 5, STARTED_AT)
     second.write_losses(points(1, 6), [])
     second.close()
 
     assert steps(tmp_path, "loss") == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_resumed_job_replaces_what_its_earlier_run_has_drawn_beyond_the_checkpoint(tmp_path: Path) -> None:
-    earlier = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+def test_a_resumed_job_replaces_points_of_its_earlier_run_beyond_the_checkpoint(tmp_path: Path) -> None:
+    earlier = TensorBoardCurves.open(tmp_path, 0, STARTED_AT)
     earlier.write_losses(points(1, 6), [])
     earlier.close()
 
-    resumed = TensorBoardCurves(tmp_path, 0, STARTED_AT + 100)
+    resumed = TensorBoardCurves.open(tmp_path, 0, STARTED_AT + 100)
     resumed.write_losses([LossPoint(step, 7.0, 0.1, STARTED_AT + 100 + step) for step in (4, 5)], [])
     resumed.close()
 
@@ -75,26 +75,26 @@ def test_a_resumed_job_replaces_what_its_earlier_run_has_drawn_beyond_the_checkp
     assert [event.step for event in shown.Tensors("loss")] == [1, 2, 3, 4, 5]
 
 
-def test_what_a_disk_refuses_is_drawn_when_it_takes_it_again(tmp_path: Path) -> None:
-    place = tmp_path / "curves"
-    place.write_text("no directory can be here")
-    curves = TensorBoardCurves(place, 0, STARTED_AT)
+def test_points_that_cannot_be_written_are_written_later(tmp_path: Path) -> None:
+    directory = tmp_path / "curves"
+    directory.write_text("a file, where a directory is needed")
+    curves = TensorBoardCurves.open(directory, 0, STARTED_AT)
     curves.write_losses(points(1, 5), [])
     curves.flush()
 
-    place.unlink()
+    directory.unlink()
     curves.write_losses(points(6, 7), [])
     curves.close()
 
-    assert steps(place, "loss") == [1, 2, 3, 4, 5, 6, 7]
+    assert steps(directory, "loss") == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_an_error_in_the_middle_of_a_file_loses_no_point(tmp_path: Path) -> None:
-    curves = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+    curves = TensorBoardCurves.open(tmp_path, 0, STARTED_AT)
     curves.write_losses(points(1, 3), [])
     curves.flush()
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     (path,) = tmp_path.glob("*tfevents*")
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limit[1]))
     try:
@@ -102,7 +102,7 @@ def test_an_error_in_the_middle_of_a_file_loses_no_point(tmp_path: Path) -> None
         curves.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
     curves.write_losses(points(7, 8), [])
     curves.close()
