@@ -39,7 +39,7 @@ def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, named: Name
     assert row[2:5] == ["training", "running", "1"]
 
     seen = kube.elasticdl("status", job.name).stdout
-    assert "1 worker, 1 wished, 1 to 4 possible" in seen
+    assert "1 worker, 1 desired, 1 to 4 allowed" in seen
 
     following = subprocess.Popen(
         [sys.executable, "-m", "elasticdl.cli", "logs", job.name, "-f"],
@@ -116,7 +116,7 @@ def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it(kube: Kube, named: Na
     with Terminal.open(kube, job.name) as terminal:
         start(job, terminal, f"--checkpoint_dir={tmp_path / 'checkpoints'}")
         job.wait_members(2, step=3)
-        live = terminal.wait("2 workers, 2 wished, 1 to 4 possible")
+        live = terminal.wait("2 workers, 2 desired, 1 to 4 allowed")
         assert "│ records ━" in live and "worker-joined" in live
 
         terminal.press("C-c")

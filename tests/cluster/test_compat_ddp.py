@@ -39,7 +39,7 @@ def test_a_script_whose_pod_is_deleted_resumes_from_its_snapshot_with_the_new_wo
     first, second = job.wait_members(2)
     job.wait(lambda: (directory / "snapshot.pt").exists(), "a snapshot")
     assert read_starts(directory, 0) == [(0, 0, 1, 0), (1, 0, 1, 0)], "a pod is a machine of its own"
-    assert "2 workers, 2 wished" in kube.elasticdl("status", job.name).stdout
+    assert "2 workers, 2 desired" in kube.elasticdl("status", job.name).stdout
 
     kube.kubectl("delete", "pod", f"{job.name}-{second}", "--wait=false")
     again = job.wait(lambda: len(read_starts(directory, 1)) == 2 and read_starts(directory, 1), "the next start")

@@ -161,7 +161,7 @@ def test_what_if_says_what_the_scheduler_would_do_with_a_job_on_this_very_cluste
     job = f"--what-if={tmp_path / 'asked.json'}"
     later = what_if(job)
     assert "asked would start in about" in later and "node-1" in later
-    guessed = later.partition("guessed, since nobody knows how long they go on: ")[2].strip().split(", ")
+    guessed = later.partition("a guess, since it is not known how long these jobs take: ")[2].strip().split(", ")
     assert "queued" in guessed, "it has never run"
     at_once = what_if(job, "--priority=10", f"--json={tmp_path / 'answer.json'}")
     assert "asked would start at once under goodput, with 4 workers: 4 on node-1" in at_once

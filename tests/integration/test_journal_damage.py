@@ -40,7 +40,7 @@ def test_a_flipped_bit_is_refused_and_the_job_resumes_from_its_checkpoint(jobs: 
     assert kept[: len(content)] == content, "as it was, with what the master wrote until it was killed"
     assert verified.returncode == 1
     assert "lost: " in verified.stdout
-    assert "go on from the newest checkpoint: elasticdl train --resume --job_name=damaged" in verified.stdout
+    assert "resume from the newest checkpoint: elasticdl train --resume --job_name=damaged" in verified.stdout
     assert again.digest() == undisturbed
     assert (again.directory.root / "previous-1" / "journal").read_bytes() == kept
     assert again.command("journal", "verify", "damaged").returncode == 0

@@ -26,24 +26,24 @@ HELP_SECTIONS = {
         "run": "Run a training script of your own elastically.",
         "evaluate": "Evaluate a trained model.",
         "predict": "Predict with a trained model.",
-        "zoo": "Make a starter model, and images of models for a cluster.",
-        "ctr": "Train models of clicks from a config alone.",
-        "features": "Analyze columns of data, propose treatments, see whether data has drifted.",
+        "zoo": "List models, write a starter model, build images of models for a cluster.",
+        "ctr": "Train click-through-rate models from a config alone.",
+        "features": "Analyze columns of data, propose transforms, detect drift.",
     },
     "Look after jobs": {
         "jobs": "List the jobs of this machine and of a cluster.",
-        "status": "Show how a job stands: workers, progress, events.",
+        "status": "Show the status of a job: progress, workers, events.",
         "logs": "Show what the processes of a job wrote.",
-        "scale": "Change how many workers a job has.",
+        "scale": "Change the number of workers or parameter servers of a job.",
         "stop": "Stop a job, with a checkpoint.",
-        "journal": "Check whether what the master of a job wrote down can be believed.",
-        "timeline": "Draw who worked when, and the loss, as a PNG.",
+        "journal": "Check whether the journal of a job's master is intact.",
+        "timeline": "Draw when each worker trained, and the loss, as a PNG.",
     },
     "Share machines": {
-        "doctor": "Check this installation and a cluster, and say how to fix each.",
+        "doctor": "Check this installation and a cluster, and say how to fix what is wrong.",
         "scheduler": "Share this machine among queued jobs: start, grow, shrink and preempt them.",
-        "simulate": "Try scheduling policies on a trace of jobs, and what a job would get.",
-        "experiment": "Repeat the original's experiments, simulated or real.",
+        "simulate": "Try scheduling policies on a trace of jobs; forecast when a job would start.",
+        "experiment": "Repeat the experiments of the original ElasticDL, simulated or real.",
     },
 }
 JOB_VERBS = ("train", "run", "evaluate", "predict")
@@ -104,7 +104,7 @@ class RootGroup(click.Group):
         except (click.Abort, KeyboardInterrupt):
             code = EXIT_INTERRUPTED
         except BrokenPipeError:
-            # The reader of our output went away, as `| head` does: nobody to tell anything.
+            # The reader of our output has gone, as `| head` does.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 1
         sys.exit(code if isinstance(code, int) else 0)
@@ -157,7 +157,7 @@ def starts_job_here(words: Sequence[str]) -> bool:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End at once. A thread that is inside grpc at this moment would make an abort of an orderly end."""
+    """Ends at once. In an orderly end, a thread that is inside grpc at this moment would abort the process."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -122,7 +122,7 @@ def _run_jobs(policy: str, slots: int, queue: SubmissionQueue, jobs: Sequence[Ex
 
 
 class _JobObserver:
-    """All events of jobs: whoever is suspended and goes on later begins its log anew. And when slots were theirs."""
+    """Collects the events of jobs, and when each was launched. A job that is suspended and resumed begins a new log."""
 
     def __init__(self, queue: SubmissionQueue) -> None:
         self.launched_at: dict[str, float] = {}
@@ -135,9 +135,9 @@ class _JobObserver:
             events = history.read_events(self._queue.job_directory(name))
             self._found.setdefault(name, {}).update({json.dumps(event, sort_keys=True): event for event in events})
         report = self._queue.load_report()
-        for name, standing in report.jobs.items() if report else ():
-            if standing.account.launched_at is not None:
-                self.launched_at[name] = standing.account.launched_at
+        for name, status in report.jobs.items() if report else ():
+            if status.account.launched_at is not None:
+                self.launched_at[name] = status.account.launched_at
         return True
 
     def event_log(self, name: str) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Numbers, times and facts of a job as short texts for people."""
+"""Numbers, times and facts of a job as short texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_cost(seconds: float) -> str:
-    """What an event cost: 0 ms of nothing is not worth a word."""
+    """The cost of an event; "" if it cost nothing."""
     if seconds <= 0:
         return ""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
@@ -45,7 +45,7 @@ def format_time(at: float) -> str:
 
 
 def remaining_s(status: JobStatus) -> float | None:
-    """Seconds to the end at the present speed; None where nobody can say."""
+    """Seconds to the end at the present speed; None if it is not known."""
     if status.records_per_s <= 0 or not status.total_records or status.phase is not Phase.RUNNING:
         return None
     return max(status.total_records - status.records, 0) / status.records_per_s
@@ -88,5 +88,5 @@ def format_metrics(status: JobStatus) -> str:
 
 def format_worker_bounds(status: JobStatus) -> str:
     if status.min_workers == status.max_workers:
-        return f"{status.desired_workers} wished"
-    return f"{status.desired_workers} wished, {status.min_workers} to {status.max_workers} possible"
+        return f"{status.desired_workers} desired"
+    return f"{status.desired_workers} desired, {status.min_workers} to {status.max_workers} allowed"

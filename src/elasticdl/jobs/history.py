@@ -63,7 +63,7 @@ def event_status(document: Mapping[str, Any]) -> pb.EventStatus:
 
 
 def requested_status(spec: JobSpec, **more: Any) -> pb.JobStatus:
-    """A job of which only is known what was asked for, and `more`."""
+    """The status of a job of which only the description is known, and `more`."""
     return pb.JobStatus(
         name=spec.name,
         kind=spec.kind.value,
@@ -81,7 +81,7 @@ def requested_status(spec: JobSpec, **more: Any) -> pb.JobStatus:
 
 
 def status_from_files(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
-    """The job as its files tell it; `is_alive` says whether someone still keeps it going."""
+    """The status from the files of a job; `is_alive` says whether its launcher or master still runs."""
     spec = directory.load_spec()
     result = read_result(directory)
     log = read_events(directory)
@@ -116,11 +116,11 @@ def status_from_files(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatu
 
 
 def read_result(directory: JobDirectory) -> dict[str, Any]:
-    """What is written of the end; {} where nothing is. Damage is told; the job can be resumed all the same."""
+    """Reads the result; {} if there is none. A damaged one is a failure that says so: the job can still be resumed."""
     try:
         return read_json(directory.result) or {}
     except StateDamaged as exc:
-        return {"phase": "failed", "reason": f"how it ended is not known: {exc}", "exit_code": 1}
+        return {"phase": "failed", "reason": f"its result cannot be read: {exc}", "exit_code": 1}
 
 
 def _worker_statuses(written: list[Mapping[str, Any]], events: Any) -> list[pb.WorkerStatus]:
@@ -140,7 +140,7 @@ def _worker_statuses(written: list[Mapping[str, Any]], events: Any) -> list[pb.W
             )
             for worker in written
         ]
-    # Whoever has no last word in the log ended with the job.
+    # A worker without a last event in the log ended with the job.
     last = {event.replica: event for event in events if event.kind.startswith("worker-")}
     return [
         pb.WorkerStatus(
@@ -156,7 +156,7 @@ def _worker_statuses(written: list[Mapping[str, Any]], events: Any) -> list[pb.W
 
 
 def _ps_statuses(events: Any) -> list[pb.PsStatus]:
-    """As the last event of each leaves them; whoever has no last word ended with the job."""
+    """The state after the last event of each ps; one without a last event ended with the job."""
     last = {event.replica: event for event in events if event.kind.startswith("ps-")}
     return [
         pb.PsStatus(id=name, state="lost" if event.kind == "ps-lost" else "left", since=event.at, reason=event.reason)
@@ -205,14 +205,16 @@ def read_events_of_all_runs(directory: JobDirectory) -> list[pb.EventStatus]:
 
 
 def add_earlier_run(status: pb.JobStatus, earlier: EarlierRun | None) -> pb.JobStatus:
-    """`status` with what the job had, wherever this run knows nothing better yet. Changes `status`.
+    """Adds to `status` what the earlier run had, where this run knows nothing newer. Changes `status`.
 
     A run that is over is left as it is if it trained anything.
     """
     if earlier is None or (Phase(status.phase).is_over and status.step > earlier.step):
         return status
     result = earlier.result
-    has_ended_there = earlier.step == result.get("step")  # else nobody knows what the checkpoint had seen
+    has_ended_there = earlier.step == result.get(
+        "step"
+    )  # else it is not known how many records the checkpoint had seen
     if status.step == 0:
         status.step, status.checkpoint_step = earlier.step, earlier.step
         status.checkpoint_path = status.checkpoint_path or str(result.get("checkpoint") or "")
@@ -249,9 +251,9 @@ class LoggedEvaluation:
 
 
 def read_evaluations(events: Iterable[Mapping[str, Any]]) -> list[LoggedEvaluation]:
-    """By step, each once: a job that went on from a checkpoint may evaluate a step again, and the last word counts.
+    """By step, each once: a job that went on from a checkpoint may evaluate a step again, and the last result counts.
 
-    Those that nobody finished have no metrics, and are left out.
+    Unfinished evaluations have no metrics and are left out.
     """
     by_step: dict[int, LoggedEvaluation] = {}
     for event in events:

@@ -24,13 +24,13 @@ MASTER_TIMEOUT_S = 15.0  # a master that was killed this moment is back within a
 
 
 class WatchedJob(Protocol):
-    """A job that somebody stays with. `directory` is its own, or one that stands for it."""
+    """A job that is watched until it is over. `directory` is its own, or a local copy of what is known of it."""
 
     @property
     def directory(self) -> JobDirectory: ...
 
     def is_alive(self) -> bool:
-        """Whether somebody keeps it going. If it has a result, that lies in `directory` from now on."""
+        """Whether a launcher or master keeps it going. If it has a result, that is in `directory` from now on."""
         ...
 
     @property
@@ -47,11 +47,11 @@ class WatchedJob(Protocol):
         ...
 
     def has_started(self) -> bool:
-        """Whether its master has been there before: then it is not started but started again."""
+        """Whether its master has been up before, so that it is now restarting and not starting."""
         ...
 
     def unreachable_reason(self) -> str:
-        """Why its master does not answer; "" where nobody knows."""
+        """Why its master does not answer; "" if that is not known."""
         ...
 
     def logs_hint(self) -> str:
@@ -63,7 +63,7 @@ class WatchedJob(Protocol):
         ...
 
     def kill(self) -> str:
-        """End all of it at once; what there is to say about that."""
+        """Kills all of it at once. Returns a message about that."""
         ...
 
     @property
@@ -105,11 +105,11 @@ class JobBackend(Protocol):
         ...
 
     def status(self, timeout_s: float) -> pb.JobStatus:
-        """As its master sees it, which is given `timeout_s` to answer; else as it was written down last."""
+        """The master's status, or the last one on record if the master does not answer within `timeout_s`."""
         ...
 
     def quick_status(self) -> pb.JobStatus:
-        """As `status`, where many are looked at."""
+        """As `status`, without a long wait: for lists."""
         ...
 
     def events(self) -> list[pb.EventStatus]:
@@ -133,11 +133,11 @@ class JobBackend(Protocol):
     def connect_master(self) -> AbstractContextManager[MasterClient]: ...
 
     def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
-        """Wish for so many workers, ps, and global batches an update; 0: as before. What became of it."""
+        """Asks for numbers of workers, ps, and global batches per update; 0: as before. Returns the answer."""
         ...
 
     def stop(self) -> str:
-        """End it with a checkpoint. What became of it; "" where its master says nothing."""
+        """Stops it with a checkpoint. Returns the answer; "" if its master gives none."""
         ...
 
     def logged_replicas(self, role: str) -> list[str]:
@@ -145,7 +145,7 @@ class JobBackend(Protocol):
         ...
 
     def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
-        """Writer and line of one replica; "": of all."""
+        """Writer and line, of one replica; "": of all."""
         ...
 
     def kill(self, *, delete: bool, reason: str = KILL_REASON) -> str:
@@ -153,7 +153,7 @@ class JobBackend(Protocol):
         ...
 
     def read_journal(self) -> tuple[StoredJournal, JobSpec]:
-        """What its master wrote down, and the job as that master knows it. SpecError where it cannot be had here."""
+        """The journal, and the job as its master knows it. SpecError if it cannot be read from this machine."""
         ...
 
     def open_directory(self) -> AbstractContextManager[JobDirectory]:

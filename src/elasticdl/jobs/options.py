@@ -111,7 +111,7 @@ def pop_script_document(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_workers(text: str) -> dict[str, int]:
-    """`2` is exactly two wished for, `1:4` four wished for and one enough."""
+    """`2` means exactly two; `1:4` means four, of which one is enough."""
     match = re.fullmatch(r"(?:(\d+):)?(\d+)", text.strip())
     if match is None or int(match[2]) < 1:
         raise SpecError(f"--workers: expected a number such as 2, or min:max such as 1:4; received {text!r}")

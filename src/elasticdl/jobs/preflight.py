@@ -175,7 +175,7 @@ def _check_writable(label: str, path: str) -> None:
 
 
 def _check_checkpoints(spec: JobSpec) -> None:
-    """Checkpoints of another run are neither gone on from nor mixed with ours unless the person says so."""
+    """Refuses checkpoints of another run unless the user wants to resume or to replace it."""
     from elasticdl.checkpoint import manifest
 
     directory = spec.checkpoint.directory
@@ -200,14 +200,14 @@ def _check_port(spec: JobSpec) -> None:
         reason = os.strerror(exc.errno) if exc.errno else str(exc)
         raise SpecError(
             f"metrics_port (--metrics_port): cannot listen on {address}:{spec.metrics_port} ({reason}); "
-            "end whoever uses it, name another port, or leave it out for any free one"
+            "end the process that uses it, choose another port, or leave it out for any free one"
         ) from exc
 
 
 def _check_certificates(spec: JobSpec, directory: JobDirectory) -> None:
     identity = directory.tls_credentials(spec, Role.CLIENT)
     if identity is not None and not identity.job:
-        identity.server_context()  # grpc would only say that nobody answers
+        identity.server_context()  # grpc would only say that there is no answer
 
 
 def _check_data(spec: JobSpec, reporter: SubmissionReporter, index: Path) -> None:

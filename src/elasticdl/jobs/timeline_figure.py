@@ -19,7 +19,7 @@ _END_MARKERS = {"left": (LEFT, "o", "left"), "preempted": (PREEMPTED, "X", "lost
 
 
 def draw_figure(story: JobTimeline, path: Path) -> None:
-    """Write the picture to `path`, atomically."""
+    """Writes the figure to `path`, atomically."""
     rows = max(len(story.worker_lifetimes), 1)
     figure = figures.new_figure(11, 4.2 + 0.34 * rows)
     lives, loss, speed = figure.subplots(
@@ -114,8 +114,8 @@ def _draw_curve(axes: Any, curve: MetricCurve, story: JobTimeline, color: str, l
 
 def _draw_metrics(axes: Any, story: JobTimeline) -> None:
     """Evaluations between 0 and 1, such as the accuracy, on a scale of their own."""
-    shown = {tag: curve for tag, curve in story.metrics.items() if curve.times and _is_fraction(tag, curve)}
-    if not shown:
+    curves = {tag: curve for tag, curve in story.metrics.items() if curve.times and _is_fraction(tag, curve)}
+    if not curves:
         return
     right_axes = axes.twinx()
     for side in ("top", "left", "bottom"):
@@ -123,7 +123,7 @@ def _draw_metrics(axes: Any, story: JobTimeline) -> None:
     right_axes.spines["right"].set_color(FAINT)
     right_axes.tick_params(colors=INK, labelsize=9)
     right_axes.set_ylim(0, 1.02)
-    for (tag, curve), style in zip(sorted(shown.items()), ("-", "--", ":"), strict=False):
+    for (tag, curve), style in zip(sorted(curves.items()), ("-", "--", ":"), strict=False):
         times = [at - story.started_at for at in curve.times]
         label = f"{tag.rpartition('/')[2]} {curve.values[-1]:.3f}"
         right_axes.plot(times, curve.values, color=TRAINING, linestyle=style, marker="o", markersize=4, label=label)

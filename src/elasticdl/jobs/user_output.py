@@ -15,7 +15,7 @@ from elasticdl.jobs.job_status import JobStatus, WorkerStatus
 # A line of elasticdl.log. Errors are shown: they come with the traceback of the user's code.
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \S+-\d+ (DEBUG|INFO|WARNING) ")
 _RANK_0_LINE = re.compile(r" INFO round (\d+): rank 0 of ")
-# Where the log tells no rounds (--log_level=WARNING), lines are shown this long after another became the first.
+# If the log has no rounds (--log_level=WARNING), lines are shown this long after another worker became the first.
 SKIP_S = 1.0
 
 
@@ -28,7 +28,7 @@ class GrowingLog(Protocol):
 
 
 class FirstWorkerOutput:
-    """The printed lines of whoever is the first worker. Not for several threads."""
+    """The lines that the first worker prints. Not for several threads."""
 
     def __init__(self, open_log: Callable[[str], GrowingLog]) -> None:
         self._open_log = open_log
@@ -38,7 +38,7 @@ class FirstWorkerOutput:
         self._skip_until: float | None = None  # None: nothing is left out
 
     def update_first_worker(self, status: JobStatus, now: float) -> list[str]:
-        """Learn from `status` who is the first worker; the last lines of the one before, where that changes."""
+        """Learns from `status` which worker is the first. If that changes, returns the last lines of the one before."""
         first = _first_worker(status)
         if first is None or first.name == self._worker:
             return []

@@ -12,7 +12,7 @@ from elasticdl.jobs.interface import THIS_MACHINE, WatchedJob
 from elasticdl.jobs.job_status import JobStatus
 from elasticdl.spec.directory import JobDirectory
 
-ANSWER_TIMEOUT_S = 0.7  # a master that does not answer for so long is said to be away
+ANSWER_TIMEOUT_S = 0.7  # a master that does not answer for so long is reported as unresponsive
 PROCESSES_GONE = "its processes are gone and left no result"
 STOP_TIMEOUT_S = 30.0  # a master that restarts hears of the stop by then
 MASTER_START_TIMEOUT_S = 60.0  # a master takes seconds to start; on a machine that starts many at once, more
@@ -30,7 +30,7 @@ class MasterUnresponsive:
 
 @dataclass(frozen=True, slots=True)
 class WatchEnded:
-    """The result is written, or nobody is left to write one; `problem` says why the job cannot be watched."""
+    """The result is written, or no process is left to write one; `problem` says why the job cannot be watched."""
 
     problem: str = ""
 

@@ -72,7 +72,7 @@ def test_damage_is_told_with_what_is_lost_and_the_way_out(elasticdl: Run, path: 
     assert f"{path} is damaged at byte {ends[0]}: " in done.output
     assert "before that: 1 events until " in done.output
     assert "lost: 2 events that can be read behind it, until " in done.output
-    assert "go on from the newest checkpoint: elasticdl train --resume --job_name=job" in done.output
+    assert "resume from the newest checkpoint: elasticdl train --resume --job_name=job" in done.output
     assert path.read_bytes() == damaged
 
 

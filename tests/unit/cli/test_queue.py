@@ -262,7 +262,7 @@ def test_a_second_scheduler_is_refused(
         (["--nodes=4x8", "--budget=3"], "leave out one of them"),
         (["--budget=0"], "0 is not in the range"),
         (["--device=cpu"], "use --on kubernetes"),
-        (["--on=kubernetes", "--budget=3"], "are of this machine"),
+        (["--on=kubernetes", "--budget=3"], "are for this machine"),
     ],
 )
 def test_a_wrong_scheduler_is_told_what_is_wrong(elasticdl: Run, given: list[str], said: str) -> None:

@@ -16,8 +16,8 @@ from elasticdl.master.machine.actions import ROUTINE_KINDS
 from elasticdl.spec import JobKind
 
 MAX_EVENTS = 8  # how many are shown
-MIN_ROUTINE_EVENTS = 2  # how many of those are shown, where there are others
-MAX_ENDED_WORKERS = 3  # how many of those that are gone are shown
+MIN_ROUTINE_EVENTS = 2  # how many of those are shown if there are others
+MAX_ENDED_WORKERS = 3  # how many ended workers are shown
 MAX_ENDED_PS = 2
 
 _PHASE_STYLES = {
@@ -42,7 +42,7 @@ _STATE_STYLES = {
     "left": "bright_black",
     "lost": "red",
 }
-_EVENTS_SHOWN_ELSEWHERE = ("epoch-ended",)  # shown with the loss: of a job with short epochs nothing else would be seen
+_EVENTS_SHOWN_ELSEWHERE = ("epoch-ended",)  # in the line with the loss; short epochs would fill the table
 _EVENT_STYLES = {
     "worker-joined": "green",
     "worker-left": "magenta",
@@ -62,7 +62,7 @@ _EVENT_STYLES = {
 
 
 def job_panel(status: JobStatus, notice: str = "") -> RenderableType:
-    """The whole view; `notice` is a line for the person, such as that the master is away."""
+    """The whole view; `notice` is a line for the user, for example that the master is away."""
     parts: list[RenderableType] = [progress_bars(status), measurements_line(status), Text(), workers_table(status)]
     if status.ps:
         parts += [Text(), ps_table(status)]
@@ -84,7 +84,7 @@ def panel_title(status: JobStatus) -> Text:
 
 
 def progress_bars(status: JobStatus) -> RenderableType:
-    """One bar for the records, one for the epochs; leases have a bar of shards."""
+    """One bar for the records and one for the epochs; evaluations and predictions have a bar for shards."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", style="bold")
     grid.add_column()
@@ -121,7 +121,7 @@ def _bar(done: float, total: float | None, phase: str) -> ProgressBar:
 
 
 def measurements_line(status: JobStatus) -> Text:
-    """Loss, metrics, speed, time to go, newest checkpoint: those that are known."""
+    """Loss, metrics, speed, remaining time and newest checkpoint, as far as they are known."""
     parts: list[tuple[str, str]] = []
     if status.loss is not None:
         parts.append(("loss", f"{status.loss:.4f}"))
@@ -147,7 +147,7 @@ def measurements_line(status: JobStatus) -> Text:
 
 
 def workers_table(status: JobStatus) -> RenderableType:
-    """Those that live, and the last few that are gone."""
+    """A row for each living one, and for the last few that ended."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     table.add_column("worker")
     for column in ("pid", "state", "since", "rank", "logical ranks", "step"):
@@ -173,7 +173,7 @@ def workers_table(status: JobStatus) -> RenderableType:
 
 
 def ps_table(status: JobStatus) -> RenderableType:
-    """Those that live, and the last few that are gone."""
+    """A row for each living one, and for the last few that ended."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     table.add_column("ps")
     columns = ("pid", "state", "since", "slots", "rows", "memory", "requests/s", "lock wait", "staleness", "backup")
@@ -190,7 +190,7 @@ def ps_table(status: JobStatus) -> RenderableType:
             ps.backup or "",
         )
     living = formatting.count_living(status.ps)
-    about = f", {status.desired_ps} wished, {status.ps_mode}"
+    about = f", {status.desired_ps} desired, {status.ps_mode}"
     return Group(Text.assemble((f"{living} ps", "bold"), (about, "bright_black")), table)
 
 
@@ -206,7 +206,7 @@ def _ps_cells(ps: PsStatus) -> list[str]:
 
 
 def choose_events(events: Sequence[JobEvent], max_count: int) -> list[JobEvent]:
-    """The newest, in their order; evaluations and checkpoints take the room of no other event but for the last few."""
+    """Chooses the newest, in order. Only the last few evaluations and checkpoints may displace other events."""
     routine = [index for index, event in enumerate(events) if event.kind in ROUTINE_KINDS]
     notable = [index for index, event in enumerate(events) if event.kind not in ROUTINE_KINDS]
     count = max(MIN_ROUTINE_EVENTS, max_count - len(notable))
@@ -221,8 +221,8 @@ def events_table(status: JobStatus) -> RenderableType:
     for column in ("time", "event", "replica", "reason"):
         table.add_column(column, no_wrap=column != "reason", overflow="fold")
     table.add_column("cost", justify="right", no_wrap=True)
-    shown = [event for event in status.events if event.kind not in _EVENTS_SHOWN_ELSEWHERE]
-    for event in choose_events(shown, MAX_EVENTS):
+    events = [event for event in status.events if event.kind not in _EVENTS_SHOWN_ELSEWHERE]
+    for event in choose_events(events, MAX_EVENTS):
         table.add_row(
             formatting.format_time(event.at),
             Text(event.kind, style=_EVENT_STYLES.get(event.kind, "")),

@@ -20,14 +20,14 @@ PROGRESS_INTERVAL_S = 2.0  # between two lines of progress
 
 
 class JobScreen:
-    """Shows statuses and notices. A terminal that went away is not an error: the job goes on without it."""
+    """Shows statuses and notices. A terminal that is gone is not an error: the job goes on without it."""
 
     def __init__(self, console: Console, live: Live | None) -> None:
         self._console = console
         self._live = live
         self._lines = LineSchedule(PROGRESS_INTERVAL_S)
         self._status: JobStatus | None = None
-        self._notice = ""  # what the person asked for
+        self._notice = ""  # about what the user asked for
         self._away = ""  # the master does not answer
         self._lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class JobScreen:
                     self._print(line)
 
     def show_output_line(self, line: str) -> None:
-        """A line of the user's code, above the picture; it stays."""
+        """A line of the user's code, above the view; it stays."""
         with self._lock:
             self._print(line)
 
@@ -57,7 +57,7 @@ class JobScreen:
             self._draw() if self._live else self._print(notice)
 
     def show_master_away(self, was_there: bool, why: str = "") -> None:
-        """The master does not answer (yet). Said once, until it is back or another reason is known."""
+        """Says that the master does not answer (yet), once, until it is back or another reason is known."""
         away = "master restarting… the workers train on meanwhile" if was_there else "master starting…"
         with self._lock:
             if self._away.startswith(away) and (not why or why in self._away):
@@ -69,8 +69,8 @@ class JobScreen:
         assert self._live is not None
         is_over = self._status is not None and self._status.is_over
         notice = "" if is_over else "\n".join(part for part in (self._away, self._notice) if part)
-        picture = job_panel.job_panel(self._status, notice) if self._status is not None else Text(notice or "starting…")
-        update_live(self._live, picture)
+        view = job_panel.job_panel(self._status, notice) if self._status is not None else Text(notice or "starting…")
+        update_live(self._live, view)
 
     def _print(self, line: str) -> None:
         print_line(self._console, line)
@@ -78,11 +78,11 @@ class JobScreen:
 
 @contextmanager
 def open_live(console: Console) -> Iterator[Live | None]:
-    """A picture to `draw`; None where nothing can be redrawn, and lines are to be said."""
+    """Yields a view to update; None if the output is no terminal, and lines are to be printed."""
     if not console.is_terminal:
         yield None
         return
-    # The last picture stays; rich's own refresh thread is not needed, each piece of news is drawn at once.
+    # The last view stays. Each change is drawn at once, so rich's own refresh thread is not needed.
     with (
         hide_control_characters(),
         Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live,
@@ -90,16 +90,16 @@ def open_live(console: Console) -> Iterator[Live | None]:
         yield live
 
 
-def update_live(live: Live, picture: RenderableType) -> None:
-    """Nothing, from now on, on a terminal that is gone."""
+def update_live(live: Live, view: RenderableType) -> None:
+    """Draws the view; does nothing from now on if the terminal is gone."""
     try:
-        live.update(picture, refresh=True)
+        live.update(view, refresh=True)
     except OSError:
         live.console.quiet = True
 
 
 def print_line(console: Console, line: str) -> None:
-    """As `draw`, a line as it is."""
+    """Prints a line as it is; does nothing from now on if the terminal is gone."""
     try:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     except OSError:
@@ -108,7 +108,7 @@ def print_line(console: Console, line: str) -> None:
 
 @contextmanager
 def hide_control_characters() -> Iterator[None]:
-    """A `^C` that the terminal writes itself would move the picture by a line, and leave a piece of the old one."""
+    """Keeps the terminal from writing `^C` itself, which would move the view by a line."""
     try:
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)

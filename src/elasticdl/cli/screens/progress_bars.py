@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def analysis_progress(quiet: bool = False) -> Iterator[AnalysisProgress]:
-    """On a terminal, unless `quiet`. Gone when it is done."""
+    """Shows progress on a terminal, unless `quiet`, and removes it at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
-        task = shown.add_task("opening", total=1.0)
-        yield lambda what, done: shown.update(task, description=what, completed=done)
+    with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("opening", total=1.0)
+        yield lambda what, done: bar.update(task, description=what, completed=done)
 
 
 class TerminalReporter(SubmissionReporter):
@@ -73,7 +73,7 @@ class TerminalReporter(SubmissionReporter):
 
 @contextmanager
 def engine_progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Gives what to call with each line. SIGTERM ends the command as Ctrl-C does, so that nothing is left behind."""
+    """Yields a function that shows a line. SIGTERM ends the command as Ctrl-C does, so that it cleans up."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -23,25 +23,25 @@ _END_STYLES = {"succeeded": "green", "failed": "bold red", "stopped": "yellow"}
 _RIGHT_ALIGNED = ("workers", "progress", "priority", "served", "wait")
 
 
-def state_name(one: ScheduledJobStatus) -> str:
-    """What the job does, in a word."""
-    if one.state is ScheduledJobState.WAITING and one.allocated:
+def state_name(job: ScheduledJobStatus) -> str:
+    """The state of the job in a word."""
+    if job.state is ScheduledJobState.WAITING and job.allocated:
         return "starting"
-    return one.state.value
+    return job.state.value
 
 
-def wait_text(one: ScheduledJobStatus) -> str:
-    if not one.is_waiting and not one.is_shrunk:
+def wait_text(job: ScheduledJobStatus) -> str:
+    if not job.is_waiting and not job.is_shrunk:
         return ""
-    return "?" if one.expected_wait_s is None else formatting.format_duration(one.expected_wait_s)
+    return "?" if job.expected_wait_s is None else formatting.format_duration(job.expected_wait_s)
 
 
 def scheduler_panel(
-    report: SchedulerReport, ended: Sequence[JobExited], notice: str = "", most: int = 1000
+    report: SchedulerReport, ended: Sequence[JobExited], notice: str = "", max_rows: int = 1000
 ) -> RenderableType:
-    """The whole view; `ended` are the newest jobs that are over, `most` is how many of the others are shown."""
-    parts: list[RenderableType] = [_utilization_bar(report), Text(), queued_jobs_table(report, most)]
-    if (hidden := len(report.jobs) - most) > 0:
+    """The whole view; `ended` are the newest jobs that are over, `max_rows` limits how many of the others are shown."""
+    parts: list[RenderableType] = [_utilization_bar(report), Text(), queued_jobs_table(report, max_rows)]
+    if (hidden := len(report.jobs) - max_rows) > 0:
         parts.append(Text(f"and {hidden} more: `elasticdl jobs`", style="bright_black"))
     if ended:
         over = Text("over  ", style="bright_black")
@@ -69,9 +69,9 @@ def _utilization_bar(report: SchedulerReport) -> RenderableType:
     return grid
 
 
-def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
-    """Those with workers first, then those that wait, each in the order they are served."""
-    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
+def queued_jobs_table(report: SchedulerReport, max_rows: int) -> RenderableType:
+    """Lists jobs with workers first, then those that wait, each group in the order of service."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     has_priorities = any(job.priority for job in report.jobs.values())
     columns = (
         "job",
@@ -84,11 +84,11 @@ def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
         "why",
     )
     for column in columns:
-        drawn.add_column(column, justify="right" if column in _RIGHT_ALIGNED else "left", no_wrap=column != "why")
+        table.add_column(column, justify="right" if column in _RIGHT_ALIGNED else "left", no_wrap=column != "why")
     order = sorted(report.jobs.items(), key=_display_order)
-    for name, job in order[:most]:
+    for name, job in order[:max_rows]:
         account = job.account
-        drawn.add_row(
+        table.add_row(
             name,
             Text(state_name(job), style=_STATE_STYLES.get(state_name(job), "")),
             f"{job.worker_count} of {job.max_workers}",
@@ -98,7 +98,7 @@ def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
             wait_text(job),
             Text(job.reason, style="bright_black"),
         )
-    return drawn if order else Text("no jobs yet; hand one over with `elasticdl train --queue`", style="bright_black")
+    return table if order else Text("no jobs yet; submit one with `elasticdl train --queue`", style="bright_black")
 
 
 def _display_order(job: tuple[str, ScheduledJobStatus]) -> tuple[bool, int, float, str]:
@@ -107,34 +107,34 @@ def _display_order(job: tuple[str, ScheduledJobStatus]) -> tuple[bool, int, floa
 
 
 def change_lines(before: SchedulerReport | None, after: SchedulerReport, ended: Sequence[JobExited]) -> Iterator[str]:
-    """What changed between two reports, where there is no terminal."""
+    """Describes what changed between two reports, for output without a terminal."""
     at = formatting.format_time(after.written_at)
     jobs_before = before.jobs if before else {}
     for over in ended:
         yield f"{at} {over.name} is over: {over.phase}"
-    for name, one in after.jobs.items():
+    for name, job in after.jobs.items():
         old = jobs_before.get(name)
-        if old is None or old.allocated != one.allocated:
-            yield f"{at} {name} {_describe_change(old, one)}"
+        if old is None or old.allocated != job.allocated:
+            yield f"{at} {name} {_describe_change(old, job)}"
     was_in_trouble = before.policy_error if before else ""
     if after.policy_error != was_in_trouble:
         failed = f"policy {after.policy} failed, the last plan stays: {after.policy_error}"
         yield f"{at} {failed if after.policy_error else f'policy {after.policy} decides again'}"
 
 
-def _describe_change(old: ScheduledJobStatus | None, one: ScheduledJobStatus) -> str:
-    count = f"{one.worker_count} worker{'s' * (one.worker_count != 1)}"
-    if one.is_waiting:
-        return f"{'is suspended' if one.account.launches else 'is queued'}: {queueing.explain_scheduling(one)}"
+def _describe_change(old: ScheduledJobStatus | None, job: ScheduledJobStatus) -> str:
+    count = f"{job.worker_count} worker{'s' * (job.worker_count != 1)}"
+    if job.is_waiting:
+        return f"{'is suspended' if job.account.launches else 'is queued'}: {queueing.explain_scheduling(job)}"
     if old is None or old.is_waiting:
         # The launch that is under way counts already, unless its devices are not there yet.
-        launches_before = one.account.launches - (one.state is ScheduledJobState.RUNNING)
-        return f"{'goes on' if launches_before else 'starts'} with {count}: {one.reason}"
-    return f"{old.worker_count} → {count}: {one.reason}"
+        launches_before = job.account.launches - (job.state is ScheduledJobState.RUNNING)
+        return f"{'goes on' if launches_before else 'starts'} with {count}: {job.reason}"
+    return f"{old.worker_count} → {count}: {job.reason}"
 
 
 MAX_ENDED_JOBS = 5  # how many jobs that are over are shown
-FRAME_LINES = 14  # lines of the picture beside its jobs, with some that are too long
+FRAME_LINES = 14  # lines of the view beside its jobs, some of them wrapped
 
 
 class SchedulerScreen:
@@ -171,8 +171,8 @@ class SchedulerScreen:
         assert self._live is not None
         report, notice = self._report, self._notice
         max_rows = max(self._console.height - FRAME_LINES, 3)
-        picture = scheduler_panel(report, list(self._ended), notice, max_rows) if report else Text(notice)
-        update_live(self._live, picture)
+        panel = scheduler_panel(report, list(self._ended), notice, max_rows) if report else Text(notice)
+        update_live(self._live, panel)
 
     def _print(self, line: str) -> None:
         print_line(self._console, line)

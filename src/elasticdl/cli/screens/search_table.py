@@ -22,7 +22,7 @@ _STATE_STYLES = {
     TrialStatus.PRUNED: "bright_black",
     TrialStatus.FAILED: "red",
 }
-FRAME_LINES = 6  # lines of the picture beside its trials
+FRAME_LINES = 6  # lines of the view beside its trials
 
 
 class SearchScreen:
@@ -60,24 +60,24 @@ class SearchScreen:
 def trials_table(
     trials: list[Trial], seen: Mapping[int, TrialProgress], best: Trial | None, planned: int, max_rows: int
 ) -> Table:
-    """The newest trials; the best one always."""
+    """Lists the newest trials, and always the best one."""
     over = sum(trial.state is not TrialStatus.RUNNING for trial in trials)
-    shown = Table(
+    table = Table(
         box=None, header_style="bold", pad_edge=False, title=f"{over} of {planned} trials", title_justify="left"
     )
     for title in ("trial", "state", "evaluations", "best logloss", "parameters"):
-        shown.add_column(title, justify="right" if title in ("evaluations", "best logloss") else "left")
+        table.add_column(title, justify="right" if title in ("evaluations", "best logloss") else "left")
     newest = trials[-max_rows:]
     for trial in [*([best] if best and best not in newest else []), *newest]:
         is_best = best is not None and trial.number == best.number
-        shown.add_row(
+        table.add_row(
             f"{trial.number:03}",
             Text(_state_text(trial, seen.get(trial.number)), _STATE_STYLES[trial.state]),
             str(len(trial.reports)),
             Text(f"{min(trial.reports):.5f}{' best' if is_best else ''}" if trial.reports else "", "bold" * is_best),
             Text(format_values(trial.values), overflow="ellipsis", no_wrap=True),
         )
-    return shown
+    return table
 
 
 def _state_text(trial: Trial, seen: TrialProgress | None) -> str:

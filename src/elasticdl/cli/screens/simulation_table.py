@@ -16,11 +16,11 @@ from elasticdl.sim import runner
 from elasticdl.sim.results.outcome import SimulationOutcome
 from elasticdl.sim.results.table import COLUMNS, format_duration, format_row
 
-MAX_LISTED_JOBS = 10  # that are listed of each policy
+MAX_LISTED_JOBS = 10  # of each policy
 
 
 class SimulationScreen:
-    """A bar a policy. Nothing where nobody looks."""
+    """A progress bar for each policy; shows nothing without a terminal."""
 
     def __init__(self, bars: Progress | None, tasks: dict[str, Any]) -> None:
         self._bars = bars
@@ -54,9 +54,9 @@ def open_screen(policies: Sequence[str], total: int) -> Iterator[SimulationScree
 
 
 def print_table(outcomes: Sequence[SimulationOutcome], console: Console) -> None:
-    """One row a policy, or one column where a terminal is narrow; then what else there is to say about each."""
+    """Prints one row for each policy, or one column if the terminal is narrow; then remarks on each."""
     if not console.is_terminal:
-        console.width = max(console.width, 200)  # a file, or a pipe: one line a policy
+        console.width = max(console.width, 200)  # a file, or a pipe: one line for each policy
     titles = ["policy", *(column.title for column in COLUMNS)]
     rows = [[outcome.policy, *format_row(outcome)] for outcome in outcomes]
     if _table_width([titles, *rows]) <= console.width:
@@ -80,7 +80,7 @@ def _make_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _split_by_width(titles: Sequence[str], rows: list[list[str]], width: int) -> Iterator[list[list[str]]]:
-    """As many policies at once as fit beside each other, one at least."""
+    """Splits the rows into groups that fit beside each other, at least one row each."""
     remaining = rows
     while remaining:
         count = len(remaining)
@@ -99,7 +99,7 @@ def _remark_lines(outcome: SimulationOutcome) -> Iterator[str]:
         stopped = f"stopped after {format_duration(outcome.stopped_at)}"
         yield f"{outcome.policy}: {stopped}; {outcome.unfinished} jobs were not over"
     if outcome.rejected_plans:
-        refused = f"{outcome.rejected_plans} answers broke a rule and were refused"
+        refused = f"{outcome.rejected_plans} plans broke a rule and were refused"
         yield f"{outcome.policy}: {refused}, the last: {outcome.policy_error}"
     if outcome.never_started_jobs:
         yield f"{outcome.policy}: {len(outcome.never_started_jobs)} jobs never ran:"

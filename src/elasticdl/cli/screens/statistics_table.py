@@ -27,23 +27,23 @@ _HEADINGS = (
 
 
 def statistics_table(statistics: Statistics) -> RenderableType:
-    """A row for each column; of a sample, with standard errors and how to take the rest."""
-    drawn = Table(title=Text(f"{statistics.source}: {statistics.rows:,} rows"), title_justify="left")
+    """A row for each column; for a sample, with standard errors and notes on how to read them."""
+    table = Table(title=Text(f"{statistics.source}: {statistics.rows:,} rows"), title_justify="left")
     for heading in _HEADINGS:
         is_text = heading in ("column", "type", "top values")
-        drawn.add_column(
+        table.add_column(
             heading, justify="left" if is_text else "right", no_wrap=heading != "top values", overflow="fold"
         )
     for name, column in statistics.columns.items():
-        shown = f"{name} (label)" if name == statistics.label else name
-        cells = [shown, *_cells(column, statistics)]
+        title = f"{name} (label)" if name == statistics.label else name
+        cells = [title, *_cells(column, statistics)]
         # Names and values are the data's: brackets in them are no markup.
-        drawn.add_row(*(Text(cell) for cell in cells))
-    return Group(drawn, *(Text(note) for note in statistics_notes(statistics)))
+        table.add_row(*(Text(cell) for cell in cells))
+    return Group(table, *(Text(note) for note in statistics_notes(statistics)))
 
 
 def statistics_notes(statistics: Statistics) -> list[str]:
-    """What a reader has to know of the figures."""
+    """Notes on how to read the figures."""
     lines = [
         f"{name}: {column.exceptions:,} values are not like the others, e.g. "
         + ", ".join(repr(value) for value in column.exception_examples)

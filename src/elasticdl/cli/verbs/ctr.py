@@ -1,4 +1,4 @@
-"""`elasticdl ctr`: click models from a config alone."""
+"""`elasticdl ctr`: click-through-rate models from a config alone."""
 
 from __future__ import annotations
 
@@ -33,18 +33,23 @@ elasticdl train ctr-ctr/search/best.yaml
 
 @click.group("ctr")
 def command() -> None:
-    """Train models of clicks from a config alone: ctr.yaml."""
+    """Train click-through-rate models from a config alone: ctr.yaml."""
 
 
 @command.command("init", cls=Command, examples=INIT_EXAMPLES)
 @click.argument("data")
 @click.option("--label", default="label", show_default=True, help="The column to predict: 0 or 1.")
 @click.option("--model", default="deepfm", show_default=True, metavar="NAME", help="One of `elasticdl zoo list`.")
-@click.option("--columns", default="", metavar="NAMES", help="Names, for files without a header; ranges as I1..I13.")
+@click.option(
+    "--columns",
+    default="",
+    metavar="NAMES",
+    help="Names of the columns of a file without a header; I1..I13 is a range.",
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path("ctr.yaml"), show_default=True, metavar="FILE"
 )
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def init(data: str, label: str, model: str, columns: str, output: Path, force: bool) -> None:
     """Write a ctr.yaml for DATA with all its options explained. Then: elasticdl train ctr.yaml"""
     check_module("elasticdl ctr", "pyarrow", extra="features")
@@ -63,7 +68,7 @@ def init(data: str, label: str, model: str, columns: str, output: Path, force: b
             f"{data}: no column {label!r} for the label{did_you_mean(label, names, f'; there are {names[:8]}')}"
         )
     if output.exists() and not force:
-        raise SpecError(f"{output} is there already; choose another with -o, or --force")
+        raise SpecError(f"{output} exists already; choose another with -o, or give --force")
     written = config.render_template(data, label, model, named, output.name, f"{output.stem}-ctr")
     output.write_text(written, encoding="utf-8")
     click.echo(f"{output}: train it with `elasticdl train {output}`, or change it first")
@@ -72,7 +77,7 @@ def init(data: str, label: str, model: str, columns: str, output: Path, force: b
 @command.command("build", cls=Command, examples=BUILD_EXAMPLES)
 @click.argument("file", type=click.Path(path_type=Path))
 def build(file: Path) -> None:
-    """Make what a config means without training it: statistics, features.yaml, the front and a model file."""
+    """Build the directory of a config without training: statistics, features.yaml, preprocessor and model file."""
     check_module("elasticdl ctr", "pyarrow", extra="features")
     from elasticdl.cli.screens.progress_bars import TerminalReporter
     from elasticdl.ctr import config_job
@@ -84,19 +89,24 @@ def build(file: Path) -> None:
 @click.argument("job_or_file")
 @click.option(
     "--rows", type=click.IntRange(1), default=10_000, show_default=True, metavar="N",
-    help="At most so many rows whose columns are permuted.",
+    help="Most rows whose columns are permuted.",
 )  # fmt: skip
 @click.option(
-    "--repeats", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Permutations of each column."
+    "--repeats",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Number of permutations of each column.",
 )
 @click.option(
     "-o", "--output", metavar="DIR", help="A directory, or a URL of an object store. Default: report beside the config."
 )
 def report(job_or_file: str, rows: int, repeats: int, output: str | None) -> None:
-    """Write a page on a trained model: how good it is on test rows, how it got there, what its columns are worth.
+    """Write a page about a trained model: its quality on test rows, its training, the importance of its columns.
 
-    JOB_OR_FILE is a job's name or a ctr.yaml. The page, index.html, needs nothing else to be read; its pictures lie
-    beside it as PNGs, its numbers as measurement.json. `elasticdl train ctr.yaml` makes it by itself at the end.
+    JOB_OR_FILE is the name of a job or a ctr.yaml. The page, index.html, is self-contained; its figures are also
+    written as PNGs, its numbers as measurement.json. `elasticdl train ctr.yaml` writes it at the end.
     """
     from elasticdl.cli.screens import progress_bars
     from elasticdl.ctr.report import generation, subjects
@@ -118,25 +128,25 @@ def report(job_or_file: str, rows: int, repeats: int, output: str | None) -> Non
 @click.argument("file", type=click.Path(path_type=Path), metavar="CTR.yaml")
 @click.option(
     "--trials", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
-    help="Trials in all, with those of earlier runs of this search.",
+    help="Number of trials, including those of earlier runs of this search.",
 )  # fmt: skip
 @click.option(
     "--parallel", type=click.IntRange(min=1), metavar="N",
-    help="Trials at a time. Default: 1; 4 where `elasticdl scheduler` serves this machine.",
+    help="Trials that run at the same time. Default: 1; 4 if `elasticdl scheduler` serves this machine.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="End by then as by Ctrl-C. Default: when all trials are over.",
+    help="Stop after this time, as by Ctrl-C. Default: when all trials are over.",
 )  # fmt: skip
 @click.option(
     "--pruner", type=click.Choice(("median", "hyperband", "none")), default="median", show_default=True,
-    help="Which trials are given up early: those below the median at the same evaluation, or by halves.",
+    help="Which trials are stopped early: those worse than the median at the same evaluation, or by halving.",
 )  # fmt: skip
 @click.option(
     "--startup", type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
-    help="Whole trials before the median pruner gives any up.",
+    help="Complete trials before the median pruner stops any.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of what is tried.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the search.")
 @click.option("--job_name", metavar="NAME", help="Trials are jobs NAME-trial-007. Default: the file's name.")
 def search(
     file: Path,
@@ -148,11 +158,11 @@ def search(
     seed: int,
     job_name: str | None,
 ) -> int:
-    """Search for good parameters of a config: many trials, each an ordinary job, the bad ones given up early.
+    """Search for good parameters of a config: many trials, each an ordinary job, the bad ones stopped early.
 
-    What may be chosen stands in CTR.yaml under `search`, e.g. learning_rate: log(1e-4, 1e-2). Trials are judged by the
-    logloss of the validation rows. Where `elasticdl scheduler` serves this machine they are queued, with low priority.
-    Ctrl-C stops running trials; the same command goes on with them. The best goes into NAME-ctr/search/best.yaml.
+    The search space is the key `search` of CTR.yaml, for example learning_rate: log(1e-4, 1e-2). Trials are compared by
+    the logloss of the validation rows. If `elasticdl scheduler` serves this machine, they are queued with low priority.
+    Ctrl-C stops running trials; the same command resumes them. The best is written to NAME-ctr/search/best.yaml.
     """
     check_module("elasticdl ctr", "pyarrow", extra="features")
     from elasticdl.cli.screens.progress_bars import TerminalReporter

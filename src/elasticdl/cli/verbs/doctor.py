@@ -23,13 +23,13 @@ elasticdl doctor --on local --json
 
 
 @click.command("doctor", cls=Command, examples=EXAMPLES)
-@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what was found.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list, for scripts.")
 @location_options
 def command(as_json: bool, location: LocationOptions) -> int:
-    """Check what jobs need: of this installation, and of the cluster of the context.
+    """Check this installation, and the cluster of the context, for what jobs need.
 
-    Access, rights, versions, quotas: a line each, with the fix. Ends with 1 if something required is missing. If no
-    cluster is configured, jobs run on this machine and none is needed; --on kubernetes insists on one.
+    Prints a line for each of access, rights, versions and quotas, with the fix. The exit code is 1 if something that is
+    needed is missing. If no cluster is configured, only this machine is checked, unless you give --on kubernetes.
     """
     findings: list[DiagnosisFinding] = []
     for finding in _all_findings(JobLocation.from_options(**location)):

@@ -34,6 +34,6 @@ FIRST_OPTIONS = (
 def command(file: Path | None, **values: Any) -> int:
     """Evaluate a trained model on all records of --validation_data.
 
-    The model comes from a checkpoint; the metrics are those of eval_metrics_fn, and the loss.
+    The model comes from a checkpoint. The metrics are the loss and those of eval_metrics_fn.
     """
     return run_submit_verb(JobKind.EVALUATION, file, values)

@@ -26,31 +26,39 @@ TWO_JOBS, MIXED, CONVERGENCE = "two-jobs", "mixed", "convergence"
 @click.option(
     "--real",
     is_flag=True,
-    help="Scaled down, with real processes on this machine and its scheduler; takes minutes. Default: simulated.",
+    help="Run real processes on this machine, scaled down; takes minutes. Default: simulate.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     metavar="DIR",
-    help="Where NAME.png and NAME.json go. Default: here.",
+    help="Directory for NAME.png and NAME.json. Default: here.",
 )
 @click.option(
     "--data",
     metavar="FILE",
-    help="convergence: Criteo's train.txt (tab separated, no header; also .xz), or `made-up`.",
+    help="convergence: Criteo's train.txt (tab separated, no header; also .xz), or `made-up` for synthetic clicks.",
 )
-@click.option("--workers", metavar="LOW,HIGH", help="convergence: fixed at LOW, at HIGH, and elastic. Default: 4,8.")
-@click.option("--seeds", type=click.IntRange(min=1), metavar="N", help="convergence: runs of each. Default: 3.")
-@click.option("--quick", is_flag=True, help="convergence: few made-up clicks, 2,4 workers and 2 seeds; some minutes.")
+@click.option(
+    "--workers",
+    metavar="LOW,HIGH",
+    help="convergence: workers of the fixed runs, LOW and HIGH, and limits of the elastic ones. Default: 4,8.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), metavar="N", help="convergence: number of runs of each kind. Default: 3."
+)
+@click.option(
+    "--quick", is_flag=True, help="convergence: fewer synthetic clicks, --workers 2,4 and --seeds 2; takes minutes."
+)
 def command(
     name: str, real: bool, output: Path, data: str | None, workers: str | None, seeds: int | None, quick: bool
 ) -> None:
-    """Repeat an experiment of the original ElasticDL, in gangs and elastic, beside what it claims.
+    """Repeat an experiment of the original ElasticDL, with gang and elastic scheduling, and compare with its claims.
 
-    two-jobs: two jobs that do not fit at once, the second some time after the first. mixed: training below a service of
-    greater priority whose load goes up and down. convergence: Wide & Deep on a click log with asynchronous ps; workers
-    that come, go and are killed change the AUC no more than another seed does. It always runs real processes.
+    two-jobs: two jobs that do not fit at once, the second some time after the first. mixed: training beside a service
+    of greater priority with a varying load. convergence: Wide & Deep on a click log with asynchronous ps, where workers
+    that come, go and are killed should change the AUC no more than another seed does; always with real processes.
     """
     prepare_figures("elasticdl experiment")
     if name == CONVERGENCE:
@@ -66,7 +74,7 @@ def command(
         experiment.run_experiment(data, workers, seeds, quick=quick, output=target)
         return
     if data is not None or workers is not None or seeds is not None or quick:
-        raise click.UsageError("--data, --workers, --seeds and --quick are of `elasticdl experiment convergence`")
+        raise click.UsageError("--data, --workers, --seeds and --quick are for `elasticdl experiment convergence`")
     output.mkdir(parents=True, exist_ok=True)
     _run_policies(name, output / (f"{name}-real" if real else name), real=real)
 

@@ -37,31 +37,31 @@ Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 @click.group("features")
 def command() -> None:
-    """Analyze columns of data, propose what becomes of them, and see whether data has drifted."""
+    """Analyze columns of data, propose transforms, and detect drift."""
 
 
 def _source_options(function: Decorated) -> Decorated:
-    """How to read DATA; the same for all verbs that do."""
+    """Adds the options that say how to read DATA."""
     for option in reversed(
         [
             click.option(
-                "--columns", metavar="NAMES", help="Names of a file's columns, with commas; I1..I13 is a range."
+                "--columns", metavar="NAMES", help="Names of a file's columns, separated by commas; I1..I13 is a range."
             ),
-            click.option("--delimiter", metavar="CHAR", help="Between fields of a file; tab, or one letter."),
+            click.option("--delimiter", metavar="CHAR", help="Delimiter of a file: one character, or tab."),
             click.option(
                 "--memory",
                 default="512MB",
                 show_default=True,
-                help="At most for DuckDB; tables of CSV's values have a sixteenth. The rest goes to disk.",
+                help="Memory limit of DuckDB; beyond it, data goes to disk. Values of CSV files get a sixteenth.",
             ),
             click.option(
                 "--temp",
                 type=click.Path(path_type=Path, file_okay=False),
                 metavar="DIR",
-                help="For temporary files. Default: the system's.",
+                help="Directory for temporary files. Default: the system's.",
             ),
-            click.option("--separator", default="|", show_default=True, help="Of sequences in text."),
-            click.option("--quiet", is_flag=True, help="No progress bar."),
+            click.option("--separator", default="|", show_default=True, help="Separator of sequences in text."),
+            click.option("--quiet", is_flag=True, help="Show no progress bar."),
         ]
     ):
         function = option(function)
@@ -76,11 +76,15 @@ def _source_options(function: Decorated) -> Decorated:
 )
 @click.option("--replace", is_flag=True, help="Replace the files if they are there.")
 @click.option(
-    "--sample", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Look at this part of the rows."
+    "--sample", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Fraction of the rows to look at."
 )
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the sample.")
-@click.option("--min-count", type=click.IntRange(1), default=2, show_default=True, help="Rarer values are left out.")
-@click.option("--most-values", type=click.IntRange(1), default=100_000, show_default=True, help="Of a vocabulary.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of the sample.")
+@click.option(
+    "--min-count", type=click.IntRange(1), default=2, show_default=True, help="Leave out values that occur less often."
+)
+@click.option(
+    "--most-values", type=click.IntRange(1), default=100_000, show_default=True, help="Most values of a vocabulary."
+)
 @_source_options
 def analyze(
     data: str,
@@ -98,43 +102,52 @@ def analyze(
     separator: str,
     quiet: bool,
 ) -> None:
-    """Statistics of every column of DATA, a picture, and a features.yaml that proposes treatments with reasons.
+    """Write statistics of every column of DATA, a figure, and a features.yaml that proposes transforms with reasons.
 
     DATA is a file, folder or glob (CSV, TSV, Parquet; .gz, .xz, .bz2), or a table of DuckDB, PostgreSQL or MaxCompute.
-    Beside YAML come its statistics (JSON) and an overview (PNG).
+    Statistics (JSON) and an overview (PNG) are written beside the YAML file.
     """
     from elasticdl.features import features_file, proposal
     from elasticdl.features.analysis import analyze as analyzed
     from elasticdl.features.sql.interface import AnalysisOptions
 
     prepare_figures("elasticdl features analyze", extra="features")
-    statistics_path, picture = _companion_paths(output)
-    _check_output_paths((output, statistics_path, picture), replace)
-    question = AnalysisOptions(min_count, most_values, separator, sample, seed)
+    statistics_path, figure_path = _companion_paths(output)
+    _check_output_paths((output, statistics_path, figure_path), replace)
+    options = AnalysisOptions(min_count, most_values, separator, sample, seed)
     source = _make_source(data, columns, delimiter, memory, temp)
     with progress_bars.analysis_progress(quiet) as progress:
-        found = analyzed(source, question, label, progress)
-    text = features_file.render_features_file(found, proposal.propose_transforms(found), statistics_path.name)
-    # All or none: a Ctrl-C here leaves what was there before.
+        statistics = analyzed(source, options, label, progress)
+    text = features_file.render_features_file(statistics, proposal.propose_transforms(statistics), statistics_path.name)
+    # All or none: Ctrl-C here leaves the earlier files.
     with tempfile.TemporaryDirectory(prefix=".features-", dir=output.absolute().parent) as staging:
-        found.save(Path(staging) / statistics_path.name)
-        _draw_statistics(found, Path(staging) / picture.name)
+        statistics.save(Path(staging) / statistics_path.name)
+        _draw_statistics(statistics, Path(staging) / figure_path.name)
         (Path(staging) / output.name).write_text(text, encoding="utf-8")
-        # The YAML last: whoever finds it finds what it names.
-        for path in (picture, statistics_path, output):
+        # The YAML last: the files it names are there by then.
+        for path in (figure_path, statistics_path, output):
             (Path(staging) / path.name).replace(path)
-    _print_statistics(found)
-    for path in (output, statistics_path, picture):
+    _print_statistics(statistics)
+    for path in (output, statistics_path, figure_path):
         click.echo(f"wrote {path}")
 
 
 @command.command("drift", cls=Command, examples=DRIFT_EXAMPLES)
 @click.argument("data")
 @click.option(
-    "--statistics", "path", required=True, type=click.Path(path_type=Path), metavar="JSON", help="Of the data before."
+    "--statistics",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="JSON",
+    help="Statistics of the earlier data.",
 )
 @click.option(
-    "--rows", type=click.IntRange(0), default=100_000, show_default=True, help="Look at the first so many; 0: at all."
+    "--rows",
+    type=click.IntRange(0),
+    default=100_000,
+    show_default=True,
+    help="Look at the first N rows. 0: at all rows.",
 )
 @_source_options
 def drift(
@@ -150,7 +163,7 @@ def drift(
 ) -> None:
     """Compare DATA with statistics of earlier data: columns, kinds, missing values, distributions, vocabularies.
 
-    Ends with 1 where something has drifted.
+    The exit code is 1 if something has drifted.
     """
     from elasticdl.features import drift as drifting
     from elasticdl.features.analysis import analyze as analyzed
@@ -158,16 +171,16 @@ def drift(
     from elasticdl.features.statistics import Statistics
 
     before = Statistics.load(path)
-    question = AnalysisOptions(min_count=1, separator=separator, max_rows=rows or None)
+    options = AnalysisOptions(min_count=1, separator=separator, max_rows=rows or None)
     with progress_bars.analysis_progress(quiet) as progress:
-        now = analyzed(_make_source(data, columns, delimiter, memory, temp), question, None, progress)
+        now = analyzed(_make_source(data, columns, delimiter, memory, temp), options, None, progress)
     findings = drifting.find_drift(before, now)
     for finding in findings:
         mark = click.style("drifted", fg="red") if finding.is_severe else click.style("note", fg="yellow")
         click.echo(f"{mark}  {finding}")
-    grave = sum(finding.is_severe for finding in findings)
-    click.echo(f"{now.rows:,} rows of {now.source} against {before.rows:,} of {before.source}: {grave} drifted")
-    if grave:
+    drifted_count = sum(finding.is_severe for finding in findings)
+    click.echo(f"{now.rows:,} rows of {now.source} against {before.rows:,} of {before.source}: {drifted_count} drifted")
+    if drifted_count:
         sys.exit(1)
 
 
@@ -181,7 +194,7 @@ def show(path: Path) -> None:
 
 
 def _companion_paths(output: Path) -> tuple[Path, Path]:
-    """Statistics and picture. Those of features.yaml have the plain names."""
+    """Returns the paths of the statistics and of the figure. Those of features.yaml have the plain names."""
     name = "statistics.json" if output.stem == "features" else f"{output.stem}.statistics.json"
     return output.with_name(name), output.with_suffix(".png")
 
@@ -192,9 +205,9 @@ def _check_output_paths(paths: tuple[Path, ...], may_replace: bool) -> None:
         raise click.UsageError(f"--output: no directory {parent}")
     if paths[0].suffix not in (".yaml", ".yml"):
         raise click.UsageError(f"--output: expected the name of a YAML file, received {paths[0]}")
-    there = [str(path) for path in paths if path.exists()]
-    if there and not may_replace:
-        raise click.UsageError(f"{', '.join(there)}: already there; --replace replaces it, or name another with -o")
+    existing = [str(path) for path in paths if path.exists()]
+    if existing and not may_replace:
+        raise click.UsageError(f"{', '.join(existing)}: exists already; give --replace, or another name with -o")
 
 
 def _make_source(

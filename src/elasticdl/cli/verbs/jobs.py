@@ -36,7 +36,7 @@ elasticdl jobs --on kubernetes --namespace team-a
 
 
 @click.command("jobs", cls=Command, examples=EXAMPLES)
-@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what `status --json` gives.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of what `status --json` prints, for scripts.")
 @location_options
 def command(as_json: bool, location: LocationOptions) -> None:
     """List the jobs of this machine and of the cluster of the current context, the newest last."""
@@ -51,7 +51,7 @@ def command(as_json: bool, location: LocationOptions) -> None:
         click.echo("no jobs yet; begin with `elasticdl zoo init DIR`, then `elasticdl train`")
         return
     rows = [_row(status) for _, status in statuses]
-    # Without a terminal nobody's lines are too long.
+    # Lines are shortened for terminals only.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     header, *lines = format_table(rows, width)
     click.secho(header, fg="bright_black")

@@ -34,10 +34,10 @@ def command() -> None:
 @location_options
 @click.pass_context
 def verify_command(ctx: click.Context, job: str, location: LocationOptions) -> None:
-    """Read the journal of JOB as a master would, and say whether it can be believed. Nothing is changed.
+    """Read the journal of JOB as a master would, and report whether it is intact. Changes nothing.
 
-    Ends with 0 if it is whole, with 1 if it is damaged or of a version that this one cannot read; then it says what is
-    lost and how to go on. Works while the job runs, too. Without JOB: the newest job.
+    The exit code is 0 if it is intact, and 1 if it is damaged or of a version that this one cannot read. Then the
+    output says what is lost and how to resume. Works while the job runs, too. Without JOB: the newest job.
     """
     from elasticdl.master.runtime import replay
 
@@ -65,24 +65,24 @@ def describe_verification(
         else ""
     )
     lines = [f"journal of {name}: {stored.location}, {len(stored.content):,} bytes{by}"]
-    held = f"{verification.events:,} events" + (
+    extent = f"{verification.events:,} events" + (
         f" until {formatting.format_time(verification.last_event_at)}, step {verification.step:,}"
         if verification.events
         else ""
     )
     if verification.problem is None:
-        lines.append(f"whole: {held}")
+        lines.append(f"whole: {extent}")
         if verification.torn_bytes:
             lines.append(
-                f"its last {verification.torn_bytes:,} bytes are of a write that was cut off or is under way; nobody "
-                "has acted on it, and the next master removes it"
+                f"its last {verification.torn_bytes:,} bytes are of a write that was cut off or is under way; no "
+                "master has acted on it, and the next one removes it"
             )
         return lines
-    lines += [str(verification.problem), f"before that: {held}"]
+    lines += [str(verification.problem), f"before that: {extent}"]
     if verification.lost_events:
         last = formatting.format_time(verification.last_lost_event_at)
         lines.append(f"lost: {verification.lost_events:,} events that can be read behind it, until {last}")
-    lines.append(f"go on from the newest checkpoint: {_resume_instructions(name, spec)}")
+    lines.append(f"resume from the newest checkpoint: {_resume_instructions(name, spec)}")
     return lines
 
 

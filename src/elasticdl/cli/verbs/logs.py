@@ -19,16 +19,16 @@ elasticdl logs mnist --master --on kubernetes
 
 @click.command("logs", cls=Command, examples=EXAMPLES)
 @job_argument(is_optional=True)
-@click.option("--worker", metavar="W", help="Only this worker: worker-2, or 2.")
-@click.option("--ps", metavar="P", help="Only this parameter server: ps-0, or 0.")
-@click.option("--master", is_flag=True, help="Only the master.")
-@click.option("--launcher", is_flag=True, help="Only the launcher of a job on this machine.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("--worker", metavar="W", help="Show only this worker: worker-2, or 2.")
+@click.option("--ps", metavar="P", help="Show only this parameter server: ps-0, or 0.")
+@click.option("--master", is_flag=True, help="Show only the master.")
+@click.option("--launcher", is_flag=True, help="Show only the launcher of a job on this machine.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job is over.")
 @location_options
 def command(
     job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool, location: LocationOptions
 ) -> None:
-    """Show what the processes of JOB wrote; all of them, each line with its writer, unless one is named.
+    """Show what the processes of JOB wrote: of all processes, each line with its writer, or of one.
 
     Without JOB: the newest job.
     """

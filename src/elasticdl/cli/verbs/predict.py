@@ -30,6 +30,6 @@ FIRST_OPTIONS = (
 def command(file: Path | None, **values: Any) -> int:
     """Predict all records of --prediction_data with a trained model.
 
-    Results go to PredictionOutputsProcessor where the model file has one, else to --output.
+    Results go to the PredictionOutputsProcessor of the model file if it has one, else to --output.
     """
     return run_submit_verb(JobKind.PREDICTION, file, values)

@@ -32,7 +32,7 @@ FIRST_OPTIONS = ("workers", "checkpoint_steps", "device", "job_name", "resume", 
     cls=JobOption,
     section="Workers",
     metavar="N or MIN:MAX",
-    help="How many workers; with MIN:MAX as many as MAX, and the job waits only for MIN.",
+    help="Number of workers. With MIN:MAX, the job asks for MAX and waits only for MIN.",
 )
 @submit_options
 @job_options("run")
@@ -41,12 +41,12 @@ FIRST_OPTIONS = ("workers", "checkpoint_steps", "device", "job_name", "resume", 
 def command(workers: str | None, script: str | None, arguments: tuple[str, ...], **values: Any) -> int:
     """Run your own training SCRIPT elastically, with its ARGUMENTS.
 
-    Options of elasticdl stand before the script, all that follows it is the script's.
-    The same script also runs alone, as `python SCRIPT`. A job that is resumed knows its script.
-    A script written for torchrun runs unmodified with --compat ddp: it is restarted whenever the workers change.
+    Options of elasticdl come before SCRIPT; everything after it is passed to the script.
+    The same script also runs alone, as `python SCRIPT`. With --resume, SCRIPT is that of the earlier run.
+    With --compat ddp, a script for torchrun runs unmodified: it is restarted whenever the workers change.
     """
     if script is None and not values["resume"]:
-        raise click.UsageError("which script? Name it after the options: elasticdl run --workers 2 train.py")
+        raise click.UsageError("which script? Give it after the options: elasticdl run --workers 2 train.py")
     return run_submit_verb(
         JobKind.SCRIPT, None, {**values, "script": script, "arguments": arguments, "workers": workers}
     )

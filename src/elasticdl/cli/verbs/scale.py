@@ -19,20 +19,20 @@ elasticdl scale mnist --batch_scale 4
 
 @click.command("scale", cls=Command, examples=EXAMPLES)
 @job_argument()
-@click.option("--workers", "--num_workers", "workers", type=int, metavar="N", help="Workers.")
-@click.option("--ps", "--num_ps_pods", "ps", type=int, metavar="N", help="Parameter servers.")
+@click.option("--workers", "--num_workers", "workers", type=int, metavar="N", help="Number of workers.")
+@click.option("--ps", "--num_ps_pods", "ps", type=int, metavar="N", help="Number of parameter servers (ps).")
 @click.option(
     "--batch_scale",
     type=int,
     metavar="K",
-    help="Global batches that make one update (--adaptive_batch).",
+    help="Global batches that make one update, for a job with --adaptive_batch.",
 )
 @location_options
 def command(job: str, workers: int | None, ps: int | None, batch_scale: int | None, location: LocationOptions) -> None:
-    """Wish for another number of workers, within the job's min and max, or of ps, or of both; or scale the batch.
+    """Change the number of workers, within the job's min and max, the number of ps, or the scale of the batch.
 
-    Training goes on meanwhile; new workers join when they are ready, those too many leave after a step. Rows move to
-    new ps, and away from those that are too many. Of a job that was started with --adaptive_batch, K global batches
-    make one update from now on, and its learning rate follows.
+    Training goes on meanwhile. New workers join when they are ready; surplus workers leave after a step. Rows move to
+    new ps, and away from surplus ps. With --batch_scale, K global batches make one update from now on, and the learning
+    rate follows.
     """
     click.echo(jobs.find(job, **location).scale(workers, ps, batch_scale))

@@ -39,40 +39,46 @@ elasticdl scheduler --on kubernetes -n training --image_name registry/elasticdl:
 
 
 @click.command("scheduler", cls=Command, examples=EXAMPLES)
-@click.option("--policy", metavar="NAME[:KEY=VALUE,…]", help=f"Who gets how many workers. Default: {DEFAULT_POLICY}.")
+@click.option(
+    "--policy",
+    metavar="NAME[:KEY=VALUE,…]",
+    help=f"Policy that decides on the workers of each job. Default: {DEFAULT_POLICY}.",
+)
 @click.option(
     "--budget",
     type=click.IntRange(min=1),
     metavar="DEVICES",
-    help="CPU slots that all jobs share. Default: the cores of this machine.",
+    help="Number of CPU slots that all jobs share. Default: the cores of this machine.",
 )
 @click.option(
-    "--nodes", metavar="NxDEVICES", help="Instead of --budget: several nodes, as a policy sees them, e.g. 4x8."
+    "--nodes",
+    metavar="NxDEVICES",
+    help="Instead of --budget: simulate several nodes, for example 4x8 for 4 nodes of 8 slots.",
 )
 @click.option(
     "--interval",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Decide so often though nothing happened; 0: never. Default: as the policy likes.",
+    help="Time between two decisions if nothing happens. 0: never decide then. Default: chosen by the policy.",
 )
-@on_option("What is shared. Default: this machine.")
-@click.option("--namespace", "-n", metavar="NAME", help="Of the ElasticJobs. Default: that of the context.")
+@on_option("What to share. Default: this machine.")
+@click.option("--namespace", "-n", metavar="NAME", help="Namespace of the ElasticJobs. Default: that of the context.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one.")
 @click.option(
     "--device",
     metavar="RESOURCE",
-    help="On Kubernetes: what is shared. Default: nvidia.com/gpu where nodes have it, else cpu.",
+    help="On Kubernetes: the resource to share. Default: nvidia.com/gpu if nodes have it, else cpu.",
 )
 @click.option(
     "--yaml",
     is_flag=True,
-    help="On Kubernetes: print account, rights and Deployment of such a scheduler for `kubectl apply`; run nothing.",
+    help="On Kubernetes: print ServiceAccount, Roles and Deployment of the scheduler for `kubectl apply`; run nothing.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="On Kubernetes: answer /healthz and /readyz there; 0: any free one. Default: none; with --yaml 8080.",
+    help="On Kubernetes: port for /healthz and /readyz. 0: any free port. Default: none; with --yaml 8080.",
 )
 @click.option("--image_name", metavar="IMAGE", help="With --yaml: an image with ElasticDL and its extra `scheduler`.")
 def command(
@@ -90,16 +96,16 @@ def command(
 ) -> None:
     """Share this machine among the jobs of `elasticdl train --queue`, or a cluster among its ElasticJobs.
 
-    Jobs start at once with what is free, grow when others end, shrink or wait when others come; those of greater
-    priority go first. A worker takes as many devices as it has threads. Ctrl-C ends the scheduler and no job: the next
-    one finds them all again.
+    Jobs start at once with what is free, grow when others end, and shrink or wait when others come. Jobs of greater
+    priority go first. A worker takes as many devices as it has threads. Ctrl-C ends the scheduler but no job: the next
+    scheduler takes over all of them.
 
-    On Kubernetes it writes how many workers each ElasticJob of a namespace wishes for, as `kubectl scale` does, and
-    suspends those that wait. Of several for one namespace one decides, and the others wait until it ends.
+    On Kubernetes, it sets the number of workers of each ElasticJob of a namespace, as `kubectl scale` does, and
+    suspends those that wait. If several schedulers run for a namespace, one decides and the others wait until it ends.
     """
     if on == KUBERNETES:
         if budget is not None or nodes is not None:
-            raise click.UsageError("--budget and --nodes are of this machine; a cluster says itself what it has")
+            raise click.UsageError("--budget and --nodes are for this machine; the nodes of a cluster are known")
         if yaml != (image_name is not None):
             raise click.UsageError("--yaml and --image_name go together: the image is that of the Deployment")
         if yaml and port == 0:
@@ -115,13 +121,13 @@ def command(
         return
     if namespace or context or device or yaml or image_name or port is not None:
         raise click.UsageError(
-            "--namespace, --context, --device, --yaml, --port and --image_name are of Kubernetes; use --on kubernetes"
+            "--namespace, --context, --device, --yaml, --port and --image_name are for Kubernetes; use --on kubernetes"
         )
     serve_this_machine(policy, budget, nodes, interval)
 
 
 def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None, interval: float | None) -> None:
-    """The queue of this machine, until a signal comes."""
+    """Serves the queue of this machine until a signal comes."""
     from elasticdl.cli.screens.scheduler_panel import SchedulerScreen
     from elasticdl.scheduler import policies
     from elasticdl.scheduler.accounts.rates import fit_rates, warm_up_fitting
@@ -151,8 +157,7 @@ def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None
             server.run()
     running = sum(bool(entry.allocated) for entry in turns.job_table.entries.values())
     click.echo(
-        f"the scheduler ends; {_running_jobs(running)} by themselves, "
-        "and are found again by the next `elasticdl scheduler`"
+        f"the scheduler ends; {_running_jobs(running)} without it, and the next `elasticdl scheduler` takes over"
     )
 
 
@@ -173,9 +178,9 @@ def _log_to_file(path: Path) -> None:
 def serve_cluster(
     policy: Policy, location: JobLocation, device: str | None, interval_s: float | None, port: int | None
 ) -> None:
-    """Until a signal comes. While another scheduler of the namespace leads, it waits.
+    """Serves a namespace until a signal comes. While another scheduler of the namespace leads, waits.
 
-    On `port`, if one is given, it says whether it is well.
+    Probes are answered on `port`, if one is given.
     """
     from elasticdl.kube.election import LEASE_S, Election
     from elasticdl.kube.kinds import NODE

@@ -31,7 +31,7 @@ _COUNT_TYPE = click.IntRange(min=1)
 _TRACE_OPTIONS: dict[str, dict[str, Any]] = {
     "--policy": {
         "metavar": "NAMES",
-        "help": "One or several, with commas; each with its parameters: tiresias:threshold_s=3600.",
+        "help": "Policies, separated by commas, with their parameters: tiresias:threshold_s=3600.",
     },
     "--trace": {
         "metavar": "TRACE",
@@ -40,47 +40,51 @@ _TRACE_OPTIONS: dict[str, dict[str, Any]] = {
     "--profiles": {
         "metavar": "DIR",
         "type": _PATH_TYPE,
-        "help": "Where the applications of a Pollux workload are measured. Default: ../traces beside its directory.",
+        "help": "Measurements of the applications of a Pollux workload. Default: ../traces beside its directory.",
     },
-    "--jobs": {"metavar": "N", "type": _COUNT_TYPE, "help": "Only the first so many."},
+    "--jobs": {"metavar": "N", "type": _COUNT_TYPE, "help": "Use only the first N jobs of the trace."},
     "--list-policies": {"is_flag": True, "help": "Print all policies, a line each."},
 }
 _CLUSTER_OPTIONS: dict[str, dict[str, Any]] = {
-    "--nodes": {"metavar": "N", "type": _COUNT_TYPE, "help": "Default: 16, or those of --kinds."},
+    "--nodes": {"metavar": "N", "type": _COUNT_TYPE, "help": "Number of nodes. Default: 16, or those of --kinds."},
     "--gpus-per-node": {
         "metavar": "N",
         "type": _COUNT_TYPE,
         "default": 4,
         "show_default": True,
-        "help": "Or cores, where jobs use these.",
+        "help": "Devices of each node; cores, if jobs use these.",
     },
     "--kinds": {
         "metavar": "KIND:NODES,…",
         "default": "",
-        "help": "Nodes of several kinds of devices: a100:8,t4:8; a100:8x8 with so many devices each.",
+        "help": "Nodes with several kinds of devices: a100:8,t4:8; a100:8x4 are 8 nodes with 4 devices each.",
     },
-    "--racks": {"metavar": "N", "type": _COUNT_TYPE, "help": "Nodes are in so many racks, one after another."},
+    "--racks": {
+        "metavar": "N",
+        "type": _COUNT_TYPE,
+        "help": "Number of racks that the nodes are in, one after another.",
+    },
 }
 _COST_OPTIONS: dict[str, dict[str, Any]] = {
     "--interval": {
         "metavar": "SECONDS",
         "type": click.FloatRange(min=0, min_open=True),
-        "help": "Decide so often though nothing happened. Default: as each policy likes.",
+        "help": "Time between two decisions if nothing happens. Default: chosen by each policy.",
     },
     "--restart-cost": {
         "metavar": "SECONDS",
         "type": click.FloatRange(min=0),
-        "help": "What a start and any change of its workers costs a job. Default: 30.",
+        "help": "Seconds that a start, or any change of its workers, costs a job. Default: 30.",
     },
     "--costs": {
         "metavar": "start=S,change=S,join=S",
-        "help": "Instead: a start, a change for all workers, and until newcomers join while the others go on.",
+        "help": "Instead: seconds of a start, of a change for all workers, and until newcomers join the others.",
     },
     "--interference": {
         "metavar": "SHARE",
         "type": click.FloatRange(0, 1, max_open=True),
         "default": 0.0,
-        "help": "Jobs on several nodes that share one are slower by this share.",
+        "help": "Share by which jobs on several nodes are slower if they share a node.",
     },
     "--stragglers": {"metavar": "NODE=FACTOR,…", "default": "", "help": "Slow nodes: 2.0 takes twice as long."},
     "--failures": {"metavar": "MTBF=S,repair=S", "default": "", "help": "Each node fails at random and comes back."},
@@ -89,44 +93,44 @@ _COST_OPTIONS: dict[str, dict[str, Any]] = {
         "type": click.IntRange(min=0),
         "default": 0,
         "show_default": True,
-        "help": "Of failures. A made-up trace has its own.",
+        "help": "Seed of the failures. A synthetic trace has its own.",
     },
 }
 _RESULT_OPTIONS: dict[str, dict[str, Any]] = {
-    "--json": {"metavar": "FILE", "type": _PATH_TYPE, "help": "All results, with the command that made them."},
-    "--parquet": {"metavar": "FILE", "type": _PATH_TYPE, "help": "One row for each job and policy."},
-    "--report": {"metavar": "DIR", "type": _PATH_TYPE, "help": "PNGs, and one HTML page with all of it."},
+    "--json": {"metavar": "FILE", "type": _PATH_TYPE, "help": "Write all results, with the command that made them."},
+    "--parquet": {"metavar": "FILE", "type": _PATH_TYPE, "help": "Write one row for each job and policy."},
+    "--report": {"metavar": "DIR", "type": _PATH_TYPE, "help": "Write PNGs, and one HTML page with everything."},
     "--processes": {
         "metavar": "N",
         "type": _COUNT_TYPE,
-        "help": "So many policies at once. Default: the cores of this machine.",
+        "help": "Number of policies to simulate at once. Default: the cores of this machine.",
     },
 }
 _WHAT_IF_OPTIONS: dict[str, dict[str, Any]] = {
     "--what-if": {
         "metavar": "JOB.yaml",
         "type": _PATH_TYPE,
-        "help": "When would this job start on a cluster as it stands, with how many workers, and whose?",
+        "help": "Forecast when this job would start on the current cluster, with how many workers, taken from whom.",
     },
     "--snapshot": {
         "metavar": "FILE",
         "type": _PATH_TYPE,
-        "help": "The cluster as it stands. Default: the jobs of this machine's scheduler.",
+        "help": "A file with the cluster. Default: the jobs of this machine's scheduler.",
     },
-    "--write-snapshot": {"metavar": "FILE", "type": _PATH_TYPE, "help": "Write the cluster as it stands."},
+    "--write-snapshot": {"metavar": "FILE", "type": _PATH_TYPE, "help": "Write the current cluster to this file."},
     "--on": {"type": click.Choice(PLACES), "default": None, "help": "kubernetes: the cluster of the context."},
     "--context": {"metavar": "NAME", "help": "Context of the kubeconfig. Default: the current one."},
     "--namespace -n": {"metavar": "NAME", "help": "Namespace. Default: that of the context."},
     "--device": {
         "metavar": "RESOURCE",
-        "help": "On Kubernetes: what is shared. Default: what the job's workers ask for.",
+        "help": "On Kubernetes: the resource that is shared. Default: what the job's workers request.",
     },
-    "--priority": {"metavar": "N", "type": int, "help": "Of the job. Default: as its annotation says, or 0."},
+    "--priority": {"metavar": "N", "type": int, "help": "Priority of the job. Default: that of its annotation, or 0."},
 }
 _OPTION_SECTIONS = {
     "": _TRACE_OPTIONS,
     "Cluster": _CLUSTER_OPTIONS,
-    "What befalls it": _COST_OPTIONS,
+    "Costs and failures": _COST_OPTIONS,
     "Results": _RESULT_OPTIONS,
     "What if": _WHAT_IF_OPTIONS,
 }
@@ -153,10 +157,10 @@ elasticdl simulate --what-if elasticjob.yaml --on kubernetes --namespace trainin
 @click.command("simulate", cls=Command, examples=EXAMPLES)
 @add_options
 def command(**values: Any) -> None:
-    """Run scheduling policies on a trace of jobs, on a cluster that is only computed.
+    """Run scheduling policies on a trace of jobs, on a simulated cluster.
 
-    The policies are those of `elasticdl scheduler`, and so is the loop that asks them. The same command gives the same
-    results. Ctrl-C ends it with what there is.
+    The policies and the loop are those of `elasticdl scheduler`. The same command gives the same results. Ctrl-C ends
+    the simulation and prints the results so far.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # fits are tiny: threads would only wait for each other
     if values["list_policies"]:
@@ -196,7 +200,7 @@ def _simulate(values: dict[str, Any]) -> None:
         check_module("--parquet", "pyarrow")
     if values["report"]:
         prepare_figures("--report")
-    total = sum(1 for _ in trace.jobs())  # reads all of it: what is wrong is told before anything runs
+    total = sum(1 for _ in trace.jobs())  # reads all of it: errors in it are reported before anything runs
     processes = values["processes"] or os.cpu_count() or 1
     stop = _InterruptHandler()
     by_policy: dict[str, SimulationOutcome] = {}
@@ -304,7 +308,7 @@ def _list_policies() -> None:
 
 
 class _InterruptHandler:
-    """The first Ctrl-C asks for an end, the second is one."""
+    """The first Ctrl-C ends the simulation with its results, the second ends it at once."""
 
     def __init__(self) -> None:
         self._asked = False

@@ -22,13 +22,13 @@ elasticdl status mnist --on kubernetes --namespace team-a
 
 @click.command("status", cls=Command, examples=EXAMPLES)
 @job_argument(is_optional=True)
-@click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
-@click.option("--events", "all_events", is_flag=True, help="Every event since the start, not only the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document, for scripts.")
+@click.option("--events", "all_events", is_flag=True, help="Print every event since the start, not only the newest.")
 @location_options
 def command(job: str, as_json: bool, all_events: bool, location: LocationOptions) -> None:
-    """Show how JOB stands: workers, progress, and who came or left when, why, and what it cost.
+    """Show the status of JOB: progress, workers, and events with their reasons and costs.
 
-    Works on a job that is over, too. Without JOB: the newest job.
+    Works for a job that is over, too. Without JOB: the newest job.
     """
     from elasticdl.cli.screens import job_panel, job_summary, plain_lines
     from elasticdl.jobs import documents

@@ -20,14 +20,14 @@ elasticdl stop mnist --delete
 
 @click.command("stop", cls=Command, examples=EXAMPLES)
 @job_argument()
-@click.option("--now", is_flag=True, help="Kill all its processes at once, without a checkpoint.")
-@click.option("--delete", is_flag=True, help="Kill it, and delete all that is left of it: logs, checkpoints, name.")
+@click.option("--now", is_flag=True, help="Kill all processes of the job at once, without a checkpoint.")
+@click.option("--delete", is_flag=True, help="Kill the job and delete its directory: logs, checkpoints and name.")
 @location_options
 def command(job: str, now: bool, delete: bool, location: LocationOptions) -> None:
     """Stop JOB: the running step ends, a checkpoint is written, all processes end.
 
-    Go on later with `elasticdl train --resume --job_name=JOB`. A job that waits in the queue is taken out of it. On
-    Kubernetes --now and --delete are the same. What a job wrote elsewhere, as to --output, is never deleted.
+    Resume it later with `elasticdl train --resume --job_name=JOB`. A job that waits in the queue is taken out of it. On
+    Kubernetes, --now and --delete are the same. What a job wrote elsewhere, such as --output, is never deleted.
     """
     found_job = jobs.find(job, **location)
     if delete and job not in (found_job.name, LAST):

@@ -19,11 +19,17 @@ elasticdl timeline mnist -o mnist.png
 
 @click.command("timeline", cls=Command, examples=EXAMPLES)
 @job_argument(is_optional=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PNG", help="Default: in the job directory.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PNG",
+    help="The file to write. Default: timeline.png in the job directory.",
+)
 @location_options
 def command(job: str, output: Path | None, location: LocationOptions) -> None:
-    """Draw who worked when, how each worker ended, the loss and the speed, as a PNG.
+    """Draw when each worker trained and how it ended, the loss and the speed, as a PNG.
 
-    Of a job on Kubernetes: its newest events, by default into JOB.png here. Without JOB: the newest job.
+    For a job on Kubernetes, its newest events are drawn, by default into JOB.png here. Without JOB: the newest job.
     """
     click.echo(jobs.find(job, **location).draw_timeline(output))

@@ -33,10 +33,10 @@ FIRST_OPTIONS = (
 def command(file: Path | None, **values: Any) -> int:
     """Train a model with workers that come and go.
 
-    What the job is comes from the options, then from JOB.yaml, then from the defaults.
-    Every option may be written with _ or -. Ctrl-C stops the job with a checkpoint.
+    An option counts more than JOB.yaml, and JOB.yaml more than the default.
+    Options may be written with _ or -. Ctrl-C stops the job with a checkpoint.
 
-    With --queue the job waits for `elasticdl scheduler`, which gives it at least --min_workers and at most
-    --max_workers, more or fewer as other jobs come and go; the command returns at once.
+    With --queue the job waits for `elasticdl scheduler`, which gives it between --min_workers and --max_workers
+    workers, more or fewer as other jobs come and go. The command returns at once.
     """
     return run_submit_verb(JobKind.TRAINING, file, values)

@@ -1,4 +1,4 @@
-"""`elasticdl simulate --what-if`: a job that is not there yet, on a cluster as it stands."""
+"""`elasticdl simulate --what-if`: a forecast for a job that is not there yet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ELASTIC_JOB = "ElasticJob"
 
 @dataclass(frozen=True, slots=True)
 class WhatIfJob:
-    """The job that a person asks about."""
+    """The job to forecast."""
 
     spec: JobSpec
     priority: int = 0
@@ -35,7 +35,7 @@ class WhatIfJob:
 
 
 def answer_what_if(values: dict[str, Any]) -> None:
-    """Says it to a person, and writes it to --json."""
+    """Prints the forecast, and writes it to --json."""
     _refuse_trace_options(values)
     asked = _read_job(values["what_if"]) if values["what_if"] else None
     where, policy = _read_cluster(values, asked)
@@ -97,7 +97,9 @@ def describe_forecast(policy: str, job: JobInfo, answer: Forecast) -> list[str]:
         if not answer.changes:
             lines.append("  no other job has more or fewer workers for it")
     if answer.jobs_of_unknown_length and (answer.wait_s is None or answer.wait_s):
-        lines.append(f"  guessed, since nobody knows how long they go on: {', '.join(answer.jobs_of_unknown_length)}")
+        lines.append(
+            f"  a guess, since it is not known how long these jobs take: {', '.join(answer.jobs_of_unknown_length)}"
+        )
     return lines
 
 
@@ -108,7 +110,7 @@ def _count_of_workers(count: int) -> str:
 def _refuse_trace_options(values: dict[str, Any]) -> None:
     for option in ("trace", "profiles", "jobs", "nodes", "racks", "parquet", "report", "processes"):
         if values[option] is not None:
-            raise SpecError(f"--{option}: is for a trace; --what-if looks at the cluster as it stands")
+            raise SpecError(f"--{option}: is for a trace; --what-if looks at the current cluster")
     if values["snapshot"] and any(values[option] for option in ("on", "context", "namespace", "device")):
         raise SpecError(
             "expected --snapshot, or a cluster with --on, --context, --namespace and --device; received both"

@@ -27,7 +27,10 @@ elasticdl zoo show digits --json
 
 @click.command("list", cls=Command, examples=LIST_EXAMPLES)
 @click.option(
-    "--json", "as_json", is_flag=True, help="For scripts: a list with name, group, framework, description, paper."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a list with name, group, framework, description and paper, for scripts.",
 )
 def list_command(as_json: bool) -> None:
     """List all models that come with ElasticDL."""
@@ -40,16 +43,16 @@ def list_command(as_json: bool) -> None:
     words = max(len(model.description) for model in catalog.MODELS)
     for title, models in catalog.group_models():
         click.echo(title)
-        for one in models:
-            click.echo(f"  {one.name:<{names}}  {one.description:<{words}}  {one.paper}".rstrip())
-    click.echo("\n`elasticdl zoo show NAME` tells its parameters and how to train it")
+        for model in models:
+            click.echo(f"  {model.name:<{names}}  {model.description:<{words}}  {model.paper}".rstrip())
+    click.echo("\n`elasticdl zoo show NAME` shows its parameters and how to train it")
 
 
 @click.command("show", cls=Command, examples=SHOW_EXAMPLES)
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document, for scripts.")
 def show_command(name: str, as_json: bool) -> None:
-    """Tell of the model NAME: its parameters, its paper, its file, and the commands that train it."""
+    """Show the model NAME: its parameters, its paper, its file, and the commands that train it."""
     from elasticdl.zoo import catalog
 
     model = catalog.find_model(name)
@@ -83,13 +86,15 @@ elasticdl zoo build my-zoo --image mnist:1 --dry-run
 @click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--image", required=True, metavar="NAME:TAG", help="Name of the image.")
 @click.option("--engine", metavar="NAME", help="docker, podman or buildah. Default: the first of them that answers.")
-@click.option("--base", metavar="IMAGE", help="Image to build on. Default: that of this ElasticDL, built if need be.")
+@click.option(
+    "--base", metavar="IMAGE", help="Base image. Default: that of this ElasticDL, which is built if necessary."
+)
 @click.option(
     "--extra",
     "extras",
     multiple=True,
     metavar="NAME",
-    help="What the image of ElasticDL holds: torch, tensorflow, operator, scheduler. Default: what the models import.",
+    help="Extra of ElasticDL in the image: torch, tensorflow, operator, scheduler. Default: what the models import.",
 )
 @click.option("--build-arg", "pairs", multiple=True, metavar="A=B", help="A build argument; see docs/images.md.")
 @click.option("--dry-run", is_flag=True, help="Print Dockerfile and commands, and build nothing.")
@@ -104,10 +109,10 @@ def build_command(
     dry_run: bool,
     passed: tuple[str, ...],
 ) -> None:
-    """Make an image of the model directory DIR, for `elasticdl train --image_name`.
+    """Build an image of the model directory DIR, for `elasticdl train --image_name`.
 
-    In the image DIR is /model_zoo, so --model_zoo=model_zoo means it; its requirements.txt is installed.
-    Without DIR the image of ElasticDL itself is made. What follows -- goes to the engine's build as it is.
+    In the image, DIR is /model_zoo (--model_zoo=model_zoo), and its requirements.txt is installed.
+    Without DIR, the image of ElasticDL itself is built. Words after -- are passed to the build of the engine.
     """
     import shlex
 
@@ -123,19 +128,19 @@ def build_command(
     if base is not None and (extras or directory is None):
         raise SpecError("--base is an image with ElasticDL in it: it goes with a DIR, and without --extra")
     layout = inspect_model_directory(directory) if directory is not None else None
-    wished = extras or (layout.framework if layout else "torch",)
-    shipped = plan.plan_runtime_image(wished, arguments, name="" if layout else image)
+    wanted_extras = extras or (layout.framework if layout else "torch",)
+    runtime_image = plan.plan_runtime_image(wanted_extras, arguments, name="" if layout else image)
     engines = _find_engine(engine)
     # A checkout changes under one version number; the engine's cache spares all but the wheel.
     is_due = base is None and (
-        layout is None or wheel.find_checkout() is not None or not engines.has_image(shipped.name)
+        layout is None or wheel.find_checkout() is not None or not engines.has_image(runtime_image.name)
     )
     if dry_run:
         if is_due:
             shown_path = Path("CONTEXT")
-            click.echo(shlex.join(build.runtime_image_command(engines, shipped, shown_path, passed)))
+            click.echo(shlex.join(build.runtime_image_command(engines, runtime_image, shown_path, passed)))
         if directory is not None and layout is not None:
-            click.echo(f"\n{plan.render_dockerfile(base or shipped.name, layout)}")
+            click.echo(f"\n{plan.render_dockerfile(base or runtime_image.name, layout)}")
             dockerfile = Path("DOCKERFILE")
             click.echo(
                 shlex.join(
@@ -146,16 +151,16 @@ def build_command(
             )
         return
     if is_due:
-        shipped = plan.RuntimeImage(shipped.name, pinning.pin_base(shipped.arguments))
-        click.echo(f"upon {shipped.arguments['BASE']}", err=True)
-        with engine_progress(f"building {shipped.name} with {engines.name}") as show:
-            build.build_runtime_image(engines, shipped, passed, show)
+        runtime_image = plan.RuntimeImage(runtime_image.name, pinning.pin_base(runtime_image.arguments))
+        click.echo(f"on {runtime_image.arguments['BASE']}", err=True)
+        with engine_progress(f"building {runtime_image.name} with {engines.name}") as show:
+            build.build_runtime_image(engines, runtime_image, passed, show)
     if directory is None or layout is None:
         click.echo(f"built {image}")
         return
     if written := build.write_ignore_file(directory, layout):
         click.echo(written, err=True)
-    content = plan.render_dockerfile(base or shipped.name, layout)
+    content = plan.render_dockerfile(base or runtime_image.name, layout)
     with engine_progress(f"building {image} with {engines.name}") as show:
         build.build_model_image(engines, image, directory, content, arguments, passed, show)
     click.echo(f"built {image}; train with it:\n\n    {plan.suggest_train_command(image, layout)}")
@@ -173,7 +178,7 @@ elasticdl zoo push registry.example.com/mnist:1 -- --tls-verify=false
 @click.option("--dry-run", is_flag=True, help="Print the engine's command and run nothing.")
 @click.argument("passed", nargs=-1, metavar="[-- ENGINE OPTIONS]")
 def push_command(image: str, engine: str | None, dry_run: bool, passed: tuple[str, ...]) -> None:
-    """Push an image to the registry in its name, as whom the engine is logged in."""
+    """Push an image to the registry in its name, with the login of the engine."""
     import shlex
 
     from elasticdl.cli.screens.progress_bars import engine_progress
@@ -201,7 +206,7 @@ elasticdl zoo init my-zoo
 
 @click.group("zoo")
 def command() -> None:
-    """See the models there are, make a starter, and images of models for a cluster."""
+    """List models, write a starter model, and build images of models for a cluster."""
 
 
 @command.command("init", cls=Command, examples=INIT_EXAMPLES)

@@ -24,7 +24,7 @@ from elasticdl.ctr.search.loop import Search, TrialProgress
 from elasticdl.ctr.search.study import SearchOptions, Study, Trial, TrialStatus, require_optuna
 from elasticdl.ctr.search.trial_jobs import TrialJobs
 from elasticdl.errors import SpecError
-from elasticdl.features.preprocessing.preprocessor import PREPROCESSOR_FILE as FRONT
+from elasticdl.features.preprocessing.preprocessor import PREPROCESSOR_FILE
 from elasticdl.jobs import home
 from elasticdl.jobs.interface import SubmissionReporter
 from elasticdl.spec import JobKind, load
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 POLL_S = 0.3
 EXIT_INTERRUPTED = 130
 PARALLEL_IN_QUEUE = 4  # trials at a time where a scheduler shares the machine among them
-# What all trials have in common, beside the front: if it changes, they cannot be compared.
+# What all trials have in common, beside the preprocessor: if it changes, they cannot be compared.
 COMPARED_KEYS = ("data", "validation", "split", "label", "label_values", "model", "params", "weight", "job")
 
 
@@ -86,10 +86,10 @@ def run_search(file: Path, request: SearchRequest, open_display: OpenDisplay, re
     directory.mkdir(exist_ok=True)
     with _lock_search(directory):
         max_evaluations = math.ceil(config.training.epochs * evaluations_per_epoch(config, built.rows))
-        manner = SearchOptions(
+        options = SearchOptions(
             request.options.pruner, request.options.startup_trials, request.options.seed, max_evaluations
         )
-        study = Study.open(directory / "study.db", searched, manner, _comparison_key(config, built))
+        study = Study.open(directory / "study.db", searched, options, _comparison_key(config, built))
         parallel = request.parallel or (PARALLEL_IN_QUEUE if home.local_queue().is_served() else 1)
         with closing(TrialJobs(config, built, file, parallel)) as jobs:
             is_whole = _run_trials(Search(study, jobs, request.trials, parallel, name), request, open_display)
@@ -106,10 +106,10 @@ def _search_space(config: CtrConfig, where: str) -> Space:
 
 
 def _comparison_key(config: CtrConfig, built: BuildResult) -> dict[str, Any]:
-    front = hashlib.sha256((built.directory / FRONT).read_bytes()).hexdigest()
+    features_hash = hashlib.sha256((built.directory / PREPROCESSOR_FILE).read_bytes()).hexdigest()
     same = {key: value for key, value in config.model_dump(mode="json").items() if key in COMPARED_KEYS}
     training = config.training.model_dump(mode="json", exclude={"learning_rate", "batch_size"})
-    return {**same, "features": front, "training": training}
+    return {**same, "features": features_hash, "training": training}
 
 
 def _run_trials(search: Search, request: SearchRequest, open_display: OpenDisplay) -> bool:

@@ -45,9 +45,9 @@ class RunPlan:
 
 @dataclass(slots=True)
 class WorkerChanges:
-    """Decides when workers are wished for, and when one is killed. It waits for those wished for to be there.
+    """Decides when to change the number of workers, and when to kill one. Waits until the desired workers have joined.
 
-    So that however slow the machine is, all of it happens, and by updates, not by the clock.
+    It counts updates, not time, so everything happens however slow the machine is.
     """
 
     min_workers: int
@@ -76,7 +76,7 @@ class WorkerChanges:
             return None
         self.target = self.max_workers if self.target == self.min_workers else self.min_workers
         self.changed_at = step
-        self.applied.append((step, f"{self.target} workers wished for"))
+        self.applied.append((step, f"scaled to {self.target} workers"))
         return self.target
 
 

@@ -70,16 +70,16 @@ def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
 def draw_gantt(outcome: SimulationOutcome) -> bytes:
     """Draws a row per job in order of submission: grey while it waits, darker with more workers."""
     jobs = sorted((*outcome.finished_jobs, *outcome.never_started_jobs), key=lambda job: (job.submitted_at, job.name))
-    shown = jobs[:MAX_BARS]
-    height = 0.24 if len(shown) <= 40 else 0.06
-    figure, axes = _new_figure(11, max(2.6, 1.6 + height * len(shown)))
-    max_workers = max((span.workers for job in shown for span in job.spans), default=1)
+    drawn_jobs = jobs[:MAX_BARS]
+    height = 0.24 if len(drawn_jobs) <= 40 else 0.06
+    figure, axes = _new_figure(11, max(2.6, 1.6 + height * len(drawn_jobs)))
+    max_workers = max((span.workers for job in drawn_jobs for span in job.spans), default=1)
     scale, colormap = LogNorm(1, max(max_workers, 2)), colormaps["viridis_r"]
     end = outcome.device_usage[-1][0]
-    unit, seconds = _choose_time_unit(max([job.finished_at or 0.0 for job in shown] + [0.0]) or end)
+    unit, seconds = _choose_time_unit(max([job.finished_at or 0.0 for job in drawn_jobs] + [0.0]) or end)
     bars: list[Rectangle] = []
     colors: list[Any] = []
-    for row, job in enumerate(shown):
+    for row, job in enumerate(drawn_jobs):
         if job.finished_at is not None:
             length = job.finished_at - job.submitted_at
             bars.append(Rectangle((job.submitted_at / seconds, row - 0.4), length / seconds, 0.8))
@@ -91,9 +91,9 @@ def draw_gantt(outcome: SimulationOutcome) -> bytes:
             axes.plot(job.submitted_at / seconds, row, marker="x", color=RED, markersize=4)
     axes.add_collection(PatchCollection(bars, facecolors=colors, linewidths=0))
     axes.set_xlim(0, max([bar.get_x() + bar.get_width() for bar in bars] + [1e-3]) * 1.01)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    if len(shown) <= 40:
-        axes.set_yticks(range(len(shown)), [job.name for job in shown], fontsize=7)
+    axes.set_ylim(len(drawn_jobs) - 0.4, -0.6)
+    if len(drawn_jobs) <= 40:
+        axes.set_yticks(range(len(drawn_jobs)), [job.name for job in drawn_jobs], fontsize=7)
     else:
         axes.set_ylabel("jobs in order of submission", color=INK)
     axes.set_xlabel(unit, color=INK)

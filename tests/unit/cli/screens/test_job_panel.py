@@ -22,7 +22,7 @@ GOLDEN = """\
 │ loss 0.2500   evaluation of step 29 accuracy 0.9150   speed 1,157 records/s   to go 3.0 s        │
 │ checkpoint step 20                                                                               │
 │                                                                                                  │
-│ 2 workers, 2 wished, 1 to 4 possible                                                             │
+│ 2 workers, 2 desired, 1 to 4 allowed                                                             │
 │ worker    pid  state     since  rank  logical ranks  step                                        │
 │ worker-1   12  lost      4.0 s                                                                   │
 │ worker-0   11  member     10 s     0              2    30                                        │
@@ -158,7 +158,7 @@ def test_ps_are_shown_with_what_they_hold_and_how_they_fare(status: pb.JobStatus
     shown = text(job_panel.ps_table(value(status)))
 
     heading, _, lost, serving = (line.split() for line in shown.splitlines())
-    assert heading == ["1", "ps,", "2", "wished,", "hybrid"]
+    assert heading == ["1", "ps,", "2", "desired,", "hybrid"]
     assert lost[:2] == ["ps-1", "lost"]
     assert serving == [
         "ps-0",

@@ -74,7 +74,7 @@ def test_there_is_a_line_for_each_change() -> None:
 def test_more_jobs_than_lines_are_counted() -> None:
     console = Console(width=140, record=True, file=StringIO())
     many: dict[str, Any] = {f"job-{index}": RUNNING for index in range(9)}
-    console.print(view.scheduler_panel(report(**many), [], most=4))
+    console.print(view.scheduler_panel(report(**many), [], max_rows=4))
     text = console.export_text()
 
     assert "job-3" in text and "job-4" not in text

@@ -119,9 +119,9 @@ def test_workers_change_by_updates_once_those_wished_for_are_there_and_one_is_ki
         None, None, None, 4,
     ]  # fmt: skip
     assert [what for _, what in changes.applied] == [
-        "8 workers wished for",
+        "scaled to 8 workers",
         "kill -9 of a worker",
-        "4 workers wished for",
+        "scaled to 4 workers",
     ]
 
 
@@ -181,7 +181,7 @@ def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
         (("convergence",), "which click log? Give --data FILE"),
         (("convergence", "--data", "nowhere.txt"), "no file nowhere.txt; --data made-up does without one"),
         (("convergence", "--quick", "--real"), "real processes anyway"),
-        (("mixed", "--quick"), "are of `elasticdl experiment convergence`"),
+        (("mixed", "--quick"), "are for `elasticdl experiment convergence`"),
     ],
 )
 def test_what_is_missing_or_does_not_belong_is_told(elasticdl: Elasticdl, words: Any, complaint: str) -> None:
