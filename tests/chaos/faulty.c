@@ -1,8 +1,8 @@
-/* What a process is told of its files and of the time, changed from outside. LD_PRELOAD.
+/* Injects errors of files and jumps of the wall clock into a process that loads this library with LD_PRELOAD.
  *
  * CHAOS_CONTROL names a file that is mapped here and by tests/chaos/faulty.py:
- *   int64 offset_ns of everybody's wall clock
- *   32 x { int32 pid; int32 left; int64 offset_ns }   left: so many reads, writes and syncs below CHAOS_ROOT fail, EIO
+ *   int64 offset_ns of the wall clock of all processes
+ *   32 x { int32 pid; int32 left; int64 offset_ns }   left: the next reads, writes and syncs below CHAOS_ROOT that fail with EIO
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -47,10 +47,10 @@ static volatile struct slot *own(void) {
     if (!control) return NULL;
     int32_t pid = 0;
     for (int i = 0; i < SLOTS; i++) {
-        int32_t whose = control->slots[i].pid;
-        if (!whose) continue;
+        int32_t owner = control->slots[i].pid;
+        if (!owner) continue;
         if (!pid) pid = (int32_t)getpid();
-        if (whose == pid) return &control->slots[i];
+        if (owner == pid) return &control->slots[i];
     }
     return NULL;
 }
@@ -65,7 +65,7 @@ static int is_failing(int fd) {
     errno = before;
     if (length < (ssize_t)root_length || memcmp(path, root, root_length)) return 0;
     path[length] = 0;
-    if (length > 4 && !strcmp(path + length - 4, ".log")) return 0; /* what is said about it must be readable */
+    if (length > 4 && !strcmp(path + length - 4, ".log")) return 0; /* logs must stay readable */
     if (__sync_fetch_and_sub(&slot->left, 1) <= 0) return 0;
     errno = EIO;
     return 1;
@@ -87,9 +87,9 @@ static int64_t offset_ns(void) {
 }
 
 static void move(struct timespec *t, int64_t by_ns) {
-    int64_t whole = t->tv_sec * SECOND + t->tv_nsec + by_ns;
-    t->tv_sec = whole / SECOND;
-    t->tv_nsec = whole % SECOND;
+    int64_t ns = t->tv_sec * SECOND + t->tv_nsec + by_ns;
+    t->tv_sec = ns / SECOND;
+    t->tv_nsec = ns % SECOND;
 }
 
 int clock_gettime(clockid_t which, struct timespec *t) {
@@ -115,8 +115,8 @@ time_t time(time_t *t) {
     return now.tv_sec;
 }
 
-/* Deadlines by the wall clock are the kernel's: a real jump would end or prolong them as this does. A deadline that is
- * no wall time (a cond of the monotonic clock) is far smaller. */
+/* The kernel waits until a time of its wall clock: a real jump would shorten or prolong the wait as this does. The
+ * deadline of a condition variable that uses the monotonic clock is far smaller. */
 int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until) {
     REAL(pthread_cond_timedwait);
     struct timespec moved = *until;

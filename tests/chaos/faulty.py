@@ -1,4 +1,4 @@
-"""The outside of faulty.c: errors of files and jumps of the clock, for one process or all of a job."""
+"""Controls faulty.c: errors of files and jumps of the clock, for one process or for all of a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def can_build() -> bool:
 
 
 class Faulty:
-    """`environ` for the processes of a job whose files lie below `root`; then what they are to see."""
+    """Builds the library for a job with files below `root`; `environ` loads it into the job's processes."""
 
     def __init__(self, directory: Path, root: Path) -> None:
         library, control = directory / "faulty.so", directory / "faulty.control"
@@ -34,7 +34,7 @@ class Faulty:
         self._set(pid, times, None)
 
     def move_clock(self, pid: int, by_s: float) -> None:
-        """Of one process; 0: of all of them."""
+        """Moves the clock of one process; with `pid` 0, of all processes."""
         if pid:
             self._set(pid, None, int(by_s * 1e9))
         else:
@@ -42,11 +42,11 @@ class Faulty:
 
     def _set(self, pid: int, left: int | None, offset_ns: int | None) -> None:
         slots = [_SLOT.unpack_from(self._memory, _HEAD.size + n * _SLOT.size) for n in range(SLOTS)]
-        mine = [n for n, one in enumerate(slots) if one[0] == pid]
-        free = [n for n, one in enumerate(slots) if not one[0] or not Path(f"/proc/{one[0]}").exists()]
-        if not mine and not free:
-            return  # so many are struck already
-        place = (mine or free)[0]
-        before = slots[place] if mine else (pid, 0, 0)
+        own = [n for n, slot in enumerate(slots) if slot[0] == pid]
+        free = [n for n, slot in enumerate(slots) if not slot[0] or not Path(f"/proc/{slot[0]}").exists()]
+        if not own and not free:
+            return  # all slots are in use
+        index = (own or free)[0]
+        before = slots[index] if own else (pid, 0, 0)
         values = (pid, before[1] if left is None else left, before[2] if offset_ns is None else offset_ns)
-        _SLOT.pack_into(self._memory, _HEAD.size + place * _SLOT.size, *values)
+        _SLOT.pack_into(self._memory, _HEAD.size + index * _SLOT.size, *values)

@@ -1,4 +1,4 @@
-"""The processes of a job, seen from outside: who lives, what each holds, what is left of them."""
+"""The processes of a job, seen from outside: which live, what they use, what they leave."""
 
 from __future__ import annotations
 
@@ -10,73 +10,72 @@ from pathlib import Path
 from elasticdl.spec.env import HOME
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# What a process that lives through all of a job may take more at its end than at its first measurement.
-GROWN_DESCRIPTORS = 64
-GROWN_BYTES = 256 << 20
-SETTLED_S = 8.0  # before this it still imports
-IMPORTED_S = (
-    5.0  # of processor time; a worker that has had less may still import its framework, however long it is there
-)
-GREETED_S = 15.0  # after which every door has hung up on strangers
+# What a process may use more at the end of a job than at its first measurement.
+MAX_NEW_DESCRIPTORS = 64
+MAX_NEW_BYTES = 256 << 20
+SETTLE_S = 8.0  # before, it still imports
+IMPORT_PROCESSOR_S = 5.0  # a worker that has used less processor time may still import its framework
+HANG_UP_S = 15.0  # after which every server has closed the connections of strangers
 
 
-def of_home(home: Path) -> dict[int, str]:
-    """All living processes with this ELASTICDL_HOME: command lines by pid."""
-    wanted = f"{HOME}={home}".encode()
-    found = {}
+def job_processes(home: Path) -> dict[int, str]:
+    """Returns the command lines of all living processes with this ELASTICDL_HOME, by pid."""
+    variable = f"{HOME}={home}".encode()
+    commands = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with suppress(OSError):
-            if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
+            if variable in Path(entry.path, "environ").read_bytes().split(b"\0"):
                 command = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if command:  # a zombie has none
-                    found[int(entry.name)] = command
-    return found
+                    commands[int(entry.name)] = command
+    return commands
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Usage:
     at: float
     descriptors: int
     bytes: int
 
 
 class Leaks:
-    """What each process holds, from when it has settled to when it was last seen."""
+    """Compares what each process uses after its start with what it uses at the end."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], float] = {}
-        self._first: dict[tuple[str, int], Held] = {}
-        self._last: dict[tuple[str, int], Held] = {}
-        self._besieged: dict[int, float] = {}
+        self._first: dict[tuple[str, int], Usage] = {}
+        self._last: dict[tuple[str, int], Usage] = {}
+        self._paused_until: dict[int, float] = {}
 
-    def besiege(self, pid: int, until: float) -> None:
-        """Strangers come to it until then: what they cost meanwhile, and shortly after, is no leak."""
-        self._besieged[pid] = max(until + GREETED_S, self._besieged.get(pid, until))
+    def pause_until(self, pid: int, until: float) -> None:
+        """Do not measure a process that strangers visit, until shortly after: their connections are no leak."""
+        self._paused_until[pid] = max(until + HANG_UP_S, self._paused_until.get(pid, until))
 
     def measure(self, living: dict[str, int], now: float) -> None:
-        for who in living.items():
-            if now - self._seen.setdefault(who, now) < SETTLED_S or now < self._besieged.get(who[1], now):
+        for process in living.items():
+            name, pid = process
+            if now - self._seen.setdefault(process, now) < SETTLE_S or now < self._paused_until.get(pid, now):
                 continue
             with suppress(OSError):
-                if who[0].startswith("worker") and _processor_s(who[1]) < IMPORTED_S:
+                if name.startswith("worker") and _processor_s(pid) < IMPORT_PROCESSOR_S:
                     continue
-                pages = int(Path(f"/proc/{who[1]}/statm").read_text().split()[1])
-                held = Held(now, len(os.listdir(f"/proc/{who[1]}/fd")), pages * PAGE)
-                self._first.setdefault(who, held)
-                self._last[who] = held
+                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                usage = Usage(now, len(os.listdir(f"/proc/{pid}/fd")), pages * PAGE)
+                self._first.setdefault(process, usage)
+                self._last[process] = usage
 
-    def found(self) -> list[str]:
-        told = []
+    def find_leaks(self) -> list[str]:
+        leaks = []
         for (name, pid), first in self._first.items():
             last = self._last[name, pid]
-            if last.descriptors - first.descriptors > GROWN_DESCRIPTORS or last.bytes - first.bytes > GROWN_BYTES:
-                told.append(
+            if last.descriptors - first.descriptors > MAX_NEW_DESCRIPTORS or last.bytes - first.bytes > MAX_NEW_BYTES:
+                leaks.append(
                     f"{name} ({pid}) grew in {last.at - first.at:.0f} s from {first.descriptors} to {last.descriptors} "
                     f"descriptors, from {first.bytes >> 20} to {last.bytes >> 20} MiB"
                 )
-        return told
+        return leaks
 
 
 def _processor_s(pid: int) -> float:

@@ -1,4 +1,4 @@
-"""What struck in a campaign and what came of it, as JSON and Markdown; a page of the documents quotes it."""
+"""The faults of a campaign and their outcomes, as JSON and as Markdown that a page of the documentation quotes."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def counts(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """All numbers of the table, from the outcomes alone."""
-    done = list(outcomes)
-    newest = {one.number: one for one in done}  # what failed is struck again once the code is another
-    struck: Counter[str] = Counter()
-    for one in done:
-        struck.update(one.struck)
+    """Returns all numbers of the table."""
+    finished = list(outcomes)
+    newest = {outcome.number: outcome for outcome in finished}  # a job that failed is run again with changed code
+    injected: Counter[str] = Counter()
+    for outcome in finished:
+        injected.update(outcome.injected)
     return {
-        "faults": sum(struck.values()),
-        "in_pairs": sum(one.in_pairs for one in done),
-        "jobs": {strategy.value: sum(one.strategy == strategy for one in done) for strategy in Strategy},
-        "resumed": sum(one.resumed for one in done),
-        "succeeded": sum(one.ending == "succeeded" and not one.problem for one in done),
-        "told": sum(one.ending.startswith("told") and not one.problem for one in done),
-        "failed": [_failure(one) for one in newest.values() if one.problem],
-        "mended": [_failure(one) for one in done if one.problem and not newest[one.number].problem],
-        "commits": list(dict.fromkeys(one.commit for one in done if one.commit)),
-        "hours": round(sum(one.seconds for one in done) / 3600, 2),
-        "struck": {kind.value: _roles(struck, kind) for kind in Kind},
+        "faults": sum(injected.values()),
+        "in_pairs": sum(outcome.in_pairs for outcome in finished),
+        "jobs": {strategy.value: sum(outcome.strategy == strategy for outcome in finished) for strategy in Strategy},
+        "resumed": sum(outcome.resumed for outcome in finished),
+        "succeeded": sum(outcome.ending == "succeeded" and not outcome.problem for outcome in finished),
+        "explained": sum(outcome.ending.startswith("explained") and not outcome.problem for outcome in finished),
+        "failed": [_failure(outcome) for outcome in newest.values() if outcome.problem],
+        "fixed": [_failure(outcome) for outcome in finished if outcome.problem and not newest[outcome.number].problem],
+        "commits": list(dict.fromkeys(outcome.commit for outcome in finished if outcome.commit)),
+        "hours": round(sum(outcome.seconds for outcome in finished) / 3600, 2),
+        "injected": {kind.value: _roles(injected, kind) for kind in Kind},
     }
 
 
@@ -43,8 +43,8 @@ def _failure(outcome: Outcome) -> dict[str, Any]:
     return {"job": outcome.number, "strategy": outcome.strategy, "problem": outcome.problem, "commit": outcome.commit}
 
 
-def _roles(struck: Counter[str], kind: Kind) -> dict[str, int]:
-    return {role.value: struck[f"{kind} of {role}"] for role in Role if struck[f"{kind} of {role}"]}
+def _roles(injected: Counter[str], kind: Kind) -> dict[str, int]:
+    return {role.value: injected[f"{kind} of {role}"] for role in Role if injected[f"{kind} of {role}"]}
 
 
 def _commits(commits: list[str]) -> str:
@@ -53,53 +53,53 @@ def _commits(commits: list[str]) -> str:
     return f"{len(commits)} commits from {commits[0]} to {commits[-1]}"
 
 
-def markdown(numbers: dict[str, Any], about: dict[str, Any]) -> str:
-    roles = [role.value for role in Role if any(role.value in by_role for by_role in numbers["struck"].values())]
+def markdown(numbers: dict[str, Any], settings: dict[str, Any]) -> str:
+    roles = [role.value for role in Role if any(role.value in by_role for by_role in numbers["injected"].values())]
     jobs = ", ".join(f"{count} {name}" for name, count in numbers["jobs"].items() if count)
     lines = [
         f"{numbers['faults']:,} faults, {numbers['in_pairs']:,} of them at the same moment as another, in "
-        f"{sum(numbers['jobs'].values())} jobs ({jobs}) and {numbers['hours']:g} hours; seed {about['seed']}, "
+        f"{sum(numbers['jobs'].values())} jobs ({jobs}) and {numbers['hours']:g} hours; seed {settings['seed']}, "
         f"{_commits(numbers['commits'])}. "
         f"{numbers['succeeded']} jobs ended with the bits or counts of an undisturbed one, "
-        f"{numbers['told']} said why they could not go on, {len(numbers['failed'])} failed, "
-        f"{len(numbers['mended'])} had failed until what they found was mended. {numbers['resumed']} times "
-        "launcher and master were gone together, or the job ended and advised it: it was resumed by hand.",
+        f"{numbers['explained']} reported why they could not continue, {len(numbers['failed'])} failed, "
+        f"{len(numbers['fixed'])} failed before the defect they found was fixed. {numbers['resumed']} times launcher "
+        "and master died together, or the job ended and advised it, and the campaign resumed the job.",
         "",
         f"| fault | {' | '.join(roles)} | together |",
         f"|---|{'---:|' * (len(roles) + 1)}",
     ]
-    for kind, by_role in numbers["struck"].items():
-        if Kind(kind).name not in about["kinds"]:
-            continue  # it cannot be made there
+    for kind, by_role in numbers["injected"].items():
+        if Kind(kind).name not in settings["kinds"]:
+            continue  # it cannot be injected there
         cells = [f"{by_role[role]:,}" if role in by_role else "" for role in roles]
         lines.append(f"| {kind} | {' | '.join(cells)} | {sum(by_role.values()):,} |")
-    for key, title in (("failed", "Failed"), ("mended", "Failed, and passed once what was found was mended")):
+    for key, title in (("failed", "Failed"), ("fixed", "Failed, and passed once the defect was fixed")):
         if numbers[key]:
             lines += ["", f"{title}:", ""]
             lines += [
-                f"- job {one['job']} ({one['strategy']}, commit {one['commit'] or 'unknown'}): "
-                f"{one['problem'].splitlines()[0][:200]}"
-                for one in numbers[key]
+                f"- job {failure['job']} ({failure['strategy']}, commit {failure['commit'] or 'unknown'}): "
+                f"{failure['problem'].splitlines()[0][:200]}"
+                for failure in numbers[key]
             ]
-    return "\n".join(line if line.startswith("|") else _wrapped(line) for line in lines) + "\n"
+    return "\n".join(line if line.startswith("|") else _wrap(line) for line in lines) + "\n"
 
 
-def _wrapped(line: str) -> str:
+def _wrap(line: str) -> str:
     indent = "  " if line.startswith("- ") else ""
     return textwrap.fill(line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def write(campaign: Campaign, page: Path | None = None) -> None:
-    """`table.json` and `table.md` beside the outcomes; into `page`, too, between its two marks."""
+    """Writes `table.json` and `table.md` beside the outcomes, and the table into `page` between its two marks."""
     numbers = counts(campaign.outcomes())
-    text = markdown(numbers, campaign.about)
-    (campaign.directory / "table.json").write_text(json.dumps(campaign.about | numbers, indent=1) + "\n")
+    text = markdown(numbers, campaign.settings)
+    (campaign.directory / "table.json").write_text(json.dumps(campaign.settings | numbers, indent=1) + "\n")
     (campaign.directory / "table.md").write_text(text)
     if page is not None:
         begin, end = f"<!-- {campaign.mark}: begin -->", f"<!-- {campaign.mark}: end -->"
         before = page.read_text()
-        place = re.compile(f"({begin}\n).*?({end})", re.DOTALL)
-        after, found = place.subn(lambda match: match[1] + text + match[2], before)
-        if found != 1:
-            raise SystemExit(f"{page}: expected one place between {begin} and {end}, found {found}")
+        section = re.compile(f"({begin}\n).*?({end})", re.DOTALL)
+        after, replaced = section.subn(lambda match: match[1] + text + match[2], before)
+        if replaced != 1:
+            raise SystemExit(f"{page}: expected one section between {begin} and {end}, found {replaced}")
         page.write_text(after)

@@ -26,7 +26,7 @@ from tests.waiting import until
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "90"))
 SEED = int(os.environ.get("CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))
 BUDGET = 4
-AT_ONCE = 4  # jobs that are not over
+AT_ONCE = 4  # unfinished jobs
 PAUSE_S = 0.1
 
 
@@ -45,23 +45,23 @@ def scheduler(jobs: Jobs) -> Iterator[Scheduler]:
 
 
 class Crowd:
-    """Jobs that come as others end."""
+    """Submits a new job whenever another ends."""
 
-    def __init__(self, jobs: Jobs, chance: random.Random) -> None:
+    def __init__(self, jobs: Jobs, rng: random.Random) -> None:
         self._jobs = jobs
-        self._chance = chance
+        self._rng = rng
         self.all: list[Job] = []
         self.story: list[str] = []
 
-    def tell(self, event: str) -> None:
+    def record(self, event: str) -> None:
         self.story.append(f"{time.strftime('%H:%M:%S')} {event}")
         print(self.story[-1], flush=True)
 
     def submit(self) -> None:
-        min_workers = self._chance.choice([1, 1, 2, 3])
-        max_workers, priority = self._chance.randint(min_workers, 4), self._chance.choice([0, 0, 1, 2])
+        min_workers = self._rng.choice([1, 1, 2, 3])
+        max_workers, priority = self._rng.randint(min_workers, 4), self._rng.choice([0, 0, 1, 2])
         name = f"job-{len(self.all)}"
-        self.tell(f"{name} comes: {min_workers} to {max_workers} workers, priority {priority}")
+        self.record(f"{name} is submitted: {min_workers} to {max_workers} workers, priority {priority}")
         self.all.append(
             self._jobs.train(
                 name, max_workers, "--queue", f"--min_workers={min_workers}", f"--max_workers={max_workers}",
@@ -73,8 +73,7 @@ class Crowd:
     def unfinished(self) -> list[Job]:
         return [job for job in self.all if not job.output.exists()]
 
-    def workers(self) -> int:
-        """That live, of all jobs."""
+    def count_live_workers(self) -> int:
         live_workers = 0
         for job in self.all:
             record = LauncherRecord.load(job.directory.launcher)
@@ -82,39 +81,39 @@ class Crowd:
             live_workers += sum(start_ticks(replica.pid) == replica.start_ticks for replica in replicas)
         return live_workers
 
-    def strike(self, scheduler: Scheduler) -> None:
-        act = self._chance.choice(["scheduler", "scheduler", "master", "job"])
+    def kill_something(self, scheduler: Scheduler) -> None:
+        victim = self._rng.choice(["scheduler", "scheduler", "master", "job"])
         running = [job for job in self.unfinished() if is_running(job.directory)]
-        if act == "scheduler":
-            self.tell("kill -9 of the scheduler")
+        if victim == "scheduler":
+            self.record("kill -9 of the scheduler")
             scheduler.end(signal.SIGKILL)
-            time.sleep(self._chance.uniform(0.0, 3.0))  # the fault lasts so long
+            time.sleep(self._rng.uniform(0.0, 3.0))  # how long the fault lasts
             scheduler.start(BUDGET)
         elif running:
-            job = self._chance.choice(running)
-            self.tell(f"kill -9 of {act} {job.name}")
+            job = self._rng.choice(running)
+            self.record(f"kill -9 of {victim} {job.name}")
             with contextlib.suppress(ProcessLookupError, AssertionError):
-                job.kill_master() if act == "master" else processes.kill_processes(job.directory)
+                job.kill_master() if victim == "master" else processes.kill_processes(job.directory)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS * 4 + 600)
-def test_random_deaths_under_the_scheduler_change_no_bit(jobs: Jobs, scheduler: Scheduler) -> None:
+def test_random_kills_under_the_scheduler_change_no_bit(jobs: Jobs, scheduler: Scheduler) -> None:
     print(f"CHAOS_SEED={SEED}", flush=True)
     undisturbed = jobs.train("undisturbed", 1).digest()
     crowd = Crowd(jobs, random.Random(SEED))
     scheduler.start(BUDGET)
-    chance = random.Random(SEED + 1)
-    deadline, strike_at, lived = time.monotonic() + SECONDS, time.monotonic() + 10.0, [0]
+    rng = random.Random(SEED + 1)
+    deadline, next_kill_at, live_workers = time.monotonic() + SECONDS, time.monotonic() + 10.0, [0]
 
     def is_over() -> bool:
-        nonlocal strike_at
+        nonlocal next_kill_at
         if len(crowd.unfinished()) < AT_ONCE:
             crowd.submit()
-        if time.monotonic() >= strike_at:
-            crowd.strike(scheduler)
-            strike_at = time.monotonic() + chance.uniform(4.0, 12.0)
-        lived.append(crowd.workers())
+        if time.monotonic() >= next_kill_at:
+            crowd.kill_something(scheduler)
+            next_kill_at = time.monotonic() + rng.uniform(4.0, 12.0)
+        live_workers.append(crowd.count_live_workers())
         return time.monotonic() >= deadline
 
     until("the chaos is over", is_over, SECONDS + 300.0)
@@ -128,4 +127,4 @@ def test_random_deaths_under_the_scheduler_change_no_bit(jobs: Jobs, scheduler: 
 
     assert set(bits.values()) == {undisturbed}, "\n".join(crowd.story)
     assert len(bits) == len(crowd.all)
-    assert max(lived) <= BUDGET, f"{max(lived)} workers lived at once"
+    assert max(live_workers) <= BUDGET, f"{max(live_workers)} workers were alive at once"

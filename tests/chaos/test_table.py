@@ -1,4 +1,4 @@
-"""What a campaign says of itself."""
+"""Tables of a campaign, and campaigns that are continued."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import striking, table
-from tests.chaos.campaign import Campaign, CannotStrikeError, Turn
+from tests.chaos import injection, table
+from tests.chaos.campaign import Campaign, JobNumbers, UnavailableFaultsError
 from tests.chaos.job import Outcome
 from tests.chaos.pods import PodCampaign
 from tests.chaos.schedule import POD_STRATEGIES, Kind, Strategy
@@ -27,35 +27,35 @@ DONE = Outcome(
 FAILED = Outcome(3, 1, "async", {"kill of worker": 4}, problem="Problem: no end\nmore", seconds=1800.0, commit="def")
 
 
-def test_the_table_counts_what_struck_whom_and_names_what_failed() -> None:
+def test_the_table_counts_faults_by_kind_and_role_and_names_failures() -> None:
     numbers = table.counts([DONE, FAILED])
     text = table.markdown(numbers, {"seed": 3, "kinds": {"KILL": 0, "EIO": 0}})
 
     assert (numbers["faults"], numbers["in_pairs"], numbers["succeeded"], numbers["hours"]) == (7, 1, 1, 1.0)
-    assert numbers["struck"]["kill"] == {"worker": 6}
+    assert numbers["injected"]["kill"] == {"worker": 6}
     assert "| fault | worker | master | together |" in text
-    assert "| freeze |" not in text, "it cannot be made there"
+    assert "| freeze |" not in text, "it cannot be injected there"
     assert "| kill | 6 |  | 6 |" in text and "| EIO |  | 1 | 1 |" in text
     assert "job 1 (async, commit def): Problem: no end" in text and "seed 3, 2 commits from abc to def" in text
 
 
-def test_a_job_that_failed_and_passes_with_other_code_is_told_as_mended() -> None:
+def test_a_job_that_failed_and_passes_with_changed_code_is_listed_as_fixed() -> None:
     numbers = table.counts([DONE, FAILED, replace(DONE, number=1, commit="ghi")])
     text = table.markdown(numbers, {"seed": 3, "kinds": {"KILL": 0, "EIO": 0}})
 
-    assert (numbers["faults"], numbers["failed"], [one["job"] for one in numbers["mended"]]) == (10, [], [1])
-    assert "0 failed, 1 had failed until what they found was mended" in text
-    assert "mended:\n\n- job 1 (async, commit def): Problem: no end" in text
+    assert (numbers["faults"], numbers["failed"], [failure["job"] for failure in numbers["fixed"]]) == (10, [], [1])
+    assert "0 failed, 1 failed before the defect they found was fixed" in text
+    assert "defect was fixed:\n\n- job 1 (async, commit def): Problem: no end" in text
 
 
-def test_a_job_that_failed_is_struck_again_first_once_the_code_is_another() -> None:
-    same = Turn([DONE, FAILED], faults=100, until=float("inf"), commit="def")
-    other = Turn([DONE, FAILED], faults=100, until=float("inf"), commit="ghi")
+def test_a_job_that_failed_is_repeated_first_once_the_code_has_changed() -> None:
+    same = JobNumbers([DONE, FAILED], faults=100, until=float("inf"), commit="def")
+    changed = JobNumbers([DONE, FAILED], faults=100, until=float("inf"), commit="ghi")
 
     assert same.next() == 2
-    assert [other.next(), other.next()] == [1, 2]
-    other.add(replace(DONE, number=1, commit="ghi"))
-    assert (len(same.failed), len(other.failed)) == (1, 0)
+    assert [changed.next(), changed.next()] == [1, 2]
+    changed.add(replace(DONE, number=1, commit="ghi"))
+    assert (len(same.failed), len(changed.failed)) == (1, 0)
 
 
 def test_a_page_quotes_the_table_between_its_marks(tmp_path: Path) -> None:
@@ -82,17 +82,17 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     assert page.read_text() == "nothing here\n"
 
 
-def test_a_campaign_that_goes_on_has_the_seed_it_began_with(tmp_path: Path) -> None:
+def test_a_continued_campaign_keeps_its_seed(tmp_path: Path) -> None:
     Campaign(tmp_path, seed=3)
 
     assert Campaign(tmp_path, seed=4).seed == 3
 
 
-def test_kinds_that_are_new_strike_from_the_next_job_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL}))
+def test_new_kinds_of_faults_are_used_from_the_next_job_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(injection, "available_kinds", lambda: frozenset({Kind.KILL}))
     before = Campaign(tmp_path, seed=3).plan(1)
     (tmp_path / "outcomes.jsonl").write_text(json.dumps(FAILED.__dict__) + "\n")
-    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL, Kind.FREEZE}))
+    monkeypatch.setattr(injection, "available_kinds", lambda: frozenset({Kind.KILL, Kind.FREEZE}))
     campaign = Campaign(tmp_path, seed=3)
 
     assert campaign.plan(1) == before
@@ -100,7 +100,7 @@ def test_kinds_that_are_new_strike_from_the_next_job_on(tmp_path: Path, monkeypa
     assert Campaign(tmp_path, seed=3).plan(2) == campaign.plan(2)
 
 
-def test_strategies_that_are_new_in_a_campaign_of_pods_are_those_of_later_jobs(tmp_path: Path) -> None:
+def test_new_strategies_of_a_campaign_of_pods_are_used_from_the_next_job_on(tmp_path: Path) -> None:
     (tmp_path / "campaign.json").write_text(json.dumps({"seed": 3, "strategies": {"PODS": 0}}))
     (tmp_path / "outcomes.jsonl").write_text(json.dumps(FAILED.__dict__) + "\n")
     campaign = PodCampaign(tmp_path, seed=3)
@@ -110,26 +110,26 @@ def test_strategies_that_are_new_in_a_campaign_of_pods_are_those_of_later_jobs(t
     assert json.loads((tmp_path / "campaign.json").read_text())["strategies"]["HYBRID_PODS"] == 2
 
 
-def test_a_campaign_is_not_gone_on_with_where_not_all_of_its_kinds_can_be_made(
+def test_a_campaign_is_not_continued_where_some_of_its_faults_cannot_be_injected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL, Kind.LOSSY}))
+    monkeypatch.setattr(injection, "available_kinds", lambda: frozenset({Kind.KILL, Kind.LOSSY}))
     Campaign(tmp_path, seed=3)
-    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL}))
+    monkeypatch.setattr(injection, "available_kinds", lambda: frozenset({Kind.KILL}))
     campaign = Campaign(tmp_path, seed=3)
 
-    with pytest.raises(CannotStrikeError, match="cannot be made here: lossy network"):
-        campaign.run(faults=100, seconds=1.0, at_once=1, tell=print)
-    with pytest.raises(CannotStrikeError, match="iptables"):
+    with pytest.raises(UnavailableFaultsError, match="cannot be injected here: lossy network"):
+        campaign.run(faults=100, seconds=1.0, concurrency=1, report=print)
+    with pytest.raises(UnavailableFaultsError, match="iptables"):
         campaign.repeat(1)
-    assert not campaign.outcomes(), "no job was struck with fewer faults than it has"
+    assert not campaign.outcomes(), "no job runs with fewer faults than planned"
 
 
-def test_those_who_run_jobs_at_the_same_time_take_each_number_once_and_go_on_after_those_that_are_done() -> None:
-    turn = Turn([replace(DONE, number=1)], faults=10, until=float("inf"))
+def test_concurrent_runners_get_each_number_once_and_none_that_is_done() -> None:
+    numbers = JobNumbers([replace(DONE, number=1)], faults=10, until=float("inf"))
 
-    assert [turn.next(), turn.next(), turn.next()] == [0, 2, 3]
-    turn.add(replace(FAILED, number=2))
-    assert (turn.struck, [one.number for one in turn.failed]) == (7, [2])
-    turn.add(replace(DONE, number=0))
-    assert turn.next() is None
+    assert [numbers.next(), numbers.next(), numbers.next()] == [0, 2, 3]
+    numbers.add(replace(FAILED, number=2))
+    assert (numbers.injected, [outcome.number for outcome in numbers.failed]) == (7, [2])
+    numbers.add(replace(DONE, number=0))
+    assert numbers.next() is None

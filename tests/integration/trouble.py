@@ -1,4 +1,4 @@
-"""A person's code that goes wrong at the word of a test: it raises, or waits for ever. Once, in one process."""
+"""Makes a user's model fail when a test asks for it: it raises or deadlocks, once, in one process."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ class Trouble(StrEnum):
     DEADLOCK = "deadlock"
 
 
-def ask(place: Path, pid: int, trouble: Trouble) -> Path:
-    """A file that the process finds before its next batch, and removes then."""
-    asked = _file(place, pid, trouble)
-    asked.touch()
-    return asked
+def request_trouble(directory: Path, pid: int, trouble: Trouble) -> Path:
+    """Creates the file that the process finds, and removes, before its next batch."""
+    request = _request_file(directory, pid, trouble)
+    request.touch()
+    return request
 
 
-def heeding(model: nn.Module, place: str) -> nn.Module:
-    """The same model, which does what is asked at `place`."""
-    if place:
-        model.register_forward_pre_hook(lambda *_: _heed(Path(place)))
+def with_trouble(model: nn.Module, directory: str) -> nn.Module:
+    """Returns the model; it fails when `request_trouble` asks for it."""
+    if directory:
+        model.register_forward_pre_hook(lambda *_: _fail_if_requested(Path(directory)))
     return model
 
 
-def _heed(place: Path) -> None:
+def _fail_if_requested(directory: Path) -> None:
     for trouble in Trouble:
-        asked = _file(place, os.getpid(), trouble)
-        if not asked.exists():
+        request = _request_file(directory, os.getpid(), trouble)
+        if not request.exists():
             continue
-        asked.unlink()
+        request.unlink()
         if trouble is Trouble.RAISE:
             raise RuntimeError("this model was asked to fail once")
         threading.Event().wait()
 
 
-def _file(place: Path, pid: int, trouble: Trouble) -> Path:
-    return place.with_name(f"{place.name}-{pid}-{trouble}")
+def _request_file(directory: Path, pid: int, trouble: Trouble) -> Path:
+    return directory.with_name(f"{directory.name}-{pid}-{trouble}")

@@ -1,4 +1,4 @@
-"""A model file for tests of whole jobs: `tiny.py`, which does what `trouble.py` is asked for."""
+"""A model file for tests of whole jobs: `tiny.py`, which fails when a test asks for it (trouble.py)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tiny import eval_metrics_fn as eval_metrics_fn
 from tiny import loss as loss
 from tiny import optimizer as optimizer
 from torch import nn
-from trouble import heeding
+from trouble import with_trouble
 
 
 def forward(slow: str = "", pause_s: float = 0.02, trouble: str = "") -> nn.Module:
-    return heeding(tiny.forward(slow, pause_s), trouble)
+    return with_trouble(tiny.forward(slow, pause_s), trouble)

@@ -1,4 +1,4 @@
-"""A model file for tests of whole jobs: `counting.py`, which does what `trouble.py` is asked for."""
+"""A model file for tests of whole jobs: `counting.py`, which fails when a test asks for it (trouble.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from counting import dataset_fn as dataset_fn
 from counting import loss as loss
 from counting import optimizer as optimizer
 from torch import nn
-from trouble import heeding
+from trouble import with_trouble
 
 
 def forward(slow: str = "", pause_s: float = 0.02, trouble: str = "") -> nn.Module:
-    return heeding(counting.forward(slow, pause_s), trouble)
+    return with_trouble(counting.forward(slow, pause_s), trouble)
