@@ -92,7 +92,7 @@ def test_a_model_that_fails_again_ends_the_job_with_its_state_and_it_can_be_resu
     kept = manifest.find_newest(job.directory.root / "checkpoints")
     assert kept is not None and (manifest.parse_step(kept) or 0) >= 3, job.story()
     assert (
-        f"the state of step {manifest.parse_step(kept)} is in {kept}: go on from it with --resume" in result["reason"]
+        f"the state of step {manifest.parse_step(kept)} is in {kept}: resume from it with --resume" in result["reason"]
     )
     job.wait_gone()
     broken.unlink()

@@ -198,7 +198,7 @@ def test_the_only_donor_is_asked_again_until_it_answers(jobs: Jobs, undisturbed:
 
     assert job.digest() == undisturbed
     reasons = [e["reason"] for e in job.events() if e["kind"] == "state-transfer-failed"]
-    assert "nobody else has it, tried again in 1 s" in reasons[0] and "tried again in 2 s" in reasons[1]
+    assert "no other worker has it, tried again in 1 s" in reasons[0] and "tried again in 2 s" in reasons[1]
 
 
 @pytest.mark.slow

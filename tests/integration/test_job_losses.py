@@ -36,7 +36,7 @@ def test_workers_that_are_killed_at_the_same_step_again_and_again_are_failures_a
     result = job.result()
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1)
-    assert "loss 4 in a row with the job no further than step 1" in result["reason"], result["reason"]
+    assert "loss 4 in a row with no progress since step 1" in result["reason"], result["reason"]
     assert "its memory peaked at" in result["reason"]
     assert "use a smaller --minibatch_size" in result["reason"]
     # Two are free, one is in the budget, the next is too many. Of the first the master may know a step less.
@@ -107,7 +107,7 @@ def test_what_the_kernel_ends_for_lack_of_memory_is_told_as_that(jobs: Jobs, cgr
     assert (result["phase"], result["exit_code"]) == ("failed", 1), job.story()
     assert "workers failed 2 times, 1 are allowed" in result["reason"]
     assert "ran out of memory (its memory peaked at" in result["reason"]
-    assert "the kernel ended it; use a smaller --minibatch_size" in result["reason"]
+    assert "the kernel killed it; use a smaller --minibatch_size" in result["reason"]
     lost = [event["reason"] for event in job.events() if event["kind"] == "worker-lost"]
     assert len(lost) == 2
     assert all(reason.startswith("ran out of memory") for reason in lost)

@@ -129,7 +129,7 @@ def test_a_server_that_stays_away_ends_the_job_with_a_checkpoint_and_the_reason(
 
     assert result["phase"] == "failed" and result["exit_code"] == 1, job.story()
     assert "the database did not answer for 1 s" in result["reason"], result
-    assert "go on from it with --resume" in result["reason"], result
+    assert "resume from it with --resume" in result["reason"], result
     image, _, _ = store.find_checkpoint(job.directory.root / "checkpoints")
     assert image.step >= 4 and image.records == image.step * BATCH
     np.testing.assert_allclose(image.tensors[MODEL_PREFIX + "seen.weight"].sum(), image.step, rtol=1e-4)

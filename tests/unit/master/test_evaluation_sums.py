@@ -49,14 +49,14 @@ def test_each_metric_is_reduced_by_its_own_rule() -> None:
 
 
 def best_of(
-    results: list[dict[str, float]], watched: str = "", *, is_least: bool = False
+    results: list[dict[str, float]], watched_metric: str = "", *, lower_is_better: bool = False
 ) -> tuple[str, float, int] | None:
     evaluations = EvaluationState()
     for step, metrics in enumerate(results, start=1):
         evaluation = OpenEvaluation(step, ShardQueue("validation", 4, 4), None)
         evaluation.add_sums(tuple((name, (value,), 1.0) for name, value in metrics.items()))
         evaluations.open[step] = evaluation
-        evaluations.finish_evaluation(evaluation, watched, is_least=is_least)
+        evaluations.finish_evaluation(evaluation, watched_metric, lower_is_better=lower_is_better)
     return evaluations.best
 
 
@@ -71,4 +71,4 @@ def test_the_best_is_the_highest_accuracy_or_the_lowest_loss() -> None:
 
 def test_the_best_follows_what_the_model_watches() -> None:
     assert best_of(RESULTS, "auc") == ("auc", 0.9, 1)
-    assert best_of(RESULTS, "auc", is_least=True) == ("auc", 0.125, 2)
+    assert best_of(RESULTS, "auc", lower_is_better=True) == ("auc", 0.125, 2)

@@ -278,7 +278,7 @@ def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job
     driver.export("worker-0")
 
     assert driver.phase == "failed"
-    assert "broke before a step ended" in driver.reason and "lengths differ" in driver.reason
+    assert "failed before a step ended" in driver.reason and "lengths differ" in driver.reason
     kinds = [entry.kind for entry in driver.machine.state.ledger.recent_entries]
     assert kinds.count("round-failed") == 1
 

@@ -30,7 +30,7 @@ def test_a_healthy_worker_leaves_its_round_and_writes_the_state_and_the_end_says
 
     assert driver.phase == "failed"
     assert "bad record of worker-0" in driver.reason
-    assert "the state of step 7 is in /checkpoints/checkpoint-000000007: go on from it with --resume" in driver.reason
+    assert "the state of step 7 is in /checkpoints/checkpoint-000000007: resume from it with --resume" in driver.reason
     assert getattr(driver.machine.state.ledger.phase, "exit_code", None) == 2
     assert all(sent(actions, f"worker-{number}", "release") for number in range(3))
 
@@ -52,7 +52,7 @@ def test_each_holder_is_asked_once_the_failed_one_last() -> None:
     fail(driver, "worker-0")
 
     assert driver.phase == "failed"
-    assert "nobody was left to keep its state" in driver.reason
+    assert "no worker was left to save its state" in driver.reason
 
 
 def test_the_only_worker_keeps_the_state_itself() -> None:

@@ -13,7 +13,7 @@ from elasticdl.spec import WorkerId
 A, B, C = WorkerId("a"), WorkerId("b"), WorkerId("c")
 
 
-def outlook(
+def situation(
     holders: Sequence[rounds.StateHolder] = (),
     newcomers: Sequence[WorkerId] = (),
     *,
@@ -25,8 +25,8 @@ def outlook(
     least: int = 1,
     broken_for_s: float | None = None,
 ) -> rounds.RoundSituation:
-    seats = tuple(RankAssignment(worker, rank, 1, "") for rank, worker in enumerate(newest or ()))
-    round_ = None if newest is None else rounds.Round(1, seats, forced, "", 0.0)
+    assignments = tuple(RankAssignment(worker, rank, 1, "") for rank, worker in enumerate(newest or ()))
+    round_ = None if newest is None else rounds.Round(1, assignments, forced, "", 0.0)
     return rounds.RoundSituation(
         round_, entered, holders, newcomers, waited_s, expected, least, 4, broken_for_s,
         regroup_s=0.3, start_timeout_s=1.0,
@@ -42,34 +42,34 @@ def gone(worker: WorkerId) -> rounds.StateHolder:
 
 
 def test_a_job_starts_when_all_expected_workers_are_ready() -> None:
-    change = rounds.choose_round(outlook(newcomers=[A, B], expected=2))
+    change = rounds.choose_round(situation(newcomers=[A, B], expected=2))
 
     assert change == rounds.RoundChange((A, B), True, "start of the job")
 
 
 def test_a_job_waits_a_moment_for_the_rest_of_its_workers_but_not_for_ever() -> None:
-    assert rounds.choose_round(outlook(newcomers=[A], expected=2, waited_s=0.9)) is None
-    assert rounds.choose_round(outlook(newcomers=[A], expected=2, waited_s=1.0)) is not None
+    assert rounds.choose_round(situation(newcomers=[A], expected=2, waited_s=0.9)) is None
+    assert rounds.choose_round(situation(newcomers=[A], expected=2, waited_s=1.0)) is not None
 
 
 def test_a_job_does_not_start_below_its_minimum() -> None:
-    assert rounds.choose_round(outlook(newcomers=[A], expected=1, least=2, waited_s=9.0)) is None
+    assert rounds.choose_round(situation(newcomers=[A], expected=1, least=2, waited_s=9.0)) is None
 
 
 def test_a_newcomer_joins_by_a_planned_round() -> None:
-    change = rounds.choose_round(outlook([here(A)], [B], newest=[A]))
+    change = rounds.choose_round(situation([here(A)], [B], newest=[A]))
 
     assert change == rounds.RoundChange((A, B), False, "b joins")
 
 
 def test_a_lost_member_forces_a_round_of_the_survivors_without_newcomers() -> None:
-    change = rounds.choose_round(outlook([here(A), gone(B)], [C], newest=[A, B]))
+    change = rounds.choose_round(situation([here(A), gone(B)], [C], newest=[A, B]))
 
     assert change == rounds.RoundChange((A,), True, "without b")
 
 
 def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() -> None:
-    change = rounds.choose_round(outlook([here(A), gone(B)], [C], newest=[A, B], least=2))
+    change = rounds.choose_round(situation([here(A), gone(B)], [C], newest=[A, B], least=2))
 
     assert change is not None
     assert change.workers == (A, C)
@@ -77,52 +77,52 @@ def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() 
 
 
 def test_too_few_survivors_wait_for_newcomers() -> None:
-    assert rounds.choose_round(outlook([here(A), gone(B)], newest=[A, B], least=2)) is None
+    assert rounds.choose_round(situation([here(A), gone(B)], newest=[A, B], least=2)) is None
 
 
 def test_a_leaving_member_is_left_out_but_carries_the_state_when_it_is_the_last() -> None:
-    others = rounds.choose_round(outlook([here(A, leaving=True), here(B), gone(C)], newest=[A, B, C]))
-    alone = rounds.choose_round(outlook([here(A, leaving=True), gone(B)], [C], newest=[A, B]))
+    others = rounds.choose_round(situation([here(A, leaving=True), here(B), gone(C)], newest=[A, B, C]))
+    alone = rounds.choose_round(situation([here(A, leaving=True), gone(B)], [C], newest=[A, B]))
 
     assert others is not None and others.workers == (B,)
     assert alone is not None and alone.workers == (A,)
 
 
 def test_the_last_member_leaves_once_a_newcomer_can_take_over() -> None:
-    waiting = rounds.choose_round(outlook([here(A, leaving=True)], newest=[A]))
-    change = rounds.choose_round(outlook([here(A, leaving=True)], [B], newest=[A]))
+    waiting = rounds.choose_round(situation([here(A, leaving=True)], newest=[A]))
+    change = rounds.choose_round(situation([here(A, leaving=True)], [B], newest=[A]))
 
     assert waiting is None
     assert change == rounds.RoundChange((B,), False, "b joins; a leaves")
 
 
 def test_all_members_lost_start_again_from_a_checkpoint() -> None:
-    change = rounds.choose_round(outlook([gone(A), gone(B)], [C], newest=[A, B], expected=1))
+    change = rounds.choose_round(situation([gone(A), gone(B)], [C], newest=[A, B], expected=1))
 
     assert change is not None
     assert (change.workers, change.is_forced) == ((C,), True)
 
 
 def test_a_broken_round_whose_members_seem_alive_is_formed_anew_after_a_while() -> None:
-    early = rounds.choose_round(outlook([here(A), here(B)], newest=[A, B], broken_for_s=0.1))
-    late = rounds.choose_round(outlook([here(A), here(B)], newest=[A, B], broken_for_s=0.3))
+    early = rounds.choose_round(situation([here(A), here(B)], newest=[A, B], broken_for_s=0.1))
+    late = rounds.choose_round(situation([here(A), here(B)], newest=[A, B], broken_for_s=0.3))
 
     assert early is None
     assert late is not None and late.workers == (A, B) and late.is_forced
 
 
 def test_nobody_joins_while_a_forced_round_is_being_formed() -> None:
-    assert rounds.choose_round(outlook([here(A)], [B], newest=[A], forced=True, entered=False)) is None
+    assert rounds.choose_round(situation([here(A)], [B], newest=[A], forced=True, entered=False)) is None
 
 
 def test_a_newer_planned_round_supersedes_one_that_is_not_entered() -> None:
-    change = rounds.choose_round(outlook([here(A)], [B, C], newest=[A, B], entered=False))
+    change = rounds.choose_round(situation([here(A)], [B, C], newest=[A, B], entered=False))
 
     assert change is not None and change.workers == (A, B, C)
 
 
 def test_a_newcomer_that_failed_is_planned_out_again() -> None:
-    change = rounds.choose_round(outlook([here(A)], newest=[A, B], entered=False))
+    change = rounds.choose_round(situation([here(A)], newest=[A, B], entered=False))
 
     assert change == rounds.RoundChange((A,), False, "b leaves")
 
@@ -156,17 +156,17 @@ def test_a_split_gives_every_worker_something_and_loses_nothing(compute_s: list[
 
 
 def test_a_newcomer_that_pauses_is_not_waited_for_but_may_still_start_a_round() -> None:
-    joining = outlook([here(A)], [B, C], newest=[A])._replace(pausing=[B])
-    alone = outlook(newcomers=[B], expected=1)._replace(pausing=[B])
+    joining = situation([here(A)], [B, C], newest=[A])._replace(delayed=[B])
+    alone = situation(newcomers=[B], expected=1)._replace(delayed=[B])
 
     assert rounds.choose_round(joining) == rounds.RoundChange((A, C), False, "c joins")
     assert rounds.choose_round(alone) == rounds.RoundChange((B,), True, "start of the job")
 
 
 def test_seats_are_contiguous_and_name_the_donors_of_newcomers() -> None:
-    seats = rounds.assign_ranks([A, B, C], [1, 2, 1], {C: A})
+    assignments = rounds.assign_ranks([A, B, C], [1, 2, 1], {C: A})
 
-    assert [(seat.first_logical_rank, seat.logical_ranks, seat.donor) for seat in seats] == [
+    assert [(member.first_logical_rank, member.logical_ranks, member.donor) for member in assignments] == [
         (0, 1, ""),
         (1, 2, ""),
         (3, 1, "a"),

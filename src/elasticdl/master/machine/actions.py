@@ -1,4 +1,4 @@
-"""What to do: the state machine's answers. Imperative, performed by the loop after the journal has the event."""
+"""What to do: the actions that the state machine returns. The loop performs them once the event is journaled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from elasticdl.spec.ids import ReplicaId, WorkerId
 
 
 class SendMessage(NamedTuple):
-    """A message on the stream of a worker or ps; dropped where there is none: a greeting sends what matters again."""
+    """Send a message to a worker or ps. It is dropped without a session: after a Hello the master sends it again."""
 
     replica: ReplicaId
     message: pb.MasterMessage
 
 
 class ReplyToExchange(NamedTuple):
-    """What an exchange gets; None: nothing, ask again (someone unknown, gone or late asked)."""
+    """Answer an exchange. None: no answer, the worker must ask again (it is unknown, gone or late)."""
 
     worker: WorkerId
     request: int
@@ -32,8 +32,8 @@ class ReplyToExchange(NamedTuple):
 class LaunchReplica(NamedTuple):
     role: str  # "worker" or "ps"
     replica: ReplicaId
-    memory_raises: int = 0  # how often the memory of its role was raised
-    desired_workers: int = 0  # how many workers there should be; 0: it is no worker
+    memory_raises: int = 0  # how often the memory of its role has been raised
+    desired_workers: int = 0  # of a worker: how many there should be; 0: a ps
     avoid_nodes_of: tuple[str, ...] = ()  # replicas whose node may be lost
 
 
@@ -44,7 +44,7 @@ class SignalReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventLogEntry:
-    """One line of the event log: what happened, for people in `reason`, for programs in the other fields."""
+    """One line of the event log: `reason` is for people, the other fields are for programs."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
@@ -55,36 +55,36 @@ class EventLogEntry:
     round: int
     step: int
     cost_s: float
-    metrics: dict[str, float] = field(default_factory=dict)  # of an evaluation; one may be NaN
+    metrics: dict[str, float] = field(default_factory=dict)  # of an evaluation; a metric may be NaN
 
     def to_document(self) -> dict[str, Any]:
-        """The entry as a document of events.jsonl; only an evaluation has metrics there."""
+        """The entry as an object of events.jsonl; only an evaluation has the key `metrics`."""
         document = asdict(self)
         if not self.metrics:
             del document["metrics"]
         return document
 
 
-# Kinds of entries that come again and again, whatever happens.
+# Kinds of entries that appear again and again in an undisturbed job.
 ROUTINE_KINDS = frozenset({"evaluation", "checkpoint", "epoch-ended", "bad-record"})
 
 
 class WriteLogEntry(NamedTuple):
-    """Entry number `number` (1, 2, 3 …) of the log: a restarted master writes only what is missing."""
+    """Write entry `number` (1, 2, 3 …) of the log. A restarted master writes only the missing ones."""
 
     number: int
     entry: EventLogEntry
 
 
 class RecordMetrics(NamedTuple):
-    """Result of an evaluation, for the curves."""
+    """Add the result of an evaluation to the curves."""
 
     step: int
     metrics: dict[str, float]
 
 
 class RecordLosses(NamedTuple):
-    """New points of the loss curve, and epochs that ended; on replay again, since some may not be drawn yet."""
+    """Add points of the loss curve and ended epochs to the curves; repeated on replay, as some may not be drawn yet."""
 
     points: tuple[LossPoint, ...]
     epochs: tuple[EpochLoss, ...]

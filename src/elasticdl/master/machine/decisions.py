@@ -1,7 +1,7 @@
-"""Decisions that every strategy has: what time, heartbeats or the sum of past events call for. Pure.
+"""Decisions common to all strategies, which depend on the time, heartbeats and past events. Pure.
 
-Each decision is an event of its own, journaled like any other, so that replay need not know the heartbeats or the time
-that led to it. A strategy lists its decisions in the order in which they are asked, until none has anything to say.
+Each decision returns an event, which is journaled like any other, so that replay does not need the heartbeats or the
+time that led to it. A strategy lists its decisions in order; the first one that returns an event wins.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from elasticdl.master.machine.phase import PendingPhase, RunningPhase
 from elasticdl.master.machine.state import MasterState
 
 PROGRESS_INTERVAL_S = 1.0
-# A replacement waits so long at most for the others to recover: its start-up would take the processors from them.
+# A replacement is launched at most this much later, while others recover: its start would take processors from them.
 MAX_LAUNCH_WAIT_S = 1.0
 
 
 def decide_worker_return(job: MasterState, now: float) -> Event | None:
+    """A worker that was considered lost has sent a message again."""
     for worker in job.ledger.membership.workers.values():
         is_heard = job.observed.heard_at.get(worker.id, 0.0) > worker.since
         may_return = worker.state is WorkerState.LOST and not worker.has_exited and not worker.is_killed
@@ -34,7 +35,7 @@ def decide_worker_return(job: MasterState, now: float) -> Event | None:
 
 
 def decide_lease_expiry(job: MasterState, now: float) -> Event | None:
-    # A master that was away has heard of no progress: that is not the workers' fault.
+    # While no master was running, workers could not report progress.
     if now - job.observed.watching_since < job.spec.timing.lease_s:
         return None
     for queue in job.strategy.open_queues(job):
@@ -48,13 +49,13 @@ def decide_launch(job: MasterState, now: float) -> Event | None:
     if not job.observed.has_launcher or not isinstance(ledger.phase, PendingPhase | RunningPhase):
         return None
     if now < ledger.failure_budget.relaunch_at or any(
-        w.state is WorkerState.FINISHED for w in ledger.membership.present_workers()
+        worker.state is WorkerState.FINISHED for worker in ledger.membership.present_workers()
     ):
         return None
-    # A worker that said why it fails has not ended yet: its exit is counted, and the pause begins there.
+    # A worker that reported a failure has not exited yet: its exit is counted, and the delay begins then.
     if any(
-        w.failure and w.has_said_goodbye and not (w.has_exited or w.is_external)
-        for w in ledger.membership.workers.values()
+        worker.failure and worker.has_said_goodbye and not (worker.has_exited or worker.is_external)
+        for worker in ledger.membership.workers.values()
     ):
         return None
     newest = ledger.rounds.newest
@@ -84,7 +85,7 @@ def decide_progress_record(job: MasterState, now: float) -> Event | None:
 
 
 def log_lease_taker(job: MasterState, worker: Worker, now: float) -> list[Action]:
-    """A worker takes leases from now on: where there are no rounds, that is how it joins."""
+    """Log that a worker takes leases from now on. In a job without rounds, that is how a worker joins."""
     if worker.state is not WorkerState.MEMBER:
         return []
     job.ledger.joined_count += 1

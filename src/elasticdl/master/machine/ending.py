@@ -1,9 +1,9 @@
-"""How a job ends: asked to stop, done, or failed. Pure.
+"""The end of a job: stopped, succeeded or failed. Pure.
 
-A job that has failed keeps its state before it ends: one who holds it writes a checkpoint. Each holder is asked once,
-healthy ones first. In a job that trains in rounds the others may be blocked in a step that will never end, so whoever
-is asked leaves its round and writes what it has: the state after the last update. In a job that trains by leases all
-stop, as for any other end, and one of them writes what is on the ps.
+A job that has failed saves its state before it ends: a worker that holds the state writes a checkpoint. Each holder is
+asked once, healthy ones first. In all-reduce training the others may be blocked in a step that never ends, so the asked
+worker leaves its round and writes the state after the last update. In lease training all workers stop, as at any other
+end, and one of them writes what is on the ps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Actions = list[Action]
 def end_job(
     job: MasterState, phase: Outcome, reason: str, exit_code: int, now: float, *, kill: bool = False
 ) -> Actions:
-    """The job is over. Workers are released, or killed where nothing may be waited for."""
+    """End the job. Its replicas are released, or killed with `kill`."""
     if phase is Phase.FAILED:
         reason += _checkpoint_hint(job)
     job.ledger.phase = FinalPhase(phase, reason, exit_code, now)
@@ -36,7 +36,7 @@ def end_job(
             actions.append(SignalReplica(worker.id, signal.SIGKILL))
         elif worker.state is WorkerState.LAUNCHING:
             worker.set_state(WorkerState.LEAVING, now, "the job is over")
-            actions.append(SignalReplica(worker.id, signal.SIGTERM))  # it hears nothing yet, and has nothing to lose
+            actions.append(SignalReplica(worker.id, signal.SIGTERM))  # it has no session yet, and nothing to save
         else:
             actions.append(send_message(worker.id, release=pb.Release()))
     for ps in job.ledger.fleet.present_ps():
@@ -45,9 +45,9 @@ def end_job(
 
 
 def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill: bool = False) -> Actions:
-    """The job has failed. It ends at once where there is no state; else the state is kept first.
+    """The job has failed: save its state if there is any, then end it.
 
-    `kill`: workers do not hear any more, should nothing be kept.
+    `kill`: kill the workers if there is no state to save, because they do not react to messages.
     """
     if job.is_over or is_failing(job):
         return []
@@ -55,7 +55,7 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
         return end_job(job, Phase.FAILED, reason, exit_code, now, kill=kill)
     deadline = now + job.spec.timing.grace_period_s + job.spec.checkpoint.retry_s
     job.ledger.phase = StoppingPhase(reason, deadline, failure_exit_code=exit_code)
-    actions: Actions = [job.add_log_entry(now, "failing", reason=f"{reason}; its state is kept first")]
+    actions: Actions = [job.add_log_entry(now, "failing", reason=f"{reason}; its state is saved before it ends")]
     staying = {worker.id for worker in job.state_holders()}
     for worker in list(job.ledger.membership.present_workers()):
         if worker.id not in staying:
@@ -66,48 +66,51 @@ def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill:
 
 
 def is_failing(job: MasterState) -> bool:
-    """Whether the job has failed, and only keeps its state before it ends."""
+    """Whether the job has failed and only saves its state before it ends."""
     return isinstance(job.ledger.phase, StoppingPhase) and job.ledger.phase.failure_exit_code > 0
 
 
 def on_final_checkpoint_failed(job: MasterState, worker: Worker) -> Actions:
-    """It could not keep the state, or fails for the same reason as the job."""
+    """A worker could not save the state: let another holder be asked."""
     if job.ledger.export is not None and job.ledger.export[0] == worker.id:
         job.ledger.export = None
     return []
 
 
 def _checkpoint_hint(job: MasterState) -> str:
-    """The words for where the newest checkpoint is, and how to go on from it."""
+    """Tells the user where the newest checkpoint is and how to resume from it."""
     if job.ledger.checkpoint is None:
         return ""
     step, path = job.ledger.checkpoint
-    return f"; the state of step {step} is in {path}: go on from it with --resume"
+    return f"; the state of step {step} is in {path}: resume from it with --resume"
 
 
 def _dismiss_worker(worker: Worker, reason: str, now: float) -> Action:
-    """Let a worker that holds no state end."""
-    is_deaf = worker.state is WorkerState.LAUNCHING
+    """Make a worker that holds no state leave."""
+    is_launching = worker.state is WorkerState.LAUNCHING
     worker.set_state(WorkerState.LEAVING, now, reason)
-    return SignalReplica(worker.id, signal.SIGTERM) if is_deaf else send_message(worker.id, release=pb.Release())
+    return SignalReplica(worker.id, signal.SIGTERM) if is_launching else send_message(worker.id, release=pb.Release())
 
 
 def charge_failure_budget(
-    job: MasterState, who: str, cause: ExitCause, now: float, *, was_useful: bool, kind: str
+    job: MasterState, replica: str, cause: ExitCause, now: float, *, was_useful: bool, plural: str
 ) -> Actions:
-    """What the end of a process costs the failure budget; the job ends where nothing is left of it."""
+    """Charge the end of a process to the failure budget. The job fails if the budget is exhausted.
+
+    `plural`: the word for such processes in the message.
+    """
     budget, relaunch_backoff_s = job.ledger.failure_budget, job.spec.timing.relaunch_backoff_s
     if job.is_over or cause.is_expected:
         return []
     in_a_row = max(0, job.ledger.loss_streak.incidents - 1)
-    if not cause.crashed:
+    if not cause.is_crash:
         if in_a_row or not was_useful:
             budget.count_preemption(now, relaunch_backoff_s, in_a_row)
         return []
     budget.count_crash(now, relaunch_backoff_s, in_a_row)
     if not budget.is_exhausted:
         return []
-    reason = f"{kind} failed {budget.spent} times, {budget.limit} are allowed; last {who} {cause.reason}"
+    reason = f"{plural} failed {budget.spent} times, {budget.limit} are allowed; last {replica} {cause.reason}"
     return fail_job(job, reason, 1, now)
 
 
@@ -135,7 +138,7 @@ def on_stop_requested(job: MasterState, event: StopRequested, now: float) -> Act
 
 
 def on_terminal_detached(job: MasterState, event: TerminalDetached, now: float) -> Actions:
-    return on_stop_requested(job, StopRequested(False, "the terminal it was attached to is gone"), now)
+    return on_stop_requested(job, StopRequested(False, "the terminal it was attached to was closed"), now)
 
 
 def on_job_ended(job: MasterState, event: JobEnded, now: float) -> Actions:

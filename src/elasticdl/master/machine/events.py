@@ -1,4 +1,4 @@
-"""Everything that can happen to a job: past tense, plain values, journaled as they are."""
+"""Everything that can happen to a job. Events are named in the past tense and hold plain values to be journaled."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from elasticdl.spec.ids import ReplicaId, WorkerId
 
 
 class ReplicaExit(NamedTuple):
-    """How a replica's process ended; code and signal None: nobody could know."""
+    """How a replica's process ended. Code and signal are both None if that is not known."""
 
     replica: str
     pid: int
     code: int | None
     signal: int | None
-    cause: str = (
-        ""  # of a pod, see launcher/kubernetes/pod_status.py; of a process, whether the kernel's OOM killer ended it
-    )
-    reason: str = ""  # in the words of the cluster, or left behind by the process itself
-    peak_bytes: int = 0  # the most memory it had; 0: not known
+    cause: str = ""  # of a pod: see launcher/kubernetes/pod_status.py; of a process: "oom" or ""
+    reason: str = ""  # as the cluster reports it, or as the process itself left it behind
+    peak_bytes: int = 0  # its peak memory; 0: not known
 
 
 class HeartbeatReceived(NamedTuple):
-    """Never journaled: what it says is learned again from the next one."""
+    """Never journaled: the next heartbeat says the same again."""
 
     worker: WorkerId
     round: int
@@ -36,10 +34,10 @@ class HeartbeatReceived(NamedTuple):
     learning_rate: float
     # Since the round was entered:
     timed_steps: int = 0
-    one_pass_step_s: float = 0.0  # an update as if it had one pass only
-    pass_s: float = 0.0  # of it, what this worker computes
+    one_pass_step_s: float = 0.0  # of an update, converted to an update of one pass
+    pass_s: float = 0.0  # the part of it that this worker computes
     # Of the training state:
-    gradient_square: float = 0.0  # |g|² of the gradient; both are 0 until they are known
+    gradient_square: float = 0.0  # |g|² of the gradient; this and the next are 0 until they are known
     gradient_variance: float = 0.0  # trace of its covariance at one global batch
     progress: float = 0.0
     batch_scale: int = 1
@@ -49,34 +47,31 @@ class HeartbeatReceived(NamedTuple):
     blocked_s: float = 0.0
     pause_reason: str = ""
     slow_step_s: float = 0.0
-    joined_round: int = 0  # the round whose group it has
+    joined_round: int = 0  # the round whose process group it has joined
 
 
 class StallNoticed(NamedTuple):
-    """A worker has come to no step for half as long as it may: people are told, and it writes down where it is."""
+    """A worker made no progress for half of its allowed time: the user is notified, and it writes its stacks."""
 
     worker: WorkerId
     reason: str
 
 
 class StallEnded(NamedTuple):
-    """It went on after all."""
+    """A worker that was noticed made progress after all."""
 
     worker: WorkerId
 
 
 class WorkerStalled(NamedTuple):
-    """A worker that was noticed did not go on: it is replaced."""
+    """A worker that was noticed still makes no progress: it is replaced."""
 
     worker: WorkerId
     reason: str
 
 
 class RoundStalled(NamedTuple):
-    """A round that was planned is not entered, or its exchange does not end: it is planned anew.
-
-    `late` are those that did not get ready; the others go on without them.
-    """
+    """A planned round is not entered, or its exchange does not end: it is planned again, without the `late` workers."""
 
     round: int
     late: tuple[WorkerId, ...]
@@ -84,7 +79,7 @@ class RoundStalled(NamedTuple):
 
 
 class BatchChange(NamedTuple):
-    """From `step` on, `scale` global batches make an update. Step -1: from the next one on, which nobody named yet."""
+    """From `step` on, `scale` global batches make an update. Step -1: from the next update on, not known yet which."""
 
     id: int
     step: int
@@ -105,13 +100,13 @@ class EpochLoss(NamedTuple):
     """The mean of the losses of an epoch, weighted by records."""
 
     epoch: int  # 1, 2, 3 …
-    step: int  # its newest
+    step: int  # its last step so far
     loss: float
     records: int
 
 
 class LossesReported(NamedTuple):
-    """A worker's part of the loss curve: with what was reported before, every point up to the step `until`."""
+    """A worker's part of the loss curve. With earlier reports, it has every point up to step `complete_until`."""
 
     worker: WorkerId
     sequence: int
@@ -121,13 +116,13 @@ class LossesReported(NamedTuple):
 
 
 class SpeedMeasured(NamedTuple):
-    """How fast updates of one pass are with so many workers on so many machines."""
+    """The speed of updates of one pass with this number of workers on this number of machines."""
 
     nodes: int
     workers: int
-    local_batch: int  # records in one pass, of the worker that has most of them
+    local_batch: int  # records in one pass of the worker that has the most
     step_s: float
-    compute_s: float  # of it, what the slowest worker computes
+    compute_s: float  # the part of it that the slowest worker computes
 
     @property
     def configuration(self) -> tuple[int, int, int]:
@@ -135,26 +130,26 @@ class SpeedMeasured(NamedTuple):
 
 
 class ScriptsHalted(NamedTuple):
-    """The members of a round of unmodified scripts are to end them: another round follows."""
+    """All members of a round of unmodified scripts must end them, since another round follows."""
 
     reason: str
-    failed_worker: str  # the worker whose script failed by itself; "": the workers changed
+    failed_worker: str  # the worker whose script failed; "": the workers changed
 
 
 class MasterStarted(NamedTuple):
-    """First event of every incarnation of the master."""
+    """The first event of every master of the job."""
 
     pid: int
 
 
 class JobResumed(NamedTuple):
-    """The job goes on from this checkpoint. Told once, by its first master."""
+    """The job resumes from this checkpoint. Handled once, by its first master."""
 
     step: int
     records: int
     records_per_epoch: int  # 0: not known
     path: str
-    job: str  # that wrote it
+    job: str  # the job that wrote it
 
 
 # ---- from the launcher
@@ -175,15 +170,15 @@ class ReplicaExited(NamedTuple):
 
 
 class ReplicaDelayed(NamedTuple):
-    """A pod exists but does not run; again whenever the reason changes."""
+    """A pod exists but does not run. Sent again whenever the reason changes."""
 
     replica: str
     reason: str
-    is_trouble: bool = True  # it will not end by itself
+    is_trouble: bool = True  # someone must act: waiting does not help
 
 
 class TerminalDetached(NamedTuple):
-    """The terminal the job was attached to is gone."""
+    """The terminal to which the job was attached was closed."""
 
 
 # ---- from workers
@@ -209,7 +204,7 @@ class SessionLost(NamedTuple):
 class WorkerReady(NamedTuple):
     worker: WorkerId
     sequence: int
-    store_address: str = ""  # where peers meet from now on; "": where its greeting said
+    store_address: str = ""  # where peers meet from now on; "": as its Hello said
 
 
 class RoundFailed(NamedTuple):
@@ -217,7 +212,7 @@ class RoundFailed(NamedTuple):
     sequence: int
     round: int
     reason: str
-    donor: str = ""  # of a newcomer that got no state from it
+    donor: str = ""  # the worker from which this newcomer got no state
 
 
 class RoundEntered(NamedTuple):
@@ -257,7 +252,7 @@ class WorkerFinished(NamedTuple):
     reason: str
     progress: float = 0.0
     loss: float | None = None  # of the last step
-    epoch: EpochLoss | None = None  # the one that step belongs to, as far as it was trained
+    epoch: EpochLoss | None = None  # the epoch of that step, as far as it was trained
 
 
 class ModelExported(NamedTuple):
@@ -267,7 +262,7 @@ class ModelExported(NamedTuple):
 
 
 class NoticeReported(NamedTuple):
-    """Something the worker deals with itself, told for the event log: see notices.py."""
+    """An incident that the worker handles itself, reported for the event log (see notices.py)."""
 
     worker: WorkerId
     sequence: int
@@ -277,7 +272,7 @@ class NoticeReported(NamedTuple):
 
 
 class BadRecordFound(NamedTuple):
-    """A record that cannot be read or understood was skipped."""
+    """A record that cannot be read or parsed was skipped."""
 
     worker: WorkerId
     sequence: int
@@ -308,9 +303,9 @@ class DataPlanReported(NamedTuple):
     records_per_epoch: int
     steps_per_epoch: int
     validation_records: int
-    best_metric: str = ""  # what a callback of the model watches
+    best_metric: str = ""  # the metric that a BestMetric callback watches
     is_lower_better: bool = False
-    progress: str = ""  # of the data of a job that trains by leases, as its checkpoint says
+    progress: str = ""  # of lease training: the progress through the data, from the checkpoint
     global_batch: int = 0
 
 
@@ -330,11 +325,11 @@ class ExchangeReceived(NamedTuple):
     steps: tuple[int, ...]
 
 
-# ---- from people
+# ---- from users
 
 
 class ScaleRequested(NamedTuple):
-    workers: int  # 0: as many as before
+    workers: int  # 0: no change, as for the others
     ps: int = 0
     batch_scale: int = 0
 
@@ -342,10 +337,10 @@ class ScaleRequested(NamedTuple):
 class StopRequested(NamedTuple):
     at_once: bool
     reason: str
-    is_training_done: bool = False  # asked by a callback: the training is done, and its model is wanted
+    is_training_done: bool = False  # a callback ends the training, and the model is exported
 
 
-# ---- decided as time passed: facts from here on, so that replay need not know what time it was
+# ---- decisions, journaled as facts: replay does not need the heartbeats and the time that led to them
 
 
 class ReplicaLaunched(NamedTuple):
@@ -354,14 +349,14 @@ class ReplicaLaunched(NamedTuple):
 
 
 class ReplicaFellSilent(NamedTuple):
-    """Nothing was heard of it for too long: it is taken for lost."""
+    """A replica sent nothing for too long: it is considered lost."""
 
     replica: ReplicaId
     reason: str
 
 
 class WorkerReturned(NamedTuple):
-    """Taken for lost, but heard again."""
+    """A worker that was considered lost has sent a message again."""
 
     worker: WorkerId
 
@@ -380,12 +375,12 @@ class ProgressRecorded(NamedTuple):
 
 
 class RankAssignment(NamedTuple):
-    """One member of a round: computes logical ranks [first, first + ranks)."""
+    """A member of a round: it computes logical ranks [first_logical_rank, first_logical_rank + logical_ranks)."""
 
     worker: WorkerId
     first_logical_rank: int
     logical_ranks: int
-    donor: str  # "" unless it is a newcomer
+    donor: str  # of a newcomer: the worker that sends it the state; "": no newcomer
 
 
 class RoundPlanned(NamedTuple):
@@ -402,27 +397,27 @@ class RoundEntryObserved(NamedTuple):
 
 
 class ExportRequested(NamedTuple):
-    """One of those that finished is to write the last checkpoint, and the model where `path` is given."""
+    """This worker must write the last checkpoint, and the model if `path` is given."""
 
     worker: WorkerId
     path: str
 
 
 class InitializerChosen(NamedTuple):
-    """This worker makes the first state of a job that trains by leases."""
+    """This worker creates the first state of lease training."""
 
     worker: WorkerId
 
 
 class EvaluationDue(NamedTuple):
-    """So much was trained by leases that it is time to evaluate."""
+    """Lease training has reached the next evaluation."""
 
     step: int
     records: int
 
 
 class CheckpointRequested(NamedTuple):
-    """This worker is to write a checkpoint of a job that trains by leases."""
+    """This worker must write a checkpoint of lease training."""
 
     worker: WorkerId
     step: int
@@ -434,7 +429,7 @@ class JobEnded(NamedTuple):
     kill: bool
 
 
-# (worker, sequence) first: sent again after a reconnect, effective once.
+# Sent again after a reconnect, handled once. Their first two fields are worker and sequence.
 SequencedEvent = (
     WorkerReady
     | RoundFailed

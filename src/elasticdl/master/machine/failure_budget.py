@@ -1,4 +1,4 @@
-"""How often workers may fail, when a preemption counts as a failure, and the delay before a relaunch. Pure."""
+"""How often workers may fail, when preemptions count as failures, and the delay before a relaunch. Pure."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from dataclasses import dataclass
 
 from elasticdl.retry import backoff_delay
 
-# Incidents at the same place that may be somebody else's doing. From the next one on each is a failure.
+# Incidents without progress that may have outside causes. Each further one counts as a failure.
 FREE_INCIDENTS = 2
 
 
 @dataclass(slots=True)
 class LossStreak:
-    """Losses of workers since the job made progress: preemptions at first, failures when they go on.
+    """Losses of workers without progress in between: the first are preemptions, further ones are failures.
 
-    Whoever takes machines away takes them whether or not a job makes progress. A worker that is killed at the same
-    place again and again, as by the kernel's OOM killer, is no such case, whoever sent the signal. What counts is
-    incidents: all workers that existed when the first of them was lost belong to one, so losing ten at once is one
-    loss. The next incident is the loss of a worker that was launched since, while the job made no progress.
+    Machines are preempted whether or not a job makes progress. Workers that are killed at the same step again and
+    again, for example by the kernel's OOM killer, are not preempted, whoever sent the signal. All workers that existed
+    when the first of them was lost belong to one incident, so losing ten at once counts once. The loss of a worker that
+    was launched since then, without progress of the job, is the next incident.
     """
 
-    progress: int = -1  # how far the job was at the newest
+    progress: int = -1  # of the job at the newest incident
     incidents: int = 0
-    next_worker: int = 0  # the number of the first worker that was not there yet at the newest
+    next_worker: int = 0  # the number of the first worker launched after the newest incident
 
     def add_loss(self, progress: int, worker: int, next_worker: int) -> bool:
-        """Worker number `worker` is lost, the next one will have the number `next_worker`. True: it is an incident."""
+        """Record the loss of worker number `worker`. True: it is a new incident.
+
+        `next_worker` is the number that the next launched worker will have.
+        """
         if progress > self.progress:
             self.progress, self.incidents, self.next_worker = progress, 1, next_worker
             return True
@@ -39,7 +42,7 @@ class LossStreak:
         return self.incidents > FREE_INCIDENTS
 
     def has_progressed(self, progress: int) -> bool:
-        """Whether the job got further since."""
+        """Whether the job has made progress since the newest incident."""
         return not self.incidents or progress > self.progress
 
 
@@ -48,7 +51,7 @@ _MAX_DELAY_S = 60.0
 
 @dataclass(slots=True)
 class FailureBudget:
-    """Crashes count; preemptions do not, as long as the job makes progress between them (see LossStreak)."""
+    """Counts crashes. Preemptions do not count while the job makes progress between them (see LossStreak)."""
 
     limit: int
     spent: int = 0
@@ -60,9 +63,9 @@ class FailureBudget:
         return self.spent > self.limit
 
     def count_crash(self, now: float, relaunch_backoff_s: float, in_a_row: int = 0) -> None:
-        """Count one crash; the pause before the next launch doubles until a worker gets as far as a round.
+        """Count a crash. The delay before the next launch doubles until a worker does useful work.
 
-        `in_a_row`: losses before it, at the same place, that were not counted.
+        `in_a_row`: earlier losses without progress that were not counted.
         """
         self.spent += 1
         self.consecutive = max(self.consecutive, in_a_row)
@@ -70,7 +73,7 @@ class FailureBudget:
         self.consecutive += 1
 
     def count_preemption(self, now: float, relaunch_backoff_s: float, in_a_row: int = 0) -> None:
-        """A worker was preempted before it was of use: not its fault, but no reason to spin either."""
+        """Delay the next launch, since a worker was preempted before it did useful work."""
         self.relaunch_at = max(self.relaunch_at, now + _relaunch_delay_s(relaunch_backoff_s, in_a_row))
 
     def reset_delay(self) -> None:

@@ -1,4 +1,4 @@
-"""The workers of a job and the life of each: launching, starting, ready, joining, member, leaving, finished, gone."""
+"""The workers of a job, their states, and why the process of a replica ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from elasticdl.master.machine.events import ReplicaExit
-from elasticdl.master.strategies.shards import ShardLease
+from elasticdl.master.strategies.shards import SourcedLease
 from elasticdl.spec.ids import ReplicaId, WorkerId
 
 
@@ -27,38 +27,38 @@ class WorkerState(StrEnum):
 
 GONE_WORKER_STATES = frozenset({WorkerState.LEFT, WorkerState.LOST})
 NEWCOMER_STATES = frozenset({WorkerState.READY, WorkerState.JOINING})
-# Workers that count towards the desired number: they are here, and stay.
+# Workers that count towards the desired number: neither leaving nor gone.
 ACTIVE_WORKER_STATES = frozenset(
     {WorkerState.LAUNCHING, WorkerState.STARTING, WorkerState.READY, WorkerState.JOINING, WorkerState.MEMBER}
 )
 
 
 class LeaseReply(NamedTuple):
-    """The reply to a worker's newest exchange, kept in case it asks again."""
+    """The reply to a worker's newest exchange, kept in case the worker repeats its request."""
 
     request: int
-    leases: tuple[tuple[str, int, ShardLease], ...]  # (source, step, lease)
+    leases: tuple[SourcedLease, ...]
     is_drained: bool
 
 
 @dataclass(slots=True)
 class Replica:
-    """What the master knows of a worker or a ps."""
+    """What the master knows about a worker or a ps."""
 
     id: ReplicaId
-    number: int  # order of arrival: the youngest has the highest
+    number: int  # in the order of launch, from 0
     state: StrEnum
-    since: float
+    since: float  # when it entered this state
     reason: str = ""
     pid: int = 0
-    reported_pid: int = 0  # as it said itself
+    reported_pid: int = 0  # as in its Hello; 0: it has not connected yet
     host: str = ""
-    sequence: int = 0  # newest message that took effect
+    sequence: int = 0  # of the newest message that was handled
     is_connected: bool = False
     has_said_goodbye: bool = False
     has_exited: bool = False
-    failure: str = ""  # why it fails, as it said itself
-    stall_reason: str = ""  # where it stands still, once that was noticed; "": it does not
+    failure: str = ""  # the failure that it reported
+    stall_reason: str = ""  # why it counts as stalled; "": it does not
     memory_raises: int = 0  # how often the memory of its role had been raised when it was launched
 
 
@@ -66,21 +66,21 @@ class Replica:
 class Worker(Replica):
     id: WorkerId
     state: WorkerState
-    is_external: bool = False  # came by itself, no launcher watches its process
+    is_external: bool = False  # started by hand: no launcher watches its process
     store_address: str = ""
     peer_address: str = ""
-    must_reset: bool = False  # told to drop its state, has not said Ready since
-    state_before_loss: WorkerState | None = None  # what it was when it was taken for lost
+    must_reset: bool = False  # told to drop its state, and not Ready again yet
+    state_before_loss: WorkerState | None = None  # its state before it was considered lost
     is_leave_requested: bool = False
     last_reply: LeaseReply | None = None
-    newest_result_sent: int = -1  # step of the newest evaluation it was told the result of
-    join_after: float = 0.0  # no hand-over before this
-    hung_at: float = 0.0  # a lease of an evaluation expired then, and it has asked for nothing since; 0: no
-    is_killed: bool = False  # killed by us: whatever it says meanwhile is not heard
+    newest_result_sent: int = -1  # step of the newest evaluation whose result it was sent
+    join_after: float = 0.0  # no state transfer to it before this time
+    hung_at: float = 0.0  # when a lease of it expired, if it has taken none since; 0: none did
+    is_killed: bool = False  # killed by the master, which ignores its messages
 
     @property
     def is_present(self) -> bool:
-        """Alive as far as anybody knows, and not on its way out of the process."""
+        """Whether it is alive as far as is known, and its process is not ending."""
         return self.state not in GONE_WORKER_STATES and not self.has_said_goodbye
 
     @property
@@ -95,27 +95,26 @@ class Worker(Replica):
 
 @dataclass(slots=True)
 class Membership:
-    """Every worker the job ever had. Ids are never used again."""
+    """Every worker that the job ever had. Ids are not reused."""
 
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     next_number: int = 0
 
     def next_id(self) -> WorkerId:
         number = self.next_number
-        # An external worker may have chosen a name of ours.
+        # An external worker may already have the next name.
         while (worker := WorkerId(f"worker-{number}")) in self.workers:
             number += 1
         return worker
 
     def add(self, worker: WorkerId, state: WorkerState, now: float, *, external: bool = False) -> Worker:
-        added = Worker(worker, self.next_number, state, now, is_external=external)
+        self.workers[worker] = Worker(worker, self.next_number, state, now, is_external=external)
         self.next_number += 1
-        self.workers[worker] = added
-        return added
+        return self.workers[worker]
 
     @property
     def running_count(self) -> int:
-        """How many workers keep their devices."""
+        """How many workers still hold their devices."""
         return sum(worker.state not in GONE_WORKER_STATES for worker in self.workers.values())
 
     def present_workers(self) -> Iterator[Worker]:
@@ -127,54 +126,61 @@ class Membership:
 
     def active_workers(self) -> list[Worker]:
         """The workers that count towards the desired number, the youngest last."""
-        return sorted((w for w in self.workers.values() if w.is_active), key=lambda w: w.number)
+        return sorted(
+            (worker for worker in self.workers.values() if worker.is_active), key=lambda worker: worker.number
+        )
 
     def newcomers(self, holders: list[WorkerId]) -> list[Worker]:
         """The workers that are ready to join, the oldest first."""
-        return [w for w in self.active_workers() if w.state in NEWCOMER_STATES and w.id not in holders]
+        return [
+            worker for worker in self.active_workers() if worker.state in NEWCOMER_STATES and worker.id not in holders
+        ]
 
 
 class ExitCause(NamedTuple):
     """Why a replica is gone."""
 
     reason: str
-    crashed: bool  # only this counts against the failure budget
-    is_expected: bool = False  # it left; otherwise it is lost
+    is_crash: bool  # only this counts against the failure budget
+    is_expected: bool = False  # it left as planned; otherwise it is lost
 
 
-# What a cluster does to pods; nothing of it is their fault.
+# What a cluster does to pods: not the fault of the process.
 PREEMPTION_CAUSES = frozenset({"preempted", "evicted", "drained", "deleted", "node-lost"})
 OUT_OF_MEMORY = "oom"
 
 
 def classify_worker_exit(worker: Worker, exit_: ReplicaExit, log: str) -> ExitCause:
-    is_going = worker.has_said_goodbye or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED)
-    return classify_exit(exit_, is_going=is_going, reason=worker.reason, failure=worker.failure, log=log)
+    is_leaving = worker.has_said_goodbye or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED)
+    return classify_exit(exit_, is_leaving=is_leaving, reason=worker.reason, failure=worker.failure, log=log)
 
 
-def classify_exit(exit_: ReplicaExit, *, is_going: bool, reason: str, failure: str, log: str) -> ExitCause:
-    """Left, taken away or crashed: only the last counts against the failure budget."""
-    code, number = exit_.code, exit_.signal
+def classify_exit(exit_: ReplicaExit, *, is_leaving: bool, reason: str, failure: str, log: str) -> ExitCause:
+    """Whether a replica left, was preempted or crashed; only crashes count against the failure budget.
+
+    `is_leaving`: it was expected to end, for `reason`. `failure`: what it reported itself. `log`: where its log is.
+    """
+    code, signal_number = exit_.code, exit_.signal
     if exit_.cause in PREEMPTION_CAUSES:
-        if is_going:
-            return ExitCause(reason or "left", crashed=False, is_expected=True)
-        return ExitCause(f"{exit_.cause}: {exit_.reason}" if exit_.reason else exit_.cause, crashed=False)
+        if is_leaving:
+            return ExitCause(reason or "left", is_crash=False, is_expected=True)
+        return ExitCause(f"{exit_.cause}: {exit_.reason}" if exit_.reason else exit_.cause, is_crash=False)
     if exit_.cause == OUT_OF_MEMORY:
-        why = f": {exit_.reason}" if exit_.reason else ""
-        return ExitCause(f"ran out of memory{why}{_peak_memory_text(exit_)}", crashed=True)
-    if code == 0 and is_going:
-        return ExitCause(reason or "left", crashed=False, is_expected=True)
-    if code is None and number is None:
-        return ExitCause("ended while no launcher watched", crashed=False, is_expected=is_going)
-    if number in (signal.SIGKILL, signal.SIGTERM):
-        if is_going:
-            return ExitCause(reason or "left", crashed=False, is_expected=True)
-        reason = f"preempted: killed by {signal.Signals(number).name}{_peak_memory_text(exit_)}"
-        return ExitCause(reason, crashed=False)
-    how = f"exited with code {code}" if number is None else f"killed by {_signal_name(number)}"
-    left = exit_.reason.removeprefix(how).removeprefix(": ") if number is None else ""
-    why = f": {failure or left}" if failure or left else " without saying why"
-    return ExitCause(f"crashed: {how}{why}; its log is {log}", crashed=True)
+        detail = f": {exit_.reason}" if exit_.reason else ""
+        return ExitCause(f"ran out of memory{detail}{_peak_memory_text(exit_)}", is_crash=True)
+    if code == 0 and is_leaving:
+        return ExitCause(reason or "left", is_crash=False, is_expected=True)
+    if code is None and signal_number is None:
+        return ExitCause("ended while no launcher was running", is_crash=False, is_expected=is_leaving)
+    if signal_number in (signal.SIGKILL, signal.SIGTERM):
+        if is_leaving:
+            return ExitCause(reason or "left", is_crash=False, is_expected=True)
+        reason = f"preempted: killed by {signal.Signals(signal_number).name}{_peak_memory_text(exit_)}"
+        return ExitCause(reason, is_crash=False)
+    exit_text = f"exited with code {code}" if signal_number is None else f"killed by {_signal_name(signal_number)}"
+    last_words = exit_.reason.removeprefix(exit_text).removeprefix(": ") if signal_number is None else ""
+    error = f": {failure or last_words}" if failure or last_words else " without an error message"
+    return ExitCause(f"crashed: {exit_text}{error}; its log is {log}", is_crash=True)
 
 
 def _peak_memory_text(exit_: ReplicaExit) -> str:

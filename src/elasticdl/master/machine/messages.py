@@ -1,4 +1,4 @@
-"""Messages that a worker needs, built from the state, so that a reconnect can send them all again. Pure."""
+"""Builds the messages that a worker needs from the state, so that they can be sent again after a reconnect. Pure."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def round_message(job: MasterState, planned: Round) -> pb.Round:
         forced=planned.is_forced,
         members=[
             pb.Member(
-                worker=seat.worker,
-                store_address=workers[seat.worker].store_address,
-                peer_address=workers[seat.worker].peer_address,
-                first_logical_rank=seat.first_logical_rank,
-                logical_ranks=seat.logical_ranks,
-                donor=seat.donor,
-                donor_address=workers[WorkerId(seat.donor)].peer_address if seat.donor else "",
+                worker=member.worker,
+                store_address=workers[member.worker].store_address,
+                peer_address=workers[member.worker].peer_address,
+                first_logical_rank=member.first_logical_rank,
+                logical_ranks=member.logical_ranks,
+                donor=member.donor,
+                donor_address=workers[WorkerId(member.donor)].peer_address if member.donor else "",
             )
-            for seat in planned.members
+            for member in planned.members
         ],
     )
 
 
 def pending_messages(job: MasterState, worker: Worker, entered: int) -> list[Action]:
-    """Everything the state wants this worker to know, who is in round `entered` (0: none).
+    """All messages that a worker in round `entered` (0: none) needs now.
 
-    The newest result of an evaluation is told once, the rest whenever it is asked for.
+    The newest result of an evaluation is included once, everything else every time.
     """
     ledger = job.ledger
     if job.is_over or worker.state is WorkerState.LEFT:
@@ -59,7 +59,7 @@ def pending_messages(job: MasterState, worker: Worker, entered: int) -> list[Act
 
 
 def is_export_pending(job: MasterState, worker: WorkerId) -> bool:
-    """Whether this worker was asked to write the last checkpoint, and has not done it."""
+    """Whether this worker was asked to write the last checkpoint and has not done so yet."""
     ledger = job.ledger
     return ledger.export is not None and ledger.export[0] == worker and not ledger.is_exported
 

@@ -1,4 +1,4 @@
-"""The phase of a job as the master knows it. Each phase carries what belongs to it and nothing else."""
+"""The phase of a job as the master knows it. Each phase has only the fields that make sense in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Outcome = Literal[Phase.SUCCEEDED, Phase.STOPPED, Phase.FAILED]
 
 @dataclass(frozen=True, slots=True)
 class PendingPhase:
-    """No worker computes yet."""
+    """No worker trains yet."""
 
     name: Literal[Phase.PENDING] = Phase.PENDING
     reason: str = ""
@@ -22,7 +22,7 @@ class PendingPhase:
 
 @dataclass(frozen=True, slots=True)
 class RunningPhase:
-    """Workers compute."""
+    """Workers train."""
 
     name: Literal[Phase.RUNNING] = Phase.RUNNING
     reason: str = ""
@@ -30,17 +30,17 @@ class RunningPhase:
 
 @dataclass(frozen=True, slots=True)
 class StoppingPhase:
-    """The workers end after their step and write a checkpoint; at `deadline` nobody waits for them any more."""
+    """The workers end after their step and write a checkpoint. The job ends at `deadline` even if they did not."""
 
     reason: str
     deadline: float
     name: Literal[Phase.STOPPING] = Phase.STOPPING
-    failure_exit_code: int = 0  # the exit code of a job that has failed, and only keeps its state before it ends
+    failure_exit_code: int = 0  # of a job that has failed and only saves its state before it ends
 
 
 @dataclass(frozen=True, slots=True)
 class FinalPhase:
-    """The job has ended; the exit code is the command's."""
+    """The job has ended. `elasticdl train` exits with its exit code."""
 
     name: Outcome
     reason: str

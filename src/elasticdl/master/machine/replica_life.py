@@ -1,4 +1,4 @@
-"""The life of a replica, worker or ps: launched, listed, started, delayed, exited, disconnected, silent. Pure."""
+"""What workers and ps have in common: launched, started, delayed, disconnected, silent, exited. Pure."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ R = TypeVar("R", bound=Replica)
 
 
 class ReplicaRole(ABC, Generic[R]):
-    """What differs between workers and ps in what all replicas have in common."""
+    """The differences between workers and ps in the handling of their common events."""
 
-    name: ClassVar[str]  # as in its ids, its events and the options of its pods
-    noun: ClassVar[str]  # how the failure budget calls several of them
+    name: ClassVar[str]  # as in ids, kinds of log entries and options of pods
+    plural: ClassVar[str]  # the word for several of them in the message of an exhausted failure budget
 
     @abstractmethod
     def replicas(self, job: MasterState) -> Mapping[Any, R]:
-        """All that the job ever had, by id."""
+        """All replicas of this role that the job ever had, by id."""
 
     @abstractmethod
     def add(self, job: MasterState, replica: ReplicaId, now: float) -> R:
-        """A replica that is launched now."""
+        """Add a replica, which is launched now."""
 
     @abstractmethod
     def is_launching(self, replica: R) -> bool:
-        """Whether it has not been heard yet."""
+        """Whether it has not connected yet."""
 
     @abstractmethod
     def is_gone(self, replica: R) -> bool: ...
 
     @abstractmethod
     def was_useful(self, replica: R) -> bool:
-        """Whether it got as far as to do some of the work."""
+        """Whether it has done useful work."""
 
     def is_watched(self, replica: R) -> bool:
         """Whether a launcher watches its process."""
         return True
 
     def desired_workers(self, job: MasterState) -> int:
-        """How many there should be, where the launcher has to know that."""
+        """How many workers there should be; 0: the launcher need not know it for this role."""
         return 0
 
     @abstractmethod
@@ -65,20 +65,20 @@ class ReplicaRole(ABC, Generic[R]):
         """Why its process ended."""
 
     def count_loss(self, job: MasterState, replica: R, exit_: ReplicaExit, cause: ExitCause) -> tuple[ExitCause, bool]:
-        """The cause where losses are counted together, and whether this one counts by itself."""
+        """The cause, which repeated losses may turn into a crash, and whether this loss is a new incident."""
         return cause, True
 
     @abstractmethod
     def remove(self, job: MasterState, replica: R, cause: ExitCause, now: float) -> Actions:
-        """It is gone: what it had is up to the others."""
+        """Remove a replica that is gone, and hand its work to others."""
 
     @abstractmethod
     def on_silent(self, job: MasterState, replica: R, cause: ExitCause, now: float) -> Actions:
-        """It is taken for lost though its process may live."""
+        """Remove a replica that is considered lost although its process may be alive."""
 
 
 class ReplicaLife:
-    """Handles what happens to the replicas of every role."""
+    """Handles the events that replicas of all roles have in common."""
 
     def __init__(self, roles: Sequence[ReplicaRole[Any]]) -> None:
         self._roles = {role.name: role for role in roles}
@@ -93,21 +93,20 @@ class ReplicaLife:
         ]
 
     def on_listed(self, job: MasterState, event: ReplicasListed, now: float) -> Actions:
-        """A launcher reports, perhaps after the master was away: catch up with what was missed."""
+        """A launcher lists its replicas. Handle what happened while no master was running."""
         job.observed.has_launcher = True
         return [action for role in self._roles.values() for action in self._catch_up(job, role, event, now)]
 
     def on_started(self, job: MasterState, event: ReplicaStarted, now: float) -> Actions:
-        if (found := self._find(job, event.replica)) is not None:
-            found[1].pid = event.pid
+        if (replica := self._find_replica(job, event.replica)) is not None:
+            replica.pid = event.pid
         return []
 
     def on_delayed(self, job: MasterState, event: ReplicaDelayed, now: float) -> Actions:
-        """Logged at once, in the cluster's own words; the pod stays requested."""
-        found = self._find(job, event.replica)
-        if found is None:
+        """Log the cluster's reason at once. The pod remains requested."""
+        role, replica = self._find_role(job, event.replica), self._find_replica(job, event.replica)
+        if role is None or replica is None:
             return []
-        role, replica = found
         if not role.is_launching(replica) or replica.reason == event.reason:
             return []
         replica.reason = event.reason
@@ -116,28 +115,30 @@ class ReplicaLife:
         return [job.add_log_entry(now, f"{role.name}-delayed", replica=replica.id, reason=event.reason)]
 
     def on_exited(self, job: MasterState, event: ReplicaExited, now: float) -> Actions:
-        found = self._find(job, event.exit.replica)
-        return self._handle_exit(job, *found, event.exit, now) if found is not None else []
+        role, replica = self._find_role(job, event.exit.replica), self._find_replica(job, event.exit.replica)
+        if role is None or replica is None:
+            return []
+        return self._handle_exit(job, role, replica, event.exit, now)
 
     def on_session_lost(self, job: MasterState, event: SessionLost, now: float) -> Actions:
-        """Not yet a loss: the process may be alive. Its exit or its silence will tell."""
-        if (found := self._find(job, event.replica)) is not None:
-            found[1].is_connected = False
+        """A lost session is no loss yet: the process may be alive. Its exit or its silence decides."""
+        if (replica := self._find_replica(job, event.replica)) is not None:
+            replica.is_connected = False
         return []
 
     def on_fell_silent(self, job: MasterState, event: ReplicaFellSilent, now: float) -> Actions:
-        found = self._find(job, event.replica)
-        if found is None:
+        role, replica = self._find_role(job, event.replica), self._find_replica(job, event.replica)
+        if role is None or replica is None:
             return []
-        role, replica = found
         job.observed.silent_at[replica.id] = now
-        return role.on_silent(job, replica, ExitCause(event.reason, crashed=False), now)
+        return role.on_silent(job, replica, ExitCause(event.reason, is_crash=False), now)
 
-    def _find(self, job: MasterState, name: str) -> tuple[ReplicaRole[Any], Replica] | None:
-        for role in self._roles.values():
-            if (replica := role.replicas(job).get(name)) is not None:
-                return role, replica
-        return None
+    def _find_role(self, job: MasterState, name: str) -> ReplicaRole[Any] | None:
+        return next((role for role in self._roles.values() if name in role.replicas(job)), None)
+
+    def _find_replica(self, job: MasterState, name: str) -> Replica | None:
+        role = self._find_role(job, name)
+        return role.replicas(job)[name] if role is not None else None
 
     def _catch_up(self, job: MasterState, role: ReplicaRole[Any], event: ReplicasListed, now: float) -> Actions:
         replicas, running = role.replicas(job), dict(event.running)
@@ -152,7 +153,7 @@ class ReplicaLife:
             elif not role.is_watched(replica) or replica.has_exited or replica.id in ended:
                 continue
             elif role.is_launching(replica) and not replica.pid:
-                # The master died between its decision and the command.
+                # The master died after its decision, before it sent the command.
                 actions.append(self._launch_action(job, role, replica, now))
             else:
                 exit_ = ReplicaExit(replica.id, replica.pid, None, None)
@@ -169,14 +170,14 @@ class ReplicaLife:
             return []
         was_useful = role.was_useful(replica)
         cause = role.classify_exit(job, replica, exit_)
-        cause, notes = assess_out_of_memory(job, role.name, replica.memory_raises, exit_.cause, cause, now)
+        cause, log_entries = assess_out_of_memory(job, role.name, replica.memory_raises, exit_.cause, cause, now)
         cause, is_incident = role.count_loss(job, replica, exit_, cause)
-        actions = role.remove(job, replica, cause, now) + notes
-        if cause.crashed and not is_incident:
-            return actions  # the loss that it belongs to was charged
-        return actions + charge_failure_budget(job, replica.id, cause, now, was_useful=was_useful, kind=role.noun)
+        actions = role.remove(job, replica, cause, now) + log_entries
+        if cause.is_crash and not is_incident:
+            return actions  # the incident that it belongs to was charged already
+        return actions + charge_failure_budget(job, replica.id, cause, now, was_useful=was_useful, plural=role.plural)
 
     @staticmethod
     def _launch_action(job: MasterState, role: ReplicaRole[Any], replica: Replica, now: float) -> LaunchReplica:
-        desired, avoided = role.desired_workers(job), job.suspect_replicas(now)
-        return LaunchReplica(role.name, replica.id, replica.memory_raises, desired, avoided)
+        desired_workers, suspects = role.desired_workers(job), job.suspect_replicas(now)
+        return LaunchReplica(role.name, replica.id, replica.memory_raises, desired_workers, suspects)

@@ -1,4 +1,4 @@
-"""The checkpoint that a job resumes from, shown in its status until its workers have loaded it. Pure."""
+"""The checkpoint that a job resumes from. The status shows it until a worker has loaded it. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def on_job_resumed(job: MasterState, event: JobResumed, now: float) -> list[Acti
 
 
 def complete_status(job: MasterState, status: pb.JobStatus) -> None:
-    """Complete the status of a job none of whose workers has loaded the checkpoint yet."""
+    """Complete the status of a job from its checkpoint until a worker has loaded it."""
     event = job.ledger.resumed_from
     if event is None or status.step > 0:
         return
@@ -43,5 +43,5 @@ def _describe_resume(spec: JobSpec, event: JobResumed) -> str:
 
 
 def _planned_epochs(spec: JobSpec) -> int:
-    """How many will be trained; 0: nobody knows before a worker has said it."""
+    """How many epochs will be trained; 0: not known before a worker reports it."""
     return spec.plan.epochs if spec.kind is JobKind.TRAINING and not spec.plan.max_steps else 0

@@ -1,8 +1,8 @@
-"""Who has fallen silent. Pure.
+"""Detects workers that have fallen silent. Pure.
 
-A worker that sends no heartbeat may still be alive: a collective needs all its members, so as long as steps
-end, nobody in the round is dead. Only both together, no heartbeat and no step, mean a loss; and only while others
-wait for it.
+A worker that sends no heartbeat may still be alive. A collective needs all its members, so as long as steps end, no
+member of the round is dead. A worker is considered lost only if it sends no heartbeat, no step ends, and another worker
+waits for it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from elasticdl.master.machine.events import ReplicaFellSilent
 from elasticdl.master.machine.membership import GONE_WORKER_STATES, Worker, WorkerState
 from elasticdl.master.machine.state import MasterState
 
-# Outside a round nobody waits for a worker, and it may be busy importing: it gets more time.
+# Outside a round no worker waits for another, and a worker may be busy importing: it gets more time.
 _OUTSIDE_FACTOR = 3.0
 
 
 def find_silent_worker(job: MasterState, now: float) -> ReplicaFellSilent | None:
-    """The first worker that is to be taken for lost."""
+    """The first worker that must be considered lost, or None."""
     holders = job.ledger.rounds.holders
     for worker in job.ledger.membership.workers.values():
         if worker.state in GONE_WORKER_STATES or worker.has_said_goodbye or not worker.reported_pid:
@@ -28,8 +28,8 @@ def find_silent_worker(job: MasterState, now: float) -> ReplicaFellSilent | None
 
 
 def last_heard_at(job: MasterState, worker: Worker) -> float:
-    """Since when it is silent."""
-    # After a restart of the master its workers need a moment to find it again.
+    """When a worker was heard last."""
+    # After a restart of the master, its workers need a moment to reconnect.
     return max(
         job.observed.heard_at.get(worker.id, 0.0), job.observed.watching_since + job.spec.timing.heartbeat_timeout_s
     )
@@ -37,23 +37,23 @@ def last_heard_at(job: MasterState, worker: Worker) -> float:
 
 def _silence_in_round(job: MasterState, worker: Worker, now: float) -> str:
     timing = job.spec.timing
-    since = last_heard_at(job, worker)
-    quiet_s = now - since
-    if quiet_s < timing.heartbeat_timeout_s or not _is_awaited(job, worker, now):
+    heard_at = last_heard_at(job, worker)
+    silent_s = now - heard_at
+    if silent_s < timing.heartbeat_timeout_s or not _is_awaited(job, worker, now):
         return ""
-    # Steps that ended before it fell silent are told by the others up to a heartbeat and a step later.
-    beat = job.observed.heartbeats.get(worker.id)
-    echo_s = 2 * timing.heartbeat_interval_s + (beat.step_s if beat else 0.0)
-    is_stale = job.observed.progressed_at <= since + echo_s
-    is_long_ago = now - job.observed.progressed_at >= timing.heartbeat_timeout_s + echo_s
-    return f"silent for {quiet_s:.2f} s while no step ended" if is_stale or is_long_ago else ""
+    # The others report steps that ended before it fell silent up to a heartbeat and a step later.
+    heartbeat = job.observed.heartbeats.get(worker.id)
+    report_delay_s = 2 * timing.heartbeat_interval_s + (heartbeat.step_s if heartbeat else 0.0)
+    has_no_step_since = job.observed.progressed_at <= heard_at + report_delay_s
+    is_last_step_old = now - job.observed.progressed_at >= timing.heartbeat_timeout_s + report_delay_s
+    return f"silent for {silent_s:.2f} s while no step ended" if has_no_step_since or is_last_step_old else ""
 
 
 def _is_awaited(job: MasterState, worker: Worker, now: float) -> bool:
-    """Whether another holder of the state is there to go on without it.
+    """Whether another holder of the state can go on without this worker.
 
-    If nobody else was heard either, the machine slept or is overloaded, or this is the only worker: to give it up
-    would lose the state, and nobody waits. That its process ended is told by the launcher.
+    If no other worker was heard either, the machine slept or is overloaded, or this is the only worker. Giving it up
+    would then lose the state, and no worker waits for it. The launcher reports if its process ended.
     """
     heartbeat_timeout_s = job.spec.timing.heartbeat_timeout_s
     others = [holder for holder in job.present_holders() if holder.id != worker.id]
@@ -66,10 +66,10 @@ def _is_awaited(job: MasterState, worker: Worker, now: float) -> bool:
 
 def _silence_outside_round(job: MasterState, worker: Worker, now: float) -> str:
     timing = job.spec.timing
-    quiet_s = now - last_heard_at(job, worker)
+    silent_s = now - last_heard_at(job, worker)
     if worker.is_external and not worker.is_connected:
-        return f"its connection broke {quiet_s:.2f} s ago" if quiet_s >= timing.heartbeat_timeout_s else ""
+        return f"its connection broke {silent_s:.2f} s ago" if silent_s >= timing.heartbeat_timeout_s else ""
     if worker.is_connected and worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
-        # Imports and compilers may hold everything up for long; for how long the watchdog knows (stalls.py).
+        # Imports and compilers may block the process for long; the watchdog limits that (stalls.py).
         return ""
-    return f"silent for {quiet_s:.2f} s" if quiet_s >= _OUTSIDE_FACTOR * timing.heartbeat_timeout_s else ""
+    return f"silent for {silent_s:.2f} s" if silent_s >= _OUTSIDE_FACTOR * timing.heartbeat_timeout_s else ""

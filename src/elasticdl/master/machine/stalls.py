@@ -1,13 +1,14 @@
-"""The watchdog of progress: who sends heartbeats but comes to no step. Pure.
+"""The watchdog of progress: detects workers that send heartbeats but make no progress. Pure.
 
-Heartbeats say where the training thread of a worker is, for how long, and whether it moves (worker/activity.py). In an
-all-reduce everybody waits for one: whoever is in the exchange has arrived, so who has not is who stands still outside
-of it. First people are told, and the worker writes its stacks into its log. If it does not go on it is replaced. Where
-all have arrived and the exchange does not end, or a round is not entered, the round is planned anew.
+Heartbeats say what the training thread of a worker does, for how long, and for how long it has been blocked
+(worker/activity.py). In an all-reduce all members wait for the slowest: members in the exchange have arrived, so the
+stalled worker is outside of it. The user is notified first, and the worker writes its stacks to its log. If it still
+makes no progress, it is replaced. If all members have arrived but the exchange does not end, or if a round is not
+entered, the round is planned again.
 
-What may take long says so: `pause` in the heartbeat is a reason to wait for as long as it takes. Who sends no
-heartbeats any more (it is frozen, or deadlocked in native code that holds the interpreter's lock) is lost at once where
-others are there to go on (silence.py), and has as long as who moves where nobody is.
+A worker that does something of unknown duration reports a `pause_reason` and then has unlimited time. A worker that
+sends no heartbeats (it is frozen, or deadlocked in native code that holds the interpreter's lock) is considered lost
+at once if other workers can continue without it (silence.py). Otherwise it has `slow_s`, like one that is not blocked.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from elasticdl.stacks import DUMP_SIGNAL
 
 Actions = list[Action]
 
-SLOW_FACTOR = 6.0  # times as long has who moves but comes to no step, and who does what is not done in every step
-NOTICE_FRACTION = 0.5  # of the time a worker has: from here on people are told
-ENTER_FACTOR = 3.0  # times what building a group may take: by then a round is entered, or planned without who is late
-MAX_STALLED_ROUNDS = 3  # rounds in a row that were planned anew because nothing went on
+# Times as much time as a blocked worker has a worker that is not blocked, or does something that not every step does.
+SLOW_FACTOR = 6.0
+NOTICE_FRACTION = 0.5  # of the allowed time: then the user is notified
+ENTRY_FACTOR = 3.0  # times `round_timeout_s`: then a round that is not entered is planned without its late workers
+MAX_STALLED_ROUNDS = 3  # rounds in a row that were planned again because they made no progress
 
 _ACTIVITY_TEXT = {
     pb.STARTING: "is starting",
@@ -46,28 +48,30 @@ _ACTIVITY_TEXT = {
 
 
 class ReportedActivity(NamedTuple):
-    """Where a worker says it is."""
+    """What a worker's newest heartbeat says about its training thread."""
 
-    activity: int
+    activity: int  # an `Activity` of the wire
     activity_s: float
     blocked_s: float
     is_paused: bool
-    joined_round: int  # the round whose group it has
+    joined_round: int  # the round whose process group it has joined
 
 
 class StallLimits(NamedTuple):
-    blocked_s: float  # for who stands still between two exchanges; 0: nobody is watched
-    slow_s: float  # for all else
+    """How long a worker may make no progress."""
+
+    blocked_s: float  # if its thread is blocked between two exchanges; 0: the watchdog is off
+    slow_s: float  # in all other cases
 
 
 def compute_limits(stall_s: float, stall_steps: int, slow_step_s: float) -> StallLimits:
-    """`slow_step_s`: what nearly all recent steps took less than, of the slowest worker."""
+    """The limits of a job. `slow_step_s`: 95 of 100 recent steps of the slowest worker took less."""
     blocked_s = max(stall_s, stall_steps * slow_step_s) if stall_s else 0.0
     return StallLimits(blocked_s, SLOW_FACTOR * blocked_s)
 
 
 def used_fraction(position: ReportedActivity, limits: StallLimits) -> float:
-    """Which part of its time a worker has used without coming to a step; from 1 on it is to be replaced."""
+    """The fraction of its allowed time that a worker has used without progress; from 1 on it must be replaced."""
     if position.is_paused or not limits.blocked_s:
         return 0.0
     since = position.activity_s / limits.slow_s
@@ -76,9 +80,9 @@ def used_fraction(position: ReportedActivity, limits: StallLimits) -> float:
             return max(since, position.blocked_s / limits.blocked_s)
         case pb.FIRST_STEP | pb.READING | pb.RECEIVING:
             return since
-        case pb.STARTING:  # it may download for hours, and is told of; one that stands still will never begin
+        case pb.STARTING:  # a download may take hours: only a notice, unless the thread is blocked
             return max(min(since, NOTICE_FRACTION), position.blocked_s / limits.slow_s)
-    return 0.0  # it waits for others
+    return 0.0  # it waits for other workers
 
 
 def is_exchange_stalled(round_id: int, positions: Sequence[ReportedActivity], limits: StallLimits) -> bool:
@@ -94,26 +98,24 @@ def is_exchange_stalled(round_id: int, positions: Sequence[ReportedActivity], li
 def find_late_workers(
     newest: Round, positions: Mapping[WorkerId, ReportedActivity], waited_s: float, enter_s: float, limits: StallLimits
 ) -> tuple[WorkerId, ...] | None:
-    """Who keeps a forced round from being entered; () where it is nobody's fault. None: nothing is wrong yet."""
+    """The workers that keep a forced round from being entered; () if none can be blamed. None: nothing is wrong yet."""
     if not limits.blocked_s or waited_s < enter_s or len(positions) < len(newest.workers):
         return None
     if any(position.is_paused for position in positions.values()):
         return None
     ready = [worker for worker in newest.workers if positions[worker].joined_round == newest.id]
-    late = tuple(
-        worker for worker in newest.workers if worker not in ready and _is_elsewhere(positions[worker], limits)
-    )
+    late = tuple(worker for worker in newest.workers if worker not in ready and _is_late(positions[worker], limits))
     if ready and late and len(ready) + len(late) == len(newest.workers):
         return late
     if not ready and all(positions[worker].activity == pb.ENTERING for worker in newest.workers):
-        return ()  # its group does not come to stand
-    is_settling = all(positions[worker].activity == pb.ENTERING for worker in ready)
-    is_long = all(positions[worker].activity_s >= limits.slow_s for worker in newest.workers)
-    return () if len(ready) == len(newest.workers) and is_settling and is_long else None
+        return ()  # its process group cannot be formed
+    are_ready_entering = all(positions[worker].activity == pb.ENTERING for worker in ready)
+    are_all_slow = all(positions[worker].activity_s >= limits.slow_s for worker in newest.workers)
+    return () if len(ready) == len(newest.workers) and are_ready_entering and are_all_slow else None
 
 
-def _is_elsewhere(position: ReportedActivity, limits: StallLimits) -> bool:
-    """Whether it does something else than to enter a round; what is not done in every step may take longer."""
+def _is_late(position: ReportedActivity, limits: StallLimits) -> bool:
+    """Whether a worker should have begun to enter the round; what not every step does may take longer."""
     if position.activity in (pb.FIRST_STEP, pb.READING):
         return position.activity_s >= limits.slow_s
     return True
@@ -123,12 +125,12 @@ def _is_elsewhere(position: ReportedActivity, limits: StallLimits) -> bool:
 
 
 def decide_round_stall(job: MasterState, now: float) -> Event | None:
-    """In training by rounds: a worker that comes to no step, or a round that is not entered or does not end."""
+    """In all-reduce training: a worker that makes no progress, or a round that is not entered or does not end."""
     return decide_script_stall(job, now) or _check_round(job, current_limits(job), now)
 
 
 def decide_script_stall(job: MasterState, now: float) -> Event | None:
-    """Where a script is all that is known of a worker: one that comes to no step."""
+    """In training by scripts: a worker that makes no progress."""
     limits = current_limits(job)
     if not _is_watched(job, limits):
         return None
@@ -139,7 +141,7 @@ def decide_script_stall(job: MasterState, now: float) -> Event | None:
 
 
 def decide_lease_stall(job: MasterState, now: float) -> Event | None:
-    """In a job that works by leases alone a worker has `lease_s`, once it has begun: see `replace_hung_worker`."""
+    """In a job that only takes leases: a worker whose lease made no progress for half of `lease_s`."""
     limits, lease_s = current_limits(job), job.spec.timing.lease_s
     late = {
         lease.worker
@@ -162,7 +164,7 @@ def decide_lease_stall(job: MasterState, now: float) -> Event | None:
 
 def _is_watched(job: MasterState, limits: StallLimits) -> bool:
     is_running = isinstance(job.ledger.phase, PendingPhase | RunningPhase)
-    return bool(limits.blocked_s) and is_running and _is_fleet_quiet(job)
+    return bool(limits.blocked_s) and is_running and _is_fleet_stable(job)
 
 
 def current_limits(job: MasterState) -> StallLimits:
@@ -171,33 +173,39 @@ def current_limits(job: MasterState) -> StallLimits:
 
 
 def _slow_step_s(job: MasterState) -> float:
-    """Of the slowest member."""
-    beats, members = job.observed.heartbeats, job.ledger.rounds.holders
-    return max((beats[worker].slow_step_s for worker in members if worker in beats), default=0.0)
+    """The `slow_step_s` of the slowest member."""
+    heartbeats, members = job.observed.heartbeats, job.ledger.rounds.holders
+    return max((heartbeats[worker].slow_step_s for worker in members if worker in heartbeats), default=0.0)
 
 
-def _is_fleet_quiet(job: MasterState) -> bool:
-    """Whether no worker can be waiting for rows."""
+def _is_fleet_stable(job: MasterState) -> bool:
+    """Whether all ps serve, so that no worker can be waiting for rows."""
     fleet = job.ledger.fleet
     return fleet.task is None and all(fleet.ps[ps].is_serving for ps in set(fleet.slot_owners))
 
 
 def _reported_activity(job: MasterState, worker: WorkerId) -> ReportedActivity | None:
-    beat = job.observed.heartbeats.get(worker)
-    if beat is None or beat.activity == pb.UNKNOWN:
+    heartbeat = job.observed.heartbeats.get(worker)
+    if heartbeat is None or heartbeat.activity == pb.UNKNOWN:
         return None
-    return ReportedActivity(beat.activity, beat.activity_s, beat.blocked_s, bool(beat.pause_reason), beat.joined_round)
+    return ReportedActivity(
+        heartbeat.activity,
+        heartbeat.activity_s,
+        heartbeat.blocked_s,
+        bool(heartbeat.pause_reason),
+        heartbeat.joined_round,
+    )
 
 
 def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: float) -> Event | None:
     if not worker.reported_pid or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
         return None
     if worker.hung_at and now - worker.hung_at >= limits.blocked_s:
-        return WorkerStalled(worker.id, f"has asked for nothing for {now - worker.hung_at:.0f} s since a lease expired")
+        return WorkerStalled(worker.id, f"has taken no lease for {now - worker.hung_at:.0f} s since one expired")
     position = _reported_activity(job, worker.id)
-    used, reason = (quiet_s := now - last_heard_at(job, worker)) / limits.slow_s, ""
+    used, reason = (silent_s := now - last_heard_at(job, worker)) / limits.slow_s, ""
     if used >= NOTICE_FRACTION:
-        reason = f"has sent no heartbeat for {quiet_s:.0f} s; {limits.slow_s:.0f} s are allowed"
+        reason = f"has sent no heartbeat for {silent_s:.0f} s; {limits.slow_s:.0f} s are allowed"
     elif position is None or not worker.is_connected:
         return None
     elif (used := used_fraction(position, limits)) >= NOTICE_FRACTION:
@@ -228,22 +236,23 @@ def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | N
     if newest is None or rounds.failed_at is not None or not _is_watched(job, limits):
         return None
     if rounds.stalls >= MAX_STALLED_ROUNDS:
-        said = f"{rounds.stalls} rounds in a row came to no step after step {job.ledger.step}"
+        problem = f"{rounds.stalls} rounds in a row completed no step after step {job.ledger.step}"
         return JobEnded(
-            Phase.FAILED, f"{said}: {rounds.failure_reason}; the logs of the workers have their stacks", True
+            Phase.FAILED, f"{problem}: {rounds.failure_reason}; the stacks are in the logs of the workers", True
         )
-    here = [w for w in newest.workers if job.ledger.membership.is_present(w)]
-    positions = {w: position for w in here if (position := _reported_activity(job, w)) is not None}
-    is_whole = len(positions) == len(newest.workers)
-    if is_whole and is_exchange_stalled(newest.id, list(positions.values()), limits):
+    present = [worker for worker in newest.workers if job.ledger.membership.is_present(worker)]
+    positions = {worker: position for worker in present if (position := _reported_activity(job, worker)) is not None}
+    have_all_reported = len(positions) == len(newest.workers)
+    if have_all_reported and is_exchange_stalled(newest.id, list(positions.values()), limits):
         longest_s = min(position.activity_s for position in positions.values())
         return RoundStalled(newest.id, (), f"all members have been in the exchange for {longest_s:.0f} s")
     if newest.is_forced and not rounds.is_entered:
-        enter_s = ENTER_FACTOR * timing.round_timeout_s + timing.stall_steps * _slow_step_s(job)
+        enter_s = ENTRY_FACTOR * timing.round_timeout_s + timing.stall_steps * _slow_step_s(job)
         late = find_late_workers(newest, positions, now - newest.planned_at, enter_s, limits)
         if late is not None:
-            who = f"without {', '.join(late)}, which did not get ready" if late else "it is not entered"
-            return RoundStalled(newest.id, late, f"{who} {now - newest.planned_at:.0f} s after it was planned")
+            waited_s = now - newest.planned_at
+            problem = f"without {', '.join(late)}, not ready" if late else "not entered"
+            return RoundStalled(newest.id, late, f"{problem} {waited_s:.0f} s after the round was planned")
     return None
 
 
@@ -253,15 +262,18 @@ def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | N
 def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     worker.stall_reason = event.reason
-    note = job.add_log_entry(
+    log_entry = job.add_log_entry(
         now,
         "worker-stalled",
         replica=worker.id,
         reason=f"{event.reason}; its stacks are in {job.log_location(worker.id)}",
     )
-    actions: Actions = [note, send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
+    actions: Actions = [
+        log_entry,
+        send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}")),
+    ]
     if job.spec.cluster is None and now - last_heard_at(job, worker) >= job.spec.timing.heartbeat_timeout_s:
-        actions.append(SignalReplica(worker.id, DUMP_SIGNAL))  # it reads nothing; faulthandler needs no interpreter
+        actions.append(SignalReplica(worker.id, DUMP_SIGNAL))  # it reads no messages; faulthandler needs no interpreter
     return actions
 
 
@@ -272,7 +284,7 @@ def on_stall_ended(job: MasterState, event: StallEnded, now: float) -> Actions:
 
 
 def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Actions:
-    """It is killed, and what it says until then is not heard. All that stall together are one failure."""
+    """Kill the worker and ignore its messages from now on. All workers that stall together count as one failure."""
     worker = job.ledger.membership.workers[event.worker]
     worker.is_killed, worker.stall_reason = True, ""
     job.ledger.stalls += 1
@@ -286,35 +298,35 @@ def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Act
     actions += remove_worker(job, worker, WorkerState.LOST, reason, now)
     if not is_incident:
         return actions
-    cause = ExitCause(reason, crashed=True)
-    return actions + charge_failure_budget(job, worker.id, cause, now, was_useful=True, kind="workers")
+    cause = ExitCause(reason, is_crash=True)
+    return actions + charge_failure_budget(job, worker.id, cause, now, was_useful=True, plural="workers")
 
 
 def log_expired_lease(job: MasterState, worker: WorkerId, reason: str, now: float) -> Actions:
-    """A lease was taken back because it made no progress; what becomes of its worker depends on the strategy."""
-    note = job.add_log_entry(now, "lease-expired", replica=worker, reason=reason)
-    return [note, *job.strategy.on_lease_overdue(job, job.ledger.membership.workers[worker], reason, now)]
+    """Log that a lease was taken back because it made no progress; the strategy decides about its worker."""
+    log_entry = job.add_log_entry(now, "lease-expired", replica=worker, reason=reason)
+    return [log_entry, *job.strategy.on_lease_overdue(job, job.ledger.membership.workers[worker], reason, now)]
 
 
 def replace_hung_worker(job: MasterState, worker: Worker, reason: str, now: float) -> Actions:
-    """A worker that works by leases alone, and makes no progress, hangs."""
+    """Replace a worker that only takes leases and makes no progress: it hangs."""
     return on_worker_stalled(job, WorkerStalled(worker.id, reason), now) if worker.is_present else []
 
 
 def watch_hung_worker(worker: Worker, reason: str, now: float) -> Actions:
-    """A worker that trains beside its leases may go on for a while."""
+    """Watch a worker that also trains: its lease made no progress, but it may only be busy."""
     worker.hung_at = worker.hung_at or now
     return [send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id}: {reason}"))]
 
 
 def on_round_stalled(job: MasterState, event: RoundStalled, now: float) -> Actions:
-    """Form the round anew, without those that are late: they drop their state, and join again when they can."""
+    """Form the round again without the late workers, which drop their state and join again when they can."""
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
     if rounds.newest is None or rounds.newest.id != event.round:
         return []
     actions: Actions = [job.add_log_entry(now, "round-stalled", reason=event.reason)]
     for late in event.late:
-        actions += reset_worker(job, workers[late], f"did not get ready for round {event.round}", now)
+        actions += reset_worker(job, workers[late], f"was not ready for round {event.round}", now)
         rounds.holders.remove(late)
     if not event.late:
         rounds.stalls += 1

@@ -1,4 +1,4 @@
-"""What the master knows of its job: the ledger, which the journal restores, and its observations."""
+"""What the master knows about its job: the ledger, which the journal restores, and its observations."""
 
 from __future__ import annotations
 
@@ -28,120 +28,123 @@ if TYPE_CHECKING:
 
 MAX_RECENT_ENTRIES = 100
 MAX_NOTABLE_ENTRIES = 20
-SUSPECT_NODE_S = 120.0  # by then a cluster knows itself that a node is lost
+SUSPECT_NODE_S = 120.0  # after this time, the cluster itself knows that a node is lost
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What replay restores, to the bit. Changed by journaled events only."""
+    """The state that replay restores to the bit. Only journaled events change it."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")  # a metric may be NaN
 
     desired_workers: int
     failure_budget: FailureBudget
     loss_streak: LossStreak = field(default_factory=LossStreak)
-    stalls: int = 0  # workers and ps that were replaced because they made no progress
+    stalls: int = 0  # workers and ps replaced because they made no progress
     phase: JobPhase = field(default_factory=PendingPhase)
     membership: Membership = field(default_factory=Membership)
     rounds: RoundState = field(default_factory=RoundState)
     evaluations: EvaluationState = field(default_factory=EvaluationState)
-    training: TrainingQueue | None = None  # of a job that trains by leases
-    initializer: WorkerId | None = None  # who makes its first state
+    training: TrainingQueue | None = None  # of lease training
+    initializer: WorkerId | None = None  # the worker that creates its first state
     evaluated_records: int = 0  # records trained when the newest evaluation was opened
-    checkpointed_batches: int = 0  # batches trained when a checkpoint was asked for last
-    checkpoint_writer: WorkerId | None = None  # who writes it
+    checkpointed_batches: int = 0  # batches trained when the newest checkpoint was requested
+    checkpoint_writer: WorkerId | None = None  # the worker that writes it
     fleet: PsFleet = field(default_factory=PsFleet)
-    memory_raises: dict[str, int] = field(default_factory=dict)  # how often the memory of a role's pods was raised
+    memory_raises: dict[str, int] = field(default_factory=dict)  # how often the memory of a role's pods has been raised
     plan: DataPlanReported | None = None
     started_at: float = 0.0
     master_starts: int = 0
     step: int = 0
     records: int = 0
-    resumed_from: JobResumed | None = None  # the checkpoint of an earlier run that the job goes on from
+    resumed_from: JobResumed | None = None  # the checkpoint of an earlier run that the job resumes from
     loss_curve: LossCurve = field(default_factory=LossCurve)
     checkpoint: tuple[int, str] | None = None  # (step, path)
-    export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where
+    export: tuple[WorkerId, str] | None = None  # who must write the last checkpoint, and the path of the model
     is_exported: bool = False
-    final_checkpoint_writers: list[WorkerId] = field(
-        default_factory=list
-    )  # who was asked to keep the state of a job that has failed
-    notices: dict[str, int] = field(default_factory=dict)  # how many of each kind of notices.py
-    bad_records: dict[str, str] = field(default_factory=dict)  # "source, record N": why
+    # Workers that were asked to save the state of a job that has failed:
+    final_checkpoint_writers: list[WorkerId] = field(default_factory=list)
+    notices: dict[str, int] = field(default_factory=dict)  # count of each kind of notices.py
+    bad_records: dict[str, str] = field(default_factory=dict)  # "source, record N": reason
     output: str = ""
-    progress: float = 0.0  # steps of one global batch that would have come as far, at the end
+    progress: float = 0.0  # at the end: steps of one global batch that would have made the same progress
     finish_reason: str = ""
-    end_reason: str = ""  # why a callback ended a training by leases before its data was drained
-    batch_changes: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
-    applied_batch_change: int = 0  # the newest of them that took effect
-    speeds: list[SpeedMeasured] = field(default_factory=list)  # one for each configuration
+    end_reason: str = ""  # why a callback ended lease training before its data was drained
+    batch_changes: list[BatchChange] = field(default_factory=list)  # every change of the batch size, the newest last
+    applied_batch_change: int = 0  # the newest one that took effect
+    speeds: list[SpeedMeasured] = field(default_factory=list)  # one per configuration
     joined_count: int = 0
-    cpu_capability: str = ""  # of the first worker: part of the bits
+    cpu_capability: str = ""  # of the first worker; results depend on it
     ready_at: float = 0.0  # when the newest newcomer became ready
     entry_count: int = 0  # lines of the event log so far
     recent_entries: list[EventLogEntry] = field(default_factory=list)
-    # Numbers and entries that routine ones, which come by the hundred, must not push out of sight.
+    # Numbered entries that are no routine: hundreds of routine ones must not hide them.
     notable_entries: list[tuple[int, EventLogEntry]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class PsObservation:
-    """What a ps said last."""
+    """What is known about a ps from its Hello and its newest heartbeat."""
 
     heard_at: float
     map_version: int
     heartbeat: PsHeartbeatReceived | None = None
     requests_per_s: float = 0.0  # smoothed
 
-    def update(self, beat: PsHeartbeatReceived, now: float) -> None:
-        before, passed_s = self.heartbeat, now - self.heard_at
-        if before is not None and passed_s > 0:
-            rate = max(0, beat.requests - before.requests) / passed_s
+    def update(self, heartbeat: PsHeartbeatReceived, now: float) -> None:
+        previous, passed_s = self.heartbeat, now - self.heard_at
+        if previous is not None and passed_s > 0:
+            rate = max(0, heartbeat.requests - previous.requests) / passed_s
             self.requests_per_s += min(1.0, passed_s / 2.0) * (rate - self.requests_per_s)
-        self.heard_at, self.map_version, self.heartbeat = now, beat.map_version, beat
+        self.heard_at, self.map_version, self.heartbeat = now, heartbeat.map_version, heartbeat
 
     def clear_backup_failure(self) -> None:
-        """The copy was made anew since the last heartbeat, which speaks of the one before."""
+        """Forget the failure in the newest heartbeat: it is about an earlier backup."""
         if self.heartbeat is not None:
             self.heartbeat = self.heartbeat._replace(backup_failure="")
 
 
 @dataclass(slots=True)
 class Observations:
-    """What heartbeats said. Not journaled: a restarted master learns it again within a heartbeat."""
+    """What heartbeats reported. Not journaled: a restarted master knows it again after a heartbeat."""
 
-    watching_since: float = 0.0  # this incarnation watches since then
-    has_launcher: bool = False  # the launcher has said which replicas there are
+    watching_since: float = 0.0  # when this master started
+    has_launcher: bool = False  # whether a launcher has listed its replicas
     heard_at: dict[ReplicaId, float] = field(default_factory=dict)
-    heard_since: dict[ReplicaId, float] = field(default_factory=dict)  # heard without a gap
+    heard_since: dict[ReplicaId, float] = field(
+        default_factory=dict
+    )  # start of the time in which it was heard without a gap
     heartbeats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
     step: int = -1
     records: int = 0
     loss: float = 0.0
     learning_rate: float = 0.0
-    gradient_square: float = 0.0  # of the gradient, and its variance
+    gradient_square: float = 0.0  # |g|² of the gradient
     gradient_variance: float = 0.0
     progress: float = 0.0
-    batch_scale: int = 0  # global batches that make an update; 0: not heard yet
+    batch_scale: int = 0  # global batches per update; 0: not known yet
     speed: SpeedMeasured | None = None  # of the round that trains
-    speed_journaled_at: float = 0.0  # when one was journaled last
-    progressed_at: float = 0.0
+    speed_journaled_at: float = 0.0  # when a speed was journaled last
+    progressed_at: float = 0.0  # when the newest step was reported
     records_per_s: float = 0.0  # records per second, smoothed
     unbalanced_since: float | None = None
     progress_journaled_at: float = 0.0  # when the progress was journaled last
     ps: dict[PsId, PsObservation] = field(default_factory=dict)
-    silent_at: dict[ReplicaId, float] = field(default_factory=dict)  # taken for lost then, and not heard since
-    settled_fleet: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
+    silent_at: dict[ReplicaId, float] = field(
+        default_factory=dict
+    )  # when it was considered lost, if it was not heard since
+    settled_fleet: tuple[object, ...] = ()  # `task_inputs` of the fleet when it needed no task
 
-    def record_heard(self, worker: ReplicaId, now: float, heartbeat_timeout_s: float) -> None:
-        if now - self.heard_at.get(worker, 0.0) >= heartbeat_timeout_s:
-            self.heard_since[worker] = now
-        self.heard_at[worker] = now
+    def record_heard(self, replica: ReplicaId, now: float, heartbeat_timeout_s: float) -> None:
+        if now - self.heard_at.get(replica, 0.0) >= heartbeat_timeout_s:
+            self.heard_since[replica] = now
+        self.heard_at[replica] = now
 
     def record_progress(self, step: int, records: int, now: float) -> None:
-        """So much is trained by now."""
+        """Record how much is trained now, and the rate."""
         if self.step >= 0 and now > self.progressed_at:
             rate = max(0, records - self.records) / (now - self.progressed_at)
-            # Smoothed over a second or two, whatever the rhythm of the news.
+            # Smoothed over about two seconds, however often reports come.
             weight = min(1.0, (now - self.progressed_at) / 2.0)
             self.records_per_s = (
                 rate if self.records_per_s == 0.0 else self.records_per_s + weight * (rate - self.records_per_s)
@@ -149,17 +152,19 @@ class Observations:
         self.step, self.records, self.progressed_at = step, records, now
 
     def forgive_silence(self, now: float) -> None:
-        """Nobody's silence up to now counts."""
+        """Ignore the silence of all replicas up to now."""
         self.heard_at = dict.fromkeys(self.heard_at, now)
 
 
 @dataclass(slots=True)
 class MasterState:
+    """The state of one job: what is journaled, what is observed, and what stays fixed."""
+
     spec: JobSpec
     strategy: JobStrategy  # how the workers share the work
-    logs: str  # where the logs of replicas lie, for messages to people
+    logs: str  # the directory with the logs of replicas, for messages to the user
     ledger: Ledger
-    initial_snapshot: str = ""  # a checkpoint with rows of ps to begin from; "": rows begin anew
+    initial_snapshot: str = ""  # a checkpoint with rows of ps to start from; "": tables start empty
     observed: Observations = field(default_factory=Observations)
 
     @property
@@ -172,11 +177,11 @@ class MasterState:
 
     @property
     def records_per_epoch(self) -> int:
-        """0 until a worker has said it."""
+        """0 until a worker has reported it."""
         return self.ledger.plan.records_per_epoch if self.ledger.plan is not None else 0
 
     def record_useful_work(self) -> None:
-        """A worker got as far as to be of use: the next crash is not one in a row, unless it is at the same place."""
+        """A worker did useful work: relaunch without delay again if the job has made progress since the last loss."""
         if self.ledger.loss_streak.has_progressed(self.strategy.known_progress(self)):
             self.ledger.failure_budget.reset_delay()
 
@@ -186,7 +191,7 @@ class MasterState:
 
     @property
     def global_batch(self) -> int:
-        """Records of a step; 0 until a worker has said it."""
+        """Records of a step; 0 until a worker has reported it."""
         return self.ledger.plan.global_batch if self.ledger.plan is not None else 0
 
     @property
@@ -194,14 +199,14 @@ class MasterState:
         return self.spec.plan.max_scale(self.global_batch or self.spec.plan.global_batch_size)
 
     def log_location(self, replica: ReplicaId) -> str:
-        """Where a person finds it: the log of a pod is in no directory."""
+        """Where the user finds the log of a replica: a file, or the command that shows the log of a pod."""
         if self.spec.cluster is None:
             return f"{self.logs}/{replica}.log"
         role, _, number = replica.rpartition("-")
         return f"`elasticdl logs {self.spec.name} --{role} {number}`"
 
     def suspect_replicas(self, now: float) -> tuple[str, ...]:
-        """Those whose node may be lost, while the cluster does not know it yet and would send others there."""
+        """Replicas whose node may be lost while the cluster does not know it yet and would place others there."""
         return tuple(replica for replica, at in self.observed.silent_at.items() if now - at < SUSPECT_NODE_S)
 
     def add_log_entry(
@@ -215,7 +220,7 @@ class MasterState:
         cost_s: float = 0.0,
         metrics: dict[str, float] | None = None,
     ) -> WriteLogEntry:
-        """The next entry of the event log."""
+        """Add an entry to the event log; returns the action that writes it. `replica` '': it is about the job."""
         ledger = self.ledger
         round_id = ledger.rounds.newest.id if ledger.rounds.newest else 0
         at_step = ledger.step if step is None else step
@@ -233,12 +238,12 @@ class MasterState:
         return self.strategy.state_holders(self)
 
     def possible_donors(self, members: Collection[WorkerId]) -> list[WorkerId]:
-        """Who may hand the state over to newcomers to a round of `members`: those that stay, if there are any."""
+        """Workers that may send the state to newcomers of a round of `members`: members, if any of them holds it."""
         holders = [holder.id for holder in self.present_holders()]
         return [holder for holder in holders if holder in members] or holders
 
     def present_holders(self) -> list[Worker]:
-        """The members of the round that trains, those that are alive, in rank order."""
+        """The present workers that hold the training state, in rank order."""
         workers = self.ledger.membership.workers
         return [workers[holder] for holder in self.ledger.rounds.holders if workers[holder].is_present]
 

@@ -1,9 +1,9 @@
-"""The master's state machine: events in, actions out. No socket, clock, thread or log in here.
+"""The master's state machine: events in, actions out. It uses no socket, clock, thread or log.
 
-    state.handle(event, now) -> actions       what happened
-    state.due(now) -> event | None            what has to happen now; journaled and handled like any other
+    machine.handle(event, now) -> actions     handles what happened
+    machine.due(now) -> event | None          decides what must happen now; the event is journaled and handled, too
 
-Replaying the journaled events gives the same state to the bit (`dump`).
+Replaying the journaled events restores the ledger to the bit (`dump_ledger`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EventHandler = Callable[[MasterState, Any, float], list[Action]]
 
 
 def choose_strategy(spec: JobSpec) -> JobStrategy:
-    """The strategy of a job, for its whole life: the one place that asks what kind of job it is."""
+    """The strategy of a job for its whole life. No other code depends on the kind of job."""
     if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION):
         return LeaseWork()
     if spec.trains_by_leases:
@@ -46,13 +46,13 @@ def choose_strategy(spec: JobSpec) -> JobStrategy:
 
 
 class StateMachine:
-    """One job, from its first event to its last."""
+    """Handles the events of one job and makes its decisions."""
 
     def __init__(self, spec: JobSpec, logs: str = "logs", initial_snapshot: str = "") -> None:
         self.state = MasterState(spec, choose_strategy(spec), logs, new_ledger(spec), initial_snapshot)
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
-        """Take note of `event` and say what to do about it."""
+        """Change the state by `event`; returns the actions to perform."""
         kind = type(event)
         if kind in _SEQUENCED_KINDS:
             return self._handle_once(event, event.worker, self.state.ledger.membership.workers, now)  # type: ignore[union-attr]
@@ -62,26 +62,26 @@ class StateMachine:
 
     def _dispatch(self, event: ev.Event, now: float) -> list[Action]:
         handler = _HANDLERS.get(type(event))
-        if handler is None:  # what differs by strategy
+        if handler is None:  # its handling differs by strategy
             return self.state.strategy.handle(self.state, event, now)
         return handler(self.state, event, now)
 
-    def _handle_once(self, event: Any, name: Any, known: Mapping[Any, Replica], now: float) -> list[Action]:
-        sender = known.get(name)
+    def _handle_once(self, event: Any, sender_id: Any, replicas: Mapping[Any, Replica], now: float) -> list[Action]:
+        sender = replicas.get(sender_id)
         if sender is None:
-            return []  # nobody by this name has greeted: nothing to acknowledge, it will say so again
+            return []  # no Hello from it yet: do not acknowledge, so that it sends the message again
         actions: list[Action] = []
         if event.sequence > sender.sequence:
             sender.sequence = event.sequence
             actions = self._dispatch(event, now)
-        return [*actions, acknowledge(name, sender.sequence)]
+        return [*actions, acknowledge(sender_id, sender.sequence)]
 
     def due(self, now: float) -> ev.Event | None:
-        """The next thing to decide at `now`; handle it, then ask again."""
+        """The next decision at `now`, or None. Handle it, then call this again."""
         return self.state.strategy.due(self.state, now)
 
     def dump_ledger(self) -> bytes:
-        """All that the journal restores, as canonical JSON."""
+        """The ledger as canonical JSON."""
         return _LEDGER_ADAPTER.dump_json(self.state.ledger)
 
     def load_ledger(self, dumped: bytes) -> None:
@@ -93,26 +93,26 @@ class StateMachine:
         ledger.fleet.validate()
         rounds, workers = ledger.rounds, ledger.membership.workers
         self.state.strategy.validate(self.state)
-        assert [c.id for c in ledger.batch_changes] == list(range(1, len(ledger.batch_changes) + 1)), (
-            "a change of the batch is lost"
+        assert [change.id for change in ledger.batch_changes] == list(range(1, len(ledger.batch_changes) + 1)), (
+            "a change of the batch size is lost"
         )
-        assert len({s.configuration for s in ledger.speeds}) == len(ledger.speeds), "a configuration twice"
-        assert set(rounds.holders) <= set(workers), "a holder nobody knows"
+        assert len({speed.configuration for speed in ledger.speeds}) == len(ledger.speeds), "a configuration twice"
+        assert set(rounds.holders) <= set(workers), "an unknown holder"
         assert len(set(rounds.holders)) == len(rounds.holders), "a holder twice"
         for planned in (rounds.newest, rounds.current):
             if planned is None:
                 continue
-            assert set(planned.workers) <= set(workers), "a member nobody knows"
-            assert sum(seat.logical_ranks for seat in planned.members) == self.state.spec.plan.logical_ranks
-            assert all(seat.logical_ranks >= 1 for seat in planned.members)
-            starts = [seat.first_logical_rank for seat in planned.members]
-            assert starts == [sum(seat.logical_ranks for seat in planned.members[:i]) for i in range(len(starts))]
+            assert set(planned.workers) <= set(workers), "an unknown member"
+            assert sum(member.logical_ranks for member in planned.members) == self.state.spec.plan.logical_ranks
+            assert all(member.logical_ranks >= 1 for member in planned.members)
+            starts = [member.first_logical_rank for member in planned.members]
+            assert starts == [sum(member.logical_ranks for member in planned.members[:i]) for i in range(len(starts))]
         if rounds.newest is not None and rounds.current is not None:
             assert rounds.current.id <= rounds.newest.id, "a round was entered that was never planned"
 
 
-def acknowledge(worker: Any, sequence: int) -> SendMessage:
-    return send_message(worker, acknowledged=pb.Acknowledged(sequence=sequence))
+def acknowledge(replica: Any, sequence: int) -> SendMessage:
+    return send_message(replica, acknowledged=pb.Acknowledged(sequence=sequence))
 
 
 def _on_master_started(job: MasterState, event: ev.MasterStarted, now: float) -> list[Action]:
@@ -130,8 +130,8 @@ def _on_master_started(job: MasterState, event: ev.MasterStarted, now: float) ->
 
 
 def _on_scale_requested(job: MasterState, event: ev.ScaleRequested, now: float) -> list[Action]:
-    by_role = worker_life.on_scale_requested(job, event, now) + ps_life.on_scale_requested(job, event, now)
-    return by_role + batch_changes.on_scale_requested(job, event, now)
+    actions = worker_life.on_scale_requested(job, event, now) + ps_life.on_scale_requested(job, event, now)
+    return actions + batch_changes.on_scale_requested(job, event, now)
 
 
 def _on_worker_connected(job: MasterState, event: ev.WorkerConnected, now: float) -> list[Action]:
@@ -140,9 +140,8 @@ def _on_worker_connected(job: MasterState, event: ev.WorkerConnected, now: float
 
 
 def _on_heartbeat(job: MasterState, event: ev.HeartbeatReceived, now: float) -> list[Action]:
-    seen = job.observed
-    seen.record_heard(event.worker, now, job.spec.timing.heartbeat_timeout_s)
-    seen.heartbeats[event.worker] = event
+    job.observed.record_heard(event.worker, now, job.spec.timing.heartbeat_timeout_s)
+    job.observed.heartbeats[event.worker] = event
     job.strategy.on_heartbeat(job, event, now)
     return []
 

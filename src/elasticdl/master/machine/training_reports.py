@@ -1,4 +1,4 @@
-"""What workers report of a training, whatever its strategy: plan, losses, checkpoints, the model and the end. Pure."""
+"""Handles what workers report in any training: plan, losses, checkpoints, the exported model and the end. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 
 Actions = list[Action]
 
-GENERIC_STOP_REASON = "stopped"  # what a worker says that was told to stop, but not why
+GENERIC_STOP_REASON = "stopped"  # what a worker reports if it was told to stop without a reason
 
 
 def on_worker_finished(job: MasterState, event: WorkerFinished, now: float) -> Actions:
@@ -26,7 +26,7 @@ def on_worker_finished(job: MasterState, event: WorkerFinished, now: float) -> A
 
 
 def record_worker_finished(job: MasterState, event: WorkerFinished, now: float) -> Actions:
-    """A worker has done all steps, or stopped after one: take what it knows of the end."""
+    """Record the end of a worker that has done all steps or stopped."""
     ledger = job.ledger
     worker = ledger.membership.workers[event.worker]
     if worker.is_present:
@@ -34,15 +34,15 @@ def record_worker_finished(job: MasterState, event: WorkerFinished, now: float) 
     ledger.step = max(ledger.step, event.step)
     ledger.records = max(ledger.records, event.records)
     ledger.progress = max(ledger.progress, event.progress)
-    if ledger.finish_reason in ("", GENERIC_STOP_REASON):  # one worker may know more than the others
+    if ledger.finish_reason in ("", GENERIC_STOP_REASON):  # another worker may know the reason
         ledger.finish_reason = event.reason
     ledger.loss_curve.add_last_step(event.step, event.loss, event.epoch)
     return []
 
 
 def on_losses_reported(job: MasterState, event: LossesReported, now: float) -> Actions:
-    """Record what is new, and let the holders of the state drop the points that are journaled."""
-    curve, before = job.ledger.loss_curve, job.ledger.loss_curve.complete_until
+    """Record new points, and tell the holders of the state which points are journaled."""
+    curve, complete_before = job.ledger.loss_curve, job.ledger.loss_curve.complete_until
     began_at = job.ledger.rounds.newest.planned_at if job.ledger.rounds.newest is not None else now
     points, epochs = curve.add_report(event, began_at, now)
     if event.points:
@@ -50,7 +50,7 @@ def on_losses_reported(job: MasterState, event: LossesReported, now: float) -> A
         job.ledger.step, job.ledger.records = max(job.ledger.step, step), max(job.ledger.records, records)
     actions: Actions = [RecordLosses(tuple(points), tuple(epochs))] if points or epochs else []
     actions += [log_epoch(job, epoch, now) for epoch in epochs]
-    if curve.complete_until > before:
+    if curve.complete_until > complete_before:
         journaled = pb.LossesJournaled(step=curve.complete_until)
         actions += [send_message(worker.id, losses_journaled=journaled) for worker in job.present_holders()]
     return actions

@@ -1,4 +1,4 @@
-"""What is special in the life of a worker: connected, ready, leaving, taken for lost and back. Pure."""
+"""Events that only workers have: connected, ready, leaving, failed, considered lost and returned. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Actions = list[Action]
 
 
 def remove_worker(job: MasterState, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
-    """The worker is gone: its leases go back, its evaluations are up to the others."""
+    """Remove a worker that is gone; others take over its leases and evaluations."""
     worker.state_before_loss = worker.state
     worker.set_state(state, now, reason)
     kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
@@ -53,16 +53,16 @@ def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) ->
     actions: Actions = []
     is_gone = worker is not None and (worker.has_exited or worker.is_killed)
     if worker is not None and is_gone and worker.reported_pid in (0, event.pid):
-        return [send_message(worker.id, release=pb.Release())]  # last words of a process that is gone
+        return [send_message(worker.id, release=pb.Release())]  # a late message of a process that is gone
     if worker is not None and worker.reported_pid not in (0, event.pid):
-        # Another process under the same name: an external worker that was started again.
+        # Another process with the same name: an external worker that was restarted.
         if worker.state not in GONE_WORKER_STATES:
             actions += remove_worker(job, worker, WorkerState.LOST, f"replaced by process {event.pid}", now)
         actions += job.strategy.on_worker_replaced(job, worker, now)
         worker = None
     if worker is None:
         worker = membership.add(event.worker, WorkerState.LAUNCHING, now, external=True)
-        actions.append(job.add_log_entry(now, "worker-launched", replica=worker.id, reason="came by itself"))
+        actions.append(job.add_log_entry(now, "worker-launched", replica=worker.id, reason="started by hand"))
     worker.reported_pid = event.pid
     worker.pid = worker.pid or event.pid
     worker.host, worker.is_connected = event.host, True
@@ -83,13 +83,13 @@ def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) ->
 
 
 def _check_cpu_capability(job: MasterState, event: WorkerConnected, now: float) -> Actions:
-    """Another instruction set sums in another order: the result would depend on who computed what."""
+    """Log a worker with another instruction set. It sums in another order, so results depend on who computes what."""
     expected, reported = job.ledger.cpu_capability, event.cpu_capability
     job.ledger.cpu_capability = expected or reported
     if not expected or not reported or expected == reported or not job.spec.plan.reproducible:
         return []
     reason = (
-        f"computes with {reported}, the others with {expected}: the bits will differ; pin one with --cpu_capability"
+        f"computes with {reported}, the others with {expected}: the bits will differ; choose one with --cpu_capability"
     )
     return [job.add_log_entry(now, "cpu-differs", replica=event.worker, reason=reason)]
 
@@ -119,7 +119,7 @@ def on_worker_said_goodbye(job: MasterState, event: WorkerSaidGoodbye, now: floa
     worker = job.ledger.membership.workers[event.worker]
     actions = job.strategy.on_goodbye(job, worker, now)
     worker.has_said_goodbye = True
-    # Why it was asked to leave says more than that it did.
+    # The reason why it was asked to leave is better than its own.
     worker.reason = worker.reason or event.reason
     if worker.is_external:
         actions += remove_worker(job, worker, WorkerState.LEFT, worker.reason, now)
@@ -138,10 +138,10 @@ def on_worker_failed(job: MasterState, event: WorkerFailed, now: float) -> Actio
 
 
 def on_worker_returned(job: MasterState, event: WorkerReturned, now: float) -> Actions:
-    """It was taken for lost but is alive: it goes on as it was, or drops its state where that is worth nothing now."""
+    """A worker that was considered lost is alive: it continues, or drops its state if that is outdated."""
     worker = job.ledger.membership.workers[event.worker]
     job.observed.silent_at.pop(worker.id, None)
-    reason = f"was taken for lost ({worker.reason}) and was heard again"
+    reason = f"was considered lost ({worker.reason}) and was heard again"
     if worker.state_before_loss is not None and job.strategy.keeps_its_state(job, worker):
         worker.set_state(worker.state_before_loss, now, reason)
         return [job.add_log_entry(now, "worker-returned", replica=worker.id, reason=reason)]
@@ -149,7 +149,7 @@ def on_worker_returned(job: MasterState, event: WorkerReturned, now: float) -> A
 
 
 def reset_worker(job: MasterState, worker: Worker, reason: str, now: float, kind: str = "worker-returned") -> Actions:
-    """The state it holds is worth nothing any more: it drops it and says Ready again."""
+    """Make a worker drop its state, which is outdated, and report Ready again."""
     worker.must_reset, worker.has_said_goodbye = True, False
     worker.set_state(WorkerState.STARTING, now, reason)
     return [
@@ -165,7 +165,7 @@ def on_leave_overdue(job: MasterState, event: LeaveOverdue, now: float) -> Actio
 
 
 def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> Actions:
-    """More are launched as time passes; of too many, the youngest leave first."""
+    """Set the desired number of workers. If there are too many, the youngest leave; missing ones are launched later."""
     ledger = job.ledger
     if not event.workers:
         return []
@@ -177,41 +177,43 @@ def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> A
 
 
 def request_leave(worker: Worker, reason: str, now: float) -> Actions:
-    is_deaf = worker.state is WorkerState.LAUNCHING
+    is_launching = worker.state is WorkerState.LAUNCHING
     worker.set_state(WorkerState.LEAVING, now, reason)
     worker.is_leave_requested = True
-    if is_deaf:
+    if is_launching:
         return [SignalReplica(worker.id, signal.SIGTERM)]
     return [send_message(worker.id, leave=pb.Leave(reason=reason))]
 
 
 def _count_loss(job: MasterState, worker: Worker, exit_: ReplicaExit, cause: ExitCause) -> tuple[ExitCause, bool]:
-    """The cause, a failure where workers are lost again and again at the same place; whether it counts by itself."""
-    is_taken = exit_.cause in PREEMPTION_CAUSES or cause.is_expected  # whoever took it said so
-    # A crash counts by itself, and a pod that comes back with more memory does not.
-    is_settled = cause.crashed != (exit_.cause == OUT_OF_MEMORY)
-    if is_taken or is_settled or not job.strategy.counts_repeated_losses or job.is_over:
+    """The cause, a crash if workers are lost again and again without progress; and whether this is a new incident."""
+    has_known_cause = exit_.cause in PREEMPTION_CAUSES or cause.is_expected
+    # A crash always counts; a pod that is restarted with more memory never does.
+    is_decided = cause.is_crash != (exit_.cause == OUT_OF_MEMORY)
+    if has_known_cause or is_decided or not job.strategy.counts_repeated_losses or job.is_over:
         return cause, True
-    setbacks = job.ledger.loss_streak
-    is_incident = setbacks.add_loss(job.strategy.known_progress(job), worker.number, job.ledger.membership.next_number)
-    if cause.crashed:
+    loss_streak = job.ledger.loss_streak
+    is_incident = loss_streak.add_loss(
+        job.strategy.known_progress(job), worker.number, job.ledger.membership.next_number
+    )
+    if cause.is_crash:
         return cause, is_incident
-    if not setbacks.is_failure:
+    if not loss_streak.is_failure:
         return cause, True
     progress = job.strategy.describe_progress(job)
-    place = f"no further than {progress}" if job.strategy.known_progress(job) else "before anything was done"
+    progress_text = f"no progress since {progress}" if job.strategy.known_progress(job) else "no progress at all"
     reason = (
-        f"{cause.reason}; loss {setbacks.incidents} in a row with the job {place}, so it counts as a failure: "
-        f"if the kernel ends workers for lack of memory, {out_of_memory.memory_advice(job)}"
+        f"{cause.reason}; loss {loss_streak.incidents} in a row with {progress_text}, so it counts as a failure; "
+        f"if the kernel kills workers because they run out of memory, {out_of_memory.memory_advice(job)}"
     )
-    return ExitCause(reason, crashed=True), is_incident
+    return ExitCause(reason, is_crash=True), is_incident
 
 
 class WorkerRole(ReplicaRole[Worker]):
-    """Workers, whose losses in a row without progress become failures."""
+    """Workers. Their losses without progress in between become failures."""
 
     name = "worker"
-    noun = "workers"
+    plural = "workers"
 
     def replicas(self, job: MasterState) -> Mapping[Any, Worker]:
         return job.ledger.membership.workers

@@ -1,7 +1,7 @@
-"""The ps of a job: the life of each, the slot map, who holds whose copies, and the one task under way. Pure.
+"""The ps of a job: their states, the slot map, the backups, and the task that is under way. Pure.
 
-A task changes who holds what. It names the version of the map that is in force when it is done. No other version
-is made while it runs, so that whoever has the task's version in force, or a later one, has done it.
+A task changes which ps holds which slots. It names the version of the slot map that is in force once it is done. No
+other version is created meanwhile, so a ps that has this version or a later one in force has done the task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from elasticdl.master.machine.membership import Replica
 from elasticdl.master.ps_fleet.ps_events import TaskAssigned
-from elasticdl.ps import fleet as wire
+from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.slots import SlotMap, SlotMove, balance_slots
 from elasticdl.spec.ids import PsId
 
@@ -20,13 +20,13 @@ from elasticdl.spec.ids import PsId
 class PsReplicaState(StrEnum):
     LAUNCHING = "launching"
     SERVING = "serving"
-    DRAINING = "draining"  # gives its slots away, then leaves
+    DRAINING = "draining"  # its slots move away, then it leaves
     LEFT = "left"
     LOST = "lost"
 
 
 GONE_PS_STATES = frozenset({PsReplicaState.LEFT, PsReplicaState.LOST})
-# Those that count towards the desired number:
+# Ps that count towards the desired number:
 ACTIVE_PS_STATES = frozenset({PsReplicaState.LAUNCHING, PsReplicaState.SERVING})
 
 MOVE, BACKUP, PROMOTE, RESTORE = "move", "backup", "promote", "restore"
@@ -34,10 +34,12 @@ MOVE, BACKUP, PROMOTE, RESTORE = "move", "backup", "promote", "restore"
 
 @dataclass(slots=True)
 class PsReplica(Replica):
+    """A ps and its state."""
+
     id: PsId
     state: PsReplicaState
     address: str = ""
-    is_released: bool = False  # told that nothing is left for it to do
+    is_released: bool = False  # told to exit, since nothing is left for it to do
 
     @property
     def is_present(self) -> bool:
@@ -45,7 +47,7 @@ class PsReplica(Replica):
 
     @property
     def is_serving(self) -> bool:
-        """Whether it holds slots, or may."""
+        """Whether it may hold slots."""
         return self.state in (PsReplicaState.SERVING, PsReplicaState.DRAINING)
 
     def set_state(self, state: PsReplicaState, now: float, reason: str = "") -> None:
@@ -56,18 +58,18 @@ class PsReplica(Replica):
 
 @dataclass(slots=True)
 class PsFleet:
-    """Every ps the job ever had; ids are never used again. `desired` is 0 in a job without ps."""
+    """Every ps that the job ever had; ids are not reused. `desired` is 0 in a job without ps."""
 
     desired: int = 0
     ps: dict[PsId, PsReplica] = field(default_factory=dict)
-    last_joined_at: float = 0.0  # when the newest began to serve
-    version: int = 0  # 0: there is no map yet
-    slot_owners: tuple[PsId, ...] = ()  # of each slot; one that is lost owns its slots until others have them
-    backups: dict[PsId, PsId] = field(default_factory=dict)  # complete copies, by the ps they are of
-    unrestored: list[PsId] = field(default_factory=list)  # own slots, but must restore them before anybody trains
+    last_joined_at: float = 0.0  # when the newest ps began to serve
+    version: int = 0  # of the slot map; 0: there is none yet
+    slot_owners: tuple[PsId, ...] = ()  # by slot; a lost ps owns its slots until others have them
+    backups: dict[PsId, PsId] = field(default_factory=dict)  # the ps with a complete backup, by the owner of the slots
+    unrestored: list[PsId] = field(default_factory=list)  # ps that must restore their slots before training starts
     task: TaskAssigned | None = None
-    failed_tasks: int = 0  # tasks in a row
-    retry_at: float = 0.0
+    failed_tasks: int = 0  # in a row
+    retry_at: float = 0.0  # no task before this time
 
     @property
     def is_ready(self) -> bool:
@@ -103,7 +105,7 @@ class PsFleet:
 
     @property
     def task_inputs(self) -> tuple[object, ...]:
-        """All that the next task and the next release depend on: as long as it stays, they do."""
+        """Everything that the next task and the next release depend on."""
         lives = tuple((ps.state, ps.has_said_goodbye, ps.is_released) for ps in self.ps.values())
         return self.desired, self.version, self.task, tuple(self.backups.items()), tuple(self.unrestored), lives
 
@@ -113,15 +115,15 @@ class PsFleet:
     def lost_owners(self) -> list[PsId]:
         return [owner for owner in dict.fromkeys(self.slot_owners) if not self.ps[owner].is_serving]
 
-    def to_wire(self) -> wire.FleetView:
-        """As all hear it."""
+    def to_wire(self) -> FleetView:
+        """The fleet as workers and ps are told about it."""
         gone = frozenset(ps.id for ps in self.ps.values() if not ps.is_present)
-        return wire.FleetView(self.slot_map, self._addresses(), dict(self.backups), gone)
+        return FleetView(self.slot_map, self._addresses(), dict(self.backups), gone)
 
-    def to_wire_after(self, task: TaskAssigned) -> wire.FleetView:
-        """As all hear it once the task is done."""
-        owner, replicas = self._owners_after(task)
-        return self.to_wire()._replace(slot_map=SlotMap(task.version, owner), backups=replicas)
+    def to_wire_after(self, task: TaskAssigned) -> FleetView:
+        """The fleet as workers and ps are told about it once the task is done."""
+        slot_owners, backups = self._owners_after(task)
+        return self.to_wire()._replace(slot_map=SlotMap(task.version, slot_owners), backups=backups)
 
     def finish_task(self, task: TaskAssigned) -> None:
         self.slot_owners, self.backups = self._owners_after(task)
@@ -131,57 +133,59 @@ class PsFleet:
             self.unrestored.remove(task.performer)
 
     def give_up_task(self) -> None:
-        """The task was not done. Its version may be in force at one ps: the next is newer, with the owners before."""
+        """The task was not done. Its version may be in force on one ps, so the next version is newer."""
         assert self.task is not None
         self.version, self.task = self.task.version + 1, None
 
     def remove_holder(self, ps: PsId) -> None:
-        """It holds nothing any more: neither copies of others nor slots that it was to restore."""
-        self.backups = {of: replica for of, replica in self.backups.items() if replica != ps}
+        """Forget the backups that a ps held and the slots that it should have restored."""
+        self.backups = {owner: backup for owner, backup in self.backups.items() if backup != ps}
         if ps in self.unrestored:
             self.unrestored.remove(ps)
 
     def validate(self) -> None:
         """Assert the invariants."""
-        assert set(self.slot_owners) <= set(self.ps), "a slot is held by nobody known"
-        assert set(self.backups.values()) <= {ps.id for ps in self.ps.values() if ps.is_serving}, "copies with nobody"
-        assert all(of != replica for of, replica in self.backups.items()), "a copy beside its original"
+        assert set(self.slot_owners) <= set(self.ps), "a slot has an unknown owner"
+        assert set(self.backups.values()) <= {ps.id for ps in self.ps.values() if ps.is_serving}, (
+            "a backup on a ps that does not serve"
+        )
+        assert all(owner != backup for owner, backup in self.backups.items()), "a ps is its own backup"
         if self.task is not None:
-            assert self.task.version == self.version + 1, "another version was made while a task was under way"
+            assert self.task.version == self.version + 1, "another version was created while a task was under way"
 
     def _addresses(self) -> dict[PsId, str]:
         return {ps.id: ps.address for ps in self.present_ps() if ps.address}
 
     def _owners_after(self, task: TaskAssigned) -> tuple[tuple[PsId, ...], dict[PsId, PsId]]:
-        """Owners and complete copies once the task is done."""
-        replicas = dict(self.backups)
+        """The owners of slots and the complete backups once the task is done."""
+        backups = dict(self.backups)
         if task.kind == BACKUP:
-            return self.slot_owners, replicas | ({task.performer: task.other} if self.ps[task.other].is_serving else {})
-        receiver = task.other if task.kind == MOVE else task.performer
-        owner = list(self.slot_owners)
+            return self.slot_owners, backups | ({task.performer: task.peer} if self.ps[task.peer].is_serving else {})
+        receiver = task.peer if task.kind == MOVE else task.performer
+        slot_owners = list(self.slot_owners)
         for slot in task.slots:
-            owner[slot] = receiver
-        if task.kind != MOVE:  # rows that move go on to the copies; others have only what was held before
-            replicas.pop(receiver, None)
-        return tuple(owner), {of: replica for of, replica in replicas.items() if of in owner}
+            slot_owners[slot] = receiver
+        if task.kind != MOVE:  # moved rows are forwarded to the backup, restored and promoted ones are not
+            backups.pop(receiver, None)
+        return tuple(slot_owners), {owner: backup for owner, backup in backups.items() if owner in slot_owners}
 
 
-def next_task(fleet: PsFleet, backups: int, directory: str) -> TaskAssigned | None:
-    """What has to change next, in the order of urgency; `directory` has the newest snapshot, "" where there is none."""
+def next_task(fleet: PsFleet, backup_count: int, directory: str) -> TaskAssigned | None:
+    """The next task, the most urgent first. `directory` has the newest snapshot; "": there is none."""
     if fleet.task is not None or not fleet.version:
         return None
     return (
         _restore_task(fleet, directory)
         or _recovery_task(fleet, directory)
         or _rebalance_task(fleet)
-        or (_backup_task(fleet) if backups else None)
+        or (_backup_task(fleet) if backup_count else None)
     )
 
 
 def _make_task(
-    fleet: PsFleet, kind: str, performer: PsId, other: PsId, slots: Sequence[int] = (), directory: str = ""
+    fleet: PsFleet, kind: str, performer: PsId, peer: PsId, slots: Sequence[int] = (), directory: str = ""
 ) -> TaskAssigned:
-    return TaskAssigned(kind, fleet.version + 1, performer, other, tuple(slots), directory)
+    return TaskAssigned(kind, fleet.version + 1, performer, peer, tuple(slots), directory)
 
 
 def _restore_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
@@ -191,18 +195,18 @@ def _restore_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
 
 
 def _recovery_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
-    """Slots of those that are lost: from their copies, else from the newest snapshot."""
+    """Recover the slots of a lost ps from their backup, otherwise from the newest snapshot."""
     for lost in fleet.lost_owners():
         slots = fleet.slots_of(lost)
-        if (replica := fleet.backups.get(lost)) is not None and fleet.ps[replica].is_serving:
-            return _make_task(fleet, PROMOTE, replica, lost, slots)
+        if (backup := fleet.backups.get(lost)) is not None and fleet.ps[backup].is_serving:
+            return _make_task(fleet, PROMOTE, backup, lost, slots)
         if (restorer := _choose_restorer(fleet)) is not None:
             return _make_task(fleet, RESTORE, restorer, lost, slots, directory)
     return None
 
 
 def _choose_restorer(fleet: PsFleet) -> PsId | None:
-    """A ps that holds nothing, else whoever holds least; None while a replacement is on its way."""
+    """The ps with the fewest slots; None while it holds some and another ps is expected."""
     serving = sorted(fleet.serving_ids(), key=lambda ps: len(fleet.slots_of(ps)))
     if serving and (not fleet.slots_of(serving[0]) or not fleet.is_expecting):
         return serving[0]
@@ -210,14 +214,14 @@ def _choose_restorer(fleet: PsFleet) -> PsId | None:
 
 
 def _rebalance_task(fleet: PsFleet) -> TaskAssigned | None:
-    """Those that leave give away all; the rest are made even once nobody else is expected."""
+    """Move all slots of draining ps; balance the others once no further ps is expected."""
     if not (serving := fleet.serving_ids()):
         return None
     moves = [move for move in balance_slots(fleet.slot_map, serving) if fleet.ps[move.source].is_serving]
-    urgent = [move for move in moves if fleet.ps[move.source].state is PsReplicaState.DRAINING]
-    if not urgent and (fleet.is_expecting or fleet.lost_owners()):
+    draining_moves = [move for move in moves if fleet.ps[move.source].state is PsReplicaState.DRAINING]
+    if not draining_moves and (fleet.is_expecting or fleet.lost_owners()):
         return None
-    return _first_move_task(fleet, urgent or moves)
+    return _first_move_task(fleet, draining_moves or moves)
 
 
 def _first_move_task(fleet: PsFleet, moves: Sequence[SlotMove]) -> TaskAssigned | None:
@@ -228,23 +232,23 @@ def _first_move_task(fleet: PsFleet, moves: Sequence[SlotMove]) -> TaskAssigned 
 
 
 def _backup_task(fleet: PsFleet) -> TaskAssigned | None:
-    """Each that holds slots has its copies with the next in the ring."""
-    for ps, replica in backup_ring(fleet).items():
-        if fleet.backups.get(ps) != replica:
-            return _make_task(fleet, BACKUP, ps, replica)
+    """Back up each ps that holds slots on the next one in the ring."""
+    for ps, backup in backup_ring(fleet).items():
+        if fleet.backups.get(ps) != backup:
+            return _make_task(fleet, BACKUP, ps, backup)
     return None
 
 
 def backup_ring(fleet: PsFleet) -> dict[PsId, PsId]:
-    """Who is to hold whose copies: the next of those that stay. Nobody where there is but one."""
+    """The ps that should hold the backup of each ps: the next one of those that stay; empty if there is only one."""
     members = [ps for ps in fleet.serving_ids() if fleet.slots_of(ps)]
     return dict(zip(members, [*members[1:], *members[:1]], strict=True)) if len(members) > 1 else {}
 
 
 def find_drained_ps(fleet: PsFleet) -> PsId | None:
-    """A ps that was to leave, and whom nobody needs any more."""
+    """A draining ps that is not needed any more: it holds neither slots nor a needed backup."""
     for ps in fleet.ps.values():
-        is_busy = fleet.task is not None and ps.id in (fleet.task.performer, fleet.task.other)
+        is_busy = fleet.task is not None and ps.id in (fleet.task.performer, fleet.task.peer)
         if ps.state is not PsReplicaState.DRAINING or ps.is_released or is_busy or ps.id in fleet.slot_owners:
             continue
         if ps.id not in fleet.backups.values() or not backup_ring(fleet):

@@ -1,4 +1,4 @@
-"""What happens to the ps of a job, and what is decided about them: by the rules of machine/events.py."""
+"""Events of the ps of a job, and decisions about them. The rules of machine/events.py apply."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class PsConnected(NamedTuple):
     pid: int
     host: str
     address: str
-    map_version: int  # in force there
+    map_version: int  # of the slot map that it has in force
     leaving: bool
 
 
 class PsHeartbeatReceived(NamedTuple):
-    """Never journaled, as a worker's heartbeat."""
+    """Never journaled, like a worker's heartbeat."""
 
     ps: PsId
     map_version: int
@@ -33,8 +33,8 @@ class PsHeartbeatReceived(NamedTuple):
     lock_wait_s: float
     staleness: tuple[int, ...]  # pushes by staleness: 0, 1, 2-3, 4-7 …
     clock: int
-    backup_failure: str = ""  # why the copy it has elsewhere is not whole any more
-    busy_s: float = 0.0  # for so long it has been at one request
+    backup_failure: str = ""  # why the backup of its slots is no longer complete
+    busy_s: float = 0.0  # the age of the oldest request in work
 
 
 class PsLeaving(NamedTuple):
@@ -44,7 +44,7 @@ class PsLeaving(NamedTuple):
 
 
 class TaskReported(NamedTuple):
-    """A task of the fleet is done, or could not be."""
+    """A task of the fleet is done or failed."""
 
     ps: PsId
     sequence: int
@@ -69,62 +69,62 @@ class PsSaidGoodbye(NamedTuple):
     reason: str
 
 
-# ---- decided as time passed
+# ---- decisions
 
 
 class PsStallNoticed(NamedTuple):
-    """It has been at one request for half as long as a worker waits for an answer."""
+    """A ps has worked on one request for a large part of `ps_timeout_s`: the user is notified."""
 
     ps: PsId
     reason: str
 
 
 class PsStalled(NamedTuple):
-    """It sends heartbeats but does not come to an end with a request: it is replaced."""
+    """A ps sends heartbeats but does not finish a request: it is replaced."""
 
     ps: PsId
     reason: str
 
 
 class BackupBroken(NamedTuple):
-    """The copies of this ps are not whole any more, as it said itself."""
+    """A ps reported that the backup of its slots is no longer complete."""
 
     ps: PsId
     reason: str
 
 
 class PsDrained(NamedTuple):
-    """It was to leave, and nobody needs it any more."""
+    """A draining ps is not needed any more."""
 
     ps: PsId
 
 
 class SlotsAssigned(NamedTuple):
-    """The first slot map: these ps hold all slots. Those in `unrestored` must restore theirs first."""
+    """The first slot map: `members` own all slots. Those in `unrestored` must restore theirs first."""
 
     members: tuple[PsId, ...]
     unrestored: tuple[PsId, ...]
 
 
 class TaskAssigned(NamedTuple):
-    """What changes who holds what, see master/ps_fleet/fleet.py. `other` is the one it goes to, or the one it is of."""
+    """A task that changes which ps holds which slots (see master/ps_fleet/fleet.py)."""
 
-    kind: str
-    version: int  # of the map that is in force once it is done
+    kind: str  # move, backup, promote or restore
+    version: int  # of the slot map that is in force once it is done
     performer: PsId
-    other: PsId
+    peer: PsId  # move, backup: the target; promote, restore: the owner before
     slots: tuple[int, ...]
-    snapshot: str  # that is restored
+    snapshot: str  # the directory to restore from; "": begin with empty slots
 
 
 class TaskResolved(NamedTuple):
-    """Whoever performed it is gone; the other one's map tells whether it was done."""
+    """The performer of a task is gone; the slot map of its peer shows whether the task was done."""
 
     version: int
     is_done: bool
 
 
-# (ps, sequence) first: sent again after a reconnect, effective once.
+# Sent again after a reconnect, handled once. Their first two fields are ps and sequence.
 SequencedPsEvent = PsLeaving | TaskReported | PsFailed | PsSaidGoodbye
 
 PsEvent = (

@@ -1,4 +1,4 @@
-"""What is special in the life of a ps: serving, draining, stalled, gone. Pure."""
+"""Events that only ps have: connected, draining, failed, stalled, gone. Pure."""
 
 from __future__ import annotations
 
@@ -31,26 +31,22 @@ Actions = list[Action]
 
 
 def remove_ps(job: MasterState, ps: PsReplica, state: PsReplicaState, reason: str, now: float) -> Actions:
-    """It is gone: its slots are recovered by the next task, and nobody needs to wait for its answers."""
+    """Remove a ps that is gone. The next task recovers its slots, and no replica waits for its answers."""
     fleet = job.ledger.fleet
-    held = len(fleet.slots_of(ps.id))
+    slot_count = len(fleet.slots_of(ps.id))
     ps.set_state(state, now, reason)
     fleet.remove_holder(ps.id)
     if state is PsReplicaState.LEFT:
         return announce_fleet(job)
-    copies = fleet.backups.get(ps.id)
-    fate = (
-        f"; {copies} has copies of its {held} slots"
-        if copies
-        else f"; its {held} slots are to be restored"
-        if held
-        else ""
-    )
-    return [job.add_log_entry(now, "ps-lost", replica=ps.id, reason=reason + fate), *announce_fleet(job)]
+    if backup := fleet.backups.get(ps.id):
+        reason += f"; {backup} has a backup of its {slot_count} slots"
+    elif slot_count:
+        reason += f"; its {slot_count} slots will be restored"
+    return [job.add_log_entry(now, "ps-lost", replica=ps.id, reason=reason), *announce_fleet(job)]
 
 
 def on_ps_connected(job: MasterState, event: PsConnected, now: float) -> Actions:
-    """A ps that nobody expects any more is sent away; all others hear all they must know."""
+    """Release a ps that is not expected any more; send every other one all messages that it needs."""
     fleet = job.ledger.fleet
     ps = fleet.ps.get(event.ps)
     if ps is None or ps.state in GONE_PS_STATES or job.is_over:
@@ -87,8 +83,8 @@ def on_ps_drained(job: MasterState, event: PsDrained, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
     ps.is_released = True
     job.ledger.fleet.remove_holder(ps.id)
-    note = job.add_log_entry(now, "ps-drained", replica=ps.id, reason=ps.reason)
-    return [note, *announce_fleet(job), send_message(ps.id, release=pb.Release())]
+    log_entry = job.add_log_entry(now, "ps-drained", replica=ps.id, reason=ps.reason)
+    return [log_entry, *announce_fleet(job), send_message(ps.id, release=pb.Release())]
 
 
 def on_ps_said_goodbye(job: MasterState, event: PsSaidGoodbye, now: float) -> Actions:
@@ -117,41 +113,41 @@ def on_ps_stall_noticed(job: MasterState, event: PsStallNoticed, now: float) -> 
 
 
 def on_ps_stalled(job: MasterState, event: PsStalled, now: float) -> Actions:
-    """As one that fell silent, but it is a failure of its own."""
+    """Kill and remove the ps as if it were silent, but count that as a failure."""
     ps = job.ledger.fleet.ps[event.ps]
     job.ledger.stalls += 1
     reason = f"answers no requests: {event.reason}; its stacks are in {job.log_location(ps.id)}"
     actions = [SignalReplica(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, reason, now)]
-    cause = ExitCause(reason, crashed=True)
-    return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=True, kind="processes")
+    cause = ExitCause(reason, is_crash=True)
+    return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=True, plural="processes")
 
 
 def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> Actions:
-    """More are launched as time passes; of too many, the youngest give their slots away and leave."""
+    """Set the desired number of ps. If there are too many, the youngest drain; missing ones are launched later."""
     fleet = job.ledger.fleet
     if not event.ps or not fleet.desired:
         return []
-    before, fleet.desired = fleet.desired, event.ps
+    desired_before, fleet.desired = fleet.desired, event.ps
     for ps in fleet.active_ps()[event.ps :]:
         ps.set_state(PsReplicaState.DRAINING, now, f"scaled to {event.ps} ps")
-    return [job.add_log_entry(now, "scaled", reason=f"from {before} to {event.ps} ps")]
+    return [job.add_log_entry(now, "scaled", reason=f"from {desired_before} to {event.ps} ps")]
 
 
 def _classify_ps_exit(job: MasterState, ps: PsReplica, exit_: ReplicaExit) -> ExitCause:
-    holds = ps.id in job.ledger.fleet.slot_owners
-    if holds and ps.state is PsReplicaState.DRAINING and exit_.code == 0:
+    has_slots = ps.id in job.ledger.fleet.slot_owners
+    if has_slots and ps.state is PsReplicaState.DRAINING and exit_.code == 0:
         reason = f"{ps.reason}; it ended before all its slots had moved"
-        return ExitCause(reason, crashed=False)
-    is_going = job.is_over or ps.is_released or (ps.state is PsReplicaState.DRAINING and not holds)
+        return ExitCause(reason, is_crash=False)
+    is_leaving = job.is_over or ps.is_released or (ps.state is PsReplicaState.DRAINING and not has_slots)
     log = job.log_location(ps.id)
-    return classify_exit(exit_, is_going=is_going, reason=ps.reason, failure=ps.failure, log=log)
+    return classify_exit(exit_, is_leaving=is_leaving, reason=ps.reason, failure=ps.failure, log=log)
 
 
 class PsRole(ReplicaRole[PsReplica]):
-    """Parameter servers, whose slots others recover."""
+    """Parameter servers. Others recover the slots of a lost one."""
 
     name = "ps"
-    noun = "processes"
+    plural = "processes"
 
     def replicas(self, job: MasterState) -> Mapping[Any, PsReplica]:
         return job.ledger.fleet.ps
@@ -176,5 +172,5 @@ class PsRole(ReplicaRole[PsReplica]):
         return remove_ps(job, replica, state, cause.reason, now)
 
     def on_silent(self, job: MasterState, replica: PsReplica, cause: ExitCause, now: float) -> Actions:
-        """Killed first: a ps that is taken for lost must not answer anybody any more."""
+        """Kill the ps first: one that is considered lost must not answer requests any more."""
         return [SignalReplica(replica.id, signal.SIGKILL), *self.remove(job, replica, cause, now)]

@@ -1,4 +1,4 @@
-"""Tasks of the fleet, event by event: slots dealt, a task given, done or given up; and who hears of it. Pure."""
+"""Handles the tasks of the fleet (assigned, done, given up) and announces the fleet to workers and ps. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from elasticdl.spec import Phase
 
 Actions = list[Action]
 
-MIN_RETRY_S = 1.0  # after a task that could not be done; doubles each time
+MIN_RETRY_S = 1.0  # delay after a failed task; it doubles with each further failure
 MAX_RETRY_S = 60.0
-MAX_FAILED_RESTORES = 3  # that fail in a row, before the job does
+MAX_FAILED_RESTORES = 3  # in a row, then the job fails
 
 
 def fleet_message(job: MasterState) -> pb.Fleet:
@@ -27,19 +27,19 @@ def task_message(job: MasterState, task: TaskAssigned) -> pb.FleetTask:
     fleet = job.ledger.fleet.to_wire_after(task).to_proto()
     match task.kind:
         case "move":
-            return pb.FleetTask(fleet=fleet, target=task.other, slots=task.slots)
+            return pb.FleetTask(fleet=fleet, target=task.peer, slots=task.slots)
         case "backup":
-            return pb.FleetTask(fleet=fleet, target=task.other, backup=True)
+            return pb.FleetTask(fleet=fleet, target=task.peer, backup=True)
         case "promote":
-            return pb.FleetTask(fleet=fleet, promote=task.other)
+            return pb.FleetTask(fleet=fleet, promote=task.peer)
     return pb.FleetTask(fleet=fleet, slots=task.slots, restore=task.snapshot)
 
 
 def announce_fleet(job: MasterState) -> Actions:
-    """All hear the fleet as it is now.
+    """Send the fleet as it is now to all workers and ps.
 
-    While a task is under way the version must stay: the task's own is the next one. Else it grows, so that the news
-    are newer than what anybody knows.
+    The version is increased, so that receivers accept it as newer. While a task is under way it must not change: the
+    next version is that of the task.
     """
     fleet = job.ledger.fleet
     if not fleet.version or job.is_over:
@@ -70,7 +70,7 @@ def on_task_assigned(job: MasterState, event: TaskAssigned, now: float) -> Actio
 def on_task_reported(job: MasterState, event: TaskReported, now: float) -> Actions:
     task = job.ledger.fleet.task
     if task is None or event.version != task.version or event.ps != task.performer:
-        return []  # an echo of one that was settled without its word
+        return []  # a late report about a task that was resolved meanwhile
     if event.failure:
         return _fail_task(job, task, event.failure, now)
     return _finish_task(job, task, event.rows, event.pause_s, event.rolled_back, now)
@@ -95,46 +95,50 @@ def _finish_task(
     job: MasterState, task: TaskAssigned, rows: int, pause_s: float, rolled_back: int, now: float
 ) -> Actions:
     job.ledger.fleet.finish_task(task)
-    if task.kind == BACKUP and (seen := job.observed.ps.get(task.performer)) is not None:
-        seen.clear_backup_failure()
+    if task.kind == BACKUP and (observation := job.observed.ps.get(task.performer)) is not None:
+        observation.clear_backup_failure()
     if task.kind == RESTORE:
         job.ledger.failure_budget.reset_delay()
-    about = {
-        MOVE: f"{len(task.slots)} slots to {task.other}, {rows:,} rows sent",
-        BACKUP: f"{task.other} has copies of all slots, {rows:,} rows sent",
-        PROMOTE: f"{len(task.slots)} slots of {task.other} from its copies, {rows:,} rows",
-        RESTORE: f"{len(task.slots)} slots{_former_owner_text(task)} from {task.snapshot or 'nothing'}, {rows:,} rows; "
+    descriptions = {
+        MOVE: f"{len(task.slots)} slots to {task.peer}, {rows:,} rows sent",
+        BACKUP: f"all slots to {task.peer}, {rows:,} rows sent",
+        PROMOTE: f"{len(task.slots)} slots of {task.peer} from its backup, {rows:,} rows",
+        RESTORE: f"{len(task.slots)} slots{_former_owner_text(task)} {_snapshot_text(task)}, {rows:,} rows; "
         f"{_rollback_text(rolled_back)}",
     }
     kinds = {MOVE: "slots-moved", BACKUP: "backed-up", PROMOTE: "promoted", RESTORE: "restored"}
-    note = job.add_log_entry(
-        now, kinds[task.kind], replica=task.performer, reason=about[task.kind], cost_s=round(pause_s, 6)
+    log_entry = job.add_log_entry(
+        now, kinds[task.kind], replica=task.performer, reason=descriptions[task.kind], cost_s=round(pause_s, 6)
     )
-    return [note, *_send_fleet(job)]
+    return [log_entry, *_send_fleet(job)]
 
 
 def _former_owner_text(task: TaskAssigned) -> str:
-    return "" if task.other == task.performer else f" of {task.other}"
+    return "" if task.peer == task.performer else f" of {task.peer}"
+
+
+def _snapshot_text(task: TaskAssigned) -> str:
+    return f"from {task.snapshot}" if task.snapshot else "without a checkpoint"
 
 
 def _rollback_text(count: int) -> str:
     if count < 0:
-        return "nobody knows how many updates are rolled back"
+        return "it is not known how many updates are rolled back"
     return f"{count:,} acknowledged updates are rolled back" if count else "no update is rolled back"
 
 
-def _fail_task(job: MasterState, task: TaskAssigned, why: str, now: float) -> Actions:
+def _fail_task(job: MasterState, task: TaskAssigned, failure: str, now: float) -> Actions:
     fleet = job.ledger.fleet
     fleet.give_up_task()
-    is_orphaned = task.kind in (MOVE, BACKUP) and not fleet.ps[task.other].is_serving
-    if not is_orphaned:  # else the loss is why, and the lost one's slots wait for the next task
-        pause_s = backoff_delay(fleet.failed_tasks, MIN_RETRY_S, MAX_RETRY_S)
-        fleet.failed_tasks, fleet.retry_at = fleet.failed_tasks + 1, now + pause_s
+    is_orphaned = task.kind in (MOVE, BACKUP) and not fleet.ps[task.peer].is_serving
+    if not is_orphaned:  # otherwise its peer is lost, whose slots wait for the next task
+        delay_s = backoff_delay(fleet.failed_tasks, MIN_RETRY_S, MAX_RETRY_S)
+        fleet.failed_tasks, fleet.retry_at = fleet.failed_tasks + 1, now + delay_s
     actions: Actions = [
-        job.add_log_entry(now, f"{task.kind}-failed", replica=task.performer, reason=why),
+        job.add_log_entry(now, f"{task.kind}-failed", replica=task.performer, reason=failure),
         *_send_fleet(job),
     ]
     if task.kind == RESTORE and fleet.failed_tasks >= MAX_FAILED_RESTORES:
-        reason = f"{task.performer} could not restore {len(task.slots)} slots from {task.snapshot}: {why}"
+        reason = f"{task.performer} could not restore {len(task.slots)} slots from {task.snapshot}: {failure}"
         actions += end_job(job, Phase.FAILED, reason, 1, now)
     return actions

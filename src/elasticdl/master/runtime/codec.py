@@ -64,8 +64,8 @@ def _decode_round_planned(fields: list[Any]) -> ev.RoundPlanned:
 
 
 def _decode_task(fields: list[Any]) -> ps_events.TaskAssigned:
-    kind, version, performer, other, slots, directory = fields
-    return ps_events.TaskAssigned(kind, version, performer, other, tuple(slots), directory)
+    kind, version, performer, peer, slots, directory = fields
+    return ps_events.TaskAssigned(kind, version, performer, peer, tuple(slots), directory)
 
 
 def _decode_losses(fields: list[Any]) -> ev.LossesReported:

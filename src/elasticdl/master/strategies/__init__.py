@@ -1,1 +1,1 @@
-"""What differs by the way a job works: all-reduce training, lease training and lease work. Pure."""
+"""The strategies of a job: all-reduce training, training by scripts, lease training and lease work. Pure."""

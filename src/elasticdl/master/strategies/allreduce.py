@@ -1,4 +1,4 @@
-"""All-reduce training, event by event: rounds planned, entered and failed; workers finished. Pure."""
+"""Handles the events of all-reduce training: rounds planned, entered, failed and stalled. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Actions = list[Action]
 def on_round_planned(job: MasterState, event: RoundPlanned, now: float) -> Actions:
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
     actions = log_round(job, now)
-    before = list(rounds.holders)
+    holders_before = list(rounds.holders)
     newest = Round(event.round, event.members, event.is_forced, event.reason, now)
     is_open = rounds.newest is not None and not rounds.is_entered and not rounds.newest.is_forced
     if event.is_forced:
@@ -44,7 +44,7 @@ def on_round_planned(job: MasterState, event: RoundPlanned, now: float) -> Actio
     elif rounds.newest is not None and is_open:
         rounds.superseded.append(rounds.newest)
     rounds.newest, rounds.finished_scripts, rounds.halted_at = newest, [], None
-    rounds.donors.chosen |= {seat.worker: WorkerId(seat.donor) for seat in newest.members if seat.donor}
+    rounds.donors.assigned |= {member.worker: WorkerId(member.donor) for member in newest.members if member.donor}
     for worker in job.ledger.membership.present_workers():
         if worker.state is WorkerState.JOINING and worker.id not in newest.workers:
             worker.set_state(WorkerState.READY, now)
@@ -61,8 +61,11 @@ def on_round_planned(job: MasterState, event: RoundPlanned, now: float) -> Actio
         if isinstance(job.ledger.phase, PendingPhase):
             job.ledger.phase = RunningPhase()
     message = messages.round_message(job, newest)
-    concerned = [*newest.workers, *(w for w in before if w not in newest.workers and workers[w].is_present)]
-    actions += [send_message(worker, round=message) for worker in concerned]
+    recipients = [
+        *newest.workers,
+        *(worker for worker in holders_before if worker not in newest.workers and workers[worker].is_present),
+    ]
+    actions += [send_message(worker, round=message) for worker in recipients]
     if isinstance(job.ledger.phase, StoppingPhase):
         stop = pb.StopTraining(reason=job.ledger.phase.reason)
         actions += [send_message(worker, stop=stop) for worker in newest.workers]
@@ -70,15 +73,16 @@ def on_round_planned(job: MasterState, event: RoundPlanned, now: float) -> Actio
 
 
 def mark_entered(job: MasterState, now: float, round_id: int = 0) -> Actions:
-    """This round, or the newest, is the one that trains: all have voted for it, so one member's word is enough."""
+    """This round (0: the newest) trains now. All members have voted for it, so the report of one is enough."""
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
     entered = rounds.find_pending(round_id or (rounds.newest.id if rounds.newest else 0))
     if entered is None:
         return []
-    first = rounds.current is None
-    newcomers = [w for w in entered.workers if rounds.current is None or w not in rounds.current.workers]
+    is_first = rounds.current is None
+    members_before = rounds.current.workers if rounds.current is not None else ()
+    newcomers = [worker for worker in entered.workers if worker not in members_before]
     rounds.current = entered
-    rounds.superseded = [known for known in rounds.superseded if known.id > entered.id]
+    rounds.superseded = [planned for planned in rounds.superseded if planned.id > entered.id]
     rounds.holders = list(entered.workers)
     rounds.failed_at, rounds.failed_on, rounds.entry_gaps_s = None, [], {}
     rounds.failed_in_a_row = rounds.stalls = 0
@@ -86,7 +90,7 @@ def mark_entered(job: MasterState, now: float, round_id: int = 0) -> Actions:
     actions: Actions = []
     for newcomer in newcomers:
         job.ledger.joined_count += 1
-        reason = "from the start" if first else ""
+        reason = "from the start" if is_first else ""
         actions.append(job.add_log_entry(now, "worker-joined", replica=newcomer, reason=reason))
     for member in entered.workers:
         if workers[member].state in (WorkerState.READY, WorkerState.JOINING):
@@ -113,7 +117,7 @@ def on_round_entered(job: MasterState, event: RoundEntered, now: float) -> Actio
 
 
 def log_round(job: MasterState, now: float) -> Actions:
-    """One entry for a round that was entered, with what it cost: the longest gap of any member."""
+    """Log the round that was entered, with its cost: the longest gap of any member."""
     rounds = job.ledger.rounds
     if rounds.current is None or not rounds.entry_gaps_s:
         return []
@@ -129,17 +133,17 @@ def on_round_failed(job: MasterState, event: RoundFailed, now: float) -> Actions
     if newest is None:
         return []
     if event.worker not in rounds.holders:
-        # A newcomer whose hand-over failed, or whose round a forced one without it replaced: nobody waits for
-        # it, it begins again. Should it have entered the round, its members say so themselves.
+        # A newcomer whose state transfer failed, or whose round was replaced by a forced one without it. No worker
+        # waits for it, so it begins again. If it had entered the round, the other members report that.
         if not worker.is_active:
             return []
         if event.donor:
             return _retry_state_transfer(job, worker, event, now)
         return reset_worker(job, worker, f"dropped round {event.round}: {event.reason}", now)
     if newest.is_forced and event.round != newest.id:
-        return []  # an echo of the round before: this one already answers it
+        return []  # a late report about the round before, to which this round is the answer
     if event.round == newest.id and not rounds.is_entered:
-        # Perhaps it was entered just now: then its newcomers hold the state, too.
+        # Perhaps it has just been entered: then its newcomers hold the state, too.
         rounds.holders += [worker for worker in newest.workers if worker not in rounds.holders]
     if rounds.failed_at is None:
         rounds.failed_at, rounds.failure_reason = now, event.reason
@@ -149,7 +153,7 @@ def on_round_failed(job: MasterState, event: RoundFailed, now: float) -> Actions
 
 
 def _count_failed_round(job: MasterState, now: float) -> Actions:
-    """Said once, however often it is tried again."""
+    """Count a round that failed. Of several in a row, only the first is logged."""
     rounds = job.ledger.rounds
     rounds.failed_in_a_row += 1
     if rounds.failed_in_a_row > 1:
@@ -157,24 +161,26 @@ def _count_failed_round(job: MasterState, now: float) -> Actions:
     rounds.failing_since = now
     return [
         job.add_log_entry(
-            now, "round-failed", reason=f"{rounds.failure_reason}; all its members seem alive: it is tried again"
+            now, "round-failed", reason=f"{rounds.failure_reason}; all its members seem alive, so it is formed again"
         )
     ]
 
 
 def _retry_state_transfer(job: MasterState, newcomer: Worker, event: RoundFailed, now: float) -> Actions:
-    """The newcomer begins again, with another donor where there is one; nobody waits for it meanwhile."""
+    """Let the newcomer begin again, with another donor if there is one. No worker waits for it meanwhile."""
     rounds, donor = job.ledger.rounds, WorkerId(event.donor)
     reason = f"got no state from {donor}: {event.reason}"
-    if rounds.donors.chosen.get(newcomer.id) != donor:
-        return reset_worker(job, newcomer, reason, now)  # planned anew meanwhile: nobody failed
+    if rounds.donors.assigned.get(newcomer.id) != donor:
+        return reset_worker(job, newcomer, reason, now)  # planned again meanwhile: the donor did not fail
     rounds.donors.record_failure(donor, newcomer.id)
-    holders = job.possible_donors([h.id for h in job.present_holders() if h.state is not WorkerState.LEAVING])
-    pause_s = rounds.donors.retry_delay_s(newcomer.id, holders)
-    newcomer.join_after = now + pause_s
-    if pause_s:
+    holders = job.possible_donors(
+        [holder.id for holder in job.present_holders() if holder.state is not WorkerState.LEAVING]
+    )
+    delay_s = rounds.donors.retry_delay_s(newcomer.id, holders)
+    newcomer.join_after = now + delay_s
+    if delay_s:
         reason += (
-            f"; {'nobody else has it' if len(holders) == 1 else 'nor from anyone else'}, tried again in {pause_s:g} s"
+            f"; {'no other worker has it' if len(holders) == 1 else 'nor from any other'}, tried again in {delay_s:g} s"
         )
     elif holders:
         reason += f"; {rounds.donors.assign([newcomer.id], holders)[newcomer.id]} is asked instead"
@@ -182,7 +188,7 @@ def _retry_state_transfer(job: MasterState, newcomer: Worker, event: RoundFailed
 
 
 class AllReduceTraining(JobStrategy):
-    """Workers train in rounds: all members of a round hold the same state, and reduce their gradients together."""
+    """Workers train in rounds: all members of a round hold the same state and all-reduce their gradients."""
 
     handlers = {
         RoundPlanned: on_round_planned,
@@ -230,7 +236,7 @@ class AllReduceTraining(JobStrategy):
         return []
 
     def on_goodbye(self, job: MasterState, worker: Worker, now: float) -> Actions:
-        """A leaver goes when all have entered the round without it; their own report comes a step later."""
+        """A worker leaves once all others have entered the round without it, which they report a step later."""
         is_leaving = worker.state is WorkerState.LEAVING and worker.id in job.ledger.rounds.holders
         return mark_entered(job, now) if is_leaving and _may_have_been_entered(job, worker) else []
 
@@ -253,9 +259,9 @@ class AllReduceTraining(JobStrategy):
         return super().on_worker_lost(job, worker, now)
 
     def keeps_its_state(self, job: MasterState, worker: Worker) -> bool:
-        """The round went on without it, so its state is worth nothing.
+        """Only a worker that had finished all steps keeps its state: an export may keep its process busy for long.
 
-        Unless it had done all steps of that round: a model that is exported keeps a process busy for long.
+        Otherwise the round went on without it, and its state is outdated.
         """
         return worker.state_before_loss is WorkerState.FINISHED and worker.id in job.ledger.rounds.holders
 
@@ -298,14 +304,14 @@ class AllReduceTraining(JobStrategy):
         return max(job.ledger.records, job.observed.records)
 
     def epochs(self, job: MasterState) -> int:
-        """A script's epochs are known once it has joined."""
+        """The number of epochs; that of a script is known once it has joined."""
         is_known = job.records_per_epoch or job.spec.kind is not JobKind.SCRIPT
         return super().epochs(job) if is_known else 0
 
     def newest_loss(self, job: MasterState) -> tuple[int, float]:
         observed = job.observed
         if observed.step > job.ledger.loss_curve.step:
-            return observed.step, observed.loss  # of a heartbeat
+            return observed.step, observed.loss  # from a heartbeat
         return super().newest_loss(job)
 
     def complete_status(self, job: MasterState, status: pb.JobStatus) -> None:
@@ -313,10 +319,9 @@ class AllReduceTraining(JobStrategy):
 
 
 def _may_have_been_entered(job: MasterState, leaver: Worker) -> bool:
-    """Whether the newest round is one that a leaver waits for.
+    """Whether the newest round, which the leaver waits for, may have been entered.
 
-    It also goes when its grace period is over: a newcomer that got no state from it has dropped the round, and begins
-    again.
+    The leaver also ends when its grace period is over. A newcomer that got no state from it has then dropped the round.
     """
     newest, workers = job.ledger.rounds.newest, job.ledger.membership.workers
     if newest is None or newest.is_forced or leaver.id in newest.workers:

@@ -1,4 +1,4 @@
-"""Changes of the batch size while a job trains: requested, sent to the workers, in effect from a step on. Pure."""
+"""Changes of the batch size while a job trains: requested, sent to the workers, applied from a step on. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 
 
 def batch_scales_message(job: MasterState) -> pb.BatchScales:
-    """All changes, those of the plan too: who begins again from a checkpoint makes each where it was made before."""
+    """All changes, planned ones included: a worker that restarts from a checkpoint repeats them at the same steps."""
     return pb.BatchScales(changes=[pb.BatchScale(**change._asdict()) for change in job.ledger.batch_changes])
 
 
 def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> list[Action]:
-    """The workers agree among themselves on the next update that can have it, and say which it was."""
+    """Request another batch size. The workers agree on the first update with it and report which it was."""
     if not event.batch_scale:
         return []
-    batches = job.ledger.batch_changes
-    batches.append(BatchChange(len(batches) + 1, -1, event.batch_scale))
+    changes = job.ledger.batch_changes
+    changes.append(BatchChange(len(changes) + 1, -1, event.batch_scale))
     return [
         job.add_log_entry(now, "scaled", reason=f"to {_batches_text(event.batch_scale)} an update"),
         *_send_changes(job),
@@ -26,21 +26,21 @@ def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> l
 
 
 def on_batch_scaled(job: MasterState, event: BatchScaled, now: float) -> list[Action]:
-    """Every member says so; the first one's word is taken."""
+    """Record a change that took effect. Every member reports it; the first report counts."""
     ledger = job.ledger
     if not ledger.applied_batch_change < event.change <= len(ledger.batch_changes):
         return []
     ledger.applied_batch_change = event.change
     reason = f"{_batches_text(event.scale)} an update, from step {event.step} on"
-    note = job.add_log_entry(now, "batch-scaled", reason=reason, step=event.step)
-    if ledger.batch_changes[event.change - 1].step >= 0:  # as it was planned
-        return [note]
-    # Older ones that nobody had time for, or that were planned for later, end where they began: the newest counts.
+    log_entry = job.add_log_entry(now, "batch-scaled", reason=reason, step=event.step)
+    if ledger.batch_changes[event.change - 1].step >= 0:  # it was planned for this step
+        return [log_entry]
+    # Older changes that are still waiting, or planned for a later step, are void: the newest applies.
     ledger.batch_changes = [
         change._replace(step=event.step) if change.id <= event.change and not 0 <= change.step <= event.step else change
         for change in ledger.batch_changes
     ]
-    return [note, *_send_changes(job)]
+    return [log_entry, *_send_changes(job)]
 
 
 def _send_changes(job: MasterState) -> list[Action]:

@@ -1,6 +1,6 @@
 """Evaluations: shards of validation data for the weights of one step, and metrics that do not depend on who computed.
 
-Also the one piece of work of an evaluation or prediction job, where any worker may take any shard.
+An evaluation or prediction job is one evaluation, of which any worker may take any shard.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BestMetric = tuple[str, float, int]  # metric, value, step
 
 @dataclass(slots=True)
 class ExactSum:
-    """A sum without rounding (Shewchuk's partials): the same for any order, in memory that does not grow."""
+    """An exact sum (Shewchuk's algorithm): the same in any order of the terms, in constant memory."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
@@ -34,17 +34,17 @@ class ExactSum:
         if not math.isfinite(value):
             self.not_finite = value if self.not_finite is None else self.not_finite + value
             return
-        kept = 0
+        count = 0
         for partial in self.partials:
             if abs(value) < abs(partial):
                 value, partial = partial, value
             high = value + partial
             low = partial - (high - value)
             if low:
-                self.partials[kept] = low
-                kept += 1
+                self.partials[count] = low
+                count += 1
             value = high
-        self.partials[kept:] = [value]
+        self.partials[count:] = [value]
 
     @property
     def value(self) -> float:
@@ -53,7 +53,7 @@ class ExactSum:
 
 @dataclass(slots=True)
 class MetricSum:
-    """The parts of one metric, added up exactly; its reduction makes a value of them in the end."""
+    """The exact sums of the parts of one metric, from which its reduction computes the value."""
 
     values: list[ExactSum] = field(default_factory=list)
     weight: ExactSum = field(default_factory=ExactSum)
@@ -72,7 +72,7 @@ class MetricSum:
 
 @dataclass(slots=True)
 class OpenEvaluation:
-    """`holders` have the weights of `step`; None: any worker may take a shard."""
+    """An evaluation of the weights of `step`, held by `holders`; None: any worker may take a shard."""
 
     step: int
     queue: ShardQueue
@@ -90,18 +90,18 @@ class OpenEvaluation:
 
     def metrics(self) -> dict[str, float]:
         """The value of each metric; NaN where its parts cannot be reduced."""
-        found: dict[str, float] = {}
-        for key, tally in sorted(self.sums.items()):
+        metrics: dict[str, float] = {}
+        for key, metric_sum in sorted(self.sums.items()):
             try:
-                found |= reduction.compute_results({key: tally.part})
+                metrics |= reduction.compute_results({key: metric_sum.part})
             except (KeyError, IndexError, ValueError, OverflowError):
-                found[key.partition(reduction.SEPARATOR)[0]] = math.nan
-        return found
+                metrics[key.partition(reduction.SEPARATOR)[0]] = math.nan
+        return metrics
 
 
 @dataclass(slots=True)
 class EvaluationState:
-    """The evaluations under way by step, and the results of the newest. A metric may be NaN."""
+    """The open evaluations by step, and the newest results. A metric may be NaN."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
@@ -114,20 +114,27 @@ class EvaluationState:
     def newest(self) -> int | None:
         return max(self.results, default=None)
 
-    def finish_evaluation(self, evaluation: OpenEvaluation, watched: str, *, is_least: bool) -> dict[str, float]:
-        """Turn a drained evaluation into its result. `watched` is the metric that counts, "" where none was named."""
+    def finish_evaluation(
+        self, evaluation: OpenEvaluation, watched_metric: str, *, lower_is_better: bool
+    ) -> dict[str, float]:
+        """Compute the result of a drained evaluation.
+
+        `watched_metric` decides which result is the best; "": the default metric.
+        """
         del self.open[evaluation.step]
         metrics = evaluation.metrics()
         self.results[evaluation.step] = metrics
         while len(self.results) > MAX_RESULTS:
             del self.results[min(self.results)]
-        name = watched or default_metric(metrics)
-        is_least = is_least if watched else is_lower_better(name)
-        self.best = update_best(self.best, name, metrics.get(name, math.nan), evaluation.step, is_least=is_least)
+        name = watched_metric or default_metric(metrics)
+        lower_is_better = lower_is_better if watched_metric else is_lower_better(name)
+        self.best = update_best(
+            self.best, name, metrics.get(name, math.nan), evaluation.step, lower_is_better=lower_is_better
+        )
         return metrics
 
     def remove_worker(self, worker: WorkerId) -> list[int]:
-        """The worker is gone: give its leases back. Returns the steps nobody holds any more, abandoned."""
+        """Give back the leases of a worker that is gone. Returns the abandoned steps: no worker holds their weights."""
         abandoned = []
         for evaluation in list(self.open.values()):
             evaluation.queue.release(worker)
@@ -143,17 +150,20 @@ _LOWER_IS_BETTER = ("loss", "error", "mse", "mae", "rmse", "perplexity")
 
 
 def default_metric(metrics: dict[str, float]) -> str:
-    """The metric people ask for first: the accuracy, else the first by name."""
+    """The metric that most users look at: the accuracy, otherwise the first by name."""
     return "accuracy" if "accuracy" in metrics else min(metrics.keys() - {reduction.BAD_ROWS}, default="")
 
 
 def is_lower_better(metric: str) -> bool:
+    """Whether smaller values of a metric are better, judging by its name."""
     return any(word in metric.lower() for word in _LOWER_IS_BETTER)
 
 
-def update_best(best: BestMetric | None, name: str, value: float, step: int, *, is_least: bool) -> BestMetric | None:
+def update_best(
+    best: BestMetric | None, name: str, value: float, step: int, *, lower_is_better: bool
+) -> BestMetric | None:
     """The better of the best so far and this value."""
     if math.isnan(value) or not name:
         return best
-    sign = -1 if is_least else 1
+    sign = -1 if lower_is_better else 1
     return (name, value, step) if best is None or sign * value > sign * best[1] else best

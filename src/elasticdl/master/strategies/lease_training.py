@@ -1,9 +1,9 @@
-"""Training by leases, event by event and decision by decision: all of the model is on ps, workers take shards. Pure.
+"""Lease training: the whole model is on the ps, and workers take shards of the training data. Pure.
 
-One worker makes the first state. Then the positions of the plan are handed out; whenever enough is done an
-evaluation is opened or a checkpoint asked for. Where training waits for evaluations, nothing is handed out beyond the
-place of the next one until its result is there: what is evaluated, and kept, is one state. When the data is drained,
-or a callback has ended the training, one worker writes the last checkpoint and the model.
+One worker creates the first state. Then shards of the plan are handed out. At the configured intervals an evaluation is
+opened or a checkpoint requested. If training waits for evaluations, no shard beyond the next evaluation is handed out
+until its result is known, so that one state is evaluated and saved. When the data is drained, or a callback has ended
+the training, one worker writes the last checkpoint and the model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from elasticdl.spec import Phase, WorkerId
 
 Actions = list[Action]
 
-LOSS_METRIC = "loss"  # what a report of a training lease has sums of
+LOSS_METRIC = "loss"  # the sums that reports of training leases have
 
 # ---- events
 
@@ -51,26 +51,26 @@ def on_initializer_chosen(job: MasterState, event: InitializerChosen, now: float
     return [send_message(event.worker, initialize=pb.Initialize())]
 
 
-def _record_losses(job: MasterState, queue: TrainingQueue, said: LeaseReport, now: float) -> Actions:
-    """Points of the loss curve and the ends of epochs that a report completes.
+def _record_losses(job: MasterState, queue: TrainingQueue, report: LeaseReport, now: float) -> Actions:
+    """Record the points of the loss curve and the epochs that a report completes.
 
-    A batch counts in the point and in the epoch that were open when it was reported as done: each of them once.
+    A batch counts once, in the point and in the epoch that were open when it was reported as done.
     """
     plan, curve = job.ledger.plan, job.ledger.loss_curve
     assert plan is not None
-    for name, values, records in said.sums:
+    for name, values, records in report.sums:
         if name == LOSS_METRIC:
             curve.add_batches(values[0], records)
     done, step, is_end = queue.shards.done_records, queue.batches_done, queue.shards.is_drained
-    every = job.spec.observability.loss_interval(-(-plan.total_records // queue.minibatch))
+    interval = job.spec.observability.loss_interval(-(-plan.total_records // queue.minibatch))
     points, epochs = list[LossPoint](), list[EpochLoss]()
-    if step // every > curve.complete_until // every or is_end:
+    if step // interval > curve.complete_until // interval or is_end:
         curve.complete_until = step
         if (point := curve.close_window(step, now)) is not None:
             points.append(point)
-    ended = done // plan.records_per_epoch if plan.records_per_epoch else 0
-    if curve.epoch_mean.records and (ended > curve.ended_epochs or is_end):
-        epochs.append(curve.close_epoch(max(ended, curve.ended_epochs + 1), step))
+    ended_epochs = done // plan.records_per_epoch if plan.records_per_epoch else 0
+    if curve.epoch_mean.records and (ended_epochs > curve.ended_epochs or is_end):
+        epochs.append(curve.close_epoch(max(ended_epochs, curve.ended_epochs + 1), step))
     if not points and not epochs:
         return []
     return [RecordLosses(tuple(points), tuple(epochs)), *(log_epoch(job, epoch, now) for epoch in epochs)]
@@ -99,7 +99,7 @@ def on_checkpoint_requested(job: MasterState, event: CheckpointRequested, now: f
 
 
 def _decide_work(job: MasterState, now: float) -> Event | None:
-    """The next step of the training itself: its first state, then evaluations and checkpoints."""
+    """The first state of the training, then evaluations and checkpoints."""
     queue = job.ledger.training
     if queue is None:
         return _decide_initializer(job)
@@ -119,12 +119,12 @@ def _can_train(job: MasterState, queue: TrainingQueue) -> bool:
 
 
 def _is_complete(job: MasterState, queue: TrainingQueue) -> bool:
-    """Whether all is trained, or a callback has ended the training."""
+    """Whether all data is trained, or a callback has ended the training."""
     return queue.shards.is_drained or bool(job.ledger.end_reason)
 
 
 def _awaits_evaluation(job: MasterState, queue: TrainingQueue) -> bool:
-    """Whether an evaluation is awaited: what is handed out is trained to its end, and no more of it."""
+    """Whether training waits for an evaluation: leased shards are finished, but no new ones are handed out."""
     ledger = job.ledger
     if not job.spec.evaluation.wait or not (ledger.plan and ledger.plan.validation_records):
         return False
@@ -134,17 +134,20 @@ def _awaits_evaluation(job: MasterState, queue: TrainingQueue) -> bool:
 
 
 def _is_idle(queue: TrainingQueue) -> bool:
-    """Whether nobody trains."""
+    """Whether no shard is leased or waits to be leased again."""
     return not (queue.shards.leases or queue.shards.returned)
 
 
 def _is_evaluation_due(job: MasterState, queue: TrainingQueue, records: int) -> bool:
-    """Whether an evaluation lies between the newest one and so many trained records."""
-    ledger, when = job.ledger, job.spec.evaluation
+    """Whether an evaluation is due between the newest one and this number of trained records."""
+    ledger, schedule = job.ledger, job.spec.evaluation
     assert ledger.plan is not None
-    by_steps = when.every_steps * queue.minibatch
-    by_epochs = (when.every_epochs or (0 if when.every_steps else 1)) * ledger.plan.records_per_epoch
-    return any(every and records // every > ledger.evaluated_records // every for every in (by_steps, by_epochs))
+    step_interval = schedule.every_steps * queue.minibatch
+    epoch_interval = (schedule.every_epochs or (0 if schedule.every_steps else 1)) * ledger.plan.records_per_epoch
+    return any(
+        interval and records // interval > ledger.evaluated_records // interval
+        for interval in (step_interval, epoch_interval)
+    )
 
 
 def _decide_initializer(job: MasterState) -> Event | None:
@@ -169,16 +172,16 @@ def _decide_evaluation(job: MasterState, queue: TrainingQueue) -> Event | None:
 
 
 def _decide_checkpoint(job: MasterState, queue: TrainingQueue) -> Event | None:
-    ledger, every = job.ledger, job.spec.checkpoint.every_steps
-    if not every or not isinstance(ledger.phase, RunningPhase):
+    ledger, interval = job.ledger, job.spec.checkpoint.every_steps
+    if not interval or not isinstance(ledger.phase, RunningPhase):
         return None
     if _awaits_evaluation(job, queue) and not _is_idle(queue):
-        return None  # the state that is evaluated is kept
+        return None  # the checkpoint must have the state that is evaluated
     done = queue.batches_done
-    if done // every <= ledger.checkpointed_batches // every or queue.shards.is_drained:
+    if done // interval <= ledger.checkpointed_batches // interval or queue.shards.is_drained:
         return None
-    able = [worker.id for worker in _lease_takers(job) if worker.state is WorkerState.MEMBER]
-    return CheckpointRequested(able[0], done) if able else None
+    members = [worker.id for worker in _lease_takers(job) if worker.state is WorkerState.MEMBER]
+    return CheckpointRequested(members[0], done) if members else None
 
 
 def _decide_end(job: MasterState, now: float) -> Event | None:
@@ -207,7 +210,7 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
 
 
 class LeaseTraining(JobStrategy):
-    """Workers take shards of the training data, and need not know each other: the model is on the ps."""
+    """Workers take shards of the training data. They need not know each other, since the model is on the ps."""
 
     handlers = {
         InitializerChosen: on_initializer_chosen,
@@ -229,7 +232,7 @@ class LeaseTraining(JobStrategy):
     # ---- handle
 
     def on_plan_reported(self, job: MasterState, event: DataPlanReported, now: float) -> Actions:
-        """The first state is made: the data can be handed out, from where the checkpoint it came from was."""
+        """The first state exists: hand out the data from the position of its checkpoint, or from the start."""
         ledger = job.ledger
         if ledger.training is not None or event.worker != ledger.initializer:
             return []
@@ -254,7 +257,7 @@ class LeaseTraining(JobStrategy):
         return decisions.log_lease_taker(job, worker, now)
 
     def on_heartbeat(self, job: MasterState, event: HeartbeatReceived, now: float) -> None:
-        """The progress is known from the leases."""
+        """Observe only the learning rate; the progress is known from the leases."""
         job.observed.learning_rate = event.learning_rate or job.observed.learning_rate
 
     def apply_report(self, job: MasterState, worker: Worker, report: LeaseReport, now: float) -> Actions:
@@ -262,27 +265,27 @@ class LeaseTraining(JobStrategy):
         if queue is None or report.lease not in queue.shards.leases:
             return super().apply_report(job, worker, report, now)
         if report.finished and not report.failure:
-            is_taken = queue.finish(report.lease, worker.id)
+            is_accepted = queue.finish(report.lease, worker.id)
         else:
-            is_taken = queue.shards.advance(report.lease, worker.id, report.done, now)
-            if is_taken and report.failure:
+            is_accepted = queue.shards.advance(report.lease, worker.id, report.done, now)
+            if is_accepted and report.failure:
                 queue.shards.fail(report.lease, report.failure, job.spec.timing.lease_attempts)
         job.ledger.records, job.ledger.step = queue.shards.done_records, queue.batches_done
         job.observed.record_progress(queue.batches_done, queue.shards.done_records, now)
-        return _record_losses(job, queue, report, now) if is_taken else []
+        return _record_losses(job, queue, report, now) if is_accepted else []
 
     def take_leases(self, job: MasterState, worker: Worker, count: int, now: float) -> list[SourcedLease]:
-        queue, taken = job.ledger.training, list[SourcedLease]()
-        while queue is not None and len(taken) < count and _can_train(job, queue):
+        queue, granted = job.ledger.training, list[SourcedLease]()
+        while queue is not None and len(granted) < count and _can_train(job, queue):
             lease = queue.take(worker.id, job.ledger.evaluations.next_lease, now)
             if lease is None:
                 break
             job.ledger.evaluations.next_lease += 1
-            taken.append((queue.shards.source, 0, lease))
-        return taken
+            granted.append((queue.shards.source, 0, lease))
+        return granted
 
     def is_drained(self, job: MasterState) -> bool:
-        """Whether all is trained, and the last evaluation is over."""
+        """Whether all data is trained and the last evaluation is over."""
         ledger, queue = job.ledger, job.ledger.training
         if queue is None or ledger.evaluations.open:
             return False
@@ -305,14 +308,14 @@ class LeaseTraining(JobStrategy):
         return super().on_worker_lost(job, worker, now)
 
     def expire_lease(self, job: MasterState, lease_id: int, now: float) -> Actions:
-        """A worker that makes no progress hangs: it is replaced, and its shard goes to others."""
+        """Take back a lease that made no progress. Its shard goes to another worker, and its worker is replaced."""
         queue = job.ledger.training
         lease = queue.shards.leases.get(lease_id) if queue else None
         if queue is None or lease is None:
             return super().expire_lease(job, lease_id, now)
-        why = f"no progress for {job.spec.timing.lease_s:g} s"
-        queue.shards.fail(lease_id, why, job.spec.timing.lease_attempts)
-        reason = f"{queue.shards.source}[{lease.start}:{lease.stop}] taken back: {why}"
+        failure = f"no progress for {job.spec.timing.lease_s:g} s"
+        queue.shards.fail(lease_id, failure, job.spec.timing.lease_attempts)
+        reason = f"{queue.shards.source}[{lease.start}:{lease.stop}] taken back: {failure}"
         return stalls.log_expired_lease(job, lease.worker, reason, now)
 
     def on_lease_overdue(self, job: MasterState, worker: Worker, reason: str, now: float) -> Actions:
@@ -329,7 +332,7 @@ class LeaseTraining(JobStrategy):
         return job.ledger.training is not None and job.ledger.training.batches_done > 0
 
     def on_failing(self, worker: WorkerId, reason: str) -> Actions:
-        """All stop, as for any other end; one of them then writes the rows of the ps."""
+        """All workers stop, as at any other end. One of them then writes the rows of the ps."""
         return [send_message(worker, stop=pb.StopTraining(reason=reason))]
 
     # ---- status
@@ -357,7 +360,7 @@ class LeaseTraining(JobStrategy):
         return job.ledger.training.shards.done_records
 
     def progress_scalars(self, job: MasterState) -> dict[str, float]:
-        """The learning rate, which is recorded with the loss where all workers have the same."""
+        """The learning rate. In all-reduce training it is recorded with the loss, as all workers have the same one."""
         return {"learning_rate": job.observed.learning_rate} if job.observed.learning_rate else {}
 
     def validate(self, job: MasterState) -> None:

@@ -24,7 +24,7 @@ def _decide_end(job: MasterState, now: float) -> Event | None:
 
 
 class LeaseWork(JobStrategy):
-    """The evaluation of the job is its one piece of work, and any worker may take any shard of it."""
+    """The job is one evaluation, of which any worker may take any shard."""
 
     decisions = (
         decisions.decide_worker_return,
@@ -39,7 +39,7 @@ class LeaseWork(JobStrategy):
     )
 
     def on_plan_reported(self, job: MasterState, event: DataPlanReported, now: float) -> Actions:
-        """The work can begin once a worker has counted the records."""
+        """Open the evaluation, now that a worker has counted the records."""
         evaluations = job.ledger.evaluations
         if evaluations.open or evaluations.results:
             return []
@@ -48,7 +48,7 @@ class LeaseWork(JobStrategy):
             uri = getattr(job.spec.data, source)
             return end_job(job, Phase.FAILED, f"data.{source}: expected at least one record, {uri!r} has none", 2, now)
         queue = ShardQueue(source, event.total_records, job.spec.data.shard_records)
-        step = event.total_steps  # of the weights: such a job takes none of its own
+        step = event.total_steps  # of the evaluated weights: such a job trains no steps
         evaluations.open[step] = OpenEvaluation(step, queue, holders=None)
         return []
 
@@ -89,7 +89,7 @@ class LeaseWork(JobStrategy):
     def complete_status(self, job: MasterState, status: pb.JobStatus) -> None:
         super().complete_status(job, status)
         ledger = job.ledger
-        if job.spec.kind is JobKind.PREDICTION:  # bad rows so far
+        if job.spec.kind is JobKind.PREDICTION:  # the count of bad rows so far
             for evaluation in ledger.evaluations.open.values():
                 status.metrics.update(evaluation.metrics())
         if ledger.evaluations.results and ledger.plan is not None:

@@ -1,4 +1,4 @@
-"""Leases, event by event: taken, advanced, finished, expired; evaluations opened and closed. Pure."""
+"""Handles leases (taken, advanced, finished, expired) and evaluations (opened, closed). Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def on_snapshot_held(job: MasterState, event: SnapshotHeld, now: float) -> Actio
     evaluations = ledger.evaluations
     ledger.step = max(ledger.step, event.step)
     if event.step in evaluations.results:
-        # Trained again after a loss of all members: the same bits, hence the same result.
+        # The step is repeated after the loss of all members: its result is the same.
         result = pb.EvaluationResult(step=event.step, metrics=evaluations.results[event.step])
         return [send_message(event.worker, evaluation=result)]
     records = ledger.plan.validation_records if ledger.plan else 0
@@ -45,8 +45,8 @@ def on_exchange_received(job: MasterState, event: ExchangeReceived, now: float) 
     if worker is None or not worker.is_present or job.is_over:
         return [ReplyToExchange(event.worker, event.request, None)]
     if worker.last_reply is not None and event.request <= worker.last_reply.request:
-        again = worker.last_reply if event.request == worker.last_reply.request else None
-        return [ReplyToExchange(event.worker, event.request, again)]
+        reply = worker.last_reply if event.request == worker.last_reply.request else None
+        return [ReplyToExchange(event.worker, event.request, reply)]
     worker.hung_at = 0.0
     actions: Actions = []
     try:
@@ -63,7 +63,7 @@ def on_exchange_received(job: MasterState, event: ExchangeReceived, now: float) 
 
 
 def apply_report(job: MasterState, worker: Worker, report: LeaseReport, now: float) -> Actions:
-    """Take the report of a lease of an evaluation. PoisonShard."""
+    """Apply a report about a lease of an evaluation. PoisonShard."""
     for evaluation in job.ledger.evaluations.open.values():
         queue = evaluation.queue
         if report.lease not in queue.leases:
@@ -82,37 +82,37 @@ def apply_report(job: MasterState, worker: Worker, report: LeaseReport, now: flo
 
 def _grant_leases(job: MasterState, worker: Worker, event: ExchangeReceived, now: float) -> LeaseReply:
     evaluations = job.ledger.evaluations
-    taken: list[SourcedLease] = []
+    granted: list[SourcedLease] = []
     is_drained, may_take = job.strategy.is_drained(job), job.strategy.can_take_leases(worker)
     for evaluation in evaluations.open.values():
         if not evaluation.is_open_to(worker.id, event.steps):
             continue
         is_drained = False
-        while may_take and len(taken) < event.max_leases:
+        while may_take and len(granted) < event.max_leases:
             lease = evaluation.queue.take(worker.id, evaluations.next_lease, now)
             if lease is None:
                 break
             evaluations.next_lease += 1
-            taken.append((evaluation.queue.source, evaluation.step, lease))
+            granted.append((evaluation.queue.source, evaluation.step, lease))
     if may_take:
-        taken += job.strategy.take_leases(job, worker, event.max_leases - len(taken), now)
-    return LeaseReply(event.request, tuple(taken), is_drained)
+        granted += job.strategy.take_leases(job, worker, event.max_leases - len(granted), now)
+    return LeaseReply(event.request, tuple(granted), is_drained)
 
 
 def _close_evaluation(job: MasterState, evaluation: OpenEvaluation, now: float) -> Actions:
     plan = job.ledger.plan
-    watched, is_least = (plan.best_metric, plan.is_lower_better) if plan else ("", False)
-    metrics = job.ledger.evaluations.finish_evaluation(evaluation, watched, is_least=is_least)
-    shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+    watched_metric, lower_is_better = (plan.best_metric, plan.is_lower_better) if plan else ("", False)
+    metrics = job.ledger.evaluations.finish_evaluation(evaluation, watched_metric, lower_is_better=lower_is_better)
+    metrics_text = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
     actions: Actions = [
-        job.add_log_entry(now, "evaluation", reason=shown or "done", step=evaluation.step, metrics=metrics)
+        job.add_log_entry(now, "evaluation", reason=metrics_text or "done", step=evaluation.step, metrics=metrics)
     ]
     actions.append(RecordMetrics(evaluation.step, metrics))
     return actions + job.strategy.on_evaluation_finished(job, evaluation, metrics, now)
 
 
 def announce_result(job: MasterState, step: int, metrics: Mapping[str, float]) -> Actions:
-    """All workers that are connected hear the result of an evaluation."""
+    """Send the result of an evaluation to all connected workers."""
     actions: Actions = []
     for worker in job.ledger.membership.present_workers():
         if worker.is_connected:
@@ -134,8 +134,8 @@ def expire_lease(job: MasterState, lease_id: int, now: float) -> Actions:
         lease = evaluation.queue.leases.get(lease_id)
         if lease is None:
             continue
-        why = f"no progress for {job.spec.timing.lease_s:g} s"
-        evaluation.queue.fail(lease_id, why, job.spec.timing.lease_attempts)
-        reason = f"{evaluation.queue.source}[{lease.start}:{lease.stop}] taken back: {why}"
+        failure = f"no progress for {job.spec.timing.lease_s:g} s"
+        evaluation.queue.fail(lease_id, failure, job.spec.timing.lease_attempts)
+        reason = f"{evaluation.queue.source}[{lease.start}:{lease.stop}] taken back: {failure}"
         return stalls.log_expired_lease(job, lease.worker, reason, now)
     return []

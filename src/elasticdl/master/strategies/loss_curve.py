@@ -1,7 +1,7 @@
-"""The loss curve as the master knows it: every point once, in the order of steps, and the mean of each epoch. Pure.
+"""The loss curve: every point once, in the order of steps, and the mean of each epoch. Pure.
 
-Several workers report the same points, and after a kill some come again. A report says up to which step it is whole,
-so what lies at or below the greatest such step is known and left out.
+Several workers report the same points, and after a kill some points are reported again. A report says up to which step
+it is complete, so points up to the greatest such step are known and skipped.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from elasticdl.master.machine.events import EpochLoss, LossesReported
 
 
 class LossPoint(NamedTuple):
-    """One point of the curve, as it is drawn."""
+    """One point of the curve."""
 
     step: int
     loss: float
-    learning_rate: float | None  # None: of a job that trains by leases, whose workers are at different rates
+    learning_rate: float | None  # None in lease training, whose workers have different rates
     at: float
 
 
@@ -47,30 +47,29 @@ class LossCurve:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
-    complete_until: int = 0  # every point up to this step is taken
-    step: int = 0  # the newest one whose loss is known; 0: none
+    complete_until: int = 0  # every point up to this step is recorded
+    step: int = 0  # the newest step whose loss is known; 0: none
     loss: float = 0.0
-    epoch: EpochLoss | None = (
-        None  # the newest that ended; at the end of the job the last one, as far as it was trained
-    )
-    reported_at: float = 0.0  # when points were taken last
-    # Of a job that trains by leases: the batches since the newest point, and since the newest epoch ended.
+    # The newest epoch that ended; after the job, the last one, as far as it was trained.
+    epoch: EpochLoss | None = None
+    reported_at: float = 0.0  # when points were recorded last
+    # Of lease training: the batches since the newest point, and since the newest epoch ended.
     window_mean: WeightedMean = field(default_factory=WeightedMean)
     epoch_mean: WeightedMean = field(default_factory=WeightedMean)
-    ended_epochs: int = 0  # epochs
+    ended_epochs: int = 0
 
     def add_report(
         self, report: LossesReported, began_at: float, now: float
     ) -> tuple[list[LossPoint], list[EpochLoss]]:
-        """What of a report is new; its first points are of updates since `began_at`."""
-        fresh = [point for point in report.points if point[0] > self.complete_until]
+        """Record a report; returns its new points and epochs. `began_at`: when the updates of a first report began."""
+        new_points = [point for point in report.points if point[0] > self.complete_until]
         epochs = [epoch for epoch in report.epochs if epoch.step > self.complete_until]
         self.complete_until = max(self.complete_until, report.complete_until)
-        # Nobody says when the steps were: they are laid evenly between this report and the one before.
+        # The times of steps are not reported: spread them evenly between the report before and this one.
         since = self.reported_at or began_at
-        spread_s = (now - since) / max(len(fresh), 1)
-        points = [LossPoint(step, loss, rate, since + place * spread_s)
-                  for place, (step, loss, rate, _) in enumerate(fresh, start=1)]  # fmt: skip
+        interval_s = (now - since) / max(len(new_points), 1)
+        points = [LossPoint(step, loss, rate, since + number * interval_s)
+                  for number, (step, loss, rate, _) in enumerate(new_points, start=1)]  # fmt: skip
         if points:
             self.reported_at = now
             self.set_newest(points[-1].step, points[-1].loss)
@@ -79,26 +78,26 @@ class LossCurve:
         return points, epochs
 
     def set_newest(self, step: int, loss: float) -> None:
-        """The exact loss of a step."""
+        """Set the newest known loss, unless a later one is known."""
         if step >= self.step:
             self.step, self.loss = step, loss
 
     def add_last_step(self, step: int, loss: float | None, epoch: EpochLoss | None) -> None:
-        """A worker is done: its last step, and the epoch it belongs to."""
+        """Record the last step of a worker that finished, and the epoch of that step."""
         if loss is not None:
             self.set_newest(step, loss)
         if epoch is not None and (self.epoch is None or epoch.step >= self.epoch.step):
             self.epoch = epoch
 
-    # ---- training by leases: batches are reported when they are in the rows, by whoever trained them
+    # ---- lease training: a worker reports batches once they are pushed to the ps
 
     def add_batches(self, total: float, records: float) -> None:
-        """Batches that are done: the sum of their losses, weighted by their records, and the records."""
+        """Add batches: `total` is the sum of their losses, each times its records."""
         self.window_mean.add(total, records)
         self.epoch_mean.add(total, records)
 
     def close_window(self, step: int, now: float) -> LossPoint | None:
-        """A point for the batches since the newest one; None where there were none."""
+        """Add a point for the batches since the newest point; None if there are none."""
         if not self.window_mean.records:
             return None
         self.step, self.loss = step, self.window_mean.value
@@ -106,7 +105,7 @@ class LossCurve:
         return LossPoint(step, self.loss, None, now)
 
     def close_epoch(self, epoch: int, step: int) -> EpochLoss:
-        """The mean of the batches since the newest epoch ended."""
+        """Record the end of an epoch: the mean of the batches since the epoch before."""
         self.epoch = EpochLoss(epoch, step, self.epoch_mean.value, round(self.epoch_mean.records))
         self.epoch_mean, self.ended_epochs = WeightedMean(), epoch
         return self.epoch

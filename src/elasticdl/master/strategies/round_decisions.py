@@ -1,4 +1,4 @@
-"""Decisions of all-reduce training: the next round, who transfers the state, the last checkpoint and the end. Pure."""
+"""Decisions of all-reduce training: the next round, its donors, the last checkpoint and the end. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from elasticdl.spec import JobKind, Phase, WorkerId
 
 
 def decide_round_entry(job: MasterState, now: float) -> Event | None:
-    """A member that has taken its seat in a planned round: all have voted for it, and wait for each other there.
+    """A heartbeat shows that a planned round was entered: all members have voted for it and wait for each other in it.
 
-    Without this a newcomer that froze as it entered would be missed by nobody: it held no state before.
+    Without this, no worker would be considered to wait for a newcomer that froze while it entered.
     """
-    rounds_ = job.ledger.rounds
-    if rounds_.newest is None or rounds_.is_entered:
+    round_state = job.ledger.rounds
+    if round_state.newest is None or round_state.is_entered:
         return None
-    for known in [*rounds_.superseded, rounds_.newest]:
-        for worker in known.workers:
-            beat = job.observed.heartbeats.get(worker)
-            # In a forced round only the first step counts: its group may stand, and the members not agree yet.
-            if beat is not None and known.id in (beat.round, beat.joined_round) and not known.is_forced:
-                return RoundEntryObserved(known.id)
+    for planned in [*round_state.superseded, round_state.newest]:
+        for worker in planned.workers:
+            heartbeat = job.observed.heartbeats.get(worker)
+            # In a forced round only the first step proves it: after forming the group, members must agree on a state.
+            if (
+                heartbeat is not None
+                and planned.id in (heartbeat.round, heartbeat.joined_round)
+                and not planned.is_forced
+            ):
+                return RoundEntryObserved(planned.id)
     return None
 
 
@@ -39,18 +43,19 @@ def decide_end(job: MasterState, now: float) -> Event | None:
         if now >= phase.deadline:
             grace_s = job.spec.timing.grace_period_s
             return JobEnded(Phase.STOPPED, f"{phase.reason}; workers did not end within {grace_s:g} s", True)
-    # Whoever dropped the last step needs not do it again: those that finished hold its state.
-    waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.failed_on]
-    if not finished or waiting:
+    # Workers that dropped the last step need not repeat it: those that finished hold its state.
+    failed_on = job.ledger.rounds.failed_on
+    running = [worker for worker in holders if worker.state is not WorkerState.FINISHED and worker.id not in failed_on]
+    if not finished or running:
         return None
     is_cut_short = isinstance(phase, StoppingPhase) and not _is_complete(job)
     if not job.ledger.is_exported:
-        is_asked = job.ledger.export is not None and any(worker.id == job.ledger.export[0] for worker in finished)
-        # A job that was stopped keeps its state, but has no model to give; nor has a script, it saves its own.
+        is_requested = job.ledger.export is not None and any(worker.id == job.ledger.export[0] for worker in finished)
+        # A stopped job writes a checkpoint but exports no model; a script saves its model itself.
         path = job.spec.output if job.spec.kind is JobKind.TRAINING and not is_cut_short else ""
         if path and job.ledger.evaluations.open and job.ledger.plan and job.ledger.plan.best_metric:
-            return None  # the best model may be one that is not evaluated yet
-        return None if is_asked else ExportRequested(finished[0].id, path)
+            return None  # the best model may not be evaluated yet
+        return None if is_requested else ExportRequested(finished[0].id, path)
     if isinstance(phase, StoppingPhase) and is_cut_short:
         return JobEnded(Phase.STOPPED, phase.reason, False)
     if job.ledger.evaluations.open:
@@ -64,59 +69,63 @@ def _is_complete(job: MasterState) -> bool:
 
 
 def decide_final_checkpoint(job: MasterState, now: float) -> Event | None:
-    """Of a job that trains in rounds and has failed: whom to ask next, or its end."""
+    """For a failed job: the next worker that must save its state, or the end of the job."""
     phase, ledger = job.ledger.phase, job.ledger
     assert isinstance(phase, StoppingPhase)
     if ledger.is_exported:
         return JobEnded(Phase.FAILED, phase.reason, False)
     if ledger.export is None and job.step <= (ledger.checkpoint[0] if ledger.checkpoint is not None else 0):
-        return JobEnded(Phase.FAILED, phase.reason, False)  # decided here: what heartbeats said is not replayed
+        return JobEnded(Phase.FAILED, phase.reason, False)  # decided here, since replay does not know the heartbeats
     if now >= phase.deadline:
         return JobEnded(Phase.FAILED, f"{phase.reason}; its state was not written in time", True)
     if ledger.export is not None and ledger.membership.is_present(ledger.export[0]):
         return None
-    # One that stands still would not hear of it.
-    able = [
+    # A stalled worker would not react.
+    candidates = [
         worker
         for worker in job.present_holders()
         if worker.id not in ledger.final_checkpoint_writers and not worker.stall_reason
     ]
-    if not able:
-        return JobEnded(Phase.FAILED, f"{phase.reason}; nobody was left to keep its state", False)
-    return ExportRequested(min(able, key=lambda worker: _writer_priority(job, worker)).id, "")
+    if not candidates:
+        return JobEnded(Phase.FAILED, f"{phase.reason}; no worker was left to save its state", False)
+    return ExportRequested(min(candidates, key=lambda worker: _writer_priority(job, worker)).id, "")
 
 
 def _writer_priority(job: MasterState, worker: Worker) -> tuple[bool, int, int]:
-    """Healthy ones first, then those that are ahead."""
-    beat = job.observed.heartbeats.get(worker.id)
-    return bool(worker.failure), -(beat.step if beat is not None else 0), worker.number
+    """Sorts healthy workers first, then those with the most steps."""
+    heartbeat = job.observed.heartbeats.get(worker.id)
+    return bool(worker.failure), -(heartbeat.step if heartbeat is not None else 0), worker.number
 
 
 def decide_giving_up(job: MasterState, now: float) -> Event | None:
-    rounds_ = job.ledger.rounds
+    """The job fails if too many rounds in a row failed for too long."""
+    round_state = job.ledger.rounds
     if is_failing(job):
         return None
-    if rounds_.failed_in_a_row < rounds.MAX_FAILED_ROUNDS or now - rounds_.failing_since < rounds.FAILING_FOR_S:
+    if round_state.failed_in_a_row < rounds.MAX_FAILED_ROUNDS or now - round_state.failing_since < rounds.FAILING_FOR_S:
         return None
-    said = f"{rounds_.failed_in_a_row} rounds in a row broke before a step ended, though all their members seem alive"
-    return JobEnded(Phase.FAILED, f"{said}: {rounds_.failure_reason}; the logs of the workers say more", True)
+    reason = (
+        f"{round_state.failed_in_a_row} rounds in a row failed before a step ended, although all their members seem "
+        f"alive: {round_state.failure_reason}; see the logs of the workers"
+    )
+    return JobEnded(Phase.FAILED, reason, True)
 
 
 def decide_round(job: MasterState, now: float) -> Event | None:
     ledger = job.ledger
     if ledger.rounds.newest is None and not ledger.fleet.is_ready:
-        return None  # a job with ps begins when its fleet serves
+        return None  # a job with ps begins once its fleet is ready
     if is_failing(job):
-        return None  # whoever holds the state keeps it as it is
+        return None  # the holders must keep their state unchanged
     workers = ledger.membership.workers
-    if any(w.state is WorkerState.FINISHED for w in job.present_holders()):
+    if any(worker.state is WorkerState.FINISHED for worker in job.present_holders()):
         return None
     is_stopping = isinstance(ledger.phase, StoppingPhase)
     newcomers = [] if is_stopping else [worker.id for worker in ledger.membership.newcomers(ledger.rounds.holders)]
-    broken_at = ledger.rounds.failed_at
-    # One that said why it fails is about to end: nobody waits for it, unless nobody else holds the state.
+    failed_at = ledger.rounds.failed_at
+    # A worker that reported a failure is about to end: do not wait for it, unless it alone holds the state.
     has_healthy = any(not holder.failure for holder in job.present_holders())
-    outlook = rounds.RoundSituation(
+    situation = rounds.RoundSituation(
         newest=ledger.rounds.newest,
         is_entered=ledger.rounds.is_entered,
         holders=[
@@ -130,33 +139,33 @@ def decide_round(job: MasterState, now: float) -> Event | None:
         newcomers=newcomers,
         newcomers_waited_s=now - ledger.ready_at,
         expected=len(ledger.membership.active_workers()),
-        # A job that stops only wants its checkpoint, however few are left to write it.
+        # A stopping job only needs its last checkpoint, for which one worker is enough.
         min_workers=1 if is_stopping else job.spec.workers.min,
         max_workers=job.spec.workers.max,
-        failed_for_s=None if broken_at is None else now - broken_at,
+        failed_for_s=None if failed_at is None else now - failed_at,
         regroup_s=job.spec.timing.regroup_s,
         start_timeout_s=job.spec.timing.start_timeout_s,
-        pausing=[newcomer for newcomer in newcomers if workers[newcomer].join_after > now],
+        delayed=[newcomer for newcomer in newcomers if workers[newcomer].join_after > now],
     )
-    change = rounds.choose_round(outlook)
+    change = rounds.choose_round(situation)
     if change is None or (is_stopping and not change.is_forced):
         return _decide_rebalance(job, now)
     return _plan_round(job, change.workers, change.is_forced, change.reason)
 
 
-def _plan_round(job: MasterState, workers: tuple[WorkerId, ...], forced: bool, reason: str) -> RoundPlanned:
+def _plan_round(job: MasterState, workers: tuple[WorkerId, ...], is_forced: bool, reason: str) -> RoundPlanned:
     newest, holders = job.ledger.rounds.newest, job.ledger.rounds.holders
     counts = rounds.split_ranks(job.spec.plan.logical_ranks, _compute_times_s(job, workers))
-    # Survivors settle among themselves: nobody has a donor in a forced round.
-    newcomers = [] if forced else [worker for worker in workers if worker not in holders]
+    # In a forced round the members agree on the state among themselves, without donors.
+    newcomers = [] if is_forced else [worker for worker in workers if worker not in holders]
     donors = job.ledger.rounds.donors.assign(newcomers, job.possible_donors(workers))
-    seats = rounds.assign_ranks(workers, counts, donors)
-    return RoundPlanned(newest.id + 1 if newest else 1, seats, forced, reason)
+    assignments = rounds.assign_ranks(workers, counts, donors)
+    return RoundPlanned(newest.id + 1 if newest else 1, assignments, is_forced, reason)
 
 
 def _compute_times_s(job: MasterState, workers: tuple[WorkerId, ...]) -> list[float | None]:
-    beats = job.observed.heartbeats
-    return [beats[worker].compute_s or None if worker in beats else None for worker in workers]
+    heartbeats = job.observed.heartbeats
+    return [heartbeats[worker].compute_s or None if worker in heartbeats else None for worker in workers]
 
 
 def _decide_rebalance(job: MasterState, now: float) -> Event | None:
@@ -165,7 +174,7 @@ def _decide_rebalance(job: MasterState, now: float) -> Event | None:
     if newest is None or not is_quiet or not isinstance(job.ledger.phase, RunningPhase):
         job.observed.unbalanced_since = None
         return None
-    counts = [seat.logical_ranks for seat in newest.members]
+    counts = [member.logical_ranks for member in newest.members]
     if not rounds.is_unbalanced(counts, _compute_times_s(job, newest.workers)):
         job.observed.unbalanced_since = None
         return None

@@ -1,9 +1,9 @@
-"""Rounds of unmodified scripts (`--compat ddp`): every change ends all scripts and starts them again. Pure.
+"""Training by unmodified scripts (`--compat ddp`): every change ends all scripts and starts them again. Pure.
 
-A script knows nothing of rounds, so one cannot follow the other without a break, as it does for training that joined.
-A change has two steps. `ScriptsHalted` tells all members to end their scripts; each says Ready when its script is gone.
-`RoundPlanned` then starts the scripts again, with the ranks and the rendezvous of the new round. No script of a round
-starts before all scripts of the round before have ended: they may still be writing the checkpoint it resumes from.
+A script knows nothing about rounds, so it cannot continue in the next round as other all-reduce training does. A change
+has two steps. `ScriptsHalted` tells all members to end their scripts; each reports Ready when its script has ended.
+`RoundPlanned` then starts the scripts again, with the ranks and the rendezvous of the new round. No script starts
+before all scripts of the round before have ended: they may still be writing the checkpoint that it resumes from.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from elasticdl.spec import Phase, WorkerId
 
 Actions = list[Action]
 
-# Ready workers wait this long for those that are still to come: each arrival restarts every script.
+# Ready workers wait this long for others that are starting, since each arrival restarts every script.
 GATHER_NEWCOMERS_S = 3.0
 _STAYING_STATES = frozenset({WorkerState.MEMBER, WorkerState.FINISHED})
 
 
 def decide_end(job: MasterState, now: float) -> JobEnded | None:
-    """The end of the job: all scripts of the round ended well, or those of a stopping job have ended."""
-    phase, round_ = job.ledger.phase, job.ledger.rounds
+    """The end of the job: all scripts of the round succeeded, or those of a stopping job have ended."""
+    phase, round_state = job.ledger.phase, job.ledger.rounds
     if isinstance(phase, StoppingPhase):
         running = [worker for worker in job.present_holders() if worker.state is not WorkerState.FINISHED]
         if not running:
@@ -41,18 +41,18 @@ def decide_end(job: MasterState, now: float) -> JobEnded | None:
             return JobEnded(Phase.STOPPED, f"{phase.reason}; scripts did not end within {grace_s:g} s", True)
         return None
     if (
-        round_.newest is not None
-        and round_.halted_at is None
-        and set(round_.newest.workers) <= set(round_.finished_scripts)
+        round_state.newest is not None
+        and round_state.halted_at is None
+        and set(round_state.newest.workers) <= set(round_state.finished_scripts)
     ):
         return JobEnded(Phase.SUCCEEDED, "all scripts ended with exit code 0", False)
     return None
 
 
 def decide_round(job: MasterState, now: float) -> ScriptsHalted | RoundPlanned | None:
-    """Whether the scripts are to be ended, or to be started."""
-    rounds_, fleet = job.ledger.rounds, job.ledger.fleet
-    if isinstance(job.ledger.phase, StoppingPhase) or (rounds_.newest is None and not fleet.is_ready):
+    """Whether all scripts must be ended, or can be started."""
+    round_state, fleet = job.ledger.rounds, job.ledger.fleet
+    if isinstance(job.ledger.phase, StoppingPhase) or (round_state.newest is None and not fleet.is_ready):
         return None
     if job.ledger.rounds.newest is None or job.ledger.rounds.halted_at is not None:
         return _decide_start(job, now)
@@ -61,20 +61,27 @@ def decide_round(job: MasterState, now: float) -> ScriptsHalted | RoundPlanned |
 
 def _decide_halt(job: MasterState, now: float) -> ScriptsHalted | None:
     ledger, timing = job.ledger, job.spec.timing
-    round_, workers = ledger.rounds, ledger.membership.workers
-    assert round_.newest is not None
-    running = [workers[member] for member in round_.newest.workers if member not in round_.finished_scripts]
+    round_state, workers = ledger.rounds, ledger.membership.workers
+    assert round_state.newest is not None
+    running = [workers[member] for member in round_state.newest.workers if member not in round_state.finished_scripts]
     gone = [worker for worker in running if worker.state not in _STAYING_STATES or worker.has_said_goodbye]
     if gone:
         return ScriptsHalted("; ".join(f"{worker.id} {_departure_text(worker)}" for worker in gone), "")
-    # Scripts fail where a peer dies, and they fail before it is known that the peer is gone: that is not their fault.
-    failed_s = now - round_.failed_at if round_.failed_on and round_.failed_at is not None else 0.0
-    if round_.failed_on and failed_s >= timing.regroup_s + timing.heartbeat_timeout_s:
-        return ScriptsHalted(f"the script of {round_.failed_on[0]} {round_.failure_reason}", round_.failed_on[0])
-    newcomers = ledger.membership.newcomers(list(round_.newest.workers))
-    room = job.spec.workers.max - len(round_.newest.workers)
-    if not round_.failed_on and not round_.finished_scripts and newcomers[:room] and not _is_gathering(job, now):
-        return ScriptsHalted(f"{', '.join(worker.id for worker in newcomers[:room])} joins", "")
+    # If a worker is lost, the scripts of the others fail, often before the loss is known. That is not their fault.
+    failed_s = now - round_state.failed_at if round_state.failed_on and round_state.failed_at is not None else 0.0
+    if round_state.failed_on and failed_s >= timing.regroup_s + timing.heartbeat_timeout_s:
+        return ScriptsHalted(
+            f"the script of {round_state.failed_on[0]} {round_state.failure_reason}", round_state.failed_on[0]
+        )
+    newcomers = ledger.membership.newcomers(list(round_state.newest.workers))
+    vacancies = job.spec.workers.max - len(round_state.newest.workers)
+    if (
+        not round_state.failed_on
+        and not round_state.finished_scripts
+        and newcomers[:vacancies]
+        and not _is_gathering(job, now)
+    ):
+        return ScriptsHalted(f"{', '.join(worker.id for worker in newcomers[:vacancies])} joins", "")
     return None
 
 
@@ -98,12 +105,12 @@ def _decide_start(job: MasterState, now: float) -> RoundPlanned | None:
 
 
 def _is_ending(worker: Worker) -> bool:
-    """Whether its script may still run, though it was told to end it."""
+    """Whether the worker was told to end its script, which may still run."""
     return worker.must_reset or (worker.state is WorkerState.LEAVING and worker.is_connected)
 
 
 def _is_gathering(job: MasterState, now: float) -> bool:
-    """Whether workers that will be ready soon are worth waiting for."""
+    """Whether to wait for workers that will soon be ready."""
     ledger = job.ledger
     starting = [
         worker
@@ -124,45 +131,50 @@ def _describe_change(before: tuple[WorkerId, ...], after: list[WorkerId]) -> str
 
 
 def on_scripts_halted(job: MasterState, event: ScriptsHalted, now: float) -> Actions:
-    """Every member ends its script and says Ready; those that leave end it on their own."""
+    """Make every member end its script and report Ready; leaving workers end theirs anyway."""
     ledger = job.ledger
-    round_, workers = ledger.rounds, ledger.membership.workers
+    round_state, workers = ledger.rounds, ledger.membership.workers
     actions = log_round(job, now)
     actions.append(job.add_log_entry(now, "scripts-ended", replica=event.failed_worker, reason=event.reason))
-    for holder in round_.holders:
+    for holder in round_state.holders:
         worker = workers[holder]
         if worker.is_present and worker.state in _STAYING_STATES:
             worker.set_state(WorkerState.STARTING, now, event.reason)
             worker.must_reset = True
             actions.append(send_message(worker.id, reset=pb.Reset(reason=event.reason)))
-    # A late word about the round must not make it the one that runs.
-    round_.current = round_.newest
-    round_.holders, round_.finished_scripts, round_.halted_at = [], [], now
-    why, round_.failed_at, round_.failed_on, round_.failure_reason = round_.failure_reason, None, [], ""
+    # A late report about the round must not make it the current one again.
+    round_state.current = round_state.newest
+    round_state.holders, round_state.finished_scripts, round_state.halted_at = [], [], now
+    failure_reason, round_state.failed_at, round_state.failed_on, round_state.failure_reason = (
+        round_state.failure_reason,
+        None,
+        [],
+        "",
+    )
     if not event.failed_worker:
         return actions
-    cause = ExitCause(f"{why}; its log is {job.log_location(WorkerId(event.failed_worker))}", crashed=True)
-    return actions + charge_failure_budget(job, event.failed_worker, cause, now, was_useful=True, kind="scripts")
+    cause = ExitCause(f"{failure_reason}; its log is {job.log_location(WorkerId(event.failed_worker))}", is_crash=True)
+    return actions + charge_failure_budget(job, event.failed_worker, cause, now, was_useful=True, plural="scripts")
 
 
 def on_script_failed(job: MasterState, event: RoundFailed, now: float) -> Actions:
-    """A script ended with an error by itself. Whether that counts is decided when it is known who else is gone."""
-    round_ = job.ledger.rounds
-    if round_.newest is None or event.round != round_.newest.id or event.worker not in round_.holders:
+    """A script failed. Whether that counts as a failure is decided once it is known which workers are gone."""
+    round_state = job.ledger.rounds
+    if round_state.newest is None or event.round != round_state.newest.id or event.worker not in round_state.holders:
         return []
-    if not round_.failed_on:
-        round_.failed_at, round_.failure_reason = now, event.reason
-    round_.failed_on.append(event.worker)
+    if not round_state.failed_on:
+        round_state.failed_at, round_state.failure_reason = now, event.reason
+    round_state.failed_on.append(event.worker)
     return []
 
 
 def on_script_ended(job: MasterState, event: WorkerFinished, now: float) -> Actions:
-    """A script ended well, or because the job stops. The others are waited for."""
-    round_, worker = job.ledger.rounds, job.ledger.membership.workers[event.worker]
-    if event.worker not in round_.holders:
-        return []  # it was told to end before it said so
-    if event.worker not in round_.finished_scripts:
-        round_.finished_scripts.append(event.worker)
+    """A script succeeded, or ended because the job stops."""
+    round_state, worker = job.ledger.rounds, job.ledger.membership.workers[event.worker]
+    if event.worker not in round_state.holders:
+        return []  # it had been told to end before
+    if event.worker not in round_state.finished_scripts:
+        round_state.finished_scripts.append(event.worker)
     if worker.is_present and worker.state is WorkerState.MEMBER:
         worker.set_state(WorkerState.FINISHED, now, event.reason)
     return []
@@ -187,7 +199,7 @@ class ScriptTraining(AllReduceTraining):
         decisions.decide_progress_record,
         speeds.next_measurement,
     )
-    counts_repeated_losses = False  # scripts that fail are counted when it is known who else is gone
+    counts_repeated_losses = False  # failed scripts are counted once it is known which workers are gone
 
     def on_worker_finished(self, job: MasterState, event: WorkerFinished, now: float) -> Actions:
         return on_script_ended(job, event, now)

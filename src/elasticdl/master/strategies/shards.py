@@ -1,8 +1,8 @@
 """Dynamic sharding: which worker works on which records, and what happens when it stops.
 
-A shard is leased, never given away. A lease that ends without `finished` puts its shard back at the head of
-the queue, with the records already done left out. Shards are numbers until they are leased and a count once
-they are finished, so memory follows the leases, not the data.
+A shard is leased, never given away. A lease that ends without `finished` puts its shard back at the head of the queue,
+without the records already done. Before it is leased, a shard is only a number, and finished shards are only counted:
+memory grows with the leases, not with the data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elasticdl.spec.ids import WorkerId
 
 
 class ReturnedShard(NamedTuple):
-    """A shard that came back: how far it got, and which attempt is next."""
+    """A shard whose lease ended early: the records done, and the number of the next attempt."""
 
     number: int
     done: int
@@ -34,7 +34,7 @@ class ShardLease(NamedTuple):
     done: int  # records of [start, stop) that need no more work
     attempt: int
     renewed_at: float
-    lane: int = 0  # of training data, see lanes.py
+    lane: int = 0  # of training data, see LanePool
     number: int = 0
 
 
@@ -43,14 +43,14 @@ SourcedLease = tuple[str, int, ShardLease]  # (source, step of the weights that 
 
 @dataclass(slots=True)
 class ShardQueue:
-    """Every shard is in exactly one place: not yet leased, leased, returned or finished."""
+    """Every shard is in exactly one state: not yet leased, leased, returned or finished."""
 
     source: str
     records: int
     shard_records: int
     next_shard: int = 0
     returned: deque[ReturnedShard] = field(default_factory=deque)
-    leases: dict[int, ShardLease] = field(default_factory=dict)  # the one renewed longest ago first
+    leases: dict[int, ShardLease] = field(default_factory=dict)  # by the time of renewal, oldest first
     finished: int = 0
     finished_records: int = 0
 
@@ -84,7 +84,7 @@ class ShardQueue:
         return lease
 
     def advance(self, lease_id: int, worker: WorkerId, done: int, now: float) -> bool:
-        """Note progress inside a shard. False for a late report: someone else has the shard now."""
+        """Record progress in a shard. False for a late report: another worker has the shard now."""
         lease = self.leases.get(lease_id)
         if lease is None or lease.worker != worker:
             return False
@@ -94,7 +94,7 @@ class ShardQueue:
         return True
 
     def finish(self, lease_id: int, worker: WorkerId) -> bool:
-        """The shard is done. False for a late report, which counts nothing."""
+        """Record that a shard is done. False for a late report, which is ignored."""
         lease = self.leases.get(lease_id)
         if lease is None or lease.worker != worker:
             return False
@@ -103,19 +103,19 @@ class ShardQueue:
         self.finished_records += lease.stop - lease.start
         return True
 
-    def fail(self, lease_id: int, why: str, max_attempts: int) -> None:
-        """One attempt failed; PoisonShard once all did."""
+    def fail(self, lease_id: int, reason: str, max_attempts: int) -> None:
+        """Record a failed attempt and return the shard; PoisonShard after `max_attempts`."""
         lease = self.leases.pop(lease_id)
         self.returned.appendleft(ReturnedShard(lease.shard, lease.done, lease.attempt + 1))
         if lease.attempt >= max_attempts:
             raise PoisonShard(
                 f"shard {lease.shard}, records {self.source}[{lease.start}:{lease.stop}], failed "
-                f"{lease.attempt} times, last on {lease.worker} after {lease.done} records: {why}. "
+                f"{lease.attempt} times, last on {lease.worker} after {lease.done} records: {reason}. "
                 "Look at these records, or at the code that reads them"
             )
 
     def release(self, worker: WorkerId) -> None:
-        """Take back all that `worker` held. The worker is gone; its shards are not to blame."""
+        """Take back all leases of a worker that is gone. That does not count as a failed attempt."""
         held = [lease for lease in self.leases.values() if lease.worker == worker]
         for lease in sorted(held, key=lambda lease: lease.shard, reverse=True):
             del self.leases[lease.id]
@@ -129,37 +129,37 @@ class ShardQueue:
 
     def validate(self) -> None:
         """Assert that no shard is lost or doubled."""
-        away = [lease.shard for lease in self.leases.values()] + [shard.number for shard in self.returned]
-        assert len(away) == len(set(away)), f"a shard is in two places: {sorted(away)}"
-        assert all(0 <= number < self.next_shard <= self.shard_count for number in away)
-        assert self.finished + len(away) == self.next_shard, "a shard is lost"
+        unfinished = [lease.shard for lease in self.leases.values()] + [shard.number for shard in self.returned]
+        assert len(unfinished) == len(set(unfinished)), f"a shard is in two states: {sorted(unfinished)}"
+        assert all(0 <= number < self.next_shard <= self.shard_count for number in unfinished)
+        assert self.finished + len(unfinished) == self.next_shard, "a shard is lost"
         assert all(0 <= lease.done <= lease.stop - lease.start for lease in self.leases.values())
 
 
 TRAINING_SOURCE = "training"
-# A worker should take several shards in a job, or the last ones would wait for the slowest.
+# A worker should take several shards in a job. Otherwise the end of the job waits for the slowest worker.
 SHARDS_PER_WORKER = 8
-# And between two evaluations that training waits for: then all wait for the last one.
+# And several between two evaluations for which training waits.
 SHARDS_PER_EVALUATION = 4
 _LANE_BITS = 20
 
 
 @dataclass(slots=True)
 class LanePool:
-    """Which sender and numbers each shard pushes under.
+    """Assigns to each shard the sender and the numbers under which its batches are pushed.
 
-    A ps takes each push once by its sender and number. The sender is the lane of a shard, the number counts its
-    batches; both stay with the shard until it is finished, whoever holds it, so a batch that is computed again counts
-    once. Lanes are used again: there are about as many as shards are leased at a time.
+    A ps applies each push once, by its sender and number. The sender is the lane of a shard, the number counts its
+    batches. Both stay with the shard until it is finished, whichever worker holds it, so a batch that is computed again
+    counts once. Lanes are reused: there are about as many as shards are leased at a time.
     """
 
-    first: int  # lanes of one run begin here: those of another are never mistaken for ours
+    first: int  # the number of the first lane: different in each run of the job
     count: int = 0
     free: list[tuple[int, int]] = field(default_factory=list)  # (lane, its next number)
     taken: dict[int, tuple[int, int]] = field(default_factory=dict)  # shard: (lane, number of its first batch)
 
     def acquire(self, shard: int) -> tuple[int, int]:
-        """The lane of a shard: the one it has, else a free one, else a new one."""
+        """The lane of a shard and the number of its first batch: its own, otherwise a free one, otherwise a new one."""
         if shard not in self.taken:
             if self.free:
                 self.taken[shard] = self.free.pop()
@@ -175,7 +175,7 @@ class LanePool:
 
 @dataclass(slots=True)
 class TrainingQueue:
-    """Every position of the plan, in shards of whole batches."""
+    """The training data of the plan, in shards of whole batches."""
 
     shards: ShardQueue
     minibatch: int
@@ -184,10 +184,12 @@ class TrainingQueue:
     @classmethod
     def create(cls, spec: JobSpec, records: int, started_at: float) -> TrainingQueue:
         minibatch = spec.plan.minibatch_size
-        fair = -(-records // (SHARDS_PER_WORKER * spec.workers.max))
+        fair_size = -(-records // (SHARDS_PER_WORKER * spec.workers.max))
         if spec.evaluation.wait and spec.evaluation.every_steps:
-            fair = min(fair, -(-spec.evaluation.every_steps * minibatch // (SHARDS_PER_EVALUATION * spec.workers.max)))
-        size = -(-min(spec.data.shard_records, fair) // minibatch) * minibatch
+            fair_size = min(
+                fair_size, -(-spec.evaluation.every_steps * minibatch // (SHARDS_PER_EVALUATION * spec.workers.max))
+            )
+        size = -(-min(spec.data.shard_records, fair_size) // minibatch) * minibatch
         return cls(ShardQueue(TRAINING_SOURCE, records, size), minibatch, LanePool(int(started_at) << _LANE_BITS))
 
     @property
@@ -203,7 +205,7 @@ class TrainingQueue:
         return self.shards.leases[lease_id]
 
     def finish(self, lease_id: int, worker: WorkerId) -> bool:
-        """The shard is done. False for a late report, which counts nothing."""
+        """Record that a shard is done. False for a late report, which is ignored."""
         lease = self.shards.leases.get(lease_id)
         if lease is None or not self.shards.finish(lease_id, worker):
             return False
@@ -213,7 +215,9 @@ class TrainingQueue:
     def validate(self) -> None:
         """Assert that no shard is lost or doubled, and that no two push under the same lane."""
         self.shards.validate()
-        away = {lease.shard for lease in self.shards.leases.values()} | {s.number for s in self.shards.returned}
-        assert set(self.lanes.taken) == away, "a lane is lost, or kept for a shard that is done"
-        used = [lane for lane, _ in (*self.lanes.taken.values(), *self.lanes.free)]
-        assert len(used) == len(set(used)) == self.lanes.count, "two shards share a lane"
+        unfinished = {lease.shard for lease in self.shards.leases.values()} | {
+            shard.number for shard in self.shards.returned
+        }
+        assert set(self.lanes.taken) == unfinished, "a lane is lost, or kept for a finished shard"
+        lanes = [lane for lane, _ in (*self.lanes.taken.values(), *self.lanes.free)]
+        assert len(lanes) == len(set(lanes)) == self.lanes.count, "two shards share a lane"

@@ -1,4 +1,4 @@
-"""The progress through the data that a checkpoint of lease training keeps. Pure."""
+"""The progress through the data, as checkpoints of lease training store it. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _QUEUE_ADAPTER: TypeAdapter[TrainingQueue] = TypeAdapter(TrainingQueue)
 
 
 def dump_progress(job: MasterState) -> bytes:
-    """The queue now: what is leased is still to do, from where it was reported. Empty for other jobs.
+    """The queue as JSON; leased shards continue after the last reported record. Empty for other jobs.
 
-    Rows may be ahead of it. Batches that are in them and are trained again keep lane and number, so they count once.
+    The rows on the ps may be ahead of it. Batches that are trained again keep lane and number, so they count once.
     """
     queue = job.ledger.training
     if queue is None:
@@ -33,7 +33,7 @@ def export_message(job: MasterState, path: str) -> pb.Export:
 
 
 def restore_queue(text: str, fresh: TrainingQueue) -> TrainingQueue:
-    """The queue to go on with; where the plan has changed since, as many records are left out as were done."""
+    """The queue to continue with. If the plan has changed since, as many records are skipped as were done."""
     earlier = _QUEUE_ADAPTER.validate_json(text)
     if (earlier.shards.records, earlier.minibatch) == (fresh.shards.records, fresh.minibatch):
         return earlier

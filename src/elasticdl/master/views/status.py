@@ -100,7 +100,9 @@ def _done_epochs(job: MasterState) -> int:
 
 def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
     current = job.ledger.rounds.current or job.ledger.rounds.newest
-    seats = {seat.worker: (rank, seat.logical_ranks) for rank, seat in enumerate(current.members)} if current else {}
+    assignments = (
+        {member.worker: (rank, member.logical_ranks) for rank, member in enumerate(current.members)} if current else {}
+    )
     workers = list(job.ledger.membership.workers.values())
     ended = [worker for worker in workers if worker.state in (WorkerState.LEFT, WorkerState.LOST)]
     hidden = {worker.id for worker in ended[:-_MAX_ENDED_WORKERS]}
@@ -108,8 +110,8 @@ def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
     for worker in workers:
         if worker.id in hidden:
             continue
-        is_seated = worker.id in seats and worker.state not in (WorkerState.LEFT, WorkerState.LOST)
-        rank, ranks = seats[worker.id] if is_seated else (-1, 0)
+        is_member = worker.id in assignments and worker.state not in (WorkerState.LEFT, WorkerState.LOST)
+        rank, ranks = assignments[worker.id] if is_member else (-1, 0)
         heartbeat = job.observed.heartbeats.get(worker.id)
         statuses.append(
             pb.WorkerStatus(

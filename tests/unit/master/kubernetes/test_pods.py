@@ -77,7 +77,7 @@ def test_a_worker_out_of_memory_is_replaced_with_half_as_much_again_up_to_the_li
     actions = exit_pod(driver, "worker-2", "oom", code=137) + driver.wait(2.0)
     assert log_reasons(actions, "memory-raised") == ["worker pods get 2048Mi from now on, 1536Mi was not enough"]
     actions = exit_pod(driver, "worker-4", "oom", code=137) + driver.wait(2.0)
-    assert "the most allowed" in log_reasons(actions, "worker-lost")[0]
+    assert "the maximum" in log_reasons(actions, "worker-lost")[0]
     assert driver.machine.state.ledger.failure_budget.spent == 1
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 

@@ -11,10 +11,10 @@ from elasticdl.master.machine.membership import classify_exit
 @pytest.mark.parametrize(
     ("failure", "left", "told"),
     [
-        ("", "", "crashed: exited with code 1 without saying why"),
+        ("", "", "crashed: exited with code 1 without an error message"),
         ("NaN", "thread server failed", "crashed: exited with code 1: NaN"),
         ("", "thread server failed", "crashed: exited with code 1: thread server failed"),
-        ("", "exited with code 1", "crashed: exited with code 1 without saying why"),
+        ("", "exited with code 1", "crashed: exited with code 1 without an error message"),
         ("", "exited with code 1: thread server failed", "crashed: exited with code 1: thread server failed"),
     ],
     ids=["nothing", "to the master", "left behind", "of a pod", "of a pod, left behind"],
@@ -22,7 +22,7 @@ from elasticdl.master.machine.membership import classify_exit
 def test_a_crash_is_told_by_what_the_process_said_or_left_behind(failure: str, left: str, told: str) -> None:
     ended = ReplicaExit("ps-0", 7, 1, None, reason=left)
 
-    cause = classify_exit(ended, is_going=False, reason="", failure=failure, log="LOG")
+    cause = classify_exit(ended, is_leaving=False, reason="", failure=failure, log="LOG")
 
     assert cause.reason == f"{told}; its log is LOG"
-    assert cause.crashed
+    assert cause.is_crash

@@ -42,8 +42,8 @@ def test_a_worker_that_is_killed_at_the_same_step_again_and_again_uses_up_the_bu
 
     assert driver.phase == "failed"
     assert lost[0] == lost[1] == ["preempted: killed by SIGKILL (its memory peaked at 300 MiB)"]
-    assert "loss 3 in a row with the job no further than step 1" in lost[2][0]
-    assert "for lack of memory, use a smaller --minibatch_size" in driver.reason
+    assert "loss 3 in a row with no progress since step 1" in lost[2][0]
+    assert "they run out of memory, use a smaller --minibatch_size" in driver.reason
     assert "workers failed 4 times, 3 are allowed" in driver.reason
     assert "peaked at 300 MiB" in driver.reason
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
@@ -91,7 +91,7 @@ def test_replacements_are_launched_ever_later() -> None:
 def test_what_the_kernel_ended_for_lack_of_memory_is_a_failure_at_once_and_says_so() -> None:
     driver = running(1, budget=0)
     (reason,) = reasons(kill(driver, "worker-0", "oom", 2048 * MIB))
-    assert reason.startswith("ran out of memory (its memory peaked at 2,048 MiB): the kernel ended it; use a smaller")
+    assert reason.startswith("ran out of memory (its memory peaked at 2,048 MiB): the kernel killed it; use a smaller")
     assert driver.phase == "failed"
     assert reason in driver.reason
 
@@ -122,7 +122,7 @@ def test_a_job_of_leases_counts_by_records() -> None:
         driver.exchange(f"worker-{number}", 1)
         kill(driver, f"worker-{number}")
     assert driver.phase == "failed"
-    assert "no further than record 60" in driver.reason
+    assert "no progress since record 60" in driver.reason
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60))

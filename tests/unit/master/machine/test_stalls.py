@@ -230,7 +230,7 @@ def test_all_that_stand_still_are_replaced_as_one_failure_and_begin_from_the_che
     assert driver.phase == "running"
     driver.wait(5.0)
     driver.join("worker-4", "worker-5", "worker-6", "worker-7")
-    assert driver.newest.reason == "all members were lost; from the newest checkpoint"
+    assert driver.newest.reason == "all members were lost; resumes from the newest checkpoint"
 
 
 def test_a_job_that_always_stalls_at_the_same_step_fails_and_says_where() -> None:
@@ -283,7 +283,7 @@ def test_rounds_that_stall_one_after_another_end_the_job() -> None:
     driver.wait(0.1)
     driver.export("worker-0")  # its state is kept first
     assert driver.phase == "failed"
-    assert "3 rounds in a row came to no step after step 1: all members have been in the exchange" in driver.reason
+    assert "3 rounds in a row completed no step after step 1: all members have been in the exchange" in driver.reason
 
 
 # ---- entering
@@ -297,7 +297,7 @@ def test_a_forced_round_goes_on_without_who_does_not_get_ready() -> None:
     beat(driver, "worker-1", pb.COMPUTING, 29.0, joined_round=1)
     assert not noted(driver.wait(20.0)).count("round-stalled")
     actions = driver.wait(13.0)
-    assert reasons(actions, "round-stalled") == ["without worker-1, which did not get ready 33 s after it was planned"]
+    assert reasons(actions, "round-stalled") == ["without worker-1, not ready 33 s after the round was planned"]
     assert driver.newest.workers == ("worker-0",)
     assert driver.life("worker-1") is WorkerState.STARTING, "it joins again when it can"
     assert sent(actions, "worker-1", "reset")

@@ -205,7 +205,7 @@ def test_without_any_cut_the_rows_of_a_lost_ps_begin_anew() -> None:
     fleet.work("ps-2", rolled_back=-1)
 
     assert task.restore == ""
-    assert fleet.reasons[-1].endswith("from nothing, 0 rows; nobody knows how many updates are rolled back")
+    assert fleet.reasons[-1].endswith("without a checkpoint, 0 rows; it is not known how many updates are rolled back")
 
 
 def test_nobody_waits_for_a_replacement_that_is_not_wanted_any_more() -> None:
@@ -470,7 +470,7 @@ def test_a_ps_that_answers_heartbeats_but_no_requests_is_told_of_then_replaced()
 
     actions = busy(fleet, "ps-1", 24.5)  # a worker that waits for it fails after 30
     assert SignalReplica(PsId("ps-1"), signal.SIGKILL) in actions
-    assert "answers no requests: has been at one request for 24 s" in fleet.ps("ps-1").reason
+    assert "answers no requests: has worked on one request for 24 s" in fleet.ps("ps-1").reason
     assert fleet.ps("ps-1").state is PsReplicaState.LOST
     assert fleet.ps("ps-0").state is PsReplicaState.SERVING
     assert fleet.driver.machine.state.ledger.failure_budget.spent == 1

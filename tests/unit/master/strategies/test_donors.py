@@ -13,7 +13,7 @@ A, B, C, D, E = (WorkerId(name) for name in "abcde")
 
 
 def test_newcomers_get_the_donor_that_has_least_to_do_and_keep_it() -> None:
-    donors = DonorAssignment(chosen={D: B})
+    donors = DonorAssignment(assigned={D: B})
 
     assert donors.assign([C, D, E], [A, B]) == {C: A, D: B, E: A}
 
@@ -27,7 +27,7 @@ def test_a_donor_that_failed_anyone_is_asked_last() -> None:
 
 
 def test_the_donor_of_before_is_kept_only_as_long_as_it_is_there() -> None:
-    donors = DonorAssignment(chosen={D: B})
+    donors = DonorAssignment(assigned={D: B})
 
     assert donors.assign([D], [A, C]) == {D: A}
 
@@ -48,10 +48,10 @@ def test_a_hand_over_that_worked_makes_up_for_those_that_did_not() -> None:
     donors = DonorAssignment()
     for donor, newcomer in ((A, E), (B, D), (B, E), (C, E)):
         donors.record_failure(donor, newcomer)
-    donors.chosen = {D: A, E: B}
+    donors.assigned = {D: A, E: B}
     donors.record_entered([A, B, D])
 
-    assert donors == DonorAssignment(chosen={E: B}, failures={B: {E: 1}})
+    assert donors == DonorAssignment(assigned={E: B}, failures={B: {E: 1}})
 
 
 @given(
@@ -128,7 +128,7 @@ def test_the_only_donor_is_asked_again_with_growing_pauses() -> None:
         driver.wait(0.3)
         assert len(driver.newest.workers) == 2
 
-    assert tried[0] == "got no state from worker-0: it gave up; nobody else has it, tried again in 1 s"
+    assert tried[0] == "got no state from worker-0: it gave up; no other worker has it, tried again in 1 s"
     assert [text.rpartition(" in ")[2] for text in tried] == ["1 s", "2 s", "4 s"]
     driver.enter(step=9)
     assert driver.life("worker-1") == "member"
