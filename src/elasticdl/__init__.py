@@ -1,4 +1,4 @@
-"""Elastic distributed deep learning: workers come and go, the job goes on and ends with the same model.
+"""Elastic distributed deep learning: workers join and leave, and the job continues to the same model.
 
 A training from Python, in three lines:
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch, as a person would read them off a wall."""
+        """Seconds since the epoch."""
 
 
 class WallClock:
@@ -17,7 +17,7 @@ class WallClock:
 
 
 class OffsetClock:
-    """Another clock, so many seconds later: for who has promised times of a wall that was turned back since."""
+    """Another clock plus an offset, so that time goes on after the system clock was set back."""
 
     def __init__(self, clock: Clock, by_s: float) -> None:
         self._clock = clock
@@ -25,16 +25,3 @@ class OffsetClock:
 
     def now(self) -> float:
         return self._clock.now() + self._by_s
-
-
-class ManualClock:
-    """A clock that moves only when told to."""
-
-    def __init__(self, start: float = 0.0) -> None:
-        self._now = start
-
-    def now(self) -> float:
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        self._now += seconds

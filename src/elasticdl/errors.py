@@ -6,29 +6,29 @@ ElasticDLError
 │   ├── JobNotFound          there is no job of this name, or it was deleted
 │   ├── NameInUse            another job has this name
 │   └── DataError            the data cannot be read as described
-│       ├── BadRecord          one record cannot be read or understood
+│       ├── BadRecord          one record cannot be read or processed
 │       ├── TooManyBadRecords  more of them than the job allows
-│       └── DataUnavailable    a file, database or store was waited for in vain (CLI exit 1)
+│       └── DataUnavailable    a file, database or store did not become available in time (CLI exit 1)
 ├── TransientError         try again later
 │   ├── MasterUnreachable
 │   ├── DatabaseUnavailable  a database does not answer
-│   ├── FileUnavailable      a file cannot be read at the moment
+│   ├── FileUnavailable      a file cannot be read now
 │   ├── StoreUnavailable     an object store does not answer
 │   └── WaitTimedOut         a job that was waited for is not over yet
 ├── PermanentError         retrying cannot help; the job stops           (CLI exit 1)
 │   ├── JobFailed            a job that was waited for failed, or was stopped
 │   ├── PoisonShard          a shard failed on every worker that tried it
-│   ├── CheckpointCorrupt    no usable checkpoint where one was promised
+│   ├── CheckpointCorrupt    there is no usable checkpoint
 │   ├── CheckpointFailed     a checkpoint or export could not be written
 │   ├── LossNotFinite        the loss became NaN or infinite
 │   ├── ReplicasDiverged     workers that should hold the same state do not
 │   ├── ImageBuildFailed     a container engine could not build or push an image
 │   ├── AccessDenied         wrong token or certificate
-│   ├── StateDamaged         a file that a job or the scheduler keeps is not what was written
-│   ├── JournalDamaged       the master's journal is not what was written
+│   ├── StateDamaged         a state file of a job or of the scheduler is damaged
+│   ├── JournalDamaged       the master's journal is damaged
 │   ├── JournalUnreadable    another version of ElasticDL wrote it
 │   └── RunSuperseded        another run of the job has begun; this process is of an earlier one
-└── ReplicaLost            expected in our trade; becomes an event, never a crash
+└── ReplicaLost            expected; becomes an event, never a crash
     └── RoundBroken          a member of the round is gone; a new round follows
         └── StateTransferFailed  a newcomer got no state from its donor; another may have it
 """
@@ -40,13 +40,13 @@ from typing import TypeGuard
 
 
 class ElasticDLError(Exception):
-    """Root of the tree. `exit_code` is what a command ends with."""
+    """Root of the tree. `exit_code` is the exit code of a command that it ends."""
 
     exit_code = 1
 
 
 class SpecError(ElasticDLError):
-    """The job description is wrong. The message says where, what was expected, and what came."""
+    """The job description is wrong. The message says where, what was expected, and what was received."""
 
     exit_code = 2
 
@@ -68,7 +68,7 @@ class DataError(SpecError):
 
 
 class BadRecord(DataError):
-    """One record cannot be read, or a user's function fails on it. Names the place."""
+    """One record cannot be read, or a user's function fails on it. Names the record."""
 
 
 class TooManyBadRecords(DataError):
@@ -92,11 +92,11 @@ class MasterUnreachable(TransientError):
 
 
 class DatabaseUnavailable(TransientError):
-    """A database does not answer, or went away in the middle of an answer."""
+    """A database does not answer, or a connection to it broke."""
 
 
 class FileUnavailable(TransientError):
-    """A file cannot be read at the moment: its disk, its server, or this process's descriptors are at fault."""
+    """A file cannot be read now, because of its disk, its server, or a lack of descriptors."""
 
 
 class StoreUnavailable(TransientError):
@@ -104,7 +104,7 @@ class StoreUnavailable(TransientError):
 
 
 class WaitTimedOut(TransientError):
-    """A job that was waited for is not over yet. It goes on."""
+    """A job that was waited for is not over yet. It continues."""
 
 
 class PermanentError(ElasticDLError):
@@ -120,7 +120,7 @@ class PoisonShard(PermanentError):
 
 
 class CheckpointCorrupt(PermanentError):
-    """No usable checkpoint where one was promised."""
+    """There is no usable checkpoint where one is expected."""
 
 
 class CheckpointFailed(PermanentError):
@@ -136,7 +136,7 @@ class ReplicasDiverged(PermanentError):
 
 
 class ImageBuildFailed(PermanentError):
-    """A container engine could not build or push an image. Carries the end of what it said."""
+    """A container engine could not build or push an image. Has the end of its output."""
 
 
 class AccessDenied(PermanentError):
@@ -144,34 +144,34 @@ class AccessDenied(PermanentError):
 
 
 class StateDamaged(PermanentError):
-    """A file that a job or the scheduler keeps is not what was written."""
+    """A state file of a job or of the scheduler is damaged."""
 
 
 class JournalDamaged(PermanentError):
-    """The master's journal is not what was written. Nothing of it is changed."""
+    """The master's journal is damaged. It is not changed."""
 
-    exit_code = 65  # EX_DATAERR: starting the master again cannot help
+    exit_code = 65  # EX_DATAERR: restarting the master cannot help
 
-    def __init__(self, offset: int, why: str, where: str = "the journal") -> None:
+    def __init__(self, offset: int, reason: str, location: str = "the journal") -> None:
         super().__init__(
-            f"{where} is damaged at byte {offset:,}: {why}. It is kept as it is; `elasticdl journal verify JOB` says "
-            "what is lost. Go on from the newest checkpoint with --resume"
+            f"{location} is damaged at byte {offset:,}: {reason}. It is kept unchanged; `elasticdl journal verify JOB` "
+            "shows what is lost. Continue from the newest checkpoint with --resume"
         )
         self.offset = offset
-        self.why = why
+        self.reason = reason
 
 
 class JournalUnreadable(PermanentError):
-    """The master's journal, or an event in it, is of another version of ElasticDL. Nothing of it is changed."""
+    """The master's journal, or an event in it, is of another version of ElasticDL. It is not changed."""
 
     exit_code = 65
 
-    def __init__(self, written_by: str, where: str = "the journal") -> None:
+    def __init__(self, writer: str, location: str = "the journal") -> None:
         super().__init__(
-            f"{where} was written by {written_by}. Go on with the version that wrote it or a later one, or from the "
-            "newest checkpoint with --resume"
+            f"{location} was written by {writer}. Continue with that version or a later one, or from the newest "
+            "checkpoint with --resume"
         )
-        self.written_by = written_by
+        self.writer = writer
 
 
 class RunSuperseded(PermanentError):
@@ -179,7 +179,7 @@ class RunSuperseded(PermanentError):
 
 
 class ReplicaLost(ElasticDLError):
-    """A replica is gone. Expected in our trade."""
+    """A replica is gone, which is expected."""
 
 
 class RoundBroken(ReplicaLost):
@@ -189,8 +189,8 @@ class RoundBroken(ReplicaLost):
 class StateTransferFailed(RoundBroken):
     """A newcomer got no state from its donor; another donor may help."""
 
-    def __init__(self, donor: str, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, donor: str, reason: str) -> None:
+        super().__init__(reason)
         self.donor = donor
 
 
@@ -198,8 +198,10 @@ _MACHINE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno
 
 
 def is_machine_error(problem: BaseException | None) -> bool:
-    """Whether it began with want of memory, descriptors or room, or with a device that failed: nobody's job is wrong,
-    and the same may work later or elsewhere."""
+    """Whether the cause is the machine: no memory, descriptors or disk space, or a device that failed.
+
+    The job is not wrong, and may work later or on another machine.
+    """
     while problem is not None:
         if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno in _MACHINE_ERRNOS):
             return True
@@ -208,5 +210,5 @@ def is_machine_error(problem: BaseException | None) -> bool:
 
 
 def is_job_error(problem: BaseException) -> TypeGuard[SpecError]:
-    """Whether to start it again, later or elsewhere, cannot help."""
+    """Whether the job itself is wrong, so that starting it again cannot help."""
     return isinstance(problem, SpecError) and not is_machine_error(problem)

@@ -46,7 +46,7 @@ _EXTRAS_OF_MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class InstallOrigin:
-    """Where an installation came from, as long as that still exists, and what its extras require."""
+    """The clone or file that ElasticDL was installed from, if it still exists, and the requirements of its extras."""
 
     path: Path | None = None  # the root of a clone, or the file of a wheel or an sdist
     editable: bool = False
@@ -54,19 +54,22 @@ class InstallOrigin:
 
 
 def check_module(purpose: str, module: str, extra: str = "") -> None:
-    """Raises SpecError, with the command that installs it, where a module that `purpose` needs is not installed."""
+    """Raises SpecError, with the command that installs it, if a module that `purpose` needs is not installed."""
     if find_spec(module) is None:
         raise missing_module_error(purpose, module, extra)
 
 
 def missing_module_error(purpose: str, module: str, extra: str = "") -> SpecError:
-    """`extra` is the one to name where it brings more that `purpose` needs than the module."""
+    """The error for a module that is not installed.
+
+    `extra` is named in place of the module's own one if `purpose` needs more of its packages.
+    """
     command = install_command(extra or _EXTRAS_OF_MODULES[module])
     return SpecError(f"{purpose} needs {module}, not installed in {sys.prefix}: {command}")
 
 
 def is_optional_module(module: str) -> bool:
-    """Whether an extra of ElasticDL brings the module."""
+    """Whether an extra of ElasticDL installs the module."""
     return module in _EXTRAS_OF_MODULES
 
 
@@ -82,7 +85,7 @@ def reinstall_command() -> str:
     """The shell command that builds and installs ElasticDL again, with its native core, and nothing else."""
     origin = find_origin()
     if origin.path is None:
-        return "pip install --force-reinstall --no-deps '.' in a clone of ElasticDL, or with the name of a wheel of it"
+        return "pip install --force-reinstall --no-deps '.' in a clone of ElasticDL, or with the path of its wheel"
     return f"pip install --force-reinstall --no-deps {_pip_target(origin, '')}"
 
 
@@ -105,12 +108,12 @@ def _pip_target(origin: InstallOrigin, extras: str) -> str:
 
 
 def _quote_word(word: str) -> str:
-    # Brackets are patterns of the shell: always in quotes, as people write them.
+    # Always quoted, because brackets are patterns of the shell.
     return shlex.quote(word) if "'" in word else f"'{word}'"
 
 
 def find_origin() -> InstallOrigin:
-    """Reads the installed package's metadata; a clone that is run without being installed is recognised, too."""
+    """Reads the metadata of the installed package; a clone that runs without being installed is recognised, too."""
     clone = Path(__file__).resolve().parents[2]
     if _is_clone(clone):
         return InstallOrigin(clone, editable=True)
@@ -122,15 +125,15 @@ def find_origin() -> InstallOrigin:
 
 
 def parse_origin(direct_url: str | None, requirements: tuple[str, ...]) -> InstallOrigin:
-    """The origin as pip records it (PEP 610). What pip installed from an index, or is gone by now, has no path."""
+    """The origin as pip records it (PEP 610). It has no path if pip used an index, or the path no longer exists."""
     if not direct_url:
         return InstallOrigin(requirements=requirements)
     document = json.loads(direct_url)
     url = urlparse(str(document.get("url", "")))
     path = Path(unquote(url.path))
-    is_there = url.scheme == "file" and (_is_clone(path) or (path.suffix == ".whl" and path.is_file()))
+    exists = url.scheme == "file" and (_is_clone(path) or (path.suffix == ".whl" and path.is_file()))
     editable = bool((document.get("dir_info") or {}).get("editable"))
-    return InstallOrigin(path if is_there else None, editable and is_there, requirements)
+    return InstallOrigin(path if exists else None, editable and exists, requirements)
 
 
 def _is_clone(path: Path) -> bool:

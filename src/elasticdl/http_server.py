@@ -1,4 +1,4 @@
-"""A small HTTP server for probes and metrics, bounded as listener.py is: strangers can make it busy, nothing more."""
+"""A small HTTP server for probes and metrics, with the limits of listener.py: unknown callers can only keep it busy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class HttpRequest(NamedTuple):
-    """What a caller asked for. Names of headers are in lower case."""
+    """A request. Names of headers are in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -29,9 +29,9 @@ class HttpResponse(NamedTuple):
     content_type: str = TEXT
 
     @classmethod
-    def from_problem(cls, trouble: str, fine: str = "ok") -> HttpResponse:
-        """200 and `fine` without trouble, else 503 and what it is."""
-        return cls(503 if trouble else 200, f"{trouble or fine}\n".encode())
+    def from_problem(cls, problem: str, ok: str = "ok") -> HttpResponse:
+        """Status 503 with the problem, or 200 with the text `ok` if there is none."""
+        return cls(503 if problem else 200, f"{problem or ok}\n".encode())
 
 
 class HttpServer:
@@ -47,7 +47,7 @@ class HttpServer:
         answer: Callable[[HttpRequest], HttpResponse],
         *,
         exchange_s: float = 5.0,
-        most_callers: int = 32,
+        max_callers: int = 32,
     ) -> None:
         self._answer = answer
         self._listener = Listener(
@@ -57,7 +57,7 @@ class HttpServer:
             _log_failure,
             name="http",
             conversation_s=exchange_s,
-            most_callers=most_callers,
+            max_callers=max_callers,
         )
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class HttpServer:
         self.close()
 
     def _exchange(self, caller: Caller) -> Conversation:
-        """One request and its answer."""
+        """Reads one request and sends the response."""
         received = b""
         while b"\r\n\r\n" not in received:
             received += yield from receive_bytes(caller.connection, MAX_REQUEST_BYTES + 1 - len(received))
@@ -96,17 +96,17 @@ class HttpServer:
 
 
 def _log_failure(exc: Exception) -> None:
-    if not isinstance(exc, OSError):  # callers are slow, or hang up: that is theirs
-        _log.error("an answer over HTTP failed", exc_info=exc)
+    if not isinstance(exc, OSError):  # slow callers and those that hang up are no errors of the server
+        _log.error("cannot answer an HTTP request", exc_info=exc)
 
 
 def _respond(received: bytes, answer: Callable[[HttpRequest], HttpResponse]) -> HttpResponse:
     head, *lines = received.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
     words = head.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return HttpResponse(400, b"expected a request of HTTP/1\n")
+        return HttpResponse(400, b"expected an HTTP/1 request\n")
     if words[0] != "GET":
-        return HttpResponse(405, b"there is only GET\n")
+        return HttpResponse(405, b"only GET is allowed\n")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     return answer(HttpRequest(words[1].partition("?")[0], headers))

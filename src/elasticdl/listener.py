@@ -1,7 +1,7 @@
-"""A listening socket for callers nobody knows yet: one thread, few callers at a time, a deadline for each as a whole.
+"""A listening socket for unauthenticated callers: one thread, a limit of callers, and a deadline for each.
 
-Whoever can reach the port can make it busy, and nothing more: a caller that is slow, or one too many, is hung up on.
-Where descriptors run out, all callers are dropped and none is accepted for a moment; it never ends for that.
+A caller can keep the port busy, and do nothing worse: a slow caller, or one beyond the limit, is disconnected. When
+descriptors run out, all callers are disconnected and none is accepted for a moment; the listener never ends for that.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Callable, Generator
 from elasticdl.vital import VitalThread
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_PAUSE_S = 0.1  # without accepting, when descriptors have run out
+_PAUSE_S = 0.1  # pause of accepting, when descriptors have run out
 
-# Yields the selector's event that it waits for. The connection is closed at its end, unless it returns a function that
-# takes it over; that one is called when the listener has let go of the connection.
+# Yields the selector's event that it waits for. At its end the connection is closed, unless it returns a function that
+# takes the connection over, which is called after the listener has forgotten the connection.
 Conversation = Generator[int, None, Callable[[], None] | None]
 
 
 class Caller:
-    """Somebody who has connected. A conversation may put TLS in the place of the plain connection."""
+    """A connected caller. A conversation may replace the plain connection by one with TLS."""
 
     conversation: Conversation
 
@@ -47,19 +47,19 @@ class Listener:
         *,
         name: str,
         conversation_s: float,
-        most_callers: int,
+        max_callers: int,
     ) -> None:
-        """Both functions are called in the listener's thread and must not block; neither may raise.
+        """Both functions are called in the listener's thread, and must neither block nor raise.
 
-        `on_failure` hears of every conversation that did not come to its end: TimeoutError where it took too long,
-        ConnectionError where there were too many.
+        `on_failure` gets the error of every conversation that failed: TimeoutError if it took too long,
+        ConnectionError if there were too many callers.
         """
         self.address = address
         self.port = port  # after `start`, the one it listens on
         self._converse = converse
         self._on_failure = on_failure
         self._conversation_s = conversation_s
-        self._most_callers = most_callers
+        self._max_callers = max_callers
         self._callers: dict[int, Caller] = {}  # by descriptor, the oldest first
         self._paused_until = 0.0
         self._is_closed = False
@@ -78,7 +78,7 @@ class Listener:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it waits for descriptors to become free."""
+        """Whether the listener waits for free descriptors."""
         return self._paused_until > 0
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Listener:
             self._drop(caller)
 
     def _timeout_s(self) -> float | None:
-        """How long nothing has to be done that no descriptor tells of."""
+        """The time until the next deadline; None if there is none."""
         instants = [caller.deadline for caller in list(self._callers.values())[:1]]
         instants += [self._paused_until] if self._paused_until else []
         return max(0.0, min(instants) - time.monotonic()) if instants else None
@@ -113,9 +113,9 @@ class Listener:
         except OSError as exc:
             if exc.errno in _EXHAUSTED:
                 self._pause(exc)
-            return  # else the caller is gone again
-        if len(self._callers) >= self._most_callers:
-            self._fail(next(iter(self._callers.values())), ConnectionError(f"more than {self._most_callers} at a time"))
+            return  # otherwise the caller has already disconnected
+        if len(self._callers) >= self._max_callers:
+            self._fail(next(iter(self._callers.values())), ConnectionError(f"more than {self._max_callers} at a time"))
         connection.setblocking(False)
         caller = Caller(connection, time.monotonic() + self._conversation_s)
         caller.conversation = self._converse(caller)
@@ -124,7 +124,7 @@ class Listener:
         self._advance(caller)
 
     def _pause(self, exc: OSError) -> None:
-        """A listener that cannot be accepted from is always ready: without a pause this would spin."""
+        """Stop accepting for a moment: a listening socket that cannot accept stays readable, so the loop would spin."""
         for caller in list(self._callers.values()):
             self._fail(caller, exc)
         self._selector.unregister(self._listener)
@@ -143,13 +143,13 @@ class Listener:
     def _advance(self, caller: Caller) -> None:
         try:
             self._selector.modify(caller.descriptor, next(caller.conversation), caller)
-        except StopIteration as done:
+        except StopIteration as end:
             self._forget(caller)
-            if done.value is None:
+            if end.value is None:
                 caller.connection.close()
             else:
-                done.value()
-        except Exception as exc:  # whatever a caller brings about concerns that caller alone
+                end.value()
+        except Exception as exc:  # an error of one caller must not affect the others
             self._fail(caller, exc)
 
     def _fail(self, caller: Caller, exc: Exception) -> None:
@@ -165,11 +165,11 @@ class Listener:
         del self._callers[caller.descriptor]
 
 
-def receive_bytes(connection: socket.socket, most_bytes: int) -> Generator[int, None, bytes]:
-    """What comes next, for a conversation: at least one byte. Raises ConnectionError where the caller hung up."""
+def receive_bytes(connection: socket.socket, max_bytes: int) -> Generator[int, None, bytes]:
+    """In a conversation, receives at least one byte. Raises ConnectionError if the caller disconnected."""
     while True:
         try:
-            received = connection.recv(most_bytes)
+            received = connection.recv(max_bytes)
         except (BlockingIOError, ssl.SSLWantReadError):
             yield selectors.EVENT_READ
             continue

@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 def backoff_delay(failures: int, min_s: float = MIN_DELAY_S, max_s: float = MAX_DELAY_S) -> float:
-    """The delay after so many failures before this one: `min_s`, doubled by each of them, up to `max_s`."""
+    """The delay after a failure that follows `failures` others: `min_s`, doubled by each of them, up to `max_s`."""
     return min(max_s, min_s * 2.0 ** min(failures, 64))
 
 
 def backoff_delays(min_s: float = MIN_DELAY_S, max_s: float = MAX_DELAY_S, jitter: float = 0.5) -> Iterator[float]:
     """Yields delays without end, each twice the one before, up to `max_s`.
 
-    `jitter` is the share of each delay that is left to chance, so that processes that lost the same server at the same
-    moment do not all come back at the same moment.
+    `jitter` is the random share of each delay, so that processes that lost the same server at the same moment do not
+    all retry at the same moment.
     """
     failures = 0
     while True:
@@ -38,10 +38,10 @@ def retry_call(
     sleep: Callable[[float], None] = time.sleep,
     on_wait: Callable[[Exception, float], None] | None = None,
 ) -> T:
-    """Returns what `attempt` returns, and repeats it for `timeout_s` seconds while it raises a transient error.
+    """Calls `attempt`, again for `timeout_s` seconds while it raises a transient error, and returns its result.
 
-    Any other error passes at once, and the last transient one when time is up. `on_wait` is called before each wait,
-    with the error and the seconds that remain.
+    Any other error is raised at once, and the last transient one when time is up. `on_wait` is called before each wait
+    with the error and the remaining seconds.
     """
     deadline = clock() + timeout_s
     for delay_s in backoff_delays(jitter=0.0):

@@ -13,10 +13,10 @@ from elasticdl.vital import VitalThread
 
 
 def exit_on_sigterm() -> None:
-    """Makes the process exit at once when SIGTERM arrives, because it has nothing to lose (yet).
+    """Makes the process exit at once on SIGTERM, because it has no state to save (yet).
 
-    Process 1 of a container does not die of a signal by itself: without this a pod that is preempted while it starts
-    would keep its place, and whoever wants it waiting, for the whole grace period.
+    By default process 1 of a container ignores SIGTERM: without this, a pod that is preempted while it starts would
+    occupy its resources for the whole grace period.
     """
     signal.signal(signal.SIGTERM, lambda *_: exit_as_terminated())
 
@@ -34,7 +34,7 @@ def die_with_parent() -> None:
 
 
 def notify_on_sigterm(leave: Callable[[str], None]) -> None:
-    """Calls `leave` as soon as SIGTERM arrives. To be called from the main thread only.
+    """Calls `leave` as soon as SIGTERM arrives. Call this from the main thread only.
 
     Processes that are forked from this one, such as those of a `multiprocessing.Pool`, end on SIGTERM as usual.
     """

@@ -12,7 +12,7 @@ DUMP_SIGNAL = signal.SIGQUIT  # as of a JVM; SIGUSR1 and SIGUSR2 are taken by ba
 
 
 def dump_on_signal() -> None:
-    """Lets SIGQUIT write the stacks of all threads to standard error while the process goes on."""
+    """Makes SIGQUIT write the stacks of all threads to standard error; the process continues."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no such signal, or no standard error
         faulthandler.register(DUMP_SIGNAL, all_threads=True)
 

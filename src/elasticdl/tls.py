@@ -1,15 +1,15 @@
-"""Mutual TLS within one job: who a replica is, where its certificate lies, and who a peer has proven to be.
+"""Mutual TLS within one job: the identity of a replica, its credentials, and the check of a peer's certificate.
 
-A certificate that the job's own authority issued names one replica by a URI, `elasticdl://JOB/worker/worker-3`. Each
-side shows its own and refuses any other authority's; what the peer may do follows from its role, never from its
+A certificate of the job's own authority names one replica by a URI, `elasticdl://JOB/worker/worker-3`. Each side
+presents its own and refuses those of other authorities; the rights of a peer follow from its role, never from its
 address, which changes whenever a replica is replaced.
 
-    own = directory.identity(spec, "worker-3")          # None: the job has no TLS
+    own = directory.tls_credentials(spec, "worker-3")          # None: the job has no TLS
     stream = own.server_context().wrap_socket(accepted, server_side=True)
     tls.check_peer(stream, own, tls.Role.WORKER)
 
-Certificates are replaced while the job runs: a context is made for each new connection, or for a few at a time, and
-not kept for as long as the process lives. Connections that stand go on.
+Certificates are renewed while the job runs, so contexts are created for each new connection, or for a few at a time,
+rather than once for a process. Open connections continue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Role(StrEnum):
 
     @classmethod
     def from_replica(cls, replica: str) -> Role:
-        """The role of a replica by its name, such as worker-3 or master. ValueError for any other name."""
+        """The role of a replica by its name, such as worker-3 or master. Raises ValueError for any other name."""
         role, dash, number = replica.partition("-")
         if not dash or (role in (cls.WORKER, cls.PS) and number.isdecimal()):
             return cls(role)
@@ -48,7 +48,7 @@ class PeerIdentity(NamedTuple):
 
     job: str
     role: Role
-    name: str  # of a replica; or the role's, of a worker or a ps that has yet to enrol
+    name: str  # of a replica; for a worker or a ps that has not enrolled yet, the name of its role
 
     @property
     def is_enrolled(self) -> bool:
@@ -59,7 +59,7 @@ class PeerIdentity(NamedTuple):
         return replica == self.name and self.is_enrolled
 
     def can_enroll(self, replica: str) -> bool:
-        """Whether it may have a certificate of this name: a replica its own again, else any of its role."""
+        """Whether it may get a certificate of this name: a replica only its own, a role that of any of its replicas."""
         return replica.startswith(f"{self.role}-") and (replica == self.name or not self.is_enrolled)
 
     @property
@@ -68,27 +68,27 @@ class PeerIdentity(NamedTuple):
 
     @property
     def host(self) -> str:
-        """A name that only this role of this job has; by it a client of gRPC, which compares names, knows a master."""
+        """A host name that only this role of this job has, for gRPC, which verifies host names."""
         return f"{self.role}.{self.job}.{_SCHEME}"
 
     @classmethod
     def parse(cls, uri: str) -> PeerIdentity | None:
-        """Parses the URI of a certificate; None where it is no such URI."""
+        """Parses the URI of a certificate; None if it does not name a peer."""
         try:
             parts = urlsplit(uri)
             _, role, name = parts.path.split("/")
-            found = cls(parts.netloc, Role(role), name)
+            peer = cls(parts.netloc, Role(role), name)
         except ValueError:
             return None
-        return found if found.uri == uri and found.job and found.name else None
+        return peer if peer.uri == uri and peer.job and peer.name else None
 
 
 @dataclass(frozen=True, slots=True)
 class TlsCredentials:
-    """The files by which one replica shows who it is, and knows others of its job.
+    """The files with which one replica authenticates itself, and verifies the others of its job.
 
-    `job` is empty where a person gave the files: one certificate for all replicas, without a role. Then whoever has
-    one of the authority is a member, and the job's token, which is asked for all the same, decides.
+    `job` is empty if the user supplied the files: one certificate for all replicas, without a role. Then every
+    certificate of the authority is accepted, and the job's token, which is always required, decides.
     """
 
     authority: Path
@@ -97,13 +97,13 @@ class TlsCredentials:
     job: str = ""
 
     def server_context(self) -> ssl.SSLContext:
-        """For accepted connections: TLS 1.3 with the certificates as they are now. SpecError where they are none."""
+        """For accepted connections: TLS 1.3 with the current certificates. Raises SpecError if they are invalid."""
         context = self._context(ssl.PROTOCOL_TLS_SERVER)
-        context.num_tickets = 0  # each connection shows its certificate anew
+        context.num_tickets = 0  # every connection presents a certificate
         return context
 
     def client_context(self) -> ssl.SSLContext:
-        """For connections this side opens. The peer's name is not compared: ask `check_peer` for its role."""
+        """For connections that this side opens. Host names are not verified; `check_peer` verifies the role."""
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def _context(self, protocol: int) -> ssl.SSLContext:
@@ -115,19 +115,19 @@ class TlsCredentials:
             context.load_verify_locations(self.authority)
         except OSError as exc:
             raise SpecError(
-                f"security.ca (--tls_ca): {self.authority} holds no certificate in PEM form ({exc})"
+                f"security.ca (--tls_ca): {self.authority} has no certificate in PEM format ({exc})"
             ) from exc
         try:
             context.load_cert_chain(self.certificate, self.key, password=_refuse_password)
         except (OSError, SpecError) as exc:
             raise SpecError(
                 f"security.certificate, security.key (--tls_cert, --tls_key): {self.certificate} and {self.key} "
-                f"are no certificate and its key in PEM form ({exc})"
+                f"are not a certificate and its key in PEM format ({exc})"
             ) from exc
         return context
 
     def read_pem(self) -> PemBytes:
-        """The same as text, for grpc. SpecError where a file cannot be read."""
+        """The contents of the files, for gRPC. Raises SpecError if one cannot be read."""
         return PemBytes(
             _read_pem_file(self.authority, "authority"),
             _read_pem_file(self.certificate, "certificate"),
@@ -151,18 +151,24 @@ def _read_pem_file(path: Path, field: str) -> bytes:
 
 
 def _refuse_password() -> str:
-    raise SpecError("the key is encrypted; store it without a password, readable by you alone")
+    raise SpecError("the key is encrypted; store it without a password, readable only by you")
 
 
 def check_peer(stream: ssl.SSLSocket | ssl.SSLObject, own: TlsCredentials, *roles: Role) -> PeerIdentity | None:
-    """Who the peer is, one of `roles` of this job; AccessDenied for anybody else. None: the job has no roles."""
+    """The identity of the peer, which must have one of `roles` in this job. Raises AccessDenied.
+
+    None if the certificates of the job have no roles.
+    """
     return check_certificate_uris(_uris(stream), own.job, roles)
 
 
 def check_certificate_uris(
     uris: Collection[str], job: str, roles: Collection[Role], *, enrols: bool = False
 ) -> PeerIdentity | None:
-    """The same for the URIs of a certificate that something else has verified. `enrols`: one for enrolment will do."""
+    """As `check_peer`, for the URIs of a certificate that is already verified.
+
+    `enrols`: a certificate for enrolment is sufficient.
+    """
     if not job:
         return None
     peer = _single_peer(uris)
@@ -170,14 +176,8 @@ def check_certificate_uris(
         return peer
     received = peer.uri if peer is not None else "a certificate without a role"
     if peer is not None and not peer.is_enrolled:
-        received += ": it is for enrolment alone"
+        received += ", which is only for enrolment"
     raise AccessDenied(f"expected the certificate of a {' or '.join(roles)} of job {job}; received {received}")
-
-
-def peer_role(stream: ssl.SSLSocket | ssl.SSLObject) -> Role | None:
-    """The role in the peer's certificate; None where it has none."""
-    peer = _single_peer(_uris(stream))
-    return peer.role if peer is not None else None
 
 
 def _uris(stream: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
@@ -186,6 +186,6 @@ def _uris(stream: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
 
 
 def _single_peer(uris: Collection[str]) -> PeerIdentity | None:
-    """Returns the one identity of a certificate; one with several is refused."""
+    """The identity in a certificate; None if it has none, or several."""
     peers = [peer for peer in map(PeerIdentity.parse, uris) if peer is not None]
     return peers[0] if len(peers) == 1 else None

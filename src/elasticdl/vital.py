@@ -1,11 +1,11 @@
-"""Threads that their process cannot do without: when one fails, the process ends, and leaves behind why.
+"""Threads without which their process cannot work: when one fails, the process writes the reason and exits.
 
-A process that has lost the thread that serves requests, or hears the master, or writes checkpoints, would otherwise
-live on and send heartbeats: nobody would replace it. Whoever watches the process finds the reason in a file (the
-launcher) or in the termination message of the pod (the kubelet), even where the process cannot reach the master.
+Otherwise a process without the thread that serves requests, listens to the master or writes checkpoints would continue
+to send heartbeats, and would not be replaced. The launcher finds the reason in a file, the kubelet in the pod's
+termination message, even if the process cannot reach the master.
 
-Only processes that call `end_process_on_failure` are ended: the master, workers and ps. Elsewhere a vital thread ends
-as any other does.
+This ends only processes that call `end_process_on_failure`: the master, workers and ps. In others a vital thread ends
+like any thread.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_REASON_BYTES = 2000
 _TERMINATION_LOG = Path("/dev/termination-log")  # Kubernetes' own default
 
 _log = logging.getLogger(__name__)
-_reason_files: list[int] = []  # opened early: descriptors may be what the process has run out of
+_reason_files: list[int] = []  # opened early, because the process may run out of descriptors
 _before_thread: Callable[[str], None] | None = None
 
 
 def end_process_on_failure(reason_file: Path, before_thread: Callable[[str], None] = lambda name: None) -> None:
-    """Lets failures of vital threads end this process from now on.
+    """Makes failures of vital threads end this process from now on.
 
-    `before_thread` is called in each of them, for tests that let one fail.
+    `before_thread` is called at the start of each, so that tests can make one fail.
     """
     global _before_thread
     _before_thread = before_thread
@@ -80,24 +80,24 @@ def guard_process(task: str) -> Iterator[None]:
         end_process(task, exc)
 
 
-def end_process(what: str, exc: BaseException) -> NoReturn:
+def end_process(task: str, exc: BaseException) -> NoReturn:
     """Logs the traceback, writes the exit reason and ends the process."""
     try:
-        _log.critical("%s failed; this process ends, since it cannot do without", what, exc_info=exc)
-        write_exit_reason(f"{what} failed: {type(exc).__name__}: {exc}")
+        _log.critical("%s failed; this process exits, because it cannot work without it", task, exc_info=exc)
+        write_exit_reason(f"{task} failed: {type(exc).__name__}: {exc}")
     finally:
         os._exit(EXIT_CODE)
 
 
 def write_exit_reason(reason: str) -> None:
-    """Writes the reason for which the process is about to end."""
+    """Writes the reason why the process is about to exit."""
     for descriptor in _reason_files:
         with contextlib.suppress(OSError):
             os.write(descriptor, reason.encode()[:MAX_REASON_BYTES])
 
 
 def read_exit_reason(reason_file: Path) -> str:
-    """Reads the exit reason of a process; "" where there is none."""
+    """Reads the exit reason of a process; "" if there is none."""
     try:
         with reason_file.open("rb") as file:
             return file.read(MAX_REASON_BYTES).decode(errors="replace").strip()

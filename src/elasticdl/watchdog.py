@@ -1,12 +1,11 @@
-"""What a process tells the watchdog of progress about work that takes long and is no reason to replace a worker.
+"""Pauses the watchdog, which replaces workers without progress, during work that takes long.
 
-    from elasticdl.watchdog import paused
+    from elasticdl.watchdog import pause_watchdog
 
-    with paused("evaluates on the whole test set"):
+    with pause_watchdog("evaluates on the complete test set"):
         evaluate(model)
 
-The watchdog itself is in the master (master/machine/stalls.py). Any thread may pause it; a pause holds for the whole
-process.
+The watchdog itself is in the master (master/machine/stalls.py). Any thread may pause it, for the whole process.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from contextlib import contextmanager
 
 _lock = threading.Lock()
 _pauses: list[str] = []
-_reads = 0  # under way
+_reads = 0  # in progress
 
 
 @contextmanager
 def pause_watchdog(reason: str) -> Iterator[None]:
-    """Pauses the watchdog: no step is expected inside. `reason` completes the sentence "the worker …"."""
+    """Pauses the watchdog inside the `with` block. `reason` completes the sentence "the worker …"."""
     with _lock:
         _pauses.append(reason)
     try:
@@ -40,7 +39,7 @@ def pause_reason() -> str:
 
 @contextmanager
 def reading_records() -> Iterator[None]:
-    """Marks that the training thread waits for records, which may take longer than a step, but not for ever."""
+    """Marks that the training thread waits for records, which may take longer than a step but is limited, too."""
     global _reads
     with _lock:
         _reads += 1

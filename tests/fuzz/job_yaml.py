@@ -12,7 +12,8 @@ from tests.fuzz.scratch import file_with
 
 def fuzz_one(data: bytes) -> None:
     try:
-        document = load.load_job_file(file_with(data, "job.yaml"))
+        file = file_with(data, "job.yaml")
+        document = load.make_paths_absolute(load.read_yaml_file(file), file.absolute().parent)
     except SpecError as exc:
         str(exc).encode()  # it can be shown
         return

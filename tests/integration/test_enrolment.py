@@ -15,7 +15,7 @@ import grpc
 import pytest
 from cryptography import x509
 
-from elasticdl.clock import ManualClock, WallClock
+from elasticdl.clock import WallClock
 from elasticdl.errors import AccessDenied, MasterUnreachable, RunSuperseded, SpecError
 from elasticdl.launcher.certificate_authority import SigningRequest, expires_at
 from elasticdl.launcher.certificate_manager import read_authority
@@ -29,6 +29,7 @@ from elasticdl.rpc.server import MasterServer
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, write_private_file
 from elasticdl.spec.env import PodEnv
+from tests.manual_clock import ManualClock
 from tests.unit.launcher.jobs import SMALL, job
 from tests.unit.launcher.kubernetes.test_pod import mount
 from tests.unit.master.driver import Driver, job_spec
@@ -172,12 +173,12 @@ def test_with_the_certificate_of_a_role_nothing_else_is_granted(running: Job) ->
     directory = running.directory("worker", "worker-0")
 
     with MasterClient.connect(directory, SOON_S, RUN, "worker") as master:
-        with pytest.raises(AccessDenied, match="for enrolment alone"):
+        with pytest.raises(AccessDenied, match="only for enrolment"):
             master.exchange(pb.ExchangeRequest(worker="worker-0"))
-        with pytest.raises(AccessDenied, match="for enrolment alone"):
+        with pytest.raises(AccessDenied, match="only for enrolment"):
             master.finish_training("a worker says so")
     for name in ("worker-0", "worker"):
-        assert "for enrolment alone" in greet(directory, "worker", name)
+        assert "only for enrolment" in greet(directory, "worker", name)
 
 
 def greet(directory: JobDirectory, shown: str, name: str) -> str:

@@ -21,7 +21,7 @@ STEPS = ("--num_epochs", "20", "--min_workers", "1")
 PATIENT = ("--timing", "heartbeat_timeout_s=60")  # nobody is taken for lost because of silence
 
 # Of a join.
-MOMENTS = ["followed", *(pytest.param(moment, marks=pytest.mark.slow) for moment in ("asked", "received"))]
+MOMENTS = ["updated", *(pytest.param(moment, marks=pytest.mark.slow) for moment in ("requested", "loaded"))]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def slowed(pid: int) -> Iterator[None]:
 
 def test_a_newcomer_that_freezes_costs_its_donor_one_copy_and_the_job_nothing(jobs: Jobs, wide: str) -> None:
     job = jobs.train(
-        "frozen", 1, *STEPS, *PATIENT, slow=True, pause_s=0.005, params=WIDE, faults="worker-1@1:asked=SIGSTOP"
+        "frozen", 1, *STEPS, *PATIENT, slow=True, pause_s=0.005, params=WIDE, faults="worker-1@1:requested=SIGSTOP"
     )
     donor = job.wait_members(1, step=3)["worker-0"]
     before = memory_mib(donor)
@@ -102,7 +102,7 @@ def test_a_newcomer_that_freezes_costs_its_donor_one_copy_and_the_job_nothing(jo
 def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jobs, wide: str) -> None:
     job = jobs.train(
         "stalled", 1, *STEPS, *PATIENT, "--timing", "state_transfer_timeout_s=1.5", slow=True, pause_s=0.005,
-        params=WIDE, faults="worker-1@1:received=SIGSTOP",
+        params=WIDE, faults="worker-1@1:loaded=SIGSTOP",
     )  # fmt: skip
     job.wait_members(1, step=3)
     job.scale(2)
@@ -127,7 +127,7 @@ def test_a_newcomer_that_freezes_for_long_is_dropped_by_its_donor_and_comes_back
     job.scale(2)
     newcomer = pid_of(job, "worker-1")
     job.wait_event("worker-lost")
-    if moment != "followed":  # that may have been the update which told it to enter
+    if moment != "updated":  # that may have been the update which told it to enter
         job.wait_log("state transfer to worker-1 ended: it is in no planned round any more")
     wait_steps(job, 3)
     os.kill(newcomer, signal.SIGCONT)
@@ -140,7 +140,7 @@ def test_a_newcomer_that_freezes_for_long_is_dropped_by_its_donor_and_comes_back
 @pytest.mark.slow
 def test_a_newcomer_that_reads_slowly_joins_and_costs_one_copy(jobs: Jobs, wide: str) -> None:
     job = jobs.train(
-        "slow", 1, *STEPS, *PATIENT, slow=True, pause_s=0.02, params=WIDE, faults="worker-1@1:asked=SIGSTOP"
+        "slow", 1, *STEPS, *PATIENT, slow=True, pause_s=0.02, params=WIDE, faults="worker-1@1:requested=SIGSTOP"
     )
     donor = job.wait_members(1, step=3)["worker-0"]
     before = memory_mib(donor)
@@ -203,7 +203,9 @@ def test_the_only_donor_is_asked_again_until_it_answers(jobs: Jobs, undisturbed:
 
 @pytest.mark.slow
 def test_a_donor_that_freezes_in_a_hand_over_is_replaced_by_another(jobs: Jobs, undisturbed: str) -> None:
-    job = jobs.train("frozen-donor", 2, "--min_workers", "1", slow=True, pause_s=0.2, faults="worker-2@1:asked=SIGSTOP")
+    job = jobs.train(
+        "frozen-donor", 2, "--min_workers", "1", slow=True, pause_s=0.2, faults="worker-2@1:requested=SIGSTOP"
+    )
     donor = job.wait_members(2, step=2)["worker-0"]
     job.scale(3)
     newcomer = pid_of(job, "worker-2")

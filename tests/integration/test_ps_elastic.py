@@ -73,7 +73,7 @@ def test_a_preempted_ps_costs_no_update(jobs: Jobs) -> None:
 
 @pytest.mark.slow
 def test_a_ps_that_dies_between_a_move_and_its_word_for_it_does_not_undo_the_move(jobs: Jobs) -> None:
-    job = start(jobs, "untold", "--num_ps_pods", "1", slow=True, pause_s=0.1, faults="ps-0@3:performed=SIGKILL")
+    job = start(jobs, "untold", "--num_ps_pods", "1", slow=True, pause_s=0.1, faults="ps-0@3:completed=SIGKILL")
     job.wait_members(2, step=1)
 
     scale_ps(job, 2)

@@ -21,7 +21,7 @@ def answer(request: HttpRequest) -> HttpResponse:
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    with HttpServer("127.0.0.1", 0, answer, exchange_s=1.0, most_callers=4) as server:
+    with HttpServer("127.0.0.1", 0, answer, exchange_s=1.0, max_callers=4) as server:
         yield server
 
 

@@ -175,7 +175,7 @@ def test_a_file_that_ends_in_its_beginning_is_damaged() -> None:
 
 
 def test_another_file_is_no_journal() -> None:
-    with pytest.raises(JournalDamaged, match="damaged at byte 0: it does not begin as a journal does"):
+    with pytest.raises(JournalDamaged, match="damaged at byte 0: it does not begin like a journal"):
         read(b"something else")
 
 

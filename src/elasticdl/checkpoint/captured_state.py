@@ -38,10 +38,6 @@ class CapturedState:
         """Parameters and buffers by their names in the model."""
         return {name.removeprefix(MODEL_PREFIX): t for name, t in self.tensors.items() if name.startswith(MODEL_PREFIX)}
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
-
 
 def capture_state(
     model: nn.Module,

@@ -93,13 +93,11 @@ def _write(
     return files
 
 
-def load_weights(path: AnyPath) -> CapturedState:
-    """Reads the weights of an export, of a checkpoint, or of the newest checkpoint in a directory."""
-    return find_weights(path)[0]
-
-
 def find_weights(path: AnyPath) -> tuple[CapturedState, Path]:
-    """Does what `load_weights` does, and also returns the local directory of the weights."""
+    """Reads the weights of an export, of a checkpoint, or of the newest checkpoint in a directory.
+
+    Also returns the local directory that they are in.
+    """
     description = path / export_target.DESCRIPTION_FILE
     if not description.exists():
         return _checkpoint_weights(path)

@@ -108,7 +108,7 @@ class PeerListener:
         handlers: Mapping[ConnectionPurpose, ConnectionHandler],
         *,
         greeting_s: float = 5.0,
-        most_callers: int = 64,
+        max_callers: int = 64,
     ) -> None:
         self._credentials = credentials
         self._handlers = handlers
@@ -117,7 +117,7 @@ class PeerListener:
         self._logged_at = float("-inf")
         self.refused = 0  # callers without the token, or too slow, or one too many
         self._listener = Listener(
-            address, 0, self._greet, self._refuse, name="door", conversation_s=greeting_s, most_callers=most_callers
+            address, 0, self._greet, self._refuse, name="door", conversation_s=greeting_s, max_callers=max_callers
         )
         self._listener.start()
         self.address = f"{address}:{self._listener.port}"

@@ -39,21 +39,12 @@ _PATH_FIELDS = (
 )
 
 
-def load_job_file(path: Path) -> JobDocument:
-    """Loads the job of a YAML file; its relative paths are made absolute from the file's directory.
-
-    Those of a job on a cluster stay: they are meant inside the image, from its working directory.
-    """
-    document = read_yaml_file(path)
-    return document if document.get("cluster") else make_paths_absolute(document, path.absolute().parent)
-
-
-def read_yaml_file(path: Path, what: str = "job file", example: str = "name: my-job") -> JobDocument:
-    """Reads the mapping of a YAML file, unchanged."""
+def read_yaml_file(path: Path, description: str = "job file", example: str = "name: my-job") -> JobDocument:
+    """Reads the mapping in a YAML file."""
     try:
         text = path.read_text()
     except FileNotFoundError as exc:
-        raise SpecError(f"{path}: no such {what}") from exc
+        raise SpecError(f"{path}: no such {description}") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise SpecError(f"{path}: cannot be read as text: {exc}") from exc
     document = parse_yaml(text, str(path))
@@ -77,23 +68,21 @@ def make_paths_absolute(document: Mapping[str, Any], directory: Path) -> JobDocu
         if not path.startswith("data."):
             section[leaf] = _absolute_path(value, directory)
         elif section.get("format") != "python":
-            # Data may be several paths with commas between, unless a file is really called so.
-            is_one = ("://" in value and "?" in value) or os.path.exists(
-                directory / value
-            )  # a table has commas of its own
-            parts = [value] if is_one else value.split(",")
+            # Commas separate several paths, unless they are in the name of a file or the URL of a table.
+            is_single_path = ("://" in value and "?" in value) or os.path.exists(directory / value)
+            parts = [value] if is_single_path else value.split(",")
             section[leaf] = ",".join(_absolute_path(part.strip(), directory) for part in parts)
     return result
 
 
 def _absolute_path(path: str, directory: Path) -> str:
     if "\0" in path:
-        raise SpecError(f"{path!r}: no path has the character NUL in it")
+        raise SpecError(f"{path!r}: a path cannot contain the character NUL")
     return path if not path or "://" in path else os.path.normpath(directory / os.path.expanduser(path))
 
 
 def merge_documents(*layers: Mapping[str, Any]) -> JobDocument:
-    """Merges documents; if two set the same field, the later one counts."""
+    """Merges documents; later ones override earlier ones."""
     result: JobDocument = {}
     for layer in layers:
         for key, value in layer.items():
@@ -104,21 +93,21 @@ def merge_documents(*layers: Mapping[str, Any]) -> JobDocument:
     return result
 
 
-def resolve_job(document: Mapping[str, Any], where: str = "") -> JobSpec:
-    """Validates a document and fills in every default. `where` names the file in error messages."""
+def resolve_job(document: Mapping[str, Any], source: str = "") -> JobSpec:
+    """Validates a document and fills in every default. `source` names the file in error messages."""
     try:
         return JobSpec.model_validate(dict(document))
     except ValidationError as exc:
         complaints = list(dict.fromkeys(_all_complaints(document, exc.errors())))
-    prefix = f"{where}: " if where else ""
+    prefix = f"{source}: " if source else ""
     if len(complaints) == 1:
         raise SpecError(prefix + complaints[0])
     lines = "".join(f"\n  {complaint}" for complaint in complaints)
-    raise SpecError(f"{prefix}{len(complaints)} things are wrong with this job:{lines}")
+    raise SpecError(f"{prefix}this job has {len(complaints)} errors:{lines}")
 
 
 def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> Iterator[str]:
-    """Finds first what is wrong with single values, then, without those, what does not fit together."""
+    """Yields the errors of single values; then, without those values, the errors of their combinations."""
     remaining = deepcopy(dict(document))
     refused: set[str] = set()
     while errors:
@@ -129,7 +118,7 @@ def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails])
                 if error["loc"]
                 else _strip_prefix(error["msg"]).partition(":")[0].partition(".")[0]
             )
-            # A plan is checked against the workers: if those are wrong, the message would mislead.
+            # A plan is checked against the workers: if those are wrong, its error would be misleading.
             is_echo = not error["loc"] and refused & ({"workers", "plan"} if section == "plan" else {section})
             if not is_echo:
                 yield _complaint(error)
@@ -150,7 +139,7 @@ def _prune(document: JobDocument, location: Sequence[int | str]) -> bool:
     for key in location[:-1]:
         if not isinstance(parent, dict) or key not in parent:
             return False
-        # A wrong item makes its whole list wrong.
+        # A wrong item makes its list wrong.
         if isinstance(parent[key], list | tuple):
             return parent.pop(key) is not None
         parent = parent[key]
@@ -207,18 +196,19 @@ def _suggestion(location: Sequence[int | str]) -> str:
     *parents, key = (str(part) for part in location)
     model = _model_at(parents)
     fields = list(model.model_fields) if model else []
-    near = get_close_matches(key.replace("-", "_"), fields, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    matches = get_close_matches(key.replace("-", "_"), fields, n=1)
+    if matches:
+        return f"did you mean {matches[0]!r}?"
     option = options.find_option(key)
     if option:
         return f"did you mean {option.path!r}?"
     elsewhere = [option.path for option in options.OPTIONS if option.path.rpartition(".")[2] == key]
     if elsewhere:
         return f"did you mean {elsewhere[0]!r}?"
-    far = get_close_matches(key.replace("-", "_"), [option.name for option in options.OPTIONS], n=1, cutoff=0.75)
-    option = options.find_option(far[0]) if far else None
-    return f"did you mean {option.path!r}?" if option else f"known here: {', '.join(fields)}"
+    names = [option.name for option in options.OPTIONS]
+    matches = get_close_matches(key.replace("-", "_"), names, n=1, cutoff=0.75)
+    option = options.find_option(matches[0]) if matches else None
+    return f"did you mean {option.path!r}?" if option else f"expected one of {', '.join(fields)}"
 
 
 def _model_at(parents: Sequence[str]) -> type[BaseModel] | None:
@@ -251,12 +241,12 @@ def resolve_elastic_job(resource: Mapping[str, Any]) -> JobSpec:
         for role in ("master", "worker", "ps"):
             _quantities_to_text(cluster.get(role))
     else:
-        document["cluster"] = {}  # an ElasticJob is never a job of processes: say that cluster.image is missing
+        document["cluster"] = {}  # an ElasticJob always runs on a cluster, so that validation requires cluster.image
     return resolve_job({**document, "name": metadata["name"]}, f"ElasticJob {metadata['name']}")
 
 
 def _quantities_to_text(role: object) -> None:
-    """`cpu: 1` is an integer in a resource; a quantity is text."""
+    """Converts integers such as `cpu: 1` to text, as quantities are."""
     for name in QUANTITY_FIELDS:
         amounts = role.get(name) if isinstance(role, dict) else None
         if isinstance(amounts, dict):

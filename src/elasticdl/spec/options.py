@@ -1,7 +1,7 @@
 """Every option of the command line and the field of the JobSpec it sets, as one table.
 
-The table is plain data: `elasticdl.cli` makes click options of it, and `spec.load` names them in its messages. Options
-have the names of the original ElasticDL where it had one.
+The table is plain data: `elasticdl.cli` turns it into click options, and `spec.load` names them in its messages.
+Options that the original ElasticDL had keep their names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OptionSyntax(Enum):
     MAPPING = auto()  # a=1;b=[1,2], repeated, or a YAML mapping
     PAIRS = auto()  # a=1,b=2: words
     VOLUMES = auto()  # claim_name=c,mount_path=/data;host_path=/h,mount_path=/m
-    FILE = auto()  # a YAML file whose document is meant
+    FILE = auto()  # a YAML file whose content is the value
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ _DATA_OPTIONS: tuple[Option, ...] = (
         _DATA,
         "Rows that cannot be read: error (default) ends the job, skip leaves them out, mark writes the reason.",
         (PREDICT,),
-        metavar="WHAT",
+        metavar="ACTION",
     ),
     Option(
         "id_column",
         "prediction.id_column",
         _DATA,
-        "Column of the data to write beside each prediction.",
+        "Column of the data to write next to each prediction.",
         (PREDICT,),
         metavar="NAME",
     ),
@@ -78,7 +78,7 @@ _DATA_OPTIONS: tuple[Option, ...] = (
         "data_format",
         "data.format",
         _DATA,
-        "auto, csv, jsonl, parquet, tfrecord, images or python. Default: by the file's name.",
+        "auto, csv, jsonl, parquet, tfrecord, images or python. Default: auto, by the file name.",
         MODEL_COMMANDS,
         metavar="FORMAT",
     ),
@@ -150,7 +150,7 @@ _CLUSTER_OPTIONS: tuple[Option, ...] = (
         "image_name",
         "cluster.image",
         _KUBERNETES,
-        "Image of all pods; with it the job runs on Kubernetes.",
+        "Image of all pods. If set, the job runs on Kubernetes.",
         ALL_COMMANDS,
     ),
     Option("namespace", "cluster.namespace", _KUBERNETES, "Namespace. Default: that of the context.", ALL_COMMANDS),
@@ -174,7 +174,7 @@ _CLUSTER_OPTIONS: tuple[Option, ...] = (
         "worker_pod_priority",
         "cluster.worker.priority",
         _KUBERNETES,
-        "high, low, a PriorityClass, or the share of workers that is high, e.g. 0.5.",
+        "high, low, a PriorityClass, or the share of workers with high priority, e.g. 0.5.",
         ALL_COMMANDS,
     ),
     Option("ps_pod_priority", "cluster.ps.priority", _KUBERNETES, "high, low or a PriorityClass.", (TRAIN,)),
@@ -267,7 +267,7 @@ _CLUSTER_OPTIONS: tuple[Option, ...] = (
         "cluster_spec",
         "cluster.overrides",
         _KUBERNETES,
-        "YAML merged into pods and services: pod, master_pod, worker_pod, ps_pod, service.",
+        "YAML file merged into pods and services; its keys are pod, master_pod, worker_pod, ps_pod and service.",
         ALL_COMMANDS,
         OptionSyntax.FILE,
         "FILE",
@@ -286,7 +286,7 @@ __all__ = [
     "options_of",
 ]
 
-_JOB, _MODEL, _PLAN = "Job", "Model", "Plan (fixes the bits of the result)"
+_JOB, _MODEL, _PLAN = "Job", "Model", "Plan (determines the result bit for bit)"
 _PS = "Parameter servers"
 _WORKERS, _CHECKPOINTS, _EVALUATION, _SYSTEM = "Workers", "Checkpoints and output", "Evaluation", "System"
 
@@ -299,7 +299,7 @@ OPTIONS: tuple[Option, ...] = (
         "compat",
         "script.compat",
         _JOB,
-        "ddp: run an unmodified torchrun script; it is restarted whenever the workers change.",
+        "ddp: run an unmodified torchrun script, which is restarted whenever the workers change.",
         (RUN,),
         metavar="KIND",
     ),
@@ -316,7 +316,7 @@ OPTIONS: tuple[Option, ...] = (
         "model_params",
         "model.params",
         _MODEL,
-        "Keyword arguments for the model and the optimizer, values as YAML. May be repeated.",
+        "Keyword arguments for the model and the optimizer, with values in YAML. May be repeated.",
         MODEL_COMMANDS,
         OptionSyntax.MAPPING,
         '"a=1;b=[1,2]"',
@@ -370,7 +370,7 @@ OPTIONS: tuple[Option, ...] = (
         "batch_schedule",
         "plan.batch_schedule",
         _PLAN,
-        "With --adaptive_batch: from step S on, K global batches make one update.",
+        "With --adaptive_batch: from step S on, each update uses K global batches.",
         (TRAIN, RUN),
         OptionSyntax.PAIRS,
         "S=K,S=K",
@@ -408,7 +408,7 @@ OPTIONS: tuple[Option, ...] = (
         metavar="N",
     ),
     Option(
-        "shuffle", "plan.shuffle", _PLAN, "Shuffle the records each epoch (default).", (TRAIN,), OptionSyntax.SWITCH
+        "shuffle", "plan.shuffle", _PLAN, "Shuffle the records in each epoch (default).", (TRAIN,), OptionSyntax.SWITCH
     ),
     Option(
         "drop_last",
@@ -441,7 +441,7 @@ OPTIONS: tuple[Option, ...] = (
         "start_method",
         "workers.start_method",
         _WORKERS,
-        "fork (default): workers of a local job start from a process that has imported torch; spawn: each imports it.",
+        "How workers of a local job start: fork (default) from a process that has imported torch, or spawn.",
         ALL_COMMANDS,
         metavar="METHOD",
     ),
@@ -469,7 +469,7 @@ OPTIONS: tuple[Option, ...] = (
         "ps_mode",
         "ps.mode",
         _PS,
-        "hybrid (default: embeddings on ps, dense layers by all-reduce), async, sync or local.",
+        "hybrid (default; embeddings on ps, dense layers by all-reduce), async, sync or local.",
         (TRAIN,),
         metavar="MODE",
     ),
@@ -548,7 +548,7 @@ OPTIONS: tuple[Option, ...] = (
         "checkpoint_steps",
         "checkpoint.every_steps",
         _CHECKPOINTS,
-        "Checkpoint every N steps.",
+        "Write a checkpoint every N steps.",
         (TRAIN, RUN),
         metavar="N",
     ),
@@ -697,13 +697,13 @@ def find_option_for(path: str) -> Option | None:
 
 
 def find_option(name: str) -> Option | None:
-    """The option called `name`, in either spelling."""
-    plain = name.replace("-", "_")
-    return next((option for option in OPTIONS if plain in (option.name, option.alias)), None)
+    """The option called `name`, spelled with dashes or underscores."""
+    normalized = name.replace("-", "_")
+    return next((option for option in OPTIONS if normalized in (option.name, option.alias)), None)
 
 
 def options_document(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested document that the given options, by name, describe; None means not given."""
+    """The nested document that sets the values of these options, by name; None means not set."""
     root: dict[str, Any] = {}
     for option in OPTIONS:
         value = values.get(option.name)

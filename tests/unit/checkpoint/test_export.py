@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elasticdl.checkpoint import captured_state, export_target, manifest, store
-from elasticdl.checkpoint.export import export_model, load_weights
+from elasticdl.checkpoint.export import export_model, find_weights
 from elasticdl.errors import CheckpointCorrupt, SpecError
 
 
@@ -71,7 +71,7 @@ def test_weights_come_back_from_an_export_and_from_a_checkpoint(tmp_path: Path) 
     for path in (tmp_path / "out", tmp_path / "checkpoints", tmp_path / "checkpoints" / "checkpoint-000000012"):
         other = dropout_net()
         nn.init.zeros_(other.get_parameter("0.weight"))
-        found = load_weights(path)
+        found = find_weights(path)[0]
         captured_state.restore_state(found, other, None)
 
         assert (found.step, found.records) == (12, 340)
@@ -80,7 +80,7 @@ def test_weights_come_back_from_an_export_and_from_a_checkpoint(tmp_path: Path) 
 
 def test_weights_that_are_nowhere_are_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no checkpoint at .*or an export"):
-        load_weights(tmp_path)
+        find_weights(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
@@ -91,7 +91,7 @@ def test_a_damaged_export_is_seen(tmp_path: Path, name: str) -> None:
     (tmp_path / "out" / name).write_bytes(content)
 
     with pytest.raises(CheckpointCorrupt, match=name):
-        load_weights(tmp_path / "out")
+        find_weights(tmp_path / "out")
 
 
 def test_an_earlier_export_is_replaced_whole(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_an_earlier_export_is_replaced_whole(tmp_path: Path) -> None:
     export_model(nn.Linear(1, 1), None, tmp_path / "out", {"step": 2})
 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model.json", "model.safetensors"]
-    assert load_weights(tmp_path / "out").step == 2
+    assert find_weights(tmp_path / "out")[0].step == 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -148,4 +148,4 @@ def test_the_weights_of_another_model_do_not_fit(tmp_path: Path) -> None:
     export_model(nn.Linear(1, 1), None, tmp_path / "out", {"step": 5})
 
     with pytest.raises(ModelError, match="the weights of step 5 do not fit the model"):
-        captured_state.restore_state(load_weights(tmp_path / "out"), dropout_net(), None)
+        captured_state.restore_state(find_weights(tmp_path / "out")[0], dropout_net(), None)

@@ -139,7 +139,7 @@ def test_a_byte_now_and_then_does_not_hold_the_door_open(open_door: OpenDoor) ->
 
 
 def test_a_thousand_strangers_hold_no_more_connections_than_allowed(open_door: OpenDoor, callers: Callers) -> None:
-    door = open_door(most_callers=16, greeting_s=600.0)
+    door = open_door(max_callers=16, greeting_s=600.0)
     threads = threading.active_count()
     strangers = [connect(door) for _ in range(1000)]
     until("the others are hung up on", lambda: door.refused >= 1000 - 16)

@@ -76,7 +76,7 @@ def test_all_that_is_wrong_with_options_and_file_is_told_at_once(elasticdl: Run,
     result = elasticdl("train", tmp_path / "job.yaml", "--seed=x")
 
     assert result.exit_code == 2
-    assert "3 things are wrong" in result.stderr
+    assert "this job has 3 errors" in result.stderr
     for part in ("workers.device", "epochs: unknown key; did you mean 'plan.epochs'?", "plan.seed (--seed)"):
         assert part in result.stderr
 

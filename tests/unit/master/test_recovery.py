@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from elasticdl.clock import ManualClock
 from elasticdl.master.machine import events as ev
 from elasticdl.master.runtime import codec
 from elasticdl.master.runtime.journal import FileJournal
 from elasticdl.master.runtime.loop import MasterLoop
 from elasticdl.spec.directory import JobDirectory
+from tests.manual_clock import ManualClock
 from tests.unit.master.driver import job_spec
 
 DAY_S = 86_400.0

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from elasticdl.checkpoint.export import load_weights
+from elasticdl.checkpoint.export import find_weights
 from elasticdl.data.dataset import Mode
 from elasticdl.data.readers.mapped import MappedSource
 from elasticdl.errors import CheckpointCorrupt, DataError, ModelError, SpecError
@@ -180,7 +180,7 @@ def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(
     assert (tmp_path / "out" / "preprocessor.json").read_bytes() == b"{}"
     (tmp_path / "out" / "preprocessor.json").write_bytes(b"[]")
     with pytest.raises(CheckpointCorrupt, match=r"preprocessor\.json"):
-        load_weights(tmp_path / "out")
+        find_weights(tmp_path / "out")
 
 
 def test_a_loss_that_fails_keeps_its_error_and_says_with_what(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from elasticdl.spec.env import PsEnv, WorkerEnv
 
 
 def test_a_ps_finds_out_who_it_is_from_what_it_was_started_with() -> None:
-    env = PsEnv(Path("/jobs/ctr"), PsId("ps-3"), "127.0.0.1", 2, faults="ps-3@2:given=SIGKILL")
+    env = PsEnv(Path("/jobs/ctr"), PsId("ps-3"), "127.0.0.1", 2, faults="ps-3@2:assigned=SIGKILL")
 
     assert PsEnv.from_environ(env.to_environ()) == env
 

@@ -75,7 +75,7 @@ def test_a_damaged_address_is_that_of_a_master_that_is_away(tmp_path: Path) -> N
     write_json(directory.master, {"address": "127.0.0.1:4711"})
     damage(directory.master)
 
-    with pytest.raises(MasterUnreachable, match="the next master of the job writes it anew"):
+    with pytest.raises(MasterUnreachable, match="the next master of the job writes it again"):
         channel.master_address(directory)
 
 

@@ -33,7 +33,7 @@ def test_a_fault_is_written_as_it_is_read() -> None:
 )
 def test_a_fault_that_cannot_be_read_is_refused_for_every_worker(text: str) -> None:
     moments = "|".join(get_args(Moment))
-    with pytest.raises(SpecError, match=re.escape(f"expected worker-N@STEP:{moments}=SIGNAL")):
+    with pytest.raises(SpecError, match=re.escape(f"expected REPLICA@STEP:{moments}=SIGNAL")):
         Faults.parse(text, "worker-0")
 
 

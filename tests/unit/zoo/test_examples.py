@@ -14,7 +14,7 @@ from elasticdl.data.sources import open_source
 from elasticdl.model import contract, functions
 from elasticdl.model.check import check_contract
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec
-from elasticdl.spec.load import load_job_file
+from elasticdl.spec.load import make_paths_absolute, read_yaml_file
 from elasticdl.zoo.digits import data as digits_data
 from elasticdl.zoo.text import data as text_data
 from tests.unit.zoo.training import train
@@ -59,7 +59,9 @@ def test_an_example_keeps_the_contract_and_learns(
 
 
 def test_the_job_file_of_the_transformer_is_a_whole_job() -> None:
-    spec = JobSpec.model_validate({"name": "text", **load_job_file(EXAMPLES / "05-transformer" / "job.yaml")})
+    directory = EXAMPLES / "05-transformer"
+    document = make_paths_absolute(read_yaml_file(directory / "job.yaml"), directory)
+    spec = JobSpec.model_validate({"name": "text", **document})
 
     assert check_contract(spec) == []
 

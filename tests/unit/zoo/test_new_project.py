@@ -11,14 +11,15 @@ from elasticdl.errors import SpecError
 from elasticdl.model import contract
 from elasticdl.model.check import check_contract
 from elasticdl.spec import JobSpec
-from elasticdl.spec.load import load_job_file
+from elasticdl.spec.load import make_paths_absolute, read_yaml_file
 from elasticdl.zoo.new_project import create_project
 from tests.unit.zoo.training import train
 
 
 def test_the_starter_is_a_whole_job_that_learns(tmp_path: Path) -> None:
     create_project(tmp_path / "zoo")
-    spec = JobSpec.model_validate({"name": "starter", **load_job_file(tmp_path / "zoo" / "job.yaml")})
+    document = make_paths_absolute(read_yaml_file(tmp_path / "zoo" / "job.yaml"), tmp_path / "zoo")
+    spec = JobSpec.model_validate({"name": "starter", **document})
     assert check_contract(spec) == []
     assert spec.model is not None and spec.data.training and spec.data.validation
     training, test = (open_source(uri, spec.data) for uri in (spec.data.training, spec.data.validation))

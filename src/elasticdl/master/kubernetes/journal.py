@@ -96,9 +96,9 @@ class ConfigMapJournal:
                     self._count([record])
                 yield record
         except JournalDamaged as exc:
-            raise JournalDamaged(exc.offset, exc.why, self.location) from exc
+            raise JournalDamaged(exc.offset, exc.reason, self.location) from exc
         except JournalUnreadable as exc:
-            raise JournalUnreadable(exc.written_by, self.location) from exc
+            raise JournalUnreadable(exc.writer, self.location) from exc
         self._encoder = decoder.continue_writing(self._own_info)
         self._writer_frame = self._encoder.encode_writer() if decoder.writer != self._own_info else b""
 

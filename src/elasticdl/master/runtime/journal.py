@@ -78,9 +78,9 @@ class FileJournal:
                         yield record
                     self._record_writer(decoder.writer)
                 except JournalDamaged as exc:
-                    raise JournalDamaged(exc.offset, exc.why, self.location) from exc
+                    raise JournalDamaged(exc.offset, exc.reason, self.location) from exc
                 except JournalUnreadable as exc:
-                    raise JournalUnreadable(exc.written_by, self.location) from exc
+                    raise JournalUnreadable(exc.writer, self.location) from exc
             self._encoder = decoder.continue_writing(self._own_info)
             self._descriptor = os.open(self._path, os.O_WRONLY)
             os.ftruncate(self._descriptor, decoder.offset)

@@ -82,10 +82,10 @@ def verify_journal(stored: StoredJournal, spec: JobSpec) -> JournalVerification:
         for happened_at, _ in replay_journal(reader, machine):
             verification.events, verification.last_event_at = verification.events + 1, happened_at
     except JournalDamaged as exc:
-        verification.problem = JournalDamaged(exc.offset, exc.why, stored.location)
+        verification.problem = JournalDamaged(exc.offset, exc.reason, stored.location)
         _count_lost_events(verification, stored.content[exc.offset :])
     except JournalUnreadable as exc:
-        verification.problem = JournalUnreadable(exc.written_by, stored.location)
+        verification.problem = JournalUnreadable(exc.writer, stored.location)
     journaled_entries = machine.state.ledger.entry_count
     if verification.problem is None and stored.entries > journaled_entries:
         why = f"its end is missing: the event log has {stored.entries} entries, and it leads to {journaled_entries}"

@@ -58,13 +58,13 @@ class FleetTaskExecutor:
     def execute(self, task: pb.FleetTask) -> pb.TaskReport:
         """Executes a task. If something prevents it, the result says what, and the old map stays in force."""
         fleet = FleetView.from_proto(task.fleet)
-        self._faults.inject(fleet.version, "given")
+        self._faults.inject(fleet.version, "assigned")
         try:
             done = self._do(task, fleet)
         except (ElasticDLError, _native.MemoryLimit, OSError) as exc:
             done = pb.TaskReport(failure=str(exc) or type(exc).__name__)
         done.version = fleet.version
-        self._faults.inject(fleet.version, "performed")
+        self._faults.inject(fleet.version, "completed")
         return done
 
     def update_fleet(self, fleet: FleetView) -> None:

@@ -97,16 +97,16 @@ def catch_up(
         master.activity.begin(pb.RECEIVING)
         training.load(state)
         master.activity.begin(pb.WAITING)  # for the donor, with a deadline of its own
-        inject_fault("received")
+        inject_fault("loaded")
 
     def apply(frame: Frame) -> None:
         master.activity.begin(pb.RECEIVING)
         apply_update(training, frame)
         master.activity.begin(pb.WAITING)
-        inject_fault("followed")
+        inject_fault("updated")
 
     try:
-        inject_fault("asked")
+        inject_fault("requested")
         return receiver.follow(load, apply)
     except RoundBroken as exc:
         training.discard()  # it may be behind: only a whole state transfer counts

@@ -162,10 +162,10 @@ def test_an_export_of_a_layer_of_any_ids_holds_those_it_has_seen(tmp_path: Path)
     assert not (tmp_path / "out" / "model.keras").exists()
 
     from elasticdl.checkpoint import captured_state as images
-    from elasticdl.checkpoint.export import load_weights
+    from elasticdl.checkpoint.export import find_weights
 
     again = contract_of(tmp_path, HEAD + BAGS.replace("INPUT", "None"), LISTS).build_model()
-    images.restore_state(load_weights(tmp_path / "out"), again, None)
+    images.restore_state(find_weights(tmp_path / "out")[0], again, None)
     np.testing.assert_allclose(again.eval()(ids).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 

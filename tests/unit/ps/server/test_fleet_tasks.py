@@ -135,7 +135,7 @@ def test_a_fault_strikes_before_a_task_or_after_it(pair: Pair, monkeypatch: pyte
     pair.perform(
         pair.here,
         pair.task(THERE, target=THERE, slots=range(SLOTS)),
-        "ps-0@2:given=SIGKILL,ps-0@2:performed=SIGTERM,ps-0@3:given=SIGSTOP",
+        "ps-0@2:assigned=SIGKILL,ps-0@2:completed=SIGTERM,ps-0@3:assigned=SIGSTOP",
     )
 
     assert struck == [(signal.SIGKILL, 1), (signal.SIGTERM, 2)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from elasticdl.clock import ManualClock
 from elasticdl.scheduler.kubernetes import manifest
 from elasticdl.scheduler.kubernetes.health import LIVENESS, MAX_MISSED_INTERVALS, READINESS, SchedulerHealth
+from tests.manual_clock import ManualClock
 
 
 def new_health(clock: ManualClock) -> SchedulerHealth:
