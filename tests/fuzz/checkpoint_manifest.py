@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: one that is read renders to the very bytes it was read from, or it is corrupt."""
+"""The manifest of a checkpoint: a manifest that is read renders to the same bytes, or it is corrupt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fuzz.scratch import file_with
 
 def fuzz_one(data: bytes) -> None:
     _try(data)
-    # A checksum keeps most inputs out: the same with the right one, as somebody who wrote it would have it.
+    # The checksum rejects most inputs: try the same with a correct one.
     try:
         document = json.loads(data)
         document.pop("checksum", None)
@@ -29,12 +29,12 @@ def fuzz_one(data: bytes) -> None:
 def _try(data: bytes) -> None:
     path = file_with(data, "manifest.json")
     try:
-        found = manifest.read_manifest(path)
-        manifest.verify_files(path.parent / "nothing-here", found)
+        parsed = manifest.read_manifest(path)
+        manifest.verify_files(path.parent / "nothing-here", parsed)
     except CheckpointCorrupt:
         return
-    assert found.render().encode() == data
-    assert isinstance(found.step, int) and isinstance(found.meta, dict) and isinstance(found.extra, dict)
+    assert parsed.render().encode() == data
+    assert isinstance(parsed.step, int) and isinstance(parsed.meta, dict) and isinstance(parsed.extra, dict)
 
 
 def seeds() -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""CSV files: records alone are those of a batch and what Python's csv module finds, or the file or a record is refused.
+"""CSV files: a record read alone equals the same record of a batch and of Python's csv module, or it is refused.
 
-The first byte of an input says how it is read: with which delimiter, and whether columns are named.
+The first byte of an input chooses the delimiter and whether columns are named.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from elasticdl.errors import BadRecord, DataError
 from tests.fuzz.scratch import file_with
 
 _DELIMITERS = (",", "\t", ";")
-_SHOWN = 16
+_MAX_RECORDS = 16
 
 
 def fuzz_one(data: bytes) -> None:
-    how, content = (data[0], data[1:]) if data else (0, b"")
-    delimiter = _DELIMITERS[how % len(_DELIMITERS)]
-    columns = ("a", "b") if how & 0x40 else ()
+    choice, content = (data[0], data[1:]) if data else (0, b"")
+    delimiter = _DELIMITERS[choice % len(_DELIMITERS)]
+    columns = ("a", "b") if choice & 0x40 else ()
     try:
         source = open_csv(find_file(str(file_with(content, "a.csv"))), columns, delimiter=delimiter, tolerates_bad=True)
     except DataError:
         return
     assert len(source) <= content.count(b"\n") + 1
     _try_columns(source)
-    numbers = np.arange(min(len(source), _SHOWN))
+    numbers = np.arange(min(len(source), _MAX_RECORDS))
     try:
         records = source.read(numbers)
     except BadRecord:
         return
     assert [source.read(np.array([number]))[0] for number in numbers.tolist()] == records
-    if columns or len(source) > _SHOWN:
+    if columns or len(source) > _MAX_RECORDS:
         return
     rows = [row for row in csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter) if row]
     assert [list(record.values()) for record in records] == rows[1:]
@@ -44,10 +44,10 @@ def fuzz_one(data: bytes) -> None:
 
 def _try_columns(source: CsvSource) -> None:
     try:
-        batch = source.read_columns(np.arange(min(len(source), _SHOWN)), {})
+        batch = source.read_columns(np.arange(min(len(source), _MAX_RECORDS)), {})
     except DataError:
         return
-    assert batch.num_rows == min(len(source), _SHOWN)
+    assert batch.num_rows == min(len(source), _MAX_RECORDS)
 
 
 def seeds() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""features.yaml: what is read says the same when it is written and read again, or SpecError says what is wrong."""
+"""features.yaml: what is read is the same after it is written and read again, or SpecError says what is wrong."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tests.fuzz.scratch import file_with
 
 def fuzz_one(data: bytes) -> None:
     try:
-        found = features_file.load_features_file(file_with(data, "features.yaml"))
+        features = features_file.load_features_file(file_with(data, "features.yaml"))
     except SpecError as exc:
-        str(exc).encode()  # it can be shown
+        str(exc).encode()  # it can be printed
         return
-    for chosen in (*found.columns.values(), found.crosses):
-        for one in chosen:
-            assert transform_specs.parse_transform(str(one)) == one
-    # Aliases repeat no more than a bound, so what is read is about as large as what was written.
-    names = sum(len(names) for names in found.groups.values())
-    assert len(found.columns) + names <= len(data) + 10_000
+    for transforms in (*features.columns.values(), features.crosses):
+        for transform in transforms:
+            assert transform_specs.parse_transform(str(transform)) == transform
+    # The expansion of aliases is limited, so the result is about as large as the input.
+    names = sum(len(names) for names in features.groups.values())
+    assert len(features.columns) + names <= len(data) + 10_000
 
 
 def seeds() -> Iterator[bytes]:

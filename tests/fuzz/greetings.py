@@ -1,4 +1,4 @@
-"""What a caller says at a worker's door: a greeting that can be said again, or the one declared error."""
+"""The greeting that a worker receives on a new connection: it can be encoded again, or is the one declared error."""
 
 from __future__ import annotations
 

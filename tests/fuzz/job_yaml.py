@@ -15,7 +15,7 @@ def fuzz_one(data: bytes) -> None:
         file = file_with(data, "job.yaml")
         document = load.make_paths_absolute(load.read_yaml_file(file), file.absolute().parent)
     except SpecError as exc:
-        str(exc).encode()  # it can be shown
+        str(exc).encode()  # it can be printed
         return
     _resolve(lambda: load.resolve_job(document, "job.yaml"), len(data))
     _resolve(
@@ -30,8 +30,8 @@ def _resolve(resolve: Callable[[], JobSpec], size: int) -> None:
         str(exc).encode()
         return
     text = job.model_dump_json()
-    assert JobSpec.model_validate_json(text).model_dump_json() == text  # NaN is not itself, but its text is
-    assert len(text) <= 64 * size + (2 << 20)  # aliases repeat no more than a bound
+    assert JobSpec.model_validate_json(text).model_dump_json() == text  # NaN differs from itself, but its text does not
+    assert len(text) <= 64 * size + (2 << 20)  # the expansion of aliases is limited
 
 
 def seeds() -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""The master's journal: what is read is a beginning of what was written, or an error says that it is damaged.
+"""The master's journal: what is read is a prefix of what was written, or an error says that it is damaged.
 
-An input is taken in two ways: as a journal, and as instructions how to damage a right one.
+An input is used in two ways: as a journal, and as instructions to damage a valid one.
 """
 
 from __future__ import annotations
@@ -35,42 +35,42 @@ def fuzz_one(data: bytes) -> None:
 
 
 def _read(stream: bytes, *, can_be_torn: bool = True) -> list[bytes] | None:
-    """The records; None where they are refused."""
+    """Returns the records; None if the journal is refused."""
     decoder = FrameDecoder(io.BytesIO(stream).read, len(stream), can_be_torn=can_be_torn)
     try:
-        found = list(decoder.read_records())
+        read = list(decoder.read_records())
     except (JournalDamaged, JournalUnreadable) as exc:
-        str(exc).encode()  # it can be shown
+        str(exc).encode()  # it can be printed
         return None
     assert decoder.offset + decoder.torn_bytes == len(stream)
-    for record in found:
+    for record in read:
         try:
             codec.decode_event(record)
         except codec.UnknownEvent as exc:
             str(exc).encode(errors="replace")
-    return found
+    return read
 
 
 def _damage(data: bytes) -> None:
-    """One bit of a right journal is flipped, or its end cut off, as the input says."""
-    stream, ends, records = _right()
+    """Flips a bit of a valid journal or truncates it, as the input says."""
+    stream, ends, records = _valid_journal()
     position = int.from_bytes(data[:4], "little") % len(stream)
-    found = _read(stream[:position])
-    assert found is None or found == records[: sum(end <= position for end in ends)]
+    prefix = _read(stream[:position])
+    assert prefix is None or prefix == records[: sum(end <= position for end in ends)]
     damaged = bytearray(stream)
     damaged[position] ^= 1 << (data[4] % 8 if len(data) > 4 else 0)
     assert _read(bytes(damaged)) is None
 
 
 def _reframe(data: bytes) -> None:
-    """The input as records of a right stream: these come back, whatever they hold."""
+    """Writes the input as the records of a valid stream: any bytes come back."""
     records = data.split(b"\n")
     encoder = FrameEncoder(JournalWriterInfo(run=1))
     assert _read(encoder.begin_stream() + encoder.encode_records(records), can_be_torn=False) == records
 
 
 def _read_head(data: bytes) -> None:
-    """Of the journal in ConfigMaps."""
+    """Reads the input as the head of a journal in ConfigMaps."""
     try:
         head = JournalHead.from_segment(JournalSegment(0, "head", "writer", data))
         journal_segments.select_segments(JournalSegment(0, "head", "writer", head.to_bytes()), [])
@@ -79,8 +79,8 @@ def _read_head(data: bytes) -> None:
     assert head.segments == ()
 
 
-def _right() -> tuple[bytes, list[int], list[bytes]]:
-    """A journal, where each of its writes ends, and its records: one of each write."""
+def _valid_journal() -> tuple[bytes, list[int], list[bytes]]:
+    """Returns a journal, the end of each of its writes, and its records (one for each write)."""
     encoder, records = FrameEncoder(JournalWriterInfo(run=1)), [codec.encode_event(event, 1.5) for event in _EVENTS]
     stream, ends = encoder.begin_stream(), list[int]()
     for record in records:
@@ -90,7 +90,7 @@ def _right() -> tuple[bytes, list[int], list[bytes]]:
 
 
 def seeds() -> Iterator[bytes]:
-    stream, _, records = _right()
+    stream, _, records = _valid_journal()
     yield stream
     yield stream[:-7]
     yield b"\n".join(records)

@@ -1,4 +1,4 @@
-"""JSON lines between launcher and master, whole and in pieces: documents, or the one declared error."""
+"""JSON lines between launcher and master, at once and in pieces: documents, or the one declared error."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def fuzz_one(data: bytes) -> None:
 
 def _read(data: bytes, piece: int) -> list[object] | str:
     lines = wire.JsonLineDecoder()
-    found: list[object] = []
+    documents: list[object] = []
     try:
-        for at in range(0, len(data), piece):
-            found += lines.feed(data[at : at + piece])
+        for start in range(0, len(data), piece):
+            documents += lines.feed(data[start : start + piece])
     except wire.MalformedLine:
-        return "garbled"
-    assert all(isinstance(one, dict) for one in found)
-    return found
+        return "malformed"
+    assert all(isinstance(document, dict) for document in documents)
+    return documents
 
 
 def seeds() -> Iterator[bytes]:

@@ -33,41 +33,41 @@ def fuzz_one(data: bytes) -> None:
         message = messages.decode_message(split(data))
     except MalformedMessage:
         return
-    held = _holdings()
-    reply = held.reply_to(message)
+    state = _initial_state()
+    reply = state.reply_to(message)
     assert (reply.kind, reply.request) == (MessageKind.REPLY, message.request)
-    _rows(held, message)
-    status = held.reply_to(PsMessage(MessageKind.STATUS, 1))
+    _check_rows(state, message)
+    status = state.reply_to(PsMessage(MessageKind.STATUS, 1))
     assert status.status is ReplyStatus.OK and json.loads(status.text)["name"] == _PS
 
 
-def _holdings() -> PsState:
-    held = PsState(_PS, seed=1, memory_limit=_LIMIT_BYTES)
-    held.set_slot_map(SlotMap.initial([_PS]))
-    held.declare(_TABLES)
-    held.reply_to(PsMessage(MessageKind.DECLARE, 1, backup_of=2, text=_TABLES))
-    held.reply_to(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))))
-    return held
+def _initial_state() -> PsState:
+    state = PsState(_PS, seed=1, memory_limit=_LIMIT_BYTES)
+    state.set_slot_map(SlotMap.initial([_PS]))
+    state.declare(_TABLES)
+    state.reply_to(PsMessage(MessageKind.DECLARE, 1, backup_of=2, text=_TABLES))
+    state.reply_to(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))))
+    return state
 
 
-def _rows(held: PsState, message: PsMessage) -> None:
-    """They can still be read, and are finite: only what was accepted has changed them."""
-    look = held.reply_to(
+def _check_rows(state: PsState, message: PsMessage) -> None:
+    """Rows can still be read and are finite: only accepted messages changed them."""
+    reply = state.reply_to(
         PsMessage(
             MessageKind.PULL_EXISTING,
             1,
-            held.slot_map.version,
+            state.slot_map.version,
             parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS)),
         )
     )
-    if look.status is not ReplyStatus.OK:
+    if reply.status is not ReplyStatus.OK:
         assert message.kind is MessageKind.TAKE_OVER, "only a new map takes slots away"
         return
-    assert [part.rows.shape for part in look.parts] == [(3, 1), (3, 2)]
-    # Rows are loaded as another ps of the job has them; a step that is too large is the model's business.
+    assert [part.rows.shape for part in reply.parts] == [(3, 1), (3, 2)]
+    # Rows of another ps are loaded unchecked; a step that is too large is a matter of the model.
     largest = max((float(np.abs(part.rows).max()) for part in message.parts if part.rows.size), default=0.0)
     if message.kind is not MessageKind.LOAD and not abs(message.learning_rate) * largest > 1e30:
-        assert all(np.isfinite(part.rows).all() for part in look.parts)
+        assert all(np.isfinite(part.rows).all() for part in reply.parts)
 
 
 def seeds() -> Iterator[bytes]:

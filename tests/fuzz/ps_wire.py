@@ -1,6 +1,6 @@
-"""Frames that reach a ps or a worker: a message, or one of the two declared errors, and no room for what is not there.
+"""Frames that a ps or a worker receives: a message, or one of the two declared errors; no memory for missing bytes.
 
-An input is a list of frames, each with its length before it (16 bits, little-endian); the last may be cut short.
+An input is a list of frames, each after its length (16 bits, little-endian); the last may be truncated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from elasticdl.ps.wire.messages import (
 )
 from elasticdl.ps.wire.shared_memory import SharedMemory, SharedMemoryView
 
-_SHARED = 0x5EED  # the name of the memory that both sides see, in every input
+_SHARED = 0x5EED  # the name of the shared memory in every input
 _SHARED_BYTES = 1 << 16
 
 
@@ -43,7 +43,7 @@ def fuzz_one(data: bytes) -> None:
         assert part.ids.dtype == np.int64 and part.ids.ndim == 1
         assert part.rows.dtype == np.float32 and part.rows.ndim == 2
         assert part.ids.nbytes <= sent + _SHARED_BYTES and part.rows.nbytes <= 2 * sent + _SHARED_BYTES
-    if not message.memory:  # what lies in shared memory is not sent, and arrives with no place of its own
+    if not message.memory:  # rows in shared memory are not sent
         again = messages.decode_message([bytes(frame) for frame in messages.encode_message(message)])
         assert again._replace(parts=(), learning_rate=0.0) == message._replace(parts=(), learning_rate=0.0)
         assert [part.ids.tolist() for part in again.parts] == [part.ids.tolist() for part in message.parts]
@@ -51,11 +51,11 @@ def fuzz_one(data: bytes) -> None:
 
 
 def split(data: bytes) -> list[bytes]:
-    frames, at = [], 0
-    while at + 2 <= len(data):
-        end = at + 2 + int.from_bytes(data[at : at + 2], "little")
-        frames.append(data[at + 2 : end])
-        at = end
+    frames, offset = [], 0
+    while offset + 2 <= len(data):
+        end = offset + 2 + int.from_bytes(data[offset : offset + 2], "little")
+        frames.append(data[offset + 2 : end])
+        offset = end
     return frames
 
 

@@ -1,4 +1,4 @@
-"""A file in memory for decoders that read files."""
+"""Files in memory, for decoders that read files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 @cache
 def directory() -> Path:
-    """Of this process, gone with it; in memory where the machine has such a place."""
-    place = Path("/dev/shm")
-    made = Path(tempfile.mkdtemp(prefix="elasticdl-fuzz-", dir=place if place.is_dir() else None))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
+    """Returns a directory of this process, removed at its end; in memory if the machine has /dev/shm."""
+    memory = Path("/dev/shm")
+    created = Path(tempfile.mkdtemp(prefix="elasticdl-fuzz-", dir=memory if memory.is_dir() else None))
+    atexit.register(shutil.rmtree, created, ignore_errors=True)
+    return created
 
 
 def file_with(data: bytes, name: str) -> Path:
-    """The file `name` with these bytes, and no others in its directory."""
+    """Writes the file `name` and returns its path."""
     path = directory() / name
     path.write_bytes(data)
     return path

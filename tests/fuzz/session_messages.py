@@ -1,6 +1,6 @@
-"""What a worker, a ps or a person sends to the master, from the bytes of the call to the event that is journaled.
+"""Messages of workers, ps and users to the master, from the bytes of the call to the event in the journal.
 
-An event that is made reads back from the journal as it was; what means nothing is a SpecError to its sender.
+An event reads back from the journal unchanged; a message without meaning is a SpecError for its sender.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _METHODS = (methods.SESSION, methods.EXCHANGE, methods.WATCH, methods.SCALE, met
 
 
 def fuzz_one(data: bytes) -> None:
-    """The first byte says which call it is."""
+    """The first byte chooses the call."""
     if not data:
         return
     method = _METHODS[data[0] % len(_METHODS)]
     try:
         message = method.request.FromString(data[1:])
     except DecodeError:
-        return  # grpc answers it
+        return  # gRPC answers it
     for event in _events(message):
         if isinstance(event, _BEATS):
             continue  # never journaled
-        again, at = codec.decode_event(codec.encode_event(event, 12.5))
-        assert (repr(again), at) == (repr(event), 12.5)
+        decoded, recorded_at = codec.decode_event(codec.encode_event(event, 12.5))
+        assert (repr(decoded), recorded_at) == (repr(event), 12.5)
 
 
 def _events(message: object) -> Iterator[ev.Event]:

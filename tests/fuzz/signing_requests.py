@@ -1,4 +1,4 @@
-"""What a replica sends to get its certificate: a key, certified under the name that the master says, or SpecError."""
+"""Signing requests of replicas: the key is certified under the name that the master chooses, or SpecError."""
 
 from __future__ import annotations
 

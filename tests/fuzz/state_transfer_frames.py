@@ -1,5 +1,5 @@
 """Frames that a newcomer reads from its donor: states and updates, or the one declared error; no memory for bytes that
-have not come."""
+were not received."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from elasticdl.collective import frames
 from elasticdl.collective.frames import Frame
 from elasticdl.collective.state_transfer import is_state_frame
 
-MOST_BYTES = 1 << 20  # of the tensors of one frame
+MAX_BYTES = 1 << 20  # of the tensors of one frame
 _PIECE_BYTES = 1000
 
 
 class _Stream:
-    """A connection whose other end sends `data` and hangs up."""
+    """A connection whose other end sends `data` and closes it."""
 
     def __init__(self, data: bytes) -> None:
         self._data = io.BytesIO(data)
@@ -37,9 +37,9 @@ def fuzz_one(data: bytes) -> None:
     try:
         while True:
             before = stream.tell()
-            frame = frames.receive_frame(stream, MOST_BYTES)
+            frame = frames.receive_frame(stream, MAX_BYTES)
             size = sum(tensor.numel() * tensor.element_size() for tensor in frame.tensors.values())
-            assert size <= min(MOST_BYTES, stream.tell() - before), "tensors that were not sent"
+            assert size <= min(MAX_BYTES, stream.tell() - before), "tensors that were not sent"
             if is_state_frame(frame):
                 assert isinstance(frame.header["step"], int)
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""The targets: found by what they have, checked for what they promise."""
+"""The fuzzing targets: one module each, with `fuzz_one`, and optionally `seeds` and `MEMORY_BYTES`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 
 HERE = Path(__file__).parent
 MEMORY_BYTES = 32 << 20
-_MACHINERY = {"__main__", "campaign", "child", "scratch", "table", "targets"}
+_OTHER_MODULES = {"__main__", "campaign", "child", "scratch", "table", "targets"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +27,29 @@ class Target:
         return HERE / "corpus" / self.name
 
     def inputs(self) -> list[bytes]:
-        """What is kept, and what the target says is right."""
-        kept = [path.read_bytes() for path in sorted(self.corpus.glob("*")) if not path.name.startswith(".")]
-        return [b"", *self.seeds(), *kept]
+        """Returns the empty input, the seeds and the corpus."""
+        corpus = [path.read_bytes() for path in sorted(self.corpus.glob("*")) if not path.name.startswith(".")]
+        return [b"", *self.seeds(), *corpus]
 
     def try_bounded(self, data: bytes) -> None:
-        """One input; AssertionError where it makes the target allocate more than it may. Slow: every allocation is
-        looked at."""
+        """Runs one input. Raises AssertionError if the target allocates more than it may. Slow: traces every
+        allocation."""
         tracemalloc.start()
         try:
             self.fuzz_one(data)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert peak <= self.memory_bytes, f"{len(data)} bytes made {self.name} allocate {peak} at once"
+        assert peak <= self.memory_bytes, f"{len(data)} bytes made {self.name} allocate {peak} bytes"
 
 
 def names() -> list[str]:
-    return sorted(found.name for found in pkgutil.iter_modules([str(HERE)]) if found.name not in _MACHINERY)
+    return sorted(module.name for module in pkgutil.iter_modules([str(HERE)]) if module.name not in _OTHER_MODULES)
 
 
 def load_module(name: str) -> ModuleType:
     if name not in names():
-        raise SystemExit(f"no target {name!r}; there are {', '.join(names())}")
+        raise SystemExit(f"no target {name!r}; targets are {', '.join(names())}")
     return importlib.import_module(f"tests.fuzz.{name}")
 
 

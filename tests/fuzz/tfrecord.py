@@ -1,4 +1,4 @@
-"""TFRecord files: what is read is written again as the very same bytes, or the file or a record of it is refused."""
+"""TFRecord files: records that are read are written as the same bytes, or the file or a record of it is refused."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def fuzz_one(data: bytes) -> None:
     again = directory() / "again.tfrecord"
     write_tfrecord(again, records)
     assert again.read_bytes() == data
-    one_by_one = [source.read(np.array([number]))[0] for number in range(min(len(source), 8))]
-    assert one_by_one == records[: len(one_by_one)]
+    single_records = [source.read(np.array([number]))[0] for number in range(min(len(source), 8))]
+    assert single_records == records[: len(single_records)]
 
 
 def seeds() -> Iterator[bytes]:

@@ -13,11 +13,11 @@ from tests.fuzz.scratch import directory, file_with
 def fuzz_one(data: bytes) -> None:
     path = file_with(data, "trace")
     try:
-        found = list(islice(source.open_trace(str(path), directory()).jobs(), 100))
+        jobs = list(islice(source.open_trace(str(path), directory()).jobs(), 100))
     except (DataError, SpecError):
         return
-    assert all(job.submitted_at >= 0 and 1 <= job.min_workers <= job.max_workers for job in found)
-    assert [job.submitted_at for job in found] == sorted(job.submitted_at for job in found)
+    assert all(job.submitted_at >= 0 and 1 <= job.min_workers <= job.max_workers for job in jobs)
+    assert [job.submitted_at for job in jobs] == sorted(job.submitted_at for job in jobs)
 
 
 def seeds() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A quick pass of `make fuzz` over every target: what is kept, and some thousand inputs more."""
+"""Runs every target of `make fuzz` with its corpus and some thousand new inputs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ INPUTS, SEED = 3000, 17
 
 
 @pytest.mark.parametrize("name", targets.names())
-def test_every_input_that_is_kept_holds_within_its_memory(name: str) -> None:
+def test_every_input_of_the_corpus_passes_within_its_memory_limit(name: str) -> None:
     target = targets.load(name)
 
     inputs = target.inputs()
 
     assert len(inputs) > 1, f"{name} has no seeds and no corpus"
     for data in inputs:
-        target.fuzz_one(data)  # imports what is imported late
+        target.fuzz_one(data)  # loads lazily imported modules
     for data in inputs:
         target.try_bounded(data)
 
@@ -28,27 +28,27 @@ def test_every_input_that_is_kept_holds_within_its_memory(name: str) -> None:
 @pytest.mark.parametrize("name", targets.names())
 def test_a_quick_pass_finds_nothing(name: str, tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris is not installed")
-    told: list[str] = []
+    messages: list[str] = []
     campaign = Campaign(name, tmp_path, SEED)
 
-    assert campaign.run(INPUTS, told.append), "\n".join(told)
+    assert campaign.run(INPUTS, messages.append), "\n".join(messages)
 
     assert campaign.progress.inputs >= INPUTS
 
 
-def test_a_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_campaign_continues_where_it_stopped(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris is not installed")
-    Campaign("traces", tmp_path, SEED).run(1000, lambda told: None)
+    Campaign("traces", tmp_path, SEED).run(1000, lambda message: None)
 
-    again = Campaign("traces", tmp_path, seed=99)
+    continued = Campaign("traces", tmp_path, seed=99)
 
-    assert again.progress.seed == SEED
-    assert again.progress.inputs >= 1000 and again.progress.parts == 1
-    assert again.run(1000, lambda told: None) and again.progress.parts == 1
-    assert again.run(2000, lambda told: None) and again.progress.parts == 2
+    assert continued.progress.seed == SEED
+    assert continued.progress.inputs >= 1000 and continued.progress.parts == 1
+    assert continued.run(1000, lambda message: None) and continued.progress.parts == 1
+    assert continued.run(2000, lambda message: None) and continued.progress.parts == 2
 
 
-def test_a_page_quotes_what_was_tried_of_every_target(tmp_path: Path) -> None:
+def test_a_page_quotes_inputs_and_findings_of_every_target(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- fuzz: begin -->\n<!-- fuzz: end -->\nafter\n")
     (tmp_path / "traces.json").write_text('{"target": "traces", "seed": 1, "inputs": 12345}')
