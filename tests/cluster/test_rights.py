@@ -185,7 +185,7 @@ REFUSED: dict[str, tuple[Document, str]] = {
     "another account": ({"service_account": "powerful"}, "impersonate"),
     "a Secret of others": ({"env_from_secrets": ["mine", "theirs"]}, "may not get yourself"),
     "a Secret of others, for images": ({"image_pull_secrets": ["theirs"]}, "may not get yourself"),
-    "the cluster's priority": ({"worker": {"priority": "system-node-critical"}}, "is for what runs the cluster"),
+    "the cluster's priority": ({"worker": {"priority": "system-node-critical"}}, "is reserved for the cluster itself"),
     "network of the node": ({"overrides": {"pod": {"spec": {"hostNetwork": True}}}}, "allow-pod-changes"),
     "processes of the node": ({"overrides": {"ps_pod": {"spec": {"hostPID": True}}}}, "allow-pod-changes"),
     "account by a change": ({"overrides": {"master_pod": {"spec": {"serviceAccountName": "powerful"}}}}, "overrides"),

@@ -8,7 +8,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $has := .Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor" -}}
 {{- if eq (toString .Values.serviceMonitor.enabled) "auto" }}{{ ternary "yes" "" $has }}{{ else if .Values.serviceMonitor.enabled }}yes{{ end }}
 {{- end }}
-{{- /* Of a policy's binding: where it holds. */ -}}
+{{- /* The namespaces in which a policy applies, for its binding. */ -}}
 {{- define "elasticdl.matched" -}}
 {{- with .Values.namespaces -}}
 matchResources:
