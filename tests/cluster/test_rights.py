@@ -295,13 +295,13 @@ POWERS: dict[str, tuple[Document, str]] = {
     "no job": ({"labels": {}}, "its own job"),
     "a directory of the node": (
         {"spec": {"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}, "container": {"volumeMounts": []}},
-        "directory of the node",
+        "directories of the node",
     ),
     "root": ({"spec": {"securityContext": {"runAsUser": 0}}}, "as root"),
     "the node's network": ({"spec": {"hostNetwork": True}}, "share network"),
     "privileges": ({"container": {"securityContext": {"privileged": True}}}, "no privileges"),
     "no security context": ({"container": {"securityContext": None}}, "no privileges"),
-    "the cluster's priority": ({"spec": {"priorityClassName": "system-node-critical"}}, "runs the cluster"),
+    "the cluster's priority": ({"spec": {"priorityClassName": "system-node-critical"}}, "reserved for the cluster"),
     "Secrets it was not given": ({"container": {"envFrom": [{"secretRef": {"name": "theirs"}}]}}, "submitted with"),
     "a Secret as a variable": (
         {"container": {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "theirs", "key": "KEY"}}}]}},

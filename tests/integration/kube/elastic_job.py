@@ -1,4 +1,4 @@
-"""An ElasticJob to try things with."""
+"""An ElasticJob for tests, and its definition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.waiting import until
 
 
 def install(api: Api) -> None:
-    """The definition, and the moment from which it is served."""
+    """Installs the definition and waits until it is served."""
     try:
         api.create(schema.crd_document())
     except AlreadyExists:
@@ -28,7 +28,7 @@ def install(api: Api) -> None:
 
 
 def resource(name: str, namespace: str = "", **spec: Any) -> dict[str, Any]:
-    whole: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model": {
             "zoo": "/zoo",
             "definition": "mnist.forward",
@@ -46,4 +46,4 @@ def resource(name: str, namespace: str = "", **spec: Any) -> dict[str, Any]:
         },
     }
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": whole | spec}
+    return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": fields | spec}

@@ -1,4 +1,4 @@
-"""The operator as a process."""
+"""An operator as a process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.integration.kube.apiserver import free_port
 LEASE_S = 3.0
 
 
-class Operator:
-    """One process of it."""
+class OperatorProcess:
+    """A running operator."""
 
     def __init__(self, log: Path, environ: dict[str, str], lease: str) -> None:
         self.log, self.port = log, free_port()
@@ -24,7 +24,7 @@ class Operator:
                 [sys.executable, "-m", "elasticdl.operator", *options], env=environ, stdout=output, stderr=output
             )
 
-    def figures(self, path: str = "metrics") -> str:
+    def read_metrics(self, path: str = "metrics") -> str:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=5) as answer:
                 return str(answer.read().decode())
@@ -32,8 +32,8 @@ class Operator:
             assert self.process.poll() is None, self.log.read_text()
             return ""
 
-    def leads(self) -> bool:
-        return "elasticdl_operator_is_leader 1.0" in self.figures()
+    def is_leader(self) -> bool:
+        return "elasticdl_operator_is_leader 1.0" in self.read_metrics()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:

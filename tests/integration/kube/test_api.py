@@ -1,4 +1,4 @@
-"""The calls, against a real API server."""
+"""Calls of `Api` against a real API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def config_map(name: str, namespace: str = "", labels: dict[str, str] | None = N
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def test_what_is_created_is_there_until_it_is_deleted(api: Api, namespace: str) -> None:
+def test_an_object_exists_from_its_creation_to_its_deletion(api: Api, namespace: str) -> None:
     assert api.get(CONFIG_MAP, "a") is None
 
     created = api.create(config_map("a", word="one"))
@@ -39,7 +39,7 @@ def test_a_dry_run_checks_and_creates_nothing(api: Api) -> None:
         api.create(config_map("Wrong_Name"), dry_run=True)
 
 
-def test_a_second_of_the_same_name_is_told_from_a_conflict(api: Api) -> None:
+def test_a_second_object_of_a_name_and_a_concurrent_change_are_different_errors(api: Api) -> None:
     first = api.create(config_map("a", word="one"))
 
     with pytest.raises(errors.AlreadyExists):
@@ -60,7 +60,7 @@ def test_a_patch_merges_and_removes(api: Api) -> None:
         api.patch(CONFIG_MAP, "b", {"data": {}})
 
 
-def test_a_deletion_meant_for_another_object_of_the_name_takes_nothing(api: Api) -> None:
+def test_a_deletion_with_the_uid_of_another_object_deletes_nothing(api: Api) -> None:
     uid = api.create(config_map("a"))["metadata"]["uid"]
 
     assert api.delete(CONFIG_MAP, "a", uid="00000000-0000-0000-0000-000000000000") is False
@@ -68,31 +68,29 @@ def test_a_deletion_meant_for_another_object_of_the_name_takes_nothing(api: Api)
     assert api.delete(CONFIG_MAP, "a", uid=uid) is True
 
 
-def test_a_list_has_all_pages_with_their_kind_and_only_what_the_labels_say(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_has_all_pages_and_can_be_selected_by_labels(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elasticdl.kube.api.PAGE_SIZE", 2)
     for number in range(5):
         api.create(config_map(f"m-{number}", labels={"job": "a" if number % 2 else "b"}))
 
-    every, version = api.list(CONFIG_MAP)
-    some, _ = api.list(CONFIG_MAP, labels="job=a")
+    all_items, version = api.list(CONFIG_MAP)
+    selected, _ = api.list(CONFIG_MAP, labels="job=a")
 
-    assert [one["metadata"]["name"] for one in every] == [f"m-{number}" for number in range(5)]
-    assert [one["metadata"]["name"] for one in some] == ["m-1", "m-3"]
-    assert all(kinds.kind_of(one) is CONFIG_MAP for one in every)
-    assert int(version) >= int(every[-1]["metadata"]["resourceVersion"])
+    assert [item["metadata"]["name"] for item in all_items] == [f"m-{number}" for number in range(5)]
+    assert [item["metadata"]["name"] for item in selected] == ["m-1", "m-3"]
+    assert all(kinds.kind_of(item) is CONFIG_MAP for item in all_items)
+    assert int(version) >= int(all_items[-1]["metadata"]["resourceVersion"])
 
 
 def test_all_namespaces_are_listed_at_once(api: Api, namespace: str) -> None:
     api.create(config_map("everywhere"))
 
-    found = [one for one in api.list(CONFIG_MAP, ALL_NAMESPACES)[0] if one["metadata"]["namespace"] == namespace]
+    items = [item for item in api.list(CONFIG_MAP, ALL_NAMESPACES)[0] if item["metadata"]["namespace"] == namespace]
 
-    assert [one["metadata"]["name"] for one in found] == ["everywhere"]
+    assert [item["metadata"]["name"] for item in items] == ["everywhere"]
 
 
-def test_who_has_no_rights_hears_which_one_is_missing_and_how_to_get_it(connect: Connect, namespace: str) -> None:
+def test_a_missing_right_is_named_with_the_role_that_grants_it(connect: Connect, namespace: str) -> None:
     api = connect(NOBODY, namespace=namespace)
 
     with pytest.raises(errors.Forbidden) as refused:
@@ -105,7 +103,7 @@ def test_who_has_no_rights_hears_which_one_is_missing_and_how_to_get_it(connect:
         api.get(NODE, "x")
 
 
-def test_whether_one_may_is_asked_without_trying(api: Api) -> None:
+def test_rights_are_checked_without_a_call(api: Api) -> None:
     assert api.is_allowed("create", POD) and api.is_allowed("get", POD, sub="log") and api.is_allowed("list", NODE)
 
 
@@ -116,18 +114,18 @@ def test_a_namespace_or_a_kind_that_does_not_exist_is_named(api: Api) -> None:
         api.list(kinds.ResourceKind("example.org/v1", "Thing", "things"))
 
 
-def test_a_watch_tells_what_happens_after_its_version(api: Api) -> None:
+def test_a_watch_reports_what_happens_after_its_version(api: Api) -> None:
     api.create(config_map("before"))
     _, version = api.list(CONFIG_MAP)
-    made = api.create(config_map("after"))
+    created = api.create(config_map("after"))
     api.delete(CONFIG_MAP, "before")
 
     watch = api.watch(CONFIG_MAP, "", "", version, 30)
     events = [next(watch), next(watch)]
     watch.close()
 
-    assert [(type_, one["metadata"]["name"]) for type_, one in events] == [("ADDED", "after"), ("DELETED", "before")]
-    assert events[0][1] == made
+    assert [(type_, item["metadata"]["name"]) for type_, item in events] == [("ADDED", "after"), ("DELETED", "before")]
+    assert events[0][1] == created
 
 
 def test_a_watch_ends_at_once_when_another_thread_closes_it(api: Api) -> None:
@@ -143,7 +141,7 @@ def test_a_watch_ends_at_once_when_another_thread_closes_it(api: Api) -> None:
     reader.join()
 
 
-def test_a_server_that_is_away_is_told_and_its_return_needs_no_new_connection(server: ApiServer, api: Api) -> None:
+def test_an_api_survives_an_outage_of_its_server(server: ApiServer, api: Api) -> None:
     api.create(config_map("a"))
 
     server.kill()
@@ -158,12 +156,12 @@ def test_a_server_that_is_away_is_told_and_its_return_needs_no_new_connection(se
         next(api.watch(CONFIG_MAP, "", "", "1", 5))
 
 
-def test_logs_of_a_pod_that_does_not_exist_are_refused_by_its_name(api: Api) -> None:
+def test_logs_of_a_pod_that_does_not_exist_are_an_error_that_names_it(api: Api) -> None:
     with pytest.raises(errors.NotFound, match=r"get pods/log p in namespace .*not found"):
         list(api.logs("p", ""))
 
 
-def test_a_port_that_cannot_be_reached_is_told_and_so_is_a_missing_right(
+def test_an_unreachable_port_and_a_missing_right_are_different_errors(
     connect: Connect, api: Api, namespace: str
 ) -> None:
     container = {"name": "main", "image": "none"}

@@ -24,7 +24,7 @@ from elasticdl.spec.load import resolve_elastic_job
 from tests.integration.kube.apiserver import NOBODY, ApiServer, programs
 from tests.integration.kube.conftest import Connect
 from tests.integration.kube.elastic_job import install, resource
-from tests.integration.kube.operator_process import Operator
+from tests.integration.kube.operator_process import OperatorProcess
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -205,7 +205,7 @@ def test_the_rights_of_the_operator_are_enough(server: ApiServer, api: Api, tmp_
     config["contexts"][0]["context"]["namespace"] = "elasticdl"
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
     environ["KUBECONFIG"] = str(tmp_path / "kubeconfig")
-    operator = Operator(tmp_path / "log", environ, "elasticdl-operator")
+    operator = OperatorProcess(tmp_path / "log", environ, "elasticdl-operator")
     try:
         made = api.create(resource("mnist"))
         until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_a_missing_client_is_told_with_the_command_that_installs_it_and_only_when_it_is_needed() -> None:
+def test_a_missing_client_is_an_error_with_the_command_that_installs_it() -> None:
     program = """
 import sys
 sys.modules["kubernetes"] = None
@@ -17,6 +17,6 @@ try:
 except SpecError as exc:
     print(exc)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert "[kubernetes]'" in done.stdout
+    assert "[kubernetes]'" in process.stdout

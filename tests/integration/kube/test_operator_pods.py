@@ -1,4 +1,4 @@
-"""Pods that must go: of a job that is suspended, of one that is deleted. Kubelets are played by the test."""
+"""The pods of suspended and deleted jobs. The tests act as kubelets."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from elasticdl.kube.api import Api
 from elasticdl.launcher.kubernetes import manifest, naming, status_map
 from elasticdl.operator.finalizer import FINALIZER
 from elasticdl.spec.load import resolve_elastic_job
-from tests.integration.kube.conftest import Start
+from tests.integration.kube.conftest import StartOperator
 from tests.integration.kube.elastic_job import resource
-from tests.integration.kube.looking import begun, phase, read, replicas
+from tests.integration.kube.job_reader import master_replicas, phase, read_job, wait_until_pending
 from tests.waiting import until
 
 
-def on_a_node(api: Api, pod: dict[str, Any]) -> None:
-    """Bound: its deletion waits for the kubelet, which is the test."""
+def create_on_node(api: Api, pod: dict[str, Any]) -> None:
+    """Creates a pod on a node: its deletion waits for the kubelet, which is the test."""
     pod["spec"].pop("priorityClassName", None)
     api.create(pod | {"spec": pod["spec"] | {"nodeName": "node-1"}})
 
 
-def is_ending(api: Api, name: str) -> bool:
+def is_terminating(api: Api, name: str) -> bool:
     return "deletionTimestamp" in (api.get(kinds.POD, name) or {"metadata": {}})["metadata"]
 
 
-def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: Start, api: Api) -> None:
+def test_the_workers_of_a_suspended_job_are_deleted_after_its_master(start: StartOperator, api: Api) -> None:
     operator = start()
     api.create(resource("mnist"))
-    job = resolve_elastic_job(begun(api))
-    owner = naming.Owner.from_object(read(api))
+    job = resolve_elastic_job(wait_until_pending(api))
+    owner = naming.Owner.from_object(read_job(api))
     master = manifest.replica_pod(job, "master-0", "master", owner)
     worker = manifest.replica_pod(job, "worker-0", "worker", owner)
     other = manifest.replica_pod(resolve_elastic_job(resource("other", api.namespace)), "worker-0", "worker", owner)
@@ -39,61 +39,61 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
         api.create(pod)
 
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
-    until("the master is suspended", lambda: replicas(api) == 0)
-    until("the operator waits", lambda: 'reconciled_total{outcome="retried"}' in operator.figures())
-    while_ending = api.get(kinds.POD, "mnist-worker-0")
+    until("the master is suspended", lambda: master_replicas(api) == 0)
+    until("the operator waits", lambda: 'reconciled_total{outcome="retried"}' in operator.read_metrics())
+    worker_before = api.get(kinds.POD, "mnist-worker-0")
     api.delete(kinds.POD, "mnist-master-0", grace_s=0)
-    until("the worker goes", lambda: not api.get(kinds.POD, "mnist-worker-0"))
-    until("the status says so", lambda: phase(api) == "Suspended")
+    until("the worker is deleted", lambda: not api.get(kinds.POD, "mnist-worker-0"))
+    until("the status is Suspended", lambda: phase(api) == "Suspended")
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": False}})
-    until("it goes on", lambda: phase(api) == "Pending")
+    until("the job resumes", lambda: phase(api) == "Pending")
 
-    assert while_ending and "deletionTimestamp" not in while_ending["metadata"]
+    assert worker_before and "deletionTimestamp" not in worker_before["metadata"]
     assert api.get(kinds.POD, "other-worker-0")
-    assert replicas(api) == 1
+    assert master_replicas(api) == 1
 
 
-def test_a_deleted_job_is_there_until_its_pods_are_gone(start: Start, api: Api) -> None:
+def test_a_deleted_job_exists_until_its_pods_have_ended(start: StartOperator, api: Api) -> None:
     operator = start()
     api.create(resource("mnist"))
-    job = resolve_elastic_job(begun(api))
+    job = resolve_elastic_job(wait_until_pending(api))
     spec = api.get(kinds.CONFIG_MAP, "mnist-spec")
     assert spec
-    on_a_node(api, manifest.replica_pod(job, "worker-0", "worker", naming.Owner.from_object(spec)))
-    stranger = naming.Owner("v1", "ConfigMap", "another", "00000000-0000-0000-0000-00000000000b")
-    on_a_node(api, manifest.replica_pod(job, "worker-9", "worker", stranger))
+    create_on_node(api, manifest.replica_pod(job, "worker-0", "worker", naming.Owner.from_object(spec)))
+    other_owner = naming.Owner("v1", "ConfigMap", "another", "00000000-0000-0000-0000-00000000000b")
+    create_on_node(api, manifest.replica_pod(job, "worker-9", "worker", other_owner))
 
     api.delete(kinds.ELASTIC_JOB, "mnist")
-    until("the worker is told to go", lambda: is_ending(api, "mnist-worker-0"))
-    until("the operator waits", lambda: 'reconciled_total{outcome="retried"}' in operator.figures())
-    assert read(api)["metadata"]["finalizers"] == [FINALIZER]
-    assert replicas(api) == 0
+    until("the worker terminates", lambda: is_terminating(api, "mnist-worker-0"))
+    until("the operator waits", lambda: 'reconciled_total{outcome="retried"}' in operator.read_metrics())
+    assert read_job(api)["metadata"]["finalizers"] == [FINALIZER]
+    assert master_replicas(api) == 0
     api.delete(kinds.POD, "mnist-worker-0", grace_s=0)
     until("the job is gone", lambda: api.get(kinds.ELASTIC_JOB, "mnist") is None)
 
-    assert not is_ending(api, "mnist-worker-9")  # somebody else's
+    assert not is_terminating(api, "mnist-worker-9")  # it has another owner
 
 
-def test_a_deletion_that_began_without_an_operator_is_finished_by_the_next(start: Start, api: Api) -> None:
+def test_an_operator_finishes_a_deletion_that_began_without_one(start: StartOperator, api: Api) -> None:
     first = start()
     api.create(resource("mnist"))
-    begun(api)
+    wait_until_pending(api)
     first.end(signal.SIGKILL)
     api.delete(kinds.ELASTIC_JOB, "mnist")
-    assert read(api)["metadata"]["deletionTimestamp"]
+    assert read_job(api)["metadata"]["deletionTimestamp"]
 
     start()
 
     until("the job is gone", lambda: api.get(kinds.ELASTIC_JOB, "mnist") is None)
 
 
-def test_a_job_that_is_over_needs_no_operator_to_go(start: Start, api: Api) -> None:
+def test_a_job_that_is_over_can_be_deleted_without_an_operator(start: StartOperator, api: Api) -> None:
     operator = start()
     api.create(resource("mnist"))
-    begun(api)
+    wait_until_pending(api)
     status_map.write_refusal(api, "mnist", api.namespace, "no such model", 2)
     until("the job failed", lambda: phase(api) == "Failed")
-    until("nothing holds it", lambda: not read(api)["metadata"].get("finalizers"))
+    until("it has no finalizers", lambda: not read_job(api)["metadata"].get("finalizers"))
     operator.end(signal.SIGKILL)
 
     api.delete(kinds.ELASTIC_JOB, "mnist")

@@ -15,7 +15,7 @@ from elasticdl.launcher.interface import EndCommand
 from elasticdl.launcher.kubernetes import manifest
 from elasticdl.launcher.kubernetes.pod_launcher import MAX_ENDED_PODS
 from tests.integration.kube.apiserver import ApiServer
-from tests.integration.kube.stage import OWNER, SPEC, Document, Stage, play, pod_of
+from tests.integration.kube.launcher_stage import OWNER, SPEC, Document, Stage, play, pod_of
 
 PRIORITIES = Path(__file__).parents[3] / "deploy" / "manifests" / "priorities.yaml"
 EMPTY = {"event": "replicas", "running": (), "exited": ()}

@@ -1,4 +1,4 @@
-"""A master that cannot begin, as a process against a real API server: it leaves a result and is not started again."""
+"""A master that cannot start, as a process against a real API server: it writes a result and is not restarted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.launcher.kubernetes.test_pod import mount
 SOURCE = str(Path(pod.__file__).parents[3])
 
 
-def submitted(api: Api) -> JobSpec:
+def submit_job(api: Api) -> JobSpec:
     spec = job(SMALL, namespace=api.namespace)
     master = api.create(manifest.master_stateful_set(spec, None))
     for document in manifest.job_objects(spec, job_secrets.create_secrets(spec), naming.Owner.from_object(master)):
@@ -44,36 +44,38 @@ def run(server: ApiServer, api: Api, *argv: str) -> subprocess.CompletedProcess[
 
 
 def outcome(api: Api) -> tuple[dict[str, Any], int]:
-    """The result, and how many pods the master shall have."""
+    """The result, and the desired number of the master's pods."""
     status, master = api.get(kinds.CONFIG_MAP, "digits-status"), api.get(kinds.STATEFUL_SET, "digits-master")
     assert status is not None and master is not None
     assert status["metadata"]["ownerReferences"][0]["uid"] == master["metadata"]["uid"]
     return json.loads(status["data"]["result.json"]), int(master["spec"]["replicas"])
 
 
-def test_a_pod_that_lacks_what_it_needs_says_so(server: ApiServer, api: Api, tmp_path: Path) -> None:
-    submitted(api)
-    places = mount(tmp_path)
-    (places.secret / "token").unlink()
+def test_a_pod_without_its_token_writes_the_reason_as_a_result(server: ApiServer, api: Api, tmp_path: Path) -> None:
+    submit_job(api)
+    mounts = mount(tmp_path)
+    (mounts.secret / "token").unlink()
 
-    words = ["--spec", str(places.spec), "--secret", str(places.secret), "--state", str(places.state)]
-    done = run(server, api, "elasticdl.launcher.kubernetes.pod", "master", *words)
+    options = ["--spec", str(mounts.spec), "--secret", str(mounts.secret), "--state", str(mounts.state)]
+    process = run(server, api, "elasticdl.launcher.kubernetes.pod", "master", *options)
     result, replicas = outcome(api)
 
-    assert done.returncode == 2, done.stderr
+    assert process.returncode == 2, process.stderr
     assert (result["phase"], result["exit_code"], replicas) == ("failed", 2, 0)
     assert "secret/token: expected a file" in result["reason"]
 
 
-def test_a_master_whose_job_is_wrong_says_so(server: ApiServer, api: Api, tmp_path: Path) -> None:
-    spec = submitted(api)
+def test_a_master_without_its_config_map_writes_the_reason_as_a_result(
+    server: ApiServer, api: Api, tmp_path: Path
+) -> None:
+    spec = submit_job(api)
     directory = JobDirectory(tmp_path / "job")
     directory.create_in_pod(spec, "token")
-    api.delete(kinds.CONFIG_MAP, "digits-spec")  # to which its pods would belong
+    api.delete(kinds.CONFIG_MAP, "digits-spec")  # the owner of its pods
 
-    done = run(server, api, "elasticdl.master", str(directory.root), "--pods")
+    process = run(server, api, "elasticdl.master", str(directory.root), "--pods")
     result, replicas = outcome(api)
 
-    assert done.returncode == 2, done.stderr
+    assert process.returncode == 2, process.stderr
     assert (result["phase"], result["exit_code"], replicas) == ("failed", 2, 0)
     assert "has no ConfigMap of job digits" in result["reason"]

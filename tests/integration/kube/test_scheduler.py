@@ -1,4 +1,4 @@
-"""`elasticdl scheduler --on kubernetes --port` as a process, asked as a kubelet asks it."""
+"""The probes of `elasticdl scheduler --on kubernetes --port` as a process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.waiting import until
 pytestmark = pytest.mark.timeout(300)
 
 
-class Scheduler:
-    """One process of it."""
+class SchedulerProcess:
+    """A running scheduler."""
 
     def __init__(self, log: Path, environ: dict[str, str]) -> None:
         self.log, self.port = log, free_port()
@@ -38,46 +38,46 @@ class Scheduler:
         except OSError as exc:
             return 0, str(exc)
 
-    def wait(self, path: str, *wanted: tuple[int, str]) -> None:
-        until(f"{path} answers {wanted}", lambda: self.ask(path) in wanted, 120.0, tell=self.log.read_text)
+    def wait(self, path: str, *expected: tuple[int, str]) -> None:
+        until(f"{path} answers {expected}", lambda: self.ask(path) in expected, 120.0, tell=self.log.read_text)
 
 
-Start = Callable[[], Scheduler]
-LEADS = ((200, "it leads"), (200, "a turn is running"))
+StartScheduler = Callable[[], SchedulerProcess]
+LEADER_ANSWERS = ((200, "it leads"), (200, "a turn is running"))
 
 
 @pytest.fixture
-def start(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> Iterator[Start]:
+def start(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> Iterator[StartScheduler]:
     install(api)
-    begun: list[Scheduler] = []
+    schedulers: list[SchedulerProcess] = []
     environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig(namespace=namespace))}
 
-    def start() -> Scheduler:
-        begun.append(Scheduler(tmp_path / f"scheduler-{len(begun)}.log", environ))
-        return begun[-1]
+    def start() -> SchedulerProcess:
+        schedulers.append(SchedulerProcess(tmp_path / f"scheduler-{len(schedulers)}.log", environ))
+        return schedulers[-1]
 
     yield start
-    for one in begun:
-        one.process.kill()
-        one.process.wait(30)
+    for scheduler in schedulers:
+        scheduler.process.kill()
+        scheduler.process.wait(30)
 
 
-def test_who_leads_and_who_waits_are_ready_and_live(start: Start) -> None:
+def test_the_leader_and_a_waiting_scheduler_are_ready_and_live(start: StartScheduler) -> None:
     first = start()
-    first.wait("/readyz", *LEADS)
+    first.wait("/readyz", *LEADER_ANSWERS)
 
     second = start()
     second.wait("/readyz", (200, "it waits for the Lease"))
     assert first.ask("/healthz") == second.ask("/healthz") == (200, "ok")
 
     first.process.send_signal(signal.SIGTERM)
-    second.wait("/readyz", *LEADS)
+    second.wait("/readyz", *LEADER_ANSWERS)
     assert first.process.wait(30) == 0
 
 
-def test_one_whose_api_server_is_away_lives_and_is_ready_again_when_it_is_back(start: Start, server: ApiServer) -> None:
+def test_a_scheduler_without_its_api_server_is_live_but_not_ready(start: StartScheduler, server: ApiServer) -> None:
     scheduler = start()
-    scheduler.wait("/readyz", *LEADS)
+    scheduler.wait("/readyz", *LEADER_ANSWERS)
 
     server.kill()
     try:
@@ -86,4 +86,4 @@ def test_one_whose_api_server_is_away_lives_and_is_ready_again_when_it_is_back(s
         assert scheduler.ask("/healthz") == (200, "ok")
     finally:
         server.start()
-    scheduler.wait("/readyz", *LEADS)
+    scheduler.wait("/readyz", *LEADER_ANSWERS)

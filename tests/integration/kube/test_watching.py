@@ -1,4 +1,7 @@
-"""`follow` against a real API server that goes away, forgets, and is cut off: nothing is lost, nothing told twice."""
+"""`follow_changes` against a real API server that restarts, forgets versions and loses connections.
+
+No change is lost and none is reported twice.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from elasticdl.kube.kinds import CONFIG_MAP, ResourceKind
 from elasticdl.kube.watch import ObjectChange, follow_changes
 from tests.integration.kube.apiserver import NOBODY, ApiServer
 from tests.integration.kube.conftest import Connect
-from tests.integration.kube.cutting import Cutter
+from tests.integration.kube.interrupting_proxy import InterruptingProxy
 
 WAIT_S = 30.0
 
 
-class Counted(Api):
-    """Counts lists, and keeps the version each watch began with."""
+class CountingApi(Api):
+    """Counts lists, and keeps the version that each watch started from."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -51,31 +54,33 @@ class Counted(Api):
 
 
 class Follower:
-    def __init__(self, api: Counted) -> None:
+    """The changes that `follow_changes` reports in a thread."""
+
+    def __init__(self, api: CountingApi) -> None:
         self.api = api
-        self.heard: queue.Queue[list[ObjectChange]] = queue.Queue()
+        self.changes: queue.Queue[list[ObjectChange]] = queue.Queue()
 
     def next(self) -> list[tuple[str, str, str]]:
-        """The next changes: (name, what it was, what it is)."""
-        return [described(change) for change in self.heard.get(timeout=WAIT_S)]
+        """The next changes: (name, previous word, new word)."""
+        return [describe_change(change) for change in self.changes.get(timeout=WAIT_S)]
 
     def await_watch(self) -> None:
         assert self.api.watched.acquire(timeout=WAIT_S)
 
 
-def described(change: ObjectChange) -> tuple[str, str, str]:
-    one = change.after or change.before or {}
-    words = [(side or {}).get("data", {}).get("word", "") for side in change]
-    return one["metadata"]["name"], words[0], words[1]
+def describe_change(change: ObjectChange) -> tuple[str, str, str]:
+    config_map = change.after or change.before or {}
+    before, after = ((document or {}).get("data", {}).get("word", "") for document in change)
+    return config_map["metadata"]["name"], before, after
 
 
 @contextmanager
-def following(api: Counted, **arguments: Any) -> Iterator[Follower]:
+def following(api: CountingApi, **arguments: Any) -> Iterator[Follower]:
     stopped, follower = threading.Event(), Follower(api)
 
     def run() -> None:
         for changes in follow_changes(api, CONFIG_MAP, "", "", stopped, **arguments):
-            follower.heard.put(changes)
+            follower.changes.put(changes)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -84,8 +89,8 @@ def following(api: Counted, **arguments: Any) -> Iterator[Follower]:
     finally:
         stopped.set()
         thread.join(WAIT_S)
-        assert not thread.is_alive(), "it did not stop"
-    assert follower.heard.empty(), "more was told than happened"
+        assert not thread.is_alive(), "the follower did not stop"
+    assert follower.changes.empty(), "more changes were reported than happened"
 
 
 def write(api: Api, name: str, word: str) -> None:
@@ -96,16 +101,16 @@ def write(api: Api, name: str, word: str) -> None:
 
 
 @pytest.fixture
-def counted(connect: Connect, namespace: str) -> Counted:
-    api = connect(namespace=namespace, cls=Counted)
-    assert isinstance(api, Counted)
+def counting_api(connect: Connect, namespace: str) -> CountingApi:
+    api = connect(namespace=namespace, cls=CountingApi)
+    assert isinstance(api, CountingApi)
     return api
 
 
-def test_fields_choose_one_object_whatever_its_labels(api: Api, counted: Counted) -> None:
+def test_a_field_selector_selects_one_object(api: Api, counting_api: CountingApi) -> None:
     write(api, "a", "one")
     write(api, "b", "one")
-    with following(counted, fields="metadata.name=b") as follower:
+    with following(counting_api, fields="metadata.name=b") as follower:
         assert follower.next() == [("b", "", "one")]
         follower.await_watch()
         write(api, "a", "two")
@@ -113,8 +118,8 @@ def test_fields_choose_one_object_whatever_its_labels(api: Api, counted: Counted
         assert follower.next() == [("b", "one", "two")]
 
 
-def test_the_list_comes_first_even_if_it_is_empty_then_each_change(api: Api, counted: Counted) -> None:
-    with following(counted) as follower:
+def test_the_list_comes_first_even_if_it_is_empty_and_then_each_change(api: Api, counting_api: CountingApi) -> None:
+    with following(counting_api) as follower:
         assert follower.next() == []
         write(api, "a", "one")
         assert follower.next() == [("a", "", "one")]
@@ -124,32 +129,32 @@ def test_the_list_comes_first_even_if_it_is_empty_then_each_change(api: Api, cou
         assert follower.next() == [("a", "two", "")]
 
 
-def test_after_a_cut_connection_it_goes_on_without_another_list(
+def test_after_a_lost_connection_the_watch_continues_without_another_list(
     server: ApiServer, connect: Connect, api: Api, namespace: str
 ) -> None:
-    with Cutter(server.port) as cutter:
-        counted = connect(namespace=namespace, cls=Counted, port=cutter.port)
-        assert isinstance(counted, Counted)
-        with following(counted) as follower:
+    with InterruptingProxy(server.port) as proxy:
+        counting_api = connect(namespace=namespace, cls=CountingApi, port=proxy.port)
+        assert isinstance(counting_api, CountingApi)
+        with following(counting_api) as follower:
             assert follower.next() == []
             follower.await_watch()
             for round_ in range(3):
                 write(api, "a", str(round_))
                 assert follower.next() == [("a", str(round_ - 1) if round_ else "", str(round_))]
-                assert cutter.cut() >= 1
-                write(api, f"b-{round_}", "while it was away")
-                assert follower.next() == [(f"b-{round_}", "", "while it was away")]
+                assert proxy.interrupt() >= 1
+                write(api, f"b-{round_}", "while disconnected")
+                assert follower.next() == [(f"b-{round_}", "", "while disconnected")]
                 follower.await_watch()
-        assert counted.lists == 1
+        assert counting_api.lists == 1
 
 
-def test_after_a_restart_of_the_server_nothing_is_lost_and_nothing_told_twice(
-    server: ApiServer, api: Api, counted: Counted
+def test_after_a_restart_of_the_server_no_change_is_lost_or_reported_twice(
+    server: ApiServer, api: Api, counting_api: CountingApi
 ) -> None:
     write(api, "kept", "same")
     write(api, "changed", "before")
     write(api, "removed", "here")
-    with following(counted) as follower:
+    with following(counting_api) as follower:
         assert len(follower.next()) == 3
         follower.await_watch()
 
@@ -159,15 +164,15 @@ def test_after_a_restart_of_the_server_nothing_is_lost_and_nothing_told_twice(
         api.delete(CONFIG_MAP, "removed")
         write(api, "new", "one")
 
-        heard: set[tuple[str, str, str]] = set()
-        while len(heard) < 3:
-            some = follower.next()
-            assert not heard & set(some)
-            heard |= set(some)
-    assert heard == {("changed", "before", "after"), ("removed", "here", ""), ("new", "", "one")}
+        reported: set[tuple[str, str, str]] = set()
+        while len(reported) < 3:
+            changes = set(follower.next())
+            assert not reported & changes
+            reported |= changes
+    assert reported == {("changed", "before", "after"), ("removed", "here", ""), ("new", "", "one")}
 
 
-class Forgetful(Counted):
+class Forgetful(CountingApi):
     """Goes on from a version that the server has long forgotten, once."""
 
     def watch(
@@ -176,25 +181,25 @@ class Forgetful(Counted):
         return super().watch(kind, namespace, labels, "1" if not self.versions else version, timeout_s, fields)
 
 
-def test_a_forgotten_version_leads_to_a_new_list_that_tells_only_differences(
+def test_after_a_forgotten_version_a_new_list_reports_only_differences(
     server: ApiServer, connect: Connect, api: Api, namespace: str
 ) -> None:
     server.kill()
     server.start()  # it remembers nothing of before
     write(api, "a", "one")
-    counted = connect(namespace=namespace, cls=Forgetful)
-    assert isinstance(counted, Counted)
-    with following(counted) as follower:
+    counting_api = connect(namespace=namespace, cls=Forgetful)
+    assert isinstance(counting_api, CountingApi)
+    with following(counting_api) as follower:
         assert follower.next() == [("a", "", "one")]
         follower.await_watch()
         follower.await_watch()
         write(api, "a", "two")
         assert follower.next() == [("a", "one", "two")]
-    assert counted.lists == 2 and counted.versions[0] == "1"
+    assert counting_api.lists == 2 and counting_api.versions[0] == "1"
 
 
-def test_a_bookmark_keeps_the_version_fresh_while_nothing_of_ours_changes(api: Api, counted: Counted) -> None:
-    with following(counted, watch_s=4) as follower:
+def test_a_bookmark_keeps_the_version_fresh_while_nothing_of_ours_changes(api: Api, counting_api: CountingApi) -> None:
+    with following(counting_api, watch_s=4) as follower:
         assert follower.next() == []
         follower.await_watch()
         # Something else happens in the cluster: our objects stay, the version grows.
@@ -203,19 +208,19 @@ def test_a_bookmark_keeps_the_version_fresh_while_nothing_of_ours_changes(api: A
             name = f"{api.namespace}-{number}"
             api.create(document | {"metadata": {"name": name, "namespace": "default"}})
         follower.await_watch()
-    assert counted.lists == 1
-    assert int(counted.versions[1]) >= int(counted.versions[0]) + 3
+    assert counting_api.lists == 1
+    assert int(counting_api.versions[1]) >= int(counting_api.versions[0]) + 3
 
 
-def test_who_may_not_list_waits_for_the_right(
+def test_a_missing_right_to_list_is_waited_for(
     connect: Connect, api: Api, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counted = connect(NOBODY, namespace=namespace, cls=Counted)
-    assert isinstance(counted, Counted)
+    counting_api = connect(NOBODY, namespace=namespace, cls=CountingApi)
+    assert isinstance(counting_api, CountingApi)
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}
     version = "rbac.authorization.k8s.io/v1"
-    with following(counted) as follower:
-        assert counted.refused.wait(WAIT_S)
+    with following(counting_api) as follower:
+        assert counting_api.refused.wait(WAIT_S)
         metadata = {"name": "reader", "namespace": namespace}
         api.create({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]})
         binding: dict[str, Any] = {"apiVersion": version, "kind": "RoleBinding", "metadata": metadata}
@@ -224,5 +229,5 @@ def test_who_may_not_list_waits_for_the_right(
         api.create(binding)
         assert follower.next() == []
         follower.await_watch()
-    assert counted.lists < 20
+    assert counting_api.lists < 20
     assert "list configmaps" in caplog.text
