@@ -59,7 +59,7 @@ def _throttle(pid: int, share: float, is_over: threading.Event) -> None:
 def _serve(name: PsId, names: Sequence[PsId], threads: int, connection: Connection) -> None:
     holdings = PsState(name, seed=1)
     holdings.set_slot_map(SlotMap.initial(names))
-    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=threads)
+    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=threads).start()
     connection.send(server.address)
     connection.recv()
     server.close()

@@ -123,7 +123,7 @@ def timed(size: int, cycles: int, run: Callable[[int], None]) -> float:
 def serve(connection: Connection) -> None:
     holdings = PsState(PS, seed=1)
     holdings.set_slot_map(SlotMap.initial([PS]))
-    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2)
+    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2).start()
     connection.send(server.address)
     connection.recv()
 

@@ -53,7 +53,7 @@ def main() -> int:
     server = PsServer(
         ps_state, token, env.address, threads=spec.ps.threads, backup_timeout_s=spec.timing.backup_timeout_s,
         answers=writer.handlers, keys=keys,
-    )  # fmt: skip
+    ).start()  # fmt: skip
     executor = FleetTaskExecutor(
         ps_state, token, spec.timing.backup_timeout_s, directory.counters, faults, keys, writer.set_restored
     )

@@ -43,7 +43,7 @@ class Cluster:
         """One more ps, which holds nothing yet."""
         name = PsId(f"ps-{len(self.holdings) + len(self.lost)}")
         self.holdings[name] = PsState(name, seed=3, policy=self.terms)
-        self.servers[name] = PsServer(self.holdings[name], TOKEN, "127.0.0.1", threads=2)
+        self.servers[name] = PsServer(self.holdings[name], TOKEN, "127.0.0.1", threads=2).start()
         return name
 
     @property
@@ -94,7 +94,7 @@ class Cluster:
         self.servers[name].close()
         self.servers[name] = PsServer(
             self.holdings[name], TOKEN, "127.0.0.1", threads=threads, backup_timeout_s=backup_timeout_s, answers=answers
-        )
+        ).start()
 
     def kill(self, name: PsId) -> None:
         """Without a word."""

@@ -100,7 +100,7 @@ class Ship:
         self.keepers[name] = SnapshotWriter(self.holdings[name])
         self.servers[name] = PsServer(
             self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.keepers[name].handlers
-        )
+        ).start()
         return name
 
     def restart(self, path: Path, count: int, pushes: Counter[int], number: int) -> None:

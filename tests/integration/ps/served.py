@@ -85,7 +85,7 @@ def main() -> None:
     given = json.loads(sys.stdin.readline())
     holdings = PsState(PS, seed=1)
     holdings.set_slot_map(SlotMap.initial([PS]))
-    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2, keys=CurveKeys(**given) if given else None)
+    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2, keys=CurveKeys(**given) if given else None).start()
     print(server.address, flush=True)
     sys.stdin.read()
     os._exit(0)

@@ -33,7 +33,7 @@ STATUS = PsMessage(MessageKind.STATUS, 0)
 
 @pytest.fixture
 def server() -> Iterator[PsServer]:
-    made = PsServer(PsState(PS, seed=1), "token", "127.0.0.1", threads=1, keys=KEYS)
+    made = PsServer(PsState(PS, seed=1), "token", "127.0.0.1", threads=1, keys=KEYS).start()
     yield made
     made.close()
 
@@ -99,7 +99,7 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     held = {name: PsState(name, seed=1) for name in (PS, PsId("ps-1"))}
     keepers = {name: SnapshotWriter(one) for name, one in held.items()}
     servers = {
-        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].handlers)
+        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].handlers).start()
         for name, one in held.items()
     }
     fleet = FleetView(SlotMap.initial(list(held)), {name: one.address for name, one in servers.items()}, {})

@@ -52,7 +52,7 @@ def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> 
         pull(client, {"zeros": plan})
     port = int(cluster.servers[NAME].address.rsplit(":", 1)[1])
     cluster.servers[NAME].close()
-    cluster.servers[NAME] = PsServer(cluster.holdings[NAME], TOKEN, "127.0.0.1", threads=2, port=port)
+    cluster.servers[NAME] = PsServer(cluster.holdings[NAME], TOKEN, "127.0.0.1", threads=2, port=port).start()
 
     push(client, {"zeros": plan}, {"zeros": np.ones((COUNT, 8), np.float32)}, number=1)
 

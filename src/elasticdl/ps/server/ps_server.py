@@ -1,7 +1,7 @@
-"""A ps on its socket: a ZeroMQ router in front, serving threads behind it, and the state of the ps in the middle.
+"""Serves a ps on its socket: a ZeroMQ router receives requests, serving threads behind it call the state of the ps.
 
 ZeroMQ moves messages between router and threads without Python, and the threads release the GIL in the native core. So
-requests of several workers are served at once, and a request costs Python some tens of microseconds.
+requests of several workers are served at once, and Python spends some tens of microseconds on each.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Self
 
 import zmq
 
@@ -28,7 +29,7 @@ from elasticdl.ps.wire.messages import MalformedMessage, MessageKind, PsMessage,
 from elasticdl.ps.wire.shared_memory import SharedMemoryHandle, SharedMemoryViews
 from elasticdl.vital import VitalThread
 
-_MAX_SAMPLE_S = 1.0  # what counts between two heartbeats, at most
+_MAX_SAMPLE_S = 1.0  # of the time between two heartbeats counts at most
 
 
 class BusyTimer:
@@ -40,14 +41,14 @@ class BusyTimer:
 
     def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._turns = [0] * threads  # requests begun and ended: odd while one is in work
+        self._turns = [0] * threads  # requests begun and ended: odd while a request is served
         self._seen = [0] * threads
         self._ages_s = [0.0] * threads
         self._sampled_at = clock()
 
     @contextmanager
     def track_request(self, thread: int) -> Iterator[None]:
-        """A request is in work."""
+        """Marks a request of this thread as being served."""
         self._turns[thread] += 1
         try:
             yield
@@ -55,7 +56,7 @@ class BusyTimer:
             self._turns[thread] += 1
 
     def sample_busy_s(self) -> float:
-        """Seconds that the oldest request has been in work. To be called with every heartbeat."""
+        """Returns for how many seconds the oldest request has been served. Call it with every heartbeat."""
         now = self._clock()
         passed_s, self._sampled_at = min(now - self._sampled_at, _MAX_SAMPLE_S), now
         for thread, turn in enumerate(list(self._turns)):
@@ -65,7 +66,7 @@ class BusyTimer:
         return max(self._ages_s, default=0.0)
 
 
-# Handlers of message kinds that the state of the ps does not serve. None: not yet; it is called again soon.
+# Handlers of message kinds that the state of the ps does not serve. None: not ready; the handler is called again soon.
 RequestHandlers = Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]
 
 _log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ _BACKUP_POLL_MS = 50  # between two checks whether the backup is still there
 
 
 class PsServer:
-    """Serves requests from its construction until `close`."""
+    """Serves requests from `start` until `close`, or inside of `with`."""
 
     def __init__(
         self,
@@ -89,32 +90,55 @@ class PsServer:
         answers: RequestHandlers = MappingProxyType({}),
         keys: CurveKeys | None = None,
     ) -> None:
-        """Serves only clients with the token and, with `keys`, with the keys of the job."""
+        """Serves only clients with the token and, with `keys`, with the keys of the job. Port 0: any free port."""
         self._ps_state = ps_state
         self._answers = answers
         self._keys = keys
         self._token = token_digest(token)
+        self._host = address
+        self._port = port
         self.shared_memories = SharedMemoryViews()  # of workers on this machine
-        self._backup_timeout_s = backup_timeout_s  # a backup without a reply for so long is given up
-        self._context = zmq.Context()
-        self._front = self._context.socket(zmq.ROUTER)
-        self._door = ZapAuthenticator(self._context, self._front, self._token, keys)
-        where = f"tcp://{address}"
-        if port:
-            self._front.bind(f"{where}:{port}")
-        self.address = f"{address}:{port or self._front.bind_to_random_port(where)}"
-        self._back = self._context.socket(zmq.DEALER)
-        self._back.setsockopt(zmq.LINGER, 0)
-        self._back.setsockopt(zmq.SNDHWM, 1)  # no request waits long for a busy thread while another is idle
-        self._back.bind("inproc://threads")
+        self._backup_timeout_s = backup_timeout_s  # a backup that has not replied for this long is given up
         self.busy_timer = BusyTimer(threads)
+        self._authenticator = ZapAuthenticator(self._token, keys)
         self._malformed = 0
         self._denied = 0
         self._lock = threading.Lock()
-        self._threads = [VitalThread(self._serve, args=(n,), name=f"serving-{n}") for n in range(threads)]
-        self._threads.append(VitalThread(self._move, name="ps-router"))
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._thread_count = threads
+        self._threads: list[VitalThread] = []
+
+    def start(self) -> Self:
+        """Binds the socket and starts the threads. Raises zmq.ZMQError if the port is taken."""
+        context = self._context = zmq.Context()
+        frontend = context.socket(zmq.ROUTER)
+        self._authenticator.start(context, frontend)
+        if self._port:
+            frontend.bind(f"tcp://{self._host}:{self._port}")
+        else:
+            self._port = frontend.bind_to_random_port(f"tcp://{self._host}")
+        backend = context.socket(zmq.DEALER)
+        backend.setsockopt(zmq.LINGER, 0)
+        backend.setsockopt(zmq.SNDHWM, 1)  # no request waits long for a busy thread while another is idle
+        backend.bind("inproc://threads")
+        self._threads = [
+            *(VitalThread(self._serve, args=(context, n), name=f"serving-{n}") for n in range(self._thread_count)),
+            VitalThread(self._route_requests, args=(frontend, backend), name="ps-router"),
+        ]
         for thread in self._threads:
             thread.start()
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, once it has started."""
+        return f"{self._host}:{self._port}"
 
     @property
     def malformed_messages(self) -> int:
@@ -124,29 +148,32 @@ class PsServer:
     @property
     def denied_count(self) -> int:
         """Connections that were refused, and requests without the token."""
-        return self._denied + self._door.refused_connections
+        return self._denied + self._authenticator.refused_connections
 
     def close(self) -> None:
+        if self._context is None:
+            return
         self._context.term()  # ends every wait; each thread closes the sockets it used
         for thread in self._threads:
             thread.join()
-        self._door.join()
+        self._authenticator.join()
 
-    def _move(self) -> None:
+    @staticmethod
+    def _route_requests(frontend: zmq.Socket[bytes], backend: zmq.Socket[bytes]) -> None:
         try:
-            zmq.proxy(self._front, self._back)
+            zmq.proxy(frontend, backend)
         except zmq.ContextTerminated:
             pass
         finally:
-            self._front.close()
-            self._back.close()
+            frontend.close()
+            backend.close()
 
-    def _serve(self, number: int) -> None:
-        socket = self._context.socket(zmq.ROUTER)
+    def _serve(self, context: zmq.Context[zmq.Socket[bytes]], number: int) -> None:
+        socket = context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, 1)
-        line = PeerSettings(self._context, self._token, self._keys, self._backup_timeout_s)
-        thread = _ServingThread(socket, BackupForwarder(self._ps_state, socket, line))
+        peer_settings = PeerSettings(context, self._token, self._keys, self._backup_timeout_s)
+        thread = _ServingThread(socket, BackupForwarder(self._ps_state, socket, peer_settings))
         try:
             socket.connect("inproc://threads")
             while True:
@@ -162,7 +189,7 @@ class PsServer:
             socket.close()
 
     def _serve_one(self, thread: _ServingThread, frames: list[zmq.Frame]) -> None:
-        # The route back has two names: the proxy's, then the worker's.
+        # The route back has two identities: the proxy's, then the worker's.
         route, buffers = [frame.bytes for frame in frames[:2]], [frame.buffer for frame in frames[2:]]
         message = self._read(buffers)
         if isinstance(message, ServeResult):
@@ -186,7 +213,7 @@ class PsServer:
             return ServeResult(PsMessage(MessageKind.REPLY, exc.request, status=ReplyStatus.MEMORY_NOT_FOUND))
         except MalformedMessage as exc:
             why = f"malformed: {exc}"
-        except Exception as exc:  # of one message, whatever it was: this thread serves all
+        except Exception as exc:  # one message must not end a thread that serves all workers
             _log.exception("a message that cannot be read")
             why = f"malformed: {exc!r}"
         with self._lock:
@@ -195,7 +222,7 @@ class PsServer:
         return _refusal(request, why)
 
     def _answer(self, message: PsMessage) -> ServeResult | None:
-        """Serves a message. None: the lock is held, and its holder may need this thread before it releases it."""
+        """Serves a message. None: the lock is held, and its holder may need this thread to release it."""
         try:
             if message.kind is MessageKind.OPEN_MEMORY:
                 return ServeResult(self._open_memory(message))
@@ -205,7 +232,7 @@ class PsServer:
             return self._ps_state.serve(message, wait=not self._ps_state.has_backups)
         except RequestRefused as exc:
             why = str(exc)
-        except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
+        except Exception as exc:  # one request must not end a thread that serves all workers
             _log.exception("%s: internal error", message.kind.name)
             why = f"{message.kind.name}: internal error: {exc!r}"
         return _refusal(message.request, why)
@@ -242,7 +269,7 @@ class _ServingThread:
         self.delayed: deque[tuple[list[bytes], PsMessage]] = deque()
 
     def next_request(self) -> list[zmq.Frame] | None:
-        """Waits for a request; returns None soon where something else is to be done."""
+        """Waits for a request. Returns None after a short time if there are replies or delayed requests to handle."""
         has_more = bool(self.delayed or self.forwards)
         if has_more and not self.forwards.poll(_LOCK_POLL_MS if self.delayed else _BACKUP_POLL_MS):
             return None

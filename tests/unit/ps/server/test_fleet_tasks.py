@@ -36,7 +36,7 @@ class Pair:
             holdings.set_slot_map(self.map)
         self.here.declare(b'[{"name": "users", "columns": 2}]')
         self.here.reply_to(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, IDS, NO_ROWS),)))
-        self.servers = {h.name: PsServer(h, "token", "127.0.0.1", threads=1) for h in (self.here, self.there)}
+        self.servers = {h.name: PsServer(h, "token", "127.0.0.1", threads=1).start() for h in (self.here, self.there)}
         self.counters = counters
 
     def task(self, owner: PsId = HERE, **fields: object) -> pb.FleetTask:
