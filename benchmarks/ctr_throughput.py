@@ -191,7 +191,7 @@ def _work(ps: bytes, number: int, compute_s: float, connection: Connection) -> N
     """Pull, compute, push, as a worker does: the next batch is pulled and the one before pushed meanwhile."""
     from elasticdl.rpc import elasticdl_pb2 as pb
 
-    client = PsClient(FleetView.from_proto(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0)
+    client = PsClient(FleetView.from_proto(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0).open()
     lookups = EmbeddingLookups(client, depth=2)
     lookups.declare(TABLES)
     batches = [

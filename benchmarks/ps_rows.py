@@ -132,7 +132,9 @@ def wire(cycles: int, *, shares: bool = True) -> dict[int, float]:
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     process.start()
-    client = PsClient(FleetView(SlotMap.initial([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares)
+    client = PsClient(
+        FleetView(SlotMap.initial([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares
+    ).open()
     client.declare([SPEC])
     for start in range(0, ROWS, 100_000):
         plan = {"rows": client.plan(np.arange(start, start + 100_000) * 7)}

@@ -239,7 +239,7 @@ def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(
 
     assert mode(keys) == 0o600
     for known, is_answered in ((find_keys(job.directory.root), True), (None, False), (CurveKeys.generate(), False)):
-        lines = PsConnections({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, known)
+        lines = PsConnections({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, known).open()
         try:
             lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
         except PsUnreachable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import MappingProxyType
 
 from elasticdl.ps.client.lookup_plan import LookupPlan
@@ -59,14 +58,14 @@ class Cluster:
     def client(
         self, token: str = TOKEN, timeout_s: float = 30.0, transport: str = "float32", *, shares: bool = True
     ) -> PsClient:
-        client = PsClient(self.fleet, token, timeout_s, transport=transport, shares=shares)
+        client = PsClient(self.fleet, token, timeout_s, transport=transport, shares=shares).open()
         self.clients.append(client)
         return client
 
     def rebalance(self, members: list[PsId]) -> list[TransferResult]:
         """Move slots until `members` hold all of them, one pair of ps after the other, each with a map of its own."""
         done = []
-        lines = PsConnections(self.addresses, TOKEN, 10.0)
+        lines = PsConnections(self.addresses, TOKEN, 10.0).open()
         moves = balance_slots(self.map, members)
         for source, target in sorted({(one.source, one.target) for one in moves}):
             batch = [one for one in moves if (one.source, one.target) == (source, target)]
@@ -78,7 +77,7 @@ class Cluster:
     def mirror(self) -> None:
         """Each holds a copy of the one before it."""
         names = list(self.holdings)
-        with contextlib.closing(PsConnections(self.addresses, TOKEN, 30.0)) as lines:
+        with PsConnections(self.addresses, TOKEN, 30.0) as lines:
             for name, target in zip(names, [*names[1:], names[0]], strict=True):
                 create_backup(self.holdings[name], target, lines)
 

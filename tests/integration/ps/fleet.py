@@ -89,7 +89,7 @@ class Ship:
         self.map = SlotMap.initial([self.add() for _ in range(count)])
         for holdings in self.holdings.values():
             holdings.set_slot_map(self.map)
-        self.cutter = SnapshotCoordinator(self.fleet, "token", 30.0)
+        self.cutter = SnapshotCoordinator(self.fleet, "token", 30.0).open()
         self.newest: Path | StorePath | None = None
         self.pushes: Counter[int] = Counter()
         self.number = 0
@@ -139,7 +139,7 @@ class Ship:
             assert holdings[PsId(name)].reply_to(message).status is ReplyStatus.OK
 
     def move(self, slots: Sequence[int], target: PsId) -> None:
-        lines = PsConnections(self.fleet().addresses, "token", 30.0)
+        lines = PsConnections(self.fleet().addresses, "token", 30.0).open()
         for source in {self.map.owner[slot] for slot in slots} - {target}:
             moves = [SlotMove(slot, source, target) for slot in slots if self.map.owner[slot] == source]
             slot_map = self.map.apply_moves(moves)

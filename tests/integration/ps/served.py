@@ -55,7 +55,7 @@ class Served:
     @contextmanager
     def lines(self, timeout_s: float = 60.0) -> Iterator[PsConnections]:
         """Of a worker of the job."""
-        lines = PsConnections({PS: self.address}, TOKEN, timeout_s, self.keys)
+        lines = PsConnections({PS: self.address}, TOKEN, timeout_s, self.keys).open()
         try:
             yield lines
         finally:

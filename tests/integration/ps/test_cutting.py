@@ -71,11 +71,11 @@ def test_a_push_is_wholly_in_a_cut_or_wholly_out_of_it(launch: Launch) -> None:
 
 def test_a_cut_waits_for_copies_elsewhere_and_nobody_waits_for_each_other(launch: Launch) -> None:
     ship, ids, stop = launch(2, threads=1), np.arange(300), threading.Event()
-    lines = PsConnections(ship.fleet().addresses, "token", 30.0)
+    lines = PsConnections(ship.fleet().addresses, "token", 30.0).open()
     create_backup(ship.holdings[PsId("ps-0")], PsId("ps-1"), lines)
     create_backup(ship.holdings[PsId("ps-1")], PsId("ps-0"), lines)
     lines.close()
-    client = PsClient(ship.fleet(), "token", 30.0)
+    client = PsClient(ship.fleet(), "token", 30.0).open()
     client.declare(TABLES)
     pushed: list[Any] = []
 
@@ -205,7 +205,7 @@ def test_a_cut_that_misses_slots_is_made_again(launch: Launch) -> None:
     ship.push(range(500))
     ship.cut(1)
     maps = iter([ship.map._replace(owner=(PsId("ps-0"),) * 1024)])  # once, one ps of the two is not known yet
-    cutter = SnapshotCoordinator(lambda: ship.fleet()._replace(slot_map=next(maps, ship.map)), "token", 30.0)
+    cutter = SnapshotCoordinator(lambda: ship.fleet()._replace(slot_map=next(maps, ship.map)), "token", 30.0).open()
 
     begun = cutter.begin(2, ship.newest)
     cutter.close()
@@ -219,7 +219,7 @@ def test_no_cut_without_the_slots_of_a_ps_that_is_lost(launch: Launch) -> None:
     addresses = {PsId("ps-0"): fleet.addresses[PsId("ps-0")]}
     cutter = SnapshotCoordinator(
         lambda: fleet._replace(addresses=addresses, lost=frozenset([PsId("ps-1")])), "token", 0.3
-    )
+    ).open()
 
     with pytest.raises(PsUnreachable, match="ps-1 is lost: no snapshot without its slots"):
         cutter.begin(1, None)
@@ -231,7 +231,7 @@ def test_a_ps_that_dies_while_it_writes_leaves_the_checkpoint_before(launch: Lau
     ship.push(range(500))
     first = ship.cut(1)
     ship.cutter.close()
-    ship.cutter = SnapshotCoordinator(ship.fleet, "token", 0.5)
+    ship.cutter = SnapshotCoordinator(ship.fleet, "token", 0.5).open()
     begun = ship.begin(2)
     ship.servers[PsId("ps-1")].close()
 

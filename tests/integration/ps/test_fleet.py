@@ -53,7 +53,7 @@ def client_of(job: Job, ps: dict[str, pb.PsStatus]) -> Iterator[PsClient]:
     """A client that knows where the ps are; who holds what they tell it."""
     first = PsId(next(iter(ps)))
     fleet = FleetView(SlotMap(0, (first,) * SLOTS), {PsId(name): one.address for name, one in ps.items()}, {})
-    client = PsClient(fleet, job.directory.load_token(), 30.0)
+    client = PsClient(fleet, job.directory.load_token(), 30.0).open()
     try:
         client.declare([TABLE])
         yield client

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -25,7 +23,7 @@ def test_every_row_comes_once_with_its_value_after_slots_moved(start: Start) -> 
     cluster.rebalance([*cluster.holdings, cluster.add()])
     expected = dict(zip(plan.ids.tolist(), (1.0 - np.arange(16000).reshape(4000, 4)).tolist(), strict=True))
 
-    with contextlib.closing(TableReader(cluster.fleet, TOKEN, 30.0, None)) as gathering:
+    with TableReader(cluster.fleet, TOKEN, 30.0, None) as gathering:
         ids, rows = gathering.read_table("users")
         nothing = gathering.read_table("items")
 
@@ -40,7 +38,7 @@ def test_what_is_no_stripe_is_refused(start: Start, ids: list[int]) -> None:
     cluster.client().declare(TABLES)
     asked = PsMessage(MessageKind.READ_STRIPE, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
     with (
-        contextlib.closing(PsConnections(cluster.addresses, TOKEN, 10.0)) as lines,
+        PsConnections(cluster.addresses, TOKEN, 10.0) as lines,
         pytest.raises(PsRefused, match="READ_STRIPE"),
     ):
         lines.request(PsId("ps-0"), asked)

@@ -46,7 +46,7 @@ def ask(server: PsServer) -> Iterator[Ask]:
     opened: list[PsConnections] = []
 
     def once(keys: CurveKeys | None, token: str = "token", timeout_s: float = 30.0) -> PsMessage:
-        opened.append(PsConnections({PS: server.address}, token, timeout_s, keys=keys))
+        opened.append(PsConnections({PS: server.address}, token, timeout_s, keys=keys).open())
         return opened[-1].request(PS, STATUS)
 
     yield once
@@ -105,8 +105,11 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     fleet = FleetView(SlotMap.initial(list(held)), {name: one.address for name, one in servers.items()}, {})
     for one in held.values():
         one.set_slot_map(fleet.slot_map)
-    client, cutter = PsClient(fleet, "token", 30.0, keys=KEYS), SnapshotCoordinator(lambda: fleet, "token", 30.0, KEYS)
-    lines = PsConnections(fleet.addresses, "token", 30.0, KEYS)
+    client, cutter = (
+        PsClient(fleet, "token", 30.0, keys=KEYS).open(),
+        SnapshotCoordinator(lambda: fleet, "token", 30.0, KEYS).open(),
+    )
+    lines = PsConnections(fleet.addresses, "token", 30.0, KEYS).open()
     client.declare([TableSpec(name="users", columns=2)])
     create_backup(held[PS], PsId("ps-1"), lines)
     plans = {"users": client.plan(np.arange(100))}

@@ -210,7 +210,7 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     for thread in threads:
         thread.start()
     cuts = 0
-    with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 8.0)) as lines:
+    with PsConnections(cluster.addresses, TOKEN, 8.0) as lines:
         while any(thread.is_alive() for thread in threads):
             cuts += 1
             text = SnapshotRequest(snapshot_id=str(cuts), base_id="", number=cuts).model_dump_json().encode()
@@ -338,13 +338,13 @@ def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) 
     owner = cluster.holdings[PsId("ps-0")]
     with contextlib.closing(Stalling(cluster.addresses[PsId("ps-1")])) as between:
         addresses = {PsId("ps-1"): between.address}
-        with contextlib.closing(PsConnections(addresses, TOKEN, 30.0)) as lines:
+        with PsConnections(addresses, TOKEN, 30.0) as lines:
             create_backup(owner, PsId("ps-1"), lines)
         assert push(client, plans, ones, number=1)
         between.stall()
         assert push(client, plans, ones, number=2)
         assert "no answer" in owner.backup_failure
-        with contextlib.closing(PsConnections(addresses, TOKEN, 30.0)) as lines:
+        with PsConnections(addresses, TOKEN, 30.0) as lines:
             create_backup(owner, PsId("ps-1"), lines)
 
         assert push(client, plans, ones, number=3)

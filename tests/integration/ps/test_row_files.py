@@ -111,7 +111,7 @@ def test_what_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, di
 def test_a_table_of_known_size_is_gathered_in_the_order_of_its_ids(tmp_path: Path) -> None:
     spec = TableSpec(name="small", columns=4, rows=70_000)
     ship = Ship(tmp_path, 3)
-    client = PsClient(ship.fleet(), "token", 30.0)
+    client = PsClient(ship.fleet(), "token", 30.0).open()
     client.declare([spec])
     expected = np.empty((70_000, 4), np.float32)
     create_table(spec, 3).pull(np.arange(70_000), expected)

@@ -164,7 +164,7 @@ def test_an_error_of_ours_while_a_request_is_served_is_answered_and_ends_no_thre
         raise RuntimeError("of ours")
 
     cluster.restart(PsId("ps-0"), threads=1, answers={MessageKind.SNAPSHOT: fail})
-    with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 30.0)) as lines:
+    with PsConnections(cluster.addresses, TOKEN, 30.0) as lines:
         for _ in range(3):
             with pytest.raises(PsRefused, match="of ours"):
                 lines.request(PsId("ps-0"), PsMessage(MessageKind.SNAPSHOT, 0))
@@ -187,7 +187,7 @@ def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
 
 def test_text_that_cannot_be_read_is_refused(start: Start) -> None:
     cluster = start(1)
-    with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 30.0)) as lines:
+    with PsConnections(cluster.addresses, TOKEN, 30.0) as lines:
         for kind in (MessageKind.DECLARE, MessageKind.OPEN_MEMORY, MessageKind.TAKE_OVER):
             for text in (b"[" * 100_000, b"\xff", b"[1]", b'{"owner": 1}', b"[[]]"):
                 with pytest.raises(PsRefused):

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -59,7 +59,11 @@ class RequestRouter:
         self._known: dict[PsId, str] = {}  # addresses of the ps that are not lost
         self.redirects = 0  # replies that named another owner
         self._route = RoutingTable.from_slot_map(fleet.slot_map)
-        self._apply_fleet(fleet)
+        self._initial_fleet = fleet
+
+    def open(self) -> None:
+        self._connections.open()
+        self._apply_fleet(self._initial_fleet)
 
     def close(self) -> None:
         with self._lock:
@@ -307,7 +311,7 @@ def _parse_reply(name: PsId, reply: PsMessage, load: Callable[[Any], T]) -> T:
 
 
 class PsClient:
-    """Pulls and pushes rows. For one thread, except `update_fleet`."""
+    """Pulls and pushes rows, from `open` until `close`, or inside of `with`. For one thread, except `update_fleet`."""
 
     def __init__(
         self,
@@ -324,8 +328,19 @@ class PsClient:
         shares = shares and self._transport is WireDtype.FLOAT32
         self._router = RequestRouter(fleet, token, timeout_s, keys=keys, shares=shares)
 
+    def open(self) -> Self:
+        """Connects to the ps of the fleet."""
+        self._router.open()
+        return self
+
     def close(self) -> None:
         self._router.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def update_fleet(self, fleet: FleetView) -> None:
         """Takes over a newer fleet, from any thread. Calls that wait send requests to lost ps elsewhere."""

@@ -1,9 +1,11 @@
-"""Reads whole tables over the network, for workers that do not see the files of the ps."""
+"""Reads whole tables over the network, for workers that cannot read the files of the ps."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Self
 
 import numpy as np
 
@@ -16,25 +18,29 @@ from elasticdl.spec import PsId
 
 
 class TableReader:
-    """While nobody pushes. Speaks to the ps of one fleet, a stripe of a table at a time."""
+    """Reads tables stripe by stripe from the ps of one fleet, inside of `with`. No worker may push meanwhile."""
 
     def __init__(self, fleet: FleetView, token: str, timeout_s: float, keys: CurveKeys | None) -> None:
         self._connections = PsConnections(fleet.addresses, token, timeout_s, keys)
         self._owners = sorted(set(fleet.slot_map.owner))
-        statuses = {
-            name: json.loads(self._connections.request(name, PsMessage(MessageKind.STATUS, 0)).text)
-            for name in self._owners
-        }
-        self._tables = {name: list(status["tables"]) for name, status in statuses.items()}  # in the order of DECLARE
-        self._columns = {
-            t: table_status["columns"] for status in statuses.values() for t, table_status in status["tables"].items()
-        }
+        self._tables: dict[PsId, list[str]] = {}  # of each ps, in the order of DECLARE
+        self._columns: dict[str, int] = {}
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self._connections)
+            for name in self._owners:
+                status = json.loads(self._connections.request(name, PsMessage(MessageKind.STATUS, 0)).text)
+                self._tables[name] = list(status["tables"])
+                self._columns |= {table: size["columns"] for table, size in status["tables"].items()}
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._connections.close()
 
     def read_table(self, table: str) -> tuple[Ids, Floats]:
-        """Every id and its values, ids in ascending order."""
+        """Returns all ids in ascending order, and their values."""
         pieces = [piece for name in self._owners for piece in self._pieces(name, table)]
         if not pieces:
             return np.empty(0, np.int64), np.empty((0, self._columns[table]), np.float32)

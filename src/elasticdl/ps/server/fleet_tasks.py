@@ -82,7 +82,7 @@ class FleetTaskExecutor:
         with self._lock:
             connections = PsConnections(
                 fleet.addresses, self._token, self._timeout_s, self._keys, context=zmq.Context.instance()
-            )
+            ).open()
             self._connections = connections
         try:
             if task.backup:

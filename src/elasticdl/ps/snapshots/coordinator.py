@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -55,7 +55,10 @@ class StartedSnapshot(NamedTuple):
 
 
 class SnapshotCoordinator:
-    """For two threads: one begins snapshots, the other finishes them. Neither waits for the other."""
+    """Takes snapshots, from `open` until `close`, or inside of `with`.
+
+    For two threads: one begins snapshots, the other finishes them. Neither waits for the other.
+    """
 
     def __init__(
         self, fleet: Callable[[], FleetView], token: str, timeout_s: float, keys: CurveKeys | None = None
@@ -64,9 +67,20 @@ class SnapshotCoordinator:
         self._copying = PsConnections({}, token, timeout_s, keys)
         self._writing = PsConnections({}, token, timeout_s, keys)
 
+    def open(self) -> Self:
+        self._copying.open()
+        self._writing.open()
+        return self
+
     def close(self) -> None:
         self._copying.close()
         self._writing.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def update_fleet(self, fleet: FleetView) -> None:
         """Takes over a newer fleet, so that no call waits for a lost ps. For any thread, until `close`."""

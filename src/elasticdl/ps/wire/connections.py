@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from itertools import count
+from typing import Self
 
 import zmq
 
@@ -50,7 +51,7 @@ def raise_for_status(name: PsId, reply: PsMessage) -> None:
 
 
 class PsConnections:
-    """Sockets to any number of ps, for one thread."""
+    """Sockets to any number of ps, for one thread, from `open` until `close`, or inside of `with`."""
 
     def __init__(
         self,
@@ -61,13 +62,13 @@ class PsConnections:
         *,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
-        """Connects to `addresses`. Raises PsUnreachable or OSError where no descriptors are left.
+        """Takes the ps to connect to. Others can be added with `connect`.
 
-        `context` is one that is in use already, for a process that may run out of descriptors: a new one needs several,
-        and libzmq may abort where it finds none.
+        `context` is one that is in use already, for a process that may run out of descriptors: a new context needs
+        several, and libzmq may abort if there are none.
         """
-        self._context = context or zmq.Context()
-        self._is_own = context is None
+        self._shared_context = context
+        self._initial_addresses = dict(addresses)
         self._keys = keys
         self._token = token_digest(token)
         self.timeout_s = timeout_s
@@ -75,19 +76,30 @@ class PsConnections:
         self._sockets: dict[PsId, zmq.Socket[bytes]] = {}
         self._refusals: dict[PsId, zmq.Socket[bytes]] = {}  # report handshakes that were refused
         self._answered: set[PsId] = set()
-        self._poller = zmq.Poller()
         self._requests = count(1)
         self._lost: frozenset[PsId] = frozenset()
-        self._bell, self._ring = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._ring, False)
-        self._poller.register(self._bell, zmq.POLLIN)
+
+    def open(self) -> Self:
+        """Connects. Raises PsUnreachable or OSError if no descriptors are left."""
+        self._context = self._shared_context or zmq.Context()
+        self._poller = zmq.Poller()
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self._poller.register(self._wake_reader, zmq.POLLIN)
         try:
-            for name, address in addresses.items():
+            for name, address in self._initial_addresses.items():
                 self.connect(name, address)
         except PsUnreachable:
             self.close()
             raise
+        return self
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def connect(self, name: PsId, address: str) -> None:
         """Connects to a ps that is new or has a new address."""
@@ -109,7 +121,7 @@ class PsConnections:
         self._poller.register(refusals, zmq.POLLIN)
 
     def disconnect(self, name: PsId) -> None:
-        """Disconnects from a ps that is gone; replies that are still on their way are dropped."""
+        """Disconnects from a ps that is gone and drops replies that are still on their way."""
         if name in self._sockets:
             for socket in (self._refusals.pop(name), self._sockets.pop(name)):
                 self._poller.unregister(socket)
@@ -120,15 +132,15 @@ class PsConnections:
     def close(self) -> None:
         for name in list(self._sockets):
             self.disconnect(name)
-        if self._is_own:
+        if self._shared_context is None:
             self._context.destroy(linger=0)
-        os.close(self._bell)
-        os.close(self._ring)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
 
     def wake(self) -> None:
         """Makes `receive` return. May be called from any thread until `close`."""
         with contextlib.suppress(BlockingIOError):  # it has been woken already
-            os.write(self._ring, b".")
+            os.write(self._wake_writer, b".")
 
     def mark_lost(self, names: Collection[PsId]) -> None:
         """Stops waiting in `request` for ps that are lost. May be called from any thread until `close`."""
@@ -147,14 +159,14 @@ class PsConnections:
         return request
 
     def receive(self, timeout_s: float | None = None) -> list[PsMessage]:
-        """Returns the replies that have come; none if the time is over or `wake` was called.
+        """Waits for replies and returns them; none after the timeout or a `wake`.
 
-        Raises AccessDenied where a ps that never answered refuses this job's token or keys.
+        Raises AccessDenied if a ps that never answered refuses this job's token or keys.
         """
         replies: list[PsMessage] = []
         ready = dict(self._poller.poll(round((self.timeout_s if timeout_s is None else timeout_s) * 1000)))
-        if self._bell in ready:
-            os.read(self._bell, 4096)
+        if self._wake_reader in ready:
+            os.read(self._wake_reader, 4096)
         for name, socket in self._sockets.items():
             if socket in ready:
                 replies += self._read(name, socket)

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -179,6 +179,7 @@ class PsTableStore:
             fleet = master.wait_for_fleet(0.0)
             keys = find_keys(master.directory.root)
             client = PsClient(fleet, master.token, spec.timing.ps_timeout_s, transport=spec.ps.wire_dtype, keys=keys)
+            client.open()
             self._clients.append(client)
             return client
 
@@ -188,7 +189,7 @@ class PsTableStore:
         keys = find_keys(master.directory.root)
         coordinator = SnapshotCoordinator(
             lambda: master.wait_for_fleet(0.0), master.token, spec.timing.ps_timeout_s, keys
-        )
+        ).open()
         with self._lock:
             is_another_under_way = bool(self._coordinators)
             self._coordinators.append(coordinator)
@@ -219,7 +220,7 @@ class PsTableStore:
     @contextmanager
     def _open_reader(self) -> Iterator[TableReader]:
         fleet, keys = self._master.wait_for_fleet(0.0), find_keys(self._master.directory.root)
-        with closing(TableReader(fleet, self._master.token, self._spec.timing.ps_timeout_s, keys)) as reader:
+        with TableReader(fleet, self._master.token, self._spec.timing.ps_timeout_s, keys) as reader:
             yield reader
 
     def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None:
