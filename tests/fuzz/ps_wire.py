@@ -65,8 +65,8 @@ def join(frames: Sequence[bytes]) -> bytes:
 
 @cache
 def _view() -> tuple[SharedMemory, SharedMemoryView]:
-    memory = SharedMemory(_SHARED_BYTES)
-    return memory, SharedMemoryView(memory.handle)
+    memory = SharedMemory.create(_SHARED_BYTES)
+    return memory, SharedMemoryView.open(memory.handle)
 
 
 def _memory(name: int) -> SharedMemoryView:

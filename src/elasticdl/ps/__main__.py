@@ -19,6 +19,7 @@ from elasticdl.ps.server.master_client import BackupCleaner, PsMasterClient
 from elasticdl.ps.server.ps_server import PsServer
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.ps.tables.push_policy import PushPolicy
+from elasticdl.ps.tables.push_statistics import PushCountFile
 from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.wire.keys import find_keys
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -43,8 +44,8 @@ def main() -> int:
     stacks.dump_on_signal()
     directory.counters.mkdir(exist_ok=True)
     policy = PushPolicy(spec.ps.max_staleness, spec.ps.scale_lr_by_staleness, spec.ps.grads_to_wait)
-    counter = directory.counters / env.ps
-    ps_state = PsState(env.ps, spec.plan.seed, spec.ps.memory_bytes, policy=policy, counter=counter)
+    push_count_file = PushCountFile.create(directory.counters / env.ps)
+    ps_state = PsState(env.ps, spec.plan.seed, spec.ps.memory_bytes, policy=policy, push_count_file=push_count_file)
     token = directory.load_token()
     keys, writer = find_keys(directory.root), SnapshotWriter(ps_state)
     zmq.Context.instance().socket(

@@ -48,7 +48,7 @@ def test_every_row_is_found_in_its_newest_form(
 
     assert set(entries) == {one.name for one in place.iterdir()}
     assert all(entries[one.name].bytes == one.stat().st_size for one in place.iterdir())
-    found = ExportedTables(place)
+    found = ExportedTables.open(place)
     assert found.tables["sums"].rows == len(sums) == 2001
     ids = np.array([*sums, 10**9, -(10**9)])
     assert found.lookup("sums", ids).tolist() == [[one, one] for one in [*sums.values(), 0.0, 0.0]]
@@ -89,23 +89,23 @@ def test_ids_that_were_never_seen_have_their_first_values(tmp_path: Path) -> Non
     ids, first = np.arange(20), np.empty((20, 3), np.float32)
     create_table(UNIFORM, 3).pull(ids, first)
 
-    found = ExportedTables(tmp_path).lookup("a/b c", ids)
+    found = ExportedTables.open(tmp_path).lookup("a/b c", ids)
 
     assert (found == first).all() and len(np.unique(found)) == 60
 
 
 def test_what_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]) -> None:
     with pytest.raises(SpecError, match=r"expected exported tables with rows\.json"):
-        ExportedTables(tmp_path)
+        ExportedTables.open(tmp_path)
     exported_tables.export_tables(checkpoint[0], tmp_path, seed=3)
     with pytest.raises(SpecError, match=r"expected one of sums, squares\. Received: table users"):
-        ExportedTables(tmp_path).lookup("users", np.arange(3))
+        ExportedTables.open(tmp_path).lookup("users", np.arange(3))
     (tmp_path / "0-sums-00000.safetensors").write_bytes(b"short")
-    with pytest.raises(CheckpointCorrupt, match="is no shard of a table"):
-        ExportedTables(tmp_path).lookup("sums", np.arange(3))
+    with pytest.raises(CheckpointCorrupt, match="is not a shard of a table"):
+        ExportedTables.open(tmp_path).lookup("sums", np.arange(3))
     (tmp_path / "rows.json").write_text(json.dumps({"format": 1}))
     with pytest.raises(CheckpointCorrupt, match="does not describe exported tables"):
-        ExportedTables(tmp_path)
+        ExportedTables.open(tmp_path)
 
 
 def test_a_table_of_known_size_is_gathered_in_the_order_of_its_ids(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def _count_stored_parameters(directory: Path) -> int:
 
     if not (directory / exported_tables.INDEX_FILE).exists():
         return 0
-    tables = exported_tables.ExportedTables(directory).tables.values()
+    tables = exported_tables.ExportedTables.open(directory).tables.values()
     return sum(table.rows * table.spec.columns for table in tables)
 
 

@@ -130,7 +130,9 @@ def restore_rows(module: KerasModule, image: CapturedState, directory: Path) -> 
     from elasticdl.model.embeddings.row_sources import FileRows
     from elasticdl.ps.snapshots import exported_tables, snapshot_files
 
-    files = exported_tables.ExportedTables(directory) if (directory / exported_tables.INDEX_FILE).exists() else None
+    files = (
+        exported_tables.ExportedTables.open(directory) if (directory / exported_tables.INDEX_FILE).exists() else None
+    )
     stored_tables = (
         set(files.tables)
         if files is not None

@@ -37,7 +37,7 @@ def restore_rows(model: nn.Module, image: CapturedState, directory: Path) -> Cap
     """
     layers = find_table_layers(model)
     if (directory / exported_tables.INDEX_FILE).exists():
-        files = ExportedTables(directory)
+        files = ExportedTables.open(directory)
         for layer in layers:
             layer.attach_source(FileRows(files))
         restored = _restore_plain_weights(

@@ -1,9 +1,9 @@
-"""Tables for others: rows in safetensors files of bearable size, and a lookup that reads only what it is asked for.
+"""Exports tables for serving: rows in safetensors files of limited size, and a lookup that reads only what it needs.
 
-rows.json                        the tables: columns, rows, first values, shards
+rows.json                        the tables: columns, rows, initial values, shards
 0-users-00000.safetensors, …     ids (sorted) and values
 
-A row lies in the shard `slot * shards // 1024`, where slot is the low ten bits of `mix64(id)`, as on the ps.
+The row of an id is in the shard `slot * shards // 1024`, where slot is the low ten bits of `mix64(id)`, as on the ps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +39,13 @@ class ExportedTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     spec: TableSpec
-    seed: int  # of the job: first values of rows that were never made
+    seed: int  # of the job: determines the values of rows that were never trained
     rows: int
     shards: tuple[FileName, ...]
 
 
 class ExportIndex(BaseModel):
-    """What `rows.json` says."""
+    """The content of `rows.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,7 +54,7 @@ class ExportIndex(BaseModel):
 
 
 class TablePuller(Protocol):
-    """The part of a client that `gather` needs."""
+    """The part of a client that `pull_whole_table` needs."""
 
     def plan(self, ids: Ids) -> LookupPlan: ...
     def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Any: ...
@@ -62,7 +62,7 @@ class TablePuller(Protocol):
 
 
 def pull_whole_table(client: TablePuller, spec: TableSpec) -> Floats:
-    """The whole of a table with a known number of rows, in the order of its ids; it must fit into memory."""
+    """Returns all rows of a table with a known number of rows, in the order of their ids; they must fit into memory."""
     if spec.rows is None:
         raise SpecError(f"table {spec.name}: expected a known number of rows; write its rows to files instead")
     values = np.empty((spec.rows, spec.columns), np.float32)
@@ -75,22 +75,22 @@ def pull_whole_table(client: TablePuller, spec: TableSpec) -> Floats:
 
 
 def export_tables(checkpoint: Path, directory: Path, seed: int, shard_bytes: int = SHARD_BYTES) -> dict[str, FileEntry]:
-    """Write the tables of a checkpoint into the directory `place`; what its manifest says of the files.
+    """Writes the tables of a checkpoint into `directory`; returns the entries of its manifest.
 
-    Rows are dealt to the shards as they are read, then each shard is sorted: memory holds one of them at a time.
-    Raises CheckpointCorrupt, OSError.
+    Rows are distributed to the shards as they are read, then each shard is sorted, so one shard at a time is in
+    memory. Raises CheckpointCorrupt, OSError.
     """
     entries: dict[str, FileEntry] = {}
     tables: dict[str, ExportedTable] = {}
     for number, (spec, rows) in enumerate(snapshot_files.count_rows_by_table(checkpoint).items()):
         count = min(SLOTS, 1 + rows * (8 + 4 * spec.columns) // shard_bytes)
         names = [f"{number}-{_file_stem(spec.name)}-{shard:05d}.safetensors" for shard in range(count)]
-        heap = directory / f".heap-{number}"
-        heap.mkdir()
-        _deal_rows(snapshot_files.read_rows(checkpoint, spec.name), heap, count)
+        unsorted = directory / f".unsorted-{number}"
+        unsorted.mkdir()
+        _distribute_rows(snapshot_files.read_rows(checkpoint, spec.name), unsorted, count)
         total = 0
         for shard, name in enumerate(names):
-            ids, values = _sort_heap(heap / str(shard), spec.columns)
+            ids, values = _sort_shard(unsorted / str(shard), spec.columns)
             entries[name] = safetensors_file.write_tensors(
                 directory / name,
                 {
@@ -99,39 +99,44 @@ def export_tables(checkpoint: Path, directory: Path, seed: int, shard_bytes: int
                 },
             )
             total += len(ids)
-        shutil.rmtree(heap)
+        shutil.rmtree(unsorted)
         tables[spec.name] = ExportedTable(spec=spec, seed=seed, rows=total, shards=tuple(names))
     index = ExportIndex(tables=tables).model_dump_json(indent=1).encode()
     return entries | {INDEX_FILE: safetensors_file.write_bytes(directory / INDEX_FILE, index)}
 
 
 class ExportedTables:
-    """Rows of exported tables. Files are opened when they are first asked for; safe for any number of threads."""
+    """Looks up rows of exported tables. A file is opened when it is first needed; safe for any number of threads."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tables: Mapping[str, ExportedTable]) -> None:
         self._directory = directory
+        self.tables = tables
+        self._untrained = {name: create_table(table.spec, table.seed) for name, table in tables.items()}
+        self._opened: dict[str, _Shard] = {}
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Reads the index. Raises SpecError if there is none, CheckpointCorrupt if it cannot be read."""
         try:
-            self.tables = ExportIndex.model_validate_json((directory / INDEX_FILE).read_text()).tables
+            return cls(directory, ExportIndex.model_validate_json((directory / INDEX_FILE).read_text()).tables)
         except FileNotFoundError as exc:
             raise SpecError(f"{directory}: expected exported tables with {INDEX_FILE}") from exc
         except (OSError, UnicodeDecodeError, ValidationError) as exc:
             raise CheckpointCorrupt(f"{directory / INDEX_FILE} does not describe exported tables: {exc}") from exc
-        self._first = {name: create_table(table.spec, table.seed) for name, table in self.tables.items()}
-        self._opened: dict[str, _Shard] = {}
 
     def lookup(self, table: str, ids: Ids) -> Floats:
-        """One row for each id; those that were never trained have the first values they would have had."""
+        """Returns one row for each id. An id that was never trained gets the initial values it would have had."""
         if table not in self.tables:
             raise SpecError(f"{self._directory}: expected one of {', '.join(self.tables)}. Received: table {table}")
         rows = np.empty((len(ids), self.tables[table].spec.columns), np.float32)
         ids = np.ascontiguousarray(ids, np.int64)
-        self._first[table].pull(ids, rows, 0, False)
+        self._untrained[table].pull(ids, rows, 0, False)
         shards = self.tables[table].shards
         shard_of = _shard_numbers(_native.slots(ids), len(shards))
         for shard in np.unique(shard_of).tolist():
             positions = np.flatnonzero(shard_of == shard)
-            places, are_there = self._shard(shards[shard]).find(ids[positions])
-            rows[positions[are_there]] = self._shard(shards[shard]).values[places[are_there]]
+            rows_in_shard, are_there = self._shard(shards[shard]).find(ids[positions])
+            rows[positions[are_there]] = self._shard(shards[shard]).values[rows_in_shard[are_there]]
         return rows
 
     def _shard(self, name: str) -> _Shard:
@@ -144,7 +149,7 @@ class ExportedTables:
 
 
 class _Shard(NamedTuple):
-    """Both arrays lie in the file: pages are read as they are touched."""
+    """Both arrays are mapped from the file: a page is read when it is first used."""
 
     ids: Ids
     values: Floats
@@ -157,15 +162,15 @@ class _Shard(NamedTuple):
             header = json.loads(bytes(content[8 : 8 + size]))
             ids, values = (_map_array(content[8 + size :], header[name]) for name in ("ids", "values"))
         except (OSError, ValueError, KeyError, IndexError) as exc:
-            raise CheckpointCorrupt(f"{path} is no shard of a table: {exc}") from exc
+            raise CheckpointCorrupt(f"{path} is not a shard of a table: {exc}") from exc
         return cls(ids, values)
 
     def find(self, ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Where these ids stand, and whether they do."""
-        places = np.searchsorted(self.ids, ids)
-        places[places == len(self.ids)] = 0
-        are_there = self.ids[places] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
-        return places, np.asarray(are_there)
+        """Returns the positions of these ids, and whether each is in the shard."""
+        positions = np.searchsorted(self.ids, ids)
+        positions[positions == len(self.ids)] = 0
+        are_there = self.ids[positions] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
+        return positions, np.asarray(are_there)
 
 
 def _map_array(content: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
@@ -177,24 +182,24 @@ def _shard_numbers(slots: NDArray[np.uint16], count: int) -> NDArray[np.int64]:
     return slots.astype(np.int64) * count // SLOTS
 
 
-def _deal_rows(rows: Iterable[tuple[Ids, Floats]], heap: Path, count: int) -> None:
-    """Append each row to the heap of its shard: ids in one file, values in another."""
+def _distribute_rows(rows: Iterable[tuple[Ids, Floats]], directory: Path, count: int) -> None:
+    """Appends each row to the unsorted files of its shard: ids in one file, values in another."""
     for shard in range(count):
-        (heap / f"{shard}.ids").touch()
-        (heap / f"{shard}.values").touch()
+        (directory / f"{shard}.ids").touch()
+        (directory / f"{shard}.values").touch()
     for ids, values in rows:
         shard_of = _shard_numbers(_native.slots(ids), count)
         order = np.argsort(shard_of, kind="stable")
         for positions in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
             for array, kind in ((ids, "ids"), (values, "values")):
-                with (heap / f"{shard_of[positions[0]]}.{kind}").open("ab") as opened:
+                with (directory / f"{shard_of[positions[0]]}.{kind}").open("ab") as opened:
                     array[positions].tofile(opened)
 
 
-def _sort_heap(heap: Path, columns: int) -> tuple[Ids, Floats]:
-    """What lies on a heap, by id; of several rows of an id the one that came last."""
-    ids: Ids = np.fromfile(heap.with_name(heap.name + ".ids"), np.int64)
-    values: Floats = np.fromfile(heap.with_name(heap.name + ".values"), np.float32).reshape(-1, columns)
+def _sort_shard(path: Path, columns: int) -> tuple[Ids, Floats]:
+    """Reads the unsorted files of a shard and sorts the rows by id; the last row of an id counts."""
+    ids: Ids = np.fromfile(path.with_name(path.name + ".ids"), np.int64)
+    values: Floats = np.fromfile(path.with_name(path.name + ".values"), np.float32).reshape(-1, columns)
     distinct, last = np.unique(ids[::-1], return_index=True)
     return distinct, values[len(ids) - 1 - last]
 

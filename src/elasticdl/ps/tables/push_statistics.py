@@ -1,6 +1,6 @@
-"""The statistics of a ps: updates, pushes and requests and their staleness, in memory and in a mapped file.
+"""The statistics of a ps: updates, pushes, requests and staleness, in memory and in a mapped file.
 
-The mapped file outlives the process, so the count of pushes is known after a ps was killed.
+The mapped file outlives the process, so the number of pushes is known after a ps was killed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import mmap
 import struct
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from elasticdl.ps.tables.push_policy import STALENESS_BUCKETS, staleness_bucket
 
@@ -22,29 +22,34 @@ class PushCount(NamedTuple):
 
 
 class PushCountFile:
-    """A mapped file: what was written is in it even after SIGKILL."""
+    """A mapped file, which keeps its values even after SIGKILL."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, mapping: mmap.mmap) -> None:
+        self._mapping = mapping
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Creates the file, or replaces that of an earlier process."""
         with path.open("wb+") as file:
             file.write(_LAYOUT.pack(0, 0))
             file.flush()
-            self._page = mmap.mmap(file.fileno(), _LAYOUT.size)
+            return cls(mmap.mmap(file.fileno(), _LAYOUT.size))
 
     def write(self, applied: int, clock: int) -> None:
-        _LAYOUT.pack_into(self._page, 0, applied, clock)
+        _LAYOUT.pack_into(self._mapping, 0, applied, clock)
 
 
 def read_push_count(path: Path) -> PushCount:
-    """Reads the last count of a ps. Raises OSError or struct.error where there is no such file."""
+    """Reads the last count of a ps. Raises OSError or struct.error if there is no such file."""
     return PushCount(*_LAYOUT.unpack(path.read_bytes()))
 
 
 class PushStatistics:
-    """Counts pushes and updates, with a path also in that file. Every method may be called from any thread."""
+    """Counts pushes and updates, in memory and in `file`. Every method may be called from any thread."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._counter = PushCountFile(path) if path else None
-        self._lock = threading.Lock()  # of all that follows
+    def __init__(self, file: PushCountFile | None = None) -> None:
+        self._file = file
+        self._lock = threading.Lock()  # guards everything below
         self.clock = 1  # one more with every update
         self.requests = 0  # answered
         self.applied = 0  # pushes
@@ -54,7 +59,7 @@ class PushStatistics:
         self.staleness = [0] * STALENESS_BUCKETS
 
     def record_push(self, staleness: int, *, is_update: bool) -> None:
-        """Counts an accepted push, and an update where it made one, alone or as the last of several."""
+        """Counts an accepted push, and an update if the push made one, alone or as the last of several."""
         with self._lock:
             self.applied += 1
             self.staleness[staleness_bucket(staleness)] += 1
@@ -84,5 +89,5 @@ class PushStatistics:
 
     def _update(self, is_update: bool) -> None:
         self.clock += is_update
-        if self._counter:
-            self._counter.write(self.applied, self.clock)
+        if self._file:
+            self._file.write(self.applied, self.clock)

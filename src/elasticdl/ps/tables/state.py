@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from elasticdl.ps.tables import request_checks
 from elasticdl.ps.tables.applied_pushes import PackedPushes, SlotMask, slot_mask
 from elasticdl.ps.tables.backups import BackupNotFound, SlotBackups
 from elasticdl.ps.tables.push_policy import ACCEPT_ALL, PushPolicy, staleness
-from elasticdl.ps.tables.push_statistics import PushStatistics
+from elasticdl.ps.tables.push_statistics import PushCountFile, PushStatistics
 from elasticdl.ps.tables.row_store import RequestRefused, RowStore, touched_slots
 from elasticdl.ps.tables.shared_lock import SharedLock
 from elasticdl.ps.tables.table import TableSpec
@@ -51,7 +50,7 @@ class PsState:
         memory_limit: int = 0,
         *,
         policy: PushPolicy = ACCEPT_ALL,
-        counter: Path | None = None,
+        push_count_file: PushCountFile | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -61,7 +60,7 @@ class PsState:
         self._serving_lock = SharedLock()
         self._rows = RowStore(seed, self._budget, policy.grads_to_wait)
         self._backups = SlotBackups(seed, self._budget, policy.grads_to_wait)
-        self._statistics = PushStatistics(counter)
+        self._statistics = PushStatistics(push_count_file)
         self._lock = threading.Lock()  # of all that follows
         self.slot_map = SlotMap(0, (PsId(""),) * SLOTS)
         self._owned = np.zeros(SLOTS, np.uint8)

@@ -1,11 +1,11 @@
 """Memory shared by a worker and a ps on the same machine: rows are written there once and never sent.
 
-The worker creates one memory for each ps and divides it into buffers: ids, then rows. A request says where its buffers
-are; the ps reads ids and gradients from them and writes the requested rows into them. The memory is anonymous (a
-memfd): nothing is left behind however a process ends, and it cannot shrink under its reader.
+The worker creates one memory for each ps and divides it into buffers: ids, then rows. A request names the offsets of
+its buffers; the ps reads ids and gradients from them and writes the requested rows into them. The memory is anonymous
+(a memfd): nothing is left behind when a process ends, and it cannot shrink while the ps reads it.
 
-A ps finds it by the number of the worker's process and the name of the memory, 64 bits by chance. Where the two do not
-see each other's processes it finds nothing, and everything goes over the socket.
+A ps finds it by the id of the worker's process and the name of the memory, 64 random bits. If the two cannot see each
+other's processes the ps does not find it, and all arrays are sent over the socket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from elasticdl.ps.wire.messages import Floats, Ids, SharedMemoryNotFound
 
 MIN_BUFFER_BYTES = 1 << 14  # below this a shared buffer costs more than the socket
-_BYTES = 1 << 34  # of addresses; pages come with their first use
+_BYTES = 1 << 34  # of addresses; a page is allocated when it is first used
 _CACHE_LINE_BYTES = 64
 
 
@@ -38,7 +38,7 @@ class SharedBuffer(NamedTuple):
 
 
 class SharedMemoryHandle(NamedTuple):
-    """Where a ps finds a shared memory."""
+    """Identifies a shared memory to a ps."""
 
     name: int
     pid: int
@@ -49,7 +49,7 @@ class SharedMemoryHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Self:
-        """Raises ValueError where the text is no handle."""
+        """Raises ValueError if the text is not a handle."""
         fields = json.loads(text)
         if (
             not isinstance(fields, list)
@@ -63,36 +63,40 @@ class SharedMemoryHandle(NamedTuple):
 class SharedMemory:
     """A worker's side of a shared memory. For one thread, but any thread may drop arrays."""
 
-    def __init__(self, size: int = _BYTES) -> None:
-        """Raises OSError or AttributeError where this machine has no such memory."""
-        name = secrets.randbits(64)
-        self._fd = os.memfd_create(_label(name), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(self._fd, size)
-            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-            self._map = mmap.mmap(self._fd, size)
-        except OSError:
-            os.close(self._fd)
-            raise
-        self.handle = SharedMemoryHandle(name, os.getpid(), self._fd)
-        self._size = size
-        self._end = _CACHE_LINE_BYTES  # nothing lies at 0
+    def __init__(self, handle: SharedMemoryHandle, mapping: mmap.mmap) -> None:
+        self.handle = handle
+        self._map = mapping
+        self._size = len(mapping)
+        self._end = _CACHE_LINE_BYTES  # no buffer begins at 0
         self._free: dict[int, list[int]] = {}  # offsets by size
 
-    def close(self) -> None:
-        """Allocates no more buffers; the memory is freed with the last array in it."""
-        os.close(self._fd)
+    @classmethod
+    def create(cls, size: int = _BYTES) -> Self:
+        """Creates and maps a memory. Raises OSError or AttributeError if this machine does not support it."""
+        name = secrets.randbits(64)
+        fd = os.memfd_create(_label(name), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            return cls(SharedMemoryHandle(name, os.getpid(), fd), mmap.mmap(fd, size))
+        except OSError:
+            os.close(fd)
+            raise
 
     @classmethod
     def create_if_supported(cls) -> Self | None:
-        """Returns None where this machine has no memfd."""
+        """Returns None if this machine does not support it."""
         try:
-            return cls()
+            return cls.create()
         except (OSError, AttributeError):
             return None
 
+    def close(self) -> None:
+        """Allocates no more buffers; the memory is freed with the last array in it."""
+        os.close(self.handle.fd)
+
     def allocate(self, ids: Ids, rows: Floats, columns: int) -> SharedBuffer | None:
-        """Allocates a buffer for these ids and rows. None: too small to be worth it, or no space is left."""
+        """Allocates a buffer for these ids and rows. None: they are too small to be worth it, or the memory is full."""
         if len(ids) * (8 + 4 * columns) < MIN_BUFFER_BYTES or not (buffer := self._take(ids, columns)):
             return None
         if rows.size:
@@ -110,7 +114,7 @@ class SharedMemory:
             self._end += size
         else:
             return None
-        # The object that all views keep alive: of arrays, NumPy lets go of those in between.
+        # All views keep this object alive; NumPy does not keep intermediate arrays alive.
         block: Any = (ctypes.c_char * size).from_buffer(self._map, offset)
         weakref.finalize(block, free.append, offset).atexit = False
         buffer = SharedBuffer(offset, *_arrays(block, 0, len(ids), len(ids), columns))
@@ -121,44 +125,41 @@ class SharedMemory:
 class SharedMemoryView:
     """A ps's side of a worker's memory."""
 
-    def __init__(self, offer: SharedMemoryHandle) -> None:
-        """Raises SharedMemoryNotFound where it cannot be opened here, or is not what it should be."""
-        self._offer = offer
-        if self.is_closed:  # not opened at all: it may be a device, or a pipe
-            raise SharedMemoryNotFound(offer.name)
+    def __init__(self, handle: SharedMemoryHandle, mapping: mmap.mmap) -> None:
+        self._handle = handle
+        self._map = mapping
+
+    @classmethod
+    def open(cls, handle: SharedMemoryHandle) -> Self:
+        """Maps the memory. Raises SharedMemoryNotFound if it cannot be opened here, or is not such a memory."""
+        path = f"/proc/{handle.pid}/fd/{handle.fd}"
+        if not _is_memory(path, handle.name):  # do not open it: it may be a device or a pipe
+            raise SharedMemoryNotFound(handle.name)
         try:
-            fd = os.open(f"/proc/{offer.pid}/fd/{offer.fd}", os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as exc:
-            raise SharedMemoryNotFound(offer.name) from exc
+            raise SharedMemoryNotFound(handle.name) from exc
         try:
-            if (
-                not self._is_named(f"/proc/self/fd/{fd}")
-                or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-            ):
-                raise SharedMemoryNotFound(offer.name)
-            self._map = mmap.mmap(fd, 0)
+            is_sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            if not is_sealed or not _is_memory(f"/proc/self/fd/{fd}", handle.name):
+                raise SharedMemoryNotFound(handle.name)
+            return cls(handle, mmap.mmap(fd, 0))
         except (OSError, ValueError) as exc:
-            raise SharedMemoryNotFound(offer.name) from exc
+            raise SharedMemoryNotFound(handle.name) from exc
         finally:
             os.close(fd)
 
     @property
     def is_closed(self) -> bool:
         """Whether the worker has closed it, or has ended."""
-        return not self._is_named(f"/proc/{self._offer.pid}/fd/{self._offer.fd}")
+        return not _is_memory(f"/proc/{self._handle.pid}/fd/{self._handle.fd}", self._handle.name)
 
     def arrays(self, offset: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]:
-        """Raises ValueError where the arrays are not within the memory."""
+        """Returns the ids and rows at an offset. Raises ValueError if they are not within the memory."""
         end = offset + _rows_start(ids) + 4 * rows * columns
         if offset % _CACHE_LINE_BYTES or end > len(self._map):
             raise ValueError(f"expected a cache line and an end within {len(self._map)}. Received: {offset} and {end}")
         return _arrays(self._map, offset, ids, rows, columns)
-
-    def _is_named(self, path: str) -> bool:
-        try:
-            return os.readlink(path) == f"/memfd:{_label(self._offer.name)} (deleted)"
-        except OSError:
-            return False
 
 
 class SharedMemoryViews:
@@ -168,15 +169,15 @@ class SharedMemoryViews:
         self._lock = threading.Lock()
         self._views: dict[int, SharedMemoryView] = {}
 
-    def open(self, offer: SharedMemoryHandle) -> None:
-        """Raises SharedMemoryNotFound."""
-        view = SharedMemoryView(offer)
+    def open(self, handle: SharedMemoryHandle) -> None:
+        """Opens a memory and closes those whose worker is gone. Raises SharedMemoryNotFound."""
+        view = SharedMemoryView.open(handle)
         self.sweep()
         with self._lock:
-            self._views[offer.name] = view
+            self._views[handle.name] = view
 
     def find(self, name: int) -> SharedMemoryView:
-        """Raises SharedMemoryNotFound."""
+        """Returns an opened memory. Raises SharedMemoryNotFound."""
         view = self._views.get(name)
         if view is None:
             raise SharedMemoryNotFound(name)
@@ -191,6 +192,14 @@ class SharedMemoryViews:
 
 def _label(name: int) -> str:
     return f"elasticdl-{name:016x}"
+
+
+def _is_memory(path: str, name: int) -> bool:
+    """Whether `path` is a link to the shared memory of this name."""
+    try:
+        return os.readlink(path) == f"/memfd:{_label(name)} (deleted)"
+    except OSError:
+        return False
 
 
 def _arrays(memory: Any, offset: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]:

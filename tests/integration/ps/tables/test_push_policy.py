@@ -16,10 +16,11 @@ def test_the_counter_outlives_a_ps_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
+from elasticdl.ps.tables.push_statistics import PushCountFile
 from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.slots import SlotMap
 from tests.unit.ps.tables import test_push_policy as here
-held = PsState("ps-0", seed=1, counter=Path({str(path)!r}))
+held = PsState("ps-0", seed=1, push_count_file=PushCountFile.create(Path({str(path)!r})))
 held.set_slot_map(SlotMap.initial(["ps-0"]))
 held.declare(here.ZEROS)
 for number in (1, 2, 3, 3):

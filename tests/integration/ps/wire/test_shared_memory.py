@@ -19,7 +19,7 @@ from elasticdl.ps.wire.shared_memory import (
 def test_memory_of_a_worker_that_is_gone_is_let_go_and_its_rooms_stay_whole_until_then() -> None:
     code = (
         "import sys; from elasticdl.ps.wire.shared_memory import SharedMemory; import numpy as np\n"
-        "memory = SharedMemory(); room = memory.allocate(np.arange(2000), np.ones((2000, 4), np.float32), 4)\n"
+        "memory = SharedMemory.create(); room = memory.allocate(np.arange(2000), np.ones((2000, 4), np.float32), 4)\n"
         "print(memory.handle.encode().decode(), room.offset, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:

@@ -114,7 +114,7 @@ def test_copies_that_another_one_holds_now_are_dropped(pair: Pair) -> None:
 
 
 def test_slots_that_begin_anew_tell_how_many_updates_are_rolled_back(pair: Pair) -> None:
-    PushCountFile(pair.counters / HERE).write(12, 12)
+    PushCountFile.create(pair.counters / HERE).write(12, 12)
 
     done = pair.perform(pair.there, pair.task(THERE, slots=range(SLOTS)))
 

@@ -45,7 +45,7 @@ def room(memory: SharedMemory, count: int = LEAST, value: float | None = None) -
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(LEAST, 5 * LEAST), st.integers(0, 9)), max_size=40))
 def test_what_lies_in_a_room_stays_until_nobody_looks_at_it(steps: list[tuple[bool, int, int]]) -> None:
-    memory = SharedMemory(1 << 22)
+    memory = SharedMemory.create(1 << 22)
     kept: list[tuple[float, np.ndarray]] = []
     for number, (is_new, count, which) in enumerate(steps):
         if is_new or not kept:
@@ -60,7 +60,7 @@ def test_what_lies_in_a_room_stays_until_nobody_looks_at_it(steps: list[tuple[bo
 
 
 def test_rooms_are_used_again_and_end() -> None:
-    memory = SharedMemory(1 << 20)
+    memory = SharedMemory.create(1 << 20)
     first = room(memory)
     at = first.offset
     del first
@@ -72,7 +72,7 @@ def test_rooms_are_used_again_and_end() -> None:
 
 
 def test_both_sides_see_the_same_arrays_and_only_a_place_is_sent() -> None:
-    memory = SharedMemory()
+    memory = SharedMemory.create()
     views = SharedMemoryViews()
     views.open(memory.handle)
     there = room(memory, value=2.5)
@@ -101,7 +101,7 @@ def test_a_ps_that_does_not_see_the_memory_says_so_by_the_number_of_the_request(
 
 @pytest.mark.parametrize(("at", "count"), [(1 << 20, 8), ((1 << 20) - 64, 9), (1, 1), (2**63, 1), (64, 2**31)])
 def test_a_place_outside_of_the_memory_is_malformed(at: int, count: int) -> None:
-    memory, views = SharedMemory(1 << 20), SharedMemoryViews()
+    memory, views = SharedMemory.create(1 << 20), SharedMemoryViews()
     views.open(memory.handle)
     header = messages.encode_message(
         PsMessage(MessageKind.PULL, 1, memory=memory.handle.name, parts=(TablePart(0, np.arange(1), NO_ROWS, 64),))
@@ -113,7 +113,7 @@ def test_a_place_outside_of_the_memory_is_malformed(at: int, count: int) -> None
 
 
 def test_a_ps_opens_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = SharedMemory(1 << 20)
+    memory = SharedMemory.create(1 << 20)
     name, pid, fd = memory.handle
     with tempfile.TemporaryFile() as other:
         offers = [
@@ -126,11 +126,11 @@ def test_a_ps_opens_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
             patched.setattr(os, "open", lambda *_: pytest.fail("a file was opened"))
             for offer in offers:
                 with pytest.raises(SharedMemoryNotFound):
-                    SharedMemoryView(offer)
+                    SharedMemoryView.open(offer)
     bare = os.memfd_create(f"elasticdl-{5:016x}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(bare, 1 << 20)
     with pytest.raises(SharedMemoryNotFound):
-        SharedMemoryView(SharedMemoryHandle(5, pid, bare))  # it could shrink while we read it
+        SharedMemoryView.open(SharedMemoryHandle(5, pid, bare))  # it could shrink while we read it
     os.close(bare)
     memory.close()
 
@@ -150,7 +150,7 @@ def test_a_ps_that_was_lost_may_write_where_it_was_told_to_and_nobody_looks_ther
     sharing.confirm(ps)
     (asked,) = sharing.allocate(request, lambda _: COLUMNS)
     assert asked is not None
-    _, late = SharedMemoryView(SharedMemoryHandle.decode(offer.text)).arrays(asked.offset, LEAST, LEAST, COLUMNS)
+    _, late = SharedMemoryView.open(SharedMemoryHandle.decode(offer.text)).arrays(asked.offset, LEAST, LEAST, COLUMNS)
 
     sharing.forget(ps)
     del asked
