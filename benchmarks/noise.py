@@ -50,7 +50,9 @@ def stepper(make: Make, ranks: int, share: int) -> Callable[[int], None]:
     labels = torch.randint(10, (len(features),))
     squares, tail, batch = SquaredNorms(), StepReportLayout(ranks), AdaptiveBatch(LrScaling.NONE, ranks * len(features))
     meter = NoiseMeter(ranks, squares)
-    gradients = GradientBuffers(model.parameters(), ReductionTree(ranks), tail.length, ordered=True, squares=squares)
+    gradients = GradientBuffers(
+        model.parameters(), ReductionTree(ranks), tail.length, ordered=True, squares=squares
+    ).register_hooks()
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step(number: int) -> None:

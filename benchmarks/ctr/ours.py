@@ -94,7 +94,7 @@ def train(name: str, table: Table, seed: int) -> Floats:
     dataset = Dataset(as_source(range(table.train), "rows")).map_batches(table.some)
     factor = 1.0
     setup = TrainingSetup(model, [optimizer], torch.device("cpu"), tables, learning_rate=lambda step: rate * factor)
-    job = LocalTraining(setup, dataset, plan)
+    job = LocalTraining.open(setup, dataset, plan)
     best, kept, waited = float("inf"), np.zeros(0), 0
     every = max(1, plan.steps_per_epoch // 2)
     for step in job.steps():

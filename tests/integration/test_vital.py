@@ -152,7 +152,7 @@ def test_a_ps_ends_with_any_of_its_threads(directory: JobDirectory, thread: str)
     assert f"thread {thread} failed: InjectedFault" in vital.read_exit_reason(directory.exit_reason_file("ps-0"))
 
 
-@pytest.mark.parametrize("thread", ["elasticdl-session", "door", "elasticdl-signals"])
+@pytest.mark.parametrize("thread", ["elasticdl-session", "peers", "elasticdl-signals"])
 def test_a_worker_ends_with_any_of_its_threads(directory: JobDirectory, thread: str) -> None:
     env = WorkerEnv(directory.root, WorkerId("worker-0"), "127.0.0.1", 1, f"worker-0/{thread}=raise")
 

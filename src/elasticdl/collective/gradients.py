@@ -17,7 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -97,8 +97,12 @@ class GradientBuffers:
         self.touched = bytearray(len(self.parameters))  # by parameter: whether it got a gradient in this update
         self._on_final: Callable[[int], None] | None = None
         self._partial = [_make_partial(parameter) for parameter in self.parameters] if warns else []
+
+    def register_hooks(self) -> Self:
+        """Begin to receive the gradients that autograd computes for the parameters. Call it once."""
         for index, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(self._make_hook(index))  # type: ignore[no-untyped-call]
+        return self
 
     def start_update(self, share: RankRange, on_final: Callable[[int], None] | None = None) -> None:
         """Begin a new update. `on_final(i)` is called as soon as parameter i has its sum over the whole share.

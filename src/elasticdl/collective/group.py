@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 import torch.distributed  # loads the module below
@@ -112,18 +112,23 @@ class Group:
 class NcclGroup(Group):
     """Collectives among members that have a GPU each. They exchange the address of NCCL's store over the mesh."""
 
-    def __init__(self, mesh: Mesh, rank: int, size: int, address: str, timeout_s: float) -> None:
+    def __init__(self, mesh: Mesh, rank: int, size: int) -> None:
         super().__init__(mesh, rank, size)
         self._lock = threading.Lock()
+        self._backend: Any = None
+
+    def open(self, address: str, timeout_s: float) -> Self:
+        """Connect the members by NCCL; the first one serves the store at `address`. Raises RoundBroken."""
         try:
             store = self._open_store(address, timedelta(seconds=timeout_s))
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = _FOREVER
-            self._backend: Any = dist.ProcessGroupNCCL(store, rank, size, options)
+            self._backend = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
         except RuntimeError as exc:
-            mesh.close()
+            self._mesh.close()
             raise RoundBroken(f"NCCL: {_first_line(exc)}") from exc
-        self.device = torch.device("cuda")
+        self.device = torch.device("cuda")  # from now on: the store's address travelled over the mesh
+        return self
 
     def start_alltoall(
         self, out: torch.Tensor, out_splits: Sequence[int], into: torch.Tensor, in_splits: Sequence[int]
@@ -173,7 +178,7 @@ class NcclGroup(Group):
             backends, self._backend = [self._backend], None
         # The destructor waits for NCCL's threads, which may be stuck: a thread that nobody waits for drops the last
         # reference.
-        threading.Thread(target=backends.clear, name="elasticdl-take-down", daemon=True).start()
+        threading.Thread(target=backends.clear, name="nccl-destructor", daemon=True).start()
 
     def _open_store(self, address: str, timeout: timedelta) -> Any:
         """A store of the first member, with keys that only members know."""

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from elasticdl.collective.peers import ConnectionPurpose, Greeting, PeerCredentials, connect_to_peer, shut_down
 from elasticdl.errors import RoundBroken
@@ -98,7 +98,7 @@ def connect_mesh(
 
     members = [member for member in range(len(peers)) if member != rank]
     if not members:
-        return Mesh({})
+        return Mesh({}).open()
     with ThreadPoolExecutor(min(len(members), _MAX_CALLS), "connect") as pool:
         futures = [pool.submit(open_connection, member) for member in members]
     failures = [failure for future in futures if (failure := future.exception()) is not None]
@@ -110,7 +110,7 @@ def connect_mesh(
     try:
         if failures:
             raise failures[0]
-        return Mesh(connections)
+        return Mesh(connections).open()
     except BaseException:
         for _, connection in connections.values():
             connection.close()
@@ -150,7 +150,10 @@ class MeshTransfer:
 
 
 class Mesh:
-    """`start`, `abort` and `close` may be called from any thread; messages go in the order of `start`."""
+    """Moves messages between members, from `open` until `close`, in the order of `start`.
+
+    `start`, `abort` and `close` may be called from any thread.
+    """
 
     def __init__(self, connections: Mapping[int, tuple[str, socket.socket]]) -> None:
         """`connections` by rank: the member's name and the connection to it."""
@@ -160,6 +163,11 @@ class Mesh:
         self._lock = threading.Lock()
         self._started: deque[tuple[_MeshConnection, bool, memoryview, MeshTransfer]] = deque()
         self._failure = ""
+        self._by_descriptor = {peer.connection.fileno(): peer for peer in self._peers.values()}
+        self._thread = VitalThread(self._run, name="mesh")
+
+    def open(self) -> Self:
+        """Start the thread that moves bytes. Raises OSError if no descriptors are left."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self._poll = select.epoll()
@@ -167,11 +175,10 @@ class Mesh:
             os.close(self._wake)
             raise
         self._poll.register(self._wake, select.EPOLLIN)
-        self._by_descriptor = {peer.connection.fileno(): peer for peer in self._peers.values()}
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, 0)
-        self._thread = VitalThread(self._run, name="mesh")
         self._thread.start()
+        return self
 
     @property
     def failure(self) -> str:

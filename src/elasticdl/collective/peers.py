@@ -1,4 +1,4 @@
-"""The one listening port of a worker, for its peers only. Strangers who connect cost next to nothing.
+"""The one listening port of a worker, for its peers only. Unauthenticated callers cost next to nothing.
 
 Both sides prove that they hold the job's token without sending it: the listener sends a nonce, the caller answers with
 a greeting, a nonce of its own and a keyed digest of all three, and the listener answers with its own digest. In a job
@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Self
 
 from elasticdl.errors import AccessDenied
 from elasticdl.listener import Caller, Conversation, Listener, receive_bytes
@@ -99,7 +100,7 @@ ConnectionHandler = Callable[[Greeting, socket.socket], None]
 
 
 class PeerListener:
-    """Listens from its construction to `close`, and gives each connection to the handler of its purpose."""
+    """Listens from `start` until `close`, or inside of `with`; gives each connection to the handler of its purpose."""
 
     def __init__(
         self,
@@ -117,10 +118,24 @@ class PeerListener:
         self._logged_at = float("-inf")
         self.refused = 0  # callers without the token, or too slow, or one too many
         self._listener = Listener(
-            address, 0, self._greet, self._refuse, name="door", conversation_s=greeting_s, max_callers=max_callers
+            address, 0, self._greet, self._refuse, name="peers", conversation_s=greeting_s, max_callers=max_callers
         )
+
+    def start(self) -> Self:
+        """Raises OSError if it cannot listen on a port."""
         self._listener.start()
-        self.address = f"{address}:{self._listener.port}"
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, once it has started."""
+        return f"{self._listener.address}:{self._listener.port}"
 
     @property
     def is_paused(self) -> bool:
@@ -154,9 +169,9 @@ class PeerListener:
         if isinstance(caller.connection, ssl.SSLSocket):
             mine.check_certificate(caller.connection, greeting.worker)
         caller.connection.send(mine.prove(b"listener", nonce, caller_nonce, text))
-        return partial(self._hand_over, greeting, caller)
+        return partial(self._call_handler, greeting, caller)
 
-    def _hand_over(self, greeting: Greeting, caller: Caller) -> None:
+    def _call_handler(self, greeting: Greeting, caller: Caller) -> None:
         try:
             caller.connection.setblocking(True)
             self._handlers[greeting.purpose](greeting, caller.connection)

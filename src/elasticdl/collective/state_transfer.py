@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -37,7 +37,7 @@ _WAITING_PER_STALL = 4  # how often per `stall_timeout_s` a donor without anythi
 
 
 class StateSender:
-    """The donor's end of one state transfer, over a plain or TLS connection.
+    """The donor's end of one state transfer, over a plain or TLS connection; `start` begins it.
 
     The training thread adds frames between two steps and never waits here; a thread of its own sends and listens. The
     frames it holds are bounded, see `Backlog`; all are dropped when the transfer is over.
@@ -60,7 +60,11 @@ class StateSender:
         self._is_closed = False  # no more frames will be added
         self.is_over = False  # for the donor: closed or failed
         self._ended = threading.Event()
-        threading.Thread(target=self._run, name=f"state-transfer-to-{worker}", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=f"state-transfer-to-{worker}", daemon=True)
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
 
     # ---- of the training thread
 

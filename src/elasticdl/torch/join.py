@@ -239,7 +239,7 @@ def join(
         module, optimizers, device, tables, callbacks, learning_rate or keep_learning_rate, user_state
     )
     if context is None:
-        return JoinedJob(plan, LocalTraining(setup, feed, plan), tables, user_state)
+        return JoinedJob(plan, LocalTraining.open(setup, feed, plan), tables, user_state)
     training = assemble_training(context, setup, feed, plan)
     register_training(training)
     training.start()

@@ -52,7 +52,7 @@ class ElasticTraining:
 
     def start(self) -> None:
         """Start the threads of the training and tell the master its plan; this worker is ready to join a round."""
-        master, training = self.context.master, self.training
+        master, training = self.context.master, self.training.register_hooks()
         master.use_loss_history(training.losses)
         self.saver.start()
         if self.evaluator is not None:
@@ -118,7 +118,7 @@ def assemble_training(
     plan: TrainingPlan,
     evaluator: Evaluator | None = None,
 ) -> ElasticTraining:
-    """An elastic training around the model of `setup`. Nothing is started, and the master is told nothing yet."""
+    """Assemble an elastic training around the model of `setup`; `start` starts it."""
     spec, run_id, squares = context.spec, checkpoint_run_id(context), SquaredNorms()
     training = _make_training_state(spec, setup, plan, squares, run_id)
     directory = context.master.directory.checkpoints(spec)

@@ -12,6 +12,7 @@ from elasticdl.collective.mesh import EarlyConnections, RoundMember, connect_mes
 from elasticdl.collective.peers import ConnectionPurpose, PeerListener
 from elasticdl.data import availability
 from elasticdl.spec import JobSpec, is_loopback
+from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
 from elasticdl.worker.master_connection import MasterConnection
 from elasticdl.worker.rounds.donor import StateDonor
@@ -39,16 +40,17 @@ class WorkerContext:
         def build_group(round_id: int, rank: int, peers: Sequence[RoundMember]) -> Group:
             mesh = connect_mesh(round_id, rank, peers, master.credentials, early_connections, timeout_s)
             if uses_nccl(device, spec, env.address):
-                return NcclGroup(mesh, rank, len(peers), env.address, timeout_s)
+                return NcclGroup(mesh, rank, len(peers)).open(env.address, timeout_s)
             return Group(mesh, rank, len(peers))
 
         rounds = RoundMembership(env.worker, build_group)
-        master = MasterConnection(env, spec, rounds, cpu_capability=torch.backends.cpu.get_cpu_capability())
+        token = JobDirectory(env.job_directory).load_token()
+        master = MasterConnection(env, spec, token, rounds, torch.backends.cpu.get_cpu_capability())
         handlers = {
             ConnectionPurpose.STATE: lambda greeting, connection: donor.start_transfer(greeting.worker, connection),
             ConnectionPurpose.ROUND: early_connections.add,
         }
-        listener = PeerListener(env.address, master.credentials, handlers)
+        listener = PeerListener(env.address, master.credentials, handlers).start()
         availability.set_wait_listener(
             lambda is_waiting, why: master.report_notice("data-waits" if is_waiting else "data-returned", why)
         )

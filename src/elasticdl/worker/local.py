@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 
 from elasticdl.collective.gradients import GradientBuffers
@@ -9,6 +11,7 @@ from elasticdl.collective.tree import RankRange, ReductionTree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.spec import LrScaling
+from elasticdl.worker.embeddings.tables import EmbeddingTables
 from elasticdl.worker.reading.feed import Feed, open_feed
 from elasticdl.worker.rounds.step_report import StepReportLayout
 from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
@@ -26,7 +29,9 @@ class LocalTraining(TrainingLoop):
     is_first = True
     has_left = False
 
-    def __init__(self, setup: TrainingSetup, dataset: Dataset | Feed, plan: TrainingPlan) -> None:
+    @classmethod
+    def open(cls, setup: TrainingSetup, dataset: Dataset | Feed, plan: TrainingPlan) -> Self:
+        """A training of the model of `setup`, whose hooks are registered."""
         gradients = GradientBuffers(
             setup.model.parameters(),
             ReductionTree(plan.logical_ranks),
@@ -44,8 +49,11 @@ class LocalTraining(TrainingLoop):
             setup.user_state,
             plan.seed,
         )
-        super().__init__(training, open_feed(dataset, plan, setup.device), setup.tables)
-        self._share = RankRange(0, plan.logical_ranks)
+        return cls(training.register_hooks(), open_feed(dataset, plan, setup.device), setup.tables)
+
+    def __init__(self, training: TrainingState, feed: Feed, tables: EmbeddingTables) -> None:
+        super().__init__(training, feed, tables)
+        self._share = RankRange(0, feed.plan.logical_ranks)
 
     def start_reading(self) -> None:
         """Let loader processes begin with the first step."""

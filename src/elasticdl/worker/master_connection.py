@@ -45,13 +45,14 @@ class MasterConnection:
         self,
         env: WorkerEnv,
         spec: JobSpec,
+        token: str,
         rounds: RoundMembership,
         cpu_capability: str = "",
     ) -> None:
         self.worker = env.worker
         self.run = env.run
         self.directory = JobDirectory(env.job_directory)
-        self.token = self.directory.load_token()
+        self.token = token
         self.credentials = PeerCredentials(
             env.worker, self.token, env.run, self.directory.tls_credentials(spec, env.worker)
         )

@@ -82,7 +82,7 @@ def test_large_tables_are_exported_beside_the_model_and_looked_up_there(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = JobSpec(name="job", model=ModelSpec(definition="model.forward"))
-    clients = PsTableStore(spec, Master(checkpoint.parent))  # type: ignore[arg-type]
+    clients = PsTableStore.open(spec, Master(checkpoint.parent))  # type: ignore[arg-type]
     assert clients.export_writer() is None, "small ones are in the model"
     monkeypatch.setattr(hybrid, "MAX_MODEL_BYTES", 10)
     shards = clients.export_writer()

@@ -41,7 +41,8 @@ def build_meshes(size: int, identities: Identities = lambda replica: None) -> li
     shown = [replace(CREDENTIALS, worker=name, tls=identities(name)) for name in names]
     arrivals = [EarlyConnections(SOON_S) for _ in range(size)]
     doors = [
-        PeerListener(HERE, own, {ConnectionPurpose.ROUND: came.add}) for own, came in zip(shown, arrivals, strict=True)
+        PeerListener(HERE, own, {ConnectionPurpose.ROUND: came.add}).start()
+        for own, came in zip(shown, arrivals, strict=True)
     ]
     peers = [RoundMember(own.worker, door.address) for own, door in zip(shown, doors, strict=True)]
     number = next(_rounds)

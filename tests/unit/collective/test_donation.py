@@ -89,7 +89,7 @@ def donate(ends: Ends) -> Iterator[Donate]:
     begun: list[StateSender] = []
 
     def begin(stall_s: float = PATIENCE_S) -> StateSender:
-        begun.append(StateSender("worker-7", ends.donor, stall_s=stall_s, slack_bytes=SLACK_BYTES))
+        begun.append(StateSender("worker-7", ends.donor, stall_s=stall_s, slack_bytes=SLACK_BYTES).start())
         return begun[-1]
 
     yield begin

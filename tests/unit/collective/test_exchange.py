@@ -42,7 +42,9 @@ class Member:
     def __init__(self, group: Group, ranks: int, split: list[RankRange], *, ordered: bool = True) -> None:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 3))
-        self.gradients = GradientBuffers(self.model.parameters(), ReductionTree(ranks), 4, ordered=ordered)
+        self.gradients = GradientBuffers(
+            self.model.parameters(), ReductionTree(ranks), 4, ordered=ordered
+        ).register_hooks()
         self.exchange = GradientExchange(group, self.gradients, ReductionTree(ranks), split, ordered=ordered)
         self.group = group
         self.share = split[group.rank]

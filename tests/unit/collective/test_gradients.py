@@ -68,7 +68,7 @@ def finished(tree: ReductionTree, counts: list[int], skipped: frozenset[int], dt
     rows, nodes = [], []
     for share in split_ranks(counts):
         model = Model(dtype)
-        gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
+        gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True).register_hooks()
         compute(gradients, model, share, skipped)
         assert gradients.dtype == dtype
         rows += [buffer.clone() for buffer in gradients.node_sums()]
@@ -100,7 +100,7 @@ def test_any_split_has_the_bits_of_the_definition(
 
     reduced = finished(tree, counts, skipped, dtype)
 
-    holder = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
+    holder = GradientBuffers(model.parameters(), tree, TAIL, ordered=True).register_hooks()
     holder.install(reduced)
     for parameter, value in zip((model.used, model.odd, model.unused), expected, strict=True):
         assert parameter.grad is not None and torch.equal(parameter.grad, value)
@@ -126,7 +126,7 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
     rows, nodes = [], []
     for share in split_ranks(counts):
         model = Model()
-        gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
+        gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True).register_hooks()
         told: list[int] = []
         gradients.start_update(share, told.append)
         for rank in range(share.first, share.stop):
@@ -150,7 +150,7 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
 
 def test_parameters_that_need_no_gradient_are_left_out() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True).register_hooks()
 
     assert len(gradients.parameters) == 3
     assert gradients.length == gradients.elements + TAIL
@@ -158,7 +158,7 @@ def test_parameters_that_need_no_gradient_are_left_out() -> None:
 
 def test_a_step_begins_with_an_empty_tail_though_buffers_are_used_again() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(2), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(2), TAIL, ordered=True).register_hooks()
     compute(gradients, model, RankRange(0, 2))
     gradients.tail(gradients.node_sums()[0]).fill_(9.0)
     first = gradients.flat(gradients.node_sums()[0]).clone()
@@ -171,7 +171,7 @@ def test_a_step_begins_with_an_empty_tail_though_buffers_are_used_again() -> Non
 
 def test_a_broken_off_step_leaves_nothing_behind() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
     compute(gradients, model, RankRange(0, 4))
     expected = gradients.flat(gradients.node_sums()[0]).clone()
     gradients.start_update(RankRange(0, 4))
@@ -185,7 +185,7 @@ def test_a_broken_off_step_leaves_nothing_behind() -> None:
 
 def test_no_gradient_is_kept_on_the_parameters() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(2), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(2), TAIL, ordered=True).register_hooks()
     compute(gradients, model, RankRange(0, 2))
 
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -193,7 +193,7 @@ def test_no_gradient_is_kept_on_the_parameters() -> None:
 
 def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
     told: list[int] = []
     gradients.start_update(RankRange(0, 4), told.append)
     for rank in range(3):
@@ -207,7 +207,7 @@ def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> N
 
 def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
     told: list[int] = []
     gradients.start_update(RankRange(0, 3), told.append)
     for rank in range(3):
@@ -219,7 +219,7 @@ def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
 
 def test_without_order_a_worker_has_one_sum() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(7), TAIL, ordered=False)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(7), TAIL, ordered=False).register_hooks()
     compute(gradients, model, RankRange(1, 5))
     gradients.install(gradients.node_sums()[0])
     expected = sum(leaf(model, rank, 1 / (rank + 1))[0] for rank in range(1, 6))
@@ -230,7 +230,7 @@ def test_without_order_a_worker_has_one_sum() -> None:
 
 def test_without_order_passes_are_added_as_they_come() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(3), TAIL, ordered=False)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(3), TAIL, ordered=False).register_hooks()
     gradients.start_update(RankRange(0, 2))
     for rank in range(2):
         gradients.backward(model.loss(rank), rank, 0.5, is_last=False)
@@ -245,7 +245,7 @@ def test_without_order_passes_are_added_as_they_come() -> None:
 @pytest.mark.parametrize("weight", [1.0, 0.25])
 def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
     table = nn.Embedding(6, 2, sparse=True)
-    gradients = GradientBuffers(table.parameters(), ReductionTree(2), TAIL, ordered=True)
+    gradients = GradientBuffers(table.parameters(), ReductionTree(2), TAIL, ordered=True).register_hooks()
     gradients.start_update(RankRange(0, 2))
     for rank in range(2):
         gradients.backward(table(torch.tensor([rank, 3])).sum(), rank, weight)
@@ -257,7 +257,9 @@ def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
 
 def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere() -> None:
     models = [Model(), Model()]
-    one, two = (GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True) for model in models)
+    one, two = (
+        GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True).register_hooks() for model in models
+    )
     one.start_update(RankRange(0, 1))
     one.backward(models[0].loss(0), 0, 1.0)
     reduced = one.node_sums()[0]
@@ -279,7 +281,7 @@ def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere
 
 def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True).register_hooks()
     gradients.start_update(RankRange(0, 1))
     gradients.backward(model.loss(0), 0, 1.0)
     gradients.install(gradients.node_sums()[0])
@@ -293,7 +295,7 @@ def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
 
 def test_a_backward_pass_of_the_script_while_gradients_are_computed_is_an_error() -> None:
     model = Model()
-    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True).register_hooks()
     gradients.start_update(RankRange(0, 1))
 
     with pytest.raises(ElasticDLError, match=r"step.backward\(loss\)"):
@@ -304,7 +306,7 @@ def test_the_squares_of_complex_gradients_are_those_of_their_parts() -> None:
     parameter = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
     squares = SquaredNorms()
     squares.is_on = True
-    gradients = GradientBuffers([parameter], ReductionTree(1), TAIL, ordered=True, squares=squares)
+    gradients = GradientBuffers([parameter], ReductionTree(1), TAIL, ordered=True, squares=squares).register_hooks()
     gradients.start_update(RankRange(0, 1))
 
     gradients.backward((parameter * torch.tensor([2 + 1j, 1 - 1j])).real.sum(), 0, 1.0)

@@ -49,7 +49,7 @@ def open_door(callers: Callers) -> Iterator[OpenDoor]:
     with contextlib.ExitStack() as stack:
 
         def build(**options: float) -> PeerListener:
-            door = PeerListener(HERE, CREDENTIALS, dict.fromkeys(ConnectionPurpose, callers.add), **options)  # type: ignore[arg-type]
+            door = PeerListener(HERE, CREDENTIALS, dict.fromkeys(ConnectionPurpose, callers.add), **options).start()  # type: ignore[arg-type]
             stack.callback(door.close)
             return door
 
@@ -188,7 +188,9 @@ def test_a_handler_that_fails_does_not_end_the_door(callers: Callers) -> None:
     def fail(greeting: Greeting, connection: socket.socket) -> None:
         raise RuntimeError("a fault of the test")
 
-    door = PeerListener(HERE, CREDENTIALS, {ConnectionPurpose.STATE: fail, ConnectionPurpose.ROUND: callers.add})
+    door = PeerListener(
+        HERE, CREDENTIALS, {ConnectionPurpose.STATE: fail, ConnectionPurpose.ROUND: callers.add}
+    ).start()
     lost = connect_to_peer(door.address, CREDENTIALS, replace(GREETING, purpose=ConnectionPurpose.STATE), SOON_S)
     assert is_hung_up(lost)
     lost.close()
@@ -215,7 +217,7 @@ def tls(tmp_path: Path) -> Callable[[str], PeerCredentials]:
 
 
 def test_with_tls_a_worker_gets_in_by_its_certificate(tls: Callable[[str], PeerCredentials], callers: Callers) -> None:
-    door = PeerListener(HERE, tls("worker-0"), {ConnectionPurpose.ROUND: callers.add})
+    door = PeerListener(HERE, tls("worker-0"), {ConnectionPurpose.ROUND: callers.add}).start()
     connection = connect_to_peer(door.address, tls("worker-3"), GREETING, SOON_S)
     connection.sendall(b"hello")
     until("it is let in", lambda: callers.greetings)
@@ -231,7 +233,7 @@ def test_with_tls_nobody_speaks_for_a_worker_but_itself(
     tls: Callable[[str], PeerCredentials], callers: Callers, shown: str | None
 ) -> None:
     """Not another worker, one that has not enrolled, another role, or none: all have the token."""
-    door = PeerListener(HERE, tls("worker-0"), {ConnectionPurpose.ROUND: callers.add})
+    door = PeerListener(HERE, tls("worker-0"), {ConnectionPurpose.ROUND: callers.add}).start()
     credentials = tls(shown) if shown else CREDENTIALS
     with pytest.raises(OSError, match=r"hung up|no worker|reset|timed out|EOF"):
         connect_to_peer(door.address, credentials, GREETING, 2.0)
@@ -241,7 +243,7 @@ def test_with_tls_nobody_speaks_for_a_worker_but_itself(
 
 
 def test_with_tls_a_stranger_that_never_shakes_hands_is_hung_up_on(tls: Callable[[str], PeerCredentials]) -> None:
-    door = PeerListener(HERE, tls("worker-0"), {}, greeting_s=0.3)
+    door = PeerListener(HERE, tls("worker-0"), {}, greeting_s=0.3).start()
     silent, garbled = connect(door), connect(door)
     garbled.sendall(b"GET / HTTP/1.1\r\n\r\n")
     assert is_hung_up(garbled)

@@ -65,7 +65,7 @@ class Donations:
 
     def open(self, worker: str, connection: socket.socket) -> None:
         with self._changed:
-            self._opened.append(StateSender(worker, connection, stall_s=PATIENCE_S))
+            self._opened.append(StateSender(worker, connection, stall_s=PATIENCE_S).start())
             self._changed.notify_all()
 
     def next(self) -> StateSender:
@@ -86,7 +86,7 @@ def donations() -> Donations:
 @pytest.fixture
 def door(donations: Donations) -> Iterator[PeerListener]:
     handlers = {ConnectionPurpose.STATE: lambda greeting, connection: donations.open(greeting.worker, connection)}
-    door = PeerListener("127.0.0.1", CREDENTIALS, handlers)
+    door = PeerListener("127.0.0.1", CREDENTIALS, handlers).start()
     yield door
     door.close()
 

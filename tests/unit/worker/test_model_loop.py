@@ -92,7 +92,7 @@ class Run:
         setup = TrainingSetup(
             self.model, [self.optimizer], CPU, callbacks=[self.watch], user_state=self.loop.user_state
         )
-        self.alone = LocalTraining(setup, self.data, self.plan)
+        self.alone = LocalTraining.open(setup, self.data, self.plan)
 
     def steps(self) -> Iterator[float]:
         for step in self.alone.steps():

@@ -72,7 +72,9 @@ def training() -> TrainingState:
     nn.init.zeros_(model.weight)
     gradients = GradientBuffers(model.parameters(), ReductionTree(1), StepReportLayout(1).length, ordered=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return TrainingState(model, [optimizer], gradients, (), lambda step: None, AdaptiveBatch(LrScaling.NONE, 1))
+    return TrainingState(
+        model, [optimizer], gradients, (), lambda step: None, AdaptiveBatch(LrScaling.NONE, 1)
+    ).register_hooks()
 
 
 def update(one: TrainingState, what: Update) -> None:

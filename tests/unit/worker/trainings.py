@@ -35,7 +35,7 @@ def new_training(
     state = make_state(model, made[0]) if make_state is not None else None
     return TrainingState(
         model, made, gradients, callbacks, lambda step: None, AdaptiveBatch(LrScaling.NONE, 8), state, seed=6
-    )
+    ).register_hooks()
 
 
 def reduced_gradient(training: TrainingState, *key: int) -> torch.Tensor:

@@ -93,7 +93,7 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     )
     plan = TrainingPlan(records=len(source), global_batch=50, logical_ranks=1, epochs=3, seed=0, shuffle=True)
     setup = TrainingSetup(module, [optimizer], torch.device("cpu"), tables, learning_rate=contract.learning_rate)
-    alone = LocalTraining(setup, dataset, plan)
+    alone = LocalTraining.open(setup, dataset, plan)
     losses = []
     for step in alone.steps():
         for features, labels in step:

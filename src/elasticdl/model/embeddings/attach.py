@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from elasticdl.errors import ModelError
 from elasticdl.model.embeddings import moving, optimizer_rules
@@ -141,17 +142,19 @@ class IdOrigin(NamedTuple):
 
 
 class TorchIdLookahead:
-    """Watches the layers during one batch, and from then on predicts where in the features their ids are."""
+    """Watches the layers during their first batch, then predicts where in the features their ids are."""
 
     def __init__(self, layers: Sequence[TableLayer]) -> None:
         self._features: Any = None
         self._origins: list[tuple[str, IdOrigin]] = []
-        self._hooks = [layer.register_forward_pre_hook(self._on_forward) for layer in layers]
+        self._layers = layers
+        self._hooks: list[RemovableHandle] = []
 
     def begin_batch(self, features: Any) -> None:
-        """A batch with these features is about to be computed."""
+        """Call it before a batch with these features is computed. Hooks are registered during the first batch only."""
         if self._features is None:
             self._features = features
+            self._hooks = [layer.register_forward_pre_hook(self._on_forward) for layer in self._layers]
         elif self._hooks:
             for hook in self._hooks:
                 hook.remove()
@@ -168,7 +171,7 @@ class TorchIdLookahead:
 
     def _on_forward(self, layer: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         ids = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
-        origin = locate_ids(ids, self._features) if self._features is not None else None
+        origin = locate_ids(ids, self._features)
         if origin is not None:
             assert isinstance(layer, TableLayer)
             self._origins.append((layer.table, origin))

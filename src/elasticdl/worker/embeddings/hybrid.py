@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import nn
@@ -74,6 +74,7 @@ class HybridEmbeddingTables:
         self,
         layers: EmbeddingLayers,
         store: TableStore,
+        client: TableClient,
         depth: int,
         is_snapshot_due: Callable[[int], bool] = _is_never_due,
     ) -> None:
@@ -81,7 +82,7 @@ class HybridEmbeddingTables:
         self.layers = layers
         self.looks_ahead = depth > 0
         self._store = store
-        self.client = store.open_client()
+        self.client = client
         self.lookups = EmbeddingLookups(self.client, depth)
         self._is_snapshot_due = is_snapshot_due
         self._source = TrainingRows(self.lookups)
@@ -96,7 +97,7 @@ class HybridEmbeddingTables:
         is_snapshot_due: Callable[[int], bool] = _is_never_due,
     ) -> HybridEmbeddingTables:
         """The tables of these layers, declared in `store`; the layers look their rows up there."""
-        tables = cls(layers, store, depth, is_snapshot_due)
+        tables = cls(layers, store, store.open_client(), depth, is_snapshot_due)
         tables.client.declare(layers.table_specs)
         layers.attach_source(tables._source)
         return tables
@@ -169,7 +170,13 @@ class PsTableStore:
         self._lock = threading.Lock()
         self._clients: list[PsClient] = []
         self._coordinators: list[SnapshotCoordinator] = []  # of the snapshots under way
-        master.add_fleet_listener(self._update_fleet)
+
+    @classmethod
+    def open(cls, spec: JobSpec, master: MasterConnection) -> Self:
+        """A store that listens to changes of the fleet."""
+        store = cls(spec, master)
+        master.add_fleet_listener(store._update_fleet)
+        return store
 
     def open_client(self) -> PsClient:
         """A client that knows the newest fleet; waits until there is one."""
@@ -292,7 +299,7 @@ def open_hybrid_tables(
         )
         return NoTables()
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in layers.table_specs))
-    return HybridEmbeddingTables.open(layers, PsTableStore(spec, master), spec.ps.pipeline_depth, is_snapshot_due)
+    return HybridEmbeddingTables.open(layers, PsTableStore.open(spec, master), spec.ps.pipeline_depth, is_snapshot_due)
 
 
 def attach_layers(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimizer) -> EmbeddingLayers:

@@ -59,7 +59,7 @@ def train_by_leases(context: WorkerContext) -> str:
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
     state = LeaseTrainingState(model, contract.make_callbacks(plan.steps_per_epoch))
     layers = attach_layers(spec, model, optimizer)
-    store = PsTableStore(spec, context.master)
+    store = PsTableStore.open(spec, context.master)
     first = load_initial_image(spec, context.master.directory.checkpoints(spec), checkpoint_run_id(context))
     lease_model = _open_model(context, contract, state, optimizer, layers, store, first)
     evaluation = LeaseEvaluation(context, contract, state, layers, store, device)

@@ -41,7 +41,7 @@ class StateDonor:
 
     def start_transfer(self, worker: str, connection: socket.socket) -> None:
         """Begin a transfer to `worker` over an authenticated connection; it replaces an older transfer."""
-        sender = StateSender(worker, connection, stall_s=self._stall_s)
+        sender = StateSender(worker, connection, stall_s=self._stall_s).start()
         with self._lock:
             for older in self._senders:
                 if older.worker == worker:

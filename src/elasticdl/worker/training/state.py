@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -107,9 +107,14 @@ class TrainingState:
         self._evaluated = -1  # the newest step whose evaluation the callbacks know
         self._ratios = _rate_ratios(self.optimizers[0])
         self.layout = OptimizerLayout(self.optimizers)
+
+    def register_hooks(self) -> Self:
+        """Register the hooks of the gradients and of the optimizers. Call it once, before the first update."""
+        self.gradients.register_hooks()
         for index, optimizer in enumerate(self.optimizers):
             optimizer.register_step_pre_hook(self._before_call(index))
             optimizer.register_step_post_hook(self._after_call(index))
+        return self
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:

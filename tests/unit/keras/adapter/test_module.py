@@ -193,7 +193,7 @@ def test_models_that_are_built_by_their_first_batch_train_too(tmp_path: Path, ki
     dataset = contract.make_dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING)
     plan = TrainingPlan(records=24, global_batch=8, logical_ranks=2, epochs=4, seed=0, shuffle=True)
     setup = TrainingSetup(module, [contract.build_optimizer(module)], CPU, learning_rate=contract.learning_rate)
-    alone = LocalTraining(setup, dataset, plan)
+    alone = LocalTraining.open(setup, dataset, plan)
     losses = []
 
     for step in alone.steps():

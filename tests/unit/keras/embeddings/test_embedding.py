@@ -91,7 +91,7 @@ def trained(
         )
     device = torch.device("cpu")
     setup = TrainingSetup(module, [optimizer], device, tables or NoTables(), learning_rate=contract.learning_rate)
-    alone = LocalTraining(setup, dataset, plan)
+    alone = LocalTraining.open(setup, dataset, plan)
     losses = []
     for step in alone.steps():
         for features, labels in step:

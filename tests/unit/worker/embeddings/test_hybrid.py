@@ -83,7 +83,7 @@ def trained(
     )
     dataset = Dataset(mapped.as_source(Records(), "records"), stack=tensors.stack_values)
     setup = TrainingSetup(model, [optimizer], torch.device("cpu"), tables, learning_rate=lambda step: 0.2 / (1 + step))
-    alone = LocalTraining(setup, dataset, plan)
+    alone = LocalTraining.open(setup, dataset, plan)
     for step in alone.steps():
         for features, labels in step:
             with torch.autocast("cpu", precision, enabled=precision is not None):

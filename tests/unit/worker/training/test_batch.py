@@ -144,7 +144,9 @@ def test_rates_are_scaled_for_one_update_and_are_what_they_were() -> None:
     optimizer = torch.optim.SGD(groups, lr=0.1)
     gradients = GradientBuffers(parameters, ReductionTree(1), StepReportLayout(1).length, ordered=True)
     batch = AdaptiveBatch(LrScaling.SQRT, 1)
-    training = TrainingState(nn.ParameterList(parameters), [optimizer], gradients, (), lambda step: None, batch)
+    training = TrainingState(
+        nn.ParameterList(parameters), [optimizer], gradients, (), lambda step: None, batch
+    ).register_hooks()
     training.begin()
 
     training.apply_update(torch.ones(gradients.length), Update(4, passes=4, scale=4.0), {})

@@ -46,7 +46,7 @@ def step(counts: list[int], *, measures: bool) -> tuple[torch.Tensor, NoiseEstim
         net, squares = model(), SquaredNorms()
         gradients = GradientBuffers(
             net.parameters(), tree, layout.length, ordered=True, squares=squares if measures else None
-        )
+        ).register_hooks()
         meters.append(NoiseMeter(RANKS, squares))
         meters[-1].begin_update(0, batch)
         gradients.start_update(share)
