@@ -16,6 +16,7 @@ from elasticdl.ps.wire import messages
 from elasticdl.ps.wire.messages import NO_IDS, NO_ROWS, MalformedMessage, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
 from tests.fuzz.ps_wire import join, split
+from tests.ps_requests import reply_to
 
 _PS = PsId("ps-0")
 _TABLES = json.dumps(
@@ -34,10 +35,10 @@ def fuzz_one(data: bytes) -> None:
     except MalformedMessage:
         return
     state = _initial_state()
-    reply = state.reply_to(message)
+    reply = reply_to(state, message)
     assert (reply.kind, reply.request) == (MessageKind.REPLY, message.request)
     _check_rows(state, message)
-    status = state.reply_to(PsMessage(MessageKind.STATUS, 1))
+    status = reply_to(state, PsMessage(MessageKind.STATUS, 1))
     assert status.status is ReplyStatus.OK and json.loads(status.text)["name"] == _PS
 
 
@@ -45,20 +46,21 @@ def _initial_state() -> PsState:
     state = PsState(_PS, seed=1, memory_limit=_LIMIT_BYTES)
     state.set_slot_map(SlotMap.initial([_PS]))
     state.declare(_TABLES)
-    state.reply_to(PsMessage(MessageKind.DECLARE, 1, backup_of=2, text=_TABLES))
-    state.reply_to(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))))
+    reply_to(state, PsMessage(MessageKind.DECLARE, 1, backup_of=2, text=_TABLES))
+    reply_to(state, PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))))
     return state
 
 
 def _check_rows(state: PsState, message: PsMessage) -> None:
     """Rows can still be read and are finite: only accepted messages changed them."""
-    reply = state.reply_to(
+    reply = reply_to(
+        state,
         PsMessage(
             MessageKind.PULL_EXISTING,
             1,
             state.slot_map.version,
             parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS)),
-        )
+        ),
     )
     if reply.status is not ReplyStatus.OK:
         assert message.kind is MessageKind.TAKE_OVER, "only a new map takes slots away"

@@ -25,9 +25,6 @@ class _Stream:
     def recv_into(self, buffer: memoryview, /) -> int:
         return self._data.readinto(buffer[:_PIECE_BYTES])
 
-    def sendall(self, data: bytes | memoryview, /) -> None:
-        raise AssertionError("nothing is sent while a frame is read")
-
     def tell(self) -> int:
         return self._data.tell()
 

@@ -14,7 +14,7 @@ import torch
 _LENGTH = struct.Struct("!I")
 _MAX_HEADER_BYTES = 64 << 20
 _PART_BYTES = 1 << 20
-MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this machine: no state has more
+MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this machine: no state is larger
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -26,9 +26,7 @@ _DTYPES = {
 
 
 class ByteStream(Protocol):
-    """A socket, or an object that behaves like one."""
-
-    def sendall(self, data: bytes | memoryview, /) -> None: ...
+    """A socket, or an object that is read like one."""
 
     def recv_into(self, buffer: memoryview, /) -> int: ...
 
@@ -42,7 +40,7 @@ class Frame:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The header, with names, types and shapes of the tensors."""
+    """Encode the header, with names, types and shapes of the tensors."""
     described = [
         [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in frame.tensors.items()
     ]
@@ -50,7 +48,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(text: bytes, max_bytes: int) -> Frame:
-    """The frame that `text` describes, its tensors still empty. Raises ConnectionError if `text` describes none.
+    """Decode a header; the frame's tensors have no values yet. Raises ConnectionError if `text` is not a header.
 
     A frame whose tensors have more than `max_bytes` is refused before anything is allocated for it.
     """
@@ -70,13 +68,8 @@ def decode_frame(text: bytes, max_bytes: int) -> Frame:
 
 def _check_size(value: object) -> int:
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return value
-
-
-def send_frame(connection: ByteStream, frame: Frame) -> None:
-    for piece in split_frame(frame):
-        connection.sendall(piece)
 
 
 def split_frame(frame: Frame) -> list[memoryview]:
@@ -87,9 +80,9 @@ def split_frame(frame: Frame) -> list[memoryview]:
 
 
 def receive_frame(connection: ByteStream, max_bytes: int) -> Frame:
-    """The next frame, with tensors of at most `max_bytes`.
+    """Receive the next frame, with tensors of at most `max_bytes`.
 
-    Raises ConnectionError if the stream ends, or is none of ElasticDL.
+    Raises ConnectionError if the stream ends, or is not a stream of ElasticDL.
     """
     (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
     if length > _MAX_HEADER_BYTES:

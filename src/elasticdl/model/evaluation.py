@@ -14,21 +14,10 @@ from elasticdl.data.dataset import Batch, Dataset
 from elasticdl.data.interface import Indices
 from elasticdl.errors import DataError, ModelError
 from elasticdl.model import metrics, reduction, tensors
-from elasticdl.model.contract import Contract
 from elasticdl.model.metrics import Metric
 from elasticdl.model.reduction import MetricPart
 
 MIN_ALL_BAD = 16  # if so many records are all bad, the job is wrong, not single records
-
-
-def evaluate_records(
-    model: nn.Module, contract: Contract, dataset: Dataset, start: int, stop: int, minibatch: int, device: torch.device
-) -> dict[str, MetricPart]:
-    """The parts of every metric over records [start, stop), by `reduction.metric_key`."""
-    sums: dict[str, MetricPart] = {}
-    for _, parts in evaluate_batches(model, contract.make_metrics(), dataset, start, stop, minibatch, device):
-        sums = reduction.add_parts(sums, parts)
-    return sums
 
 
 def evaluate_batches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from elasticdl.spec.ids import PsId
@@ -52,13 +52,6 @@ class SlotMap(NamedTuple):
         if len(owner) != SLOTS or not all(isinstance(name, str) for name in owner):
             raise ValueError(f"expected an owner for each of {SLOTS} slots")
         return cls(int(document["version"]), owner)
-
-    def apply_moves(self, moves: Iterable[SlotMove]) -> SlotMap:
-        """The map after these moves."""
-        owner = list(self.owner)
-        for slot, _, target in moves:
-            owner[slot] = target
-        return SlotMap(self.version + 1, tuple(owner))
 
 
 def balance_slots(slot_map: SlotMap, members: Sequence[PsId]) -> list[SlotMove]:

@@ -18,6 +18,7 @@ from elasticdl.ps.tables.table import TableSpec
 from elasticdl.ps.wire import messages
 from elasticdl.ps.wire.connections import PsConnections
 from elasticdl.spec import PsId
+from tests.ps_requests import apply_moves
 
 TABLES = [
     TableSpec(name="users", columns=4, initializer=Initializer(kind="constant", value=1.0)),
@@ -69,7 +70,7 @@ class Cluster:
         moves = balance_slots(self.map, members)
         for source, target in sorted({(one.source, one.target) for one in moves}):
             batch = [one for one in moves if (one.source, one.target) == (source, target)]
-            self.map = self.map.apply_moves(batch)
+            self.map = apply_moves(self.map, batch)
             done.append(move_slots(self.holdings[source], [one.slot for one in batch], target, lines, self.map))
         lines.close()
         return done
@@ -108,7 +109,7 @@ class Cluster:
             if holdings.backup and holdings.backup.target == name:
                 remove_backup(holdings)
         heir = gone.backup.target
-        self.map = self.map.apply_moves(SlotMove(slot, name, heir) for slot in self.map.slots_of(name))
+        self.map = apply_moves(self.map, [SlotMove(slot, name, heir) for slot in self.map.slots_of(name)])
         return self.holdings[heir].promote_backup(name, self.map)
 
     def close(self) -> None:

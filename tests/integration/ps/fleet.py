@@ -28,6 +28,7 @@ from elasticdl.ps.wire.connections import PsConnections
 from elasticdl.ps.wire.messages import MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
 from elasticdl.storage.paths import StorePath
+from tests.ps_requests import apply_moves, reply_to
 
 ZEROS = Initializer(kind="zeros")
 TABLES = [
@@ -136,13 +137,13 @@ class Ship:
                 step=number,
                 parts=parts,
             )
-            assert holdings[PsId(name)].reply_to(message).status is ReplyStatus.OK
+            assert reply_to(holdings[PsId(name)], message).status is ReplyStatus.OK
 
     def move(self, slots: Sequence[int], target: PsId) -> None:
         lines = PsConnections(self.fleet().addresses, "token", 30.0).open()
         for source in {self.map.owner[slot] for slot in slots} - {target}:
             moves = [SlotMove(slot, source, target) for slot in slots if self.map.owner[slot] == source]
-            slot_map = self.map.apply_moves(moves)
+            slot_map = apply_moves(self.map, moves)
             move_slots(self.holdings[source], [one.slot for one in moves], target, lines, slot_map)
             self.map = slot_map
         lines.close()

@@ -270,7 +270,7 @@ def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
     ],
 )
 def test_a_frame_that_is_none_of_the_hand_over_ends_it(ends: Ends, header: dict[str, object]) -> None:
-    frames.send_frame(ends.donor, Frame(header, {}))
+    ends.donor.sendall(b"".join(frames.split_frame(Frame(header, {}))))
     receiver = StateReceiver(ends.newcomer, stall_s=PATIENCE_S)
 
     with pytest.raises(RoundBroken, match="no state from the donor"):

@@ -30,7 +30,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def round_trip(ends: tuple[socket.socket, socket.socket], frame: Frame) -> Frame:
     ours, theirs = ends
-    sender = threading.Thread(target=frames.send_frame, args=(theirs, frame))
+    sender = threading.Thread(target=theirs.sendall, args=(b"".join(frames.split_frame(frame)),))
     sender.start()
     received = frames.receive_frame(ours, MOST_BYTES)
     sender.join()

@@ -16,8 +16,9 @@ from elasticdl.data.readers.mapped import MappedSource
 from elasticdl.errors import CheckpointCorrupt, DataError, ModelError, SpecError
 from elasticdl.model import contract, reduction
 from elasticdl.model.contract import Contract
-from elasticdl.model.evaluation import evaluate_records, inference_mode, predict_records
+from elasticdl.model.evaluation import inference_mode, predict_records
 from elasticdl.spec import JobKind, ModelSpec
+from tests.evaluating import evaluate_records
 
 HEAD = """
 import numpy as np

@@ -18,6 +18,7 @@ from elasticdl.ps.tables.state import BackupHolder, PsState, ServeResult
 from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
 from tests.properties import examples
+from tests.ps_requests import apply_moves
 
 ZEROS = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}}]'
 NAMES = [PsId(f"ps-{number}") for number in range(3)]
@@ -142,7 +143,7 @@ class World:
     def give(self, slots: list[int], source: PsId, target: PsId) -> None:
         holdings, slot_map = (
             self.ps[source],
-            self.maps[-1].apply_moves(SlotMove(slot, source, target) for slot in slots),
+            apply_moves(self.maps[-1], [SlotMove(slot, source, target) for slot in slots]),
         )
         forget = PsMessage(MessageKind.DROP, 0, parts=(TablePart(0, np.array(slots, np.int64), NO_ROWS),))
         self.settle(source)
@@ -183,7 +184,7 @@ class World:
         assert replica is not None
         heir = replica.target
         self.settle(heir)
-        slot_map = self.maps[-1].apply_moves(SlotMove(slot, name, heir) for slot in self.maps[-1].slots_of(name))
+        slot_map = apply_moves(self.maps[-1], [SlotMove(slot, name, heir) for slot in self.maps[-1].slots_of(name)])
         self.ps[heir].promote_backup(name, slot_map)
         self.maps.append(slot_map)
         for ps in self.ps:

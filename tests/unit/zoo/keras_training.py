@@ -16,10 +16,10 @@ from elasticdl.keras.embeddings.placement import IN_MODEL
 from elasticdl.keras.runtime import keras
 from elasticdl.model import reduction
 from elasticdl.model.check import check_contract
-from elasticdl.model.evaluation import evaluate_records
 from elasticdl.model.mode import Mode
 from elasticdl.spec import JobKind, JobSpec, ModelSpec
 from elasticdl.zoo.catalog import MODELS_BY_NAME, ZOO_DIRECTORY
+from tests.evaluating import evaluate_records
 
 
 def load(name: str, **params: Any) -> KerasContract:

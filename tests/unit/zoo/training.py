@@ -9,8 +9,8 @@ from elasticdl.data.interface import RecordSource
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.model import reduction, tensors
 from elasticdl.model.contract import Contract
-from elasticdl.model.evaluation import evaluate_records
 from elasticdl.model.mode import Mode
+from tests.evaluating import evaluate_records
 
 CPU = torch.device("cpu")
 

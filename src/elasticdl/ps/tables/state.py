@@ -69,14 +69,6 @@ class PsState:
 
     # ---- requests
 
-    def reply_to(self, message: PsMessage) -> PsMessage:
-        """The reply to a request that was decoded and has the right token, where no copy must be waited for."""
-        answer = self.serve(message)
-        assert answer is not None
-        if answer.backup:
-            self.finish_forward()
-        return answer.reply
-
     def serve(self, message: PsMessage, *, wait: bool = True) -> ServeResult | None:
         """Do what a request asks for. None: the lock is closed, and the caller does not want to wait for it."""
         try:

@@ -1,7 +1,7 @@
 """CURVE keys of a job's ps: only processes that hold them can connect, and all traffic is encrypted.
 
-CurveZMQ: each connection is encrypted with keys of its own, after both sides have shown theirs. A job has two pairs:
-all its ps are known by one, all its workers (and ps that speak to other ps) by the other.
+CurveZMQ: both sides authenticate with long-term keys, then each connection is encrypted with keys of its own. A job
+has two pairs: one for all its ps, one for all its workers and for ps that connect to other ps.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import zmq
 from zmq.utils import z85
 
 from elasticdl.errors import PermanentError, SpecError
-from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import write_private_file
 
 KEYS_FILE = "ps-keys.json"  # in the job directory
 
 
 class CurveKeys(NamedTuple):
-    """Z85 text, as libzmq takes it. They do not show in logs."""
+    """Keys as Z85 text, as libzmq expects them. The secret ones do not appear in logs."""
 
     server_public: str
     server_secret: str
@@ -59,27 +58,13 @@ class CurveKeys(NamedTuple):
         return f"CurveKeys(server_public={self.server_public!r})"
 
 
-def prepare_keys(spec: JobSpec, directory: Path) -> CurveKeys | None:
-    """Makes the keys of a job with security that has none yet, before its ps start."""
-    if not spec.security.is_on:
-        return None
-    if not (directory / KEYS_FILE).exists():
-        CurveKeys.generate().write(directory / KEYS_FILE)
-    return load_keys(spec, directory)
-
-
-def load_keys(spec: JobSpec, directory: Path) -> CurveKeys | None:
-    """Reads the keys of a job, for its ps and workers. None: the job has no security but its token."""
-    return CurveKeys.read(directory / KEYS_FILE) if spec.security.is_on else None
+def find_keys(job: Path) -> CurveKeys | None:
+    """Reads the keys in a job's directory. None: the job has no keys, its token is enough."""
+    path = job / KEYS_FILE
+    return CurveKeys.read(path) if path.exists() else None
 
 
 def _check_key(key: str) -> str:
     if len(z85.decode(key.encode())) != 32:
         raise ValueError("a key of CURVE has 32 bytes")
     return key
-
-
-def find_keys(job: Path) -> CurveKeys | None:
-    """Reads the keys in a job's directory; None where there are none and the token is enough."""
-    path = job / KEYS_FILE
-    return CurveKeys.read(path) if path.exists() else None

@@ -20,11 +20,12 @@ from elasticdl.ps.tables.push_statistics import PushCountFile
 from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.slots import SlotMap
 from tests.unit.ps.tables import test_push_policy as here
+from tests.ps_requests import reply_to
 held = PsState("ps-0", seed=1, push_count_file=PushCountFile.create(Path({str(path)!r})))
 held.set_slot_map(SlotMap.initial(["ps-0"]))
 held.declare(here.ZEROS)
 for number in (1, 2, 3, 3):
-    held.reply_to(here.push([1], 1.0, number=number))
+    reply_to(held, here.push([1], 1.0, number=number))
 print("done", flush=True)
 sys.stdin.read()
 """

@@ -21,6 +21,7 @@ from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, TablePart
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
+from tests.ps_requests import reply_to
 
 HERE, THERE = PsId("ps-0"), PsId("ps-1")
 IDS = np.arange(64, dtype=np.int64)
@@ -35,7 +36,7 @@ class Pair:
         for holdings in (self.here, self.there):
             holdings.set_slot_map(self.map)
         self.here.declare(b'[{"name": "users", "columns": 2}]')
-        self.here.reply_to(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, IDS, NO_ROWS),)))
+        reply_to(self.here, PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, IDS, NO_ROWS),)))
         self.servers = {h.name: PsServer(h, "token", "127.0.0.1", threads=1).start() for h in (self.here, self.there)}
         self.counters = counters
 

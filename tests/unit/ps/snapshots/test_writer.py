@@ -25,6 +25,7 @@ from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.tables.table import TableSpec
 from elasticdl.ps.wire.messages import MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
+from tests.ps_requests import reply_to
 
 SPEC = TableSpec(name="users", columns=2, initializer=Initializer(kind="zeros"))
 ADAM = TableSpec(name="items", columns=1, optimizer=Optimizer(rule="adam"))
@@ -59,7 +60,7 @@ class Single:
             step=1,
             parts=(part,),
         )
-        assert self.holdings.reply_to(message).status is ReplyStatus.OK
+        assert reply_to(self.holdings, message).status is ReplyStatus.OK
 
     def cut(self, cut: str, base: str = "") -> SnapshotReply:
         number = self.chain.number + 1 if self.chain else 1

@@ -11,6 +11,7 @@ from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.tables.state import PsState
 from elasticdl.ps.wire.messages import NO_IDS, NO_ROWS, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
+from tests.ps_requests import reply_to
 from tests.unit.ps.messages import MESSAGES
 
 ZEROS = b'[{"name": "users", "columns": 1, "initializer": {"kind": "zeros"}}]'
@@ -30,16 +31,16 @@ def push(batch: int = 0, sender: int = 9, rate: float = 1.0) -> PsMessage:
 
 def looked_up(held: PsState) -> list[list[float]]:
     look = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(push().parts[0]._replace(rows=NO_ROWS),))
-    found: list[list[float]] = held.reply_to(look).parts[0].rows.tolist()
+    found: list[list[float]] = reply_to(held, look).parts[0].rows.tolist()
     return found
 
 
 @given(MESSAGES)
 def test_whatever_is_asked_is_answered(message: PsMessage) -> None:
     held = holdings()
-    held.reply_to(PsMessage(MessageKind.DECLARE, 0, backup_of=1, text=ZEROS))
+    reply_to(held, PsMessage(MessageKind.DECLARE, 0, backup_of=1, text=ZEROS))
 
-    reply = held.reply_to(message)
+    reply = reply_to(held, message)
 
     assert (reply.kind, reply.request) == (MessageKind.REPLY, message.request)
 
@@ -47,8 +48,8 @@ def test_whatever_is_asked_is_answered(message: PsMessage) -> None:
 def test_a_batch_that_is_pushed_again_counts_once() -> None:
     held = holdings()
 
-    assert [held.reply_to(push(batch=4)).status for _ in range(3)] == [ReplyStatus.OK] * 3
-    assert held.reply_to(push(batch=4, sender=10)).status is ReplyStatus.OK
+    assert [reply_to(held, push(batch=4)).status for _ in range(3)] == [ReplyStatus.OK] * 3
+    assert reply_to(held, push(batch=4, sender=10)).status is ReplyStatus.OK
     assert looked_up(held) == [[-2.0]]
     assert (held.push_count, held.heartbeat()["repeated"]) == (2, 2)
 
@@ -56,23 +57,23 @@ def test_a_batch_that_is_pushed_again_counts_once() -> None:
 def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went() -> None:
     before, after = holdings(), PsState(PsId("ps-1"), seed=1)
     after.declare(ZEROS)
-    before.reply_to(push(batch=1))
+    reply_to(before, push(batch=1))
     everything = np.ones(1024, np.uint8)
     for _, parts in before.changed_rows(everything, 0):
-        assert after.reply_to(PsMessage(MessageKind.LOAD, 0, parts=parts)).status is ReplyStatus.OK
+        assert reply_to(after, PsMessage(MessageKind.LOAD, 0, parts=parts)).status is ReplyStatus.OK
     moved = SlotMap.initial([PsId("ps-0")])._replace(version=2, owner=(PsId("ps-1"),) * 1024)
     text, marks = (
         json.dumps(moved.to_document()).encode(),
         TablePart(0, before.pack_applied_pushes(everything), NO_ROWS),
     )
-    assert after.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=text, parts=(marks,))).status is ReplyStatus.OK
+    assert reply_to(after, PsMessage(MessageKind.TAKE_OVER, 0, text=text, parts=(marks,))).status is ReplyStatus.OK
     before.set_slot_map(moved)
 
-    assert after.reply_to(push(batch=1)._replace(map_version=2)).status is ReplyStatus.OK  # it is in the rows already
+    assert reply_to(after, push(batch=1)._replace(map_version=2)).status is ReplyStatus.OK  # it is in the rows already
     assert looked_up(after) == [[-1.0]]
-    assert after.reply_to(push(batch=2)._replace(map_version=2)).status is ReplyStatus.OK
+    assert reply_to(after, push(batch=2)._replace(map_version=2)).status is ReplyStatus.OK
     assert looked_up(after) == [[-2.0]]
-    assert before.reply_to(push(batch=1)).status is ReplyStatus.MOVED
+    assert reply_to(before, push(batch=1)).status is ReplyStatus.MOVED
 
 
 def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
@@ -80,7 +81,7 @@ def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
     everything = tuple(PsId("ps-1") for _ in range(1024))
     held.set_slot_map(SlotMap(5, everything))
 
-    reply = held.reply_to(push())
+    reply = reply_to(held, push())
 
     assert reply.status is ReplyStatus.MOVED
     assert SlotMap.from_document(json.loads(reply.text)).version == 5
@@ -90,19 +91,19 @@ def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
 def test_what_is_wrong_is_refused_by_name() -> None:
     held = holdings()
     told = {
-        held.reply_to(
-            push(rate=float("nan"))
+        reply_to(
+            held, push(rate=float("nan"))
         ).text: b"learning rate: expected a finite number of 32 bits. Received: nan",
-        held.reply_to(push(rate=1e39)).text: b"learning rate: expected a finite number of 32 bits. Received: 1e+39",
-        held.reply_to(
-            push()._replace(parts=(TablePart(7, NO_IDS, NO_ROWS),))
+        reply_to(held, push(rate=1e39)).text: b"learning rate: expected a finite number of 32 bits. Received: 1e+39",
+        reply_to(
+            held, push()._replace(parts=(TablePart(7, NO_IDS, NO_ROWS),))
         ).text: b"expected a table below 1, in the order of DECLARE. Received: 7",
-        held.reply_to(PsMessage(MessageKind.DECLARE, 0, text=b"{")).text[:7]: b"tables:",
-        held.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]")).text[:10]: b"TAKE_OVER:",
-        held.reply_to(PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]", parts=(TablePart(0, NO_IDS, NO_ROWS),))).text[
+        reply_to(held, PsMessage(MessageKind.DECLARE, 0, text=b"{")).text[:7]: b"tables:",
+        reply_to(held, PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]")).text[:10]: b"TAKE_OVER:",
+        reply_to(held, PsMessage(MessageKind.TAKE_OVER, 0, text=b"[]", parts=(TablePart(0, NO_IDS, NO_ROWS),))).text[
             :25
         ]: b"TAKE_OVER: expected a map",
-        held.reply_to(push()._replace(kind=MessageKind.DROP)).text: b"DROP: expected slots that this ps does not own",
+        reply_to(held, push()._replace(kind=MessageKind.DROP)).text: b"DROP: expected slots that this ps does not own",
     }
     assert all(found == expected for found, expected in told.items()), told
 
@@ -113,9 +114,9 @@ def test_rows_that_nobody_uses_expire_where_their_table_says_so() -> None:
     held.set_slot_map(SlotMap.initial([PsId("ps-0")]))
     held.declare(b'[{"name": "kept", "columns": 1}, {"name": "short", "columns": 1, "ttl_s": 10}]')
     for number in range(2):
-        held.reply_to(PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(number, np.arange(5), NO_ROWS),)))
+        reply_to(held, PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(number, np.arange(5), NO_ROWS),)))
     now[0] = 109.0
-    held.reply_to(PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(1, np.arange(2), NO_ROWS),)))
+    reply_to(held, PsMessage(MessageKind.PULL, 0, 1, parts=(TablePart(1, np.arange(2), NO_ROWS),)))
     assert held.expire_rows() == 0
 
     now[0] = 115.0

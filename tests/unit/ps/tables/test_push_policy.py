@@ -12,6 +12,7 @@ from elasticdl.ps.tables.push_policy import PushPolicy, staleness, staleness_buc
 from elasticdl.ps.tables.state import BackupHolder, PsState
 from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
+from tests.ps_requests import reply_to
 
 ZEROS = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}}]'
 ADAGRAD = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}, "optimizer": {"rule": "adagrad"}}]'
@@ -33,12 +34,12 @@ def push(ids: list[int], gradient: float, *, clock: int = 0, number: int = 0, se
 
 def rows(held: PsState, ids: list[int]) -> list[float]:
     look = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
-    found: list[float] = held.reply_to(look).parts[0].rows[:, 0].tolist()
+    found: list[float] = reply_to(held, look).parts[0].rows[:, 0].tolist()
     return found
 
 
 def clock(held: PsState) -> int:
-    return held.reply_to(PsMessage(MessageKind.PULL, 1, 1)).clock
+    return reply_to(held, PsMessage(MessageKind.PULL, 1, 1)).clock
 
 
 def test_staleness_is_counted_in_updates_and_shown_in_powers_of_two() -> None:
@@ -51,7 +52,7 @@ def test_the_clock_moves_with_every_update_and_a_pull_tells_it() -> None:
     held = holdings(PushPolicy())
     seen = [clock(held)]
     for number in (1, 2, 2, 3):
-        held.reply_to(push([1], 1.0, number=number))
+        reply_to(held, push([1], 1.0, number=number))
         seen.append(clock(held))
     assert seen == [1, 2, 3, 3, 4]
 
@@ -59,12 +60,12 @@ def test_the_clock_moves_with_every_update_and_a_pull_tells_it() -> None:
 def test_a_push_that_is_too_old_is_neither_applied_nor_marked() -> None:
     held = holdings(PushPolicy(max_staleness=2))
     for number in range(1, 5):
-        assert held.reply_to(push([1], 1.0, clock=clock(held), number=number)).status is ReplyStatus.OK
+        assert reply_to(held, push([1], 1.0, clock=clock(held), number=number)).status is ReplyStatus.OK
     old = push([1], 1.0, clock=2, number=9)
-    assert held.reply_to(old).status is ReplyStatus.STALE
-    assert held.reply_to(old._replace(clock=3)).status is ReplyStatus.OK
-    assert held.reply_to(old).status is ReplyStatus.OK, "it is in the rows by now"
-    assert held.reply_to(push([1], 1.0, clock=0, number=10)).status is ReplyStatus.OK, "nobody knows how old it is"
+    assert reply_to(held, old).status is ReplyStatus.STALE
+    assert reply_to(held, old._replace(clock=3)).status is ReplyStatus.OK
+    assert reply_to(held, old).status is ReplyStatus.OK, "it is in the rows by now"
+    assert reply_to(held, push([1], 1.0, clock=0, number=10)).status is ReplyStatus.OK, "nobody knows how old it is"
 
     assert rows(held, [1]) == [-6.0]
     assert held.heartbeat()["staleness"][:3] == [5, 0, 1]
@@ -73,36 +74,36 @@ def test_a_push_that_is_too_old_is_neither_applied_nor_marked() -> None:
 def test_the_rate_is_divided_by_the_staleness() -> None:
     held = holdings(PushPolicy(scale_lr_by_staleness=True))
     for number in range(1, 5):
-        held.reply_to(push([2], 0.0, number=number))
-    held.reply_to(push([1], 1.0, clock=1, number=5))  # four updates old
-    held.reply_to(push([1], 1.0, clock=5, number=6))  # one
-    held.reply_to(push([1], 1.0, clock=7, number=7))
+        reply_to(held, push([2], 0.0, number=number))
+    reply_to(held, push([1], 1.0, clock=1, number=5))  # four updates old
+    reply_to(held, push([1], 1.0, clock=5, number=6))  # one
+    reply_to(held, push([1], 1.0, clock=7, number=7))
     assert rows(held, [1]) == [-0.25 - 1.0 - 1.0]
 
 
 def test_so_many_pushes_make_one_update_with_their_mean() -> None:
     held = holdings(PushPolicy(grads_to_wait=3), ADAGRAD)
     at = clock(held)
-    assert held.reply_to(push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK
-    assert held.reply_to(push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK, "again: it counts once"
-    assert held.reply_to(push([2, 3], 3.0, clock=at, number=2)).status is ReplyStatus.OK
+    assert reply_to(held, push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK
+    assert reply_to(held, push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK, "again: it counts once"
+    assert reply_to(held, push([2, 3], 3.0, clock=at, number=2)).status is ReplyStatus.OK
     assert (rows(held, [1, 2, 3]), clock(held)) == ([0.0, 0.0, 0.0], at)
-    assert held.reply_to(push([3], 9.0, clock=at, number=3)).status is ReplyStatus.OK
+    assert reply_to(held, push([3], 9.0, clock=at, number=3)).status is ReplyStatus.OK
 
     assert rows(held, [1, 2, 3]) == pytest.approx([-1.0, -1.0, -1.0]), "Adagrad's first step has the size of the rate"
     assert clock(held) == at + 1
     alone = holdings(PushPolicy(), ADAGRAD)
-    alone.reply_to(push([2], 3.0, number=1))
+    reply_to(alone, push([2], 3.0, number=1))
     assert rows(alone, [2]) == rows(held, [2])
-    assert held.reply_to(push([1], 1.0, clock=at, number=4)).status is ReplyStatus.STALE, "it has not seen the update"
-    assert held.reply_to(push([1], 1.0, clock=at + 1, number=4)).status is ReplyStatus.OK
+    assert reply_to(held, push([1], 1.0, clock=at, number=4)).status is ReplyStatus.STALE, "it has not seen the update"
+    assert reply_to(held, push([1], 1.0, clock=at + 1, number=4)).status is ReplyStatus.OK
 
 
 def test_what_waits_is_applied_before_slots_move_or_are_saved() -> None:
     held = holdings(PushPolicy(grads_to_wait=4))
     at = clock(held)
-    held.reply_to(push([1], 1.0, clock=at, number=1))
-    held.reply_to(push([1], 2.0, clock=at, number=2))
+    reply_to(held, push([1], 1.0, clock=at, number=1))
+    reply_to(held, push([1], 2.0, clock=at, number=2))
     with held.exclusive():
         assert rows_of(held) == {1: -1.5}
     assert clock(held) == at + 1
@@ -126,7 +127,7 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
         PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
         PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        assert other.reply_to(message._replace(backup_of=1)).status is ReplyStatus.OK
+        assert reply_to(other, message._replace(backup_of=1)).status is ReplyStatus.OK
     owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     sent = []
     for number in range(1, 6):
@@ -135,7 +136,7 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
         sent.append(answer.forward)
         owner.finish_forward()
     for message in (sent[2], sent[0], sent[4], sent[3], sent[1], sent[0]):  # two threads may send in any order
-        assert other.reply_to(message).status is ReplyStatus.OK
+        assert reply_to(other, message).status is ReplyStatus.OK
     with owner.exclusive():
         pass
     other.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
@@ -151,13 +152,13 @@ def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
         PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
         PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        other.reply_to(message._replace(backup_of=1))
+        reply_to(other, message._replace(backup_of=1))
     owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     for _ in range(2):
-        owner.reply_to(push([7], 0.0)._replace(kind=MessageKind.PULL))
+        reply_to(owner, push([7], 0.0)._replace(kind=MessageKind.PULL))
     answer = owner.serve(push([7, 8], 1.0, number=1))
     assert answer and answer.forward
-    other.reply_to(answer.forward)
+    reply_to(other, answer.forward)
     owner.finish_forward()
     other.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
 
@@ -166,9 +167,9 @@ def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
 
 def test_a_beat_has_what_the_master_wants_to_know() -> None:
     held = holdings(PushPolicy())
-    held.reply_to(push([1, 2], 1.0, number=1))
-    held.reply_to(push([1, 2], 1.0, number=1))
-    held.reply_to(push([1, 2], float("nan"), number=2))
+    reply_to(held, push([1, 2], 1.0, number=1))
+    reply_to(held, push([1, 2], 1.0, number=1))
+    reply_to(held, push([1, 2], float("nan"), number=2))
     beat = held.heartbeat()
     assert beat.pop("bytes") > 0
     assert beat.pop("lock_wait_s") == 0.0

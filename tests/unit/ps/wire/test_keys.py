@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import SpecError, is_job_error
-from elasticdl.ps.wire import keys
 from elasticdl.ps.wire.keys import CurveKeys
-from elasticdl.spec.job import JobSpec, ModelSpec, SecuritySpec
 
 
 def test_keys_come_back_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
@@ -57,23 +55,6 @@ def test_keys_that_cannot_be_read_for_want_of_descriptors_make_no_wrong_job(tmp_
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     assert not is_job_error(caught.value)
-
-
-def test_a_job_that_asks_for_security_has_the_same_keys_everywhere(tmp_path: Path) -> None:
-    security = SecuritySpec(certificate="a", key="b", ca="c")
-    spec = JobSpec(name="job", model=ModelSpec(definition="m.f"), security=security)
-
-    made = keys.prepare_keys(spec, tmp_path)
-
-    assert made is not None
-    assert keys.prepare_keys(spec, tmp_path) == keys.load_keys(spec, tmp_path) == made
-
-
-def test_a_job_without_security_has_no_keys(tmp_path: Path) -> None:
-    spec = JobSpec(name="job", model=ModelSpec(definition="m.f"))
-
-    assert keys.prepare_keys(spec, tmp_path) is None and keys.load_keys(spec, tmp_path) is None
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_secrets_do_not_show() -> None:
