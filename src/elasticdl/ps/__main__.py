@@ -30,7 +30,7 @@ from elasticdl.spec.env import PsEnv
 from elasticdl.vital import VitalThread
 
 _log = logging.getLogger(__name__)
-_EXPIRY_INTERVAL_S = 10.0  # between two searches for expired rows and memories of workers that are gone, at most
+_EXPIRY_INTERVAL_S = 10.0  # at most, between two searches for expired rows and shared memories of workers that are gone
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def main() -> int:
     keys, writer = find_keys(directory.root), SnapshotWriter(ps_state)
     zmq.Context.instance().socket(
         zmq.PAIR
-    ).close()  # start it while there are descriptors: tasks use it, see PsConnections
+    ).close()  # starts the context while there are descriptors: tasks use it, see PsConnections
     server = PsServer(
         ps_state, token, env.address, threads=spec.ps.threads, backup_timeout_s=spec.timing.backup_timeout_s,
         answers=writer.handlers, keys=keys,
@@ -85,7 +85,7 @@ def _connect_to_master(
     backups = BackupCleaner(ps_state)
 
     def update_fleet(fleet: FleetView) -> None:
-        executor.update_fleet(fleet)  # first: the rest may wait for the task to end
+        executor.update_fleet(fleet)  # first: the next call may wait for the task to end
         backups.update_fleet(fleet)
 
     master = PsMasterClient(
@@ -100,7 +100,7 @@ def _connect_to_master(
 
 
 def _expire(ps_state: PsState, server: PsServer) -> None:
-    """Drops rows that have expired, often enough that none is kept much longer than its ttl."""
+    """Drops expired rows, often enough that none is kept much longer than its ttl."""
     while True:
         time.sleep(min([_EXPIRY_INTERVAL_S, *(spec.ttl_s / 4 for spec in ps_state.specs if spec.ttl_s)]))
         ps_state.expire_rows()
@@ -129,4 +129,4 @@ if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
     sys.stdout.flush()
-    os._exit(code)  # threads of the server may be inside a request: nothing is left to wait for
+    os._exit(code)  # without waiting for server threads that may be inside a request

@@ -11,11 +11,11 @@ from elasticdl.spec import PsId
 
 
 class FleetView(NamedTuple):
-    """One version of it. Those that are lost stay named until nobody can wait for them any more."""
+    """One version of the fleet. Lost ps stay in it as long as a request to them may be open."""
 
     slot_map: SlotMap
     addresses: Mapping[PsId, str]
-    backups: Mapping[PsId, PsId]  # of all slots of a ps; a ps without one is not in it
+    backups: Mapping[PsId, PsId]  # the holder of the backup of each ps that has one
     lost: frozenset[PsId] = frozenset()
 
     @property

@@ -1,7 +1,7 @@
-"""Dense variables on the ps: one long vector of them all, cut into blocks, each a row of a table. Pure.
+"""Dense variables on the ps: one long vector of all of them, split into blocks, each a row of a table. Pure.
 
-The ids of the blocks are chosen by the slots they fall into: block b goes into slot b, b + 1024 follows into the same.
-So the blocks are dealt over all ps as evenly as the slots are, however few they are, and move with the slots.
+The ids of the blocks are chosen by the slots they fall into: block b is in slot b, block b + 1024 in the same. So even
+a few blocks are distributed over the ps as evenly as the slots, and they move with the slots.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from elasticdl.ps.tables.optimizer import Optimizer
 from elasticdl.ps.tables.table import TableSpec
 
 DENSE_TABLE = "dense"
-BLOCK_ELEMENTS = 1024  # elements: 4 KiB, small enough to be dealt evenly, large enough that an id costs nothing
+BLOCK_ELEMENTS = 1024  # 4 KiB: small enough for an even distribution, large enough to make the cost of ids negligible
 
 Floats = NDArray[np.float32]
 
 
 class DenseLayout(NamedTuple):
-    """Where each variable lies in the blocks."""
+    """The position of each variable in the blocks."""
 
     shapes: Mapping[str, tuple[int, ...]]
 
@@ -48,19 +48,19 @@ class DenseLayout(NamedTuple):
         return make_block_ids(self.block_count)
 
     def pack(self, variables: Mapping[str, Floats]) -> Floats:
-        """The blocks of these values, as rows; what is left of the last one is zero."""
+        """Packs values into blocks, the rows of the table; the last block is padded with zeros."""
         rows = np.zeros((self.block_count, BLOCK_ELEMENTS), np.float32)
         flat = rows.reshape(-1)
-        for (name, shape), (start, stop) in zip(self.shapes.items(), self._places(), strict=True):
+        for (name, shape), (start, stop) in zip(self.shapes.items(), self._ranges(), strict=True):
             flat[start:stop].reshape(shape)[...] = variables[name]
         return rows
 
     def unpack(self, rows: Floats) -> dict[str, Floats]:
-        """The variables in these blocks: views, no copies."""
+        """The variables in these blocks, as views."""
         flat = rows.reshape(-1)
         return {
             name: flat[start:stop].reshape(shape)
-            for (name, shape), (start, stop) in zip(self.shapes.items(), self._places(), strict=True)
+            for (name, shape), (start, stop) in zip(self.shapes.items(), self._ranges(), strict=True)
         }
 
     def table_spec(self, optimizer: Optimizer) -> TableSpec:
@@ -71,15 +71,15 @@ class DenseLayout(NamedTuple):
     def _sizes(self) -> list[int]:
         return [int(np.prod(shape, dtype=np.int64)) for shape in self.shapes.values()]
 
-    def _places(self) -> list[tuple[int, int]]:
+    def _ranges(self) -> list[tuple[int, int]]:
         return list(pairwise(accumulate(self._sizes(), initial=0)))
 
 
 def make_block_ids(blocks: int) -> NDArray[np.int64]:
-    """So many ids, the b-th of which is in slot b modulo the number of slots; always the same ones."""
+    """Finds an id for each block: the b-th is in slot b modulo the number of slots. Always the same ids."""
     ids = np.full(blocks, -1, np.int64)
     rounds = -(-blocks // SLOTS)
-    seen = np.zeros(SLOTS, np.int64)  # ids found for each slot so far
+    found = np.zeros(SLOTS, np.int64)  # ids for each slot so far
     start, size = 0, SLOTS * 16 * max(1, rounds)
     while (ids < 0).any():
         candidates = np.arange(start, start + size, dtype=np.int64)
@@ -87,10 +87,10 @@ def make_block_ids(blocks: int) -> NDArray[np.int64]:
         order = np.argsort(slots, kind="stable")
         slots, candidates = slots[order], candidates[order]
         firsts = np.searchsorted(slots, np.arange(SLOTS))
-        rank = np.arange(len(slots)) - firsts[slots] + seen[slots]  # the how-manieth of its slot
+        rank = np.arange(len(slots)) - firsts[slots] + found[slots]  # among the ids of its slot
         block = rank * SLOTS + slots
         fits = block < blocks
         ids[block[fits]] = candidates[fits]
-        seen += np.bincount(slots, minlength=SLOTS)
+        found += np.bincount(slots, minlength=SLOTS)
         start += size
     return ids

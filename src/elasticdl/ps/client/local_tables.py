@@ -1,4 +1,4 @@
-"""Embedding tables in this process, for a script that runs alone: the interface of a client, without ps."""
+"""Embedding tables in this process, for a script that runs alone, with the interface of a `PsClient`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ALL_SLOTS = np.ones(SLOTS, np.uint8)
 
 
 class LocalPull(NamedTuple):
-    """The answer to a pull."""
+    """The result of a pull."""
 
     rows: dict[str, Floats]
-    clocks: dict[PsId, int]  # of nobody: a push here is never late
+    clocks: dict[PsId, int]  # empty: a push here is never stale
 
 
 class LocalTables:
-    """For one thread. Each call is done when it returns."""
+    """Tables in this process. For one thread; every call is complete when it returns."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -69,14 +69,14 @@ class LocalTables:
         return True
 
     def insert_rows(self, table: str, ids: Ids, rows: Floats) -> None:
-        """Make rows with these values, which are new here."""
-        # The state a rule begins with is known to the native core only: that of a row it makes.
+        """Inserts rows for ids that have none."""
+        # Only the native core knows the initial state of a rule: take it from a row that it creates.
         first = create_table(self._specs[table], self._seed)
         first.pull(ids[:1], np.empty((len(ids[:1]), first.columns), np.float32))
         state = np.concatenate([first.collect(stripe, _ALL_SLOTS)[2] for stripe in range(_native.STRIPES)])
         self._tables[table].load(ids, np.ascontiguousarray(rows, np.float32), np.repeat(state, len(ids), axis=0))
 
     def read_table(self, table: str) -> tuple[Ids, Floats]:
-        """All rows there are."""
+        """All ids and rows of a table."""
         pieces = [self._tables[table].collect(stripe, _ALL_SLOTS)[:2] for stripe in range(_native.STRIPES)]
         return np.concatenate([ids for ids, _ in pieces]), np.concatenate([values for _, values in pieces])

@@ -16,7 +16,7 @@ from elasticdl.spec import PsId
 
 
 class RoutingTable(NamedTuple):
-    """A slot map as the native core takes it: each slot's owner by its number among the members."""
+    """A slot map as the native core expects it: the owner of each slot by its number among the members."""
 
     version: int
     members: tuple[PsId, ...]
@@ -42,13 +42,13 @@ class LookupPlan(NamedTuple):
     routing_table: RoutingTable
 
     def sum_gradients(self, rows: Floats) -> Floats:
-        """The sum over all occurrences of each id, in the order of `ids`."""
+        """Sums the gradients of all occurrences of each id, in the order of `ids`."""
         sums = np.empty((len(self.ids), rows.shape[1]), np.float32)
         _native.segment_sum(rows, self.inverse, sums)
         return sums
 
     def slices_by_ps(self) -> Iterator[tuple[PsId, slice]]:
-        """Who holds what of `ids`; nobody for nothing."""
+        """Yields each ps that owns some of `ids`, with their slice."""
         for name, ids, stop in zip(self.routing_table.members, self.counts, accumulate(self.counts), strict=True):
             if ids:
                 yield name, slice(stop - ids, stop)

@@ -62,7 +62,7 @@ class _Prefetch:
 
     def __init__(self, client: TableClient, ids: Mapping[str, Sequence[Ids]]) -> None:
         self._client = client
-        self._asked = ids
+        self._ids = ids
         self._plans = _plan_tables(client, {table: np.concatenate(arrays) for table, arrays in ids.items()})
         self.pending = client.begin_pull(self._plans)
         self._rows: dict[str, Floats] | None = None
@@ -70,7 +70,7 @@ class _Prefetch:
     def find(self, table: str, ids: Ids) -> LookupResult | None:
         """The result for these ids; None where they were not prefetched."""
         start = 0
-        for requested in self._asked.get(table, ()):
+        for requested in self._ids.get(table, ()):
             if np.array_equal(requested, ids):
                 if self._rows is None:
                     self._rows = self._client.finish_pull(self._plans, self.pending)
@@ -100,7 +100,7 @@ class EmbeddingLookups:
         self._depth = depth
         self._prefetches: deque[_Prefetch] = deque()
         self._prefetch: _Prefetch | None = None  # of this batch
-        self._found: dict[str, list[tuple[Ids, LookupResult]]] = {}
+        self._results: dict[str, list[tuple[Ids, LookupResult]]] = {}
         self._gradients: dict[str, list[tuple[LookupPlan, Floats]]] = {}
         self._clocks: dict[PsId, int] = {}  # of the rows of this batch, by ps
         self._held: list[_PreparedPush] | None = None
@@ -114,7 +114,7 @@ class EmbeddingLookups:
         self.client.declare(tables)
 
     def prefetch(self, ids: Mapping[str, Ids | Sequence[Ids]]) -> None:
-        """Pulls the rows of the next batch meanwhile; a table with several lookups has several arrays."""
+        """Pulls the rows of the next batch in the background; a table with several lookups has several arrays."""
         if ids and len(self._prefetches) < self._depth:
             arrays = {
                 table: [
@@ -129,22 +129,22 @@ class EmbeddingLookups:
 
     def begin_batch(self) -> None:
         """Begins a batch, which uses the oldest prefetch."""
-        self._found, self._gradients, self._clocks = {}, {}, {}
+        self._results, self._gradients, self._clocks = {}, {}, {}
         self._prefetch = self._prefetches.popleft() if self._prefetches else None
 
     def lookup(self, table: str, ids: Ids, *, create: bool = True) -> LookupResult:
         """The rows of these ids. Two lookups of the same ids in a batch have the same result."""
         ids = flatten_ids(table, ids)
-        for requested, result in self._found.get(table, ()):
+        for requested, result in self._results.get(table, ()):
             if np.array_equal(requested, ids):
                 return result
         prefetched = self._prefetch.find(table, ids) if self._prefetch is not None and create else None
         if prefetched is not None:
             assert self._prefetch is not None
             self.prefetched += 1
-            self._read(self._prefetch.pending.clocks)
+            self._record_clocks(self._prefetch.pending.clocks)
         result = prefetched or self._pull(table, ids, create)
-        self._found.setdefault(table, []).append((ids, result))
+        self._results.setdefault(table, []).append((ids, result))
         return result
 
     def lookup_latest(self, table: str, ids: Ids) -> LookupResult:
@@ -162,7 +162,7 @@ class EmbeddingLookups:
         plans, sums = {}, {}
         for table, gradients in self._gradients.items():
             plans[table], sums[table] = self._sum_gradients(gradients)
-        self._found, self._gradients = {}, {}
+        self._results, self._gradients = {}, {}
         if not plans:
             return
         push = _PreparedPush(plans, sums, sender, number, rate, step, self._clocks)
@@ -185,7 +185,7 @@ class EmbeddingLookups:
 
     def discard_unsent(self) -> None:
         """Forgets the batches since the last push that was sent; they will be computed again."""
-        self._found, self._gradients, self._clocks, self._prefetch = {}, {}, {}, None
+        self._results, self._gradients, self._clocks, self._prefetch = {}, {}, {}, None
         self._prefetches.clear()
         if self._held is not None:
             self._held = []
@@ -198,11 +198,11 @@ class EmbeddingLookups:
         plans = {table: self.client.plan(ids)}
         pending = self.client.begin_pull(plans, create=create)
         rows = self.client.finish_pull(plans, pending)[table]
-        self._read(pending.clocks)
+        self._record_clocks(pending.clocks)
         return LookupResult(plans[table], rows)
 
-    def _read(self, clocks: Mapping[PsId, int]) -> None:
-        """A batch is as old as the oldest of its rows."""
+    def _record_clocks(self, clocks: Mapping[PsId, int]) -> None:
+        """Records the clocks of pulled rows: a batch is as old as the oldest of its rows."""
         for name, clock in clocks.items():
             self._clocks[name] = min(clock, self._clocks.get(name, clock))
             self.clock = max(self.clock, clock)

@@ -1,4 +1,4 @@
-"""Requests that a worker has sent and that are not answered yet, and the shared buffers they use."""
+"""Requests of a worker that are not answered yet, and the shared buffers they use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RequestBuffers = tuple[SharedBuffer | None, ...]  # one for each part of a reque
 
 
 class SharedBuffers:
-    """One shared memory for each ps: buffers that a lost ps may still write to are never used again."""
+    """One shared memory for each ps, so that buffers a lost ps may still write to are never used again."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
@@ -59,18 +59,18 @@ class SharedBuffers:
             self.forget(name)
 
     def offer_memory(self, name: PsId) -> PsMessage | None:
-        """Returns the message that offers this ps our memory, the first time only."""
+        """Creates a shared memory for this ps, if it has none, and returns the message that offers it."""
         if not self._is_on or name in self._memories or not (memory := SharedMemory.create_if_supported()):
             return None
         self._memories[name] = memory
         return PsMessage(MessageKind.OPEN_MEMORY, 0, text=memory.handle.encode())
 
     def confirm(self, name: PsId) -> None:
-        """Records that this ps has opened our memory."""
+        """Records that this ps has opened its memory."""
         self._confirmed.add(name)
 
     def forget(self, name: PsId) -> None:
-        """Drops the memory of a ps that cannot open it, or is gone."""
+        """Drops the memory of a ps that cannot open it or is gone."""
         self._confirmed.discard(name)
         if memory := self._memories.pop(name, None):
             memory.close()
@@ -79,7 +79,7 @@ class SharedBuffers:
         return self._memories[name].handle.name
 
     def allocate(self, request: PsRequest, columns: Callable[[str], int]) -> RequestBuffers:
-        """Allocates a buffer for each part. They must be kept until the reply, even if nobody waits for it any more."""
+        """Allocates a buffer for each part. Keep them until the reply, even if it is not needed any more."""
         if request.ps not in self._confirmed:
             return (None,) * len(request.parts)
         memory = self._memories[request.ps]

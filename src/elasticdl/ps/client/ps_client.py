@@ -1,11 +1,11 @@
 """A worker's client of all ps: one request to each ps for all tables together.
 
-Nothing here has threads of its own: ZeroMQ sends and receives in the background, so a pull that is sent before a step
-and a push that nobody waits for cost the training thread only the time to send them.
+The client has no threads of its own: ZeroMQ sends and receives in the background, so a pull that is sent before a step
+and a push that is not waited for cost the training thread only the time to send them.
 
-A request stays in memory until it is answered. If the ps it went to says that the slots have moved, or is lost, its ids
-are planned again and go to the ps that holds them now, a push with the same sender and number, which each slot applies
-once. While no ps holds them, they wait here for news of the fleet.
+A request stays in memory until it is answered. If its ps replies that the slots have moved, or is lost, the ids are
+planned again and sent to their present owners; a push keeps its sender and number, so that each slot applies it once.
+While the slots have no owner, the request is parked until there is news of the fleet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import numpy as np
 
 from elasticdl.ps.client.lookup_plan import LookupPlan, RoutingTable
 from elasticdl.ps.client.pending import PendingReplies, PsRequest, RequestBuffers, RequestPart, SharedBuffers
-from elasticdl.ps.client.pending import PendingReplies as Pending
 from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.tables.table import TableSpec
@@ -50,7 +49,7 @@ class RequestRouter:
         self._lost: frozenset[PsId] = frozenset()
         self._open: dict[int, tuple[PendingReplies, PsRequest, RequestBuffers]] = {}  # by the number of the request
         self._parked: list[tuple[PendingReplies, PsRequest]] = []  # for ps that are lost, or not known yet
-        self._undeclared: dict[PsId, list[tuple[PendingReplies, PsRequest]]] = {}  # until the tables are declared there
+        self._undeclared: dict[PsId, list[tuple[PendingReplies, PsRequest]]] = {}  # wait until the tables are declared
         self._inbox: deque[PsMessage] = deque()
         self._tables: dict[str, TableSpec] = {}
         self._numbers: dict[PsId, dict[str, int]] = {}
@@ -90,8 +89,8 @@ class RequestRouter:
         """Declares these tables at every ps."""
         self._tables |= {table.name: table for table in tables}
         self._apply_news()
-        while lacking := [name for name in self._route.members if not self._is_declared_at(name)]:
-            for name in lacking:
+        while undeclared := [name for name in self._route.members if not self._is_declared_at(name)]:
+            for name in undeclared:
                 self._declare(name)
             self._wait_until(lambda: not self._undeclared, lambda: list(self._undeclared))
 
@@ -136,7 +135,7 @@ class RequestRouter:
         self._open[number] = (pending, request, buffers)
 
     def _is_declared_at(self, name: PsId) -> bool:
-        """Whether our tables are declared there; at a ps without a connection they are declared later."""
+        """Whether the tables are declared at this ps; at one without a connection they are declared later."""
         return name not in self._connections.addresses or self._tables.keys() <= self._numbers.get(name, {}).keys()
 
     def _declare(self, name: PsId) -> None:
@@ -171,8 +170,8 @@ class RequestRouter:
             if not self._inbox:
                 self._inbox += self._connections.receive(min(left_s, _RETRY_S) if self._parked else left_s)
             is_news = False
-            # Before the news: a reply counts even if its ps is lost by now. A refusal raises; the replies behind it
-            # stay in the inbox for the next wait.
+            # Before the news of the fleet: a reply counts even if its ps is lost by now. A refusal raises; the replies
+            # after it stay in the inbox for the next wait.
             while self._inbox:
                 is_news |= self._handle_reply(self._inbox.popleft())
             if self._apply_news() or is_news:
@@ -187,7 +186,7 @@ class RequestRouter:
         """Handles one reply; returns whether it made progress."""
         entry = self._open.pop(reply.request, None)
         if entry is None:
-            return False  # the request was given up, or sent to another ps
+            return False  # the request was given up or sent to another ps
         pending, request, buffers = entry
         if reply.status is ReplyStatus.MOVED:
             self.redirects += 1
@@ -214,7 +213,7 @@ class RequestRouter:
                 for part, request_part, buffer in zip(reply.parts, request.parts, buffers, strict=True):
                     all_rows, rows = pending.rows[request_part.plan_number], buffer.rows if buffer else part.rows
                     expected = (len(request_part.ids), self.columns(request_part.table))
-                    if rows.shape != expected:  # which NumPy might stretch
+                    if rows.shape != expected:  # NumPy might broadcast it
                         name = request_part.table
                         raise PsRefused(f"{request.ps}: table {name}: expected rows {expected}. Received: {rows.shape}")
                     if all_rows is None:
@@ -253,7 +252,7 @@ class RequestRouter:
         gone = {name for name, address in self._connections.addresses.items() if self._known.get(name) != address}
         while gone and (
             replies := self._connections.receive(0.0)
-        ):  # what came before it was gone is not requested again
+        ):  # a reply that came before the ps was gone need not be requested again
             for reply in replies:
                 self._handle_reply(reply)
         for name in gone:
@@ -272,7 +271,7 @@ class RequestRouter:
         for name, address in self._known.items():
             try:
                 self._connections.connect(name, address)
-            except PsUnreachable as exc:  # no descriptor is left: there may be one later
+            except PsUnreachable as exc:  # no descriptor is left; there may be one later
                 _log.warning("%s; trying again", exc)
         parked, self._parked = self._parked, []
         for pending, request in parked:
@@ -298,7 +297,7 @@ class RequestRouter:
                         RequestPart(table, plan.ids[positions], part_rows, number, where),
                     )
                 )
-        # The clock of one ps means nothing at another.
+        # The clock of one ps has no meaning at another.
         self.send(pending, request.message, shares, {request.ps: request.message.clock})
 
 
@@ -307,7 +306,7 @@ def _parse_reply(name: PsId, reply: PsMessage, load: Callable[[Any], T]) -> T:
     try:
         return load(json.loads(reply.text))
     except (ValueError, KeyError, TypeError) as exc:
-        raise PsRefused(f"{name}: a reply that cannot be read: {exc}") from exc
+        raise PsRefused(f"{name}: its reply cannot be read: {exc}") from exc
 
 
 class PsClient:
@@ -343,7 +342,7 @@ class PsClient:
         self.close()
 
     def update_fleet(self, fleet: FleetView) -> None:
-        """Takes over a newer fleet, from any thread. Calls that wait send requests to lost ps elsewhere."""
+        """Takes over a newer fleet, from any thread. Requests to lost ps are sent to the new owners."""
         self._router.update_fleet(fleet)
 
     def declare(self, tables: Sequence[TableSpec]) -> None:
@@ -360,9 +359,9 @@ class PsClient:
     def plan(self, ids: Ids) -> LookupPlan:
         return self._router.routing_table().plan(ids)
 
-    def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Pending:
+    def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> PendingReplies:
         """Sends requests for the rows of these plans, by table."""
-        pending = Pending([self._allocate_rows(table, plan) for table, plan in plans.items()])
+        pending = PendingReplies([self._allocate_rows(table, plan) for table, plan in plans.items()])
         message = PsMessage(MessageKind.PULL if create else MessageKind.PULL_EXISTING, 0, dtype=self._transport)
         shares = (
             (name, plan.routing_table.version, RequestPart(table, plan.ids[positions], NO_ROWS, number, positions))
@@ -372,7 +371,7 @@ class PsClient:
         self._router.send(pending, message, shares, {})
         return pending
 
-    def finish_pull(self, plans: Mapping[str, LookupPlan], pending: Pending) -> dict[str, Floats]:
+    def finish_pull(self, plans: Mapping[str, LookupPlan], pending: PendingReplies) -> dict[str, Floats]:
         """Waits for the rows, in the order of each plan's ids."""
         self._router.wait(pending)
         return {table: rows for table, rows in zip(plans, pending.rows, strict=True) if rows is not None}
@@ -387,37 +386,37 @@ class PsClient:
         rate: float,
         step: int,
         clocks: Mapping[PsId, int] | None = None,
-    ) -> Pending:
+    ) -> PendingReplies:
         """Sends the gradients of a batch, summed by id; `clocks` are those of the pull they were computed with.
 
-        A push is applied once for its sender and number, however often it is sent and whoever computes it again; with
-        number 0 it is applied each time. The sums are not copied: do not write to them until `finish_push`.
+        A push is applied once for its sender and number, even if it is sent or computed more than once; with number 0
+        it is applied each time. The sums are not copied: do not write to them until `finish_push`.
         """
-        pending = Pending()
+        pending = PendingReplies()
         message = PsMessage(
             MessageKind.PUSH, 0, sender=sender, push_number=number, step=step, learning_rate=rate, dtype=self._transport
         )
         self._router.send(pending, message, _split_by_ps(plans, sums), clocks or {})
         return pending
 
-    def finish_push(self, pending: Pending) -> bool:
-        """Waits until every ps has it. False: a ps found it stale; compute it again under the same number."""
+    def finish_push(self, pending: PendingReplies) -> bool:
+        """Waits until every ps has applied it. False: it was stale for a ps; compute it again under the same number."""
         self._router.wait(pending)
         return not pending.is_stale
 
     def insert_rows(self, table: str, ids: Ids, rows: Floats) -> None:
-        """Inserts rows where there are none; if an id occurs twice the first counts."""
+        """Inserts rows for ids that have none. If an id occurs twice, its first row counts."""
         plan = self.plan(ids)
         first = np.empty(len(plan.ids), np.int64)
         first[plan.inverse[::-1]] = np.arange(len(ids))[::-1]
-        pending = Pending()
+        pending = PendingReplies()
         self._router.send(
             pending, PsMessage(MessageKind.INSERT, 0), _split_by_ps({table: plan}, {table: rows[first]}), {}
         )
         self._router.wait(pending)
 
     def _allocate_rows(self, table: str, plan: LookupPlan) -> Floats | None:
-        """Allocates the array that several replies fill; None where a single reply is the array itself."""
+        """Allocates the array that several replies fill. None: a single reply is the array."""
         if sum(count > 0 for count in plan.counts) == 1:
             return None
         return np.empty((len(plan.ids), self._router.columns(table)), np.float32)

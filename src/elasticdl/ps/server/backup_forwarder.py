@@ -24,7 +24,7 @@ from elasticdl.ps.wire.messages import MalformedMessage, PsMessage, ReplyStatus
 
 
 class _PendingReply(NamedTuple):
-    route: list[bytes]  # back to the sender
+    route: list[bytes]  # to the sender
     reply: PsMessage
     overdue_at: float
 
@@ -35,7 +35,7 @@ class PeerSettings(NamedTuple):
     context: zmq.Context[zmq.Socket[bytes]]
     token: bytes
     keys: CurveKeys | None
-    timeout_s: float  # a backup without a reply for so long is given up
+    timeout_s: float  # a backup that has not replied for this long is given up
 
 
 class BackupForwarder:
@@ -53,11 +53,11 @@ class BackupForwarder:
         self._waiting: dict[int, _PendingReply] = {}
 
     def __len__(self) -> int:
-        """Replies that wait for the backup."""
+        """The number of replies that wait for the backup."""
         return len(self._waiting)
 
     def close(self) -> None:
-        """Drops all replies that wait and closes the connection."""
+        """Drops all waiting replies and closes the connection."""
         for _ in self._released():
             pass
         self._disconnect()
@@ -78,15 +78,15 @@ class BackupForwarder:
         except zmq.ContextTerminated:
             raise
         except zmq.ZMQError as exc:
-            why = "it accepts no more messages" if isinstance(exc, zmq.Again) else f"cannot be reached: {exc}"
-            self._ps_state.fail_backup(answer.backup, why)
+            reason = "it accepts no more messages" if isinstance(exc, zmq.Again) else f"cannot be reached: {exc}"
+            self._ps_state.fail_backup(answer.backup, reason)
 
     def poll(self, milliseconds: int) -> bool:
-        """Waits for a request, a reply of the backup, or so long; returns whether a request has come."""
+        """Waits for a request or a reply of the backup; returns whether a request has come."""
         return any(ready is self._requests_from for ready, _ in self._poller.poll(milliseconds))
 
     def completed_replies(self) -> Iterator[tuple[list[bytes], PsMessage]]:
-        """Yields the replies that may go out now, with their routes."""
+        """Yields the replies that may be sent now, with their routes."""
         if not self._waiting:
             return
         while self._socket is not None and self._socket.poll(0):
@@ -94,7 +94,7 @@ class BackupForwarder:
             try:
                 answer = messages.decode_message([frame.buffer for frame in frames])
             except MalformedMessage as exc:
-                self._break(f"malformed reply: {exc}")
+                self._fail_backup(f"malformed reply: {exc}")
                 break
             waiting = self._waiting.pop(answer.request, None)
             if waiting is not None:
@@ -103,24 +103,24 @@ class BackupForwarder:
         if self._backup is not None and self._ps_state.backup == self._backup:
             if not self._waiting or time.monotonic() < next(iter(self._waiting.values())).overdue_at:
                 return
-            self._break(f"no answer within {self._settings.timeout_s:g} s")
+            self._fail_backup(f"no answer within {self._settings.timeout_s:g} s")
         yield from self._released()
-        self._disconnect()  # a new backup needs a new connection: nothing comes over this one
+        self._disconnect()  # a new backup needs a new connection
 
     def _released(self) -> Iterator[tuple[list[bytes], PsMessage]]:
-        """Yields all replies that wait: the backup is given up."""
+        """Yields all waiting replies after the backup was given up."""
         for waiting in self._waiting.values():
             yield waiting.route, waiting.reply
             self._ps_state.finish_forward()
         self._waiting = {}
 
     def _check_backup_reply(self, reply: PsMessage, answer: PsMessage) -> PsMessage:
-        """Turns the reply into MOVED where the backup was promoted: then this ps owns nothing any more."""
+        """Turns the reply into MOVED if the backup was promoted: then this ps no longer owns any slot."""
         if answer.status is ReplyStatus.MOVED:
             try:
                 slot_map = SlotMap.from_document(json.loads(answer.text))
             except (ValueError, KeyError, TypeError) as exc:
-                self._break(f"a reply without a map: {exc}")
+                self._fail_backup(f"a reply without a map: {exc}")
                 return reply
             if slot_map.version > self._ps_state.slot_map.version:
                 self._ps_state.set_slot_map(slot_map)
@@ -129,12 +129,12 @@ class BackupForwarder:
                 )
         if answer.status is not ReplyStatus.OK:
             has_no_backup = answer.status is ReplyStatus.MOVED
-            self._break("it has no backup of this ps" if has_no_backup else answer.text.decode(errors="replace"))
+            self._fail_backup("it has no backup of this ps" if has_no_backup else answer.text.decode(errors="replace"))
         return reply
 
-    def _break(self, why: str) -> None:
+    def _fail_backup(self, reason: str) -> None:
         if self._backup is not None:
-            self._ps_state.fail_backup(self._backup, why)
+            self._ps_state.fail_backup(self._backup, reason)
 
     def _connect(self, backup: BackupHolder) -> None:
         self._disconnect()

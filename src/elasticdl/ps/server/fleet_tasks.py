@@ -53,10 +53,10 @@ class FleetTaskExecutor:
         self._keys = keys
         self._lock = threading.Lock()  # guards the connections of the task under way
         self._connections: PsConnections | None = None
-        self._on_restored = on_restored  # called before anyone uses the rows: the next snapshot may build upon this one
+        self._on_restored = on_restored  # called before the rows are used: the next snapshot may build upon this one
 
     def execute(self, task: pb.FleetTask) -> pb.TaskReport:
-        """Executes a task. If something prevents it, the result says what, and the old map stays in force."""
+        """Executes a task. If it fails, the report says why, and the old slot map stays in force."""
         fleet = FleetView.from_proto(task.fleet)
         self._faults.inject(fleet.version, "assigned")
         try:
@@ -68,7 +68,7 @@ class FleetTaskExecutor:
         return done
 
     def update_fleet(self, fleet: FleetView) -> None:
-        """Takes over a newer fleet, from any thread: a task does not wait for a ps that is lost."""
+        """Takes over a newer fleet, so that a task does not wait for a lost ps. For any thread."""
         with self._lock:
             if self._connections is not None:
                 self._connections.mark_lost(fleet.lost)
@@ -97,8 +97,8 @@ class FleetTaskExecutor:
         return pb.TaskReport(rows=moved.rows, pause_s=moved.pause_s)
 
     def _restore(self, directory: str, slots: Sequence[int], fleet: FleetView) -> pb.TaskReport:
-        """Restores rows from a checkpoint; rows that are in none start again from their initial values."""
-        before = self._ps_state.slot_map.owner[slots[0]]
+        """Restores rows from a checkpoint; rows that are not in one start again from their initial values."""
+        previous_owner = self._ps_state.slot_map.owner[slots[0]]
         rows, applied = 0, 0
         checkpoint = parse_path(directory) if directory else None
         if checkpoint is not None and _has_rows(checkpoint):
@@ -107,12 +107,12 @@ class FleetTaskExecutor:
             )
             self._on_restored(snapshot_id, slots)
         self._ps_state.set_slot_map(fleet.slot_map)
-        if before == self._ps_state.name:
+        if previous_owner == self._ps_state.name:
             return pb.TaskReport(rows=rows)  # the first rows of a resumed job: nothing is rolled back
-        return pb.TaskReport(rows=rows, rolled_back=self._count_lost_pushes(before, applied))
+        return pb.TaskReport(rows=rows, rolled_back=self._count_lost_pushes(previous_owner, applied))
 
     def _count_lost_pushes(self, lost: PsId, applied: int) -> int:
-        """Pushes that the lost ps has acknowledged and that are not in the snapshot."""
+        """Counts the pushes that the lost ps has acknowledged and that are not in the snapshot."""
         try:
             return max(0, push_statistics.read_push_count(self._counters / lost).applied - applied)
         except (OSError, struct.error):
@@ -120,7 +120,7 @@ class FleetTaskExecutor:
 
 
 def _has_rows(checkpoint: AnyPath) -> bool:
-    """Whether the checkpoint has rows of ps; a job may have had no tables yet."""
+    """Whether the checkpoint has rows of ps: the job may not have had tables yet."""
     return snapshot_files.INDEX_FILE in manifest.read_manifest(checkpoint / manifest.MANIFEST_FILE).files
 
 
@@ -144,7 +144,7 @@ class FleetTaskQueue:
         self._thread.start()
 
     def put(self, task: pb.FleetTask) -> None:
-        """Adds a task, unless it is a repetition. Called from the session's thread only."""
+        """Adds a task, unless it was added before. Called from the session's thread only."""
         if task.fleet.version > self._newest:
             self._newest = task.fleet.version
             self._waiting.put(task)

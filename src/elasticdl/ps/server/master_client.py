@@ -18,11 +18,11 @@ from elasticdl.spec import JobSpec, PsId
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv
 
-POLL_S = 1.0  # between two checks whether the job is still there
+POLL_S = 1.0  # between two checks whether the job still exists
 
 
 class PsMasterClient:
-    """`on_task` and `on_fleet` are called from the session's thread."""
+    """Connects a ps to the master. `on_task` and `on_fleet` are called from the session's thread."""
 
     def __init__(
         self,
@@ -79,20 +79,20 @@ class PsMasterClient:
         self._left_by = time.monotonic() + self._timing.grace_period_s
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
 
-    def request_end(self, why: str) -> None:
-        """Makes `wait_end` return; the first reason counts."""
+    def request_end(self, reason: str) -> None:
+        """Makes `wait_end` return. Only the first reason counts."""
         with self._changed:
-            self._end = self._end if self._end is not None else why
+            self._end = self._end if self._end is not None else reason
             self._changed.notify_all()
 
     def wait_end(self) -> str:
-        """Waits until this ps may end; returns why."""
+        """Waits until this ps may end; returns the reason."""
         with self._changed:
             while self._end is None:
                 self._changed.wait(POLL_S)
                 if time.monotonic() > self._left_by:
                     return f"not all slots had moved within {self._timing.grace_period_s:g} s"
-                # Workers without a master save their state by then, and the rows are a part of it.
+                # Workers without a master save their state within this time, and the rows are part of it.
                 if self._session.disconnected_s > self._timing.orphan_timeout_s + self._timing.grace_period_s:
                     return f"the master has been away for {self._timing.orphan_timeout_s:g} s"
             return self._end

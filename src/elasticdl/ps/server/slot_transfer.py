@@ -1,4 +1,4 @@
-"""Moves slots to another ps, or makes a backup of them there, while workers go on.
+"""Moves slots to another ps, or makes a backup of them there, while workers continue.
 
 All rows are sent first, then the rows that changed meanwhile, until few are left, then those under the lock.
 """
@@ -20,14 +20,14 @@ from elasticdl.ps.wire.connections import PsConnections, PsUnreachable
 from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, TablePart
 from elasticdl.spec import PsId
 
-_FEW_ROWS = 2000  # rows whose transfer takes a millisecond or two
+_FEW_ROWS = 2000  # their transfer takes a millisecond or two
 _MAX_ROUNDS = 8
-_PIECES_PER_MESSAGE = 16  # in one message
+_PIECES_PER_MESSAGE = 16
 
 
 class TransferResult(NamedTuple):
-    rows: int  # sent, those sent twice included
-    pause_s: float  # how long nobody could pull or push here
+    rows: int  # sent; a row that was sent twice counts twice
+    pause_s: float  # how long this ps did not serve requests
 
 
 def move_slots(
@@ -38,7 +38,7 @@ def move_slots(
     If the target does not take them over, this ps keeps the old map and all rows.
     """
     transfer = SlotTransfer(ps_state, target, connections)
-    transfer.request(drop_message(slots))  # what an earlier move that failed left there
+    transfer.request(drop_message(slots))  # rows that an earlier, failed move left there
     transfer.catch_up(slot_mask(slots))
     with ps_state.exclusive():
         started = time.monotonic()
@@ -73,7 +73,7 @@ class SlotTransfer:
         return self._connections.request(self._target, message._replace(backup_of=self._backup_of))
 
     def catch_up(self, slots: SlotMask) -> None:
-        """Sends all rows, then what changed meanwhile, until that is little."""
+        """Sends all rows, then those that changed meanwhile, until they are few."""
         for _ in range(_MAX_ROUNDS):
             generation = self._ps_state.begin_generation()
             count = self._send(slots)
@@ -82,7 +82,7 @@ class SlotTransfer:
                 return
 
     def finish(self, slots: SlotMask, text: bytes = b"") -> None:
-        """Sends the last changes and hands over, while nobody pulls or pushes."""
+        """Sends the last changes and makes the target take over. The caller keeps requests out."""
         self._send(slots)
         self.request(
             PsMessage(
@@ -98,7 +98,7 @@ class SlotTransfer:
         self._numbers = json.loads(declared.text)
 
     def _send(self, slots: SlotMask) -> int:
-        """Sends what changed; returns the number of rows when the target has loaded them."""
+        """Sends the rows that changed; returns their number when the target has loaded them."""
         sent, pieces = 0, list[TablePart]()
         for spec, (values, state) in self._ps_state.changed_rows(slots, self._since):
             if spec.name not in self._numbers:  # workers may declare tables at any time
@@ -116,17 +116,14 @@ class SlotTransfer:
 
 
 def create_backup(ps_state: PsState, target: PsId, connections: PsConnections) -> TransferResult:
-    """Makes a backup of all slots of this ps on `target`; every push waits for it from then on.
-
-    An earlier backup of this ps there is replaced.
-    """
+    """Makes a backup of all slots of this ps on `target`, replacing an earlier one; then every push waits for it."""
     transfer = SlotTransfer(ps_state, target, connections, ps_number(ps_state.name) + 1)
     transfer.declare()
     transfer.request(drop_message(range(SLOTS)))
     transfer.catch_up(ps_state.owned_slots)
     with ps_state.exclusive():
         started = time.monotonic()
-        transfer.declare()  # so that tables without a row are there, too
+        transfer.declare()  # also tables without a row
         transfer.finish(ps_state.owned_slots)
         ps_state.set_backup(BackupHolder(target, connections.addresses[target]))
         pause_s = time.monotonic() - started
@@ -134,5 +131,5 @@ def create_backup(ps_state: PsState, target: PsId, connections: PsConnections) -
 
 
 def remove_backup(ps_state: PsState) -> None:
-    """Forgets the backup on another ps: pushes wait for it no more."""
+    """Forgets the backup on another ps: pushes no longer wait for it."""
     ps_state.set_backup(None)

@@ -1,11 +1,11 @@
-"""Which pushes are in the rows: for each sender and slot, so that each slot takes a push once. Pure.
+"""Records which pushes are in the rows, by sender and slot, so that each slot applies a push once. Pure.
 
-A push has a sender and a number. It may be cut up, sent again, sent to another ps after its slots have moved, or be
-computed a second time by another worker: whoever holds a slot knows from its mark whether the push is in its rows.
+A push has a sender and a number. It may be split, sent again, sent to another ps after its slots have moved, or
+computed a second time by another worker: the owner of a slot looks up whether the push is in its rows.
 
-The mark of a slot is the highest number that came and a window of 64 numbers that ends there. What is older counts as
-having come, so a sender may have at most 64 numbers under way. A push marks the slots its ids lie in, no others: a
-slot it has no id in may be marked by a later part of the same push, or never.
+For each slot the record is the highest number that came and a window of 64 numbers that ends there. Older numbers
+count as applied, so a sender may have at most 64 pushes under way. A push is recorded for the slots of its ids only:
+another slot may be recorded by a later part of the same push, or never.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from elasticdl.ps.slots import SLOTS
 
 WINDOW = 64
 
-SlotMask = NDArray[np.uint8]  # one for each slot
+SlotMask = NDArray[np.uint8]  # 0 or 1 for each slot
 PackedPushes = NDArray[np.int64]
 
 _ONE = np.uint64(1)
 
 
 def slot_mask(slots: Sequence[int]) -> SlotMask:
-    """The mask of these slots, as the native core takes it."""
+    """The mask of these slots, as the native core expects it."""
     mask = np.zeros(SLOTS, np.uint8)
     mask[list(slots)] = 1
     return mask
@@ -66,7 +66,7 @@ def _shift_window(window: NDArray[np.uint64], by: NDArray[np.int64]) -> NDArray[
 
 
 class AppliedPushes:
-    """The pushes of all senders at one ps. Numbers begin at 1. Not for several threads at once."""
+    """The pushes of all senders at one ps. Numbers begin at 1. Not thread-safe."""
 
     def __init__(self) -> None:
         self._senders: dict[int, _SenderWindows] = {}
@@ -76,7 +76,7 @@ class AppliedPushes:
         return len(self._senders)
 
     def find_applied(self, sender: int, number: int, slots: SlotMask) -> SlotMask | None:
-        """Finds the slots that have this push already; None where no slot has it, as nearly always."""
+        """Finds the slots that have this push already. None: no slot has it, which is the usual case."""
         windows = self._senders.get(sender)
         if windows is None or number > windows.newest:
             return None
@@ -95,16 +95,16 @@ class AppliedPushes:
 
     def forget(self, slots: SlotMask) -> None:
         """Forgets all pushes at these slots."""
-        gone = slots.astype(np.bool_)
+        is_forgotten = slots.astype(np.bool_)
         for sender, windows in list(self._senders.items()):
-            windows.top[gone] = 0
-            windows.window[gone] = 0
+            windows.top[is_forgotten] = 0
+            windows.window[is_forgotten] = 0
             windows.newest = int(windows.top.max())
             if not windows.newest:
                 del self._senders[sender]
 
     def pack(self, slots: SlotMask) -> PackedPushes:
-        """Packs the pushes at these slots, for their next owner: the slots, then each sender's windows."""
+        """Encodes the pushes at these slots for their next owner: the slots, then the windows of each sender."""
         packed_slots = np.flatnonzero(slots)
         pieces = [np.array([len(packed_slots)], np.int64), packed_slots]
         for sender, windows in self._senders.items():
@@ -118,16 +118,18 @@ class AppliedPushes:
         return np.concatenate(pieces)
 
     def merge_packed(self, document: PackedPushes) -> None:
-        """Adds what another ps packed. Raises ValueError where the document is malformed."""
+        """Adds pushes that another ps encoded. Raises ValueError if the document is malformed."""
         count = int(document[0]) if len(document) else -1
         size = 1 + 2 * count
         if count < 0 or len(document) < 1 + count or (len(document) - 1 - count) % size:
-            raise ValueError(f"marks: expected slots, then theirs for each sender. Received: {len(document)} numbers")
+            raise ValueError(
+                f"applied pushes: expected slots, then windows of each sender. Received: {len(document)} numbers"
+            )
         slots, rows = document[1 : 1 + count], document[1 + count :].reshape(-1, size)
         if not ((slots >= 0) & (slots < SLOTS)).all() or len(np.unique(slots)) != count:
-            raise ValueError(f"marks: expected distinct slots below {SLOTS}")
+            raise ValueError(f"applied pushes: expected distinct slots below {SLOTS}")
         if (rows[:, 1 : 1 + count] < 0).any():
-            raise ValueError("marks: expected numbers from 0 on")
+            raise ValueError("applied pushes: expected numbers from 0 on")
         for row in rows:
             sender = int(row[:1].view(np.uint64)[0])
             windows = self._senders.setdefault(sender, _SenderWindows())

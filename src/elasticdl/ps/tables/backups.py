@@ -1,6 +1,6 @@
-"""Backups of other ps: whatever an owner does with its rows is repeated here.
+"""Backups of other ps: every change that the owner makes to its rows is repeated in the backup.
 
-Requests for a backup wait for nothing but memory, so nobody waits for a backup for long.
+Requests for a backup wait for nothing but memory, so no owner waits for its backup for long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from elasticdl.spec import PsId
 
 
 class BackupNotFound(Exception):
-    """The backup was promoted or dropped: its owner owns these slots no more."""
+    """The backup was promoted or dropped: its owner no longer owns these slots."""
 
 
 class SlotBackup:
@@ -32,47 +32,47 @@ class SlotBackup:
         self.store = store
         self.slots = np.zeros(SLOTS, np.uint8)
 
-    def move_to(self, to: RowStore, slots: SlotMask, now: int) -> int:
-        """Moves rows and applied pushes of these slots into `to`; returns the number of rows."""
+    def move_to(self, target: RowStore, slots: SlotMask, now: int) -> int:
+        """Moves rows and applied pushes of these slots into `target`; returns the number of rows."""
         rows = 0
         self.store.flush(now)
-        to.drop_slots(slots)
-        to.merge_applied_pushes(self.store.pack_applied_pushes(slots))
-        numbers = to.declare(self.store.encode_specs())
+        target.drop_slots(slots)
+        target.merge_applied_pushes(self.store.pack_applied_pushes(slots))
+        numbers = target.declare(self.store.encode_specs())
         for stripe in range(_native.STRIPES):
             stripe_slots = np.zeros(SLOTS, np.uint8)
             stripe_slots[stripe :: _native.STRIPES] = slots[stripe :: _native.STRIPES]
             for spec, pieces in self.store.changed_rows(stripe_slots, 0, range(stripe, stripe + 1)):
                 rows += len(pieces[0].ids)
-                to.load_rows([piece._replace(table=numbers[spec.name]) for piece in pieces], now)
-            self.store.drop_slots(stripe_slots)  # at once: memory may not suffice for all of them twice
+                target.load_rows([piece._replace(table=numbers[spec.name]) for piece in pieces], now)
+            self.store.drop_slots(stripe_slots)  # at once: there may not be memory for all rows twice
         return rows
 
 
 class SlotBackups:
-    """All backups on this ps, by the number of the owner. Every method may be called from any thread."""
+    """All backups on this ps, by the number of their owner. Every method may be called from any thread."""
 
     def __init__(self, seed: int, budget: _native.Budget, grads_to_wait: int) -> None:
         self._seed = seed
         self._budget = budget
         self._grads_to_wait = grads_to_wait
-        self._copies: dict[int, SlotBackup] = {}
+        self._backups: dict[int, SlotBackup] = {}
         self.lock = SharedLock()
 
     def __len__(self) -> int:
-        return len(self._copies)
+        return len(self._backups)
 
     @property
     def row_counts(self) -> dict[str, int]:
-        return {f"ps-{number - 1}": copy.store.row_count for number, copy in list(self._copies.items())}
+        return {f"ps-{number - 1}": backup.store.row_count for number, backup in list(self._backups.items())}
 
     @property
     def waited_s(self) -> float:
-        return sum(copy.store.waited_s for copy in list(self._copies.values()))
+        return sum(backup.store.waited_s for backup in list(self._backups.values()))
 
     def remove(self, owner: PsId) -> SlotBackup | None:
         """Removes and returns the backup of this ps. The caller holds the lock exclusively."""
-        return self._copies.pop(ps_number(owner) + 1, None)
+        return self._backups.pop(ps_number(owner) + 1, None)
 
     def serve(self, message: PsMessage, now: int) -> bytes:
         """Applies a message to a backup; returns the text of the reply. The caller holds the lock.
@@ -81,9 +81,9 @@ class SlotBackups:
         """
         if message.kind is MessageKind.DECLARE:
             new_backup = SlotBackup(RowStore(self._seed, self._budget, self._grads_to_wait, admits=False))
-            copy = self._copies.setdefault(message.backup_of, new_backup)
-            return json.dumps(copy.store.declare(message.text)).encode()
-        backup = self._copies.get(message.backup_of)
+            store = self._backups.setdefault(message.backup_of, new_backup).store
+            return json.dumps(store.declare(message.text)).encode()
+        backup = self._backups.get(message.backup_of)
         if backup is None:
             raise BackupNotFound
         match message.kind:
@@ -104,18 +104,18 @@ class SlotBackups:
                 backup.slots &= 1 - slots
                 backup.store.drop_slots(slots)
             case _:
-                raise RequestRefused(f"a copy does not answer {message.kind.name}")
+                raise RequestRefused(f"a backup does not serve {message.kind.name}")
         return b""
 
-    def _push(self, copy: SlotBackup, message: PsMessage, now: int) -> None:
-        """Slots that are not copied yet come with their rows later."""
+    def _push(self, backup: SlotBackup, message: PsMessage, now: int) -> None:
+        """Applies a push to the slots that are complete; the others are loaded later, with this push in their rows."""
         request_checks.check_numbers(message)
-        copy.store.check_rows(message.parts, "gradient")
-        message = message._replace(parts=select_slots(message.parts, copy.slots))
-        parts = copy.store.claim_push(message, touched_slots(message.parts))
+        backup.store.check_rows(message.parts, "gradient")
+        message = message._replace(parts=select_slots(message.parts, backup.slots))
+        parts = backup.store.claim_push(message, touched_slots(message.parts))
         if parts is None:
             return
         if self._grads_to_wait > 1:
-            copy.store.accumulate_push(message, parts, message.learning_rate, message.clock, now)
+            backup.store.accumulate_push(message, parts, message.learning_rate, message.clock, now)
         else:
-            copy.store.apply_push(parts, message.learning_rate, message.step, now)
+            backup.store.apply_push(parts, message.learning_rate, message.step, now)

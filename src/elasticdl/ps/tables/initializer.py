@@ -1,4 +1,4 @@
-"""First values of a row. Pure data; the values themselves come from the native core."""
+"""Initial values of rows. Pure data; the native core computes the values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ InitializerKind = Literal[
 
 # The order of the enumeration in native/src/initializer.h.
 _NATIVE_KINDS = ("zeros", "constant", "uniform", "normal", "truncated_normal")
-# A normal distribution cut at two deviations has this deviation of its own: Glorot's is divided by it.
+# The standard deviation of a unit normal distribution that is truncated at two: Glorot's is divided by it.
 _TRUNCATED_DEVIATION = 0.87962566103423978
 
 
 class NativeInitializer(NamedTuple):
-    """What the native core takes."""
+    """The arguments of the native core."""
 
     kind: int
     low: float
@@ -26,7 +26,7 @@ class NativeInitializer(NamedTuple):
 
 
 class Initializer(BaseModel):
-    """`uniform` is Keras's own default for embeddings: between -0.05 and 0.05."""
+    """Describes initial values. The default is that of Keras for embeddings: uniform between -0.05 and 0.05."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,7 +38,7 @@ class Initializer(BaseModel):
     value: float = 0.0  # constant
 
     def to_native(self, columns: int, rows: int | None = None) -> NativeInitializer:
-        """For a table of so many columns; `rows` is its size where it has one, for Glorot's."""
+        """Resolves it for a table of this many columns; Glorot's kinds also use the number of rows, if it is known."""
         match self.kind:
             case "zeros":
                 return _native_initializer("zeros", 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""How a ps updates a row: a rule, the dialect of its framework, and its numbers. Pure data."""
+"""The optimizer of a table: a rule, the variant of a framework, and hyperparameters. Pure data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 DIALECTS: tuple[Dialect, ...] = ("torch", "keras")
 
-# What the frameworks take where a person says nothing.
+# The defaults of the frameworks.
 _EPSILON = {"torch": {"adagrad": 1e-10}, "keras": {}}
 _FRAMEWORK_EPSILON = {"torch": 1e-8, "keras": 1e-7}
 _USES_EPSILON = {"adagrad", "rowwise_adagrad", "adam", "amsgrad", "adamw", "rmsprop"}
@@ -24,7 +24,7 @@ _RHO = {"torch": 0.99, "keras": 0.9}
 
 
 class Optimizer(BaseModel):
-    """An update rule. Numbers that are not given are the framework's own defaults."""
+    """An update rule and its hyperparameters. Those that are not set get the framework's defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,14 +34,14 @@ class Optimizer(BaseModel):
     epsilon: float | None = None
     momentum: float = 0.0  # momentum, rmsprop
     nesterov: bool = False  # momentum
-    beta1: float = 0.9  # adam and its kin
+    beta1: float = 0.9  # adam, amsgrad, adamw
     beta2: float = 0.999
     rho: float | None = None  # rmsprop
     centered: bool = False  # rmsprop
     initial_accumulator: float | None = None  # adagrad, ftrl
     weight_decay: float = 0.01  # adamw
     l1: float = 0.0  # ftrl
-    l2: float = 0.0  # ftrl; with all others l2 · row is added to the gradient of a row that a push has
+    l2: float = 0.0  # ftrl; with all other rules l2 · row is added to the gradient of each pushed row
     power: float = -0.5  # ftrl
     beta: float = 0.0  # ftrl
 

@@ -10,7 +10,7 @@ STALENESS_BUCKETS = 24
 class PushPolicy(NamedTuple):
     """The rules of the section `ps` of a job description."""
 
-    max_staleness: int = 0  # a push computed with values older than so many updates is refused; 0: never
+    max_staleness: int = 0  # a push computed with values older than this many updates is refused; 0: never
     scale_lr_by_staleness: bool = False  # divide the learning rate of a push by its staleness
     grads_to_wait: int = 1  # pushes that make one update
 
@@ -28,7 +28,7 @@ ACCEPT_ALL = PushPolicy()  # every push, at once
 
 
 def staleness(clock: int, seen: int) -> int:
-    """Updates since the values were pulled; 0 where that is unknown, or the clock is that of another ps."""
+    """The number of updates since the values were pulled; 0 if it is unknown, or `seen` is the clock of another ps."""
     return max(0, clock - seen) if seen else 0
 
 

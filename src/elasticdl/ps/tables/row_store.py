@@ -20,11 +20,11 @@ from elasticdl.ps.tables.applied_pushes import AppliedPushes, PackedPushes, Slot
 from elasticdl.ps.tables.table import TableSpec, create_table
 from elasticdl.ps.wire.messages import NO_IDS, NO_ROWS, Floats, Ids, PsMessage, TablePart
 
-_MAX_PENDING_UPDATES = 8  # updates after which no more pushes of an earlier one can be on their way to a copy
+_MAX_PENDING_UPDATES = 8  # after this many updates no push of an earlier one can be on its way to a backup
 
 
 class RequestRefused(Exception):
-    """The request is wrong; the message says what was expected and what came."""
+    """The request is wrong; the message says what was expected and what was received."""
 
 
 @dataclass(slots=True)
@@ -54,18 +54,18 @@ class _PendingUpdate:
 
 
 class RowStore:
-    """`admits`: whether ids get a row only after as many sightings as their table asks for."""
+    """The tables of a ps. `admits`: whether an id gets a row only after the number of sightings of its table."""
 
     def __init__(self, seed: int, budget: _native.Budget, grads_to_wait: int = 1, *, admits: bool = True) -> None:
         self._seed = seed
         self._budget = budget
         self._grads_to_wait = grads_to_wait
         self._admits = admits
-        self._lock = threading.Lock()  # guards all that follows
+        self._lock = threading.Lock()  # guards everything below
         self.specs: list[TableSpec] = []
         self.tables: list[_native.Table] = []
         self._generation = 1  # of every table
-        self._marks = AppliedPushes()
+        self._applied_pushes = AppliedPushes()
         self._waiting: dict[int, _PendingUpdate] = {}  # by the clock at which they came
 
     def declare(self, text: bytes) -> dict[str, int]:
@@ -116,7 +116,7 @@ class RowStore:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that threads have waited for locks of rows."""
+        """The seconds that threads have waited for locks of rows."""
         return sum(table.waited_ns for table in list(self.tables)) / 1e9
 
     # ---- rows
@@ -135,7 +135,7 @@ class RowStore:
         return TablePart(part.table, NO_IDS, NO_ROWS)
 
     def check_rows(self, parts: Sequence[TablePart], kind: str) -> None:
-        """Raises RequestRefused for rows of another shape, or with values that are not finite."""
+        """Raises RequestRefused if rows have a wrong shape or values that are not finite."""
         for part in parts:
             table, name = self.table(part.table), self.specs[part.table].name
             expected = (len(part.ids), table.columns)
@@ -146,7 +146,7 @@ class RowStore:
                 raise RequestRefused(f"table {name}: the {kind} of id {part.ids[row]} is not finite: {values}")
 
     def filter_admitted(self, parts: tuple[TablePart, ...]) -> tuple[TablePart, ...]:
-        """Leaves out ids that were not seen often enough to have a row."""
+        """Removes ids that were not seen often enough to get a row."""
         if not self._admits or all(self.specs[part.table].admit_after == 1 for part in parts):
             return parts
         return tuple(
@@ -161,21 +161,21 @@ class RowStore:
         if not message.push_number:
             return False
         with self._lock:
-            having = self._marks.find_applied(message.sender, message.push_number, touched)
-        return having is not None and bool((having >= touched).all())
+            applied = self._applied_pushes.find_applied(message.sender, message.push_number, touched)
+        return applied is not None and bool((applied >= touched).all())
 
     def claim_push(self, message: PsMessage, touched: SlotMask) -> tuple[TablePart, ...] | None:
         """Records a push; returns the parts that must be applied now. None: all are in the rows already."""
         if not message.push_number:
             return message.parts
         with self._lock:
-            having = self._marks.find_applied(message.sender, message.push_number, touched)
-            self._marks.record(message.sender, message.push_number, touched)
-        if having is None:
+            applied = self._applied_pushes.find_applied(message.sender, message.push_number, touched)
+            self._applied_pushes.record(message.sender, message.push_number, touched)
+        if applied is None:
             return message.parts
-        if (having >= touched).all():
+        if (applied >= touched).all():
             return None
-        return select_slots(message.parts, 1 - having)
+        return select_slots(message.parts, 1 - applied)
 
     def apply_push(self, parts: Sequence[TablePart], rate: float, step: int, now: int) -> None:
         for part in parts:
@@ -250,7 +250,7 @@ class RowStore:
     def drop_slots(self, slots: SlotMask) -> int:
         """Drops rows and applied pushes of these slots; returns the number of rows."""
         with self._lock:
-            self._marks.forget(slots)
+            self._applied_pushes.forget(slots)
         return sum(table.remove_slots(slots) for table in list(self.tables))
 
     def expire_rows(self, now: int) -> int:
@@ -264,12 +264,12 @@ class RowStore:
 
     def pack_applied_pushes(self, slots: SlotMask) -> PackedPushes:
         with self._lock:
-            return self._marks.pack(slots)
+            return self._applied_pushes.pack(slots)
 
     def merge_applied_pushes(self, document: PackedPushes) -> None:
-        """Raises ValueError where the document is malformed."""
+        """Adds pushes that another ps encoded. Raises ValueError if the document is malformed."""
         with self._lock:
-            self._marks.merge_packed(document)
+            self._applied_pushes.merge_packed(document)
 
 
 def touched_slots(parts: Sequence[TablePart]) -> SlotMask:
@@ -281,7 +281,7 @@ def touched_slots(parts: Sequence[TablePart]) -> SlotMask:
 
 
 def select_slots(parts: tuple[TablePart, ...], slots: SlotMask) -> tuple[TablePart, ...]:
-    """Leaves out the ids of other slots."""
+    """Removes the ids of other slots."""
     if not (touched_slots(parts) > slots).any():
         return parts
     return tuple(_select_ids(part, slots[_native.slots(part.ids)]) for part in parts)

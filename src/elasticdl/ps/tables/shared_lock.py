@@ -1,4 +1,4 @@
-"""A lock that many requests hold at once, and that a snapshot or a move holds alone for a moment."""
+"""A lock that many requests share, and that a snapshot or a move holds exclusively for a moment."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 
 class SharedLock:
-    """Whoever closes it waits until all inside have left, and keeps others out meanwhile."""
+    """A readers-writer lock. The exclusive holder waits until all others have released it, and keeps new ones out."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._inside = 0
         self._is_closed = False
-        self.waited_s = 0.0  # by all that wanted in, together
+        self.waited_s = 0.0  # the time that all `acquire_shared` have waited
 
     def acquire_shared(self, *, wait: bool = True) -> bool:
-        """Whoever enters must `leave`. False: it is closed, and the caller does not want to wait."""
+        """Acquires the lock; call `release_shared` then. False: it is held exclusively and `wait` is false."""
         with self._changed:
             if self._is_closed:
                 if not wait:

@@ -1,4 +1,4 @@
-"""The state of one ps: the rows of its own slots, backups of those of others, and what it answers. No sockets."""
+"""The state of one ps: the rows of its slots and backups of other ps. Serves requests, without sockets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ from elasticdl.spec import PsId
 
 
 class BackupHolder(NamedTuple):
-    """The ps that holds a copy of all our slots."""
+    """The ps that holds the backup of all slots of this ps."""
 
     target: PsId
     address: str
 
 
 class ServeResult(NamedTuple):
-    """With a backup: `reply` may go out once that one has answered `forward`; then the ps_state are told: `done`."""
+    """The result of a request. With `backup`, `reply` may be sent after the backup has replied to `forward`.
+
+    Call `PsState.finish_forward` then.
+    """
 
     reply: PsMessage
     backup: BackupHolder | None = None
@@ -41,7 +44,7 @@ class ServeResult(NamedTuple):
 
 
 class PsState:
-    """Every method may be called from any thread."""
+    """Rows, backups and statistics of a ps. Every method may be called from any thread."""
 
     def __init__(
         self,
@@ -61,16 +64,16 @@ class PsState:
         self._rows = RowStore(seed, self._budget, policy.grads_to_wait)
         self._backups = SlotBackups(seed, self._budget, policy.grads_to_wait)
         self._statistics = PushStatistics(push_count_file)
-        self._lock = threading.Lock()  # of all that follows
+        self._lock = threading.Lock()  # guards everything below
         self.slot_map = SlotMap(0, (PsId(""),) * SLOTS)
         self._owned = np.zeros(SLOTS, np.uint8)
         self.backup: BackupHolder | None = None
-        self.backup_failure = ""  # why the copy elsewhere is no longer whole
+        self.backup_failure = ""  # why the backup is no longer complete
 
     # ---- requests
 
     def serve(self, message: PsMessage, *, wait: bool = True) -> ServeResult | None:
-        """Do what a request asks for. None: the lock is closed, and the caller does not want to wait for it."""
+        """Serves a request. None: the lock is held and `wait` is false."""
         try:
             if message.kind is MessageKind.STATUS:
                 return ServeResult(self._reply(message, text=json.dumps(self.status()).encode()))
@@ -90,15 +93,15 @@ class PsState:
 
     @property
     def has_backups(self) -> bool:
-        """Whether another ps waits for us, or we for it: then no thread may wait for the lock."""
+        """Whether this ps has a backup or holds one: then serving threads must not wait for the lock."""
         return self.backup is not None or bool(self._backups)
 
     def finish_forward(self) -> None:
-        """The copy has what was forwarded, or nobody waits for it any more."""
+        """Records that the backup has what was forwarded, or that no reply of it is expected any more."""
         self._serving_lock.release_shared()
 
     def declare(self, text: bytes) -> dict[str, int]:
-        """Make the tables of a model, where they are new; the number of each by name. All must mean the same ones."""
+        """Creates the tables of a model that are new; returns the number of each. All workers must declare the same."""
         return self._rows.declare(text)
 
     @property
@@ -125,7 +128,7 @@ class PsState:
         }
 
     def heartbeat(self) -> dict[str, Any]:
-        """The values of a PsBeat, as far as they are known here."""
+        """The values of a PsHeartbeat that the state knows."""
         return self._statistics.as_dict() | {
             "map_version": self.slot_map.version,
             "rows": self._rows.row_count,
@@ -139,18 +142,18 @@ class PsState:
 
     @property
     def clock(self) -> int:
-        """One more with every update."""
+        """Incremented with every update."""
         return self._statistics.clock
 
     @clock.setter
     def clock(self, clock: int) -> None:
         self._statistics.clock = clock
 
-    # ---- slots that move away, see moving.py, and cuts
+    # ---- moves of slots, see slot_transfer.py, and snapshots
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Nobody pulls or pushes meanwhile; what was pushed is in the rows, here and in the copy elsewhere."""
+        """Keeps all requests out. All earlier pushes are in the rows, here and in the backup."""
         with self._serving_lock.exclusive():
             if self._rows.flush(self._now()):
                 self._statistics.record_update()
@@ -158,70 +161,70 @@ class PsState:
 
     @property
     def owned_slots(self) -> SlotMask:
-        """Our slots."""
+        """The slots that this ps owns."""
         return self._owned
 
     def begin_generation(self) -> int:
-        """From here on changes belong to a new generation; its number."""
+        """Begins a new generation of changes; returns its number."""
         return self._rows.begin_generation()
 
     def changed_rows(
         self, slots: SlotMask, since: int, stripes: range = range(_native.STRIPES)
     ) -> Iterator[tuple[TableSpec, tuple[TablePart, TablePart]]]:
-        """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
+        """Yields rows of these slots that changed in generation `since` or later, in pieces of values and state."""
         return self._rows.changed_rows(slots, since, stripes)
 
     def load_rows(self, parts: Sequence[TablePart]) -> None:
-        """Rows as `changed` gave them, table numbers being ours."""
+        """Loads rows that `changed_rows` returned, with the table numbers of this ps."""
         self._rows.load_rows(parts, self._now())
 
     def pack_applied_pushes(self, slots: SlotMask) -> PackedPushes:
-        """Which pushes are in the rows of these slots."""
+        """Encodes which pushes are in the rows of these slots."""
         return self._rows.pack_applied_pushes(slots)
 
     def merge_applied_pushes(self, document: PackedPushes) -> None:
         self._rows.merge_applied_pushes(document)
 
     def drop_slots(self, slots: SlotMask) -> int:
-        """Drop rows and marks of these slots."""
+        """Drops rows and applied pushes of these slots; returns the number of rows."""
         return self._rows.drop_slots(slots)
 
     def expire_rows(self) -> int:
-        """Drop rows that nobody used for longer than their table keeps them; how many that were."""
+        """Drops rows that were not used for the ttl of their table; returns how many."""
         return self._rows.expire_rows(self._now())
 
     def encode_specs(self) -> bytes:
-        """All our tables in their order, as DECLARE has them."""
+        """The specs of all tables, as in the text of DECLARE."""
         return self._rows.encode_specs()
 
     # ---- backups, see backups.py
 
     def set_backup(self, backup: BackupHolder | None) -> None:
-        """From the next push on its answer waits for this one. None: for nobody."""
+        """Forwards every change to this backup from now on. None: to no backup."""
         with self._lock:
             self.backup, self.backup_failure = backup, ""
 
     def fail_backup(self, backup: BackupHolder, why: str) -> None:
-        """The copy is not whole any more: pushes go on without it, and the master hears of it."""
+        """Gives up a backup that is no longer complete: pushes go on without it, and the next heartbeat says why."""
         with self._lock:
             if self.backup == backup:
                 self.backup, self.backup_failure = None, f"{backup.target}: {why}"
 
-    def drop_backup_of(self, of: PsId) -> None:
-        """Forget our copy of what another ps owns."""
+    def drop_backup_of(self, owner: PsId) -> None:
+        """Drops the backup that this ps holds of another."""
         with self._backups.lock.exclusive():
-            self._backups.remove(of)
+            self._backups.remove(owner)
 
     def promote_backup(self, lost: PsId, slot_map: SlotMap) -> int:
-        """The copies of a lost ps become ours, as `slot_map` says; how many rows that are."""
+        """Takes over the slots of a lost ps from its backup, as in `slot_map`; returns the number of rows."""
         if self.backup and self.backup.target == lost:
             self.set_backup(None)
         with self._serving_lock.exclusive(), self._backups.lock.exclusive():
-            copy = self._backups.remove(lost)
+            backup = self._backups.remove(lost)
             rows = 0
-            if copy is not None:
-                ours = slot_mask(slot_map.slots_of(self.name)) & (1 - self._owned)
-                rows = copy.move_to(self._rows, copy.slots & ours, self._now())
+            if backup is not None:
+                new_slots = slot_mask(slot_map.slots_of(self.name)) & (1 - self._owned)
+                rows = backup.move_to(self._rows, backup.slots & new_slots, self._now())
             self.set_slot_map(slot_map)
         return rows
 
@@ -265,14 +268,14 @@ class PsState:
                     raise RequestRefused("DROP: expected slots that this ps does not own")
                 self._rows.drop_slots(slots)
                 return self._with_backup(message)
-        raise RequestRefused(f"a ps does not answer {message.kind.name}")
+        raise RequestRefused(f"a ps does not serve {message.kind.name}")
 
     def _pull(self, message: PsMessage) -> PsMessage:
         if message.map_version != self.slot_map.version and any(
             _native.foreign(part.ids, self._owned) for part in message.parts
         ):
             return self._moved(message)
-        clock, now = self.clock, self._now()  # first: the values are as new as the clock, or newer
+        clock, now = self.clock, self._now()  # read first: the values are as new as the clock, or newer
         create = message.kind is MessageKind.PULL
         parts = tuple(self._rows.pull(part, now, create=create) for part in message.parts)
         return self._reply(message, parts=parts)._replace(clock=clock, dtype=message.dtype)
@@ -285,7 +288,7 @@ class PsState:
             return ServeResult(self._moved(message))
         message = message._replace(parts=self._rows.filter_admitted(message.parts))
         if self._policy.grads_to_wait > 1:
-            with self._lock:  # an update that is being made is one that every later push must have seen
+            with self._lock:  # while an update is made, no push may take the clock before it
                 return self._apply_push(message, slots)
         return self._apply_push(message, slots)
 
@@ -311,7 +314,7 @@ class PsState:
         return self._with_backup(message)
 
     def _with_backup(self, message: PsMessage, text: bytes = b"") -> ServeResult:
-        """Done here; the copy must have it, too. Inside the lock: no backup comes or is complete meanwhile."""
+        """Builds the result of a change that the backup must have, too. Called inside the lock: the backup is fixed."""
         reply, backup = self._reply(message, text=text), self.backup
         if backup is None:
             return ServeResult(reply)

@@ -1,4 +1,4 @@
-"""An embedding table as a job describes it, and the native one that holds its rows."""
+"""The description of an embedding table, and how the native table of it is created."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from elasticdl.ps.tables.optimizer import DIALECTS, RULES, Optimizer
 
 
 class TableSpec(BaseModel):
-    """All that a table is; two workers that name the same table must mean the same."""
+    """Describes a table. All workers must declare the same spec under a name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     columns: Annotated[int, Field(ge=1)]
-    rows: int | None = None  # how many ids there are, where that is known
+    rows: int | None = None  # the number of ids, if it is known
     initializer: Initializer = Initializer()
     optimizer: Optimizer = Optimizer()
     storage: Literal["float32", "bfloat16"] = "float32"
     admit_after: Annotated[int, Field(ge=1)] = 1  # sightings until an id gets a row
-    ttl_s: Annotated[float, Field(ge=0)] = 0.0  # a row that nobody used for so long is dropped; 0: never
+    ttl_s: Annotated[float, Field(ge=0)] = 0.0  # a row that was not used for this long is dropped; 0: never
 
 
 def create_table(spec: TableSpec, seed: int, budget: _native.Budget | None = None) -> _native.Table:
-    """An empty table. Rows are a function of (seed, name, id) until they are updated.
+    """Creates an empty table. A row is a function of (seed, name, id) until it is updated.
 
-    Tables that share a budget share its memory limit.
+    Tables with the same budget share its memory limit.
     """
     initial = spec.initializer.to_native(spec.columns, spec.rows)
     return _native.Table(
@@ -48,7 +48,7 @@ def create_table(spec: TableSpec, seed: int, budget: _native.Budget | None = Non
 
 
 def table_seed(seed: int, name: str) -> int:
-    """One seed for each table of a job."""
+    """Derives the seed of a table from the seed of the job."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little")
 
 

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def send_frames(socket: zmq.Socket[bytes], frames: list[messages.Buffer]) -> None:
-    """Sends a multipart message. Large arrays are not copied and must not be written to afterwards."""
+    """Sends a multipart message. Large arrays are not copied: do not write to them afterwards."""
     last = len(frames) - 1
     for number, frame in enumerate(frames):
         is_large = memoryview(frame).nbytes >= COPY_BYTES
@@ -38,11 +38,11 @@ class PsUnreachable(TransientError):
 
 
 class PsRefused(ElasticDLError):
-    """A ps refused what was sent: the message names table and cause."""
+    """A ps refused a request; the message names the table and the reason."""
 
 
 def raise_for_status(name: PsId, reply: PsMessage) -> None:
-    """Raises the error that a reply reports. The caller deals with MOVED."""
+    """Raises the error that a reply reports. The caller handles MOVED."""
     match reply.status:
         case ReplyStatus.DENIED:
             raise AccessDenied(f"{name} refused the token of this job")
@@ -155,7 +155,7 @@ class PsConnections:
                 self._sockets[name], messages.encode_message(message._replace(request=request, token=self._token))
             )
         except zmq.Again as exc:
-            raise PsUnreachable(f"{name}: has taken nothing for {self.timeout_s:g} s") from exc
+            raise PsUnreachable(f"{name}: it has accepted no message for {self.timeout_s:g} s") from exc
         return request
 
     def receive(self, timeout_s: float | None = None) -> list[PsMessage]:

@@ -1,14 +1,14 @@
 """The messages between workers and ps: multipart messages of a fixed header and raw arrays. Pure.
 
-A message is a header frame, then for each part a frame that describes it and its arrays as they lie in memory
-(little-endian). No frame is larger than FRAME_BYTES, so a socket can refuse larger ones before it has made room for
-them: a large array is sent in several. Nothing is copied on the way to a frame, nor from one where a single frame is
-the whole array. Arrays in memory that both sides share are not sent: the part says where they are, see
-shared_memory.py.
+A message is a text frame after a header frame, then for each part a frame that describes it and frames with its
+arrays as they are in memory (little-endian). No frame is larger than FRAME_BYTES, so a socket can refuse larger ones
+before it allocates memory for them: a large array is sent in several frames. Arrays are not copied into frames, and not
+copied from one if a single frame is the whole array. Arrays in memory that both sides share are not sent: the part has
+their offset, see shared_memory.py.
 
-The receiver of a message checks its token first (`read_token`), then decodes it. Decoding compares every number with
-the bytes that have come before it makes room for anything, so a message costs its receiver at most three times its
-own size: the message, an array that is put together from frames, and rows of 16 bits as float32.
+The receiver checks the token of a message first (`read_token`), then decodes it. Decoding compares every size with the
+bytes that have come before it allocates anything, so a message costs its receiver at most three times its own size: the
+message, an array that is concatenated from frames, and rows of 16 bits as float32.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ Floats = NDArray[np.float32]
 Buffer = Any  # bytes, memoryview, or an array
 
 _MAGIC = b"EDP4"
-# magic, kind, status, parts, map version, copy of, transport, token, request, sender, batch, clock, step, rate, memory
+# magic, kind, status, parts, map version, backup of, dtype, token, request, sender, push number, clock, step, rate,
+# memory
 _HEADER = struct.Struct("<4sBBHIHH16sQQQQQdQ")
-_PART = struct.Struct("<HBxIIIQ")  # table, transport of the rows, ids, rows, columns, at
+_PART = struct.Struct("<HBxIIIQ")  # table, dtype of the rows, ids, rows, columns, offset
 _MAX_PARTS = 4096
 FRAME_BYTES = 4 << 20  # at most; a multiple of every element's size
 
@@ -48,7 +49,7 @@ class MessageKind(IntEnum):
     DROP = 10  # drop the rows of the slots that are the ids of the one part
     READ_STRIPE = 12  # all rows of a stripe of a table: its number is the id of the one part
     OPEN_MEMORY = 11  # open my shared memory; its process and file are in `text`
-    SNAPSHOT = 20  # copy the rows that changed since another snapshot, named in `text`; see snapshots/writer.py
+    SNAPSHOT = 20  # copy the rows that changed since the base in `text`; see snapshots/writer.py
     WRITE_SNAPSHOT = 21  # write that copy to the disk; the reply comes at once and says whether it is done
 
 
@@ -62,7 +63,7 @@ class ReplyStatus(IntEnum):
 
 
 class WireDtype(IntEnum):
-    """How rows and gradients travel."""
+    """The dtype of rows and gradients in a message."""
 
     FLOAT32 = 0
     FLOAT16 = 1
@@ -77,7 +78,7 @@ class SharedMemoryNotFound(LookupError):
     """The shared memory that a request names cannot be opened here, or is gone."""
 
     def __init__(self, name: int, request: int = 0) -> None:
-        super().__init__(f"memory {name:016x} is not seen here")
+        super().__init__(f"memory {name:016x} cannot be opened here")
         self.request = request
 
 
@@ -119,69 +120,69 @@ NO_ROWS: Floats = np.empty((0, 0), np.float32)
 
 
 def encode_message(message: PsMessage) -> list[Buffer]:
-    transport = message.dtype
+    dtype = message.dtype
     header = _HEADER.pack(
-        _MAGIC, message.kind, message.status, len(message.parts), message.map_version, message.backup_of, transport,
+        _MAGIC, message.kind, message.status, len(message.parts), message.map_version, message.backup_of, dtype,
         message.token, message.request, message.sender, message.push_number, message.clock, message.step,
         message.learning_rate, message.memory,
     )  # fmt: skip
     frames: list[Buffer] = [header, message.text]
     for table, ids, rows, offset in message.parts:
-        frames.append(_PART.pack(table, transport, len(ids), *rows.shape, offset))
+        frames.append(_PART.pack(table, dtype, len(ids), *rows.shape, offset))
         if not offset:
             frames += _split_frames(ids)
-            frames += _split_frames(rows if transport is WireDtype.FLOAT32 else _narrow_rows(rows, transport))
+            frames += _split_frames(rows if dtype is WireDtype.FLOAT32 else _narrow_rows(rows, dtype))
     return frames
 
 
 def read_token(frames: Sequence[Buffer]) -> tuple[bytes, int]:
-    """The token of a message and the number of its request; nothing else is looked at. Raises Malformed."""
+    """Reads the token of a message and the number of its request, and nothing else. Raises MalformedMessage."""
     header = _read_header(frames)
     return header[7], header[8]
 
 
 def decode_message(frames: Sequence[Buffer], memory: Callable[[int], SharedArrays] | None = None) -> PsMessage:
-    """Raises Malformed for anything that is not exactly a message, NoMemory where `memory` does."""
-    _, kind, status, count, version, copy_of, transport, token, request, *numbers = _read_header(frames)
-    sender, batch, clock, step, rate, shared = numbers
-    if kind not in _KINDS or status not in _STATUSES or transport not in _TRANSPORTS or count > _MAX_PARTS:
-        raise MalformedMessage(f"unknown kind {kind}, status {status}, transport {transport}, or {count} parts")
+    """Decodes a message. Raises MalformedMessage, and SharedMemoryNotFound if `memory` does."""
+    _, kind, status, count, version, backup_of, dtype, token, request, *numbers = _read_header(frames)
+    sender, push_number, clock, step, rate, memory_name = numbers
+    if kind not in _KINDS or status not in _STATUSES or dtype not in _DTYPES or count > _MAX_PARTS:
+        raise MalformedMessage(f"unknown kind {kind}, status {status}, dtype {dtype}, or {count} parts")
     if memoryview(frames[1]).nbytes > FRAME_BYTES:
         raise MalformedMessage(f"text: expected {FRAME_BYTES} bytes at most. Received: {memoryview(frames[1]).nbytes}")
     frame_reader = _FrameReader(frames[2:])
     parts = []
     for _ in range(count):
-        table, element, ids, rows, columns, offset = _unpack(_PART, frame_reader.next("a part"), "part")
-        if element not in _TRANSPORTS:
-            raise MalformedMessage(f"rows of an unknown kind: {element}")
+        table, part_dtype, ids, rows, columns, offset = _unpack(_PART, frame_reader.next("a part"), "part")
+        if part_dtype not in _DTYPES:
+            raise MalformedMessage(f"rows of an unknown dtype: {part_dtype}")
         if not offset:
-            arrays = frame_reader.array(np.dtype("<i8"), ids), _read_rows(frame_reader, element, rows, columns)
+            arrays = frame_reader.array(np.dtype("<i8"), ids), _read_rows(frame_reader, part_dtype, rows, columns)
         elif memory is None:
-            raise MalformedMessage("a part lies in shared memory, where nothing is shared")
+            raise MalformedMessage("a part in shared memory, but no memory is shared")
         else:
             try:
-                arrays = memory(shared).arrays(offset, ids, rows, columns)
+                arrays = memory(memory_name).arrays(offset, ids, rows, columns)
             except SharedMemoryNotFound as exc:
-                raise SharedMemoryNotFound(shared, request) from exc
+                raise SharedMemoryNotFound(memory_name, request) from exc
             except ValueError as exc:
                 raise MalformedMessage(f"arrays in shared memory: {exc}") from exc
         parts.append(TablePart(table, *arrays))
     frame_reader.end()
     text = bytes(memoryview(frames[1]))
     return PsMessage(
-        _KINDS[kind], request, version, _STATUSES[status], token, copy_of, sender, batch, clock, step, rate,
-        tuple(parts), text, _TRANSPORTS[transport], shared,
+        _KINDS[kind], request, version, _STATUSES[status], token, backup_of, sender, push_number, clock, step, rate,
+        tuple(parts), text, _DTYPES[dtype], memory_name,
     )  # fmt: skip
 
 
 _KINDS = {int(member): member for member in MessageKind}
 _STATUSES = {int(member): member for member in ReplyStatus}
-_TRANSPORTS = {int(member): member for member in WireDtype}
+_DTYPES = {int(member): member for member in WireDtype}
 
 
-def _narrow_rows(rows: Floats, transport: WireDtype) -> NDArray[np.uint16]:
+def _narrow_rows(rows: Floats, dtype: WireDtype) -> NDArray[np.uint16]:
     narrowed = np.empty(rows.shape, np.uint16)
-    _native.narrow(np.ascontiguousarray(rows), narrowed, transport is WireDtype.BFLOAT16)
+    _native.narrow(np.ascontiguousarray(rows), narrowed, dtype is WireDtype.BFLOAT16)
     return narrowed
 
 
@@ -190,16 +191,16 @@ class _FrameReader:
 
     def __init__(self, frames: Sequence[Buffer]) -> None:
         self._frames = frames
-        self._at = 0
+        self._next = 0
 
     def next(self, name: str) -> Buffer:
-        if self._at == len(self._frames):
+        if self._next == len(self._frames):
             raise MalformedMessage(f"{name} is missing")
-        self._at += 1
-        return self._frames[self._at - 1]
+        self._next += 1
+        return self._frames[self._next - 1]
 
     def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        """An array of so many elements; as it lies in its frame, or put together from several once all are there."""
+        """Reads an array of `count` elements: a view of its frame, or the concatenation of several."""
         left = count * dtype.itemsize
         frames = []
         while left:
@@ -214,8 +215,8 @@ class _FrameReader:
         return np.concatenate(frames) if frames else np.empty(0, dtype)
 
     def end(self) -> None:
-        if self._at != len(self._frames):
-            raise MalformedMessage(f"{len(self._frames) - self._at} frames too many")
+        if self._next != len(self._frames):
+            raise MalformedMessage(f"{len(self._frames) - self._next} frames too many")
 
 
 def _read_header(frames: Sequence[Buffer]) -> tuple[Any, ...]:
@@ -228,20 +229,20 @@ def _read_header(frames: Sequence[Buffer]) -> tuple[Any, ...]:
 
 
 def _split_frames(array: NDArray[Any]) -> list[Buffer]:
-    """The array in frames that are not too large; they are views of it."""
+    """Splits the bytes of an array into frames of at most FRAME_BYTES, which are views of it."""
     if array.nbytes <= FRAME_BYTES:
         return [array] if array.nbytes else []
     buffer = np.ascontiguousarray(array).data.cast("B")
     return [buffer[start : start + FRAME_BYTES] for start in range(0, len(buffer), FRAME_BYTES)]
 
 
-def _read_rows(frames: _FrameReader, element: int, rows: int, columns: int) -> Floats:
-    if element == WireDtype.FLOAT32:
+def _read_rows(frames: _FrameReader, dtype: int, rows: int, columns: int) -> Floats:
+    if dtype == WireDtype.FLOAT32:
         return frames.array(np.dtype("<f4"), rows * columns).reshape(rows, columns)
     narrowed = frames.array(np.dtype("<u2"), rows * columns).reshape(rows, columns)
     rows_read = np.empty((rows, columns), np.float32)
     if rows_read.size:
-        _native.widen(narrowed, rows_read, element == WireDtype.BFLOAT16)
+        _native.widen(narrowed, rows_read, dtype == WireDtype.BFLOAT16)
     return rows_read
 
 

@@ -95,5 +95,5 @@ def test_slots_that_are_forgotten_have_nothing(calls: list[tuple[int, int, set[i
     "broken", [[], [-1], [1], [1, 1024], [2, 3, 3], [1, 5, 9], [1, 5, 9, -3, 1], [1, 5, 9, 3, 1, 4], [2**62]]
 )
 def test_what_is_no_document_is_refused(broken: list[int]) -> None:
-    with pytest.raises(ValueError, match="marks: expected"):
+    with pytest.raises(ValueError, match="applied pushes: expected"):
         AppliedPushes().merge_packed(np.array(broken, np.int64))
