@@ -184,7 +184,7 @@ def test_an_answer_that_cannot_be_read_is_told_by_name(start: Start, text: bytes
     cluster.restart(PsId("ps-0"), answers={MessageKind.PULL: answer})
     client = cluster.client()
     client.declare(TABLES)
-    with pytest.raises(PsRefused, match="ps-0: a reply that cannot be read"):
+    with pytest.raises(PsRefused, match="ps-0: its reply cannot be read"):
         pull(client, {"users": client.plan(np.arange(100))})
 
 
