@@ -15,8 +15,6 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote
 
-import fsspec
-
 from elasticdl.errors import SpecError
 from elasticdl.extras import install_command
 
@@ -108,6 +106,8 @@ def open_filesystem(scheme: str) -> Any:
 
 @lru_cache(maxsize=len(SCHEMES))
 def _open_filesystem(scheme: str, pid: int) -> Any:
+    import fsspec  # a quarter of what the pod of a master imports before it serves, and of the command line
+
     # Listings are never cached: other processes write and remove what is listed.
     options = {"use_listings_cache": False, "skip_instance_cache": True, **SCHEMES[scheme].options}
     filesystem = fsspec.filesystem(scheme, **options)
