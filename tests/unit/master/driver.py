@@ -41,8 +41,8 @@ def job_spec(
     *,
     kind: JobKind = JobKind.TRAINING,
     workers: int = 2,
-    least: int = 1,
-    most: int = 4,
+    min_workers: int = 1,
+    max_workers: int = 4,
     ranks: int = 4,
     budget: int = 3,
     output: str = "",
@@ -58,7 +58,7 @@ def job_spec(
         name="job",
         kind=kind,
         model=ModelSpec(definition="zoo.model.forward"),
-        workers=WorkersSpec(replicas=workers, min=least, max=most, failure_budget=budget),
+        workers=WorkersSpec(replicas=workers, min=min_workers, max=max_workers, failure_budget=budget),
         plan=PlanSpec(logical_ranks=ranks),
         data=DataSpec(shard_records=shard_records),
         timing=timing or TimingSpec(),
@@ -111,7 +111,7 @@ class Driver:
         self.sequences[worker] = self.sequences.get(worker, 0) + 1
         return self.sequences[worker]
 
-    def greet(self, worker: str, *, pid: int = 0, entered: int = 0, ready: bool = False) -> list[Action]:
+    def connect(self, worker: str, *, pid: int = 0, entered: int = 0, ready: bool = False) -> list[Action]:
         addresses = (f"{worker}:store", f"{worker}:handover")
         pid = pid or 100 + self.worker_number(worker)
         return self.do(ev.WorkerConnected(WorkerId(worker), pid, "host", *addresses, entered, -1, ready, False))
@@ -126,7 +126,7 @@ class Driver:
     def join(self, *workers: str) -> list[Action]:
         """Greet and say Ready, all of them within one turn."""
         for worker in workers:
-            self.greet(worker)
+            self.connect(worker)
         return self.do(*(ev.WorkerReady(WorkerId(worker), self.sequence(worker)) for worker in workers))
 
     def enter(self, step: int = 1, gap_s: float = 0.0) -> list[Action]:
@@ -197,7 +197,7 @@ class Driver:
     def worker(self, worker: str) -> Worker:
         return self.machine.state.ledger.membership.workers[WorkerId(worker)]
 
-    def life(self, worker: str) -> WorkerState:
+    def state_of(self, worker: str) -> WorkerState:
         return self.worker(worker).state
 
 
@@ -209,7 +209,7 @@ def running(workers: int = 2, **spec: Any) -> Driver:
     return driver
 
 
-def sent(actions: list[Action], worker: str, kind: str) -> list[pb.MasterMessage]:
+def sent_messages(actions: list[Action], worker: str, kind: str) -> list[pb.MasterMessage]:
     """Messages of one kind to one worker."""
     return [
         action.message
@@ -218,15 +218,15 @@ def sent(actions: list[Action], worker: str, kind: str) -> list[pb.MasterMessage
     ]
 
 
-def launched(actions: list[Action]) -> list[str]:
+def launched_workers(actions: list[Action]) -> list[str]:
     return [a.replica for a in actions if isinstance(a, LaunchReplica) and a.role == "worker"]
 
 
-def signalled(actions: list[Action]) -> list[tuple[str, int]]:
+def sent_signals(actions: list[Action]) -> list[tuple[str, int]]:
     return [
         (a.replica, int(a.signal)) for a in actions if isinstance(a, SignalReplica) and not a.replica.startswith("ps-")
     ]
 
 
-def noted(actions: list[Action]) -> list[str]:
+def log_kinds(actions: list[Action]) -> list[str]:
     return [action.entry.kind for action in actions if isinstance(action, WriteLogEntry)]

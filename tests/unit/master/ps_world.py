@@ -9,7 +9,7 @@ from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, LaunchReplica, SendMessage, SignalReplica, WriteLogEntry
 from elasticdl.master.ps_fleet import ps_events
 from elasticdl.master.ps_fleet.fleet import PsFleet, PsReplica, PsReplicaState
-from elasticdl.ps.fleet import FleetView as Told
+from elasticdl.ps.fleet import FleetView as FleetView
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
 from tests.unit.master.driver import Driver
@@ -20,14 +20,14 @@ NOTHING = (0, 0, 0, 0, 0, 0, 0, 0.0, (), 0)
 @dataclass
 class Process:
     version: int = 0
-    held: set[int] = field(default_factory=set)
+    owned_slots: set[int] = field(default_factory=set)
     copies: dict[PsId, set[int]] = field(default_factory=dict)
     backup: PsId | None = None
     is_backed_up: bool = False  # as the master said last
     tasks: list[pb.FleetTask] = field(default_factory=list)
-    given: int = 0  # version of the newest task
-    unsaid: list[tuple[int, str]] = field(default_factory=list)  # version, failure
-    has_greeted: bool = False
+    newest_version: int = 0  # version of the newest task
+    unreported_tasks: list[tuple[int, str]] = field(default_factory=list)  # version, failure
+    is_connected: bool = False
     is_released: bool = False
     is_leaving: bool = False
 
@@ -37,12 +37,12 @@ class World:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.living: dict[PsId, Process] = {}
+        self.processes: dict[PsId, Process] = {}
         self.unreported: list[PsId] = []
-        self.notes: list[str] = []
+        self.logged_kinds: list[str] = []
         self.reasons: list[str] = []
-        self.told: Told | None = None
-        self.see([LaunchReplica("ps", ps.id) for ps in self.fleet.ps.values()])
+        self.told: FleetView | None = None
+        self.apply([LaunchReplica("ps", ps.id) for ps in self.fleet.ps.values()])
 
     @property
     def fleet(self) -> PsFleet:
@@ -51,113 +51,113 @@ class World:
     def ps(self, name: str) -> PsReplica:
         return self.fleet.ps[PsId(name)]
 
-    def see(self, actions: list[Action]) -> list[Action]:
+    def apply(self, actions: list[Action]) -> list[Action]:
         for action in actions:
             match action:
                 case LaunchReplica("ps", ps):
-                    self.living.setdefault(PsId(ps), Process())
+                    self.processes.setdefault(PsId(ps), Process())
                 case SignalReplica(ps, signal.SIGKILL) if PsId(ps) in self.fleet.ps:
                     self.kill(PsId(ps), report=False)
-                case SendMessage(name, message) if PsId(name) in self.living:
-                    if self.living[PsId(name)].has_greeted:
-                        self._hear(PsId(name), message)
+                case SendMessage(name, message) if PsId(name) in self.processes:
+                    if self.processes[PsId(name)].is_connected:
+                        self._receive(PsId(name), message)
                 case WriteLogEntry(_, entry):
-                    self.notes.append(entry.kind)
+                    self.logged_kinds.append(entry.kind)
                     self.reasons.append(entry.reason)
         return actions
 
-    def _hear(self, name: PsId, message: pb.MasterMessage) -> None:
-        process = self.living[name]
+    def _receive(self, name: PsId, message: pb.MasterMessage) -> None:
+        process = self.processes[name]
         match message.WhichOneof("message"):
             case "fleet":
-                told = self.told = Told.from_proto(message.fleet)
+                told = self.told = FleetView.from_proto(message.fleet)
                 if told.version > process.version:
                     if process.version == 0 and told.version == 1:
-                        process.held = set(told.slot_map.slots_of(name))  # no rows yet: nothing to hand over
+                        process.owned_slots = set(told.slot_map.slots_of(name))  # no rows yet: nothing to hand over
                     process.version = told.version
                 was_backed_up, process.is_backed_up = process.is_backed_up, name in told.backups
                 if was_backed_up and not process.is_backed_up:  # not by word that is older than what it has just done
                     process.backup = None
             case "task":
-                if message.task.fleet.version > process.given:
-                    process.given = message.task.fleet.version
+                if message.task.fleet.version > process.newest_version:
+                    process.newest_version = message.task.fleet.version
                     process.tasks.append(message.task)
             case "release":
                 process.is_released = True
 
     # ---- what ps do
 
-    def greet(self, name: str) -> list[Action]:
+    def connect(self, name: str) -> list[Action]:
         ps = PsId(name)
-        process = self.living[ps]
-        process.has_greeted = True
+        process = self.processes[ps]
+        process.is_connected = True
         event = ps_events.PsConnected(ps, 100, "host", f"{ps}:1", process.version, process.is_leaving)
-        return self.see(self.driver.do(event))
+        return self.apply(self.driver.do(event))
 
     def serve(self, count: int) -> None:
         for number in range(count):
-            self.greet(f"ps-{number}")
+            self.connect(f"ps-{number}")
 
     def beat(self, name: str, backup_failure: str = "") -> list[Action]:
-        process = self.living[PsId(name)]
+        process = self.processes[PsId(name)]
         beat = ps_events.PsHeartbeatReceived(PsId(name), process.version, *NOTHING, backup_failure)
-        return self.see(self.driver.do(beat))
+        return self.apply(self.driver.do(beat))
 
     def beat_all(self) -> None:
-        for name in [name for name, process in self.living.items() if process.has_greeted]:
-            if name in self.living:
+        for name in [name for name, process in self.processes.items() if process.is_connected]:
+            if name in self.processes:
                 self.beat(name)
 
     def perform(self, name: str, failure: str = "") -> None:
         """Do the task, without a word to the master yet."""
         ps = PsId(name)
-        process = self.living[ps]
+        process = self.processes[ps]
         task = process.tasks.pop(0)
-        told = Told.from_proto(task.fleet)
+        told = FleetView.from_proto(task.fleet)
         target = PsId(task.target)
-        if not failure and task.target and target not in self.living:
+        if not failure and task.target and target not in self.processes:
             failure = f"{target} does not answer"
         if not failure:
             self._do(ps, process, task, told)
             process.version = max(process.version, told.version)
         elif task.target and not task.backup:
             process.version = max(process.version, told.version)  # in force here already when the other one failed
-        process.unsaid.append((told.version, failure))
+        process.unreported_tasks.append((told.version, failure))
 
-    def _do(self, ps: PsId, process: Process, task: pb.FleetTask, told: Told) -> None:
+    def _do(self, ps: PsId, process: Process, task: pb.FleetTask, told: FleetView) -> None:
         slots, target = set(task.slots), PsId(task.target)
         if task.backup:
-            self.living[target].copies[ps] = set(process.held)
+            self.processes[target].copies[ps] = set(process.owned_slots)
             process.backup = target
         elif task.target:
-            assert slots <= process.held, "it was to give away what it has not"
-            other = self.living[target]
-            other.held |= slots
+            assert slots <= process.owned_slots, "it was to give away what it has not"
+            other = self.processes[target]
+            other.owned_slots |= slots
             other.version = max(other.version, told.version)
-            process.held -= slots
-            if other.backup in self.living:
-                self.living[other.backup].copies[target] |= slots
+            process.owned_slots -= slots
+            if other.backup in self.processes:
+                self.processes[other.backup].copies[target] |= slots
         elif task.promote:
             lost = PsId(task.promote)
             copies = process.copies.pop(lost, set())
             assert set(self.fleet.slots_of(lost)) <= copies, "copies that are not whole were promoted"
-            process.held |= copies
+            process.owned_slots |= copies
         else:
-            process.held |= slots
+            process.owned_slots |= slots
 
-    def say(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
+    def report_task(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
         ps = PsId(name)
-        version, failure = self.living[ps].unsaid.pop(0)
+        version, failure = self.processes[ps].unreported_tasks.pop(0)
         event = ps_events.TaskReported(ps, self.driver.sequence(name), version, rows, 0.0, rolled_back, failure)
-        return self.see(self.driver.do(event))
+        return self.apply(self.driver.do(event))
 
     def work(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
         """Do the task and say so."""
         self.perform(name)
-        return self.say(name, rows, rolled_back)
+        return self.report_task(name, rows, rolled_back)
 
     def kill(self, name: str, *, report: bool = True) -> list[Action]:
-        if self.living.pop(PsId(name), None) is None:
+        if self.processes.pop(PsId(name), None) is None:
             return []
         self.unreported.append(PsId(name))
         return self.report() if report else []
@@ -166,57 +166,57 @@ class World:
         """The launcher says who was killed."""
         actions: list[Action] = []
         while self.unreported:
-            actions += self.see(self.driver.exit(self.unreported.pop(), None, signal.SIGKILL))
+            actions += self.apply(self.driver.exit(self.unreported.pop(), None, signal.SIGKILL))
         return actions
 
     def crash(self, name: str) -> list[Action]:
-        del self.living[PsId(name)]
-        return self.see(self.driver.exit(name, 1, None))
+        del self.processes[PsId(name)]
+        return self.apply(self.driver.exit(name, 1, None))
 
     def leave(self, name: str) -> list[Action]:
-        self.living[PsId(name)].is_leaving = True
+        self.processes[PsId(name)].is_leaving = True
         event = ps_events.PsLeaving(PsId(name), self.driver.sequence(name), "preempted: SIGTERM")
-        return self.see(self.driver.do(event))
+        return self.apply(self.driver.do(event))
 
-    def go(self, name: str) -> list[Action]:
+    def exit_released(self, name: str) -> list[Action]:
         """A ps that is released ends."""
-        assert self.living.pop(PsId(name)).is_released
-        self.see(self.driver.do(ps_events.PsSaidGoodbye(PsId(name), self.driver.sequence(name), "released")))
-        return self.see(self.driver.exit(name, 0, None))
+        assert self.processes.pop(PsId(name)).is_released
+        self.apply(self.driver.do(ps_events.PsSaidGoodbye(PsId(name), self.driver.sequence(name), "released")))
+        return self.apply(self.driver.exit(name, 0, None))
 
     def scale(self, ps: int) -> list[Action]:
-        return self.see(self.driver.do(ev.ScaleRequested(0, ps)))
+        return self.apply(self.driver.do(ev.ScaleRequested(0, ps)))
 
     def restart_master(self) -> None:
         self.driver.machine = self.driver.replayed()
-        alive = tuple((name, 100) for name in self.living)
+        alive = tuple((name, 100) for name in self.processes)
         dead = tuple(ev.ReplicaExit(name, 100, None, signal.SIGKILL) for name in self.unreported)
         self.unreported.clear()
-        self.see(self.driver.do(ev.MasterStarted(2)))
-        self.see(self.driver.do(ev.ReplicasListed(alive, dead)))
-        for name in [name for name, process in self.living.items() if process.has_greeted]:
-            if name in self.living:
-                self.greet(name)
+        self.apply(self.driver.do(ev.MasterStarted(2)))
+        self.apply(self.driver.do(ev.ReplicasListed(alive, dead)))
+        for name in [name for name, process in self.processes.items() if process.is_connected]:
+            if name in self.processes:
+                self.connect(name)
 
     def settle(self) -> None:
         """Everybody does what is to be done, until nothing is."""
         for _ in range(400):
             self.report()
-            before = (self.fleet.version, len(self.living), self.fleet.task, len(self.notes))
-            for name, process in list(self.living.items()):
-                if name not in self.living:
+            before = (self.fleet.version, len(self.processes), self.fleet.task, len(self.logged_kinds))
+            for name, process in list(self.processes.items()):
+                if name not in self.processes:
                     continue
-                if not process.has_greeted:
-                    self.greet(name)
+                if not process.is_connected:
+                    self.connect(name)
                 if process.tasks:
                     self.perform(name)
-                if process.unsaid:
-                    self.say(name)
+                if process.unreported_tasks:
+                    self.report_task(name)
                 if process.is_released:
-                    self.go(name)
-            self.see(self.driver.wait(0.6))
+                    self.exit_released(name)
+            self.apply(self.driver.wait(0.6))
             self.beat_all()
-            is_quiet = before == (self.fleet.version, len(self.living), self.fleet.task, len(self.notes))
+            is_quiet = before == (self.fleet.version, len(self.processes), self.fleet.task, len(self.logged_kinds))
             if is_quiet and self.driver.now > self.driver.machine.state.ledger.failure_budget.relaunch_at + 2:
                 if self.driver.now > self.fleet.retry_at + 2:
                     return
@@ -231,11 +231,11 @@ class World:
         moving = set(fleet.task.slots) if fleet.task else set()
         if not fleet.version or fleet.unrestored:
             return
-        for name, process in self.living.items():
+        for name, process in self.processes.items():
             if fleet.ps[name].is_serving:
-                missing = set(fleet.slots_of(name)) - process.held - moving
+                missing = set(fleet.slots_of(name)) - process.owned_slots - moving
                 assert not missing, f"{name} has no rows of {len(missing)} of its slots"
         for of, replica in fleet.backups.items():
-            if of in self.living and replica in self.living and fleet.ps[of].state is not PsReplicaState.LOST:
-                missing = set(fleet.slots_of(of)) - self.living[replica].copies.get(of, set()) - moving
+            if of in self.processes and replica in self.processes and fleet.ps[of].state is not PsReplicaState.LOST:
+                missing = set(fleet.slots_of(of)) - self.processes[replica].copies.get(of, set()) - moving
                 assert not missing, f"the copies of {of} are not whole"

@@ -69,6 +69,6 @@ def test_the_best_is_the_highest_accuracy_or_the_lowest_loss() -> None:
     assert best_of([{}]) is None
 
 
-def test_the_best_follows_what_the_model_watches() -> None:
+def test_the_best_result_follows_the_metric_that_the_model_watches() -> None:
     assert best_of(RESULTS, "auc") == ("auc", 0.9, 1)
     assert best_of(RESULTS, "auc", lower_is_better=True) == ("auc", 0.125, 2)

@@ -28,23 +28,23 @@ class FleetMachine(RuleBasedStateMachine):
         self.world = World(Driver(job_spec(workers=1, ps=ps, backups=backups, budget=1000)))
 
     def pick(self, number: int, *, greeted: bool = True) -> PsId | None:
-        able = [name for name, process in self.world.living.items() if process.has_greeted is greeted]
+        able = [name for name, process in self.world.processes.items() if process.is_connected is greeted]
         return able[number % len(able)] if able else None
 
     @rule(seconds=st.sampled_from([0.01, 0.3, 1.5, 70.0]))
     def time_passes(self, seconds: float) -> None:
-        self.world.see(self.world.driver.wait(seconds))
+        self.world.apply(self.world.driver.wait(seconds))
 
     @rule(number=NUMBERS)
     def greets(self, number: int) -> None:
         if (name := self.pick(number, greeted=False)) is not None:
-            self.world.greet(name)
+            self.world.connect(name)
 
     @rule()
     def all_greet(self) -> None:
-        for name, process in list(self.world.living.items()):
-            if not process.has_greeted:
-                self.world.greet(name)
+        for name, process in list(self.world.processes.items()):
+            if not process.is_connected:
+                self.world.connect(name)
 
     @rule()
     def all_beat(self) -> None:
@@ -52,15 +52,15 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(failure=st.sampled_from(["", "", "", "its memory is full"]))
     def performs(self, failure: str) -> None:
-        for name, process in list(self.world.living.items()):
+        for name, process in list(self.world.processes.items()):
             if process.tasks:
                 self.world.perform(name, failure)
 
     @rule()
     def says_so(self) -> None:
-        for name, process in list(self.world.living.items()):
-            if process.unsaid:
-                self.world.say(name)
+        for name, process in list(self.world.processes.items()):
+            if process.unreported_tasks:
+                self.world.report_task(name)
 
     @rule(number=NUMBERS, is_greeted=st.booleans(), is_told=st.booleans())
     def is_killed(self, number: int, is_greeted: bool, is_told: bool) -> None:
@@ -83,14 +83,14 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def loses_its_copy(self, number: int) -> None:
-        if (name := self.pick(number)) is not None and self.world.living[name].backup:
-            self.world.living[name].backup = None
+        if (name := self.pick(number)) is not None and self.world.processes[name].backup:
+            self.world.processes[name].backup = None
             self.world.beat(name, backup_failure="no answer")
 
     @rule()
     def the_released_go(self) -> None:
-        for name in [name for name, process in self.world.living.items() if process.is_released]:
-            self.world.go(name)
+        for name in [name for name, process in self.world.processes.items() if process.is_released]:
+            self.world.exit_released(name)
 
     @rule(ps=st.integers(2, 4))
     def is_scaled(self, ps: int) -> None:

@@ -7,7 +7,7 @@ import signal
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.membership import WorkerState
 from elasticdl.spec import WorkerId
-from tests.unit.master.driver import Driver, job_spec, noted, running, sent, signalled
+from tests.unit.master.driver import Driver, job_spec, log_kinds, running, sent_messages, sent_signals
 
 
 def exporting() -> Driver:
@@ -19,34 +19,34 @@ def exporting() -> Driver:
 
 def test_the_first_member_exports_once_all_have_finished() -> None:
     driver = exporting()
-    assert not sent(driver.finish("worker-1"), "worker-1", "export")
+    assert not sent_messages(driver.finish("worker-1"), "worker-1", "export")
 
     actions = driver.finish("worker-0")
 
-    assert sent(actions, "worker-0", "export")[0].export.path == "/models/one"
+    assert sent_messages(actions, "worker-0", "export")[0].export.path == "/models/one"
     assert driver.phase == "running"
 
 
-def test_all_are_released_once_the_model_is_there() -> None:
+def test_all_workers_are_released_once_the_model_is_exported() -> None:
     driver = exporting()
     driver.finish("worker-0", "worker-1", reason="all steps are done")
 
     actions = driver.export("worker-0", "/models/one")
 
     assert driver.phase == "succeeded"
-    assert sent(actions, "worker-0", "release") and sent(actions, "worker-1", "release")
+    assert sent_messages(actions, "worker-0", "release") and sent_messages(actions, "worker-1", "release")
 
 
-def test_another_exports_should_the_first_die() -> None:
+def test_another_worker_exports_if_the_first_dies() -> None:
     driver = exporting()
     driver.finish("worker-0", "worker-1")
 
     actions = driver.exit("worker-0", signal=signal.SIGKILL)
 
-    assert sent(actions, "worker-1", "export")
+    assert sent_messages(actions, "worker-1", "export")
 
 
-def test_one_that_was_silent_while_it_exported_has_finished_all_the_same() -> None:
+def test_a_worker_that_was_silent_while_it_exported_still_counts_as_finished() -> None:
     driver = exporting()
     driver.finish("worker-0", "worker-1")
     for _ in range(6):
@@ -57,15 +57,15 @@ def test_one_that_was_silent_while_it_exported_has_finished_all_the_same() -> No
 
     driver.now += 0.1
     actions = driver.beat("worker-0")
-    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "reset")
+    assert log_kinds(actions) == ["worker-returned"] and not sent_messages(actions, "worker-0", "reset")
     actions = driver.export("worker-1", "/models/one")
 
     assert driver.phase == "succeeded"
-    assert sent(actions, "worker-0", "release")
+    assert sent_messages(actions, "worker-0", "release")
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_one_that_had_finished_drops_its_state_where_others_went_on_without_it() -> None:
+def test_a_finished_worker_drops_its_state_if_the_others_went_on_without_it() -> None:
     driver = exporting()
     driver.finish("worker-0")
     driver.exit("worker-1", signal=signal.SIGKILL)
@@ -77,14 +77,14 @@ def test_one_that_had_finished_drops_its_state_where_others_went_on_without_it()
     driver.now += 0.1
     actions = driver.beat("worker-0")
 
-    assert sent(actions, "worker-0", "reset")
+    assert sent_messages(actions, "worker-0", "reset")
 
 
 def test_a_job_without_output_is_done_once_its_last_checkpoint_is_written() -> None:
     driver = running(2)
 
     actions = driver.finish("worker-0", "worker-1", step=100)
-    assert sent(actions, "worker-0", "export")[0].export.path == ""
+    assert sent_messages(actions, "worker-0", "export")[0].export.path == ""
     assert driver.phase == "running"
     driver.export("worker-0")
 
@@ -102,7 +102,7 @@ def test_a_member_that_lost_the_last_step_is_not_waited_for() -> None:
     assert driver.phase == "succeeded"
 
 
-def test_nobody_is_launched_once_a_worker_has_finished() -> None:
+def test_no_worker_is_launched_once_one_has_finished() -> None:
     driver = running(3)
     driver.finish("worker-0")
 
@@ -128,13 +128,13 @@ def test_the_end_waits_for_the_last_evaluation() -> None:
 def test_a_stop_lets_members_end_after_their_step_and_releases_the_others() -> None:
     driver = running(2)
     driver.do(ev.ScaleRequested(3))
-    driver.greet("worker-2")
+    driver.connect("worker-2")
 
     actions = driver.do(ev.StopRequested(False, "Ctrl-C"))
 
     assert driver.phase == "stopping"
-    assert sent(actions, "worker-0", "stop")[0].stop.reason == "Ctrl-C"
-    assert sent(actions, "worker-2", "release")
+    assert sent_messages(actions, "worker-0", "stop")[0].stop.reason == "Ctrl-C"
+    assert sent_messages(actions, "worker-2", "release")
 
 
 def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
@@ -142,7 +142,7 @@ def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
     driver.do(ev.StopRequested(False, "Ctrl-C"))
 
     actions = driver.finish("worker-0", "worker-1", step=42)
-    assert sent(actions, "worker-0", "export")[0].export.path == "", "a checkpoint, but no model"
+    assert sent_messages(actions, "worker-0", "export")[0].export.path == "", "a checkpoint, but no model"
     driver.export("worker-0")
 
     assert (driver.phase, driver.reason) == ("stopped", "Ctrl-C")
@@ -150,16 +150,16 @@ def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
 
 
 def test_survivors_of_a_loss_while_stopping_are_told_to_stop_again() -> None:
-    driver = running(2, least=2)
+    driver = running(2, min_workers=2)
     driver.do(ev.StopRequested(False, "Ctrl-C"))
 
     actions = driver.exit("worker-1", signal=signal.SIGKILL)
 
-    assert sent(actions, "worker-0", "round")[0].round.forced
-    assert sent(actions, "worker-0", "stop")
+    assert sent_messages(actions, "worker-0", "round")[0].round.forced
+    assert sent_messages(actions, "worker-0", "stop")
 
 
-def test_a_stop_that_takes_too_long_ends_by_force() -> None:
+def test_a_stop_that_takes_too_long_kills_the_workers() -> None:
     driver = running(2)
     driver.do(ev.StopRequested(False, "Ctrl-C"))
     actions = []
@@ -168,7 +168,7 @@ def test_a_stop_that_takes_too_long_ends_by_force() -> None:
         actions += driver.do(*(driver.heartbeat(worker) for worker in ("worker-0", "worker-1")))
 
     assert driver.phase == "stopped"
-    assert ("worker-0", signal.SIGKILL) in signalled(actions)
+    assert ("worker-0", signal.SIGKILL) in sent_signals(actions)
 
 
 def test_a_stop_at_once_kills() -> None:
@@ -177,7 +177,7 @@ def test_a_stop_at_once_kills() -> None:
     actions = driver.do(ev.StopRequested(True, "second Ctrl-C"))
 
     assert driver.phase == "stopped"
-    assert signalled(actions) == [("worker-0", signal.SIGKILL), ("worker-1", signal.SIGKILL)]
+    assert sent_signals(actions) == [("worker-0", signal.SIGKILL), ("worker-1", signal.SIGKILL)]
 
 
 def test_a_job_that_has_not_started_stops_immediately() -> None:
@@ -185,11 +185,11 @@ def test_a_job_that_has_not_started_stops_immediately() -> None:
 
     actions = driver.do(ev.StopRequested(False, "never mind"))
 
-    assert [number for _, number in signalled(actions)] == [signal.SIGTERM] * 2, "who starts up hears nothing else"
+    assert [number for _, number in sent_signals(actions)] == [signal.SIGTERM] * 2, "who starts up hears nothing else"
     assert driver.phase == "stopped"
 
 
-def test_a_vanished_terminal_stops_the_job_cleanly() -> None:
+def test_a_closed_terminal_stops_the_job_cleanly() -> None:
     driver = running(2)
 
     driver.do(ev.TerminalDetached())
@@ -197,7 +197,7 @@ def test_a_vanished_terminal_stops_the_job_cleanly() -> None:
     assert driver.phase == "stopping"
 
 
-def test_exits_after_the_end_count_against_nothing() -> None:
+def test_exits_after_the_end_do_not_count_as_failures() -> None:
     driver = running(2)
     driver.finish("worker-0", "worker-1")
     driver.export("worker-0")
@@ -208,4 +208,4 @@ def test_exits_after_the_end_count_against_nothing() -> None:
 
     assert driver.phase == "succeeded"
     assert driver.machine.state.ledger.failure_budget.spent == 0
-    assert driver.life("worker-1") is WorkerState.LEFT
+    assert driver.state_of("worker-1") is WorkerState.LEFT

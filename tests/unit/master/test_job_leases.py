@@ -12,7 +12,7 @@ from elasticdl.master.machine.actions import Action, RecordMetrics
 from elasticdl.master.views.status import job_status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, WorkerId
-from tests.unit.master.driver import Driver, job_spec, noted, running, sent, signalled
+from tests.unit.master.driver import Driver, job_spec, log_kinds, running, sent_messages, sent_signals
 
 Sums = tuple[tuple[str, tuple[float, ...], float], ...]
 
@@ -57,7 +57,7 @@ def test_the_first_plan_wins() -> None:
     assert driver.machine.state.ledger.evaluations.open[0].queue.records == 25
 
 
-def test_an_evaluation_job_tells_the_step_of_the_weights_it_evaluates() -> None:
+def test_an_evaluation_job_reports_the_step_of_the_evaluated_weights() -> None:
     driver = Driver(job_spec(kind=JobKind.EVALUATION, workers=1))
     driver.join("worker-0")
     driver.plan("worker-0", records=25, steps=160)
@@ -106,17 +106,17 @@ def test_a_lost_workers_leases_are_given_to_the_next() -> None:
     assert (lease.shard, lease.done) == (0, 4)
 
 
-def test_a_lease_does_not_expire_because_its_master_was_away() -> None:
+def test_a_lease_does_not_expire_while_the_master_is_away() -> None:
     driver = evaluating()
     driver.exchange("worker-0", 1)
     away_s, lease_s = 1000.0, driver.machine.state.spec.timing.lease_s
 
     driver.now += away_s
     restarted = driver.do(ev.MasterStarted(9))
-    assert "lease-expired" not in noted(restarted)
-    assert "lease-expired" not in noted(driver.wait(lease_s - 1.0))
+    assert "lease-expired" not in log_kinds(restarted)
+    assert "lease-expired" not in log_kinds(driver.wait(lease_s - 1.0))
 
-    assert "lease-expired" in noted(driver.wait(2.0))
+    assert "lease-expired" in log_kinds(driver.wait(2.0))
 
 
 def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
@@ -127,9 +127,9 @@ def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
         driver.now += 1.0
         actions += driver.do(*(driver.heartbeat(worker) for worker in ("worker-0", "worker-1")))
 
-    assert noted(actions)[:3] == ["worker-stalled", "lease-expired", "worker-lost"]
-    assert sent(actions, "worker-0", "dump_stacks")
-    assert signalled(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next one for ever, too"
+    assert log_kinds(actions)[:3] == ["worker-stalled", "lease-expired", "worker-lost"]
+    assert sent_messages(actions, "worker-0", "dump_stacks")
+    assert sent_signals(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next one for ever, too"
     assert driver.exchange("worker-1", 1).leases[0][2].attempt == 2
     assert driver.machine.state.ledger.failure_budget.spent == 1
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
@@ -150,14 +150,14 @@ def test_a_worker_whose_evaluation_hangs_while_it_trains_is_replaced_after_the_l
         return actions
 
     actions = train(60)
-    assert [kind for kind in noted(actions) if kind != "epoch-ended"] == ["lease-expired"]
-    assert sent(actions, "worker-0", "dump_stacks")
-    assert not signalled(train(299))
-    assert signalled(train(2)) == [("worker-0", signal.SIGKILL)]
+    assert [kind for kind in log_kinds(actions) if kind != "epoch-ended"] == ["lease-expired"]
+    assert sent_messages(actions, "worker-0", "dump_stacks")
+    assert not sent_signals(train(299))
+    assert sent_signals(train(2)) == [("worker-0", signal.SIGKILL)]
     assert driver.phase == "running"
 
 
-def test_a_shard_that_fails_everywhere_ends_the_job_and_is_named() -> None:
+def test_a_shard_that_fails_on_every_worker_ends_the_job_and_is_named() -> None:
     driver = predicting()
     for request in range(1, 4):
         lease = driver.exchange("worker-0", 2 * request).leases[0][2]
@@ -168,7 +168,7 @@ def test_a_shard_that_fails_everywhere_ends_the_job_and_is_named() -> None:
     assert "prediction[0:10]" in driver.reason and "row 3" in driver.reason
 
 
-def test_metrics_do_not_depend_on_who_computed_what_in_which_order() -> None:
+def test_metrics_do_not_depend_on_which_worker_computed_which_shard() -> None:
     parts = {0: 0.1, 1: 0.2, 2: 1e16, 3: -1e16}
     found = set()
     for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 0, 3, 1)):
@@ -189,7 +189,7 @@ def test_the_result_of_an_evaluation_goes_to_all_members() -> None:
 
     actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), 2, (report,), 0, ()))
 
-    assert sent(actions, "worker-0", "evaluation")[0].evaluation.metrics["accuracy"] == 0.8
+    assert sent_messages(actions, "worker-0", "evaluation")[0].evaluation.metrics["accuracy"] == 0.8
     assert RecordMetrics(50, {"accuracy": 0.8}) in actions
     assert driver.phase == "running"
 
@@ -203,41 +203,41 @@ def test_only_holders_of_the_weights_take_leases_of_an_evaluation() -> None:
     assert driver.exchange("worker-0", 1).leases
 
 
-def test_an_evaluation_nobody_holds_any_more_is_abandoned_with_a_word() -> None:
+def test_an_evaluation_whose_weights_no_worker_holds_is_abandoned_and_logged() -> None:
     driver = running(2)
     driver.plan("worker-0", records=800, validation=25)
     driver.snapshot("worker-0", 50)
 
     actions = driver.exit("worker-0", signal=signal.SIGKILL)
 
-    assert "evaluation" in noted(actions)
+    assert "evaluation" in log_kinds(actions)
     assert not driver.machine.state.ledger.evaluations.open
 
 
-def test_a_step_evaluated_before_is_answered_from_memory() -> None:
+def test_the_result_of_a_step_that_was_evaluated_before_is_sent_at_once() -> None:
     driver = evaluating(records=5)
     lease = driver.exchange("worker-0", 1).leases[0][2]
     driver.exchange("worker-0", 2, done(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
 
     actions = driver.snapshot("worker-1", 50)
 
-    assert sent(actions, "worker-1", "evaluation")
+    assert sent_messages(actions, "worker-1", "evaluation")
     assert not driver.machine.state.ledger.evaluations.open
 
 
-def test_a_result_is_told_once_and_to_whoever_was_away() -> None:
+def test_a_result_is_sent_once_and_again_to_workers_that_were_away() -> None:
     driver = evaluating(records=5)
     driver.do(ev.SessionLost(WorkerId("worker-1")))
     lease = driver.exchange("worker-0", 1).leases[0][2]
     driver.exchange("worker-0", 2, done(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
 
-    assert sent(driver.greet("worker-1"), "worker-1", "evaluation")
-    assert not sent(driver.greet("worker-1"), "worker-1", "evaluation")
-    assert not sent(driver.greet("worker-0"), "worker-0", "evaluation")
+    assert sent_messages(driver.connect("worker-1"), "worker-1", "evaluation")
+    assert not sent_messages(driver.connect("worker-1"), "worker-1", "evaluation")
+    assert not sent_messages(driver.connect("worker-0"), "worker-0", "evaluation")
 
 
 @pytest.mark.parametrize("gone", ["worker-9", "worker-1"])
-def test_the_unknown_and_the_lost_get_no_leases(gone: str) -> None:
+def test_unknown_and_lost_workers_get_no_leases(gone: str) -> None:
     driver = predicting()
     driver.exit("worker-1", signal=signal.SIGKILL)
 

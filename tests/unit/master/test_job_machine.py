@@ -25,9 +25,11 @@ NUMBERS = st.integers(0, 9)
 class JobMachine(RuleBasedStateMachine):
     """Workers are picked by number among those that could do what the rule says."""
 
-    @initialize(kind=st.sampled_from([JobKind.TRAINING, JobKind.PREDICTION]), least=st.integers(1, 2))
-    def start(self, kind: JobKind, least: int) -> None:
-        self.driver = Driver(job_spec(kind=kind, workers=2, least=least, most=4, ranks=5, budget=50, shard_records=7))
+    @initialize(kind=st.sampled_from([JobKind.TRAINING, JobKind.PREDICTION]), min_workers=st.integers(1, 2))
+    def start(self, kind: JobKind, min_workers: int) -> None:
+        self.driver = Driver(
+            job_spec(kind=kind, workers=2, min_workers=min_workers, max_workers=4, ranks=5, budget=50, shard_records=7)
+        )
         self.rounds: list[int] = []
         self.finished: list[int] = []
         self.requests: dict[str, int] = {}
@@ -54,11 +56,11 @@ class JobMachine(RuleBasedStateMachine):
         if worker is not None:
             current = self.driver.machine.state.ledger.rounds.current
             entered = current.id if current and worker in current.workers else 0
-            self.see(self.driver.greet(worker, entered=entered, ready=ready))
+            self.see(self.driver.connect(worker, entered=entered, ready=ready))
 
     @rule(number=NUMBERS)
     def an_external_worker_greets(self, number: int) -> None:
-        self.see(self.driver.greet(f"worker-{90 + number}"))
+        self.see(self.driver.connect(f"worker-{90 + number}"))
 
     @rule(number=NUMBERS)
     def is_ready(self, number: int) -> None:
@@ -239,7 +241,7 @@ TestJobMachine = JobMachine.TestCase
 TestJobMachine.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
-def test_a_state_that_was_read_from_a_journal_keeps_no_more_entries_than_before() -> None:
+def test_a_restored_state_limits_its_log_entries_as_before() -> None:
     driver = running(1)
     driver.machine.load_ledger(driver.machine.dump_ledger())
     state = driver.machine.state

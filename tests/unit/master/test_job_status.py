@@ -22,7 +22,7 @@ def trained() -> Driver:
     return driver
 
 
-def test_a_status_tells_progress_speed_and_workers() -> None:
+def test_a_status_has_progress_speed_and_workers() -> None:
     driver = trained()
 
     shown = job_status(driver.machine.state, driver.now)
@@ -36,7 +36,7 @@ def test_a_status_tells_progress_speed_and_workers() -> None:
 
 
 @pytest.mark.parametrize("kind", ["evaluation", "checkpoint", "epoch-ended"])
-def test_a_lost_worker_is_told_of_after_any_number_of_routine_events(kind: str) -> None:
+def test_a_status_names_a_lost_worker_after_any_number_of_routine_events(kind: str) -> None:
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)
     for step in range(150):
@@ -50,7 +50,7 @@ def test_a_lost_worker_is_told_of_after_any_number_of_routine_events(kind: str) 
     assert [event.at for event in shown.events] == sorted(event.at for event in shown.events)
 
 
-def test_a_status_tells_who_was_lost_and_why() -> None:
+def test_a_status_says_which_worker_was_lost_and_why() -> None:
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)
 
@@ -68,7 +68,7 @@ def test_a_speed_of_the_past_is_not_shown() -> None:
     assert job_status(driver.machine.state, driver.now + 10).records_per_s == 0.0
 
 
-def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
+def test_a_result_says_how_the_job_ended_and_where_its_files_are() -> None:
     driver = trained()
     written = ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 200, "/checkpoints/200", 0.1, 0.0)
     driver.do(written)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action
 from elasticdl.spec import WorkerId
-from tests.unit.master.driver import Driver, job_spec, running, sent
+from tests.unit.master.driver import Driver, job_spec, running, sent_messages
 
 
 def fail(driver: Driver, worker: str, *, wrong_job: bool = False, permanent: bool = True) -> list[Action]:
@@ -18,12 +18,12 @@ def write(driver: Driver, worker: str, step: int) -> list[Action]:
     return driver.do(ev.CheckpointWritten(WorkerId(worker), driver.sequence(worker), step, path, 0.1, 0.0))
 
 
-def test_a_healthy_worker_leaves_its_round_and_writes_the_state_and_the_end_says_how_to_go_on() -> None:
+def test_a_healthy_worker_leaves_its_round_and_saves_the_state_and_the_reason_says_how_to_resume() -> None:
     driver = running(3)
 
     actions = fail(driver, "worker-0", wrong_job=True)
-    assert sent(actions, "worker-1", "save_state") and sent(actions, "worker-1", "export")
-    assert not sent(actions, "worker-0", "save_state") and not sent(actions, "worker-2", "release")
+    assert sent_messages(actions, "worker-1", "save_state") and sent_messages(actions, "worker-1", "export")
+    assert not sent_messages(actions, "worker-0", "save_state") and not sent_messages(actions, "worker-2", "release")
     assert driver.phase == "stopping"
     write(driver, "worker-1", 7)
     actions = driver.export("worker-1")
@@ -32,22 +32,22 @@ def test_a_healthy_worker_leaves_its_round_and_writes_the_state_and_the_end_says
     assert "bad record of worker-0" in driver.reason
     assert "the state of step 7 is in /checkpoints/checkpoint-000000007: resume from it with --resume" in driver.reason
     assert getattr(driver.machine.state.ledger.phase, "exit_code", None) == 2
-    assert all(sent(actions, f"worker-{number}", "release") for number in range(3))
+    assert all(sent_messages(actions, f"worker-{number}", "release") for number in range(3))
 
 
-def test_those_that_are_ahead_are_asked_before_those_behind() -> None:
+def test_workers_with_more_steps_are_asked_first_to_save_the_state() -> None:
     driver = running(3)
     driver.beat("worker-1", step=4)
     driver.beat("worker-2", step=5)
 
-    assert sent(fail(driver, "worker-0"), "worker-2", "save_state")
+    assert sent_messages(fail(driver, "worker-0"), "worker-2", "save_state")
 
 
-def test_each_holder_is_asked_once_the_failed_one_last() -> None:
+def test_each_holder_is_asked_once_and_the_failed_one_last() -> None:
     driver = running(3)
-    assert sent(fail(driver, "worker-0"), "worker-1", "save_state")
-    assert sent(driver.exit("worker-1", code=1), "worker-2", "save_state")
-    assert sent(fail(driver, "worker-2"), "worker-0", "save_state"), "it could not write it"
+    assert sent_messages(fail(driver, "worker-0"), "worker-1", "save_state")
+    assert sent_messages(driver.exit("worker-1", code=1), "worker-2", "save_state")
+    assert sent_messages(fail(driver, "worker-2"), "worker-0", "save_state"), "it could not write it"
 
     fail(driver, "worker-0")
 
@@ -55,27 +55,27 @@ def test_each_holder_is_asked_once_the_failed_one_last() -> None:
     assert "no worker was left to save its state" in driver.reason
 
 
-def test_the_only_worker_keeps_the_state_itself() -> None:
+def test_the_only_worker_saves_the_state_itself() -> None:
     driver = running(1)
 
-    assert sent(fail(driver, "worker-0"), "worker-0", "save_state")
+    assert sent_messages(fail(driver, "worker-0"), "worker-0", "save_state")
     driver.export("worker-0")
 
     assert driver.phase == "failed"
 
 
-def test_a_budget_that_is_used_up_costs_no_state() -> None:
+def test_an_exhausted_budget_does_not_lose_the_state() -> None:
     driver = running(2, budget=0)
 
     actions = driver.exit("worker-1", code=1)
 
-    assert sent(actions, "worker-0", "save_state")
+    assert sent_messages(actions, "worker-0", "save_state")
     driver.export("worker-0")
     assert driver.phase == "failed"
     assert "workers failed 1 times, 0 are allowed" in driver.reason
 
 
-def test_nobody_is_waited_for_beyond_the_deadline() -> None:
+def test_no_worker_is_waited_for_beyond_the_deadline() -> None:
     driver = running(2)
     fail(driver, "worker-0")
 
@@ -90,14 +90,14 @@ def test_nobody_is_waited_for_beyond_the_deadline() -> None:
     assert driver.now - 1000 >= timing.grace_period_s + checkpoint.retry_s
 
 
-def test_a_state_that_is_in_a_checkpoint_already_is_not_written_again() -> None:
+def test_a_state_that_is_already_in_a_checkpoint_is_not_saved_again() -> None:
     driver = running(2)
     write(driver, "worker-0", 1)
 
     actions = fail(driver, "worker-0")
 
     assert driver.phase == "failed"
-    assert not sent(actions, "worker-1", "save_state")
+    assert not sent_messages(actions, "worker-1", "save_state")
     assert "the state of step 1 is in" in driver.reason
 
 
@@ -110,15 +110,15 @@ def test_a_job_without_any_update_ends_at_once() -> None:
     assert driver.phase == "failed"
 
 
-def test_a_master_that_comes_back_asks_again() -> None:
+def test_a_restarted_master_asks_again() -> None:
     driver = running(2)
     fail(driver, "worker-0")
 
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
-    assert sent(driver.greet("worker-1", ready=True), "worker-1", "save_state")
+    assert sent_messages(driver.connect("worker-1", ready=True), "worker-1", "save_state")
 
 
-def test_no_round_is_formed_while_the_state_is_kept() -> None:
+def test_no_round_is_formed_while_the_state_is_saved() -> None:
     driver = running(2)
     fail(driver, "worker-0")
     before = driver.newest.id
@@ -129,7 +129,7 @@ def test_no_round_is_formed_while_the_state_is_kept() -> None:
     assert driver.newest.id == before
 
 
-def test_others_go_on_at_once_without_a_worker_that_says_why_it_fails() -> None:
+def test_the_others_continue_at_once_without_a_worker_that_reports_a_failure() -> None:
     driver = running(3)
 
     fail(driver, "worker-0", permanent=False)
@@ -138,11 +138,11 @@ def test_others_go_on_at_once_without_a_worker_that_says_why_it_fails() -> None:
     assert driver.newest.is_forced and driver.newest.workers == ("worker-1", "worker-2")
 
 
-def test_where_all_fail_nobody_begins_anew_before_they_have_ended() -> None:
+def test_if_all_workers_fail_no_round_begins_before_they_have_exited() -> None:
     driver = running(2)
     fail(driver, "worker-0", permanent=False)
     assert driver.newest.workers == ("worker-1",)
-    driver.greet("worker-2")
+    driver.connect("worker-2")
     driver.ready("worker-2")
 
     fail(driver, "worker-1", permanent=False)

@@ -35,9 +35,9 @@ def recovered(root: Path, started_at: float, now: float) -> float:
     return asyncio.run(recover())
 
 
-def test_time_never_goes_back_behind_what_is_journaled(tmp_path: Path) -> None:
+def test_time_is_never_before_the_newest_journaled_event(tmp_path: Path) -> None:
     assert recovered(tmp_path, started_at=1000.0 + DAY_S, now=1000.0) == 1000.0 + DAY_S
 
 
-def test_time_is_that_of_the_wall_otherwise(tmp_path: Path) -> None:
+def test_time_is_otherwise_that_of_the_wall_clock(tmp_path: Path) -> None:
     assert recovered(tmp_path, started_at=1000.0, now=1500.0) == 1500.0

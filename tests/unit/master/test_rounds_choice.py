@@ -22,13 +22,13 @@ def situation(
     entered: bool = True,
     waited_s: float = 0.0,
     expected: int = 0,
-    least: int = 1,
+    min_workers: int = 1,
     broken_for_s: float | None = None,
 ) -> rounds.RoundSituation:
     assignments = tuple(RankAssignment(worker, rank, 1, "") for rank, worker in enumerate(newest or ()))
     round_ = None if newest is None else rounds.Round(1, assignments, forced, "", 0.0)
     return rounds.RoundSituation(
-        round_, entered, holders, newcomers, waited_s, expected, least, 4, broken_for_s,
+        round_, entered, holders, newcomers, waited_s, expected, min_workers, 4, broken_for_s,
         regroup_s=0.3, start_timeout_s=1.0,
     )  # fmt: skip
 
@@ -47,13 +47,13 @@ def test_a_job_starts_when_all_expected_workers_are_ready() -> None:
     assert change == rounds.RoundChange((A, B), True, "start of the job")
 
 
-def test_a_job_waits_a_moment_for_the_rest_of_its_workers_but_not_for_ever() -> None:
+def test_a_job_waits_a_moment_for_its_other_workers_but_not_for_ever() -> None:
     assert rounds.choose_round(situation(newcomers=[A], expected=2, waited_s=0.9)) is None
     assert rounds.choose_round(situation(newcomers=[A], expected=2, waited_s=1.0)) is not None
 
 
 def test_a_job_does_not_start_below_its_minimum() -> None:
-    assert rounds.choose_round(situation(newcomers=[A], expected=1, least=2, waited_s=9.0)) is None
+    assert rounds.choose_round(situation(newcomers=[A], expected=1, min_workers=2, waited_s=9.0)) is None
 
 
 def test_a_newcomer_joins_by_a_planned_round() -> None:
@@ -69,7 +69,7 @@ def test_a_lost_member_forces_a_round_of_the_survivors_without_newcomers() -> No
 
 
 def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() -> None:
-    change = rounds.choose_round(situation([here(A), gone(B)], [C], newest=[A, B], least=2))
+    change = rounds.choose_round(situation([here(A), gone(B)], [C], newest=[A, B], min_workers=2))
 
     assert change is not None
     assert change.workers == (A, C)
@@ -77,10 +77,10 @@ def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() 
 
 
 def test_too_few_survivors_wait_for_newcomers() -> None:
-    assert rounds.choose_round(situation([here(A), gone(B)], newest=[A, B], least=2)) is None
+    assert rounds.choose_round(situation([here(A), gone(B)], newest=[A, B], min_workers=2)) is None
 
 
-def test_a_leaving_member_is_left_out_but_carries_the_state_when_it_is_the_last() -> None:
+def test_a_leaving_member_is_only_in_a_forced_round_if_it_alone_holds_the_state() -> None:
     others = rounds.choose_round(situation([here(A, leaving=True), here(B), gone(C)], newest=[A, B, C]))
     alone = rounds.choose_round(situation([here(A, leaving=True), gone(B)], [C], newest=[A, B]))
 
@@ -103,7 +103,7 @@ def test_all_members_lost_start_again_from_a_checkpoint() -> None:
     assert (change.workers, change.is_forced) == ((C,), True)
 
 
-def test_a_broken_round_whose_members_seem_alive_is_formed_anew_after_a_while() -> None:
+def test_a_failed_round_whose_members_seem_alive_is_formed_again_after_a_while() -> None:
     early = rounds.choose_round(situation([here(A), here(B)], newest=[A, B], broken_for_s=0.1))
     late = rounds.choose_round(situation([here(A), here(B)], newest=[A, B], broken_for_s=0.3))
 
@@ -111,7 +111,7 @@ def test_a_broken_round_whose_members_seem_alive_is_formed_anew_after_a_while() 
     assert late is not None and late.workers == (A, B) and late.is_forced
 
 
-def test_nobody_joins_while_a_forced_round_is_being_formed() -> None:
+def test_no_worker_joins_while_a_forced_round_is_formed() -> None:
     assert rounds.choose_round(situation([here(A)], [B], newest=[A], forced=True, entered=False)) is None
 
 
@@ -121,7 +121,7 @@ def test_a_newer_planned_round_supersedes_one_that_is_not_entered() -> None:
     assert change is not None and change.workers == (A, B, C)
 
 
-def test_a_newcomer_that_failed_is_planned_out_again() -> None:
+def test_the_round_is_planned_again_without_a_newcomer_that_failed() -> None:
     change = rounds.choose_round(situation([here(A)], newest=[A, B], entered=False))
 
     assert change == rounds.RoundChange((A,), False, "b leaves")
@@ -143,7 +143,7 @@ def test_faster_workers_get_more_logical_ranks(ranks: int, compute_s: list[float
 
 
 @given(st.lists(st.floats(0.001, 100.0), min_size=1, max_size=6), st.integers(0, 20))
-def test_a_split_gives_every_worker_something_and_loses_nothing(compute_s: list[float], more: int) -> None:
+def test_a_split_gives_every_worker_a_rank_and_assigns_all_ranks(compute_s: list[float], more: int) -> None:
     counts = rounds.split_ranks(len(compute_s) + more, compute_s)
 
     assert sum(counts) == len(compute_s) + more
@@ -155,7 +155,7 @@ def test_a_split_gives_every_worker_something_and_loses_nothing(compute_s: list[
             assert all((counts[i] + 1) * compute_s[i] >= longest * (1 - 1e-9) for i in others)
 
 
-def test_a_newcomer_that_pauses_is_not_waited_for_but_may_still_start_a_round() -> None:
+def test_a_delayed_newcomer_is_not_waited_for_but_may_start_a_round() -> None:
     joining = situation([here(A)], [B, C], newest=[A])._replace(delayed=[B])
     alone = situation(newcomers=[B], expected=1)._replace(delayed=[B])
 
@@ -163,7 +163,7 @@ def test_a_newcomer_that_pauses_is_not_waited_for_but_may_still_start_a_round() 
     assert rounds.choose_round(alone) == rounds.RoundChange((B,), True, "start of the job")
 
 
-def test_seats_are_contiguous_and_name_the_donors_of_newcomers() -> None:
+def test_logical_ranks_are_contiguous_and_newcomers_have_donors() -> None:
     assignments = rounds.assign_ranks([A, B, C], [1, 2, 1], {C: A})
 
     assert [(member.first_logical_rank, member.logical_ranks, member.donor) for member in assignments] == [
@@ -173,7 +173,7 @@ def test_seats_are_contiguous_and_name_the_donors_of_newcomers() -> None:
     ]
 
 
-def test_a_split_is_unbalanced_when_a_fifth_of_the_step_could_be_saved() -> None:
+def test_a_split_is_unbalanced_if_a_fifth_of_the_step_could_be_saved() -> None:
     assert rounds.is_unbalanced([4, 4], [1.0, 3.0])
     assert not rounds.is_unbalanced([4, 4], [1.0, 1.2])
     assert not rounds.is_unbalanced([4, 4], [1.0, None])

@@ -123,7 +123,7 @@ def test_a_failed_write_is_repeated_the_next_time() -> None:
 def test_a_job_of_many_workers_is_published_less_often_and_a_small_one_every_second() -> None:
     intervals = []
     for workers in (2, 200):
-        spec = job_spec(workers=workers, most=workers, ranks=workers)
+        spec = job_spec(workers=workers, max_workers=workers, ranks=workers)
         driver, api = Driver(spec), RecordingApi()
         publisher = StatusPublisher(cast(Api, api), spec, OWNERS)
         loop = cast(MasterLoop, SimpleNamespace(machine=driver.machine, clock=SimpleNamespace(now=lambda: START)))

@@ -19,7 +19,9 @@ from elasticdl.master.machine.membership import classify_exit
     ],
     ids=["nothing", "to the master", "left behind", "of a pod", "of a pod, left behind"],
 )
-def test_a_crash_is_told_by_what_the_process_said_or_left_behind(failure: str, left: str, told: str) -> None:
+def test_a_crash_is_described_by_the_reported_failure_or_by_what_the_process_left_behind(
+    failure: str, left: str, told: str
+) -> None:
     ended = ReplicaExit("ps-0", 7, 1, None, reason=left)
 
     cause = classify_exit(ended, is_leaving=False, reason="", failure=failure, log="LOG")

@@ -8,7 +8,7 @@ from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import LaunchReplica
 from elasticdl.master.machine.membership import Replica
 from elasticdl.spec import PsId, WorkerId
-from tests.unit.master.driver import Driver, job_spec, noted
+from tests.unit.master.driver import Driver, job_spec, log_kinds
 
 ROLES = ["worker", "ps"]
 
@@ -37,7 +37,7 @@ def test_a_replica_that_the_launcher_does_not_know_is_launched_again(role: str) 
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_replica_that_started_and_is_gone_has_ended_unseen(role: str) -> None:
+def test_a_started_replica_that_the_launcher_does_not_list_has_ended(role: str) -> None:
     driver = job()
     driver.do(ev.ReplicaStarted(f"{role}-0", 7))
 
@@ -54,17 +54,17 @@ def test_a_delay_is_logged_once_for_each_reason(role: str) -> None:
     first = driver.do(ev.ReplicaDelayed(f"{role}-0", "no node has room"))
     again = driver.do(ev.ReplicaDelayed(f"{role}-0", "no node has room"))
 
-    assert len(noted(first)) == 1 and noted(again) == []
+    assert len(log_kinds(first)) == 1 and log_kinds(again) == []
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_an_exit_is_told_once(role: str) -> None:
+def test_an_exit_is_handled_once(role: str) -> None:
     driver = job()
 
     first = driver.do(ev.ReplicaExited(ev.ReplicaExit(f"{role}-0", 7, 1, None)))
     again = driver.do(ev.ReplicaExited(ev.ReplicaExit(f"{role}-0", 7, 1, None)))
 
-    assert f"{role}-lost" in noted(first) and f"{role}-lost" not in noted(again)
+    assert f"{role}-lost" in log_kinds(first) and f"{role}-lost" not in log_kinds(again)
     assert driver.machine.state.ledger.failure_budget.spent == 1
 
 
@@ -74,15 +74,15 @@ def test_a_replica_that_fell_silent_is_lost_and_its_node_is_avoided(role: str) -
 
     actions = driver.do(ev.ReplicaFellSilent(replica(driver, role).id, "silent for 9.00 s"))
 
-    assert f"{role}-lost" in noted(actions)
+    assert f"{role}-lost" in log_kinds(actions)
     assert driver.machine.state.suspect_replicas(driver.now) == (f"{role}-0",)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_session_that_breaks_is_no_loss_yet(role: str) -> None:
+def test_a_lost_session_is_no_loss_yet(role: str) -> None:
     driver = job()
     replica(driver, role).is_connected = True
 
     actions = driver.do(ev.SessionLost(replica(driver, role).id))
 
-    assert not replica(driver, role).is_connected and noted(actions) == []
+    assert not replica(driver, role).is_connected and log_kinds(actions) == []

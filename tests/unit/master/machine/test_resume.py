@@ -30,7 +30,7 @@ def write_checkpoint(directory: Path, step: int, **extra: object) -> Path:
     return checkpoint
 
 
-def test_what_the_job_had_is_read_from_its_newest_whole_manifest(tmp_path: Path) -> None:
+def test_the_progress_of_a_resumed_job_is_read_from_its_newest_complete_manifest(tmp_path: Path) -> None:
     place = tmp_path / "checkpoints"
     write_checkpoint(place, 20)
     path = write_checkpoint(place, 30, job="first", records_per_epoch=200)
@@ -41,7 +41,7 @@ def test_what_the_job_had_is_read_from_its_newest_whole_manifest(tmp_path: Path)
     )
 
 
-def test_nothing_is_read_of_a_new_job_or_where_earlier_runs_are_known(tmp_path: Path) -> None:
+def test_no_manifest_is_read_for_a_new_job_or_if_earlier_runs_are_known(tmp_path: Path) -> None:
     assert initial_checkpoint.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is None, "there is no checkpoint"
     write_checkpoint(tmp_path / "checkpoints", 20)
     new = SPEC.model_copy(update={"checkpoint": CheckpointSpec()})
@@ -51,7 +51,7 @@ def test_nothing_is_read_of_a_new_job_or_where_earlier_runs_are_known(tmp_path: 
     assert initial_checkpoint.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) is None
 
 
-def test_it_is_shown_until_workers_are_beyond_it_and_kept_by_the_next_master() -> None:
+def test_the_checkpoint_is_shown_until_workers_are_beyond_it_also_by_the_next_master() -> None:
     driver = Driver(SPEC)
     driver.do(CHECKPOINT)
     shown = job_status(driver.machine.state, driver.now)
@@ -83,7 +83,7 @@ def test_it_is_shown_until_workers_are_beyond_it_and_kept_by_the_next_master() -
         ),
     ],
 )
-def test_only_what_is_known_is_said(spec: JobSpec, sentence: str) -> None:
+def test_the_event_of_a_resumed_job_has_only_what_is_known(spec: JobSpec, sentence: str) -> None:
     driver = Driver(spec)
 
     driver.do(CHECKPOINT)

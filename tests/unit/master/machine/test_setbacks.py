@@ -33,7 +33,7 @@ def replace(driver: Driver, number: int) -> str:
     return worker
 
 
-def test_a_worker_that_is_killed_at_the_same_step_again_and_again_uses_up_the_budget() -> None:
+def test_workers_that_are_killed_again_and_again_at_the_same_step_exhaust_the_budget() -> None:
     driver = running(1, budget=3)
     lost = [reasons(kill(driver, "worker-0", peak_bytes=300 * MIB))]
     for number in range(1, 6):
@@ -49,7 +49,7 @@ def test_a_worker_that_is_killed_at_the_same_step_again_and_again_uses_up_the_bu
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_with_a_step_in_between_it_stays_a_preemption() -> None:
+def test_losses_with_steps_in_between_are_preemptions() -> None:
     driver = running(1, budget=0)
     kill(driver, "worker-0")
     for number in range(1, 20):
@@ -60,7 +60,7 @@ def test_with_a_step_in_between_it_stays_a_preemption() -> None:
     assert driver.machine.state.ledger.failure_budget.spent == 0
 
 
-def test_to_lose_all_workers_at_once_is_one_loss() -> None:
+def test_the_loss_of_all_workers_at_once_is_one_incident() -> None:
     driver = running(4, budget=0)
     for number in range(4):
         kill(driver, f"worker-{number}")
@@ -74,7 +74,7 @@ def test_to_lose_all_workers_at_once_is_one_loss() -> None:
     assert driver.phase == "running"
 
 
-def test_replacements_are_launched_ever_later() -> None:
+def test_replacements_are_launched_with_growing_delays() -> None:
     driver = running(1, budget=100)
     kill(driver, "worker-0")
     pauses = []
@@ -88,7 +88,7 @@ def test_replacements_are_launched_ever_later() -> None:
     assert driver.machine.state.ledger.failure_budget.relaunch_at == 0.0, "the job got on"
 
 
-def test_what_the_kernel_ended_for_lack_of_memory_is_a_failure_at_once_and_says_so() -> None:
+def test_a_worker_killed_by_the_oom_killer_is_a_failure_at_once_and_the_reason_says_so() -> None:
     driver = running(1, budget=0)
     (reason,) = reasons(kill(driver, "worker-0", "oom", 2048 * MIB))
     assert reason.startswith("ran out of memory (its memory peaked at 2,048 MiB): the kernel killed it; use a smaller")
@@ -96,7 +96,7 @@ def test_what_the_kernel_ended_for_lack_of_memory_is_a_failure_at_once_and_says_
     assert reason in driver.reason
 
 
-def test_all_that_run_out_of_memory_at_once_are_one_failure() -> None:
+def test_workers_that_run_out_of_memory_at_once_are_one_failure() -> None:
     driver = running(4, budget=1)
     for number in range(4):
         kill(driver, f"worker-{number}", "oom")
@@ -104,7 +104,7 @@ def test_all_that_run_out_of_memory_at_once_are_one_failure() -> None:
     assert driver.phase == "running"
 
 
-def test_a_job_of_leases_counts_by_records() -> None:
+def test_the_progress_of_a_job_with_leases_is_counted_in_records() -> None:
     driver = Driver(job_spec(kind=JobKind.EVALUATION, workers=1, budget=0, shard_records=10))
     driver.join("worker-0")
     driver.plan("worker-0", records=1000)
@@ -126,7 +126,7 @@ def test_a_job_of_leases_counts_by_records() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60))
-def test_failures_come_only_without_progress_and_always_in_bounded_time_without_it(
+def test_losses_become_failures_only_without_progress_and_then_after_a_bounded_number(
     events: list[tuple[int, int]],
 ) -> None:
     """(progress since the last loss, which of six workers is lost); each is replaced at once."""

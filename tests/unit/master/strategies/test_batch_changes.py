@@ -15,7 +15,7 @@ from elasticdl.master.runtime.service import MasterServicer
 from elasticdl.master.views.status import job_status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec, LrScaling, PlanSpec, WorkerId
-from tests.unit.master.driver import Driver, job_spec, noted, sent
+from tests.unit.master.driver import Driver, job_spec, log_kinds, sent_messages
 from tests.unit.master.test_scale import ImmediateLoop
 
 
@@ -33,7 +33,7 @@ def training(**plan: Any) -> Driver:
 
 
 def told(actions: list[Action], worker: str) -> list[tuple[int, int, int]]:
-    (message,) = sent(actions, worker, "batches")[-1:]
+    (message,) = sent_messages(actions, worker, "batches")[-1:]
     return [(change.id, change.step, change.scale) for change in message.batches.changes]
 
 
@@ -46,7 +46,7 @@ def scale(driver: Driver, batch_scale: int) -> str:
     return asyncio.run(service.scale(pb.ScaleRequest(batch_scale=batch_scale))).message
 
 
-def test_all_workers_are_told_and_the_step_where_it_took_effect_is_remembered() -> None:
+def test_all_workers_are_sent_a_change_and_its_first_step_is_recorded() -> None:
     driver = training()
     asked = driver.do(ev.ScaleRequested(0, batch_scale=4))
     done = took_effect(driver, "worker-1", 1, 37, 4)
@@ -54,48 +54,48 @@ def test_all_workers_are_told_and_the_step_where_it_took_effect_is_remembered() 
 
     assert told(asked, "worker-0") == told(asked, "worker-1") == [(1, -1, 4)]
     assert told(done, "worker-0") == [(1, 37, 4)]
-    assert noted(done) == ["batch-scaled"]
-    assert noted(echo) == []
+    assert log_kinds(done) == ["batch-scaled"]
+    assert log_kinds(echo) == []
     assert [(c.step, c.scale) for c in job_status(driver.machine.state, driver.now).batch_scales] == [(37, 4)]
 
 
-def test_a_worker_that_comes_later_is_told_of_all_changes() -> None:
+def test_a_worker_that_connects_later_is_sent_all_changes() -> None:
     driver = training()
     driver.do(ev.ScaleRequested(3, batch_scale=4))
     took_effect(driver, "worker-0", 1, 37, 4)
     driver.do(ev.ScaleRequested(0, batch_scale=2))
 
-    assert told(driver.greet("worker-2"), "worker-2") == [(1, 37, 4), (2, -1, 2)]
+    assert told(driver.connect("worker-2"), "worker-2") == [(1, 37, 4), (2, -1, 2)]
 
 
-def test_changes_of_the_plan_come_first_and_have_their_steps() -> None:
+def test_planned_changes_come_first_and_have_their_steps() -> None:
     driver = training(batch_schedule={50: 8, 0: 2})
 
-    assert told(driver.greet("worker-0"), "worker-0") == [(1, 0, 2), (2, 50, 8)]
+    assert told(driver.connect("worker-0"), "worker-0") == [(1, 0, 2), (2, 50, 8)]
     assert told(driver.do(ev.ScaleRequested(0, batch_scale=4)), "worker-0")[-1] == (3, -1, 4)
 
 
-def test_a_planned_change_is_told_of_when_it_took_effect_once_and_changes_nothing() -> None:
+def test_a_planned_change_is_logged_once_when_it_takes_effect() -> None:
     driver = training(batch_schedule={50: 8})
     done = took_effect(driver, "worker-0", 1, 51, 8)
     echo = took_effect(driver, "worker-1", 1, 51, 8)
 
-    assert (noted(done), noted(echo)) == (["batch-scaled"], [])
-    assert sent(done, "worker-0", "batches") == []
+    assert (log_kinds(done), log_kinds(echo)) == (["batch-scaled"], [])
+    assert sent_messages(done, "worker-0", "batches") == []
     assert [(c.step, c.scale) for c in job_status(driver.machine.state, driver.now).batch_scales] == [(50, 8)]
 
 
-def test_a_change_that_was_passed_over_for_a_newer_one_takes_no_effect_later() -> None:
+def test_a_change_that_a_newer_one_replaced_never_takes_effect() -> None:
     driver = training()
     driver.do(ev.ScaleRequested(0, batch_scale=4))
     driver.do(ev.ScaleRequested(0, batch_scale=2))
     took_effect(driver, "worker-0", 2, 37, 2)
 
     assert [(c.step, c.scale) for c in job_status(driver.machine.state, driver.now).batch_scales] == [(37, 4), (37, 2)]
-    assert noted(took_effect(driver, "worker-1", 1, 40, 4)) == []
+    assert log_kinds(took_effect(driver, "worker-1", 1, 40, 4)) == []
 
 
-def test_a_change_that_was_asked_for_ends_what_was_planned_for_later() -> None:
+def test_a_requested_change_replaces_changes_planned_for_later() -> None:
     driver = training(batch_schedule={10: 2, 50: 8})
     driver.do(ev.ScaleRequested(0, batch_scale=4))
     done = took_effect(driver, "worker-0", 3, 37, 4)
@@ -103,7 +103,7 @@ def test_a_change_that_was_asked_for_ends_what_was_planned_for_later() -> None:
     assert told(done, "worker-0") == [(1, 10, 2), (2, 37, 8), (3, 37, 4)]
 
 
-def test_a_new_master_knows_the_changes_of_the_one_before() -> None:
+def test_a_restarted_master_knows_all_changes() -> None:
     driver = training(batch_schedule={50: 8})
     driver.do(ev.ScaleRequested(0, batch_scale=4))
     took_effect(driver, "worker-0", 2, 37, 4)
@@ -111,13 +111,13 @@ def test_a_new_master_knows_the_changes_of_the_one_before() -> None:
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_nobody_is_told_anything_where_the_batch_stays_as_it_is() -> None:
+def test_no_message_is_sent_if_the_batch_does_not_change() -> None:
     driver = Driver(job_spec(workers=2))
 
-    assert sent(driver.join("worker-0", "worker-1"), "worker-0", "batches") == []
+    assert sent_messages(driver.join("worker-0", "worker-1"), "worker-0", "batches") == []
 
 
-def test_the_answer_says_from_what_to_what() -> None:
+def test_the_reply_names_the_scale_before_and_after() -> None:
     assert scale(training(), 4) == "scaling from 1 to 4 batches per update"
 
 
@@ -133,7 +133,7 @@ def test_the_answer_says_from_what_to_what() -> None:
         ({"max_batch_size": 200}, 4, "batch_scale: expected 1 to 3, received 4"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(plan: dict[str, Any], workers: int, expected: str) -> None:
+def test_an_impossible_scale_is_refused_and_changes_nothing(plan: dict[str, Any], workers: int, expected: str) -> None:
     driver = Driver(spec(**plan))
     before = driver.machine.dump_ledger()
 

@@ -38,7 +38,7 @@ def test_the_kind_of_a_job_decides_its_strategy(spec: JobSpec, strategy: type[Jo
     assert type(choose_strategy(spec)) is strategy
 
 
-def test_nobody_else_asks_what_kind_of_job_it_is() -> None:
+def test_only_choose_strategy_depends_on_the_kind_of_job() -> None:
     sources = Path(str(elasticdl.master.__file__)).parent.rglob("*.py")
     questions = ("trains_by_leases", "restarts_script", "has_rounds")
 
@@ -47,7 +47,7 @@ def test_nobody_else_asks_what_kind_of_job_it_is() -> None:
     assert asking == {"state_machine.py"}
 
 
-def test_an_event_that_means_nothing_to_a_strategy_changes_nothing() -> None:
+def test_an_event_without_a_handler_in_a_strategy_changes_nothing() -> None:
     driver = Driver(job_spec(kind=JobKind.EVALUATION))
     driver.join("worker-0")
     before = driver.machine.state.ledger.rounds

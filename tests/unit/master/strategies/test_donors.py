@@ -7,18 +7,18 @@ from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, WriteLogEntry
 from elasticdl.master.strategies.rounds import MAX_TRANSFER_DELAY_S, DonorAssignment
 from elasticdl.spec import WorkerId
-from tests.unit.master.driver import Driver, noted, running, sent
+from tests.unit.master.driver import Driver, log_kinds, running, sent_messages
 
 A, B, C, D, E = (WorkerId(name) for name in "abcde")
 
 
-def test_newcomers_get_the_donor_that_has_least_to_do_and_keep_it() -> None:
+def test_newcomers_get_the_donor_with_the_fewest_newcomers_and_keep_it() -> None:
     donors = DonorAssignment(assigned={D: B})
 
     assert donors.assign([C, D, E], [A, B]) == {C: A, D: B, E: A}
 
 
-def test_a_donor_that_failed_anyone_is_asked_last() -> None:
+def test_a_donor_that_failed_for_any_newcomer_is_assigned_last() -> None:
     donors = DonorAssignment()
     donors.record_failure(A, D)
 
@@ -26,13 +26,13 @@ def test_a_donor_that_failed_anyone_is_asked_last() -> None:
     assert donors.assign([D], [A]) == {D: A}, "there is no other"
 
 
-def test_the_donor_of_before_is_kept_only_as_long_as_it_is_there() -> None:
+def test_a_donor_is_kept_only_while_it_holds_the_state() -> None:
     donors = DonorAssignment(assigned={D: B})
 
     assert donors.assign([D], [A, C]) == {D: A}
 
 
-def test_pauses_begin_when_all_have_failed_and_grow() -> None:
+def test_delays_begin_when_all_donors_have_failed_and_grow() -> None:
     donors = DonorAssignment()
     pauses = []
     for donor in (A, B, A, B, A, B, A, B):
@@ -44,7 +44,7 @@ def test_pauses_begin_when_all_have_failed_and_grow() -> None:
     assert donors.retry_delay_s(D, [A, B]) == MAX_TRANSFER_DELAY_S
 
 
-def test_a_hand_over_that_worked_makes_up_for_those_that_did_not() -> None:
+def test_a_successful_transfer_clears_the_failures_of_its_donor() -> None:
     donors = DonorAssignment()
     for donor, newcomer in ((A, E), (B, D), (B, E), (C, E)):
         donors.record_failure(donor, newcomer)
@@ -58,7 +58,7 @@ def test_a_hand_over_that_worked_makes_up_for_those_that_did_not() -> None:
     st.lists(st.tuples(st.sampled_from([A, B, C]), st.sampled_from([D, E])), max_size=20),
     st.lists(st.sampled_from([A, B, C]), min_size=1, unique=True),
 )
-def test_everybody_gets_a_donor_that_is_there_and_never_one_that_failed_it_more_often_than_another(
+def test_every_newcomer_gets_a_holder_that_failed_for_it_least_often(
     failures: list[tuple[WorkerId, WorkerId]], holders: list[WorkerId]
 ) -> None:
     donors = DonorAssignment()
@@ -86,25 +86,25 @@ def reasons(actions: list[Action]) -> list[str]:
     return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == "state-transfer-failed"]
 
 
-def test_a_newcomer_whose_donor_does_not_answer_is_given_another_at_once_while_the_job_goes_on() -> None:
+def test_a_newcomer_whose_donor_does_not_answer_gets_another_one_at_once() -> None:
     driver = running(2)
     driver.join("worker-2")
     assert donor_of(driver, "worker-2") == "worker-0"
 
     actions = fail(driver, "worker-2", "worker-0")
     assert reasons(actions) == ["got no state from worker-0: connection refused; worker-1 is asked instead"]
-    assert sent(actions, "worker-2", "reset")
+    assert sent_messages(actions, "worker-2", "reset")
     assert driver.newest.workers == ("worker-0", "worker-1") and not driver.newest.is_forced, "nobody waits for it"
     driver.ready("worker-2")
 
     assert donor_of(driver, "worker-2") == "worker-1"
     driver.enter(step=5)
-    assert driver.life("worker-2") == "member"
+    assert driver.state_of("worker-2") == "member"
     assert driver.machine.state.ledger.rounds.donors == DonorAssignment()
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_other_newcomers_do_not_try_the_donor_whose_port_is_dead_either() -> None:
+def test_other_newcomers_do_not_get_the_donor_that_does_not_answer_either() -> None:
     driver = running(2)
     driver.join("worker-2")
     fail(driver, "worker-2", "worker-0")
@@ -113,7 +113,7 @@ def test_other_newcomers_do_not_try_the_donor_whose_port_is_dead_either() -> Non
     assert donor_of(driver, "worker-3") == "worker-1"
 
 
-def test_the_only_donor_is_asked_again_with_growing_pauses() -> None:
+def test_the_only_donor_is_tried_again_with_growing_delays() -> None:
     driver = running(1)
     driver.join("worker-1")
     tried = []
@@ -131,10 +131,10 @@ def test_the_only_donor_is_asked_again_with_growing_pauses() -> None:
     assert tried[0] == "got no state from worker-0: it gave up; no other worker has it, tried again in 1 s"
     assert [text.rpartition(" in ")[2] for text in tried] == ["1 s", "2 s", "4 s"]
     driver.enter(step=9)
-    assert driver.life("worker-1") == "member"
+    assert driver.state_of("worker-1") == "member"
 
 
-def test_the_only_holder_goes_before_it_could_hand_over_and_nobody_has_entered_its_round() -> None:
+def test_the_only_holder_leaves_before_a_transfer_and_its_round_was_not_entered() -> None:
     driver = running(1)
     driver.leave("worker-0")
     driver.join("worker-1")
@@ -146,11 +146,11 @@ def test_the_only_holder_goes_before_it_could_hand_over_and_nobody_has_entered_i
     driver.ready("worker-1")
     driver.wait(2.0)
 
-    assert "worker-joined" not in noted(actions)
+    assert "worker-joined" not in log_kinds(actions)
     assert driver.newest.is_forced and driver.newest.workers == ("worker-1",), "from the newest checkpoint"
 
 
-def test_so_it_is_where_the_newcomer_tells_it_after_the_goodbye() -> None:
+def test_the_same_holds_if_the_newcomer_reports_it_after_the_goodbye() -> None:
     driver = running(1)
     driver.leave("worker-0")
     driver.join("worker-1")
@@ -163,17 +163,17 @@ def test_so_it_is_where_the_newcomer_tells_it_after_the_goodbye() -> None:
     assert driver.newest.is_forced and driver.newest.workers == ("worker-1",)
 
 
-def test_a_report_about_a_donor_that_was_replaced_meanwhile_blames_nobody() -> None:
+def test_a_failure_of_a_donor_that_was_replaced_meanwhile_does_not_count() -> None:
     driver = running(2)
     driver.join("worker-2")
     actions = fail(driver, "worker-2", "worker-1")
 
-    assert noted(actions)[:1] == ["worker-returned"]
+    assert log_kinds(actions)[:1] == ["worker-returned"]
     assert driver.machine.state.ledger.rounds.donors.failures == {}
 
 
-def test_a_hand_over_goes_on_with_its_donor_after_a_forced_round() -> None:
-    driver = running(3, most=5, ranks=8)
+def test_a_transfer_continues_with_its_donor_after_a_forced_round() -> None:
+    driver = running(3, max_workers=5, ranks=8)
     driver.join("worker-3", "worker-4")
     assert donor_of(driver, "worker-4") == "worker-1"
     driver.exit("worker-0", signal=9)
@@ -184,7 +184,7 @@ def test_a_hand_over_goes_on_with_its_donor_after_a_forced_round() -> None:
     assert donor_of(driver, "worker-3") == "worker-2"
 
 
-def test_a_newcomer_that_freezes_as_it_enters_is_missed_and_the_others_go_on() -> None:
+def test_a_newcomer_that_freezes_while_it_enters_is_lost_and_the_others_continue() -> None:
     driver = running(1)
     driver.join("worker-1")
     entered = driver.newest.id
@@ -194,11 +194,11 @@ def test_a_newcomer_that_freezes_as_it_enters_is_missed_and_the_others_go_on() -
         driver.now += 0.25
         driver.do(seated)
 
-    assert driver.life("worker-1") == "lost"
+    assert driver.state_of("worker-1") == "lost"
     assert driver.newest.is_forced and driver.newest.workers == (WorkerId("worker-0"),)
 
 
-def test_a_round_that_was_replaced_as_all_entered_it_counts_as_entered() -> None:
+def test_a_superseded_round_that_all_members_enter_counts_as_entered() -> None:
     driver = running(1)
     driver.join("worker-1")
     entered = driver.newest.id

@@ -18,7 +18,7 @@ from elasticdl.master.strategies import training_progress
 from elasticdl.master.strategies.shards import ShardLease, TrainingQueue
 from elasticdl.spec import EvaluationSpec, PsId, PsMode, TimingSpec, WorkerId
 from tests.properties import examples
-from tests.unit.master.driver import Driver, job_spec, noted, sent, signalled
+from tests.unit.master.driver import Driver, job_spec, log_kinds, sent_messages, sent_signals
 
 MINIBATCH = 64  # the default of a plan
 RECORDS = 8000  # so many that shards are of two batches
@@ -56,26 +56,26 @@ def train_all(driver: Driver, worker: str, request: int = 1) -> int:
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
 
 
-def test_one_worker_makes_the_first_state_and_another_if_it_dies() -> None:
+def test_one_worker_creates_the_first_state_and_another_one_if_it_dies() -> None:
     driver = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC)))
     actions = driver.join("worker-0", "worker-1")
-    assert sent(actions, "worker-0", "initialize") and not sent(actions, "worker-1", "initialize")
+    assert sent_messages(actions, "worker-0", "initialize") and not sent_messages(actions, "worker-1", "initialize")
     assert not driver.exchange("worker-1", 1).leases
 
-    assert sent(driver.exit("worker-0", signal=signal.SIGKILL), "worker-1", "initialize")
+    assert sent_messages(driver.exit("worker-0", signal=signal.SIGKILL), "worker-1", "initialize")
     driver.plan("worker-1", records=100)
     assert driver.exchange("worker-1", 2).leases
 
 
-def test_a_job_that_fails_stops_all_and_one_writes_what_is_on_the_ps() -> None:
+def test_a_failing_job_stops_all_workers_and_one_saves_what_is_on_the_ps() -> None:
     driver = training(output="/out")
     (_, _, lease) = driver.exchange("worker-1", 1).leases[0]
     driver.exchange("worker-1", 2, step(lease, lease.stop - lease.start), want=0)
 
     actions = driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "bad record", True, True))
-    assert sent(actions, "worker-0", "stop") and sent(actions, "worker-1", "stop")
+    assert sent_messages(actions, "worker-0", "stop") and sent_messages(actions, "worker-1", "stop")
     driver.finish("worker-0", step=2)
-    (export,) = sent(driver.finish("worker-1", step=2), "worker-0", "export")
+    (export,) = sent_messages(driver.finish("worker-1", step=2), "worker-0", "export")
     assert export.export.path == "", "there is no model to give"
     driver.export("worker-0")
 
@@ -83,13 +83,13 @@ def test_a_job_that_fails_stops_all_and_one_writes_what_is_on_the_ps() -> None:
     assert getattr(driver.machine.state.ledger.phase, "exit_code", None) == 2
 
 
-def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
+def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_data_is_trained() -> None:
     driver = training(output="/out")
     train_all(driver, "worker-1")
     assert driver.machine.state.ledger.records == RECORDS
 
     driver.finish("worker-1", step=16)
-    (export,) = sent(driver.finish("worker-0", step=16), "worker-0", "export")
+    (export,) = sent_messages(driver.finish("worker-0", step=16), "worker-0", "export")
     assert export.export.path == "/out" and export.export.progress
     driver.export("worker-0", "/out")
 
@@ -97,7 +97,7 @@ def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_what_a_dead_worker_left_keeps_its_lane_and_goes_on_where_it_was() -> None:
+def test_the_shard_of_a_dead_worker_keeps_its_lane_and_its_progress() -> None:
     driver = training()
     ((_, _, lease),) = driver.exchange("worker-0", 1).leases
     driver.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
@@ -112,12 +112,12 @@ def test_a_worker_that_hangs_is_killed_and_its_shard_goes_to_another() -> None:
     driver = training(timing=TimingSpec(lease_s=5.0, heartbeat_timeout_s=100.0))
     ((_, _, lease),) = driver.exchange("worker-0", 1).leases
 
-    assert ("worker-0", signal.SIGKILL) in signalled(driver.wait(5.0))
+    assert ("worker-0", signal.SIGKILL) in sent_signals(driver.wait(5.0))
     ((_, _, again),) = driver.exchange("worker-1", 1).leases
     assert again.shard == lease.shard
 
 
-def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
+def test_each_epoch_and_the_last_state_are_evaluated() -> None:
     driver = training(workers=1, records=512, epoch=256, validation=10)
     leases: list[tuple[str, int]] = []
     request, reports = 1, list[ev.LeaseReport]()
@@ -131,31 +131,31 @@ def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
     assert driver.machine.state.ledger.records == 512
 
 
-def test_a_checkpoint_is_asked_for_every_n_batches() -> None:
+def test_a_checkpoint_is_requested_every_n_batches() -> None:
     driver = training(checkpoint_steps=4)
     asked, reports = list[int](), list[ev.LeaseReport]()
     for request in range(1, 6):
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), request, tuple(reports), 1, ()))
-        asked += [message.write_checkpoint.step for message in sent(actions, "worker-0", "write_checkpoint")]
+        asked += [message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")]
         answer = driver.worker("worker-1").last_reply
         assert answer is not None
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
     assert asked == [4, 8]
 
     driver.do(ev.SessionLost(WorkerId("worker-0")))
-    assert sent(driver.greet("worker-0"), "worker-0", "write_checkpoint")  # it may not have heard
+    assert sent_messages(driver.connect("worker-0"), "worker-0", "write_checkpoint")  # it may not have heard
     driver.do(ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 8, "/c", 0.1, 0.1))
-    assert not sent(driver.greet("worker-0"), "worker-0", "write_checkpoint")
+    assert not sent_messages(driver.connect("worker-0"), "worker-0", "write_checkpoint")
 
 
-def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
+def test_a_stop_ends_with_a_checkpoint_of_the_progress_so_far() -> None:
     driver = training()
     ((_, _, lease),) = driver.exchange("worker-0", 1).leases
     stopping = driver.do(ev.StopRequested(False, "asked"))
-    assert sent(stopping, "worker-0", "stop") and sent(stopping, "worker-1", "stop")
+    assert sent_messages(stopping, "worker-0", "stop") and sent_messages(stopping, "worker-1", "stop")
     driver.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
     driver.finish("worker-1", reason="asked")
-    (export,) = sent(driver.finish("worker-0", reason="asked"), "worker-0", "export")
+    (export,) = sent_messages(driver.finish("worker-0", reason="asked"), "worker-0", "export")
     driver.export("worker-0")
 
     assert (export.export.path, driver.phase) == ("", "stopped")
@@ -163,7 +163,7 @@ def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
     assert training_progress.restore_queue(export.export.progress.decode(), fresh).shards.done_records == MINIBATCH
 
 
-def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_meanwhile() -> None:
+def test_if_training_waits_for_evaluations_one_state_is_evaluated_and_saved() -> None:
     waits = EvaluationSpec(every_steps=2, wait=True)
     driver = training(validation=10, checkpoint_steps=2, evaluation=waits)
     first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
@@ -172,7 +172,7 @@ def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_
 
     report = (step(first, MINIBATCH),)
     actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), 2, report, 1, ()))
-    assert [message.write_checkpoint.step for message in sent(actions, "worker-0", "write_checkpoint")] == [2]
+    assert [message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")] == [2]
     assert not (answer := driver.worker("worker-0").last_reply) or not answer.leases
     ((source, at, lease),) = driver.exchange("worker-1", 3).leases
     assert (source, at) == ("validation", 2)
@@ -187,13 +187,13 @@ def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_
 def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
     """Shards are of two batches here, evaluations are due after five: one more is trained before."""
     waits = EvaluationSpec(every_steps=5, wait=True)
-    driver = training(workers=1, most=1, validation=10, checkpoint_steps=5, evaluation=waits)
+    driver = training(workers=1, max_workers=1, validation=10, checkpoint_steps=5, evaluation=waits)
     asked, evaluated, reports = list[int](), list[int](), list[ev.LeaseReport]()
     for request in range(1, 18, 2):
         halves = [step(lease, MINIBATCH) for lease in _held(driver)]
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request, tuple(halves), 0, ()))
         actions += driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request + 1, tuple(reports), 1, ()))
-        asked += [message.write_checkpoint.step for message in sent(actions, "worker-0", "write_checkpoint")]
+        asked += [message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")]
         answer = driver.worker("worker-0").last_reply
         assert answer is not None
         evaluated += [at for source, at, _ in answer.leases if source == "validation"]
@@ -207,7 +207,7 @@ def _held(driver: Driver) -> list[ShardLease]:
     return list(queue.shards.leases.values()) if queue is not None else []
 
 
-def test_what_a_dead_worker_left_is_trained_before_all_wait_for_an_evaluation() -> None:
+def test_the_shard_of_a_dead_worker_is_trained_before_all_wait_for_an_evaluation() -> None:
     driver = training(validation=10, evaluation=EvaluationSpec(every_steps=2, wait=True))
     first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
     driver.exchange("worker-0", 2, step(first, MINIBATCH), want=0)
@@ -218,7 +218,7 @@ def test_what_a_dead_worker_left_is_trained_before_all_wait_for_an_evaluation() 
     assert (source, again.shard) == ("training", second.shard)
 
 
-def test_a_worker_that_is_heard_again_is_given_leases_again() -> None:
+def test_a_lost_worker_that_is_heard_again_gets_leases_again() -> None:
     driver = training()
     driver.exit("worker-1", code=0)
     ((_, _, lease),) = driver.exchange("worker-0", 1).leases
@@ -228,18 +228,18 @@ def test_a_worker_that_is_heard_again_is_given_leases_again() -> None:
     driver.now += 0.1
     actions = driver.beat("worker-0")
 
-    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "reset")
+    assert log_kinds(actions) == ["worker-returned"] and not sent_messages(actions, "worker-0", "reset")
     ((_, _, again),) = driver.exchange("worker-0", 1, step(lease, MINIBATCH)).leases
     assert again.shard == lease.shard, "what it does of the lease that went back to the others is not counted"
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_the_only_worker_was_silent_while_it_exported_and_the_job_ends_all_the_same() -> None:
+def test_a_job_ends_even_if_its_only_worker_was_silent_while_it_exported() -> None:
     driver = training(output="/out")
     driver.exit("worker-1", code=0)
     driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_training_done=True))
     assert driver.exchange("worker-0", 1).is_drained
-    assert sent(driver.finish("worker-0"), "worker-0", "export")
+    assert sent_messages(driver.finish("worker-0"), "worker-0", "export")
 
     driver.wait(4.0)
     assert driver.worker("worker-0").state is WorkerState.LOST
@@ -260,7 +260,7 @@ def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
     assert driver.exchange("worker-1", 2).is_drained
 
     driver.finish("worker-1")
-    (export,) = sent(driver.finish("worker-0"), "worker-0", "export")
+    (export,) = sent_messages(driver.finish("worker-0"), "worker-0", "export")
     driver.export("worker-0", "/out")
 
     assert export.export.path == "/out"
@@ -269,7 +269,7 @@ def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:
+def test_a_resumed_job_continues_at_the_position_of_its_checkpoint() -> None:
     first = training()
     ((_, _, lease),) = first.exchange("worker-0", 1).leases
     first.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
@@ -287,7 +287,7 @@ def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:
 
 
 @given(st.integers(1, 5000), st.integers(1, 2000), st.integers(1, 5000), st.integers(1, 300))
-def test_a_plan_that_has_changed_leaves_out_as_much_as_was_done(old: int, done: int, new: int, minibatch: int) -> None:
+def test_a_changed_plan_skips_as_many_records_as_were_done(old: int, done: int, new: int, minibatch: int) -> None:
     driver = training(records=old)
     for number in range(done // (2 * MINIBATCH)):
         for _, _, lease in driver.exchange("worker-0", 2 * number + 1).leases:

@@ -12,7 +12,7 @@ from elasticdl.master.views.status import job_status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import WorkerId
 from elasticdl.worker.training.loss_history import MAX_POINTS_PER_MESSAGE, LossHistory, UpdateLoss
-from tests.unit.master.driver import Driver, running, sent
+from tests.unit.master.driver import Driver, running, sent_messages
 
 STEPS_PER_EPOCH = 7
 BATCH = 10
@@ -57,7 +57,7 @@ def drawn(actions: list[Action]) -> list[RecordLosses]:
     return [action for action in actions if isinstance(action, RecordLosses)]
 
 
-def test_a_point_that_two_workers_report_is_drawn_once() -> None:
+def test_a_point_that_two_workers_report_is_recorded_once() -> None:
     driver = running(2)
     plan(driver)
     first, second = LossHistory(STEPS_PER_EPOCH), LossHistory(STEPS_PER_EPOCH)
@@ -68,7 +68,7 @@ def test_a_point_that_two_workers_report_is_drawn_once() -> None:
     actions = report(driver, "worker-0", message)
     assert [one.step for one in drawn(actions)[0].points] == [1, 2, 3]
     for worker in ("worker-0", "worker-1"):
-        assert [known.losses_journaled.step for known in sent(actions, worker, "losses_journaled")] == [3]
+        assert [known.losses_journaled.step for known in sent_messages(actions, worker, "losses_journaled")] == [3]
 
     apply(second, 4)
     again = second.take_unsent()
@@ -81,7 +81,7 @@ def test_a_point_that_two_workers_report_is_drawn_once() -> None:
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 
 
-def test_every_epoch_is_an_entry_with_the_mean_of_its_losses() -> None:
+def test_every_epoch_is_logged_with_the_mean_of_its_losses() -> None:
     driver = running(1)
     plan(driver)
     losses = LossHistory(STEPS_PER_EPOCH, every=100)
@@ -127,7 +127,7 @@ def test_the_loss_of_a_job_is_that_of_its_last_step() -> None:
     assert job_status(driver.replayed().state, driver.now).loss == 0.1, "a restarted master knows it, too"
 
 
-def test_the_numbers_of_epochs_are_those_of_the_plan_that_was_found() -> None:
+def test_the_number_of_epochs_is_that_of_the_reported_plan() -> None:
     driver = running(1)
     assert job_status(driver.machine.state, driver.now).records_per_epoch == 0
     plan(driver, total_steps=10)
@@ -215,7 +215,7 @@ class Workers:
         newcomer.load_state(donor.epoch_sums(), donor.unreported_points())
         worker = f"worker-{self.born}"
         self.born += 1
-        self.driver.greet(worker)
+        self.driver.connect(worker)
         self.curves[worker] = newcomer
 
     def restart_master(self) -> None:
@@ -229,7 +229,7 @@ class Workers:
     st.lists(st.sampled_from(["train", "train", "train", "send", "deliver", "kill", "join", "restart"]), max_size=60),
     st.integers(1, 4),
 )
-def test_every_point_is_drawn_once_and_in_order_whoever_dies(happenings: list[str], every: int) -> None:
+def test_every_point_is_recorded_once_and_in_order_whichever_worker_dies(happenings: list[str], every: int) -> None:
     workers = Workers(every)
     for happening in happenings:
         match happening:

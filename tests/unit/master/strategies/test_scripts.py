@@ -12,23 +12,23 @@ from elasticdl.master.machine.actions import Action
 from elasticdl.master.machine.membership import WorkerState
 from elasticdl.master.strategies.scripts import GATHER_NEWCOMERS_S
 from elasticdl.spec import ClusterSpec, JobKind, JobSpec, ScriptSpec, TimingSpec, WorkerId, WorkersSpec
-from tests.unit.master.driver import Driver, noted, sent
+from tests.unit.master.driver import Driver, log_kinds, sent_messages
 
 SETTLE_S = TimingSpec().regroup_s + TimingSpec().heartbeat_timeout_s + 0.01
 
 
-def ddp_spec(*, workers: int = 2, least: int = 1, most: int = 4, budget: int = 1) -> JobSpec:
+def ddp_spec(*, workers: int = 2, min_workers: int = 1, max_workers: int = 4, budget: int = 1) -> JobSpec:
     return JobSpec(
         name="job",
         kind=JobKind.SCRIPT,
         script=ScriptSpec(path="train.py", compat="ddp"),
-        workers=WorkersSpec(replicas=workers, min=least, max=most, failure_budget=budget),
+        workers=WorkersSpec(replicas=workers, min=min_workers, max=max_workers, failure_budget=budget),
     )
 
 
-def running(workers: int = 2, *, budget: int = 1, least: int = 1, spec: JobSpec | None = None) -> Driver:
+def running(workers: int = 2, *, budget: int = 1, min_workers: int = 1, spec: JobSpec | None = None) -> Driver:
     """A job whose scripts run in round 1."""
-    driver = Driver(spec or ddp_spec(workers=workers, least=least, budget=budget))
+    driver = Driver(spec or ddp_spec(workers=workers, min_workers=min_workers, budget=budget))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     driver.enter(step=0)
     return driver
@@ -53,8 +53,8 @@ def say_ready(driver: Driver, *workers: str) -> list[Action]:
 def test_the_first_round_starts_when_all_workers_are_ready() -> None:
     driver = Driver(ddp_spec(workers=2))
 
-    assert not sent(driver.join("worker-0"), "worker-0", "round")
-    (message,) = sent(driver.join("worker-1"), "worker-0", "round")
+    assert not sent_messages(driver.join("worker-0"), "worker-0", "round")
+    (message,) = sent_messages(driver.join("worker-1"), "worker-0", "round")
 
     assert [member.worker for member in message.round.members] == ["worker-0", "worker-1"]
     assert driver.phase == "running"
@@ -74,38 +74,38 @@ def test_a_newcomer_ends_all_scripts_and_the_next_round_waits_for_the_last_of_th
     driver.do(ev.ScaleRequested(3))
 
     halting = driver.join("worker-2")
-    assert sent(halting, "worker-0", "reset") and sent(halting, "worker-1", "reset")
-    assert not sent(halting, "worker-2", "reset")
+    assert sent_messages(halting, "worker-0", "reset") and sent_messages(halting, "worker-1", "reset")
+    assert not sent_messages(halting, "worker-2", "reset")
 
     say_ready(driver, "worker-1")
     assert driver.newest.id == 1, "the script of worker-0 may still write its checkpoint"
-    (message,) = sent(say_ready(driver, "worker-0"), "worker-2", "round")
+    (message,) = sent_messages(say_ready(driver, "worker-0"), "worker-2", "round")
 
     assert [member.worker for member in message.round.members] == ["worker-0", "worker-1", "worker-2"]
     assert message.round.members[0].store_address == "worker-0:again"
 
 
-def test_a_killed_worker_restarts_the_others_and_costs_no_budget() -> None:
+def test_a_killed_worker_restarts_the_other_scripts_and_is_no_failure() -> None:
     driver = running(2, budget=0)
     fail(driver, "worker-0", "exited with code 1: connection closed by peer")  # it notices before the launcher does
 
     halting = driver.exit("worker-1", signal=signal.SIGKILL)
 
-    assert sent(halting, "worker-0", "reset")
+    assert sent_messages(halting, "worker-0", "reset")
     assert driver.machine.state.ledger.failure_budget.spent == 0
     driver.join("worker-2")
     say_ready(driver, "worker-0")
     assert driver.newest.workers == ("worker-0", "worker-2")
 
 
-def test_a_script_that_fails_by_itself_costs_budget_once_for_all_that_fail_with_it() -> None:
+def test_scripts_that_fail_together_count_as_one_failure() -> None:
     driver = running(2, budget=1)
     fail(driver, "worker-1", "exited with code 1: ValueError: boom")
     fail(driver, "worker-0", "exited with code 1: connection closed by peer")
 
     halting = beat_and_wait(driver, SETTLE_S, "worker-0", "worker-1")
 
-    assert noted(halting) == ["scripts-ended"]
+    assert log_kinds(halting) == ["scripts-ended"]
     assert driver.machine.state.ledger.failure_budget.spent == 1
     say_ready(driver, "worker-0", "worker-1")
     assert driver.newest.id == 1, "the pause after a failure"
@@ -123,7 +123,7 @@ def test_the_job_fails_with_the_reason_of_the_script_when_the_budget_is_spent() 
     assert "last worker-1 exited with code 1: ValueError: boom; its log is logs/worker-1.log" in driver.reason
 
 
-def test_of_a_pod_the_reason_names_the_command_that_shows_its_log() -> None:
+def test_the_reason_names_the_command_that_shows_the_log_of_a_pod() -> None:
     spec = ddp_spec(budget=0).model_copy(update={"cluster": ClusterSpec(image="train:1")})
     driver = running(spec=spec)
     fail(driver, "worker-1", "exited with code 1: ValueError: boom")
@@ -133,7 +133,7 @@ def test_of_a_pod_the_reason_names_the_command_that_shows_its_log() -> None:
     assert driver.reason.endswith("ValueError: boom; its log is `elasticdl logs job --worker 1`")
 
 
-def test_scripts_that_ended_well_wait_for_the_others() -> None:
+def test_scripts_that_succeeded_wait_for_the_others() -> None:
     driver = running(2)
     driver.finish("worker-0", step=0)
     assert driver.phase == "running"
@@ -143,7 +143,7 @@ def test_scripts_that_ended_well_wait_for_the_others() -> None:
     assert driver.phase == "succeeded"
 
 
-def test_the_loss_of_a_worker_whose_script_had_ended_well_changes_nothing() -> None:
+def test_the_loss_of_a_worker_whose_script_had_succeeded_changes_nothing() -> None:
     driver = running(2)
     driver.finish("worker-1", step=0)
     driver.exit("worker-1", signal=signal.SIGKILL)
@@ -154,13 +154,13 @@ def test_the_loss_of_a_worker_whose_script_had_ended_well_changes_nothing() -> N
     assert driver.phase == "succeeded"
 
 
-def test_a_loss_restarts_those_that_had_ended_well_too() -> None:
+def test_a_loss_also_restarts_scripts_that_had_succeeded() -> None:
     driver = running(2)
     driver.finish("worker-1", step=0)
 
     halting = driver.exit("worker-0", signal=signal.SIGKILL)
 
-    assert sent(halting, "worker-1", "reset")
+    assert sent_messages(halting, "worker-1", "reset")
     say_ready(driver, "worker-1")
     assert driver.phase == "running"
 
@@ -168,7 +168,7 @@ def test_a_loss_restarts_those_that_had_ended_well_too() -> None:
 def test_stop_waits_for_the_scripts_and_then_ends() -> None:
     driver = running(2)
     stopping = driver.do(ev.StopRequested(False, "elasticdl stop"))
-    assert sent(stopping, "worker-0", "stop") and sent(stopping, "worker-1", "stop")
+    assert sent_messages(stopping, "worker-0", "stop") and sent_messages(stopping, "worker-1", "stop")
 
     driver.finish("worker-0", step=0, reason="elasticdl stop")
     assert driver.phase == "stopping"
@@ -177,10 +177,10 @@ def test_stop_waits_for_the_scripts_and_then_ends() -> None:
     assert (driver.phase, driver.reason) == ("stopped", "elasticdl stop")
 
 
-def test_a_worker_scaled_away_is_waited_for_until_its_script_has_ended() -> None:
+def test_the_next_round_waits_for_the_script_of_a_worker_that_was_scaled_away() -> None:
     driver = running(2)
     halting = driver.do(ev.ScaleRequested(1))
-    assert sent(halting, "worker-1", "leave") and sent(halting, "worker-0", "reset")
+    assert sent_messages(halting, "worker-1", "leave") and sent_messages(halting, "worker-0", "reset")
 
     say_ready(driver, "worker-0")
     assert driver.newest.id == 1
@@ -189,7 +189,7 @@ def test_a_worker_scaled_away_is_waited_for_until_its_script_has_ended() -> None
     assert driver.newest.workers == ("worker-0",)
 
 
-def test_a_worker_that_never_says_ready_again_is_left_behind_after_the_grace() -> None:
+def test_a_worker_that_does_not_become_ready_again_is_left_out_after_the_grace_period() -> None:
     driver = running(3)
     driver.exit("worker-2", signal=signal.SIGKILL)
     say_ready(driver, "worker-0")
@@ -200,25 +200,25 @@ def test_a_worker_that_never_says_ready_again_is_left_behind_after_the_grace() -
     assert driver.newest.workers == ("worker-0", "worker-3")
 
 
-def test_fewer_workers_than_needed_wait() -> None:
-    driver = running(2, least=2)
+def test_fewer_workers_than_the_minimum_wait() -> None:
+    driver = running(2, min_workers=2)
     driver.exit("worker-1", signal=signal.SIGKILL)
     say_ready(driver, "worker-0")
 
     beat_and_wait(driver, GATHER_NEWCOMERS_S, "worker-0")
 
     assert driver.newest.id == 1
-    assert driver.life("worker-0") is WorkerState.READY
+    assert driver.state_of("worker-0") is WorkerState.READY
 
 
-def test_an_external_worker_started_again_after_its_script_ended_well_changes_nothing() -> None:
+def test_restarting_an_external_worker_whose_script_had_succeeded_changes_nothing() -> None:
     driver = running(1)
     driver.join("worker-90")  # nobody launched it
     say_ready(driver, "worker-0")
     assert set(driver.newest.workers) == {"worker-0", "worker-90"}
     driver.finish("worker-90", step=0)
 
-    driver.greet("worker-90", pid=7777)
+    driver.connect("worker-90", pid=7777)
     beat_and_wait(driver, SETTLE_S, "worker-0", "worker-90")
 
     assert driver.newest.id == 2 and driver.phase == "running"

@@ -36,7 +36,7 @@ def test_a_dead_workers_shard_goes_back_to_the_head_of_the_queue_with_its_progre
     assert (lease.shard, lease.done, lease.attempt) == (0, 4, 1)
 
 
-def test_a_late_report_counts_nothing() -> None:
+def test_a_late_report_is_ignored() -> None:
     shards = queue()
     shards.take(A, 1, 0.0)
     shards.release(A)
@@ -59,7 +59,7 @@ def test_progress_renews_a_lease() -> None:
     assert [lease.id for lease in shards.overdue_leases(60.0, lease_s=60.0)] == [2]
 
 
-def test_a_shard_that_fails_everywhere_names_itself() -> None:
+def test_a_shard_that_fails_on_every_worker_is_named_in_the_error() -> None:
     shards = queue()
     shards.take(A, 1, 0.0)
     shards.fail(1, "bad row", max_attempts=2)
@@ -69,7 +69,7 @@ def test_a_shard_that_fails_everywhere_names_itself() -> None:
         shards.fail(2, "bad row", max_attempts=2)
 
 
-def test_memory_does_not_follow_the_data() -> None:
+def test_memory_does_not_grow_with_the_data() -> None:
     shards = ShardQueue("prediction", 10**12, 10)
     for number in range(1000):
         shards.take(A, number, 0.0)

@@ -54,7 +54,7 @@ def test_the_first_steps_of_a_round_do_not_count() -> None:
     assert shown(driver) == []
 
 
-def test_machines_are_counted_by_their_names() -> None:
+def test_machines_are_counted_by_host_name() -> None:
     driver = planned(2)
     driver.worker("worker-1").host = "elsewhere"
     beat(driver, "worker-0", 20, 0.2, 0.1)
@@ -63,7 +63,7 @@ def test_machines_are_counted_by_their_names() -> None:
     assert [speed.nodes for speed in shown(driver)] == [2]
 
 
-def test_uneven_shares_are_told_as_that_of_the_worker_that_has_most() -> None:
+def test_the_local_batch_is_that_of_the_worker_with_the_most_records() -> None:
     driver = planned(3)  # four logical ranks: two, one and one
     for number in range(3):
         beat(driver, f"worker-{number}", 20 + number, 0.2, 0.1)
@@ -71,7 +71,7 @@ def test_uneven_shares_are_told_as_that_of_the_worker_that_has_most() -> None:
     assert [speed.local_batch for speed in shown(driver)] == [GLOBAL_BATCH // 2]
 
 
-def test_another_number_of_workers_is_another_speed_and_the_first_is_kept() -> None:
+def test_each_number_of_workers_has_its_own_speed() -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, 0.2, 0.1)
     driver.do(ev.ScaleRequested(2))
@@ -83,7 +83,7 @@ def test_another_number_of_workers_is_another_speed_and_the_first_is_kept() -> N
     assert [(s.workers, s.step_s) for s in shown(driver)] == [(1, 0.2), (2, pytest.approx(0.15))]
 
 
-def test_a_speed_that_changed_is_smoothed_and_not_told_too_often() -> None:
+def test_a_changed_speed_is_smoothed_and_not_journaled_too_often() -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, 0.2, 0.1)
     driver.now += 1.0
@@ -96,14 +96,14 @@ def test_a_speed_that_changed_is_smoothed_and_not_told_too_often() -> None:
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 0.0, -1.0])
-def test_what_is_no_time_is_not_taken(wrong: float) -> None:
+def test_invalid_times_are_ignored(wrong: float) -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, wrong, 0.1)
 
     assert shown(driver) == []
 
 
-def test_a_new_master_knows_the_speeds_of_the_one_before() -> None:
+def test_a_restarted_master_knows_all_speeds() -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, 0.2, 0.1)
     again = driver.replayed()
@@ -115,7 +115,7 @@ def test_a_new_master_knows_the_speeds_of_the_one_before() -> None:
     assert again.state.ledger.speeds == speeds
 
 
-def test_the_noise_of_the_newest_step_is_told() -> None:
+def test_a_status_has_the_gradient_noise_of_the_newest_step() -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, 0.2, 0.1)
     told = job_status(driver.machine.state, driver.now)
