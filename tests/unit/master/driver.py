@@ -1,4 +1,4 @@
-"""Steps a StateMachine by hand, as the loop does: handle, decide, journal. Time moves only when told."""
+"""Steps a StateMachine by hand, as the loop does: handle, decide, journal. Time moves only by `wait`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Driver:
             state.handle(event, now)
         return state
 
-    # ---- what workers say
+    # ---- messages of workers
 
     def sequence(self, worker: str) -> int:
         self.sequences[worker] = self.sequences.get(worker, 0) + 1
@@ -124,13 +124,13 @@ class Driver:
         return self.do(ev.WorkerReady(WorkerId(worker), self.sequence(worker)))
 
     def join(self, *workers: str) -> list[Action]:
-        """Greet and say Ready, all of them within one turn."""
+        """Connect these workers and report all of them Ready within one turn."""
         for worker in workers:
             self.connect(worker)
         return self.do(*(ev.WorkerReady(WorkerId(worker), self.sequence(worker)) for worker in workers))
 
     def enter(self, step: int = 1, gap_s: float = 0.0) -> list[Action]:
-        """All members of the newest round say that they entered it."""
+        """All members of the newest round report that they entered it."""
         newest = self.newest
         events = [
             ev.RoundEntered(worker, self.sequence(worker), newest.id, step, gap_s)
@@ -167,8 +167,8 @@ class Driver:
         return self.do(ev.ModelExported(WorkerId(worker), self.sequence(worker), path))
 
     def plan(self, worker: str, *, records: int, validation: int = 0, steps: int = 100) -> list[Action]:
-        found = ev.DataPlanReported(WorkerId(worker), self.sequence(worker), steps, records, records, steps, validation)
-        return self.do(found._replace(global_batch=8))
+        plan = ev.DataPlanReported(WorkerId(worker), self.sequence(worker), steps, records, records, steps, validation)
+        return self.do(plan._replace(global_batch=8))
 
     def snapshot(self, worker: str, step: int) -> list[Action]:
         return self.do(ev.SnapshotHeld(WorkerId(worker), self.sequence(worker), step))
@@ -178,7 +178,7 @@ class Driver:
         (reply,) = [action for action in actions if isinstance(action, ReplyToExchange)]
         return reply.reply or LeaseReply(request, (), False)
 
-    # ---- what came of it
+    # ---- the resulting state
 
     @property
     def newest(self) -> Round:
@@ -219,12 +219,14 @@ def sent_messages(actions: list[Action], worker: str, kind: str) -> list[pb.Mast
 
 
 def launched_workers(actions: list[Action]) -> list[str]:
-    return [a.replica for a in actions if isinstance(a, LaunchReplica) and a.role == "worker"]
+    return [action.replica for action in actions if isinstance(action, LaunchReplica) and action.role == "worker"]
 
 
 def sent_signals(actions: list[Action]) -> list[tuple[str, int]]:
     return [
-        (a.replica, int(a.signal)) for a in actions if isinstance(a, SignalReplica) and not a.replica.startswith("ps-")
+        (action.replica, int(action.signal))
+        for action in actions
+        if isinstance(action, SignalReplica) and not action.replica.startswith("ps-")
     ]
 
 

@@ -1,4 +1,4 @@
-"""Ps as the master of a test meets them: what each holds, what it was told, and what it has not said yet."""
+"""Simulated ps for tests of the master: what each holds, its tasks, and what it has not reported yet."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Process:
     owned_slots: set[int] = field(default_factory=set)
     copies: dict[PsId, set[int]] = field(default_factory=dict)
     backup: PsId | None = None
-    is_backed_up: bool = False  # as the master said last
+    is_backed_up: bool = False  # according to the newest fleet message
     tasks: list[pb.FleetTask] = field(default_factory=list)
-    newest_version: int = 0  # version of the newest task
+    newest_version: int = 0  # of the newest task
     unreported_tasks: list[tuple[int, str]] = field(default_factory=list)  # version, failure
     is_connected: bool = False
     is_released: bool = False
@@ -33,7 +33,7 @@ class Process:
 
 
 class World:
-    """Messages reach a ps that has greeted at once. Whoever dies is told of at once, or later by `report`."""
+    """Messages reach a connected ps at once. An exit is reported at once, or later by `report`."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -41,7 +41,7 @@ class World:
         self.unreported: list[PsId] = []
         self.logged_kinds: list[str] = []
         self.reasons: list[str] = []
-        self.told: FleetView | None = None
+        self.fleet_view: FleetView | None = None
         self.apply([LaunchReplica("ps", ps.id) for ps in self.fleet.ps.values()])
 
     @property
@@ -70,13 +70,13 @@ class World:
         process = self.processes[name]
         match message.WhichOneof("message"):
             case "fleet":
-                told = self.told = FleetView.from_proto(message.fleet)
-                if told.version > process.version:
-                    if process.version == 0 and told.version == 1:
-                        process.owned_slots = set(told.slot_map.slots_of(name))  # no rows yet: nothing to hand over
-                    process.version = told.version
-                was_backed_up, process.is_backed_up = process.is_backed_up, name in told.backups
-                if was_backed_up and not process.is_backed_up:  # not by word that is older than what it has just done
+                view = self.fleet_view = FleetView.from_proto(message.fleet)
+                if view.version > process.version:
+                    if process.version == 0 and view.version == 1:
+                        process.owned_slots = set(view.slot_map.slots_of(name))  # no rows yet, so nothing to move
+                    process.version = view.version
+                was_backed_up, process.is_backed_up = process.is_backed_up, name in view.backups
+                if was_backed_up and not process.is_backed_up:  # not by an older message than its newest task
                     process.backup = None
             case "task":
                 if message.task.fleet.version > process.newest_version:
@@ -85,7 +85,7 @@ class World:
             case "release":
                 process.is_released = True
 
-    # ---- what ps do
+    # ---- messages of ps
 
     def connect(self, name: str) -> list[Action]:
         ps = PsId(name)
@@ -109,38 +109,38 @@ class World:
                 self.beat(name)
 
     def perform(self, name: str, failure: str = "") -> None:
-        """Do the task, without a word to the master yet."""
+        """Do the task, without reporting it yet."""
         ps = PsId(name)
         process = self.processes[ps]
         task = process.tasks.pop(0)
-        told = FleetView.from_proto(task.fleet)
+        view = FleetView.from_proto(task.fleet)
         target = PsId(task.target)
         if not failure and task.target and target not in self.processes:
             failure = f"{target} does not answer"
         if not failure:
-            self._do(ps, process, task, told)
-            process.version = max(process.version, told.version)
+            self._do(ps, process, task, view)
+            process.version = max(process.version, view.version)
         elif task.target and not task.backup:
-            process.version = max(process.version, told.version)  # in force here already when the other one failed
-        process.unreported_tasks.append((told.version, failure))
+            process.version = max(process.version, view.version)  # in force here even if the target failed
+        process.unreported_tasks.append((view.version, failure))
 
-    def _do(self, ps: PsId, process: Process, task: pb.FleetTask, told: FleetView) -> None:
+    def _do(self, ps: PsId, process: Process, task: pb.FleetTask, view: FleetView) -> None:
         slots, target = set(task.slots), PsId(task.target)
         if task.backup:
             self.processes[target].copies[ps] = set(process.owned_slots)
             process.backup = target
         elif task.target:
-            assert slots <= process.owned_slots, "it was to give away what it has not"
-            other = self.processes[target]
-            other.owned_slots |= slots
-            other.version = max(other.version, told.version)
+            assert slots <= process.owned_slots, "it was told to move slots that it does not own"
+            receiver = self.processes[target]
+            receiver.owned_slots |= slots
+            receiver.version = max(receiver.version, view.version)
             process.owned_slots -= slots
-            if other.backup in self.processes:
-                self.processes[other.backup].copies[target] |= slots
+            if receiver.backup in self.processes:
+                self.processes[receiver.backup].copies[target] |= slots
         elif task.promote:
             lost = PsId(task.promote)
             copies = process.copies.pop(lost, set())
-            assert set(self.fleet.slots_of(lost)) <= copies, "copies that are not whole were promoted"
+            assert set(self.fleet.slots_of(lost)) <= copies, "an incomplete backup was promoted"
             process.owned_slots |= copies
         else:
             process.owned_slots |= slots
@@ -152,7 +152,7 @@ class World:
         return self.apply(self.driver.do(event))
 
     def work(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
-        """Do the task and say so."""
+        """Do the task and report it."""
         self.perform(name)
         return self.report_task(name, rows, rolled_back)
 
@@ -163,7 +163,7 @@ class World:
         return self.report() if report else []
 
     def report(self) -> list[Action]:
-        """The launcher says who was killed."""
+        """The launcher reports killed ps."""
         actions: list[Action] = []
         while self.unreported:
             actions += self.apply(self.driver.exit(self.unreported.pop(), None, signal.SIGKILL))
@@ -179,7 +179,7 @@ class World:
         return self.apply(self.driver.do(event))
 
     def exit_released(self, name: str) -> list[Action]:
-        """A ps that is released ends."""
+        """A released ps ends."""
         assert self.processes.pop(PsId(name)).is_released
         self.apply(self.driver.do(ps_events.PsSaidGoodbye(PsId(name), self.driver.sequence(name), "released")))
         return self.apply(self.driver.exit(name, 0, None))
@@ -199,7 +199,7 @@ class World:
                 self.connect(name)
 
     def settle(self) -> None:
-        """Everybody does what is to be done, until nothing is."""
+        """Let all ps do their tasks until nothing changes any more."""
         for _ in range(400):
             self.report()
             before = (self.fleet.version, len(self.processes), self.fleet.task, len(self.logged_kinds))
@@ -223,10 +223,10 @@ class World:
                 self.driver.now = max(self.driver.now, self.fleet.retry_at)
         raise AssertionError(f"does not settle: {self.fleet}")
 
-    # ---- what must hold
+    # ---- invariants
 
     def check(self) -> None:
-        """Whoever owns slots has their rows, unless a task moves them right now."""
+        """The owner of each slot has its rows, unless a task is moving them."""
         fleet = self.fleet
         moving = set(fleet.task.slots) if fleet.task else set()
         if not fleet.version or fleet.unrestored:
@@ -235,7 +235,11 @@ class World:
             if fleet.ps[name].is_serving:
                 missing = set(fleet.slots_of(name)) - process.owned_slots - moving
                 assert not missing, f"{name} has no rows of {len(missing)} of its slots"
-        for of, replica in fleet.backups.items():
-            if of in self.processes and replica in self.processes and fleet.ps[of].state is not PsReplicaState.LOST:
-                missing = set(fleet.slots_of(of)) - self.processes[replica].copies.get(of, set()) - moving
-                assert not missing, f"the copies of {of} are not whole"
+        for owner, backup in fleet.backups.items():
+            if (
+                owner in self.processes
+                and backup in self.processes
+                and fleet.ps[owner].state is not PsReplicaState.LOST
+            ):
+                missing = set(fleet.slots_of(owner)) - self.processes[backup].copies.get(owner, set()) - moving
+                assert not missing, f"the backup of {owner} is incomplete"

@@ -1,4 +1,4 @@
-"""Random lives of a fleet: no slot is ever without a holder for good, and all settles once nothing happens."""
+"""Random events of a fleet: no slot is lost, and the fleet settles once nothing happens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBERS = st.integers(0, 9)
 
 
 class FleetMachine(RuleBasedStateMachine):
-    """Ps are picked by number among those that could do what the rule says."""
+    """Rules pick a ps by number among those to which they apply."""
 
     @initialize(ps=st.integers(2, 3), backups=st.integers(0, 1))
     def start(self, ps: int, backups: int) -> None:
@@ -28,8 +28,8 @@ class FleetMachine(RuleBasedStateMachine):
         self.world = World(Driver(job_spec(workers=1, ps=ps, backups=backups, budget=1000)))
 
     def pick(self, number: int, *, greeted: bool = True) -> PsId | None:
-        able = [name for name, process in self.world.processes.items() if process.is_connected is greeted]
-        return able[number % len(able)] if able else None
+        candidates = [name for name, process in self.world.processes.items() if process.is_connected is greeted]
+        return candidates[number % len(candidates)] if candidates else None
 
     @rule(seconds=st.sampled_from([0.01, 0.3, 1.5, 70.0]))
     def time_passes(self, seconds: float) -> None:
@@ -123,7 +123,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.world.check()
         serving = fleet.serving_ids()
         assert fleet.task is None and len(serving) == fleet.desired
-        assert {ps.id for ps in fleet.present_ps()} == set(serving), "somebody neither serves nor goes"
+        assert {ps.id for ps in fleet.present_ps()} == set(serving), "a ps neither serves nor leaves"
         counts = Counter(fleet.slot_owners)
         assert set(counts) == set(serving)
         assert max(counts.values()) - min(counts.values()) <= 1

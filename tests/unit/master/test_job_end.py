@@ -1,4 +1,4 @@
-"""How a job ends: done and exported, stopped with a checkpoint, stopped at once."""
+"""The end of a job: exported, stopped with a checkpoint, or stopped at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases: evaluation during training, and jobs that are nothing but leases."""
+"""Leases: evaluations during training, and jobs that only take leases."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
 
     assert log_kinds(actions)[:3] == ["worker-stalled", "lease-expired", "worker-lost"]
     assert sent_messages(actions, "worker-0", "dump_stacks")
-    assert sent_signals(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next one for ever, too"
+    assert sent_signals(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next lease for ever, too"
     assert driver.exchange("worker-1", 1).leases[0][2].attempt == 2
     assert driver.machine.state.ledger.failure_budget.spent == 1
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
@@ -170,16 +170,16 @@ def test_a_shard_that_fails_on_every_worker_ends_the_job_and_is_named() -> None:
 
 def test_metrics_do_not_depend_on_which_worker_computed_which_shard() -> None:
     parts = {0: 0.1, 1: 0.2, 2: 1e16, 3: -1e16}
-    found = set()
+    accuracies = set()
     for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 0, 3, 1)):
         driver = evaluating(records=40)
         leases = {lease.shard: lease for _, _, lease in driver.exchange("worker-0", 1, want=4).leases}
         for request, shard in enumerate(order, start=2):
             report = done(leases[shard].id, sums=(("accuracy", (parts[shard],), 10.0),))
             driver.exchange("worker-0", request, report, want=0)
-        found.add(driver.machine.state.ledger.evaluations.results[50]["accuracy"])
+        accuracies.add(driver.machine.state.ledger.evaluations.results[50]["accuracy"])
 
-    assert found == {math.fsum(parts.values()) / 40}
+    assert accuracies == {math.fsum(parts.values()) / 40}
 
 
 def test_the_result_of_an_evaluation_goes_to_all_members() -> None:

@@ -1,4 +1,4 @@
-"""Random lives of a job: whatever happens, nothing is lost or doubled, and replay equals live."""
+"""Random events of a job: nothing is lost or doubled, and the replayed state equals the live state."""
 
 from __future__ import annotations
 
@@ -38,8 +38,12 @@ class JobMachine(RuleBasedStateMachine):
 
     def pick(self, number: int, *states: WorkerState) -> str | None:
         workers = self.driver.machine.state.ledger.membership.workers.values()
-        able = [w.id for w in workers if w.state in states and not w.has_said_goodbye and not w.has_exited]
-        return able[number % len(able)] if able else None
+        candidates = [
+            worker.id
+            for worker in workers
+            if worker.state in states and not worker.has_said_goodbye and not worker.has_exited
+        ]
+        return candidates[number % len(candidates)] if candidates else None
 
     def see(self, actions: list[Action]) -> None:
         numbers = [action.number for action in actions if isinstance(action, WriteLogEntry)]
@@ -98,7 +102,7 @@ class JobMachine(RuleBasedStateMachine):
         newest = self.driver.machine.state.ledger.rounds.newest
         if worker is not None and newest is not None:
             broken = max(1, newest.id - back)
-            donors = [seat.donor for seat in newest.members if is_of_donor and seat.worker == worker]
+            donors = [member.donor for member in newest.members if is_of_donor and member.worker == worker]
             event = ev.RoundFailed(WorkerId(worker), self.driver.sequence(worker), broken, "", "".join(donors))
             self.see(self.driver.do(event))
 
@@ -133,7 +137,7 @@ class JobMachine(RuleBasedStateMachine):
         worker = self.pick(number, WorkerState.MEMBER, WorkerState.FINISHED, WorkerState.LOST)
         if worker is None:
             return
-        held = [
+        leases = [
             (evaluation.step, lease)
             for evaluation in self.driver.machine.state.ledger.evaluations.open.values()
             for lease in evaluation.queue.leases.values()
@@ -147,7 +151,7 @@ class JobMachine(RuleBasedStateMachine):
                 "bad" if how == "failed" else "",
                 (("accuracy", (1.0,), 2.0),),
             )
-            for _, lease in held
+            for _, lease in leases
         ]
         if not again:
             self.requests[worker] = self.requests.get(worker, 0) + 1
@@ -191,7 +195,7 @@ class JobMachine(RuleBasedStateMachine):
     def the_master_dies_and_comes_back(self) -> None:
         self.driver.machine = self.driver.replayed()
         workers = self.driver.machine.state.ledger.membership.workers.values()
-        alive = tuple((w.id, w.pid) for w in workers if not w.has_exited and not w.is_external)
+        alive = tuple((worker.id, worker.pid) for worker in workers if not worker.has_exited and not worker.is_external)
         self.see(self.driver.do(ev.MasterStarted(2)))
         self.see(self.driver.do(ev.ReplicasListed(alive, ())))
 
@@ -217,10 +221,10 @@ class JobMachine(RuleBasedStateMachine):
         assert not self.rounds or newest.id > self.rounds[-1]
         self.rounds.append(newest.id)
         if newest.is_forced:
-            assert not any(seat.donor for seat in newest.members)
-        assert all(seat.donor != seat.worker for seat in newest.members)
-        for seat in newest.members:
-            assert not seat.donor or seat.donor in self.driver.machine.state.ledger.rounds.holders
+            assert not any(member.donor for member in newest.members)
+        assert all(member.donor != member.worker for member in newest.members)
+        for member in newest.members:
+            assert not member.donor or member.donor in self.driver.machine.state.ledger.rounds.holders
 
     @invariant()
     def every_alive_member_is_known(self) -> None:

@@ -1,4 +1,4 @@
-"""Rounds as design 0002 tells them: planned, forced, who notices, and what each member hears."""
+"""Rounds as in design 0002: planned, forced, and the messages to each member."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_goodbye_of_a_leaving_worker_shows_that_the_round_was_entered() -> N
 
     driver.exit("worker-1", code=0)
 
-    assert driver.newest.id == planned, "no forced round for one that left in peace"
+    assert driver.newest.id == planned, "no forced round for a worker that left as planned"
     assert driver.machine.state.ledger.rounds.is_entered
 
 
@@ -203,8 +203,10 @@ def test_replacements_avoid_the_node_of_a_silent_worker_while_the_node_may_be_lo
 
     def launch(number: int) -> LaunchReplica:
         actions = driver.do(ev.ReplicaLaunched("worker", WorkerId(f"worker-{number}")))
-        (found,) = [one for one in actions if isinstance(one, LaunchReplica) and one.replica == f"worker-{number}"]
-        return found
+        (launch,) = [
+            action for action in actions if isinstance(action, LaunchReplica) and action.replica == f"worker-{number}"
+        ]
+        return launch
 
     assert launch(10).avoid_nodes_of == ("worker-1",)
     driver.now += SUSPECT_NODE_S

@@ -25,11 +25,11 @@ def trained() -> Driver:
 def test_a_status_has_progress_speed_and_workers() -> None:
     driver = trained()
 
-    shown = job_status(driver.machine.state, driver.now)
+    status = job_status(driver.machine.state, driver.now)
 
-    assert (shown.phase, shown.step, shown.total_steps, shown.records) == ("running", 20, 200, 160)
-    assert shown.records_per_s == 80.0
-    assert [(w.id, w.state, w.rank, w.logical_ranks) for w in shown.workers] == [
+    assert (status.phase, status.step, status.total_steps, status.records) == ("running", 20, 200, 160)
+    assert status.records_per_s == 80.0
+    assert [(worker.id, worker.state, worker.rank, worker.logical_ranks) for worker in status.workers] == [
         ("worker-0", "member", 0, 2),
         ("worker-1", "member", 1, 2),
     ]
@@ -42,24 +42,24 @@ def test_a_status_names_a_lost_worker_after_any_number_of_routine_events(kind: s
     for step in range(150):
         driver.machine.state.add_log_entry(driver.now + step, kind, step=step)
 
-    shown = job_status(driver.machine.state, driver.now)
+    status = job_status(driver.machine.state, driver.now)
 
-    kinds = [event.kind for event in shown.events]
+    kinds = [event.kind for event in status.events]
     assert kinds.count("worker-lost") == 1 and kinds.count("started") == 1
     assert kinds[-100:] == [kind] * 100
-    assert [event.at for event in shown.events] == sorted(event.at for event in shown.events)
+    assert [event.at for event in status.events] == sorted(event.at for event in status.events)
 
 
 def test_a_status_says_which_worker_was_lost_and_why() -> None:
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)
 
-    shown = job_status(driver.machine.state, driver.now)
+    status = job_status(driver.machine.state, driver.now)
 
-    lost = next(w for w in shown.workers if w.id == "worker-1")
+    lost = next(worker for worker in status.workers if worker.id == "worker-1")
     assert (lost.state, lost.rank) == ("lost", -1)
     assert "SIGKILL" in lost.reason
-    assert "worker-lost" in [event.kind for event in shown.events]
+    assert "worker-lost" in [event.kind for event in status.events]
 
 
 def test_a_speed_of_the_past_is_not_shown() -> None:

@@ -1,4 +1,4 @@
-"""A worker's life as design 0002 tells it."""
+"""The states of a worker, as in design 0002."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_nothing_is_launched_before_the_launcher_listed_its_replicas() -> None:
 
 def test_a_worker_passes_from_launching_to_member() -> None:
     driver = Driver(job_spec(workers=1))
-    seen = [driver.state_of("worker-0")]
+    states = [driver.state_of("worker-0")]
     driver.connect("worker-0")
-    seen.append(driver.state_of("worker-0"))
+    states.append(driver.state_of("worker-0"))
     driver.ready("worker-0")
-    seen.append(driver.state_of("worker-0"))
+    states.append(driver.state_of("worker-0"))
 
-    assert seen == [WorkerState.LAUNCHING, WorkerState.STARTING, WorkerState.MEMBER]
+    assert states == [WorkerState.LAUNCHING, WorkerState.STARTING, WorkerState.MEMBER]
 
 
 def test_a_newcomer_is_joining_until_its_round_is_entered() -> None:

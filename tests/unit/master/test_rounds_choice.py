@@ -33,11 +33,11 @@ def situation(
     )  # fmt: skip
 
 
-def here(worker: WorkerId, *, leaving: bool = False) -> rounds.StateHolder:
+def present(worker: WorkerId, *, leaving: bool = False) -> rounds.StateHolder:
     return rounds.StateHolder(worker, True, leaving)
 
 
-def gone(worker: WorkerId) -> rounds.StateHolder:
+def absent(worker: WorkerId) -> rounds.StateHolder:
     return rounds.StateHolder(worker, False, False)
 
 
@@ -57,19 +57,19 @@ def test_a_job_does_not_start_below_its_minimum() -> None:
 
 
 def test_a_newcomer_joins_by_a_planned_round() -> None:
-    change = rounds.choose_round(situation([here(A)], [B], newest=[A]))
+    change = rounds.choose_round(situation([present(A)], [B], newest=[A]))
 
     assert change == rounds.RoundChange((A, B), False, "b joins")
 
 
 def test_a_lost_member_forces_a_round_of_the_survivors_without_newcomers() -> None:
-    change = rounds.choose_round(situation([here(A), gone(B)], [C], newest=[A, B]))
+    change = rounds.choose_round(situation([present(A), absent(B)], [C], newest=[A, B]))
 
     assert change == rounds.RoundChange((A,), True, "without b")
 
 
 def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() -> None:
-    change = rounds.choose_round(situation([here(A), gone(B)], [C], newest=[A, B], min_workers=2))
+    change = rounds.choose_round(situation([present(A), absent(B)], [C], newest=[A, B], min_workers=2))
 
     assert change is not None
     assert change.workers == (A, C)
@@ -77,52 +77,52 @@ def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() 
 
 
 def test_too_few_survivors_wait_for_newcomers() -> None:
-    assert rounds.choose_round(situation([here(A), gone(B)], newest=[A, B], min_workers=2)) is None
+    assert rounds.choose_round(situation([present(A), absent(B)], newest=[A, B], min_workers=2)) is None
 
 
 def test_a_leaving_member_is_only_in_a_forced_round_if_it_alone_holds_the_state() -> None:
-    others = rounds.choose_round(situation([here(A, leaving=True), here(B), gone(C)], newest=[A, B, C]))
-    alone = rounds.choose_round(situation([here(A, leaving=True), gone(B)], [C], newest=[A, B]))
+    others = rounds.choose_round(situation([present(A, leaving=True), present(B), absent(C)], newest=[A, B, C]))
+    alone = rounds.choose_round(situation([present(A, leaving=True), absent(B)], [C], newest=[A, B]))
 
     assert others is not None and others.workers == (B,)
     assert alone is not None and alone.workers == (A,)
 
 
 def test_the_last_member_leaves_once_a_newcomer_can_take_over() -> None:
-    waiting = rounds.choose_round(situation([here(A, leaving=True)], newest=[A]))
-    change = rounds.choose_round(situation([here(A, leaving=True)], [B], newest=[A]))
+    waiting = rounds.choose_round(situation([present(A, leaving=True)], newest=[A]))
+    change = rounds.choose_round(situation([present(A, leaving=True)], [B], newest=[A]))
 
     assert waiting is None
     assert change == rounds.RoundChange((B,), False, "b joins; a leaves")
 
 
 def test_all_members_lost_start_again_from_a_checkpoint() -> None:
-    change = rounds.choose_round(situation([gone(A), gone(B)], [C], newest=[A, B], expected=1))
+    change = rounds.choose_round(situation([absent(A), absent(B)], [C], newest=[A, B], expected=1))
 
     assert change is not None
     assert (change.workers, change.is_forced) == ((C,), True)
 
 
 def test_a_failed_round_whose_members_seem_alive_is_formed_again_after_a_while() -> None:
-    early = rounds.choose_round(situation([here(A), here(B)], newest=[A, B], broken_for_s=0.1))
-    late = rounds.choose_round(situation([here(A), here(B)], newest=[A, B], broken_for_s=0.3))
+    early = rounds.choose_round(situation([present(A), present(B)], newest=[A, B], broken_for_s=0.1))
+    late = rounds.choose_round(situation([present(A), present(B)], newest=[A, B], broken_for_s=0.3))
 
     assert early is None
     assert late is not None and late.workers == (A, B) and late.is_forced
 
 
 def test_no_worker_joins_while_a_forced_round_is_formed() -> None:
-    assert rounds.choose_round(situation([here(A)], [B], newest=[A], forced=True, entered=False)) is None
+    assert rounds.choose_round(situation([present(A)], [B], newest=[A], forced=True, entered=False)) is None
 
 
 def test_a_newer_planned_round_supersedes_one_that_is_not_entered() -> None:
-    change = rounds.choose_round(situation([here(A)], [B, C], newest=[A, B], entered=False))
+    change = rounds.choose_round(situation([present(A)], [B, C], newest=[A, B], entered=False))
 
     assert change is not None and change.workers == (A, B, C)
 
 
 def test_the_round_is_planned_again_without_a_newcomer_that_failed() -> None:
-    change = rounds.choose_round(situation([here(A)], newest=[A, B], entered=False))
+    change = rounds.choose_round(situation([present(A)], newest=[A, B], entered=False))
 
     assert change == rounds.RoundChange((A,), False, "b leaves")
 
@@ -156,7 +156,7 @@ def test_a_split_gives_every_worker_a_rank_and_assigns_all_ranks(compute_s: list
 
 
 def test_a_delayed_newcomer_is_not_waited_for_but_may_start_a_round() -> None:
-    joining = situation([here(A)], [B, C], newest=[A])._replace(delayed=[B])
+    joining = situation([present(A)], [B, C], newest=[A])._replace(delayed=[B])
     alone = situation(newcomers=[B], expected=1)._replace(delayed=[B])
 
     assert rounds.choose_round(joining) == rounds.RoundChange((A, C), False, "c joins")

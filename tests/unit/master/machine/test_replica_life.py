@@ -1,4 +1,4 @@
-"""Workers and ps live by the same rules: what holds for one of them is tested for both."""
+"""The rules that hold for workers and ps alike."""
 
 from __future__ import annotations
 

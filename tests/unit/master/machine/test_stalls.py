@@ -1,4 +1,4 @@
-"""The watchdog of progress: never while progress is made, always in bounded time without, nobody more than needed."""
+"""The watchdog fires never with progress, always in bounded time without it, and replaces only stalled workers."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def beat(
     slow_step_s: float = 0.1,
     joined_round: int | None = None,
 ) -> list[Action]:
-    said = driver.heartbeat(worker, step=1)
+    heartbeat = driver.heartbeat(worker, step=1)
     return driver.do(
-        said._replace(
+        heartbeat._replace(
             activity=activity,
             activity_s=activity_s,
             blocked_s=blocked_s,
@@ -281,7 +281,7 @@ def test_rounds_that_stall_one_after_another_end_the_job() -> None:
         beat(driver, "worker-0", pb.EXCHANGING, 61.0)
         beat(driver, "worker-1", pb.EXCHANGING, 61.0)
     driver.wait(0.1)
-    driver.export("worker-0")  # its state is kept first
+    driver.export("worker-0")  # its state is saved before it ends
     assert driver.phase == "failed"
     assert "3 rounds in a row completed no step after step 1: all members have been in the exchange" in driver.reason
 
@@ -370,18 +370,20 @@ def test_the_watchdog_always_fires_within_a_bounded_time_without_progress(
 
 
 @given(st.lists(st.tuples(activities, ages, ages, st.booleans()), min_size=2, max_size=4))
-def test_only_workers_that_used_up_their_time_are_killed(said: list[tuple[int, float, float, bool]]) -> None:
-    driver = training(len(said), budget=100)
+def test_only_workers_that_used_up_their_time_are_killed(reports: list[tuple[int, float, float, bool]]) -> None:
+    driver = training(len(reports), budget=100)
     limits = compute_limits(STALL_S, 20, 0.1)
     killed: set[str] = set()
     guilty = set()
-    for number, (activity, activity_s, blocked_s, is_paused) in enumerate(said):
+    for number, (activity, activity_s, blocked_s, is_paused) in enumerate(reports):
         worker = f"worker-{number}"
         if used_fraction(ReportedActivity(activity, activity_s, blocked_s, is_paused, 1), limits) >= 1.0:
             guilty.add(worker)
         pause_reason = "evaluates" if is_paused else ""
-        found = beat(driver, worker, pb.Activity.ValueType(activity), activity_s, blocked_s, pause_reason=pause_reason)
-        killed |= {name for name, _ in sent_signals(found)}
+        actions = beat(
+            driver, worker, pb.Activity.ValueType(activity), activity_s, blocked_s, pause_reason=pause_reason
+        )
+        killed |= {name for name, _ in sent_signals(actions)}
     assert killed == guilty
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()
 

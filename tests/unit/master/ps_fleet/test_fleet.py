@@ -18,10 +18,10 @@ from tests.unit.master.ps_world import NOTHING, World
 def world(ps: int = 2, *, backups: int = 0, serving: bool = True, budget: int = 3, initial_snapshot: str = "") -> World:
     """A job with ps; its workers have not come yet."""
     driver = Driver(job_spec(workers=1, ps=ps, backups=backups, budget=budget), initial_snapshot=initial_snapshot)
-    found = World(driver)
+    world = World(driver)
     if serving:
-        found.serve(ps)
-    return found
+        world.serve(ps)
+    return world
 
 
 def checkpoint(fleet: World, path: str) -> None:
@@ -29,12 +29,12 @@ def checkpoint(fleet: World, path: str) -> None:
     driver.do(ev.CheckpointWritten(driver.newest.workers[0], driver.sequence("worker-0"), 10, path, 0.1, 0.0))
 
 
-def listen(fleet: World, seconds: float, *heard: str) -> list[Action]:
+def listen(fleet: World, seconds: float, *senders: str) -> list[Action]:
     """Nobody else says anything meanwhile."""
     actions: list[Action] = []
     for _ in range(int(seconds / 0.75)):
         fleet.driver.now += 0.75
-        for ps in heard:
+        for ps in senders:
             actions += fleet.beat(ps)
     return actions
 
@@ -83,10 +83,10 @@ def test_workers_are_sent_the_fleet_before_their_first_round() -> None:
 
     actions = fleet.connect("ps-0")
 
-    (told,) = sent_messages(actions, "worker-0", "fleet")
-    assert FleetView.from_proto(told.fleet).addresses == {"ps-0": "ps-0:1"}
+    (message,) = sent_messages(actions, "worker-0", "fleet")
+    assert FleetView.from_proto(message.fleet).addresses == {"ps-0": "ps-0:1"}
     (planned,) = sent_messages(actions, "worker-0", "round")
-    assert actions.index(next(a for a in actions if getattr(a, "message", None) == told)) < actions.index(
+    assert actions.index(next(a for a in actions if getattr(a, "message", None) == message)) < actions.index(
         next(a for a in actions if getattr(a, "message", None) == planned)
     )
 
@@ -96,8 +96,8 @@ def test_a_worker_that_connects_is_sent_the_fleet() -> None:
 
     actions = fleet.driver.connect("worker-0")
 
-    (told,) = sent_messages(actions, "worker-0", "fleet")
-    assert FleetView.from_proto(told.fleet) == fleet.fleet.to_wire()
+    (message,) = sent_messages(actions, "worker-0", "fleet")
+    assert FleetView.from_proto(message.fleet) == fleet.fleet.to_wire()
 
 
 def test_a_resumed_job_restores_all_rows_before_training() -> None:
@@ -259,7 +259,11 @@ def test_the_backup_of_a_lost_ps_is_promoted() -> None:
     assert fleet.fleet.backups == {"ps-0": "ps-1", "ps-1": "ps-2", "ps-2": "ps-0"}
 
     fleet.kill("ps-1")
-    assert fleet.told is not None and fleet.told.lost == {"ps-1"} and fleet.told.backups[PsId("ps-1")] == "ps-2"
+    assert (
+        fleet.fleet_view is not None
+        and fleet.fleet_view.lost == {"ps-1"}
+        and fleet.fleet_view.backups[PsId("ps-1")] == "ps-2"
+    )
     (task,) = fleet.processes[PsId("ps-2")].tasks
     assert task.promote == "ps-1"
     fleet.work("ps-2")
@@ -366,11 +370,11 @@ def test_a_ps_and_its_backup_are_not_both_lost_by_a_short_silence() -> None:
     fleet = world(3, backups=1)
     fleet.settle()
     pair = {"ps-0", fleet.fleet.backups[PsId("ps-0")]}
-    (other,) = {"ps-0", "ps-1", "ps-2"} - pair
+    (third,) = {"ps-0", "ps-1", "ps-2"} - pair
 
-    listen(fleet, 9.0, other)
+    listen(fleet, 9.0, third)
     assert "ps-lost" not in fleet.logged_kinds
-    listen(fleet, 1.5, *pair, other)
+    listen(fleet, 1.5, *pair, third)
     assert "ps-lost" not in fleet.logged_kinds, "they were only cut off from the master"
 
 
@@ -378,10 +382,10 @@ def test_a_ps_that_holds_the_only_backup_of_a_lost_ps_gets_more_time() -> None:
     fleet = world(3, backups=1)
     fleet.settle()
     holder = fleet.fleet.backups[PsId("ps-0")]
-    (other,) = {"ps-0", "ps-1", "ps-2"} - {"ps-0", holder}
+    (third,) = {"ps-0", "ps-1", "ps-2"} - {"ps-0", holder}
 
     fleet.kill("ps-0")
-    listen(fleet, 9.0, other)
+    listen(fleet, 9.0, third)
 
     assert fleet.ps(holder).state is PsReplicaState.SERVING
 

@@ -1,4 +1,4 @@
-"""The batch of a running job: who may scale it, who is told, and what is remembered."""
+"""Changes of the batch size of a running job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def training(**plan: Any) -> Driver:
     return driver
 
 
-def told(actions: list[Action], worker: str) -> list[tuple[int, int, int]]:
+def sent_changes(actions: list[Action], worker: str) -> list[tuple[int, int, int]]:
     (message,) = sent_messages(actions, worker, "batches")[-1:]
     return [(change.id, change.step, change.scale) for change in message.batches.changes]
 
@@ -48,12 +48,12 @@ def scale(driver: Driver, batch_scale: int) -> str:
 
 def test_all_workers_are_sent_a_change_and_its_first_step_is_recorded() -> None:
     driver = training()
-    asked = driver.do(ev.ScaleRequested(0, batch_scale=4))
+    requested = driver.do(ev.ScaleRequested(0, batch_scale=4))
     done = took_effect(driver, "worker-1", 1, 37, 4)
     echo = took_effect(driver, "worker-0", 1, 37, 4)
 
-    assert told(asked, "worker-0") == told(asked, "worker-1") == [(1, -1, 4)]
-    assert told(done, "worker-0") == [(1, 37, 4)]
+    assert sent_changes(requested, "worker-0") == sent_changes(requested, "worker-1") == [(1, -1, 4)]
+    assert sent_changes(done, "worker-0") == [(1, 37, 4)]
     assert log_kinds(done) == ["batch-scaled"]
     assert log_kinds(echo) == []
     assert [(c.step, c.scale) for c in job_status(driver.machine.state, driver.now).batch_scales] == [(37, 4)]
@@ -65,14 +65,14 @@ def test_a_worker_that_connects_later_is_sent_all_changes() -> None:
     took_effect(driver, "worker-0", 1, 37, 4)
     driver.do(ev.ScaleRequested(0, batch_scale=2))
 
-    assert told(driver.connect("worker-2"), "worker-2") == [(1, 37, 4), (2, -1, 2)]
+    assert sent_changes(driver.connect("worker-2"), "worker-2") == [(1, 37, 4), (2, -1, 2)]
 
 
 def test_planned_changes_come_first_and_have_their_steps() -> None:
     driver = training(batch_schedule={50: 8, 0: 2})
 
-    assert told(driver.connect("worker-0"), "worker-0") == [(1, 0, 2), (2, 50, 8)]
-    assert told(driver.do(ev.ScaleRequested(0, batch_scale=4)), "worker-0")[-1] == (3, -1, 4)
+    assert sent_changes(driver.connect("worker-0"), "worker-0") == [(1, 0, 2), (2, 50, 8)]
+    assert sent_changes(driver.do(ev.ScaleRequested(0, batch_scale=4)), "worker-0")[-1] == (3, -1, 4)
 
 
 def test_a_planned_change_is_logged_once_when_it_takes_effect() -> None:
@@ -100,7 +100,7 @@ def test_a_requested_change_replaces_changes_planned_for_later() -> None:
     driver.do(ev.ScaleRequested(0, batch_scale=4))
     done = took_effect(driver, "worker-0", 3, 37, 4)
 
-    assert told(done, "worker-0") == [(1, 10, 2), (2, 37, 8), (3, 37, 4)]
+    assert sent_changes(done, "worker-0") == [(1, 10, 2), (2, 37, 8), (3, 37, 4)]
 
 
 def test_a_restarted_master_knows_all_changes() -> None:

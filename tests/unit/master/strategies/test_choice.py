@@ -1,4 +1,4 @@
-"""The strategy of a job is chosen once, and nobody asks afterwards what kind of job it is."""
+"""The strategy of a job is chosen once; only that depends on the kind of job."""
 
 from __future__ import annotations
 

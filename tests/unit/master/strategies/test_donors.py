@@ -23,7 +23,7 @@ def test_a_donor_that_failed_for_any_newcomer_is_assigned_last() -> None:
     donors.record_failure(A, D)
 
     assert donors.assign([D, E], [A, B]) == {D: B, E: B}
-    assert donors.assign([D], [A]) == {D: A}, "there is no other"
+    assert donors.assign([D], [A]) == {D: A}, "there is no other holder"
 
 
 def test_a_donor_is_kept_only_while_it_holds_the_state() -> None:
@@ -116,9 +116,9 @@ def test_other_newcomers_do_not_get_the_donor_that_does_not_answer_either() -> N
 def test_the_only_donor_is_tried_again_with_growing_delays() -> None:
     driver = running(1)
     driver.join("worker-1")
-    tried = []
+    retries = []
     for pause_s in (1.0, 2.0, 4.0):
-        tried += reasons(fail(driver, "worker-1", "worker-0", "it gave up"))
+        retries += reasons(fail(driver, "worker-1", "worker-0", "it gave up"))
         driver.ready("worker-1")
         assert driver.newest.workers == ("worker-0",)
         for _ in range(int(pause_s / 0.25) - 1):
@@ -128,8 +128,8 @@ def test_the_only_donor_is_tried_again_with_growing_delays() -> None:
         driver.wait(0.3)
         assert len(driver.newest.workers) == 2
 
-    assert tried[0] == "got no state from worker-0: it gave up; no other worker has it, tried again in 1 s"
-    assert [text.rpartition(" in ")[2] for text in tried] == ["1 s", "2 s", "4 s"]
+    assert retries[0] == "got no state from worker-0: it gave up; no other worker has it, tried again in 1 s"
+    assert [text.rpartition(" in ")[2] for text in retries] == ["1 s", "2 s", "4 s"]
     driver.enter(step=9)
     assert driver.state_of("worker-1") == "member"
 

@@ -1,4 +1,4 @@
-"""Training by leases: every position is handed out until it is done, and a batch keeps its name whoever trains it."""
+"""Lease training: every record is trained, and a batch keeps its lane and number whichever worker trains it."""
 
 from __future__ import annotations
 
@@ -133,17 +133,19 @@ def test_each_epoch_and_the_last_state_are_evaluated() -> None:
 
 def test_a_checkpoint_is_requested_every_n_batches() -> None:
     driver = training(checkpoint_steps=4)
-    asked, reports = list[int](), list[ev.LeaseReport]()
+    checkpoints, reports = list[int](), list[ev.LeaseReport]()
     for request in range(1, 6):
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), request, tuple(reports), 1, ()))
-        asked += [message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")]
+        checkpoints += [
+            message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")
+        ]
         answer = driver.worker("worker-1").last_reply
         assert answer is not None
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
-    assert asked == [4, 8]
+    assert checkpoints == [4, 8]
 
     driver.do(ev.SessionLost(WorkerId("worker-0")))
-    assert sent_messages(driver.connect("worker-0"), "worker-0", "write_checkpoint")  # it may not have heard
+    assert sent_messages(driver.connect("worker-0"), "worker-0", "write_checkpoint")  # it may not have received it
     driver.do(ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 8, "/c", 0.1, 0.1))
     assert not sent_messages(driver.connect("worker-0"), "worker-0", "write_checkpoint")
 
@@ -188,18 +190,20 @@ def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
     """Shards are of two batches here, evaluations are due after five: one more is trained before."""
     waits = EvaluationSpec(every_steps=5, wait=True)
     driver = training(workers=1, max_workers=1, validation=10, checkpoint_steps=5, evaluation=waits)
-    asked, evaluated, reports = list[int](), list[int](), list[ev.LeaseReport]()
+    checkpoints, evaluated, reports = list[int](), list[int](), list[ev.LeaseReport]()
     for request in range(1, 18, 2):
         halves = [step(lease, MINIBATCH) for lease in _held(driver)]
         actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request, tuple(halves), 0, ()))
         actions += driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request + 1, tuple(reports), 1, ()))
-        asked += [message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")]
+        checkpoints += [
+            message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")
+        ]
         answer = driver.worker("worker-0").last_reply
         assert answer is not None
         evaluated += [at for source, at, _ in answer.leases if source == "validation"]
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
 
-    assert asked == evaluated == [6, 10]
+    assert checkpoints == evaluated == [6, 10]
 
 
 def _held(driver: Driver) -> list[ShardLease]:
@@ -255,7 +259,7 @@ def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
     ((_, _, lease),) = driver.exchange("worker-0", 1).leases
     driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_training_done=True))
     waiting = driver.exchange("worker-1", 1)
-    assert not waiting.leases and not waiting.is_drained  # worker-0 ends what it has begun
+    assert not waiting.leases and not waiting.is_drained  # worker-0 finishes its lease
     assert driver.exchange("worker-0", 2, step(lease, 2 * MINIBATCH)).is_drained
     assert driver.exchange("worker-1", 2).is_drained
 
@@ -273,12 +277,12 @@ def test_a_resumed_job_continues_at_the_position_of_its_checkpoint() -> None:
     first = training()
     ((_, _, lease),) = first.exchange("worker-0", 1).leases
     first.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
-    kept = training_progress.dump_progress(first.machine.state).decode()
+    saved_progress = training_progress.dump_progress(first.machine.state).decode()
 
     resumed = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH)))
     resumed.join("worker-0")
     plan = ev.DataPlanReported(
-        WorkerId("worker-0"), resumed.sequence("worker-0"), 100, RECORDS, RECORDS, 100, 0, progress=kept
+        WorkerId("worker-0"), resumed.sequence("worker-0"), 100, RECORDS, RECORDS, 100, 0, progress=saved_progress
     )
     resumed.do(plan)
 
@@ -309,7 +313,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = TrainingQueue.create(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH), 1999, 7.0)
-        self.held: dict[int, ShardLease] = {}
+        self.leases: dict[int, ShardLease] = {}
         self.next = 1
         self.names: dict[tuple[int, int], int] = {}  # (lane, number): position of the batch
 
@@ -318,18 +322,18 @@ class QueueMachine(RuleBasedStateMachine):
         lease = self.queue.take(WorkerId(f"worker-{worker}"), self.next, 0.0)
         if lease is None:
             return
-        self.held[self.next] = lease
+        self.leases[self.next] = lease
         self.next += 1
         for batch, position in enumerate(range(lease.start, lease.stop, MINIBATCH)):
             assert self.names.setdefault((lease.lane, lease.number + batch), position) == position
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.leases)
     @rule(data=st.data(), finish=st.booleans())
     def report(self, data: st.DataObject, finish: bool) -> None:
-        lease = self.held[data.draw(st.sampled_from(sorted(self.held)))]
+        lease = self.leases[data.draw(st.sampled_from(sorted(self.leases)))]
         if finish:
             self.queue.finish(lease.id, lease.worker)
-            del self.held[lease.id]
+            del self.leases[lease.id]
         else:
             self.queue.shards.advance(lease.id, lease.worker, MINIBATCH, 0.0)
 
@@ -337,7 +341,7 @@ class QueueMachine(RuleBasedStateMachine):
     def die(self, worker: int) -> None:
         name = WorkerId(f"worker-{worker}")
         self.queue.shards.release(name)
-        self.held = {number: lease for number, lease in self.held.items() if lease.worker != name}
+        self.leases = {number: lease for number, lease in self.leases.items() if lease.worker != name}
 
     @rule()
     def go_on_from_a_checkpoint(self) -> None:
@@ -346,7 +350,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = training_progress.restore_queue(
             training_progress.dump_progress(driver.machine.state).decode(), self.queue
         )
-        self.held = {}
+        self.leases = {}
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
@@ -358,9 +362,9 @@ class QueueMachine(RuleBasedStateMachine):
             if self.queue.shards.is_drained:
                 return
             self.take(0)
-            for lease in list(self.held.values()):
+            for lease in list(self.leases.values()):
                 self.queue.finish(lease.id, lease.worker)
-                del self.held[lease.id]
+                del self.leases[lease.id]
         raise AssertionError("it never ends")
 
 
@@ -380,14 +384,14 @@ def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() ->
         return reply.reply.leases
 
     for number in range(40):
-        worker, other = f"worker-{number % 2}", f"worker-{1 - number % 2}"
+        worker, other_worker = f"worker-{number % 2}", f"worker-{1 - number % 2}"
         ((_, _, lease),) = say(worker, want=1)
         loss = 1.0 + number
         half = step(lease, MINIBATCH)._replace(sums=(("loss", (loss * MINIBATCH,), float(MINIBATCH)),))
-        whole = step(lease, 2 * MINIBATCH)._replace(sums=(("loss", (3 * loss * MINIBATCH,), float(MINIBATCH)),))
+        report = step(lease, 2 * MINIBATCH)._replace(sums=(("loss", (3 * loss * MINIBATCH,), float(MINIBATCH)),))
         say(worker, half)
-        say(other, whole)  # who does not hold the lease: it counts nothing
-        say(worker, whole)
+        say(other_worker, report)  # it does not hold the lease: the report is ignored
+        say(worker, report)
         weighted += 4 * loss * MINIBATCH
 
     points = [point for draw in draws for point in draw.points]

@@ -1,4 +1,4 @@
-"""The loss curve from the workers to the drawing: every point once, in order, whoever dies in between."""
+"""The loss curve from the workers to the curves: every point once, in order, whichever worker dies."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_a_point_that_two_workers_report_is_recorded_once() -> None:
     message = first.take_unsent()
     assert message is not None and first.take_unsent() is None, "sent once"
     actions = report(driver, "worker-0", message)
-    assert [one.step for one in drawn(actions)[0].points] == [1, 2, 3]
+    assert [point.step for point in drawn(actions)[0].points] == [1, 2, 3]
     for worker in ("worker-0", "worker-1"):
-        assert [known.losses_journaled.step for known in sent_messages(actions, worker, "losses_journaled")] == [3]
+        assert [message.losses_journaled.step for message in sent_messages(actions, worker, "losses_journaled")] == [3]
 
     apply(second, 4)
     again = second.take_unsent()
     assert again is not None and list(again.step) == [1, 2, 3, 4], "it does not know yet"
-    assert [one.step for one in drawn(report(driver, "worker-1", again))[0].points] == [4]
+    assert [point.step for point in drawn(report(driver, "worker-1", again))[0].points] == [4]
 
     apply(first, 4)
     first.forget_until(4)
@@ -121,9 +121,9 @@ def test_the_loss_of_a_job_is_that_of_its_last_step() -> None:
     assert event is not None
     driver.do(event)
 
-    shown = job_status(driver.machine.state, driver.now)
-    assert (shown.loss, shown.loss_step) == (0.1, 10)
-    assert (shown.epoch_loss.epoch, shown.epoch_loss.loss, shown.epoch_loss.records) == (2, mean(8, 10), 30)
+    status = job_status(driver.machine.state, driver.now)
+    assert (status.loss, status.loss_step) == (0.1, 10)
+    assert (status.epoch_loss.epoch, status.epoch_loss.loss, status.epoch_loss.records) == (2, mean(8, 10), 30)
     assert job_status(driver.replayed().state, driver.now).loss == 0.1, "a restarted master knows it, too"
 
 
@@ -131,8 +131,8 @@ def test_the_number_of_epochs_is_that_of_the_reported_plan() -> None:
     driver = running(1)
     assert job_status(driver.machine.state, driver.now).records_per_epoch == 0
     plan(driver, total_steps=10)
-    shown = job_status(driver.machine.state, driver.now)
-    assert (shown.records_per_epoch, shown.epochs, shown.total_records) == (70, 2, 100)
+    status = job_status(driver.machine.state, driver.now)
+    assert (status.records_per_epoch, status.epochs, status.total_records) == (70, 2, 100)
 
 
 def test_a_message_is_bounded_however_many_points_wait() -> None:
@@ -250,10 +250,10 @@ def test_every_point_is_recorded_once_and_in_order_whichever_worker_dies(happeni
     while workers.under_way:
         workers.deliver()
 
-    points = [one for draw in workers.drawn for one in draw.points]
+    points = [point for draw in workers.drawn for point in draw.points]
     expected = [point(step) for step in range(every, workers.step + 1, every)]
-    assert [(one.step, one.loss, one.learning_rate) for one in points] == [one[:3] for one in expected]
-    assert [one.at for one in points] == sorted(one.at for one in points)
+    assert [(point.step, point.loss, point.learning_rate) for point in points] == [row[:3] for row in expected]
+    assert [point.at for point in points] == sorted(point.at for point in points)
     epochs = [epoch for draw in workers.drawn for epoch in draw.epochs]
     assert [(epoch.epoch, epoch.loss) for epoch in epochs] == [
         (number, mean(7 * number - 6, 7 * number)) for number in range(1, workers.step // STEPS_PER_EPOCH + 1)

@@ -1,4 +1,4 @@
-"""Rounds of unmodified scripts: every change ends all scripts, then starts them again."""
+"""Training by unmodified scripts: every change ends all scripts, then starts them again."""
 
 from __future__ import annotations
 
@@ -230,12 +230,12 @@ HAPPENINGS = st.sampled_from(["kill", "fail", "ready", "finish", "leave", "join"
 @given(st.lists(st.tuples(HAPPENINGS, st.integers(0, 5))))
 def test_replay_equals_live_and_no_round_starts_while_a_script_may_run(steps: list[tuple[str, int]]) -> None:
     driver = running(3, budget=20)
-    for what, number in steps:
-        here = [w.id for w in driver.machine.state.ledger.membership.present_workers()]
-        if driver.phase != "running" or not here:
+    for happening, number in steps:
+        present = [worker.id for worker in driver.machine.state.ledger.membership.present_workers()]
+        if driver.phase != "running" or not present:
             break
-        worker, before = here[number % len(here)], driver.newest.id
-        match what:
+        worker, before = present[number % len(present)], driver.newest.id
+        match happening:
             case "kill":
                 driver.exit(worker, signal=signal.SIGKILL)
             case "fail":
@@ -249,7 +249,7 @@ def test_replay_equals_live_and_no_round_starts_while_a_script_may_run(steps: li
             case "join" if not driver.worker(worker).reported_pid:
                 driver.join(worker)
             case "wait":
-                beat_and_wait(driver, 1.1, *here)
+                beat_and_wait(driver, 1.1, *present)
         if driver.newest.id > before and driver.phase == "running":
             ledger = driver.machine.state.ledger
             assert not [

@@ -1,4 +1,4 @@
-"""What heartbeats tell of a job's speed, by how it is spread."""
+"""The speeds of a job by numbers of workers and machines, measured from heartbeats."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def planned(workers: int = 2) -> Driver:
 
 
 def beat(driver: Driver, worker: str, step: int, step_s: float, compute_s: float, *, timed: int = 10) -> None:
-    said = driver.heartbeat(worker, step=step)
+    heartbeat = driver.heartbeat(worker, step=step)
     driver.do(
-        said._replace(
+        heartbeat._replace(
             timed_steps=timed, one_pass_step_s=step_s, pass_s=compute_s, gradient_square=0.5, gradient_variance=4.0
         )
     )
 
 
-def shown(driver: Driver) -> list[pb.SpeedStatus]:
+def reported_speeds(driver: Driver) -> list[pb.SpeedStatus]:
     return list(job_status(driver.machine.state, driver.now).speeds)
 
 
 def test_the_speed_of_a_round_is_that_of_all_its_members() -> None:
     driver = planned(2)
     beat(driver, "worker-0", 20, 0.2, 0.1)
-    assert shown(driver) == [], "the other has not said anything"
+    assert reported_speeds(driver) == [], "the other worker has sent no heartbeat"
     beat(driver, "worker-1", 21, 0.4, 0.15)
 
-    (speed,) = shown(driver)
+    (speed,) = reported_speeds(driver)
     assert (speed.nodes, speed.workers, speed.local_batch) == (1, 2, GLOBAL_BATCH // 2)
     assert speed.step_s == pytest.approx(0.3)
     assert speed.compute_s == 0.15, "the slowest is waited for"
@@ -51,7 +51,7 @@ def test_the_first_steps_of_a_round_do_not_count() -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, 0.2, 0.1, timed=1)
 
-    assert shown(driver) == []
+    assert reported_speeds(driver) == []
 
 
 def test_machines_are_counted_by_host_name() -> None:
@@ -60,7 +60,7 @@ def test_machines_are_counted_by_host_name() -> None:
     beat(driver, "worker-0", 20, 0.2, 0.1)
     beat(driver, "worker-1", 21, 0.2, 0.1)
 
-    assert [speed.nodes for speed in shown(driver)] == [2]
+    assert [speed.nodes for speed in reported_speeds(driver)] == [2]
 
 
 def test_the_local_batch_is_that_of_the_worker_with_the_most_records() -> None:
@@ -68,7 +68,7 @@ def test_the_local_batch_is_that_of_the_worker_with_the_most_records() -> None:
     for number in range(3):
         beat(driver, f"worker-{number}", 20 + number, 0.2, 0.1)
 
-    assert [speed.local_batch for speed in shown(driver)] == [GLOBAL_BATCH // 2]
+    assert [speed.local_batch for speed in reported_speeds(driver)] == [GLOBAL_BATCH // 2]
 
 
 def test_each_number_of_workers_has_its_own_speed() -> None:
@@ -80,7 +80,7 @@ def test_each_number_of_workers_has_its_own_speed() -> None:
     for number in range(2):
         beat(driver, f"worker-{number}", 40 + number, 0.15, 0.05)
 
-    assert [(s.workers, s.step_s) for s in shown(driver)] == [(1, 0.2), (2, pytest.approx(0.15))]
+    assert [(speed.workers, speed.step_s) for speed in reported_speeds(driver)] == [(1, 0.2), (2, pytest.approx(0.15))]
 
 
 def test_a_changed_speed_is_smoothed_and_not_journaled_too_often() -> None:
@@ -88,11 +88,11 @@ def test_a_changed_speed_is_smoothed_and_not_journaled_too_often() -> None:
     beat(driver, "worker-0", 20, 0.2, 0.1)
     driver.now += 1.0
     beat(driver, "worker-0", 21, 0.4, 0.1)
-    assert [s.step_s for s in shown(driver)] == [0.2], "a second is too soon"
+    assert [speed.step_s for speed in reported_speeds(driver)] == [0.2], "a second is too soon"
     driver.now += 10.0
     beat(driver, "worker-0", 22, 0.4, 0.1)
 
-    assert [s.step_s for s in shown(driver)] == [pytest.approx(0.2 + 0.3 * 0.2)]
+    assert [speed.step_s for speed in reported_speeds(driver)] == [pytest.approx(0.2 + 0.3 * 0.2)]
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 0.0, -1.0])
@@ -100,7 +100,7 @@ def test_invalid_times_are_ignored(wrong: float) -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, wrong, 0.1)
 
-    assert shown(driver) == []
+    assert reported_speeds(driver) == []
 
 
 def test_a_restarted_master_knows_all_speeds() -> None:
@@ -118,6 +118,6 @@ def test_a_restarted_master_knows_all_speeds() -> None:
 def test_a_status_has_the_gradient_noise_of_the_newest_step() -> None:
     driver = planned(1)
     beat(driver, "worker-0", 20, 0.2, 0.1)
-    told = job_status(driver.machine.state, driver.now)
+    status = job_status(driver.machine.state, driver.now)
 
-    assert (told.gradient_square, told.gradient_variance, told.global_batch) == (0.5, 4.0, GLOBAL_BATCH)
+    assert (status.gradient_square, status.gradient_variance, status.global_batch) == (0.5, 4.0, GLOBAL_BATCH)

@@ -1,4 +1,4 @@
-"""Losses without progress in between become failures; any others stay preemptions."""
+"""Losses without progress in between become failures; others remain preemptions."""
 
 from __future__ import annotations
 

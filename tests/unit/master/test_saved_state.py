@@ -1,4 +1,4 @@
-"""A job that has failed keeps its state before it ends."""
+"""A job that has failed saves its state before it ends."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_no_round_is_formed_while_the_state_is_saved() -> None:
     fail(driver, "worker-0")
     before = driver.newest.id
 
-    driver.do(ev.RoundFailed(WorkerId("worker-1"), driver.sequence("worker-1"), before, "asked to keep the state"))
+    driver.do(ev.RoundFailed(WorkerId("worker-1"), driver.sequence("worker-1"), before, "asked to save the state"))
     driver.wait(1.0)
 
     assert driver.newest.id == before
