@@ -52,9 +52,9 @@ class Cluster:
 
     @property
     def fleet(self) -> FleetView:
-        mirrors = {name: one.backup for name, one in self.holdings.items()}
-        replicas = {name: mirror.target for name, mirror in mirrors.items() if mirror}
-        return FleetView(self.map, self.addresses, replicas, frozenset(self.lost))
+        forwarders = {name: state.backup for name, state in self.holdings.items()}
+        backups = {name: forwarder.target for name, forwarder in forwarders.items() if forwarder}
+        return FleetView(self.map, self.addresses, backups, frozenset(self.lost))
 
     def client(
         self, token: str = TOKEN, timeout_s: float = 30.0, transport: str = "float32", *, shares: bool = True
@@ -75,7 +75,7 @@ class Cluster:
         lines.close()
         return done
 
-    def mirror(self) -> None:
+    def back_up(self) -> None:
         """Each holds a copy of the one before it."""
         names = list(self.holdings)
         with PsConnections(self.addresses, TOKEN, 30.0) as lines:

@@ -31,7 +31,7 @@ def test_rows_and_their_state_are_where_the_copies_were(start: Start) -> None:
     plans = {"users": client.plan(np.arange(2000)), "items": client.plan(np.arange(500))}
     sums = {name: np.ones((len(plan.ids), 4 if name == "users" else 2), np.float32) for name, plan in plans.items()}
     push(client, plans, sums, number=1)
-    cluster.mirror()
+    cluster.back_up()
     push(client, plans, sums, number=2)
     before = pull(client, plans)
     cluster.kill(PsId("ps-0"))
@@ -51,7 +51,7 @@ def test_a_push_under_way_is_answered_by_the_one_that_held_the_copy(start: Start
     cluster = start(2)
     client = cluster.client()
     client.declare([SUMS])
-    cluster.mirror()
+    cluster.back_up()
     plan = client.plan(np.arange(IDS))
     cluster.kill(PsId("ps-1"))
     pending = client.begin_push(
@@ -80,7 +80,7 @@ def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None
     cluster = start(2)
     client = cluster.client()
     client.declare([SUMS])
-    cluster.mirror()
+    cluster.back_up()
     cluster.kill(PsId("ps-1"))
     cluster.restart(PsId("ps-0"), backup_timeout_s=0.3)
     client = cluster.client()
@@ -97,7 +97,7 @@ def test_an_owner_that_was_taken_for_lost_takes_nothing_any_more(start: Start) -
     cluster = start(2)
     client = cluster.client()
     client.declare([SUMS])
-    cluster.mirror()
+    cluster.back_up()
     plans = {"sums": client.plan(np.arange(IDS))}
     still_there = cluster.holdings[PsId("ps-0")]
     cluster.promote(PsId("ps-0"))
@@ -113,7 +113,7 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     cluster = start(3)
     client = cluster.client()
     client.declare([SUMS])
-    cluster.mirror()
+    cluster.back_up()
     plans = {"sums": client.plan(np.arange(IDS))}
     push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=1)
     cluster.rebalance([PsId("ps-1"), PsId("ps-2")])
@@ -134,7 +134,7 @@ def test_rows_that_were_put_are_the_same_in_the_copy(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare(TABLES)
-    cluster.mirror()
+    cluster.back_up()
     ids, plan = np.arange(100), client.plan(np.arange(50))
     pull(client, {"users": plan})  # makes rows, which the copy has not before somebody pushes
     client.insert_rows("users", ids, np.full((100, 4), 7.0, np.float32))
@@ -151,7 +151,7 @@ def test_rows_that_were_put_are_the_same_in_the_copy(start: Start) -> None:
 
 def test_slots_move_between_two_that_hold_each_others_copies(start: Start) -> None:
     cluster, batches, has_moved = start(2), 0, threading.Event()
-    cluster.mirror()
+    cluster.back_up()
     failures: list[BaseException] = []
     client = cluster.client()
 
@@ -188,7 +188,7 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     keepers = {name: SnapshotWriter(cluster.holdings[name]) for name in names}
     for name, keeper in keepers.items():  # one thread each: it must serve the other's copy whatever it waits for
         cluster.restart(name, threads=1, answers=keeper.handlers)
-    cluster.mirror()
+    cluster.back_up()
     failures: list[BaseException] = []
 
     def train(worker: int) -> None:
@@ -233,7 +233,7 @@ def test_whenever_a_ps_dies_every_push_counts_once(start: Start, seed: int) -> N
     cluster, workers, batches = start(3), 2, 30
     random = np.random.default_rng(seed)
     victim, after = PsId(f"ps-{random.integers(3)}"), int(random.integers(1, workers * batches))
-    cluster.mirror()
+    cluster.back_up()
     pushed: list[Counter[int]] = [Counter() for _ in range(workers)]
     failures: list[BaseException] = []
     sent, clients = threading.Semaphore(0), [cluster.client() for _ in range(workers)]
@@ -266,7 +266,7 @@ def test_whenever_a_ps_dies_every_push_counts_once(start: Start, seed: int) -> N
     cluster.promote(victim)
     for client in clients:
         client.update_fleet(cluster.fleet)
-    cluster.mirror()
+    cluster.back_up()
     for thread in threads:
         thread.join()
 

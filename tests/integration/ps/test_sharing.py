@@ -77,7 +77,7 @@ def test_a_copy_elsewhere_gets_what_lay_in_shared_memory(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare([ZEROS])
-    cluster.mirror()
+    cluster.back_up()
     plan = client.plan(np.arange(COUNT))
     for _ in range(2):
         pull(client, {"zeros": plan})

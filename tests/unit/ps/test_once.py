@@ -43,7 +43,7 @@ class Waiting(NamedTuple):
 class World:
     """Three ps and a network that delivers when and as often as the test says."""
 
-    def __init__(self, is_mirrored: bool) -> None:
+    def __init__(self, has_backups: bool) -> None:
         self.ps = {name: PsState(name, seed=1) for name in NAMES}
         self.maps = [SlotMap.initial(NAMES)]
         self.network: list[tuple[PsId, PsMessage, Push]] = []
@@ -53,9 +53,9 @@ class World:
         for holdings in self.ps.values():
             holdings.declare(ZEROS)
             holdings.set_slot_map(self.maps[0])
-        if is_mirrored:
+        if has_backups:
             for name, target in zip(NAMES, [*NAMES[1:], NAMES[0]], strict=True):
-                self.mirror(name, target)
+                self.back_up(name, target)
 
     # ---- the worker
 
@@ -101,10 +101,10 @@ class World:
 
     def forward(self, at: int) -> None:
         """The copy gets what its owner has applied, and the worker its answer."""
-        owner, (reply, mirror, message), push = self.waiting.pop(at)
-        assert mirror is not None and message is not None
-        if mirror.target in self.ps:
-            told = self.ask(mirror.target, message).reply
+        owner, (reply, forwarder, message), push = self.waiting.pop(at)
+        assert forwarder is not None and message is not None
+        if forwarder.target in self.ps:
+            told = self.ask(forwarder.target, message).reply
             if owner in self.ps and told.status is ReplyStatus.MOVED:
                 self.ps[owner].set_slot_map(SlotMap.from_document(json.loads(told.text)))
                 reply = reply._replace(status=ReplyStatus.MOVED)
@@ -162,7 +162,7 @@ class World:
             self.ask(holdings.backup.target, forget._replace(backup_of=1 + NAMES.index(source)))
         self.maps.append(slot_map)
 
-    def mirror(self, name: PsId, target: PsId) -> None:
+    def back_up(self, name: PsId, target: PsId) -> None:
         holdings, copy_of = self.ps[name], 1 + NAMES.index(name)
         self.settle(name)
         with holdings.exclusive():
@@ -188,7 +188,7 @@ class World:
         self.ps[heir].promote_backup(name, slot_map)
         self.maps.append(slot_map)
         for ps in self.ps:
-            self.mirror(ps, next(other for other in self.ps if other != ps))
+            self.back_up(ps, next(other for other in self.ps if other != ps))
 
     def rows(self) -> dict[int, float]:
         found = {}
@@ -201,11 +201,11 @@ class World:
         return found
 
 
-@pytest.mark.parametrize("is_mirrored", [False, True])
+@pytest.mark.parametrize("has_backups", [False, True])
 @settings(max_examples=examples(200))
 @given(data=st.data())
-def test_every_push_is_in_the_rows_exactly_once(is_mirrored: bool, data: st.DataObject) -> None:
-    world, numbers = World(is_mirrored), Counter[int]()
+def test_every_push_is_in_the_rows_exactly_once(has_backups: bool, data: st.DataObject) -> None:
+    world, numbers = World(has_backups), Counter[int]()
     for _ in range(data.draw(st.integers(1, 40), "events")):
         match data.draw(st.sampled_from(["push", "deliver", "again", "forward", "move", "kill"]), "event"):
             case "push":
@@ -224,7 +224,7 @@ def test_every_push_is_in_the_rows_exactly_once(is_mirrored: bool, data: st.Data
             case "move":
                 some = data.draw(st.sets(st.sampled_from(sorted(SLOT.values()))), "slots")
                 world.move(sorted(some), data.draw(st.sampled_from(sorted(world.ps)), "target"))
-            case "kill" if is_mirrored and len(world.ps) == len(NAMES):
+            case "kill" if has_backups and len(world.ps) == len(NAMES):
                 before = set(world.acknowledged)
                 world.kill(data.draw(st.sampled_from(NAMES), "killed"))
                 expect_at_least(world, before)

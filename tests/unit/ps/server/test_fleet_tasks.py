@@ -79,8 +79,8 @@ def test_a_move_to_a_ps_that_is_gone_says_why_and_changes_nothing(pair: Pair) ->
 
 
 def test_copies_are_promoted_with_all_rows(pair: Pair) -> None:
-    mirrored = pair.perform(pair.here, pair.task(target=THERE, backup=True))
-    assert (mirrored.failure, mirrored.rows, pair.here.slot_map.version) == ("", len(IDS), 2)
+    backed_up = pair.perform(pair.here, pair.task(target=THERE, backup=True))
+    assert (backed_up.failure, backed_up.rows, pair.here.slot_map.version) == ("", len(IDS), 2)
 
     promotion = pair.task(THERE, promote=HERE)
     promotion.fleet.version = 3
