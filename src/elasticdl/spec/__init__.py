@@ -1,4 +1,4 @@
-"""What was asked: the job, fully resolved, as frozen values."""
+"""The description of a job, fully resolved, as frozen values."""
 
 from elasticdl.spec.cluster import ClusterSpec, RoleSpec, VolumeSpec
 from elasticdl.spec.data import BadRows, DataSpec, PredictionSpec

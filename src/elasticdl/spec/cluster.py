@@ -1,4 +1,4 @@
-"""What a job needs of a Kubernetes cluster: image, resources, priorities, volumes, nodes."""
+"""The settings of a job on a Kubernetes cluster: image, resources, priorities, volumes, nodes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALE = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SCALE |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
 
-# 63 letters are all that a label may have. The StatefulSet of the master is called NAME-master, and labels its pod with
-# that name and ten letters for its revision; a longer one would never get a pod.
+# A label has at most 63 letters. The StatefulSet of the master is called NAME-master, and labels its pod with that
+# name and ten letters for its revision; with a longer name the pod could not be created.
 MAX_NAME_LENGTH = 63 - len("-master-0123456789")
 
 
@@ -27,7 +27,7 @@ def parse_quantity(quantity: str) -> float:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(
-            f"{quantity!r} is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi{_quantity_hint(quantity)}"
+            f"{quantity!r} is not a Kubernetes quantity; write 500m, 4, 4G or 4Gi{_quantity_hint(quantity)}"
         )
     number, unit = match[1], match[2] or ""
     is_exponent = unit[:1] in ("e", "E") and len(unit) > 1 and unit != "Ei"
@@ -52,7 +52,7 @@ Quantity = Annotated[str, AfterValidator(_check_quantity)]
 Name = Annotated[str, Field(pattern=f"^$|^{_NAME}$", max_length=253)]
 Label = Annotated[str, Field(pattern=r"^$|^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
-# Used by the pods themselves: nothing else can be mounted there.
+# Used by the pods themselves, so volumes cannot be mounted there.
 RESERVED_MOUNT_PATHS = ("/tmp", "/var/lib/elasticdl", "/etc/elasticdl", "/etc/elasticdl/spec", "/etc/elasticdl/secret")
 
 
@@ -64,9 +64,9 @@ def _check_resources(quantities: dict[str, str]) -> dict[str, str]:
     renamed = {"nvidia.com/gpu" if name == "gpu" else name: quantity for name, quantity in quantities.items()}
     for name in renamed:
         if not _RESOURCE.fullmatch(name):
-            raise ValueError(f"{name!r} is no resource; use cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE")
+            raise ValueError(f"{name!r} is not a resource; use cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE")
         if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage"):
-            raise ValueError(f"{name!r} is no resource; a device is written VENDOR/{name}, as nvidia.com/gpu")
+            raise ValueError(f"{name!r} is not a resource; write a device as VENDOR/{name}, such as nvidia.com/gpu")
     return renamed
 
 
@@ -77,12 +77,12 @@ class RoleSpec(_Part):
     """Resources and priority of each pod of a role."""
 
     requests: Resources = {}
-    limits: Resources = {}  # of those not named here: memory, storage and devices as requested, cpu without limit
-    priority: str = ""  # high, low, the name of a PriorityClass; for workers also the share that is high, e.g. 0.5
+    limits: Resources = {}  # by default memory, storage and devices as requested, and cpu without limit
+    priority: str = ""  # high, low or a PriorityClass; for workers also the share with high priority, e.g. 0.5
 
     @property
     def high_share(self) -> float | None:
-        """The share of workers with high priority, where one is given."""
+        """The share of workers with high priority; None if it is not set."""
         try:
             return float(self.priority)
         except ValueError:
@@ -105,7 +105,7 @@ class RoleSpec(_Part):
             if name in self.requests and parse_quantity(limit) < parse_quantity(self.requests[name]):
                 raise ValueError(f"{name}: the limit {limit} is below the request {self.requests[name]}")
             if "/" in name and name in self.requests and parse_quantity(limit) != parse_quantity(self.requests[name]):
-                raise ValueError(f"{name}: the limit {limit} is not the request {self.requests[name]}; leave it out")
+                raise ValueError(f"{name}: the limit {limit} differs from the request {self.requests[name]}; remove it")
         return self
 
 
@@ -121,7 +121,7 @@ def _cap_requests(requests: dict[str, str], limits: Any) -> dict[str, str]:
 
 
 class VolumeSpec(_Part):
-    """Something mounted into all pods of a job: a claim or a directory of the node."""
+    """A volume mounted into all pods of a job: a PersistentVolumeClaim, or a directory of the node."""
 
     mount_path: Annotated[str, Field(pattern="^/")]
     claim_name: Name = ""
@@ -132,11 +132,11 @@ class VolumeSpec(_Part):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if bool(self.claim_name) == bool(self.host_path):
-            raise ValueError("a volume is either claim_name=… or host_path=…, with mount_path=…")
+            raise ValueError("a volume has either claim_name=… or host_path=…, and mount_path=…")
         return self
 
 
-# The requests of a pod without a setting.
+# The default requests of a pod.
 _REQUESTS = {
     "master": {"cpu": "500m", "memory": "512Mi"},
     "worker": {"cpu": "1", "memory": "2Gi"},
@@ -145,27 +145,27 @@ _REQUESTS = {
 
 
 class ClusterSpec(_Part):
-    """A job of pods. The master's claims, Secrets and names lie in `namespace`."""
+    """A job of pods. All objects that it refers to are in `namespace`."""
 
     image: Annotated[str, Field(min_length=1)]
     namespace: Label = ""  # "": that of the context, filled in when the job is submitted
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: tuple[Name, ...] = ()
-    service_account: Name = ""  # of the master; "": one of the job's own, with just the rights it needs
+    service_account: Name = ""  # of the master; "": one created for the job, with the rights it needs
     master: RoleSpec = RoleSpec(requests=_REQUESTS["master"])
     worker: RoleSpec = RoleSpec(requests=_REQUESTS["worker"])
     ps: RoleSpec = RoleSpec(requests=_REQUESTS["ps"])
-    max_memory: Quantity = "0"  # a pod that ran out of memory comes back with half as much again, up to this; 0: thrice
+    max_memory: Quantity = "0"  # a pod that ran out of memory gets half as much again, up to this; 0: up to 3 times
     volumes: tuple[VolumeSpec, ...] = ()
     journal_claim: Name = ""  # where the master keeps its journal; "": in ConfigMaps
     env: dict[str, str] = {}
-    env_from_secrets: tuple[Name, ...] = ()  # Secrets whose keys become variables
+    env_from_secrets: tuple[Name, ...] = ()  # Secrets whose keys become environment variables
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
-    spread: Literal["none", "nodes", "zones"] = "nodes"  # pods of a role, where that is possible
+    spread: Literal["none", "nodes", "zones"] = "nodes"  # pods of a role, if possible
     scheduler: Name = ""  # "": that of the cluster
     queue: Annotated[Name, Field(max_length=63)] = ""  # of Kueue
-    is_root: bool = False  # may run as root, for images that must
+    is_root: bool = False  # allow root, for images that need it
     network_policy: bool = True
     tls: bool = True
     overrides: dict[str, Any] = {}  # of --cluster_spec: merged into pod, master_pod, worker_pod, ps_pod, service
@@ -192,13 +192,13 @@ class ClusterSpec(_Part):
 
     @field_validator("volumes")
     @classmethod
-    def _places_are_free(cls, volumes: tuple[VolumeSpec, ...]) -> tuple[VolumeSpec, ...]:
+    def _mount_paths_are_free(cls, volumes: tuple[VolumeSpec, ...]) -> tuple[VolumeSpec, ...]:
         mount_paths = [posixpath.normpath(volume.mount_path) for volume in volumes]
         for index, mount_path in enumerate(mount_paths):
             if mount_path in RESERVED_MOUNT_PATHS or mount_path == "/":
-                raise ValueError(f"{mount_path} is the job's own; mount the volume elsewhere")
+                raise ValueError(f"{mount_path} is used by the job itself; mount the volume elsewhere")
             if mount_path in mount_paths[:index]:
-                raise ValueError(f"{mount_path}: two volumes are mounted here; give each its own mount_path")
+                raise ValueError(f"{mount_path}: two volumes are mounted here; set a different mount_path for each")
         return volumes
 
     @field_validator("env")
@@ -206,7 +206,7 @@ class ClusterSpec(_Part):
     def _names_of_variables(cls, env: dict[str, str]) -> dict[str, str]:
         for name in env:
             if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a variable")
+                raise ValueError(f"{name!r} is not a valid name of an environment variable")
         return env
 
     @field_validator("overrides")

@@ -1,4 +1,4 @@
-"""The data of a job: what it reads, and what it does about bad rows."""
+"""The data of a job, and how it handles bad rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PASSWORD = re.compile(r"^postgres(ql)?://[^@?]*:[^@?]*@|://[^/?#@]*:[^/?#@]*@|[
 
 
 class BadRows(StrEnum):
-    """What a prediction job does about rows that cannot be read or understood."""
+    """How a prediction job handles rows that cannot be read or processed."""
 
-    ERROR = "error"  # the job ends at the first
-    SKIP = "skip"  # they are left out
+    ERROR = "error"  # the first one fails the job
+    SKIP = "skip"  # they are omitted
     MARK = "mark"  # they are written without predictions, with the reason in a column `error`
 
 
@@ -25,39 +25,39 @@ class PredictionSpec(SpecModel):
     """The format of predictions on disk."""
 
     bad_rows: BadRows = BadRows.ERROR
-    id_column: str = ""  # a column of the data that is written beside each prediction
+    id_column: str = ""  # a column of the data that is written next to each prediction
 
     @field_validator("id_column")
     @classmethod
     def _column_is_not_ours(cls, column: str) -> str:
         if column in ("record", "error"):
-            raise ValueError(f"predictions have a column {column!r} of their own; rename the column in the data")
+            raise ValueError(f"predictions already have a column {column!r}; rename the column in the data")
         return column
 
 
 class DataSpec(SpecModel):
-    """What is read. Paths go through fsspec; a directory or a glob means all its files."""
+    """The data to read. Paths are opened by fsspec; a directory or a glob means all its files."""
 
     training: str | None = None
     validation: str | None = None
     prediction: str | None = None
     format: Literal["auto", "csv", "jsonl", "parquet", "tfrecord", "images", "python"] = "auto"
-    columns: tuple[str, ...] = ()  # names for a CSV without a header line; or the columns to read
-    delimiter: str = ""  # between the fields of a CSV file; "": by its name; "tab" is one
-    unpack_limit: str = "100Gi"  # the most that one compressed file may become on disk
-    retry_s: Seconds = 60.0  # for how long a file, database or object store that went away is waited for
-    bad_records: NotNegative = 0  # so many records that cannot be read or understood are skipped
+    columns: tuple[str, ...] = ()  # names of the columns of a CSV file without a header, or the columns to read
+    delimiter: str = ""  # between the fields of a CSV file, such as "tab"; "": by the file name
+    unpack_limit: str = "100Gi"  # maximum size of one decompressed file on disk
+    retry_s: Seconds = 60.0  # how long to wait for a file, database or object store that is unavailable
+    bad_records: NotNegative = 0  # how many records that cannot be read or processed are skipped
     reader_params: dict[str, Any] = {}  # keyword arguments of custom_data_reader
     shard_records: Positive = 1024  # the unit that is leased and shuffled
 
     @model_validator(mode="after")
-    def _no_address_holds_a_password(self) -> Self:
-        # Checked for the whole section: the message about a single value would repeat it.
+    def _no_address_has_a_password(self) -> Self:
+        # Checked for the section, because the error of a single field repeats its value.
         for name in ("training", "validation", "prediction"):
             if _PASSWORD.search(getattr(self, name) or ""):
                 raise ValueError(
-                    f"{name}: the address holds a password, which would end in logs and job descriptions; leave it out "
-                    f"and set PGPASSWORD, or PGPASSWORD_FILE to a file with it"
+                    f"{name}: the address contains a password, which would appear in logs and job descriptions; remove "
+                    f"it and set PGPASSWORD, or PGPASSWORD_FILE to a file that contains it"
                 )
         return self
 

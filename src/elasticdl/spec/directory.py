@@ -1,6 +1,6 @@
-"""The job directory: every file a job keeps, named once.
+"""The job directory and the names of all its files.
 
-It is private to its owner (mode 0700): the token and the spec lie in it.
+Only its owner can read it (mode 0700), because it contains the job's token.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class JobDirectory:
 
     @property
     def launcher(self) -> Path:
-        """Pid of the launcher and what it started, as JSON."""
+        """The launcher and the processes that it started, as JSON."""
         return self.root / "launcher.json"
 
     @property
@@ -60,7 +60,7 @@ class JobDirectory:
 
     @property
     def reserve(self) -> Path:
-        """Reserves space for the result, in case the disk is full when the job ends."""
+        """A file that reserves space for the result, in case the disk is full when the job ends."""
         return self.root / "reserve"
 
     @property
@@ -78,7 +78,7 @@ class JobDirectory:
 
     @property
     def counters(self) -> Path:
-        """One file per ps, which outlives it, with the number of pushes it has acknowledged."""
+        """One file per ps, which outlives it, with the number of pushes that it has acknowledged."""
         return self.root / "counters"
 
     @property
@@ -91,7 +91,7 @@ class JobDirectory:
         return self.certificates / "authority.pem"
 
     def tls_credentials(self, spec: JobSpec, replica: str) -> tls.TlsCredentials | None:
-        """The TLS credentials of a replica, or of "client"; None where the job has no TLS."""
+        """The TLS credentials of a replica, or of "client"; None if the job has no TLS."""
         security = spec.security
         if not security.is_on:
             return None
@@ -108,7 +108,7 @@ class JobDirectory:
         return self.logs / f"{replica}.log"
 
     def exit_reason_file(self, replica: str) -> Path:
-        """The file in which a replica writes why it ended, in one line, when a vital thread has failed."""
+        """The file to which a replica writes its exit reason when a vital thread has failed."""
         return self.logs / f"{replica}.reason"
 
     def checkpoints(self, spec: JobSpec) -> AnyPath:
@@ -116,7 +116,7 @@ class JobDirectory:
         return parse_path(address, spec.timing.store_retry_s) if address else self.root / "checkpoints"
 
     def create(self, spec: JobSpec) -> None:
-        """Makes the directory with the spec and a new token."""
+        """Creates the directory with the spec and a new token."""
         self.root.mkdir(parents=True, mode=0o700)
         self._write_files(spec)
 
@@ -126,13 +126,13 @@ class JobDirectory:
 
     @property
     def run_number(self) -> int:
-        """The number of the run in this directory: 1, and one more with each resumption."""
+        """The number of the current run: 1, plus one for each resumption."""
         return max((_run_number(run.root) for run in self.previous_runs()), default=0) + 1
 
     def create_next_run(self, spec: JobSpec) -> Path:
-        """Make room for a job that goes on from its checkpoints; returns where its former files lie now.
+        """Prepares the directory for resuming the job; returns the directory `previous-N` of the former files.
 
-        Checkpoints, indexes and TensorBoard files stay in place; all else moves into `previous-N`.
+        Checkpoints, indexes and TensorBoard files stay in place; everything else moves there.
         """
         previous = self.root / f"previous-{self.run_number}"
         previous.mkdir()
@@ -149,7 +149,7 @@ class JobDirectory:
         return previous
 
     def create_in_pod(self, spec: JobSpec, token: str) -> None:
-        """Makes the directory from the files mounted into a pod; one that an earlier pod left is used as it is."""
+        """Creates the directory from the files mounted into a pod; the files of an earlier pod of it stay."""
         self.root.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._write_files(spec, token)
 
@@ -168,7 +168,7 @@ class JobDirectory:
             document = read_json(self.spec)
         except StateDamaged as exc:
             raise SpecError(
-                f"{exc}; go on from its checkpoints under another name, with all its options, --resume and "
+                f"{exc}; continue from its checkpoints under another name, with all its options, --resume and "
                 "--checkpoint_dir"
             ) from exc
         if document is None:
@@ -190,14 +190,14 @@ def write_private_file(path: Path, text: str) -> None:
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Replaces `path` atomically by a document with a checksum, which only its owner may read."""
-    plain = json.loads(json.dumps(document))  # as it is read: keys are texts
-    write_private_file(path, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
+    as_json = json.loads(json.dumps(document))  # as it will be read: all keys are text
+    write_private_file(path, json.dumps({**as_json, _CHECKSUM: _checksum(as_json)}, indent=1))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The document at `path`, or None where there is none (yet). StateDamaged where it is not what was written.
+    """The document at `path`; None if it does not exist (yet). Raises StateDamaged if it is damaged.
 
-    One without a checksum was written by somebody else, and is taken as it is.
+    A document without a checksum was written by another program, and is not checked.
     """
     try:
         document = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Who this process is, read from the environment and written to it; no other module knows the variables."""
+"""The identity of this process, read from environment variables and written to them. Only this module names them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WorkerEnv:
     job_directory: Path
     worker: WorkerId
     address: str
-    run: int  # of the job: see `JobDirectory.run`
+    run: int  # of the job: see `JobDirectory.run_number`
     faults: str = ""  # fault injection for tests, see elasticdl.faults
 
     @classmethod
@@ -46,7 +46,7 @@ class WorkerEnv:
             raise SpecError(f"{exc.args[0]} is not set: a worker is started by the launcher, not by hand") from exc
 
     def to_environ(self) -> dict[str, str]:
-        """The variables that make a process this worker."""
+        """The environment variables of this worker."""
         environ = {
             JOB_DIRECTORY: str(self.job_directory),
             WORKER: self.worker,
@@ -80,7 +80,7 @@ class PsEnv:
             raise SpecError(f"{exc.args[0]} is not set: a ps is started by the launcher, not by hand") from exc
 
     def to_environ(self) -> dict[str, str]:
-        """The variables that make a process this ps."""
+        """The environment variables of this ps."""
         environ = {JOB_DIRECTORY: str(self.job_directory), PS: self.ps, ADDRESS: self.address, RUN: str(self.run)}
         return environ | ({FAULTS: self.faults} if self.faults else {})
 
@@ -93,7 +93,7 @@ class PodEnv:
     name: str
     namespace: str
     replica: str
-    run: int = 0  # of the job, for a worker or a ps; 0: the master's pod, which finds out
+    run: int = 0  # of the job, for a worker or a ps; 0: the master's pod, which determines it
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> PodEnv:
@@ -116,5 +116,5 @@ def _parse_run(text: str) -> int:
 
 
 def elasticdl_home(environ: Mapping[str, str]) -> Path:
-    """The directory of this user's jobs: $ELASTICDL_HOME, else ~/.elasticdl."""
+    """The directory of this user's jobs: $ELASTICDL_HOME, or ~/.elasticdl."""
     return Path(environ.get(HOME) or Path.home() / ".elasticdl")

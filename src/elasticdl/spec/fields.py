@@ -14,7 +14,7 @@ SecondsOrOff = Annotated[float, Field(ge=0)]  # 0: off
 
 
 class SpecModel(BaseModel):
-    # Infinity of a parameter stays: JSON would say null, and a worker would read None.
+    # Keeps infinite parameters: by default they become null in JSON, and a worker would read None.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
@@ -26,5 +26,5 @@ def parse_size(text: str) -> int:
     """Bytes in 4Gi, 500M or 1024; 0 for nothing."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?i?)B?", text.strip())
     if text.strip() and (match is None or match[2] not in _UNITS):
-        raise ValueError("use a number of bytes, or one with K, M, G, Ki, Mi, Gi behind it, e.g. 4Gi")
+        raise ValueError("use a number of bytes, optionally with K, M, G, Ki, Mi or Gi, e.g. 4Gi")
     return int(float(match[1]) * _UNITS[match[2]]) if match else 0

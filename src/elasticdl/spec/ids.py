@@ -1,4 +1,4 @@
-"""Ids are words, ranks are numbers; a rank is never used as an id."""
+"""Ids of jobs and replicas. Ids are text and ranks are numbers; a rank is never used as an id."""
 
 from __future__ import annotations
 

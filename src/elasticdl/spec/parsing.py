@@ -16,9 +16,9 @@ MAX_ALIASED_VALUES = 10_000
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which 1e-3 is a number and a key may stand only once.
+    """Safe YAML in which 1e-3 is a number and duplicate keys are errors.
 
-    Nesting is bounded, and so is what aliases stand for: ten lines of them can mean a billion values.
+    Nesting and the size of aliases are limited: ten lines of aliases can expand to a billion values.
     """
 
     def __init__(self, stream: str) -> None:
@@ -39,11 +39,11 @@ class _Loader(yaml.SafeLoader):
             return None
         if is_alias:
             if node not in self._sizes:
-                raise yaml.MarkedYAMLError(problem="an alias of what it is inside of", problem_mark=mark)
+                raise yaml.MarkedYAMLError(problem="an alias of a node that contains it", problem_mark=mark)
             self._repeated += self._sizes[node]
             if self._repeated > MAX_ALIASED_VALUES:
                 raise yaml.MarkedYAMLError(
-                    problem=f"aliases stand for more than {MAX_ALIASED_VALUES} values", problem_mark=mark
+                    problem=f"aliases expand to more than {MAX_ALIASED_VALUES} values", problem_mark=mark
                 )
         else:
             self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
@@ -52,7 +52,7 @@ class _Loader(yaml.SafeLoader):
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
         node = super().compose_scalar_node(anchor)
         if not node.value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in node.value):
-            raise yaml.MarkedYAMLError(problem="half of a surrogate pair is no text", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem="half of a surrogate pair is not text", problem_mark=node.start_mark)
         return node
 
 
@@ -73,7 +73,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark)
             seen.add(key.value)
     return loader.construct_mapping(node, deep=True)
 
@@ -81,7 +81,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
-# What PyYAML raises of itself, and lets through where a value is not what it looks like or its tag says: 2026-13-01.
+# Errors of PyYAML, and those of values that are not what they look like or their tag says, such as 2026-13-01.
 _YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError)
 
 

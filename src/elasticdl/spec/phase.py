@@ -1,4 +1,4 @@
-"""The phases of a job, one word each, as statuses, results and `--json` write them."""
+"""The phases of a job, as in statuses, results and `--json`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """How a job stands. `is_over` tells the three phases that a job does not leave."""
+    """The phase of a job. `is_over` is true for the three final phases."""
 
-    PENDING = (
-        "pending"  # its master forms the first round, or waits for enough workers; on a cluster: has no master yet
-    )
+    PENDING = "pending"  # it forms the first round, or waits for workers; on a cluster it may have no master yet
     WAITING = "waiting"  # in the queue of this machine's scheduler, without processes
-    SUSPENDED = "suspended"  # on a cluster: it has given its pods back and may be told to go on
+    SUSPENDED = "suspended"  # on a cluster: it has no pods, and can be resumed
     INVALID = "invalid"  # on a cluster: the operator refused its ElasticJob
     STARTING = "starting"  # its processes start; no master has answered yet
     RUNNING = "running"
-    STOPPING = "stopping"  # the running step ends, a checkpoint is written
+    STOPPING = "stopping"  # it finishes the current step and writes a checkpoint
     STOPPED = "stopped"
     SUCCEEDED = "succeeded"
     FAILED = "failed"

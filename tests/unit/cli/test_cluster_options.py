@@ -95,7 +95,7 @@ def test_volumes_are_parted_by_semicolons() -> None:
         (["--worker_resource_request=cpu=1,memory=4GB"], "write 500m, 4, 4G or 4Gi: 4Gi or 4G"),
         (["--worker_resource_request=cpu"], '--worker_resource_request: expected "name=value,name=value"'),
         (["--worker_pod_priority=2"], "cluster.worker.priority (--worker_pod_priority): expected high, low"),
-        (["--envs=A-B=1"], "'A-B' is no name of a variable"),
+        (["--envs=A-B=1"], "'A-B' is not a valid name of an environment variable"),
         (["--cluster_spec=none.yaml"], "none.yaml: no such file for --cluster_spec"),
     ],
 )

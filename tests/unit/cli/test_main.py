@@ -121,11 +121,11 @@ def test_the_reference_names_every_option_of_a_verb(verb: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run", "--precision=bf16", "train.py"], "the script decides it, with torch.autocast"),
-        (["run", "--micro_batch_size=2", "train.py"], "the script decides it, with step.backward(loss, records=n)"),
+        (["run", "--precision=bf16", "train.py"], "the script sets it, with torch.autocast"),
+        (["run", "--micro_batch_size=2", "train.py"], "the script sets it, with step.backward(loss, records=n)"),
         (["train", "--model_def=a.b", "--precision=half"], "plan.precision (--precision)"),
         (["train", "--model_def=a.b", "--precision=fp16", "--num_ps_pods=1"], "use --precision=bf16"),
-        (["train", "--model_def=a.b", "--micro_batch_size=2", "--num_ps_pods=1"], "rows are pushed once for a batch"),
+        (["train", "--model_def=a.b", "--micro_batch_size=2", "--num_ps_pods=1"], "rows are pushed once per batch"),
     ],
 )
 def test_precisions_and_micro_batches_that_cannot_be_are_refused_at_once(

@@ -29,7 +29,7 @@ def test_the_typed_options_are_generated_from_the_table_of_options() -> None:
             {"zzz": 1, "sede": 1},
             "2 options are wrong:\n  no such option --zzz; see docs/api.md\n  no such option --sede",
         ),
-        ({"script": "train.py", "num_epochs": 2}, "--num_epochs is not an option here: the script decides it"),
+        ({"script": "train.py", "num_epochs": 2}, "--num_epochs is not an option here: the script sets it"),
         ({"kind": "evaluation", "training_data": "x"}, "no such option --training_data; see"),
         ({"kind": "evaluate"}, "kind: expected training, evaluation, prediction, script; received 'evaluate'; did you"),
         ({"on": "kubernets"}, "--on: expected local or kubernetes; received 'kubernets'; did you mean 'kubernetes'?"),

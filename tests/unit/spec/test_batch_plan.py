@@ -41,12 +41,12 @@ def test_a_schedule_survives_the_way_to_the_worker() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"batch_schedule": {10: 2}}, "plan.batch_schedule: the batch of this job stays as it is"),
-        ({"max_batch_size": 640}, "plan.max_batch_size: the batch of this job stays as it is"),
+        ({"batch_schedule": {10: 2}}, "plan.batch_schedule: the batch of this job is not scaled"),
+        ({"max_batch_size": 640}, "plan.max_batch_size: the batch of this job is not scaled"),
         ({"lr_scaling": "sqrt", "max_batch_size": 32}, "32 is smaller than the global batch of 64"),
         ({"lr_scaling": "sqrt", "batch_schedule": {10: 33}}, "use --max_batch_size=2112"),
         ({"lr_scaling": "sqrt", "batch_schedule": {-1: 3}}, "steps are counted from 0, received -1"),
-        ({"lr_scaling": "sqrt", "ps": 1}, "leave out --adaptive_batch, or use --distribution_strategy=Allreduce"),
+        ({"lr_scaling": "sqrt", "ps": 1}, "remove --adaptive_batch, or use --distribution_strategy=Allreduce"),
         ({"lr_scaling": "cube"}, "'none', 'adascale', 'sqrt' or 'linear'"),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_quantity_is_read_with_every_suffix(quantity: str, expected: float) ->
 
 @pytest.mark.parametrize("quantity", ["", "4K", "-1", "4 Gi", "Gi", "much", "4e", "0x4", "4Gi\n", "1,5"])
 def test_what_is_no_quantity_is_refused(quantity: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity of Kubernetes"):
+    with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         parse_quantity(quantity)
 
 
@@ -65,7 +65,7 @@ def test_bytes_written_as_elsewhere_are_refused_with_the_fix(quantity: str, fix:
     message = complaint({"worker": {"requests": {"memory": quantity}}})
 
     assert message.startswith("cluster.worker.requests.memory: ")
-    assert f"{quantity!r} is no quantity of Kubernetes" in message
+    assert f"{quantity!r} is not a Kubernetes quantity" in message
     assert fix in message
 
 
@@ -83,10 +83,10 @@ def test_a_gpu_is_one_of_nvidia_and_devices_of_others_have_their_vendor() -> Non
 @pytest.mark.parametrize(
     ("resources", "expected"),
     [
-        ({"disk": "1Gi"}, "'disk' is no resource; a device is written VENDOR/disk"),
-        ({"a b": "1"}, "'a b' is no resource; use cpu, memory"),
-        ({"-x.com/y": "1"}, "'-x.com/y' is no resource"),
-        ({"cpu": "1", "memory": "lots"}, "'lots' is no quantity"),
+        ({"disk": "1Gi"}, "'disk' is not a resource; write a device as VENDOR/disk"),
+        ({"a b": "1"}, "'a b' is not a resource; use cpu, memory"),
+        ({"-x.com/y": "1"}, "'-x.com/y' is not a resource"),
+        ({"cpu": "1", "memory": "lots"}, "'lots' is not a Kubernetes quantity"),
     ],
 )
 def test_a_resource_that_is_none_is_refused(resources: dict[str, str], expected: str) -> None:
@@ -108,12 +108,12 @@ def test_a_role_of_which_only_a_priority_or_a_limit_is_said_asks_for_what_it_wou
     assert cluster.worker.requests == ClusterSpec(image="x").worker.requests == {"cpu": "1", "memory": "2Gi"}
     assert cluster.ps.requests == {"cpu": "1", "memory": "1Gi"}
     assert cluster.master.requests == {}
-    assert "is no quantity" in complaint({"ps": {"limits": {"memory": "1GB"}}})
+    assert "is not a Kubernetes quantity" in complaint({"ps": {"limits": {"memory": "1GB"}}})
     assert "cluster.ps.limits" in complaint({"ps": {"limits": "much"}})
 
 
 def test_a_device_is_limited_to_what_is_asked_for() -> None:
-    assert "gpu: the limit 2 is not the request 1" in complaint(
+    assert "gpu: the limit 2 differs from the request 1" in complaint(
         {"ps": {"requests": {"gpu": "1"}, "limits": {"gpu": "2"}}}
     )
 
@@ -158,7 +158,7 @@ def test_two_volumes_at_one_place_are_refused() -> None:
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/lib/elasticdl", "/etc/elasticdl/secret", "/etc/elasticdl"])
 def test_places_of_the_job_itself_are_refused(place: str) -> None:
-    assert "is the job's own" in complaint({"volumes": [{"claim_name": "a", "mount_path": place}]})
+    assert "is used by the job itself" in complaint({"volumes": [{"claim_name": "a", "mount_path": place}]})
 
 
 def test_a_name_that_leaves_no_room_for_its_pods_is_refused_on_a_cluster_only() -> None:
@@ -180,7 +180,7 @@ def test_only_known_objects_are_adjusted(overrides: dict[str, Any]) -> None:
     ("cluster", "expected"),
     [
         ({"image": ""}, "cluster.image (--image_name)"),
-        ({"env": {"A-B": "1"}}, "'A-B' is no name of a variable"),
+        ({"env": {"A-B": "1"}}, "'A-B' is not a valid name of an environment variable"),
         ({"namespace": "My_Space"}, "cluster.namespace (--namespace)"),
         ({"image_pull_policy": "always"}, "'Always', 'IfNotPresent' or 'Never'"),
         ({"spread": "racks"}, "cluster.spread (--spread)"),

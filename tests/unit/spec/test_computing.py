@@ -48,13 +48,16 @@ def test_what_can_be_is_taken_and_reaches_the_worker(fields: dict[str, Any]) -> 
             "with ps.mode async, which computes in float32",
         ),
         ({"precision": "fp16", "ps": {"replicas": 1, "mode": "local"}}, "plan.precision: fp16 with ps.mode local"),
-        ({"precision": "fp16", "ps": {"replicas": 1}}, "would be scaled ones; use --precision=bf16"),
-        ({"micro_batch_size": 4, "ps": {"replicas": 1}}, "rows are pushed once for a batch; use more --logical_ranks"),
+        (
+            {"precision": "fp16", "ps": {"replicas": 1}},
+            "would apply the scaled gradients of rows; use --precision=bf16",
+        ),
+        ({"micro_batch_size": 4, "ps": {"replicas": 1}}, "rows are pushed once per batch; use more --logical_ranks"),
         ({"micro_batch_size": 4, "ps": {"replicas": 1, "mode": "sync"}}, "use a smaller --minibatch_size"),
         ({"precision": "fp16", "lr_scaling": "adascale", "batch_schedule": {8: 2}}, "the noise of scaled gradients"),
         ({"precision": "fp16", "lr_scaling": "linear"}, "--adaptive_batch=sqrt or linear with a --batch_schedule"),
-        ({"precision": "bf16", "kind": JobKind.SCRIPT}, "a script decides it, with torch.autocast"),
-        ({"micro_batch_size": 4, "kind": JobKind.SCRIPT}, "a script decides it, with step.backward"),
+        ({"precision": "bf16", "kind": JobKind.SCRIPT}, "a script sets it with torch.autocast"),
+        ({"micro_batch_size": 4, "kind": JobKind.SCRIPT}, "a script sets it with step.backward"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_what_to_do(fields: dict[str, Any], expected: str) -> None:

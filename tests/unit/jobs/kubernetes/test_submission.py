@@ -195,7 +195,7 @@ def test_an_unmodified_script_is_resumed_by_starting_it_again(elasticdl: Run, cl
         (["--worker_pod_priority=high"], "no PriorityClass 'elasticdl-high'; there is none; `helm install"),
         (["--worker_pod_priority=0.5"], "no PriorityClass 'elasticdl-high'"),
         (["--image_pull_secrets=registry"], "no Secret 'registry' in namespace default"),
-        (["--worker_resource_request=memory=4GB"], "'4GB' is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi: 4Gi"),
+        (["--worker_resource_request=memory=4GB"], "'4GB' is not a Kubernetes quantity; write 500m, 4, 4G or 4Gi: 4Gi"),
         (["--job_name=Digits_1"], "use 1 to 63 of a-z, 0-9 and '-'"),
         ([f"--job_name={'d' * 60}"], "use at most 45 letters on Kubernetes"),
         (["--tls_cert=a", "--tls_key=b", "--tls_ca=c"], "each job gets certificates of its own"),
