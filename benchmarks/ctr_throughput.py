@@ -20,20 +20,20 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import table
 from peers import environment
 from ps_processes import SPAWN, TOKEN, fleet
 
-from elasticdl.launcher.local import processes
+import elasticdl
+from elasticdl.jobs import JobStatus
 from elasticdl.ps.client.lookups import EmbeddingLookups
 from elasticdl.ps.client.ps_client import PsClient
 from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.tables.optimizer import Optimizer
 from elasticdl.ps.tables.table import TableSpec
-from elasticdl.rpc.client import MasterClient
-from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import HOME
 from elasticdl.zoo.ctr import data as clicks
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 def _one_worker(data: Path, repeats: int, peer: Path | None, steps: int) -> list[table.Row]:
     ours, plain, theirs = [], [], []
     for _ in range(repeats):
-        ours.append(_job(data, "--threads=1"))  # the other core is for the ps
+        ours.append(_job(data, threads=1))  # the other core is for the ps
         plain.append(max(_peer([sys.executable], "torch_ctr.py", data, steps, threads) for threads in ("1", "2")))
         told = f"ours {ours[-1]:,.0f}, plain PyTorch {plain[-1]:,.0f}"
         if peer is not None:
@@ -105,27 +105,21 @@ def _one_worker(data: Path, repeats: int, peer: Path | None, steps: int) -> list
     return rows
 
 
-def _job(data: Path, *more: str) -> float:
+def _job(data: Path, **options: Any) -> float:
     """Of `elasticdl train` with one worker and one ps, between a fifth and nine tenths of its records."""
     with tempfile.TemporaryDirectory() as home:
-        environ = {**os.environ, HOME: home}
-        argv = [
-            sys.executable, "-m", "elasticdl.cli", "train", "--detach", "--job_name=ctr", f"--model_zoo={ZOO}",
-            "--model_def=ctr.ctr.deepfm", f"--training_data={data}", f"--minibatch_size={BATCH}", "--num_workers=1",
-            "--num_ps_pods=1", "--num_epochs=2", *more,
-        ]  # fmt: skip
-        subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
-        directory = JobDirectory(Path(home) / "jobs" / "ctr")
+        os.environ[HOME] = home
         seen: list[tuple[float, int]] = []
-        try:
-            with MasterClient.connect(directory, timeout_s=30.0) as master:
-                for status in master.watch(max_hz=20.0):
-                    if status.total_records and 0.2 <= status.records / status.total_records <= 0.9:
-                        seen.append((time.perf_counter(), status.records))
-                    if status.phase == "failed":
-                        raise RuntimeError(status.reason)
-        finally:
-            processes.kill_processes(directory)
+
+        def note(status: JobStatus) -> None:
+            if status.total_records and 0.2 <= status.records / status.total_records <= 0.9:
+                seen.append((status.updated_at, status.records))
+
+        with elasticdl.submit(
+            job_name="ctr", model_zoo=ZOO, model_def="ctr.ctr.deepfm", training_data=data, minibatch_size=BATCH,
+            num_workers=1, num_ps_pods=1, num_epochs=2, **options,
+        ) as job:  # fmt: skip
+            job.wait(on_progress=note).raise_for_failure()
     (began, first), (ended, last) = seen[0], seen[-1]
     return (last - first) / (ended - began)
 

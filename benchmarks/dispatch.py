@@ -146,7 +146,7 @@ def _session(directory: JobDirectory, number: int) -> MasterSession:
         pb.Heartbeat,
         lambda message: None,
         run=directory.run_number,
-        on_run_over=lambda exc: None,
+        on_run_superseded=lambda exc: None,
     )
     session.start()
     session.send(pb.WorkerMessage(ready=pb.Ready()))

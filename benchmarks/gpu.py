@@ -8,6 +8,7 @@ Deterministic algorithms are on. Needs a CUDA device; says so and ends where the
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -20,6 +21,8 @@ import torch
 from models import blocks
 from reproducible import Runs
 
+from elasticdl import jobs
+from elasticdl.spec.env import HOME
 from elasticdl.worker.training.numerics import configure_numerics
 
 
@@ -43,12 +46,12 @@ def plain_loop(steps: int) -> float:
     return steps / (time.monotonic() - started)
 
 
-def steps_per_s(runs: Runs, name: str) -> float:
-    """From the first step to the last, as the job's own status tells."""
-    events = runs.status(name)["events"]
-    first = next(event["at"] for event in events if event["kind"] == "round-entered")
-    last = next(event["at"] for event in events if event["kind"] == "checkpoint")
-    return float(runs.status(name)["step"] / (last - first))
+def steps_per_s(job: jobs.Job) -> float:
+    """Steps a second from the first step to the last, by the events of the job."""
+    events = job.events()
+    first = next(event.at for event in events if event.kind == "round-entered")
+    last = next(event.at for event in events if event.kind == "checkpoint")
+    return job.status.step / (last - first)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,14 +66,15 @@ def main(arguments: Sequence[str]) -> int:
     peer = plain_loop(200 if options.quick else 1000)
     rows, digests = [], {}
     with tempfile.TemporaryDirectory(prefix="gpu-") as scratch:
-        runs = Runs(Path(scratch), epochs, "--device", "cuda")
+        os.environ[HOME] = str(Path(scratch) / "home")
+        runs = Runs(Path(scratch), epochs, device="cuda")
         for workers in (1, 2, 4):
             name = f"fixed-{workers}"
             digests[f"{workers} worker{'s' * (workers > 1)} sharing one GPU"] = runs.fixed(workers)
             rows.append(
                 table.Row(
                     f"throughput, {workers} worker{'s' * (workers > 1)} sharing one GPU", "steps/s",
-                    steps_per_s(runs, name), peer, "plain loop, one process",
+                    steps_per_s(jobs.find(name)), peer, "plain loop, one process",
                 )
             )  # fmt: skip
             print(f"{name}: {rows[-1].ours:.1f} steps/s", file=sys.stderr, flush=True)

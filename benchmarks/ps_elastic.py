@@ -15,7 +15,6 @@ import argparse
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +24,8 @@ from pathlib import Path
 
 import table
 
-from elasticdl.launcher.local import processes
-from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.client import MasterClient
-from elasticdl.spec.directory import JobDirectory
+import elasticdl
+from elasticdl.jobs import JobStatus
 from elasticdl.spec.env import HOME
 from elasticdl.zoo.ctr import data as clicks
 
@@ -45,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     gaps: dict[str, list[float]] = {"nothing happens": [], "added": [], "drained": [], "killed, with a replica": []}
     for _ in range(1 if options.quick else options.repeats):
-        with tempfile.TemporaryDirectory() as place, Job(Path(place)) as job:
+        with tempfile.TemporaryDirectory() as directory, DisturbedJob(Path(directory)) as job:
             job.wait(lambda s: s.records > 20_000, "training")
             job.settle(2)
             gaps["nothing happens"].append(job.gap(lambda: time.sleep(3.0)))
@@ -68,33 +65,30 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-class Job:
+class DisturbedJob:
     """One job, disturbed from outside."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._environ = {**os.environ, HOME: str(place / "home"), "ELASTICDL_PUSHED": str(place / "pushed")}
-        self._directory = JobDirectory(place / "home" / "jobs" / "elastic")
-
-    def __enter__(self) -> Job:
-        (self._place / "pushed").mkdir()
-        data = self._place / "train.clicks"
+    def __init__(self, directory: Path) -> None:
+        self._pushed = directory / "pushed"
+        self._pushed.mkdir()
+        os.environ.update({HOME: str(directory / "home"), "ELASTICDL_PUSHED": str(self._pushed)})
+        data = directory / "train.clicks"
         clicks.write_records(data, 100_000)
-        self._command(
-            "train", "--detach", "--job_name=elastic", f"--model_zoo={MODELS}", "--model_def=noted_ctr.deepfm",
-            f"--training_data={data}", "--minibatch_size=256", "--num_workers=2", "--num_ps_pods=2", "--ps_backups=1",
-            "--ps_mode=async", "--num_epochs=10000", "--threads=1",
+        self._job = elasticdl.submit(
+            job_name="elastic", model_zoo=MODELS, model_def="noted_ctr.deepfm", training_data=data, minibatch_size=256,
+            num_workers=2, num_ps_pods=2, ps_backups=1, ps_mode="async", num_epochs=10_000, threads=1,
         )  # fmt: skip
+
+    def __enter__(self) -> DisturbedJob:
         return self
 
     def __exit__(self, *_: object) -> None:
-        processes.kill_processes(self._directory)
+        self._job.kill()
 
-    def wait(self, is_so: Callable[[pb.JobStatus], bool], what: str) -> pb.JobStatus:
+    def wait(self, is_so: Callable[[JobStatus], bool], what: str) -> JobStatus:
         deadline = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline:
-            with MasterClient.connect(self._directory, timeout_s=30.0) as master:
-                status = master.status()
+            status = self._job.status
             if is_so(status):
                 return status
             time.sleep(0.05)
@@ -103,10 +97,10 @@ class Job:
     def settle(self, ps: int) -> None:
         """Until so many ps hold even numbers of slots, each with a whole copy elsewhere."""
 
-        def is_settled(status: pb.JobStatus) -> bool:
-            serving = [one for one in status.ps if one.state == "serving"]
-            is_even = all(1024 // ps <= one.slots <= 1024 // ps + 1 for one in serving)
-            return len(serving) == ps and is_even and all(replica.backup for replica in serving)
+        def is_settled(status: JobStatus) -> bool:
+            serving = [server for server in status.ps if server.state == "serving"]
+            is_even = all(1024 // ps <= server.slots <= 1024 // ps + 1 for server in serving)
+            return len(serving) == ps and is_even and all(server.backup for server in serving)
 
         self.wait(is_settled, f"{ps} settled ps")
 
@@ -114,24 +108,19 @@ class Job:
         began = time.time()
         disturb()
         time.sleep(0.5)  # the last answers are noted
-        return longest_gap(self._place / "pushed", began, time.time())
+        return longest_gap(self._pushed, began, time.time())
 
     def scale(self, ps: int) -> None:
-        self._command("scale", "elastic", "--ps", str(ps))
+        self._job.scale(ps=ps)
         self.settle(ps)
 
     def kill(self) -> None:
         status = self.wait(lambda s: bool(s.ps), "ps")
-        victim = next(one for one in status.ps if one.state == "serving")
+        victim = next(server for server in status.ps if server.state == "serving")
+        assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
-        self.wait(lambda s: all(one.id != victim.id or one.state != "serving" for one in s.ps), "the loss")
+        self.wait(lambda s: all(server.name != victim.name or server.state != "serving" for server in s.ps), "the loss")
         self.settle(2)
-
-    def _command(self, *arguments: str) -> None:
-        argv = [sys.executable, "-m", "elasticdl.cli", *arguments]
-        done = subprocess.run(argv, env=self._environ, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
 
 
 def longest_gap(directory: Path, began: float, ended: float) -> float:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,8 @@ import table
 import torch
 from safetensors.torch import load_file
 
+import elasticdl
+from elasticdl.jobs import Job, JobStatus, WorkerStatus
 from elasticdl.spec.env import HOME
 
 MODELS = Path(__file__).parent / "models"
@@ -33,84 +33,70 @@ POLL_S = 0.1
 
 
 class Runs:
-    """Jobs of one benchmark, each through the command line."""
+    """Jobs of one benchmark."""
 
-    def __init__(self, directory: Path, epochs: int, *options: str) -> None:
+    def __init__(self, directory: Path, epochs: int, **options: Any) -> None:
         self._directory = directory
         self._epochs = epochs
         self._options = options
-        self._environ = {**os.environ, HOME: str(directory / "home")}
 
-    def command(self, *arguments: str) -> str:
-        argv = [sys.executable, "-m", "elasticdl.cli", *arguments]
-        done = subprocess.run(argv, env=self._environ, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        if done.returncode:
-            raise RuntimeError(
-                f"elasticdl {' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-            )
-        return done.stdout
-
-    def start(self, name: str, *options: str) -> None:
-        self.command(
-            "train", "--detach", "--job_name", name, "--model_zoo", str(MODELS), "--model_def", "blocks.forward",
-            "--data_format", "python", "--training_data", "made-up", "--no-shuffle", "--threads", "1",
-            "--seed", str(reference.SEED), "--num_epochs", str(self._epochs),
-            "--global_batch_size", str(reference.BATCH), "--logical_ranks", str(reference.RANKS),
-            "--min_workers", "1", "--max_workers", str(reference.RANKS),
-            "--output", str(self._directory / f"{name}-model"), *self._options, *options,
+    def start(self, name: str, **options: Any) -> Job:
+        return elasticdl.submit(
+            job_name=name, model_zoo=MODELS, model_def="blocks.forward", data_format="python", training_data="made-up",
+            shuffle=False, threads=1, seed=reference.SEED, num_epochs=self._epochs,
+            global_batch_size=reference.BATCH, logical_ranks=reference.RANKS, min_workers=1,
+            max_workers=reference.RANKS, output=self._directory / f"{name}-model", **self._options, **options,
         )  # fmt: skip
 
-    def status(self, name: str) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads(self.command("status", name, "--json"))
-        return status
-
-    def members(self, name: str) -> list[dict[str, Any]]:
-        return [worker for worker in self.status(name)["workers"] if worker["state"] == "member"]
-
-    def wait(self, name: str, *, step: int = 0, members: int = 0, phase: str = "") -> None:
-        """Until the job is so far. Raises where it failed or ended before."""
-        while True:
-            status = self.status(name)
-            here = sum(worker["state"] == "member" for worker in status["workers"])
-            if status["phase"] == phase or (not phase and status["step"] >= step and here >= members):
-                return
-            if status["phase"] in ("failed", "succeeded", "stopped"):
-                raise RuntimeError(f"{name} {status['phase']} too early: {status['reason']}")
-            time.sleep(POLL_S)
-
-    def digest(self, name: str) -> str:
-        self.wait(name, phase="succeeded")
-        return digest(load_file(self._directory / f"{name}-model" / "model.safetensors"))
+    def digest(self, job: Job) -> str:
+        job.wait().raise_for_failure()
+        return digest(load_file(self._directory / f"{job.name}-model" / "model.safetensors"))
 
     # ---- the histories
 
     def fixed(self, workers: int) -> str:
-        name = f"fixed-{workers}"
-        self.start(name, "--num_workers", str(workers))
-        return self.digest(name)
+        with self.start(f"fixed-{workers}", num_workers=workers) as job:
+            return self.digest(job)
 
     def elastic(self) -> str:
-        name = "elastic"
-        self.start(name, "--num_workers", "2")
-        self.wait(name, step=5, members=2)
-        self.command("scale", name, "--workers", "4")  # two join
-        self.wait(name, members=4)
-        os.kill(self.members(name)[1]["pid"], signal.SIGKILL)
-        self.wait(name, members=3)
-        os.kill(self.members(name)[0]["pid"], signal.SIGTERM)  # the first leaves
-        self.wait(name, members=3)
-        self.command("scale", name, "--workers", "2")  # down to two
-        os.kill(self.members(name)[0]["pid"], signal.SIGKILL)
-        return self.digest(name)
+        with self.start("elastic", num_workers=2) as job:
+            wait_for(job, step=5, member_count=2)
+            job.scale(workers=4)  # two join
+            wait_for(job, member_count=4)
+            send_signal(job, 1, signal.SIGKILL)
+            wait_for(job, member_count=3)
+            send_signal(job, 0, signal.SIGTERM)  # the first leaves
+            wait_for(job, member_count=3)
+            job.scale(workers=2)  # down to two
+            send_signal(job, 0, signal.SIGKILL)
+            return self.digest(job)
 
     def resumed(self) -> str:
-        name = "resumed"
-        self.start(name, "--num_workers", "3")
-        self.wait(name, step=20)
-        self.command("stop", name)
-        self.wait(name, phase="stopped")
-        self.start(name, "--num_workers", "2", "--resume")
-        return self.digest(name)
+        with self.start("resumed", num_workers=3) as job:
+            wait_for(job, step=20)
+        with self.start("resumed", num_workers=2, resume=True) as job:
+            return self.digest(job)
+
+
+def members(status: JobStatus) -> list[WorkerStatus]:
+    return [worker for worker in status.workers if worker.state == "member"]
+
+
+def wait_for(job: Job, *, step: int = 0, member_count: int = 0) -> None:
+    """Waits until the job has come so far. Raises if it ended before."""
+    while True:
+        status = job.status
+        if status.step >= step and len(members(status)) >= member_count:
+            return
+        if status.is_over:
+            raise RuntimeError(f"{job.name} {status.phase} too early: {status.reason}")
+        time.sleep(POLL_S)
+
+
+def send_signal(job: Job, index: int, number: int) -> None:
+    pid = members(job.status)[index].pid
+    assert pid is not None
+    os.kill(pid, number)
 
 
 def digest(weights: dict[str, torch.Tensor]) -> str:
@@ -128,6 +114,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     epochs = 60
     with tempfile.TemporaryDirectory(prefix="reproducible-") as scratch:
+        os.environ[HOME] = str(Path(scratch) / "home")
         runs = Runs(Path(scratch), epochs)
         found: dict[str, str] = {}
         for workers in (1, 3) if options.quick else (1, 2, 3, 4):

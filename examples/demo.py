@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elasticdl.jobs import Job, ReplicaStatus
+    from elasticdl.jobs import Job, WorkerStatus
 
 OUTPUT = Path("demo-output").absolute()
 JOB = "demo"
@@ -184,7 +184,7 @@ class Director:
     def _step(self) -> int:
         return find_job().status.step
 
-    def _members(self) -> list[ReplicaStatus]:
+    def _members(self) -> list[WorkerStatus]:
         """The workers that train, by rank."""
         members = [worker for worker in find_job().status.workers if worker.rank is not None]
         return sorted(members, key=lambda worker: worker.rank or 0)
@@ -204,10 +204,9 @@ def draw_terminal(path: Path) -> None:
     from rich.console import Console
 
     from elasticdl.cli.screens import job_panel
-    from elasticdl.jobs import home, local
 
     console = Console(record=True, width=TERMINAL_COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(job_panel.job_panel(local.current_status(home.find_directory(JOB), timeout_s=5.0)))
+    console.print(job_panel.job_panel(find_job().status))
     drawn = console.export_svg(title="elasticdl train")
     drawn = re.sub(r"@font-face \{.*?\n    \}\n|<!--.*?-->", "", drawn, flags=re.DOTALL)
     path.write_text(drawn.replace("Fira Code, monospace", "monospace").replace("arial", "sans-serif"))
@@ -215,24 +214,21 @@ def draw_terminal(path: Path) -> None:
 
 def verdict(code: int, killed: str, planned: int) -> int:
     """Hold what the job left against what was promised."""
-    from elasticdl.jobs import history, home
-    from elasticdl.spec.directory import read_json
-
-    directory = home.find_directory(JOB)
-    result = read_json(directory.result) or {}
-    events = history.read_events(directory)
-    kinds = [(event["kind"], event["replica"]) for event in events]
+    job = find_job()
+    status, events = job.status, job.events()
+    kinds = [(event.kind, event.replica) for event in events]
     joined = [worker for kind, worker in kinds if kind == "worker-joined"]
-    left = [event for event in events if event["kind"] == "worker-left" and "scaled to 2" in event["reason"]]
-    accuracy = float((result.get("metrics") or {}).get("accuracy", 0.0))
-    timeline, model = directory.timeline, OUTPUT / "model"
+    left = [event for event in events if event.kind == "worker-left" and "scaled to 2" in event.reason]
+    accuracy = status.metrics.get("accuracy", 0.0)
+    assert job.directory is not None
+    timeline, model = job.directory / "timeline.png", OUTPUT / "model"
     checks = {
-        f"the job succeeded (exit code {code})": code == 0 and result.get("phase") == "succeeded",
+        f"the job succeeded (exit code {code})": code == 0 and status.phase == "succeeded",
         f"{len(joined)} workers joined: 2, a third, and a replacement": len(set(joined)) >= 4,
         f"{killed} was lost to SIGKILL": ("worker-lost", killed) in kinds,
-        f"{left[0]['replica'] if left else 'nobody'} was taken away": bool(left),
-        f"{result.get('records'):,} of {planned:,} records trained, none lost, none twice": result.get("records")
-        == result.get("total_records")
+        f"{left[0].replica if left else 'nobody'} was taken away": bool(left),
+        f"{status.records:,} of {planned:,} records trained, none lost, none twice": status.records
+        == status.total_records
         == planned,
         f"accuracy {accuracy:.4f} on digits nobody trained on, at least 0.9": accuracy >= 0.9,
         f"model in {model}": model.is_dir() and any(model.iterdir()),

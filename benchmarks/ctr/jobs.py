@@ -1,4 +1,4 @@
-"""Train a model of the zoo as a person does: a ctr.yaml with data, label and model, `elasticdl train`, `predict`.
+"""Trains a model of the zoo as a user does: by a ctr.yaml with data, label and model.
 
 Jobs are real ones, of a master, workers and ps. Labels behind the validation part are not in the file they get.
 """
@@ -6,17 +6,17 @@ Jobs are real ones, of a master, workers and ps. Labels behind the validation pa
 from __future__ import annotations
 
 import lzma
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
+import elasticdl
 from ctr.ours import Floats
 from ctr.rows import COLUMNS, Raw
+from elasticdl.jobs import home
 
 CONFIG = """\
 data: clicks.tsv
@@ -25,10 +25,10 @@ model: {model}
 report: false  # made after training, and of no use here
 """
 # What is said beside the config. Nothing: two workers and one ps in hybrid mode.
-OPTIONS = {
-    "config": (),
-    "hybrid": ("--ps_mode=hybrid", "--num_ps_pods=2"),
-    "async": ("--ps_mode=async", "--num_ps_pods=2"),
+OPTIONS: dict[str, dict[str, Any]] = {
+    "config": {},
+    "hybrid": {"ps_mode": "hybrid", "num_ps_pods": 2},
+    "async": {"ps_mode": "async", "num_ps_pods": 2},
 }
 
 
@@ -49,28 +49,23 @@ class Jobs:
                 file.write(line if row < raw.known else "0" + line[line.index("\t") :])
         return cls(place, raw)
 
-    def train(self, manner: str, model: str, seed: int) -> Floats:
-        """The chances of a click in the rows behind the training part."""
-        config, name = self.place / f"{model}.yaml", f"{manner}-{model}-{seed}".replace("_", "-")
+    def train(self, mode: str, model: str, seed: int) -> Floats:
+        """The probabilities of a click in the rows behind the training part."""
+        config, name = self.place / f"{model}.yaml", f"{mode}-{model}-{seed}".replace("_", "-")
         config.write_text(CONFIG.format(model=model))
-        said = self._run("train", config.name, f"--job_name={name}", f"--seed={seed}", f"--output={name}",
-                         *OPTIONS[manner])  # fmt: skip
-        if f"{self.raw.train:,} rows to train on" not in said:
-            raise RuntimeError(f"{name}: expected {self.raw.train:,} rows to train on. Received:\n{said[-2000:]}")
-        rows = f"clicks.tsv#rows={self.raw.train}:{len(self.raw.labels)}"
-        self._run("predict", config.name, f"--job_name={name}-predict", f"--checkpoint_dir_for_init={name}",
-                  f"--prediction_data={rows}", f"--output={name}-predicted")  # fmt: skip
-        return predicted(self.place / f"{name}-predicted")
-
-    def _run(self, *words: str) -> str:
-        environ = os.environ | {"ELASTICDL_HOME": str(self.place / "home"), "COLUMNS": "150"}
-        done = subprocess.run(
-            [sys.executable, "-m", "elasticdl.cli", *words],
-            cwd=self.place, env=environ, capture_output=True, text=True, timeout=self.timeout_s, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"elasticdl {' '.join(words)}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-        return done.stdout
+        with home.use_home(self.place / "home"):
+            job = elasticdl.submit(config, job_name=name, seed=seed, output=self.place / name, **OPTIONS[mode])
+            status = job.wait(self.timeout_s).raise_for_failure()
+            if status.records_per_epoch != self.raw.train:
+                raise RuntimeError(f"{name}: expected {self.raw.train:,} rows. Received: {status.records_per_epoch}")
+            rows = f"{self.place / 'clicks.tsv'}#rows={self.raw.train}:{len(self.raw.labels)}"
+            output = self.place / f"{name}-predicted"
+            prediction = elasticdl.submit(
+                config, kind="prediction", job_name=f"{name}-predict", checkpoint_dir_for_init=self.place / name,
+                prediction_data=rows, output=output,
+            )  # fmt: skip
+            prediction.wait(self.timeout_s).raise_for_failure()
+        return predicted(output)
 
 
 def predicted(directory: Path) -> Floats:
