@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ SHARING_A_SERVER = ("tests/integration/kube/", "tests/integration/test_s3_")
 ROOT = Path(__file__).parents[1]
 KUBE_TESTS = ROOT / "tests" / "integration" / "kube"
 UNIT_TESTS = ROOT / "tests" / "unit"
+
+
+# A shell ignores SIGINT in what it starts in the background, and processes that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class ServerScheduling(LoadFileScheduling):

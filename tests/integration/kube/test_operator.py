@@ -42,7 +42,8 @@ def test_the_objects_of_a_job_are_created_and_owned_by_it(start: StartOperator, 
     assert job["status"]["workersText"] == "0/4 (2-8)"
     assert job["metadata"]["finalizers"] == [FINALIZER]
     assert operator.read_metrics("healthz") == "ok\n"
-    assert event_messages(api, "Created") == ["Created the master of the job: StatefulSet mnist-master"]
+    created = until("the event of the master", lambda: event_messages(api, "Created"))
+    assert created == ["Created the master of the job: StatefulSet mnist-master"]
 
 
 def test_a_restarted_operator_changes_nothing(start: StartOperator, api: Api) -> None:
@@ -90,7 +91,7 @@ def test_deleted_objects_are_recreated_but_never_the_secret(start: StartOperator
 
     assert "Secret mnist-secret was deleted" in condition(api, "SpecApplied")["message"]
     assert api.get(kinds.SECRET, "mnist-secret") is None
-    assert event_messages(api, "Recreated") == ["Service mnist-master had been deleted"]
+    assert until("an event", lambda: event_messages(api, "Recreated")) == ["Service mnist-master had been deleted"]
 
 
 def test_the_definition_may_be_installed_after_the_operator(start: StartOperator, api: Api) -> None:
