@@ -112,7 +112,7 @@ def test_a_master_that_is_given_up_takes_nobodys_state_with_it(jobs: Jobs, undis
     job.wait_gone()
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1)
-    assert "the master ended 5 times" in result["reason"] and "go on with --resume" in result["reason"]
+    assert "the master ended 5 times" in result["reason"] and "continue with --resume" in result["reason"]
     kept = manifest.find_newest(job.directory.root / "checkpoints")
     assert kept is not None and (manifest.parse_step(kept) or 0) >= 3, job.story()
     job.hurry()

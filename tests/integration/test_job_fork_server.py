@@ -73,7 +73,7 @@ def test_a_job_whose_fork_server_fails_later_goes_on_and_has_another(jobs: Jobs,
     job.wait_members(2)
     job.hurry()
     assert job.digest() == undisturbed
-    assert "is given up" in job.log("launcher")
+    assert "replacing the fork server" in job.log("launcher")
 
 
 def test_a_launcher_that_replaces_another_forks_from_a_server_of_its_own(jobs: Jobs, undisturbed: str) -> None:
