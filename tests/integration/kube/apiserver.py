@@ -1,8 +1,8 @@
-"""A real etcd and kube-apiserver on free ports: no kubelet, no scheduler, no controllers. Tests play those.
+"""A real etcd and kube-apiserver on free ports, without kubelet, scheduler and controllers: tests act as those.
 
 with ApiServer(tmp_path) as server:
     api = Api.connect()            # after monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig()))
-    server.kill(); server.start()  # as a crash and a restart: the same port, the same objects
+    server.kill(); server.start()  # a crash and a restart, with the same port and objects
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.cluster.kube import ROOT, STARTER
 from tests.waiting import until
 
-ADMIN, NOBODY = "admin", "nobody"  # users: one may do all, one may do nothing
+ADMIN, NOBODY = "admin", "nobody"  # users: one with all rights, one with none
 START_S = 90.0
 UNPACKED = ROOT / "build" / "kubernetes"
 
@@ -35,8 +35,8 @@ UNPACKED = ROOT / "build" / "kubernetes"
 def programs() -> Path | None:
     """Finds etcd and kube-apiserver in $KUBEBUILDER_ASSETS, $KUBE_HOME/bin, on the PATH, or packed by the starter."""
     home = Path(os.environ.get("KUBE_HOME", "/var/tmp/kube-here")) / "bin"
-    found = shutil.which("kube-apiserver")
-    for folder in (os.environ.get("KUBEBUILDER_ASSETS"), home, Path(found).parent if found else None):
+    on_path = shutil.which("kube-apiserver")
+    for folder in (os.environ.get("KUBEBUILDER_ASSETS"), home, Path(on_path).parent if on_path else None):
         if folder and all((Path(folder) / program).exists() for program in ("etcd", "kube-apiserver")):
             return Path(folder)
     return _unpack(STARTER.with_name("kubeparts.xz"))
@@ -67,13 +67,13 @@ def free_port() -> int:
 
 
 class ApiServer:
-    """`kill` and `start` are a crash and a restart; etcd lives through them."""
+    """An API server in a `with` block. `kill` and `start` are a crash and a restart; etcd keeps running."""
 
     def __init__(self, folder: Path, *, checks_accounts: bool = False) -> None:
-        """`checks_accounts`: a pod's service account must be there, as in a cluster."""
-        found = programs()
-        assert found is not None, "no etcd and kube-apiserver: set KUBEBUILDER_ASSETS"
-        self._programs = found
+        """`checks_accounts`: the service account of a pod must exist, as in a cluster."""
+        folder_of_programs = programs()
+        assert folder_of_programs is not None, "no etcd and kube-apiserver: set KUBEBUILDER_ASSETS"
+        self._programs = folder_of_programs
         self._folder = folder
         self._etcd_port, peer_port, self.port = free_port(), free_port(), free_port()
         etcd = f"http://127.0.0.1:{self._etcd_port}"
@@ -115,7 +115,7 @@ class ApiServer:
             self._etcd.wait()
 
     def start(self) -> None:
-        """Returns when it serves."""
+        """Starts the API server and waits until it is ready."""
         self._server = server = self._spawn(self._command)
 
         def log() -> str:
@@ -131,7 +131,7 @@ class ApiServer:
             self._server = None
 
     def kubeconfig(self, user: str = ADMIN, port: int = 0, namespace: str = "default") -> Path:
-        """A file for KUBECONFIG. `port`: that of a proxy in between."""
+        """Writes a kubeconfig. `port` is that of a proxy, if there is one."""
         cluster = {
             "server": f"https://127.0.0.1:{port or self.port}",
             "certificate-authority": str(self._folder / "certificates" / "apiserver.crt"),
@@ -158,7 +158,7 @@ class ApiServer:
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}/readyz")
         request.add_header("Authorization", f"Bearer {ADMIN}-token")
         try:
-            with urllib.request.urlopen(request, timeout=2, context=context) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(request, timeout=2, context=context) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False

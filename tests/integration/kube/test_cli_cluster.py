@@ -1,4 +1,4 @@
-"""The command line against a real API server: what it makes, what it takes back, what it refuses."""
+"""The command line against a real API server: which objects it creates, deletes and refuses."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tests.integration.kube import elastic_job
 from tests.integration.kube.apiserver import NOBODY, ApiServer, free_port
 from tests.integration.kube.conftest import Connect
 
-MADE = (STATEFUL_SET, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
+JOB_KINDS = (STATEFUL_SET, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
 Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`elasticdl …` with the kubeconfig of the test."""
+    """Runs `elasticdl …` with the kubeconfig of the test."""
     monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -51,63 +51,68 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return invoke
 
 
-def train(name: str = "digits", *more: str) -> list[str]:
+def train_command(name: str = "digits", *options: str) -> list[str]:
     words = ["train", "--image_name=zoo:1", "--model_def=m.m.f", "--training_data=/data", f"--job_name={name}"]
-    return [*words, *more]
+    return [*words, *options]
 
 
-def kept(api: Api) -> list[str]:
-    """What is in the namespace, but for what every namespace has."""
-    found = [f"{kind.kind} {one['metadata']['name']}" for kind in MADE for one in api.list(kind)[0]]
-    return [one for one in found if one not in ("ConfigMap kube-root-ca.crt", "ServiceAccount default")]
+def existing_objects(api: Api) -> list[str]:
+    """The objects in the namespace, without those that every namespace has."""
+    names = [f"{kind.kind} {document['metadata']['name']}" for kind in JOB_KINDS for document in api.list(kind)[0]]
+    return [name for name in names if name not in ("ConfigMap kube-root-ca.crt", "ServiceAccount default")]
 
 
-def test_a_job_is_made_whole_and_let_go(run: Run, api: Api, namespace: str) -> None:
-    result = run(*train("digits", "--num_ps_pods=1", "--detach"))
+def test_a_submitted_job_has_all_its_objects(run: Run, api: Api, namespace: str) -> None:
+    result = run(*train_command("digits", "--num_ps_pods=1", "--detach"))
 
     assert result.exit_code == 0, result.stderr
     assert f"job digits runs on by itself in namespace {namespace} of context here" in result.stdout
     assert "checkpoints are deleted with the pods" in result.stderr
-    job = api.get(STATEFUL_SET, "digits-master")
-    assert job is not None and job["spec"]["replicas"] == 1
-    for kind in MADE[1:]:
-        for one in api.list(kind, labels="elasticdl.org/job=digits")[0]:
-            assert one["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-    assert len(kept(api)) >= 9
+    master = api.get(STATEFUL_SET, "digits-master")
+    assert master is not None and master["spec"]["replicas"] == 1
+    for kind in JOB_KINDS[1:]:
+        for document in api.list(kind, labels="elasticdl.org/job=digits")[0]:
+            assert document["metadata"]["ownerReferences"][0]["uid"] == master["metadata"]["uid"]
+    assert len(existing_objects(api)) >= 9
 
 
-def test_what_the_server_refuses_midway_leaves_nothing(run: Run, api: Api, namespace: str) -> None:
-    taken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits-master", "namespace": namespace}}
-    api.create(taken | {"spec": {"ports": [{"port": 1}]}})
+def test_a_submission_that_fails_leaves_no_objects(run: Run, api: Api, namespace: str) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits-master", "namespace": namespace}}
+    api.create(service | {"spec": {"ports": [{"port": 1}]}})
 
-    result = run(*train("digits", "--detach"))
+    result = run(*train_command("digits", "--detach"))
 
     assert result.exit_code == 1
     assert "already exists" in result.stderr
-    assert kept(api) == ["Service digits-master"]
+    assert existing_objects(api) == ["Service digits-master"]
 
 
-def test_every_object_that_is_shown_is_one_the_server_takes(run: Run, api: Api, namespace: str) -> None:
-    judged = run(*train("digits", "--dry-run=server")).stdout.splitlines()
-    shown = [one for one in yaml.safe_load_all(run(*train("digits", "--yaml")).stdout) if one["kind"] != "Pod"]
+def test_the_server_accepts_every_printed_object(run: Run, api: Api, namespace: str) -> None:
+    results = run(*train_command("digits", "--dry-run=server")).stdout.splitlines()
+    printed = yaml.safe_load_all(run(*train_command("digits", "--yaml")).stdout)
 
-    assert judged == [f"{one['kind']} {one['metadata']['name']}: ok" for one in shown]
-    assert kept(api) == []
+    expected = [
+        f"{document['kind']} {document['metadata']['name']}: ok" for document in printed if document["kind"] != "Pod"
+    ]
+    assert results == expected
+    assert existing_objects(api) == []
 
 
-def test_the_servers_own_words_are_told(run: Run, api: Api, namespace: str, tmp_path: Path) -> None:
+def test_an_object_that_the_server_refuses_is_reported_with_its_message(
+    run: Run, api: Api, namespace: str, tmp_path: Path
+) -> None:
     (tmp_path / "adjust.yaml").write_text("service: {spec: {type: Nonsense}}\n")
 
-    result = run(*train("digits", f"--cluster_spec={tmp_path / 'adjust.yaml'}", "--dry-run=server"))
+    result = run(*train_command("digits", f"--cluster_spec={tmp_path / 'adjust.yaml'}", "--dry-run=server"))
 
     assert result.exit_code == 1
     assert 'Unsupported value: "Nonsense"' in result.stdout
 
 
-def test_a_job_goes_through_its_life(run: Run, api: Api, namespace: str) -> None:
-    run(*train("digits", "--detach"))
+def test_a_job_is_submitted_shown_and_deleted(run: Run, api: Api, namespace: str) -> None:
+    run(*train_command("digits", "--detach"))
 
-    assert "already exists in namespace" in run(*train("digits", "--detach")).stderr
+    assert "already exists in namespace" in run(*train_command("digits", "--detach")).stderr
     (listed,) = json.loads(run("jobs", "--json").stdout)
     assert (listed["name"], listed["phase"], listed["where"]) == ("digits", "pending", f"here/{namespace}")
     assert json.loads(run("status", "digits", "--json").stdout)["reason"] == "its master has no pod yet"
@@ -125,58 +130,61 @@ def test_a_job_goes_through_its_life(run: Run, api: Api, namespace: str) -> None
     assert api.get(STATEFUL_SET, "digits-master") is None
 
 
-def test_no_kubeconfig(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_kubeconfig_is_an_error_with_the_fix(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
 
-    result = run(*train())
+    result = run(*train_command())
 
     assert result.exit_code == 2
     assert "no Kubernetes cluster to connect to" in result.stderr
     assert "set KUBECONFIG" in result.stderr
 
 
-def test_a_wrong_context(run: Run, api: Api) -> None:
-    result = run(*train("digits", "--context=hre"))
+def test_an_unknown_context_is_an_error_with_a_suggestion(run: Run, api: Api) -> None:
+    result = run(*train_command("digits", "--context=hre"))
 
     assert result.exit_code == 2
     assert "there is no context 'hre' in the kubeconfig; did you mean 'here'? There are: here" in result.stderr
 
 
-def test_a_server_that_is_down(run: Run, server: ApiServer, connect: Connect) -> None:
+def test_a_server_that_is_down_is_reported_by_each_verb(run: Run, server: ApiServer, connect: Connect) -> None:
     connect(port=free_port())
 
-    submitted, listed, examined = run(*train()), run("jobs"), run("doctor")
+    submitted, listed, diagnosed = run(*train_command()), run("jobs"), run("doctor")
 
     assert submitted.exit_code == 1 and "does not answer" in submitted.stderr
     assert listed.exit_code == 0 and "note: without the jobs of the cluster" in listed.stderr
-    assert examined.exit_code == 1 and "not ok  API server" in examined.stdout
+    assert diagnosed.exit_code == 1 and "not ok  API server" in diagnosed.stdout
 
 
-def test_someone_without_rights(run: Run, api: Api, connect: Connect, namespace: str) -> None:
+def test_a_user_without_rights_is_told_which_are_missing(run: Run, api: Api, connect: Connect, namespace: str) -> None:
     connect(NOBODY, namespace=namespace)
 
-    submitted, examined = run(*train()), run("doctor")
+    submitted, diagnosed = run(*train_command()), run("doctor")
 
     assert submitted.exit_code == 1
     assert "you may not create, delete, patch, get and list statefulsets; " in submitted.stderr
     assert "-f deploy/manifests/submitter.yaml" in submitted.stderr
-    assert f"not ok  rights to submit: you may not create secrets in {namespace}" in examined.stdout
-    assert kept(api) == []
+    assert f"not ok  rights to submit: you may not create secrets in {namespace}" in diagnosed.stdout
+    assert existing_objects(api) == []
 
 
-def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: Connect, namespace: str) -> None:
-    """Whoever has exactly what the doctor names can submit, look and delete."""
+def test_the_rights_that_doctor_requires_are_enough(run: Run, api: Api, connect: Connect, namespace: str) -> None:
+    """A user with exactly these rights can submit, inspect and delete jobs."""
     from elasticdl.jobs.kubernetes import rights
     from elasticdl.launcher.kubernetes import access
 
-    handed = [
-        {"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.ALL_MASTER_RULES
+    master_rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+        for group, resource, verbs in access.ALL_MASTER_RULES
     ]
-    needed = [*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *rights.rights_of_role({"rules": handed})]
+    required = [*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *rights.rights_of_role({"rules": master_rules})]
     rules = [
-        {"apiGroups": [one.kind.group], "resources": ["/".join(filter(None, (one.kind.plural, one.subresource)))]}
-        | {"verbs": [one.verb]}
-        for one in needed
+        {"apiGroups": [right.kind.group], "resources": ["/".join(filter(None, (right.kind.plural, right.subresource)))]}
+        | {"verbs": [right.verb]}
+        for right in required
     ]
     metadata = {"name": "submitter", "namespace": namespace}
     rbac = "rbac.authorization.k8s.io"
@@ -187,33 +195,37 @@ def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: C
     api.create(binding)
     connect(NOBODY, namespace=namespace)
 
-    judged = run(*train("digits", "--dry-run=server"))
-    result = run(*train("digits", "--detach"))
+    checked = run(*train_command("digits", "--dry-run=server"))
+    result = run(*train_command("digits", "--detach"))
 
-    assert judged.exit_code == 0, judged.stdout
-    assert "RoleBinding digits-master: not checked, because its Role does not exist yet" in judged.stdout
+    assert checked.exit_code == 0, checked.stdout
+    assert "RoleBinding digits-master: not checked, because its Role does not exist yet" in checked.stdout
     assert result.exit_code == 0, result.stderr
     assert json.loads(run("status", "digits", "--json").stdout)["phase"] == "pending"
     assert run("doctor").exit_code == 0
     assert run("stop", "digits", "--delete").exit_code == 0
 
 
-def test_a_missing_namespace(run: Run, api: Api, namespace: str) -> None:
-    result = run(*train("digits", f"--namespace={namespace[:-1]}x"))
+def test_an_unknown_namespace_is_an_error_with_a_suggestion(run: Run, api: Api, namespace: str) -> None:
+    result = run(*train_command("digits", f"--namespace={namespace[:-1]}x"))
 
     assert result.exit_code == 2
     assert "there is no namespace" in result.stderr and "did you mean" in result.stderr
 
 
-def test_priority_classes_that_are_asked_for_must_exist(run: Run, api: Api, namespace: str) -> None:
-    assert "no PriorityClass 'urgent'" in run(*train("digits", "--worker_pod_priority=urgent")).stderr
-    known = {"apiVersion": PRIORITY_CLASS.api_version, "kind": PRIORITY_CLASS.kind, "metadata": {"name": "mine"}}
-    api.create(known | {"value": 10})
+def test_the_priority_class_of_a_job_must_exist(run: Run, api: Api, namespace: str) -> None:
+    assert "no PriorityClass 'urgent'" in run(*train_command("digits", "--worker_pod_priority=urgent")).stderr
+    priority_class = {
+        "apiVersion": PRIORITY_CLASS.api_version,
+        "kind": PRIORITY_CLASS.kind,
+        "metadata": {"name": "mine"},
+    }
+    api.create(priority_class | {"value": 10})
 
-    assert run(*train("digits", "--worker_pod_priority=mine", "--detach")).exit_code == 0
+    assert run(*train_command("digits", "--worker_pod_priority=mine", "--detach")).exit_code == 0
 
 
-def test_a_definition_of_another_version(run: Run, api: Api) -> None:
+def test_doctor_reports_a_definition_of_another_version(run: Run, api: Api) -> None:
     labels = {"elasticdl.org/version": "0.0.9"}
     names = {"plural": "elasticjobs", "kind": "ElasticJob"}
     served = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
@@ -238,24 +250,24 @@ def test_a_definition_of_another_version(run: Run, api: Api) -> None:
     assert "fix: use a clone or wheel of elasticdl 0.0.9, or kubectl apply" in result.stdout
 
 
-def test_an_elastic_job_that_nobody_has_begun_is_listed_scaled_and_deleted(run: Run, api: Api, namespace: str) -> None:
+def test_an_elastic_job_without_a_master_is_listed_scaled_and_deleted(run: Run, api: Api, namespace: str) -> None:
     elastic_job.install(api)
-    api.create(elastic_job.resource("asked", namespace))
+    api.create(elastic_job.resource("waiting", namespace))
 
     (listed,) = json.loads(run("jobs", "--on=kubernetes", "--json").stdout)
-    assert (listed["name"], listed["phase"]) == ("asked", "pending")
-    assert "no operator has processed it yet" in run("status", "asked").stdout
-    assert "has no master yet" in run("logs", "asked").stderr
+    assert (listed["name"], listed["phase"]) == ("waiting", "pending")
+    assert "no operator has processed it yet" in run("status", "waiting").stdout
+    assert "has no master yet" in run("logs", "waiting").stderr
 
     assert (
-        run("scale", "asked", "--workers=6", "--ps=2").stdout
-        == "asked: takes effect when it begins; it has no master yet\n"
+        run("scale", "waiting", "--workers=6", "--ps=2").stdout
+        == "waiting: takes effect when it begins; it has no master yet\n"
     )
-    found = api.get(ELASTIC_JOB, "asked")
-    assert found is not None
-    assert (found["spec"]["workers"]["replicas"], found["spec"]["ps"]["replicas"]) == (6, 2)
-    refused = run("scale", "asked", "--workers=9")
+    resource = api.get(ELASTIC_JOB, "waiting")
+    assert resource is not None
+    assert (resource["spec"]["workers"]["replicas"], resource["spec"]["ps"]["replicas"]) == (6, 2)
+    refused = run("scale", "waiting", "--workers=9")
     assert refused.exit_code == 2 and "replicas is outside min .. max" in refused.stderr
 
-    assert run("stop", "asked", "--delete").stdout == "asked: deleted\n"
-    assert api.get(ELASTIC_JOB, "asked") is None
+    assert run("stop", "waiting", "--delete").stdout == "waiting: deleted\n"
+    assert api.get(ELASTIC_JOB, "waiting") is None

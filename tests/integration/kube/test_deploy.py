@@ -1,4 +1,4 @@
-"""What deploy/ installs: the chart and the plain manifests are the same, and the rights in them are enough."""
+"""The chart and the manifests in deploy/ install the same objects, and their rights are enough."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ HELM_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
 RUN_AGAIN = "run `python deploy/render.py`"
 
 
-def program(name: str) -> str:
-    found = shutil.which(name, path=f"{programs()}:{os.environ['PATH']}")
-    return found or pytest.skip(f"no {name} on this machine: set KUBEBUILDER_ASSETS")
+def find_program(name: str) -> str:
+    path = shutil.which(name, path=f"{programs()}:{os.environ['PATH']}")
+    return path or pytest.skip(f"no {name} on this machine: set KUBEBUILDER_ASSETS")
 
 
-def run(*words: str, environ: dict[str, str] | None = None, given: str | None = None) -> str:
-    done = subprocess.run(
-        [program(words[0]), *words[1:]], env=environ, input=given, text=True, capture_output=True, timeout=120
+def run(*words: str, environ: dict[str, str] | None = None, text: str | None = None) -> str:
+    process = subprocess.run(
+        [find_program(words[0]), *words[1:]], env=environ, input=text, text=True, capture_output=True, timeout=120
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def chart(*options: str) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def by_name(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Without what only Helm needs."""
+    """Objects by kind and name, without the labels of Helm."""
     for document in documents:
         for label in HELM_LABELS:
             document["metadata"].get("labels", {}).pop(label, None)
@@ -64,7 +64,7 @@ def by_name(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {f"{document['kind']} {document['metadata']['name']}": document for document in documents}
 
 
-def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
+def granted_rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
         for rule in role["rules"]
@@ -74,34 +74,34 @@ def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     }
 
 
-def test_files_that_are_made_are_as_they_would_be_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(Path(program("helm")).parent))
+def test_generated_files_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(Path(find_program("helm")).parent))
     spec = importlib.util.spec_from_file_location("render", DEPLOY / "render.py")
     assert spec is not None and spec.loader is not None
     render: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(render)
 
-    differing = [path for path, text in render.files().items() if (DEPLOY / path).read_text() != text]
+    outdated = [path for path, text in render.files().items() if (DEPLOY / path).read_text() != text]
 
-    assert differing == [], RUN_AGAIN
+    assert outdated == [], RUN_AGAIN
 
 
-def test_helm_has_nothing_to_complain_about() -> None:
+def test_helm_lint_accepts_the_chart() -> None:
     assert "0 chart(s) failed" in run("helm", "lint", "--strict", str(DEPLOY / "chart"))
 
 
-def test_the_plain_manifests_are_the_chart() -> None:
+def test_the_manifests_equal_the_rendered_chart() -> None:
     plain = by_name(manifests())
     del plain["Namespace elasticdl"]
 
     assert plain == by_name(chart())
 
 
-def test_each_switch_of_the_chart_switches() -> None:
+def test_each_value_of_the_chart_that_enables_objects_does_so() -> None:
     everything = by_name(chart("--set", "serviceMonitor.enabled=true,grafana.dashboard=true"))
     by_api = by_name(chart("--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"))
     off = "crd.install=false,priorityClasses.create=false,submitter.create=false,serviceMonitor.enabled=false"
-    least = by_name(chart("--set", off, "--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"))
+    minimal = by_name(chart("--set", off, "--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"))
 
     assert set(everything) - set(by_name(chart())) == {
         "ServiceMonitor elasticdl-jobs",
@@ -110,7 +110,7 @@ def test_each_switch_of_the_chart_switches() -> None:
     }
     assert json.loads(everything["ConfigMap elasticdl-dashboard"]["data"]["elasticdl.json"])["title"] == "ElasticDL"
     assert "ServiceMonitor elasticdl-jobs" in by_api
-    assert not [name for name in least if re.match("CustomResource|PriorityClass|.*submitter|ServiceMonitor", name)]
+    assert not [name for name in minimal if re.match("CustomResource|PriorityClass|.*submitter|ServiceMonitor", name)]
     closed = by_name(chart("--set", "policies.create=false,metrics.networkPolicy=false"))
     assert {name.split()[0] for name in set(by_name(chart())) - set(closed)} == {
         "ValidatingAdmissionPolicy",
@@ -120,83 +120,91 @@ def test_each_switch_of_the_chart_switches() -> None:
 
 
 def test_an_operator_of_named_namespaces_has_roles_there_and_the_same_rights() -> None:
-    whole = by_name(chart())
-    named = chart("--set", "namespaces={red,blue}")
-    roles = [one for one in named if one["kind"] == "Role" and one["metadata"]["name"] == "elasticdl-operator-jobs"]
-    (deployment,) = [one for one in named if one["kind"] == "Deployment"]
-    bindings = [one for one in named if one["kind"] == "ValidatingAdmissionPolicyBinding"]
+    clusterwide = by_name(chart())
+    documents = chart("--set", "namespaces={red,blue}")
+    roles = [
+        document
+        for document in documents
+        if document["kind"] == "Role" and document["metadata"]["name"] == "elasticdl-operator-jobs"
+    ]
+    (deployment,) = [document for document in documents if document["kind"] == "Deployment"]
+    bindings = [document for document in documents if document["kind"] == "ValidatingAdmissionPolicyBinding"]
 
     assert [role["metadata"]["namespace"] for role in roles] == ["red", "blue"]
-    assert all(role["rules"] == whole["ClusterRole elasticdl-operator"]["rules"] for role in roles)
-    assert not [one for one in by_name(named) if one.startswith("ClusterRole") and "operator" in one]
+    assert all(role["rules"] == clusterwide["ClusterRole elasticdl-operator"]["rules"] for role in roles)
+    assert not [name for name in by_name(documents) if name.startswith("ClusterRole") and "operator" in name]
     assert deployment["spec"]["template"]["spec"]["containers"][0]["command"][-2:] == ["--watch=red", "--watch=blue"]
     for binding in bindings:
-        (selected,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
-        assert selected["values"] == ["red", "blue"]
+        (expression,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert expression["values"] == ["red", "blue"]
 
 
-def test_the_dashboard_shows_figures_that_exist() -> None:
+def test_the_dashboard_shows_metrics_that_exist() -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "elasticdl.json").read_text())
-    asked = {
+    shown = {
         name
         for panel in dashboard["panels"]
         for target in panel.get("targets", [])
         for name in re.findall(r"elasticdl_\w+", target["expr"])
     }
     documented = set(re.findall(r"elasticdl_\w+", (ROOT / "docs" / "observability.md").read_text()))
-    own = {f"{family.name}{end}" for family in health.REGISTRY.collect() for end in ("", "_total", "_bucket")}
+    suffixes = ("", "_total", "_bucket")
+    of_operator = {f"{metric.name}{suffix}" for metric in health.REGISTRY.collect() for suffix in suffixes}
 
-    assert asked - documented - own == set()
+    assert shown - documented - of_operator == set()
 
 
 @pytest.mark.parametrize("role", ["elasticdl-operator", "elasticdl-submitter"])
-def test_whoever_makes_a_master_has_what_it_grants_to_it(role: str) -> None:
-    found = granted(by_name(manifests())[f"ClusterRole {role}"])
-    wanted = {(group, resource, verb) for group, resource, verbs in access.MASTER_RULES for verb in verbs}
+def test_a_role_that_creates_masters_has_the_rights_that_it_grants_to_them(role: str) -> None:
+    rights = granted_rights(by_name(manifests())[f"ClusterRole {role}"])
+    of_masters = {(group, resource, verb) for group, resource, verbs in access.MASTER_RULES for verb in verbs}
 
-    assert wanted - found == set()
-    assert not [right for right in found if "*" in right]
-
-
-def test_the_operator_may_not_list_secrets_nor_delete_what_it_did_not_make() -> None:
-    found = granted(by_name(manifests())["ClusterRole elasticdl-operator"])
-
-    assert {verb for _, resource, verb in found if resource == "secrets"} == {"get", "create"}
-    assert {resource for _, resource, verb in found if verb == "delete"} == {"pods", "configmaps"}
+    assert of_masters - rights == set()
+    assert not [right for right in rights if "*" in right]
 
 
-def test_who_may_have_elasticjobs_may_make_nothing_else() -> None:
-    found = granted(by_name(manifests())["ClusterRole elasticdl-job-editor"])
+def test_the_operator_cannot_list_secrets_and_deletes_only_pods_and_config_maps() -> None:
+    rights = granted_rights(by_name(manifests())["ClusterRole elasticdl-operator"])
 
-    assert {resource for _, resource, verb in found if verb not in ("get", "list", "watch")} == {
+    assert {verb for _, resource, verb in rights if resource == "secrets"} == {"get", "create"}
+    assert {resource for _, resource, verb in rights if verb == "delete"} == {"pods", "configmaps"}
+
+
+def test_a_job_editor_can_create_only_elastic_jobs() -> None:
+    rights = granted_rights(by_name(manifests())["ClusterRole elasticdl-job-editor"])
+
+    assert {resource for _, resource, verb in rights if verb not in ("get", "list", "watch")} == {
         "elasticjobs",
         "elasticjobs/scale",
     }
-    assert "secrets" not in {resource for _, resource, _ in found}
+    assert "secrets" not in {resource for _, resource, _ in rights}
 
 
 def apply(server: ApiServer, *documents: dict[str, Any]) -> str:
     environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig())}
     text = yaml.safe_dump_all(documents)
-    return run("kubectl", "apply", "--server-side", "-f", "-", environ=environ, given=text)
+    return run("kubectl", "apply", "--server-side", "-f", "-", environ=environ, text=text)
 
 
-def test_an_api_server_takes_all_of_it(server: ApiServer) -> None:
+def test_an_api_server_accepts_the_chart_and_the_manifests(server: ApiServer) -> None:
     apply(server, by_name(manifests())["Namespace elasticdl"])
     environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig())}
     rendered = yaml.safe_dump_all(chart("--set", "grafana.dashboard=true"))
     dry_run = ("--dry-run=server", "--server-side", "--force-conflicts")
 
-    taken = run("kubectl", "apply", *dry_run, "-f", "-", environ=environ, given=rendered)
-    plain = run("kubectl", "apply", *dry_run, "-k", str(DEPLOY / "manifests"), environ=environ)
+    of_chart = run("kubectl", "apply", *dry_run, "-f", "-", environ=environ, text=rendered)
+    of_manifests = run("kubectl", "apply", *dry_run, "-k", str(DEPLOY / "manifests"), environ=environ)
 
-    assert "deployment.apps/elasticdl-operator" in taken
-    assert "deployment.apps/elasticdl-operator" in plain
+    assert "deployment.apps/elasticdl-operator" in of_chart
+    assert "deployment.apps/elasticdl-operator" in of_manifests
 
 
 def test_the_rights_of_the_operator_are_enough(server: ApiServer, api: Api, tmp_path: Path) -> None:
     install(api)
-    apply(server, *(one for one in manifests() if one["kind"] not in ("Deployment", "CustomResourceDefinition")))
+    apply(
+        server,
+        *(document for document in manifests() if document["kind"] not in ("Deployment", "CustomResourceDefinition")),
+    )
     admin = server.kubeconfig()
     environ = {**os.environ, "KUBECONFIG": str(admin)}
     token = run("kubectl", "create", "token", "elasticdl-operator", "-n", "elasticdl", environ=environ).strip()
@@ -207,13 +215,15 @@ def test_the_rights_of_the_operator_are_enough(server: ApiServer, api: Api, tmp_
     environ["KUBECONFIG"] = str(tmp_path / "kubeconfig")
     operator = OperatorProcess(tmp_path / "log", environ, "elasticdl-operator")
     try:
-        made = api.create(resource("mnist"))
-        until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))
-        pod = manifest.replica_pod(resolve_elastic_job(made), "worker-0", "worker", naming.Owner.from_object(made))
+        created = api.create(resource("mnist"))
+        until("the master is created", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))
+        pod = manifest.replica_pod(
+            resolve_elastic_job(created), "worker-0", "worker", naming.Owner.from_object(created)
+        )
         api.create(pod)
         api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
-        until("the worker is given back", lambda: not api.get(kinds.POD, "mnist-worker-0"))
-        until("an event", lambda: [one for one in api.list(kinds.EVENT)[0] if one["reason"] == "Suspended"])
+        until("the worker is deleted", lambda: not api.get(kinds.POD, "mnist-worker-0"))
+        until("an event", lambda: [event for event in api.list(kinds.EVENT)[0] if event["reason"] == "Suspended"])
     finally:
         operator.end(signal.SIGKILL)
     log = operator.log.read_text()
@@ -228,14 +238,14 @@ def test_the_rights_of_a_submitter_are_enough(server: ApiServer, api: Api, conne
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": NOBODY}
     binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "roleRef": role, "subjects": [user]}
     api.create({**binding, "metadata": {"name": "submitters", "namespace": namespace}})
-    person = connect(user=NOBODY, namespace=namespace)
+    user_api = connect(user=NOBODY, namespace=namespace)
 
-    until("the rights are in force", lambda: person.is_allowed("create", kinds.ELASTIC_JOB, namespace))
-    made = person.create(resource("mnist", namespace))
-    job = resolve_elastic_job(made)
-    for document in manifest.job_objects(job, job_secrets.create_secrets(job), naming.Owner.from_object(made)):
-        person.create(document)
-    person.create(manifest.master_stateful_set(job, naming.Owner.from_object(made)))
+    until("the rights are effective", lambda: user_api.is_allowed("create", kinds.ELASTIC_JOB, namespace))
+    created = user_api.create(resource("mnist", namespace))
+    job = resolve_elastic_job(created)
+    for document in manifest.job_objects(job, job_secrets.create_secrets(job), naming.Owner.from_object(created)):
+        user_api.create(document)
+    user_api.create(manifest.master_stateful_set(job, naming.Owner.from_object(created)))
 
-    assert person.delete(kinds.ELASTIC_JOB, "mnist", namespace)
-    assert not person.is_allowed("list", kinds.SECRET, namespace)
+    assert user_api.delete(kinds.ELASTIC_JOB, "mnist", namespace)
+    assert not user_api.is_allowed("list", kinds.SECRET, namespace)

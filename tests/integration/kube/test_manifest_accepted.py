@@ -1,4 +1,4 @@
-"""A real API server takes every object that a job is made of; nothing of it runs, there are no nodes."""
+"""A real API server accepts every object of a job. Nothing runs, because there are no nodes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """With a server of its own: priority classes belong to no namespace."""
-    found = programs()
-    program = shutil.which("kubectl", path=found) or shutil.which("kubectl")
-    if found is None or program is None:
+    """Runs kubectl against a separate server, because priority classes belong to no namespace."""
+    folder = programs()
+    program = shutil.which("kubectl", path=folder) or shutil.which("kubectl")
+    if folder is None or program is None:
         pytest.skip("no etcd, kube-apiserver and kubectl on this machine: set KUBEBUILDER_ASSETS")
     with ApiServer(tmp_path_factory.mktemp("api"), checks_accounts=True) as server:
-        access = f"--kubeconfig={server.kubeconfig()}"
+        kubeconfig = f"--kubeconfig={server.kubeconfig()}"
 
         def call(*words: str, document: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
-                [program, access, *words], input=json.dumps(document) if document else None, text=True,
+                [program, kubeconfig, *words], input=json.dumps(document) if document else None, text=True,
                 capture_output=True, timeout=60, check=False,
             )  # fmt: skip
 
-        furnish(call)
+        create_prerequisites(call)
         yield call
 
 
-def furnish(kubectl: Kubectl) -> None:
-    """Namespaces, priority classes and accounts, which pods must find."""
+def create_prerequisites(kubectl: Kubectl) -> None:
+    """Creates namespaces, priority classes and accounts, which must exist for pods."""
     objects: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         for name, labels in (("training", {}), ("strict", {"pod-security.kubernetes.io/enforce": "restricted"}))
@@ -54,11 +54,11 @@ def furnish(kubectl: Kubectl) -> None:
         for name in (f"elasticdl-master-{job_name}", f"{job_name}-worker")
     ]
     for document in objects:
-        done = kubectl("create", "-f", "-", document=document)
-        assert done.returncode == 0, done.stderr
+        process = kubectl("create", "-f", "-", document=document)
+        assert process.returncode == 0, process.stderr
 
 
-def created(kubectl: Kubectl, document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def dry_run(kubectl: Kubectl, document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     return kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", document=document)
 
 
@@ -66,24 +66,24 @@ def created(kubectl: Kubectl, document: dict[str, Any]) -> subprocess.CompletedP
 def test_every_object_is_accepted(kubectl: Kubectl, name: str) -> None:
     refused = {}
     for document in GOLDEN[name]():
-        if document["kind"] == "ServiceAccount":  # there already; under another name it is as good
+        if document["kind"] == "ServiceAccount":  # it exists; another name does as well
             document["metadata"]["name"] += "-again"
-        done = created(kubectl, document)
-        if done.returncode or "Warning" in done.stderr:
-            refused[f"{document['kind']} {document['metadata']['name']}"] = done.stderr
+        process = dry_run(kubectl, document)
+        if process.returncode or "Warning" in process.stderr:
+            refused[f"{document['kind']} {document['metadata']['name']}"] = process.stderr
 
     assert refused == {}
 
 
-def test_an_object_with_a_key_too_many_is_refused(kubectl: Kubectl) -> None:
+def test_an_object_with_an_unknown_key_is_refused(kubectl: Kubectl) -> None:
     document = deepcopy(GOLDEN["small"]()[0])
     document["spec"]["replicaCount"] = 1
 
-    assert "replicaCount" in created(kubectl, document).stderr
+    assert "replicaCount" in dry_run(kubectl, document).stderr
 
 
 @pytest.mark.parametrize("is_root", [False, True])
-def test_pods_keep_the_strictest_standard_unless_they_run_as_root(kubectl: Kubectl, is_root: bool) -> None:
+def test_pods_comply_with_the_restricted_standard_unless_they_run_as_root(kubectl: Kubectl, is_root: bool) -> None:
     spec = job(SMALL, namespace="strict", is_root=is_root)
     template = manifest.master_stateful_set(spec, None)["spec"]["template"]
     master = {"apiVersion": "v1", "kind": "Pod"} | template
@@ -91,25 +91,25 @@ def test_pods_keep_the_strictest_standard_unless_they_run_as_root(kubectl: Kubec
     pods = [master, *(manifest.replica_pod(spec, f"{role}-0", role, MASTER_SET) for role in ("worker", "ps"))]
 
     for pod in pods:
-        done = created(kubectl, pod)
-        assert (done.returncode, "violates PodSecurity" in done.stderr) == (int(is_root), is_root), done.stderr
+        process = dry_run(kubectl, pod)
+        assert (process.returncode, "violates PodSecurity" in process.stderr) == (int(is_root), is_root), process.stderr
 
 
-def test_a_role_of_the_master_lets_it_do_its_work_and_nothing_else(kubectl: Kubectl) -> None:
+def test_the_role_of_a_master_has_only_the_rights_that_it_needs(kubectl: Kubectl) -> None:
     for document in manifest.job_objects(job(SMALL, namespace="strict"), SECRETS, MASTER_SET):
         if document["kind"] in ("Role", "RoleBinding"):
-            done = kubectl("create", "-f", "-", document=document)
-            assert done.returncode == 0, done.stderr
+            process = kubectl("create", "-f", "-", document=document)
+            assert process.returncode == 0, process.stderr
 
     def may(verb: str, resource: str, namespace: str = "strict", name: str = "") -> bool:
         account = "--as=system:serviceaccount:strict:elasticdl-master-digits"
-        resource, _, part = resource.partition("/")
+        resource, _, subresource = resource.partition("/")
         words = [
             "auth",
             "can-i",
             verb,
             f"{resource}/{name}" if name else resource,
-            f"--subresource={part}",
+            f"--subresource={subresource}",
             f"--namespace={namespace}",
             account,
         ]
