@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +34,27 @@ elasticdl features drift 'duckdb:///clicks.db?table=today' --statistics statisti
 SHOW_EXAMPLES = """
 elasticdl features show statistics.json
 """
-Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How to read DATA: the options of all verbs that do."""
+
+    columns: str | None
+    delimiter: str | None
+    memory: str
+    temp: Path | None
+    separator: str
+    quiet: bool
+
+    def make_source(self, data: str) -> AnalysisSource:
+        from elasticdl.features.analysis import AnalysisSource
+
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        if delimiter is not None and len(delimiter) != 1:
+            raise click.UsageError(f"--delimiter: expected one letter or tab, received {self.delimiter!r}")
+        names = tuple(name.strip() for name in self.columns.split(",")) if self.columns else ()
+        return AnalysisSource(data, names, delimiter, self.memory, self.temp, os.environ)
 
 
 @click.group("features")
@@ -40,8 +62,14 @@ def command() -> None:
     """Analyze columns of data, propose transforms, and detect drift."""
 
 
-def _source_options(function: Decorated) -> Decorated:
-    """Adds the options that say how to read DATA."""
+def _source_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Adds the options of `SourceOptions`, which the function receives together as `source`."""
+
+    @functools.wraps(function)
+    def with_source(**values: Any) -> object:
+        source = SourceOptions(**{field.name: values.pop(field.name) for field in fields(SourceOptions)})
+        return function(source=source, **values)
+
     for option in reversed(
         [
             click.option(
@@ -64,8 +92,8 @@ def _source_options(function: Decorated) -> Decorated:
             click.option("--quiet", is_flag=True, help="Show no progress bar."),
         ]
     ):
-        function = option(function)
-    return function
+        with_source = option(with_source)
+    return with_source
 
 
 @command.command("analyze", cls=Command, examples=ANALYZE_EXAMPLES)
@@ -83,7 +111,7 @@ def _source_options(function: Decorated) -> Decorated:
     "--min-count", type=click.IntRange(1), default=2, show_default=True, help="Leave out values that occur less often."
 )
 @click.option(
-    "--most-values", type=click.IntRange(1), default=100_000, show_default=True, help="Most values of a vocabulary."
+    "--max-values", type=click.IntRange(1), default=100_000, show_default=True, help="Most values of a vocabulary."
 )
 @_source_options
 def analyze(
@@ -91,16 +119,8 @@ def analyze(
     label: str,
     output: Path,
     replace: bool,
-    sample: float,
-    seed: int,
-    min_count: int,
-    most_values: int,
-    columns: str | None,
-    delimiter: str | None,
-    memory: str,
-    temp: Path | None,
-    separator: str,
-    quiet: bool,
+    source: SourceOptions,
+    **limits: Any,
 ) -> None:
     """Write statistics of every column of DATA, a figure, and a features.yaml that proposes transforms with reasons.
 
@@ -114,10 +134,9 @@ def analyze(
     prepare_figures("elasticdl features analyze", extra="features")
     statistics_path, figure_path = _companion_paths(output)
     _check_output_paths((output, statistics_path, figure_path), replace)
-    options = AnalysisOptions(min_count, most_values, separator, sample, seed)
-    source = _make_source(data, columns, delimiter, memory, temp)
-    with progress_bars.analysis_progress(quiet) as progress:
-        statistics = analyzed(source, options, label, progress)
+    options = AnalysisOptions(separator=source.separator, **limits)
+    with progress_bars.analysis_progress(source.quiet) as progress:
+        statistics = analyzed(source.make_source(data), options, label, progress)
     text = features_file.render_features_file(statistics, proposal.propose_transforms(statistics), statistics_path.name)
     # All or none: Ctrl-C here leaves the earlier files.
     with tempfile.TemporaryDirectory(prefix=".features-", dir=output.absolute().parent) as staging:
@@ -154,12 +173,7 @@ def drift(
     data: str,
     path: Path,
     rows: int,
-    columns: str | None,
-    delimiter: str | None,
-    memory: str,
-    temp: Path | None,
-    separator: str,
-    quiet: bool,
+    source: SourceOptions,
 ) -> None:
     """Compare DATA with statistics of earlier data: columns, kinds, missing values, distributions, vocabularies.
 
@@ -171,9 +185,9 @@ def drift(
     from elasticdl.features.statistics import Statistics
 
     before = Statistics.load(path)
-    options = AnalysisOptions(min_count=1, separator=separator, max_rows=rows or None)
-    with progress_bars.analysis_progress(quiet) as progress:
-        now = analyzed(_make_source(data, columns, delimiter, memory, temp), options, None, progress)
+    options = AnalysisOptions(min_count=1, separator=source.separator, max_rows=rows or None)
+    with progress_bars.analysis_progress(source.quiet) as progress:
+        now = analyzed(source.make_source(data), options, None, progress)
     findings = drifting.find_drift(before, now)
     for finding in findings:
         mark = click.style("drifted", fg="red") if finding.is_severe else click.style("note", fg="yellow")
@@ -208,18 +222,6 @@ def _check_output_paths(paths: tuple[Path, ...], may_replace: bool) -> None:
     existing = [str(path) for path in paths if path.exists()]
     if existing and not may_replace:
         raise click.UsageError(f"{', '.join(existing)}: exists already; give --replace, or another name with -o")
-
-
-def _make_source(
-    data: str, columns: str | None, delimiter: str | None, memory: str, temp: Path | None
-) -> AnalysisSource:
-    from elasticdl.features.analysis import AnalysisSource
-
-    split_by = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
-    if split_by is not None and len(split_by) != 1:
-        raise click.UsageError(f"--delimiter: expected one letter or tab, received {delimiter!r}")
-    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
-    return AnalysisSource(data, names, split_by, memory, temp, os.environ)
 
 
 def _print_statistics(statistics: Statistics) -> None:

@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +18,7 @@ from elasticdl.cli.arguments import on_option
 from elasticdl.cli.command import Command
 from elasticdl.errors import SpecError
 from elasticdl.jobs import home
-from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster
+from elasticdl.jobs.lookup import KUBERNETES, connect_cluster
 from elasticdl.scheduler.interface import Policy
 
 if TYPE_CHECKING:
@@ -87,12 +88,9 @@ def command(
     nodes: str | None,
     interval: float | None,
     on: str | None,
-    namespace: str | None,
-    context: str | None,
-    device: str | None,
     yaml: bool,
-    port: int | None,
     image_name: str | None,
+    **cluster: Any,  # namespace, context, device, port
 ) -> None:
     """Share this machine among the jobs of `elasticdl train --queue`, or a cluster among its ElasticJobs.
 
@@ -108,18 +106,19 @@ def command(
             raise click.UsageError("--budget and --nodes are for this machine; the nodes of a cluster are known")
         if yaml != (image_name is not None):
             raise click.UsageError("--yaml and --image_name go together: the image is that of the Deployment")
-        if yaml and port == 0:
+        if yaml and cluster["port"] == 0:
             raise click.UsageError("--port=0: the probes of a Deployment need to know the port; give one, or none")
         from elasticdl.scheduler import policies
 
-        name, location = policy or default_policy(), JobLocation(on, namespace or "", context or "")
+        name = policy or default_policy()
         loaded = policies.load_policy(name)
+        options = ClusterSchedulerOptions(interval_s=interval, **cluster)
         if image_name is not None:
-            print_manifests(location, image_name, name, device, interval, port)
+            print_manifests(options, image_name, name)
         else:
-            serve_cluster(loaded, location, device, interval, port)
+            serve_cluster(options, loaded)
         return
-    if namespace or context or device or yaml or image_name or port is not None:
+    if yaml or image_name or any(value is not None for value in cluster.values()):
         raise click.UsageError(
             "--namespace, --context, --device, --yaml, --port and --image_name are for Kubernetes; use --on kubernetes"
         )
@@ -175,9 +174,18 @@ def _log_to_file(path: Path) -> None:
     logging.basicConfig(filename=path, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
 
 
-def serve_cluster(
-    policy: Policy, location: JobLocation, device: str | None, interval_s: float | None, port: int | None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ClusterSchedulerOptions:
+    """The options of a scheduler on Kubernetes; None: not given."""
+
+    namespace: str | None
+    context: str | None
+    device: str | None  # the resource that is shared
+    interval_s: float | None
+    port: int | None  # for probes
+
+
+def serve_cluster(options: ClusterSchedulerOptions, policy: Policy) -> None:
     """Serves a namespace until a signal comes. While another scheduler of the namespace leads, waits.
 
     Probes are answered on `port`, if one is given.
@@ -193,21 +201,23 @@ def serve_cluster(
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     warm_up_fitting()
     # A write that began when it led is over before another may lead.
-    api = connect_cluster(location.context, role="scheduler", timeout_s=LEASE_S / 3)
-    namespace = location.namespace or api.namespace
-    device = device or capacity.default_device_resource(api.list(NODE)[0])
+    api = connect_cluster(options.context or "", role="scheduler", timeout_s=LEASE_S / 3)
+    namespace = options.namespace or api.namespace
+    device = options.device or capacity.default_device_resource(api.list(NODE)[0])
     election = Election(api, LEASE_NAME, namespace, f"{socket.gethostname()}-{os.getpid()}")
     cluster = (api, namespace, device, lambda: election.is_leader)
     click.echo(f"policy {policy.name} shares {device} among the ElasticJobs of namespace {namespace}")
     pulse = SchedulerHealth()
     with ExitStack() as stack:
-        if port is not None:
-            probes = _start_probe_server(port, pulse)
+        if options.port is not None:
+            probes = _start_probe_server(options.port, pulse)
             stack.callback(probes.close)
             click.echo(f"it answers on port {probes.port}")
         asyncio.run(
             lead_and_serve(
-                lambda: NamespaceSchedulerServer(policy, NamespaceCluster(*cluster), interval_s, pulse), election, pulse
+                lambda: NamespaceSchedulerServer(policy, NamespaceCluster(*cluster), options.interval_s, pulse),
+                election,
+                pulse,
             )
         )
     click.echo("the scheduler ends; jobs go on with what they have")
@@ -224,17 +234,17 @@ def _start_probe_server(port: int, pulse: SchedulerHealth) -> ProbeServer:
     return server
 
 
-def print_manifests(
-    location: JobLocation, image: str, policy: str, device: str | None, interval_s: float | None, port: int | None
-) -> None:
+def print_manifests(options: ClusterSchedulerOptions, image: str, policy: str) -> None:
     """The objects of a scheduler in the cluster, for `kubectl apply`."""
     import yaml
 
     from elasticdl.scheduler.kubernetes import health, manifest
 
-    namespace = location.namespace or connect_cluster(location.context).namespace
+    namespace = options.namespace or connect_cluster(options.context or "").namespace
     arguments = ["--on=kubernetes", f"--namespace={namespace}", f"--policy={policy}"]
-    arguments += [f"--device={device}"] if device is not None else []
-    arguments += [f"--interval={interval_s:g}"] if interval_s is not None else []
-    objects = manifest.scheduler_objects(namespace, image, arguments, health.PORT if port is None else port)
+    arguments += [f"--device={options.device}"] if options.device is not None else []
+    arguments += [f"--interval={options.interval_s:g}"] if options.interval_s is not None else []
+    objects = manifest.scheduler_objects(
+        namespace, image, arguments, health.PORT if options.port is None else options.port
+    )
     click.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
