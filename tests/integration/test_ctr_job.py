@@ -25,11 +25,11 @@ def clicks(path: Path, rows: int, seed: int) -> Path:
     price, city = random.exponential(10.0, rows), random.integers(0, 30 + 5 * seed, rows)
     chance = 1 / (1 + np.exp(-(-1.5 + 0.1 * city + np.where(city % 2, -0.05, 0.05) * price)))
     lines = []
-    for at, (p, c, y) in enumerate(zip(price, city, random.random(rows) < chance, strict=True)):
+    for row, (p, c, y) in enumerate(zip(price, city, random.random(rows) < chance, strict=True)):
         cost = "" if random.random() < 0.1 else f"{p:.2f}"
         town = "" if random.random() < 0.05 else f"Städtchen {c}"
         tags = "|".join(f"t{tag}" for tag in random.integers(0, 9, random.integers(0, 4)))
-        lines.append(f"{int(y)},{cost},{town},{tags},2026-11-{1 + at % 28:02} 0{at % 10}:30:00,{1 + at % 2}")
+        lines.append(f"{int(y)},{cost},{town},{tags},2026-11-{1 + row % 28:02} 0{row % 10}:30:00,{1 + row % 2}")
     path.write_text(",".join(COLUMNS) + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -97,8 +97,8 @@ torch.save(found, sys.argv[2])
 
 
 def test_with_asynchronous_workers_the_best_model_is_exported_when_it_gets_no_better(trained: Path) -> None:
-    told = CONFIG.replace("epochs: 3", "epochs: 40, patience: 1")
-    (trained / "apart.yaml").write_text(told)
+    text = CONFIG.replace("epochs: 3", "epochs: 40, patience: 1")
+    (trained / "apart.yaml").write_text(text)
     shown = elasticdl(trained, "train", "apart.yaml", "--job_name=apart", "--ps_mode=async")
 
     job = trained / "home" / "jobs" / "apart"

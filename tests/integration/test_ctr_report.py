@@ -104,21 +104,21 @@ def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(train
 def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end(trained: Path) -> None:
     result = json.loads((trained / "home" / "jobs" / "clicks" / "result.json").read_text())
 
-    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
+    measurement = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
 
-    assert found.step == result["step"] == 25 and found.uses_exported_program
-    assert found.validation is not None
-    assert found.validation.logloss == pytest.approx(result["metrics"]["logloss"], abs=1e-4)
-    assert found.validation.calibration == pytest.approx(result["metrics"]["calibration"], abs=1e-3)
+    assert measurement.step == result["step"] == 25 and measurement.uses_exported_program
+    assert measurement.validation is not None
+    assert measurement.validation.logloss == pytest.approx(result["metrics"]["logloss"], abs=1e-4)
+    assert measurement.validation.calibration == pytest.approx(result["metrics"]["calibration"], abs=1e-3)
 
 
 def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(trained: Path) -> None:
-    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
+    measurement = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
 
-    worth = {one.column: one for one in found.importance}
-    assert set(worth) == {"city", "price", "noise"} and found.importance[0].column == "city"
+    worth = {importance.column: importance for importance in measurement.importance}
+    assert set(worth) == {"city", "price", "noise"} and measurement.importance[0].column == "city"
     assert worth["city"].logloss_rise > 3 * abs(worth["noise"].logloss_rise)
-    assert found.importance_rows == 200 and found.evaluated_on == "test"
+    assert measurement.importance_rows == 200 and measurement.evaluated_on == "test"
 
 
 def test_without_an_export_the_newest_checkpoint_is_judged_and_finds_the_same(trained: Path, tmp_path: Path) -> None:

@@ -68,33 +68,33 @@ def search(directory: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 def rest(process: subprocess.Popen[str], code: int) -> str:
     """What it still says, until its end."""
     assert process.stdout is not None
-    said = process.stdout.read()
-    assert process.wait(PATIENCE_S) == code, said
-    return said
+    output = process.stdout.read()
+    assert process.wait(PATIENCE_S) == code, output
+    return output
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if text in line:
-            return said
-    raise AssertionError(f"never said {text!r}:\n{said}")
+            return output
+    raise AssertionError(f"never said {text!r}:\n{output}")
 
 
 def processes(directory: Path, job: str) -> list[psutil.Process]:
     """Launcher, master, workers and ps: the job's directory is in the arguments or in the environment of each."""
-    place = str(directory / "home" / "jobs" / job)
-    found = []
-    for one in psutil.process_iter():
+    path = str(directory / "home" / "jobs" / job)
+    job_processes = []
+    for process in psutil.process_iter():
         try:
-            words = [*one.cmdline(), *one.environ().values()]
-            if any(place in word for word in words) and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one)
+            words = [*process.cmdline(), *process.environ().values()]
+            if any(path in word for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+                job_processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return job_processes
 
 
 def evaluations(directory: Path, job: str) -> int:
@@ -105,14 +105,14 @@ def evaluations(directory: Path, job: str) -> int:
 def test_a_hopeless_trial_frees_its_workers_at_once_and_the_best_is_a_config(tmp_path: Path) -> None:
     make(tmp_path, [GOOD, BAD])
     with search(tmp_path, "--trials=3", "--startup=1", SEED) as process:
-        said = read_until(process, "ctr-trial-001: running")
+        output = read_until(process, "ctr-trial-001: running")
         until("launcher, master, ps and worker run", lambda: len(processes(tmp_path, "ctr-trial-001")) >= 4, PATIENCE_S)
-        said += read_until(process, "ctr-trial-001: pruned")
+        output += read_until(process, "ctr-trial-001: pruned")
         assert processes(tmp_path, "ctr-trial-001") == [], "while the search goes on"
-        said += rest(process, 0)
+        output += rest(process, 0)
 
-    assert "ctr-trial-000: complete" in said
-    assert "best: trial" in said and f"learning_rate {GOOD}" in said
+    assert "ctr-trial-000: complete" in output
+    assert "best: trial" in output and f"learning_rate {GOOD}" in output
     written = tmp_path / "ctr-ctr" / "search" / "best.yaml"
     best = configs.parse_config(yaml.safe_load(written.read_text()), "best.yaml")
     assert best.training.learning_rate == GOOD and best.data == str(tmp_path / "clicks.csv")
@@ -156,12 +156,12 @@ def test_where_a_scheduler_serves_trials_are_queued_and_leave_the_queue_when_pru
         process.kill()
         process.communicate(timeout=PATIENCE_S)
         with search(tmp_path, "--trials=2", "--parallel=1", "--startup=1", "--seed=0") as process:
-            said = read_until(process, "ctr-trial-000: complete")
+            output = read_until(process, "ctr-trial-000: complete")
             assert not (tmp_path / "home/jobs/ctr-trial-000/previous-1").exists(), "taken up as it was"
-            said += read_until(process, "ctr-trial-001: pruned")
+            output += read_until(process, "ctr-trial-001: pruned")
             assert processes(tmp_path, "ctr-trial-001") == []
-            said += rest(process, 0)
+            output += rest(process, 0)
         scheduler.wait_empty()
-        assert "1 complete, 1 pruned" in said
+        assert "1 complete, 1 pruned" in output
     finally:
         scheduler.end()

@@ -18,9 +18,9 @@ def test_a_vocabulary_larger_than_memory_is_counted_on_disk(tmp_path: Path) -> N
         file.write("label,page\n0,often\n1,often\n")
         file.writelines(f"{number % 2},{number:0{LENGTH}}x\n" for number in range(DISTINCT))
 
-    found = analyze(AnalysisSource(str(path), memory="100MB", temporary=tmp_path), AnalysisOptions(), "label")
+    statistics = analyze(AnalysisSource(str(path), memory="100MB", temporary=tmp_path), AnalysisOptions(), "label")
 
-    assert found.rows == DISTINCT + 2
-    assert found.column("page").distinct == DISTINCT + 1
-    assert found.column("page").values == ("often",)
+    assert statistics.rows == DISTINCT + 2
+    assert statistics.column("page").distinct == DISTINCT + 1
+    assert statistics.column("page").values == ("often",)
     assert [entry.name for entry in tmp_path.iterdir()] == ["clicks.csv"]

@@ -16,9 +16,9 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     temporary, output = tmp_path / "temp", tmp_path / "out"
     temporary.mkdir()
     output.mkdir()
-    line = ",".join(["0", *(f"some text {place}" for place in range(30))]) + "\n"
+    line = ",".join(["0", *(f"some text {index}" for index in range(30))]) + "\n"
     data = tmp_path / "clicks.csv"
-    data.write_text(",".join(["label", *(f"c{place}" for place in range(30))]) + "\n" + line * 600_000)
+    data.write_text(",".join(["label", *(f"c{index}" for index in range(30))]) + "\n" + line * 600_000)
     words = ["analyze", str(data), "--label", "label", "-o", str(output / "features.yaml"), "--temp", str(temporary)]
     # A shell's background jobs ignore the signal, and so would their children.
     argv = [sys.executable, "-c", _HEARD, "features", *words]
@@ -26,10 +26,10 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     until("it reads the file", lambda: _reads(running.pid, data) or running.poll() is not None, LIMIT_S)
 
     running.send_signal(signal.SIGINT)
-    said, _ = running.communicate(timeout=LIMIT_S)
+    printed, _ = running.communicate(timeout=LIMIT_S)
 
-    assert running.returncode == 130, said
-    assert "Traceback" not in said
+    assert running.returncode == 130, printed
+    assert "Traceback" not in printed
     assert list(temporary.iterdir()) == []
     assert list(output.iterdir()) == []
 

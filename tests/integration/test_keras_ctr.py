@@ -66,9 +66,9 @@ def write(path: Path, rows: int, seed: int, things: str) -> Path:
         price = f"{numbers.uniform(0, 100):.3f}" if numbers.random() > 0.2 else ""
         shop = numbers.randrange(9) if numbers.random() > 0.1 else ""
         seen = ";".join(numbers.choice(things) for _ in range(numbers.randrange(6)))
-        at = f"2024-0{numbers.randint(1, 9)}-1{numbers.randint(0, 9)} {numbers.randint(10, 23)}:30:00"
+        time = f"2024-0{numbers.randint(1, 9)}-1{numbers.randint(0, 9)} {numbers.randint(10, 23)}:30:00"
         clicked = int(numbers.random() < (0.8 if thing in "abc" else 0.2))
-        lines.append(f"{clicked},{price},{shop},{thing},{seen},{at}")
+        lines.append(f"{clicked},{price},{shop},{thing},{seen},{time}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

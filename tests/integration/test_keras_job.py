@@ -155,9 +155,9 @@ def test_the_export_predicts_without_elasticdl_what_a_prediction_job_predicts(
     jobs.launch(job, [*arguments, "--output", str(tmp_path / "predictions")])
 
     assert job.result()["phase"] == "succeeded", job.story()
-    found = pq.read_table(tmp_path / "predictions").sort_by("record")
-    assert found["record"].to_pylist() == list(range(RECORDS))
-    for ours, theirs in zip(found["prediction"].to_pylist(), served, strict=True):
+    predictions = pq.read_table(tmp_path / "predictions").sort_by("record")
+    assert predictions["record"].to_pylist() == list(range(RECORDS))
+    for ours, theirs in zip(predictions["prediction"].to_pylist(), served, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
 
 
@@ -181,14 +181,14 @@ def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, w
 @pytest.mark.timeout(600)
 def test_a_job_without_ps_evaluates_the_rows_of_a_checkpoint_and_of_an_export_alike(jobs: Jobs, with_rows: Job) -> None:
     with_rows.digest()
-    found = []
-    for name, place in (("checkpoint", with_rows.directory.root / "checkpoints"), ("export", with_rows.output)):
+    results = []
+    for name, directory in (("checkpoint", with_rows.directory.root / "checkpoints"), ("export", with_rows.output)):
         job = Job(jobs.home, name)
         arguments = ["evaluate", "--detach", "--job_name", name, "--threads", "1", "--num_workers", "1", *ROWS]
-        arguments += ["--validation_data", "made-up", "--checkpoint_dir_for_init", str(place)]
+        arguments += ["--validation_data", "made-up", "--checkpoint_dir_for_init", str(directory)]
         jobs.launch(job, arguments)
         assert job.result()["phase"] == "succeeded", job.story()
-        found.append(job.document()["metrics"])
+        results.append(job.document()["metrics"])
 
-    assert found[0] == found[1]
-    assert found[0]["auc"] > 0.8
+    assert results[0] == results[1]
+    assert results[0]["auc"] > 0.8

@@ -39,12 +39,12 @@ def test_the_client_counts_once_sums_up_and_cleans_up(tmp_path: Path) -> None:
     stand_in = StandIn(COLUMNS, [row for row in rows if not isinstance(row, ColumnVocabulary)])
 
     with serve(stand_in) as endpoint:
-        asked = engine(endpoint)
-        found = summary.build_statistics(
-            asked.summarize(asked.columns(), question, analysis.ignore_progress), asked.columns(), question
+        opened = engine(endpoint)
+        computed = summary.build_statistics(
+            opened.summarize(opened.columns(), question, analysis.ignore_progress), opened.columns(), question
         )
 
-    assert found == summary.build_statistics(rows, same, question)
+    assert computed == summary.build_statistics(rows, same, question)
     counting, summing, dropping = stand_in.statements
     assert counting.startswith("CREATE TABLE `elasticdl_counts_")
     assert counting.count("`shop`.`clicks`") == 1
@@ -54,14 +54,14 @@ def test_the_client_counts_once_sums_up_and_cleans_up(tmp_path: Path) -> None:
     assert all(signed.startswith("ODPS id:") for signed in stand_in.signed)
 
 
-def test_a_statement_that_fails_is_told_and_its_table_dropped() -> None:
+def test_a_failed_statement_is_reported_and_its_table_dropped() -> None:
     stand_in = StandIn(COLUMNS, [], fails="ODPS-0130131: Table not found")
 
     with serve(stand_in) as endpoint:
-        asked = engine(endpoint)
-        columns = asked.columns()
+        opened = engine(endpoint)
+        columns = opened.columns()
         with pytest.raises(DataError, match="Table not found") as raised:
-            list(asked.summarize(columns, AnalysisOptions(), analysis.ignore_progress))
+            list(opened.summarize(columns, AnalysisOptions(), analysis.ignore_progress))
 
     assert "swordfish" not in str(raised.value)
 

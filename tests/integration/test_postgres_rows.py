@@ -19,8 +19,8 @@ from tests.postgres import PASSWORD, PostgresServer
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with postgres.server() as made:
-        yield made
+    with postgres.server() as postgres_server:
+        yield postgres_server
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +39,11 @@ def test_rows_have_numbers_in_the_order_of_the_key(server: PostgresServer, tmp_p
         "DELETE FROM numbers WHERE id % 10 = 3",
     )
     source = open_source(server.address("numbers"), DataSpec(), tmp_path)
-    kept = [7 * n for n in range(3000) if 7 * n % 10 != 3]
+    numbers = [7 * n for n in range(3000) if 7 * n % 10 != 3]
 
     shuffled = np.random.default_rng(0).permutation(len(source))
-    assert len(source) == len(kept) == 2700
-    assert ids(source, shuffled) == [kept[n] for n in shuffled]
+    assert len(source) == len(numbers) == 2700
+    assert ids(source, shuffled) == [numbers[n] for n in shuffled]
     assert ids(source, []) == []
     source.close()
 
@@ -133,7 +133,7 @@ def test_a_password_may_lie_in_a_file(server: PostgresServer, tmp_path: Path, mo
     source.close()
 
 
-def test_a_server_that_comes_back_is_read_on_and_one_that_does_not_is_told(server: PostgresServer) -> None:
+def test_reading_continues_when_a_server_comes_back_and_fails_if_it_does_not(server: PostgresServer) -> None:
     server.execute("CREATE TABLE away (id int PRIMARY KEY)", "INSERT INTO away SELECT generate_series(0, 1999)")
     source = open_source(server.address("away"), DataSpec(retry_s=30))
     hasty = open_source(server.address("away"), DataSpec(retry_s=0.3))

@@ -24,9 +24,9 @@ QUESTION = AnalysisOptions(min_count=1, quantile_steps=20, max_values=5)
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[str]:
-    with server() as made, pytest.MonkeyPatch.context() as environ:
+    with server() as postgres_server, pytest.MonkeyPatch.context() as environ:
         environ.setenv("PGPASSWORD", PASSWORD)
-        yield str(made.directory)
+        yield str(postgres_server.directory)
 
 
 def uri(host: str, table: str = "clicks") -> str:
@@ -49,36 +49,36 @@ def test_postgresql_agrees_with_numpy(host: str, columns: list[list[str | None]]
     names = tables.NAMES[: len(columns)]
     put(host, names, ["text"] * len(names), list(zip(*columns, strict=True)))
 
-    found = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION)
+    statistics = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION)
 
-    assert list(found.columns) == names
-    assert found.rows == len(columns[0])
+    assert list(statistics.columns) == names
+    assert statistics.rows == len(columns[0])
     for name, values in zip(names, columns, strict=True):
-        oracle.close(found.column(name), oracle.expected(values, QUESTION))
+        oracle.close(statistics.column(name), oracle.expected(values, QUESTION))
 
 
 def test_columns_with_types_have_their_kinds(host: str) -> None:
     names = ["whole", "real", "price", "seen", "at", "day", "tags", "empty"]
     declared = ["bigint", "double precision", "numeric(10,2)", "boolean", "timestamptz", "date", "text[]", "real"]
-    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     rows = [
-        (1, 1e300, "1.50", True, at, date(2026, 1, 1), ["a", "b"], None),
-        (3, float("inf"), "2.50", False, at, date(2026, 1, 3), ["a", "c"], None),
+        (1, 1e300, "1.50", True, noon, date(2026, 1, 1), ["a", "b"], None),
+        (3, float("inf"), "2.50", False, noon, date(2026, 1, 3), ["a", "c"], None),
         (None, float("nan"), None, None, None, None, None, None),
     ]
     put(host, names, declared, rows)
 
-    found = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION).columns
+    columns = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION).columns
 
     kinds = [ColumnKind.NUMBER] * 4 + [ColumnKind.DATE] * 2 + [ColumnKind.TEXT, ColumnKind.NUMBER]
-    assert [column.kind for column in found.values()] == kinds
-    assert (found["whole"].is_integer, found["whole"].mean, found["whole"].missing) == (True, 2.0, 1)
-    assert (found["real"].maximum, found["real"].missing) == (1e300, 2)
-    assert (found["price"].minimum, found["price"].maximum) == (1.5, 2.5)
-    assert (found["seen"].minimum, found["seen"].maximum) == (0.0, 1.0)
-    assert found["at"].minimum == at.timestamp()
-    assert (found["tags"].separator, found["tags"].values) == ("|", ("a", "b", "c"))
-    assert found["empty"].missing == 3
+    assert [column.kind for column in columns.values()] == kinds
+    assert (columns["whole"].is_integer, columns["whole"].mean, columns["whole"].missing) == (True, 2.0, 1)
+    assert (columns["real"].maximum, columns["real"].missing) == (1e300, 2)
+    assert (columns["price"].minimum, columns["price"].maximum) == (1.5, 2.5)
+    assert (columns["seen"].minimum, columns["seen"].maximum) == (0.0, 1.0)
+    assert columns["at"].minimum == noon.timestamp()
+    assert (columns["tags"].separator, columns["tags"].values) == ("|", ("a", "b", "c"))
+    assert columns["empty"].missing == 3
 
 
 def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str) -> None:
@@ -110,15 +110,15 @@ def test_the_first_rows_are_those_of_the_key_as_in_training(host: str) -> None:
 def test_nothing_is_written_and_the_source_has_no_user(host: str) -> None:
     put(host, ["x"], ["int"], [(1,)])
 
-    found = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION)
+    statistics = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION)
 
-    assert f"{USER}@" not in found.source
+    assert f"{USER}@" not in statistics.source
     with psycopg.connect(host=host, user=USER, dbname="postgres") as connection:
         tables_there = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
     assert tables_there == [("clicks",)]
 
 
-def test_a_table_that_is_not_there_and_a_server_that_is_not_there_are_told(host: str, tmp_path: Any) -> None:
+def test_a_missing_table_and_a_missing_server_are_reported(host: str, tmp_path: Any) -> None:
     with pytest.raises(DataError, match="does not exist"):
         analysis.analyze(analysis.AnalysisSource(uri(host, "clikcs")), QUESTION)
     with pytest.raises(DataError, match="connection"):

@@ -34,8 +34,8 @@ def test_bad_rows_are_skipped_or_marked_as_asked(trained: Path) -> None:
     summary = elasticdl(trained, "predict", *words, "--bad_rows=skip", "--output=skipped", "--job_name=skipping")
     elasticdl(trained, "predict", *words, "--bad_rows=mark", "--output=marked")
 
-    told = "bad rows     2, named in elasticdl logs skipping"
-    assert told in summary and told in elasticdl(trained, "status", "skipping")
+    line = "bad rows     2, named in elasticdl logs skipping"
+    assert line in summary and line in elasticdl(trained, "status", "skipping")
     assert json.loads(elasticdl(trained, "status", "skipping", "--json"))["metrics"] == {"bad_rows": 2.0}
     skipped = pq.read_table(trained / "skipped")
     marked = pq.read_table(trained / "marked")

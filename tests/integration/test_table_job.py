@@ -23,12 +23,12 @@ EPOCHS, BATCH = 2, 50
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with postgres.server() as made:
-        made.execute(
+    with postgres.server() as postgres_server:
+        postgres_server.execute(
             "CREATE TABLE clicks (id bigint PRIMARY KEY, weight real)",
             f"INSERT INTO clicks SELECT n, 1 FROM generate_series(0, {ROWS - 1}) AS n",
         )
-        yield made
+        yield postgres_server
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_rows_of_postgres_are_trained_once_an_epoch_though_a_worker_is_killed_an
     written = b"".join(path.read_bytes() for path in job.directory.root.rglob("*") if path.is_file())
     written += b"".join(path.read_bytes() for path in job.output.rglob("*") if path.is_file())
     assert b"clicks" in written and PASSWORD.encode() not in written
-    assert all(PASSWORD not in one.stdout + one.stderr for one in shown)
+    assert all(PASSWORD not in completed.stdout + completed.stderr for completed in shown)
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_nothing_but_time(jobs: Jobs, server: PostgresServer) -> None:

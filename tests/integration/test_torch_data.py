@@ -41,7 +41,7 @@ def test_rows_of_a_tensor_dataset_are_those_of_its_items_read_at_once(num_worker
     for how in ({}, {"shuffle": True}):
         at_once, one_by_one = batches(TensorDataset(*tensors), **how), batches(SlowTensors(*tensors), **how)
         assert len(at_once) == 9
-        for (batch, drawn), (wanted, wanted_drawn) in zip(at_once, one_by_one, strict=True):
-            assert type(batch) is type(wanted)
-            assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(batch, wanted, strict=True))
-            assert torch.equal(drawn, wanted_drawn)
+        for (batch, drawn), (expected, expected_drawn) in zip(at_once, one_by_one, strict=True):
+            assert type(batch) is type(expected)
+            assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(batch, expected, strict=True))
+            assert torch.equal(drawn, expected_drawn)

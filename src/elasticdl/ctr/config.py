@@ -26,9 +26,7 @@ class TrainingConfig(SpecModel):
     batch_size: Positive | None = None
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     evaluations: Positive = 2  # per epoch
-    patience: NotNegative = (
-        3  # training ends after this many evaluations without improvement; 0: see `CtrJob.callbacks`
-    )
+    patience: NotNegative = 3  # training ends after this many evaluations without improvement; 0: after all epochs
     seed: NotNegative = 0
     positive_weight: Annotated[float, Field(gt=0)] = (
         1.0  # of a row with label 1; unless it is 1, probabilities are not calibrated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -258,12 +259,16 @@ def _missing_column_hint(exc: Exception, item: Any) -> str:
     """Lists the existing columns if `exc` is about a missing one."""
     if not isinstance(exc, KeyError):
         return ""
-    names = list(item) if isinstance(item, dict) else getattr(getattr(item, "schema", None), "names", [])
-    return (
-        f"; the record has {format_names([str(name) for name in names])}: correct dataset_fn or the data"
-        if names
-        else ""
-    )
+    names = _column_names(item)
+    return f"; the record has {format_names(names)}: correct dataset_fn or the data" if names else ""
+
+
+def _column_names(item: Any) -> list[str]:
+    """Returns the columns of a record or of an Arrow batch; empty for other items."""
+    if isinstance(item, dict):
+        return [str(name) for name in item]
+    arrow = sys.modules.get("pyarrow")  # which only a process with Arrow batches has imported
+    return list(item.schema.names) if arrow is not None and isinstance(item, arrow.RecordBatch) else []
 
 
 def _describe_value(value: Any) -> str:

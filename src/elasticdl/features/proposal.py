@@ -12,7 +12,7 @@ MAX_VOCABULARY = 200_000
 """A larger vocabulary costs more memory than it is worth; its values are hashed."""
 
 MAX_CODES = 32
-"""A column of integers with at most so many distinct values may hold codes."""
+"""A column of integers with at most this many distinct values may hold codes."""
 
 _MIN_ROWS = 100
 _MIN_TARGET_ENCODING_ROWS = 5_000
@@ -75,11 +75,11 @@ def _propose_column(name: str, column: ColumnStatistics, statistics: Statistics)
         return Proposal((_date_parts(column),), f"dates{_missing_note(column, present)}")
     if column.separator:
         max_length = min(column.max_length or 1, _MAX_SEQUENCE)
-        other = _find_matching_column(name, column, statistics)
-        ids = f"like={_quote_name(other)}" if other else f"num_bins={_bins(column.distinct)}"
+        matching = _find_matching_column(name, column, statistics)
+        ids = f"like={_quote_name(matching)}" if matching else f"num_bins={_bins(column.distinct)}"
         text = f'sequence(sep="{_escaped(column.separator)}", max_length={max_length}, {ids})'
-        same = f", which are values of {other}" if other else ""
-        return Proposal((text,), f"lists of up to {column.max_length} values, {column.distinct:,} distinct{same}")
+        origin = f", which are values of {matching}" if matching else ""
+        return Proposal((text,), f"lists of up to {column.max_length} values, {column.distinct:,} distinct{origin}")
     if column.kind is ColumnKind.TEXT:
         return _propose_ids(column, statistics, _text_reason(column, present))
     return _propose_number(name, column, statistics, present)
@@ -88,17 +88,19 @@ def _propose_column(name: str, column: ColumnStatistics, statistics: Statistics)
 def _find_matching_column(name: str, column: ColumnStatistics, statistics: Statistics) -> str | None:
     """Finds a column that has the values of these lists, so that both share an embedding."""
     values = set(column.values)
-    for other, candidate in statistics.columns.items():
+    for candidate_name, candidate in statistics.columns.items():
         is_text = (
-            candidate.kind is ColumnKind.TEXT and not candidate.separator and other not in (name, statistics.label)
+            candidate.kind is ColumnKind.TEXT
+            and not candidate.separator
+            and candidate_name not in (name, statistics.label)
         )
         if is_text and values and len(values & set(candidate.values)) >= _MIN_OVERLAP * len(values):
             has_ids = any(
                 text.startswith(("index_lookup", "hashing"))
-                for text in _propose_column(other, candidate, statistics).transforms
+                for text in _propose_column(candidate_name, candidate, statistics).transforms
             )
             if has_ids:
-                return other
+                return candidate_name
     return None
 
 

@@ -3,5 +3,6 @@
 from elasticdl.keras.arrays import numpy_dataset
 from elasticdl.keras.callbacks import LearningRateScheduler
 from elasticdl.keras.embeddings.layers import Embedding, SparseEmbedding
+from elasticdl.keras.served_model import ServedModel
 
-__all__ = ["Embedding", "LearningRateScheduler", "SparseEmbedding", "numpy_dataset"]
+__all__ = ["Embedding", "LearningRateScheduler", "ServedModel", "SparseEmbedding", "numpy_dataset"]

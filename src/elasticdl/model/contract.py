@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,13 @@ from elasticdl.storage.paths import AnyPath
 
 LOSS_METRIC = "loss"
 AnyContract = TypeVar("AnyContract", bound="Contract")
+
+
+@runtime_checkable
+class PredictionOutputsProcessor(Protocol):
+    """Takes the predictions of a job, batch by batch."""
+
+    def process(self, predictions: Any, worker_id: str, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -172,12 +179,12 @@ class Contract:
             raise self._make_error(functions.CALLBACKS, callbacks)
         return list(callbacks)
 
-    def make_processor(self) -> Any | None:
+    def make_processor(self) -> PredictionOutputsProcessor | None:
         """A new PredictionOutputsProcessor; None if the file has none."""
         if not self.has_function(functions.PROCESSOR):
             return None
         built = self._call(functions.PROCESSOR)
-        if not callable(getattr(built, "process", None)):
+        if not isinstance(built, PredictionOutputsProcessor):
             raise self._make_error(functions.PROCESSOR, built)
         return built
 

@@ -18,25 +18,25 @@ TRAINING_RECORDS, TEST_RECORDS = 2000, 500
 
 
 def create_project(directory: Path) -> str:
-    """Write the starter into `directory`, which must be new or empty; returns what to do next, for a person.
+    """Writes the starter into `directory`, which must be new or empty. Returns a message with the next step.
 
-    Raises SpecError where there is something already, or where nothing can be written.
+    Raises SpecError if the directory is not empty or cannot be written.
     """
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
         raise SpecError(f"{directory} exists already and is not empty; name a new directory")
     export_target.check_writable(directory.absolute().parent)
     template = resources.files("elasticdl.zoo") / "template"
-    with staging.staged_directory(directory.absolute()) as place:
+    with staging.staged_directory(directory.absolute()) as staged:
         for name in TEMPLATE_FILES:
-            (place / name).write_text((template / name).read_text(encoding="utf-8"), encoding="utf-8")
-        (place / "data").mkdir()
-        (place / "data" / "train.csv").write_text(make_spirals(TRAINING_RECORDS, seed=1), encoding="utf-8")
-        (place / "data" / "test.csv").write_text(make_spirals(TEST_RECORDS, seed=2), encoding="utf-8")
+            (staged / name).write_text((template / name).read_text(encoding="utf-8"), encoding="utf-8")
+        (staged / "data").mkdir()
+        (staged / "data" / "train.csv").write_text(make_spirals(TRAINING_RECORDS, seed=1), encoding="utf-8")
+        (staged / "data" / "test.csv").write_text(make_spirals(TEST_RECORDS, seed=2), encoding="utf-8")
     return f"{directory} holds a model, its data and a job. Train it:\n\n    elasticdl train {directory / 'job.yaml'}"
 
 
 def make_spirals(records: int, seed: int) -> str:
-    """Points on two spirals as CSV with the columns x, y and label."""
+    """Returns points on two spirals as CSV with the columns x, y and label."""
     numbers = random.Random(seed)
     lines = ["x,y,label"]
     for record in range(records):

@@ -35,11 +35,11 @@ class Said(list[str]):
         self.append(text)
 
 
-def build(tmp_path: Path, said: Said | None = None, **more: Any) -> building.BuildResult:
-    document = {"data": str(tmp_path / "clicks.csv"), "label": "clicked", "model": "deepfm", **more}
+def build(tmp_path: Path, notices: Said | None = None, **options: Any) -> building.BuildResult:
+    document = {"data": str(tmp_path / "clicks.csv"), "label": "clicked", "model": "deepfm", **options}
     parsed = config.parse_config(document, "ctr.yaml")
     return building.build_directory(
-        parsed, tmp_path / "made", "ctr.yaml", said if said is not None else Said(), lambda *_: None
+        parsed, tmp_path / "made", "ctr.yaml", notices if notices is not None else Said(), lambda *_: None
     )
 
 
@@ -55,7 +55,7 @@ def test_statistics_are_of_the_training_rows_alone(tmp_path: Path) -> None:
     assert Preprocessor.load(built.directory) == built.preprocessor
 
 
-def test_what_is_true_still_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_up_to_date_are_not_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clicks(tmp_path / "clicks.csv")
     first = build(tmp_path)
     monkeypatch.setattr(building, "analyze", lambda *_: pytest.fail("analyzed again"))
@@ -63,32 +63,32 @@ def test_what_is_true_still_is_not_made_again(tmp_path: Path, monkeypatch: pytes
     assert build(tmp_path) == first
 
 
-def test_changes_by_hand_are_kept_and_change_the_front(tmp_path: Path) -> None:
+def test_changes_by_hand_are_kept_and_change_the_preprocessor(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv")
     features = build(tmp_path).directory / "features.yaml"
     features.write_text(features.read_text().replace("city: ", "city: hashing(num_bins=7) # ", 1))
     clicks(tmp_path / "clicks.csv", rows=500, seed=1)
-    said = Said()
+    notices = Said()
 
-    assert "city.hashing" in build(tmp_path, said).preprocessor.layout.field_names
-    assert any("features.yaml was changed by hand and is kept" in text for text in said)
+    assert "city.hashing" in build(tmp_path, notices).preprocessor.layout.field_names
+    assert any("features.yaml was changed by hand and is kept" in text for text in notices)
 
 
-def test_data_that_has_drifted_is_told(tmp_path: Path) -> None:
+def test_drift_of_the_data_is_reported(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv")
     build(tmp_path)
     clicks(tmp_path / "clicks.csv", seed=1, shift=500.0)
-    said = Said()
+    notices = Said()
     before = Statistics.load(tmp_path / "made" / "statistics.json")
-    build(tmp_path, said, keep_statistics=True)
+    build(tmp_path, notices, keep_statistics=True)
 
-    assert any("since the last time: price" in text for text in said)
+    assert any("since the last time: price" in text for text in notices)
     assert Statistics.load(tmp_path / "made" / "statistics.json") == before
     build(tmp_path)
     assert Statistics.load(tmp_path / "made" / "statistics.json") != before
 
 
-def test_treatments_of_the_config_count_more_than_proposed_ones(tmp_path: Path) -> None:
+def test_transforms_of_the_config_replace_proposed_ones(tmp_path: Path) -> None:
     clicks(tmp_path / "clicks.csv")
     built = build(tmp_path, features={"price": "discretization(bins=[5, 10])", "crosses": ["cross(price, city)"]})
 
@@ -106,7 +106,9 @@ def test_treatments_of_the_config_count_more_than_proposed_ones(tmp_path: Path) 
         ({"data": "nowhere.csv"}, DataError, "nowhere.csv"),
     ],
 )
-def test_what_cannot_be_built_is_told(tmp_path: Path, more: Any, error: type[Exception], complaint: str) -> None:
+def test_a_config_that_cannot_be_built_is_reported(
+    tmp_path: Path, more: Any, error: type[Exception], complaint: str
+) -> None:
     clicks(tmp_path / "clicks.csv")
 
     with pytest.raises(error, match=complaint):
@@ -114,14 +116,14 @@ def test_what_cannot_be_built_is_told(tmp_path: Path, more: Any, error: type[Exc
 
 
 def test_the_first_rows_are_those_that_stand_first_and_a_tab_is_a_delimiter(tmp_path: Path) -> None:
-    lines = [f"{at % 2}\t{'early' if at < 160_000 else 'late'}\t{at % 7}" for at in range(200_000)]
+    lines = [f"{row % 2}\t{'early' if row < 160_000 else 'late'}\t{row % 7}" for row in range(200_000)]
     (tmp_path / "clicks.csv").write_text("clicked\twhen\tn\n" + "\n".join(lines) + "\n")
     built = build(tmp_path, delimiter="tab")
 
     assert Statistics.load(built.directory / "statistics.json").columns["when"].values == ("early",)
 
 
-def test_rates_are_counted_once_and_again_after_a_front_without_them(
+def test_target_rates_are_counted_once_and_again_after_a_preprocessor_without_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks(tmp_path / "clicks.csv")
@@ -139,9 +141,9 @@ def test_rates_are_counted_once_and_again_after_a_front_without_them(
 
 
 def _noting(function: Any, counted: Said) -> Any:
-    def noted(*given: Any) -> Any:
+    def noted(*arguments: Any) -> Any:
         counted("saved")
-        return function(*given)
+        return function(*arguments)
 
     return noted
 
@@ -149,8 +151,8 @@ def _noting(function: Any, counted: Said) -> Any:
 def said_yes_or_no(path: Path, positive: str = "yes", negative: str = "no") -> Path:
     """As `clicks`, with words in place of 1 and 0."""
     header, *lines = clicks(path).read_text().splitlines()
-    said = [f"{positive if line[0] == '1' else negative}{line[1:]}" for line in lines]
-    path.write_text("\n".join([header, *said]) + "\n")
+    mapped_lines = [f"{positive if line[0] == '1' else negative}{line[1:]}" for line in lines]
+    path.write_text("\n".join([header, *mapped_lines]) + "\n")
     return path
 
 
@@ -203,7 +205,7 @@ def test_numbers_other_than_0_and_1_may_be_labels(tmp_path: Path) -> None:
 
 def test_truth_values_of_parquet_may_be_labels(tmp_path: Path) -> None:
     rows = 200
-    table = {"clicked": [at % 3 == 0 for at in range(rows)], "city": [f"city-{at % 7}" for at in range(rows)]}
+    table = {"clicked": [row % 3 == 0 for row in range(rows)], "city": [f"city-{row % 7}" for row in range(rows)]}
     pq.write_table(pa.table(table), tmp_path / "clicks.parquet")
     values = {True: 1, False: 0}
     built = build(tmp_path, data=str(tmp_path / "clicks.parquet"), label={"column": "clicked", "values": values})

@@ -21,7 +21,7 @@ STATISTICS = Statistics(
 )
 
 
-def test_each_column_has_its_treatment_the_reason_and_its_worth() -> None:
+def test_each_column_has_its_transform_the_reason_and_its_importance() -> None:
     proposals = proposal.propose_transforms(STATISTICS)
     written = features_file.parse_features_file(
         features_file.render_features_file(STATISTICS, proposals, "statistics.json"), "features.yaml"
@@ -29,10 +29,12 @@ def test_each_column_has_its_treatment_the_reason_and_its_worth() -> None:
     changed = written.override({"b": "hashing(num_bins=10)"}, "features.yaml")
     worth = Importance(column="a", logloss_rise=0.1, logloss_deviation=None, auc_drop=0.2, auc_deviation=None)
 
-    found = {one.name: one for one in describe_columns(STATISTICS, changed, {"c": "drop"}, [worth], "ctr.yaml")}
+    columns = {
+        column.name: column for column in describe_columns(STATISTICS, changed, {"c": "drop"}, [worth], "ctr.yaml")
+    }
 
-    assert list(found) == ["a", "b", "c"]
-    assert found["a"].reason == proposals["a"].reason and found["a"].importance == worth
-    assert (found["b"].transforms, found["b"].reason) == (("hashing(num_bins=10)",), CHANGED_IN_FILE)
-    assert found["c"].reason == CHOSEN_IN_CONFIG and found["c"].transforms[0].startswith("drop")
-    assert found["b"].importance is None and found["b"].missing_share == 0.05
+    assert list(columns) == ["a", "b", "c"]
+    assert columns["a"].reason == proposals["a"].reason and columns["a"].importance == worth
+    assert (columns["b"].transforms, columns["b"].reason) == (("hashing(num_bins=10)",), CHANGED_IN_FILE)
+    assert columns["c"].reason == CHOSEN_IN_CONFIG and columns["c"].transforms[0].startswith("drop")
+    assert columns["b"].importance is None and columns["b"].missing_share == 0.05

@@ -51,7 +51,7 @@ def test_a_model_may_have_its_parameters_with_it() -> None:
     assert parsed(model={"deepfm": {"embedding_dim": 8}}) == parsed(params={"embedding_dim": 8})
 
 
-def test_what_the_job_says_counts_last() -> None:
+def test_settings_under_job_override_all_others() -> None:
     described = build_job_description(
         parsed(workers={"min": 1, "max": 8}, job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10
     )
@@ -61,7 +61,7 @@ def test_what_the_job_says_counts_last() -> None:
     assert described["plan"]["epochs"] == 1
 
 
-def test_asynchronous_pushes_count_by_their_age_where_nothing_else_is_said() -> None:
+def test_asynchronous_pushes_are_damped_by_default() -> None:
     def rates(option: str | None, **ps: Any) -> Any:
         return build_job_description(parsed(job={"ps": ps}), Path("/m"), 10, option)["ps"].get(
             "scale_lr_by_staleness", False
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_told(more: Any, complaint: str) -> None:
     assert complaint in str(refused.value)
 
 
-def test_what_is_missing_is_told() -> None:
+def test_missing_keys_are_reported() -> None:
     with pytest.raises(SpecError, match="label: is missing; data, label and model have no default"):
         config.parse_config({"data": "x", "model": "deepfm"}, "ctr.yaml")
 
@@ -106,13 +106,17 @@ def test_the_file_that_init_writes_means_what_it_says_of_defaults() -> None:
     text = config.render_template(
         "my clicks.csv", "is it clicked?", "deepfm", ["is it clicked?", "I1..I13"], "ctr.yaml", "ctr-ctr"
     )
-    found = config.parse_config(yaml.safe_load(text), "ctr.yaml")
+    parsed = config.parse_config(yaml.safe_load(text), "ctr.yaml")
 
-    assert (found.data, found.label, found.columns[:2]) == ("my clicks.csv", "is it clicked?", ("is it clicked?", "I1"))
-    least = config.parse_config(
-        {**LEAST, "data": found.data, "label": found.label, "columns": found.columns}, "ctr.yaml"
+    assert (parsed.data, parsed.label, parsed.columns[:2]) == (
+        "my clicks.csv",
+        "is it clicked?",
+        ("is it clicked?", "I1"),
     )
-    assert found == least
+    least = config.parse_config(
+        {**LEAST, "data": parsed.data, "label": parsed.label, "columns": parsed.columns}, "ctr.yaml"
+    )
+    assert parsed == least
 
 
 @pytest.mark.parametrize(
@@ -123,16 +127,16 @@ def test_the_file_that_init_writes_means_what_it_says_of_defaults() -> None:
     ],
 )
 def test_the_values_of_a_label_may_be_named(values: dict[Any, int], expected: dict[str, int]) -> None:
-    found = config.parse_config({**LEAST, "label": {"column": "clicked", "values": values}}, "ctr.yaml")
+    parsed = config.parse_config({**LEAST, "label": {"column": "clicked", "values": values}}, "ctr.yaml")
 
-    assert (found.label, found.label_values) == ("clicked", expected)
+    assert (parsed.label, parsed.label_values) == ("clicked", expected)
 
 
 def test_a_bare_yes_of_yaml_is_every_spelling_of_it() -> None:
     text = "{data: clicks.csv, label: {column: clicked, values: {yes: 1, no: 0}}, model: deepfm}"
-    found = config.parse_config(parse_yaml(text, "ctr.yaml"), "ctr.yaml").label_values
+    label_values = config.parse_config(parse_yaml(text, "ctr.yaml"), "ctr.yaml").label_values
 
-    assert {word: found[word] for word in ("yes", "Yes", "TRUE", "no", "False")} == {
+    assert {word: label_values[word] for word in ("yes", "Yes", "TRUE", "no", "False")} == {
         "yes": 1, "Yes": 1, "TRUE": 1, "no": 0, "False": 0,
     }  # fmt: skip
 
@@ -151,7 +155,7 @@ def test_values_that_are_not_both_classes_are_refused_with_an_example(label: dic
         config.parse_config({**LEAST, "label": label}, "ctr.yaml")
 
 
-def test_all_wrong_keys_are_told_at_once() -> None:
+def test_all_wrong_keys_are_reported_at_once() -> None:
     with pytest.raises(SpecError) as caught:
         config.parse_config({**LEAST, "modle": "lr", "training": {"epoch": 1}, "zzz": 1}, "ctr.yaml")
 

@@ -16,8 +16,8 @@ class Clock:
         self.waits.append(seconds)
 
 
-def away_until(clock: Clock, at: float) -> str:
-    if clock.now < at:
+def away_until(clock: Clock, returns_at: float) -> str:
+    if clock.now < returns_at:
         raise DatabaseUnavailable("no answer")
     return "rows"
 
@@ -25,15 +25,15 @@ def away_until(clock: Clock, at: float) -> str:
 def test_waits_grow_until_the_database_is_back() -> None:
     clock = Clock()
 
-    found = retry_until_available(
+    result = retry_until_available(
         lambda: away_until(clock, 20), "a table", 60, clock=lambda: clock.now, wait=clock.wait
     )
 
-    assert found == "rows"
+    assert result == "rows"
     assert clock.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
 
 
-def test_patience_ends_with_the_reason_and_the_fix() -> None:
+def test_waiting_ends_with_the_reason_and_the_fix() -> None:
     clock = Clock()
 
     with pytest.raises(DataUnavailable, match=r"a table: .*did not answer for 7 s: no answer; .*--data_retry_s"):

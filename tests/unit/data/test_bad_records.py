@@ -19,9 +19,9 @@ from elasticdl.spec import DataSpec
 NUMBERS = np.arange(6)
 
 
-def allowing(limit: int, told: list[tuple[int, str]], source: Any, **more: Any) -> Dataset:
+def allowing(limit: int, reports: list[tuple[int, str]], source: Any, **options: Any) -> Dataset:
     return Dataset(
-        source, bad_records=BadRecords(limit, lambda source, record, why: told.append((record, why))), **more
+        source, bad_records=BadRecords(limit, lambda source, record, why: reports.append((record, why))), **options
     )
 
 
@@ -40,29 +40,29 @@ def seed() -> None:
 
 
 def test_bad_records_are_left_out_as_a_filter_would(tmp_path: Path) -> None:
-    told: list[tuple[int, str]] = []
-    skipping = allowing(2, told, lines(tmp_path, 1, 4)).map(pair)
+    reports: list[tuple[int, str]] = []
+    skipping = allowing(2, reports, lines(tmp_path, 1, 4)).map(pair)
     (tmp_path / "other").mkdir()
     filtered = Dataset(lines(tmp_path / "other")).filter(lambda record: record["x"] not in "14").map(pair)
 
-    found = skipping.read_valid_batch(NUMBERS, seed=seed)
+    batch = skipping.read_valid_batch(NUMBERS, seed=seed)
     seed()
     expected = filtered.read_batch(NUMBERS)
 
-    assert found is not None and expected is not None
-    assert found.features.tolist() == expected.features.tolist(), "random numbers, too"
-    assert [record for record, _ in told] == [1, 4]
-    assert "a.csv, line 3: expected 2 fields" in told[0][1]
+    assert batch is not None and expected is not None
+    assert batch.features.tolist() == expected.features.tolist(), "random numbers, too"
+    assert [record for record, _ in reports] == [1, 4]
+    assert "a.csv, line 3: expected 2 fields" in reports[0][1]
 
 
-def test_a_record_is_told_once_however_often_it_is_met(tmp_path: Path) -> None:
-    told: list[tuple[int, str]] = []
-    dataset = allowing(1, told, lines(tmp_path, 1)).map(pair)
+def test_a_bad_record_is_reported_once_however_often_it_is_read(tmp_path: Path) -> None:
+    reports: list[tuple[int, str]] = []
+    dataset = allowing(1, reports, lines(tmp_path, 1)).map(pair)
 
     for _ in range(3):
         assert dataset.read_valid_batch(NUMBERS) is not None
 
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
 def test_a_batch_of_bad_records_only_is_empty(tmp_path: Path) -> None:
@@ -92,31 +92,31 @@ def test_a_function_that_fails_once_costs_nothing_and_draws_the_same_numbers() -
             raise RuntimeError(failures.pop())
         return drawn, number
 
-    source, told = as_source(list(range(6)), "numbers"), list[tuple[int, str]]()
-    found = allowing(0, told, source).map(flaky).read_valid_batch(NUMBERS, seed=seed)
+    source, reports = as_source(list(range(6)), "numbers"), list[tuple[int, str]]()
+    batch = allowing(0, reports, source).map(flaky).read_valid_batch(NUMBERS, seed=seed)
     seed()
     expected = Dataset(source).map(flaky).read_batch(NUMBERS)
 
-    assert found is not None and expected is not None
-    assert found.features.tolist() == expected.features.tolist()
-    assert told == []
+    assert batch is not None and expected is not None
+    assert batch.features.tolist() == expected.features.tolist()
+    assert reports == []
 
 
 @pytest.mark.parametrize("late", ["map_batches", "map_columns"])
-def test_functions_of_whole_batches_are_asked_for_one_record_at_a_time(tmp_path: Path, late: str) -> None:
+def test_functions_of_batches_are_called_with_single_records_after_an_error(tmp_path: Path, late: str) -> None:
     def parse(batch: Any) -> Any:
         values = [float(str(value)) for value in batch["y"]]
         return np.array(values), np.array(values)
 
     path = tmp_path / "a.csv"
     path.write_text("x,y\n" + "".join(f"{n},{'much' if n == 2 else n}\n" for n in NUMBERS))
-    told: list[tuple[int, str]] = []
-    dataset = getattr(allowing(1, told, open_source(str(path), DataSpec())), late)(parse)
+    reports: list[tuple[int, str]] = []
+    dataset = getattr(allowing(1, reports, open_source(str(path), DataSpec())), late)(parse)
 
-    found = dataset.read_valid_batch(NUMBERS)
+    batch = dataset.read_valid_batch(NUMBERS)
 
-    assert found is not None and found.labels.tolist() == [0, 1, 3, 4, 5]
-    assert [record for record, _ in told] == [2]
+    assert batch is not None and batch.labels.tolist() == [0, 1, 3, 4, 5]
+    assert [record for record, _ in reports] == [2]
 
 
 def test_a_batch_whose_records_are_all_good_alone_is_an_error() -> None:
@@ -132,10 +132,10 @@ def test_a_batch_whose_records_are_all_good_alone_is_an_error() -> None:
 
 
 def test_a_changed_file_is_no_bad_record(tmp_path: Path) -> None:
-    told: list[tuple[int, str]] = []
-    dataset = allowing(9, told, lines(tmp_path)).map(pair)
+    reports: list[tuple[int, str]] = []
+    dataset = allowing(9, reports, lines(tmp_path)).map(pair)
     (tmp_path / "a.csv").write_text("x,y\n")
 
     with pytest.raises(DataError, match="the file changed"):
         dataset.read_valid_batch(NUMBERS)
-    assert told == []
+    assert reports == []

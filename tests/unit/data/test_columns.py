@@ -56,11 +56,11 @@ def test_columns_of_any_csv_file_are_those_of_its_records_and_nothing_is_null(
     path.write_bytes((text if last_newline else text.removesuffix(newline)).encode())
     spec = DataSpec(format="csv", delimiter=delimiter, columns=data.draw(st.sampled_from([(), ("c", "a")])))
     source = open_source(str(path), spec)
-    wanted = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=30))
+    numbers = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=30))
 
-    expected = [{k: v or None for k, v in row.items()} for row in source.read(np.array(wanted, dtype=np.int64))]
+    expected = [{k: v or None for k, v in row.items()} for row in source.read(np.array(numbers, dtype=np.int64))]
 
-    assert columns_of(source, wanted) == expected
+    assert columns_of(source, numbers) == expected
 
 
 def test_several_files_are_one_table_in_the_order_asked_for(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_several_files_are_one_table_in_the_order_asked_for(tmp_path: Path) -> N
     (tmp_path / "b.tsv").write_text("4\tu\n5\tv\n")
     source = open_source(str(tmp_path), DataSpec(columns=("n", "s")))
 
-    found = columns_of(source, [4, 2, 2, 0, 1])
+    columns = columns_of(source, [4, 2, 2, 0, 1])
 
-    assert found == [
+    assert columns == [
         {"n": n, "s": s} for n, s in [("5", "v"), ("3", "z"), ("3", "z"), ("1", "x"), ("2", None)]
     ]  # fmt: skip
     assert columns_of(source, []) == []
@@ -140,7 +140,9 @@ def test_columns_are_read_ahead_as_records_are(tmp_path: Path) -> None:
 
     with Prefetcher(dataset) as ahead:
         ahead.expect([("a", first), ("b", second)])
-        batches = [dataset.make_batch(ahead.take(key, at), at) for key, at in [("a", first), ("b", second)]]
+        batches = [
+            dataset.make_batch(ahead.take(key, indices), indices) for key, indices in [("a", first), ("b", second)]
+        ]
 
     assert [batch.features.tolist() for batch in batches if batch] == [[3, 1], [2]]
 

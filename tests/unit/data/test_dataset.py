@@ -194,5 +194,5 @@ def test_items_that_do_not_fit_together_are_refused(items: list[Any], message: s
         dataset_of(items).read_batch(np.arange(len(items)))
 
 
-def test_metadata_tells_columns_records_and_name(tmp_path: Path) -> None:
+def test_metadata_has_columns_records_and_name(tmp_path: Path) -> None:
     assert table(tmp_path).metadata == Metadata(("x", "y"), 4, str(tmp_path / "a.csv"))

@@ -47,7 +47,7 @@ EVERY = pytest.mark.parametrize("name", WRITERS)
 
 
 @pytest.fixture
-def told() -> Iterator[list[str]]:
+def waits() -> Iterator[list[str]]:
     heard: list[str] = []
     availability.set_wait_listener(
         lambda is_waiting, why: heard.append(f"{'waits' if is_waiting else 'is back'}: {why}")
@@ -57,7 +57,7 @@ def told() -> Iterator[list[str]]:
 
 
 @EVERY
-def test_a_file_that_is_away_for_a_while_is_waited_for(tmp_path: Path, name: str, told: list[str]) -> None:
+def test_a_file_that_is_away_for_a_while_is_waited_for(tmp_path: Path, name: str, waits: list[str]) -> None:
     path, away = tmp_path / name, tmp_path / "away"
     WRITERS[name](path, 0)
     source = open_source(str(path), DataSpec(), tmp_path / "index", run="1")
@@ -65,8 +65,8 @@ def test_a_file_that_is_away_for_a_while_is_waited_for(tmp_path: Path, name: str
     threading.Timer(1.5, away.rename, (path,)).start()
 
     assert len(source.read(np.array([3, 17]))) == 2
-    assert [line.partition(":")[0] for line in told] == ["waits", "is back"]
-    assert name in told[0] and "No such file" in told[0]
+    assert [line.partition(":")[0] for line in waits] == ["waits", "is back"]
+    assert name in waits[0] and "No such file" in waits[0]
 
 
 @EVERY
@@ -104,7 +104,7 @@ def test_another_content_of_the_same_size_is_a_change(tmp_path: Path, name: str)
 
     with pytest.raises(DataError, match=rf"{name}: the file changed .*\(the same size, different content\)"):
         source.read(np.array([3]))
-    with pytest.raises(DataError, match="the file changed"):  # told to a worker that joins afterwards, too
+    with pytest.raises(DataError, match="the file changed"):  # reported to a worker that joins later, too
         open_source(str(path), DataSpec(), tmp_path / "index", run="1").read(np.array([3]))
     open_source(str(path), DataSpec(), tmp_path / "index", run="2").read(np.array([3]))  # another run begins with it
 
@@ -116,8 +116,8 @@ def test_an_index_from_before_the_job_knows_the_content_of_its_file(tmp_path: Pa
     os.utime(tmp_path / "a.csv", ns=(1, 1))
 
     assert source.read(np.array([0])) == [{"x": "000"}]
-    (known,) = inventory.load_inventory(tmp_path / "index", str(tmp_path / "a.csv"), "1") or []
-    assert known.digest.startswith("whole:")
+    (record,) = inventory.load_inventory(tmp_path / "index", str(tmp_path / "a.csv"), "1") or []
+    assert record.digest.startswith("whole:")
 
 
 def test_all_workers_of_a_run_read_the_files_that_the_first_one_found(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_read_that_fails_once_is_repeated(tmp_path: Path, number: int, monkeyp
     assert failures == []
 
 
-def test_what_will_not_pass_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permanent_error_is_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_csv(tmp_path / "a.csv")
     source = open_source(str(tmp_path / "a.csv"), DataSpec(), tmp_path / "index", run="1")
 
@@ -181,7 +181,7 @@ def test_what_will_not_pass_is_an_error_at_once(tmp_path: Path, monkeypatch: pyt
         source.read(np.array([3]))
 
 
-def test_a_wrong_path_is_told_at_once_before_launch_and_after_a_moment_in_a_worker(tmp_path: Path) -> None:
+def test_a_wrong_path_is_reported_at_once_before_launch_and_after_a_moment_in_a_worker(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         open_source(str(tmp_path / "a.csv"), DataSpec(), tmp_path / "index")
     with pytest.raises(DataError, match="no such file"):

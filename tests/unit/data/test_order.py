@@ -80,13 +80,13 @@ def test_records_of_a_window_come_from_no_more_shards_than_the_window_has() -> N
 
 def test_one_window_mixes_records_evenly() -> None:
     # Where record r of 256 comes to stand over 500 seeds: each quarter of the epoch equally often.
-    places = np.zeros((256, 4))
+    counts = np.zeros((256, 4))
     for seed in range(500):
         for quarter, records in enumerate(EpochOrder(256, seed, 0, shard_records=16).records_at(0, 256).reshape(4, 64)):
-            places[records, quarter] += 1
+            counts[records, quarter] += 1
 
     # Standard deviation 9.7: six of them are never seen in 1,024 cells of a fair shuffle.
-    assert np.abs(places - 125).max() < 6 * 9.7
+    assert np.abs(counts - 125).max() < 6 * 9.7
 
 
 @pytest.mark.parametrize("size", [3, 5, 6])

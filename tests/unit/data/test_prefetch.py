@@ -21,7 +21,7 @@ class GatedSource:
     can_read_ahead: bool = True
     name: str = "gated"
     columns: tuple[str, ...] = ()
-    asked: list[tuple[str, list[int]]] = field(default_factory=list)
+    requests: list[tuple[str, list[int]]] = field(default_factory=list)
     gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     started: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     caller: int = field(default_factory=threading.get_ident)
@@ -31,7 +31,7 @@ class GatedSource:
 
     def read(self, indices: Indices) -> list[Record]:
         is_caller = threading.get_ident() == self.caller
-        self.asked.append(("caller" if is_caller else "ahead", indices.tolist()))
+        self.requests.append(("caller" if is_caller else "ahead", indices.tolist()))
         if not is_caller:
             self.started.release()
             assert self.gate.acquire(timeout=PATIENCE_S)
@@ -43,7 +43,7 @@ class GatedSource:
         return str(index)
 
     def close(self) -> None:
-        self.asked.append(("closed", []))
+        self.requests.append(("closed", []))
 
 
 def numbers(*values: int) -> Indices:
@@ -65,7 +65,7 @@ def test_expected_records_are_read_ahead_and_each_once() -> None:
         assert ahead.take("a", numbers(1, 2)) == ["record 1", "record 2"]
         assert ahead.take("b", numbers(3)) == ["record 3"]
 
-    assert source.asked == [("ahead", [1, 2]), ("ahead", [3])]
+    assert source.requests == [("ahead", [1, 2]), ("ahead", [3])]
 
 
 def test_no_more_is_read_ahead_than_the_depth() -> None:
@@ -75,10 +75,10 @@ def test_no_more_is_read_ahead_than_the_depth() -> None:
         source.gate.release(5)
         for step in range(4):
             wait(source.started)
-            assert len(source.asked) <= step + 2
+            assert len(source.requests) <= step + 2
             ahead.take(step, numbers(step))
 
-    assert [indices for _, indices in source.asked][:4] == [[0], [1], [2], [3]]
+    assert [indices for _, indices in source.requests][:4] == [[0], [1], [2], [3]]
 
 
 def test_what_is_no_longer_expected_is_dropped_and_never_given() -> None:
@@ -94,8 +94,8 @@ def test_what_is_no_longer_expected_is_dropped_and_never_given() -> None:
         assert ahead.take("c", numbers(9)) == ["record 9"]
         assert ahead.take("b", numbers(5)) == ["record 5"]
 
-    assert ("ahead", [2]) not in source.asked
-    assert source.asked[1] == ("ahead", [7])
+    assert ("ahead", [2]) not in source.requests
+    assert source.requests[1] == ("ahead", [7])
 
 
 def test_what_is_still_expected_is_kept() -> None:
@@ -109,7 +109,7 @@ def test_what_is_still_expected_is_kept() -> None:
 
         assert ahead.take("b", numbers(2)) == ["record 2"]
 
-    assert [indices for _, indices in source.asked].count([2]) == 1
+    assert [indices for _, indices in source.requests].count([2]) == 1
 
 
 def test_other_indices_under_an_expected_key_are_read_and_not_confused() -> None:
@@ -134,7 +134,7 @@ def test_a_read_that_is_under_way_is_waited_for_and_not_done_twice() -> None:
         taker.join(PATIENCE_S)
 
     assert taken == [["record 1"]]
-    assert source.asked == [("ahead", [1])]
+    assert source.requests == [("ahead", [1])]
 
 
 def test_records_nobody_expected_are_read_by_the_caller() -> None:
@@ -142,7 +142,7 @@ def test_records_nobody_expected_are_read_by_the_caller() -> None:
     with Prefetcher(source) as ahead:
         assert ahead.take("a", numbers(4)) == ["record 4"]
 
-    assert source.asked == [("caller", [4])]
+    assert source.requests == [("caller", [4])]
 
 
 def test_an_error_of_reading_is_raised_where_the_records_are_taken() -> None:
@@ -157,14 +157,14 @@ def test_an_error_of_reading_is_raised_where_the_records_are_taken() -> None:
         assert ahead.take("b", numbers(1)) == ["record 1"]
 
 
-def test_a_persons_own_code_is_run_by_the_caller_only() -> None:
+def test_code_of_the_user_runs_in_the_calling_thread_only() -> None:
     source = GatedSource(can_read_ahead=False)
     with Prefetcher(source) as ahead:
         ahead.expect([("a", numbers(1))])
 
         assert ahead.take("a", numbers(1)) == ["record 1"]
 
-    assert source.asked == [("caller", [1])]
+    assert source.requests == [("caller", [1])]
 
 
 @pytest.mark.parametrize("prepare", [lambda ahead: None, lambda ahead: ahead.expect([("a", numbers(1))])])
@@ -178,4 +178,4 @@ def test_closing_ends_the_thread_and_leaves_the_source_open(prepare: Callable[[P
     ahead.close()
 
     assert not any(thread.name == "elasticdl-prefetch" for thread in threading.enumerate())
-    assert ("closed", []) not in source.asked
+    assert ("closed", []) not in source.requests

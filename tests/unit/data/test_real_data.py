@@ -55,9 +55,9 @@ def test_criteo_is_read_as_columns_from_its_packed_file(tmp_path: Path) -> None:
     columns = Dataset(source).map_columns(len, dict.fromkeys(CRITEO[:14], "float32")).read(batch)
 
     records = source.read(batch)
-    for name, found in zip(CRITEO, columns.columns, strict=True):
+    for name, column in zip(CRITEO, columns.columns, strict=True):
         kind = float if name in CRITEO[:14] else str
-        assert found.to_pylist() == [kind(record[name]) if record[name] else None for record in records]
+        assert column.to_pylist() == [kind(record[name]) if record[name] else None for record in records]
 
 
 def test_adult_becomes_batches_of_numbers(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_mnist_images_survive_a_tfrecord_file(tmp_path: Path) -> None:
 
     source = open_source(str(tmp_path / "images.tfrecord"), DataSpec(), tmp_path / "index")
 
-    wanted = TrainingPlan(len(source), global_batch=256, logical_ranks=1).batch(5)
-    found = np.stack([np.frombuffer(record, dtype=np.uint8) for record in source.read(wanted)])
+    numbers = TrainingPlan(len(source), global_batch=256, logical_ranks=1).batch(5)
+    pixels = np.stack([np.frombuffer(record, dtype=np.uint8) for record in source.read(numbers)])
     assert len(source) == 2000
-    assert np.array_equal(found, images[wanted])
+    assert np.array_equal(pixels, images[numbers])

@@ -32,10 +32,10 @@ def expected(values: Sequence[str | None], question: AnalysisOptions) -> ColumnS
         [piece for value in present for piece in value.split(question.separator) if piece] if is_sequence else present
     )
     counted = sorted(Counter(words).items(), key=lambda word: (-word[1], word[0]))
-    kept = [(value, count) for value, count in counted if count >= question.min_count]
+    frequent = [(value, count) for value, count in counted if count >= question.min_count]
     is_whole = kind is ColumnKind.NUMBER and bool(np.all(points == np.floor(points)))
     if kind is ColumnKind.NUMBER and not is_whole and len(counted) > 1000:
-        kept = []
+        frequent = []
     is_mixed = kind is ColumnKind.TEXT and not is_sequence and 0 < len(present) <= 2 * max(len(numbers), len(dates))
     odd = Counter(value for value in present if not _is_like(value, len(numbers) >= len(dates)))
     return ColumnStatistics(
@@ -48,14 +48,16 @@ def expected(values: Sequence[str | None], question: AnalysisOptions) -> ColumnS
         mean=float(points.mean()) if len(points) else None,
         standard_deviation=float(points.std()) if len(points) else None,
         quantiles=_quantiles(points, question.quantile_steps),
-        values=tuple(value for value, _ in kept[: question.max_values]),
-        counts=tuple(count for _, count in kept[: question.max_values]),
+        values=tuple(value for value, _ in frequent[: question.max_values]),
+        counts=tuple(count for _, count in frequent[: question.max_values]),
         min_count=question.min_count,
-        is_truncated=len(kept) > question.max_values,
+        is_truncated=len(frequent) > question.max_values,
         separator=question.separator if is_sequence else "",
         max_length=max(value.count(question.separator) + 1 for value in present) if is_sequence else None,
         exceptions=odd.total() if is_mixed else 0,
-        exception_examples=tuple(value for value, _ in sorted(odd.items(), key=lambda one: (-one[1], one[0]))[:5])
+        exception_examples=tuple(
+            value for value, _ in sorted(odd.items(), key=lambda exception: (-exception[1], exception[0]))[:5]
+        )
         if is_mixed
         else (),
     )
@@ -66,8 +68,8 @@ def _quantiles(points: np.ndarray, steps: int) -> tuple[float, ...]:
         return ()
     ordered = np.sort(points)
     # The least value with at least step/steps of all up to it, in whole numbers.
-    places = [max(-(-step * len(points) // steps), 1) - 1 for step in range(steps + 1)]
-    return tuple(float(ordered[place]) for place in places)
+    indices = [max(-(-step * len(points) // steps), 1) - 1 for step in range(steps + 1)]
+    return tuple(float(ordered[index]) for index in indices)
 
 
 def _seconds(value: str) -> float | None:
@@ -86,10 +88,10 @@ def _is_like(value: str, as_numbers: bool) -> bool:
 def close(ours: ColumnStatistics, theirs: ColumnStatistics) -> None:
     """The same, but for the last digits of the mean and the deviation."""
     for name in ("mean", "standard_deviation"):
-        mine, other = getattr(ours, name), getattr(theirs, name)
-        assert (mine is None) == (other is None)
-        if mine is not None:
+        our_value, theirs_value = getattr(ours, name), getattr(theirs, name)
+        assert (our_value is None) == (theirs_value is None)
+        if our_value is not None:
             scale = max(abs(theirs.minimum or 0.0), abs(theirs.maximum or 0.0), 1e-300)
-            np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-7 * scale)
+            np.testing.assert_allclose(our_value, theirs_value, rtol=1e-6, atol=1e-7 * scale)
     rounded = {"mean": None, "standard_deviation": None}
     assert ours.model_copy(update=rounded) == theirs.model_copy(update=rounded)

@@ -33,10 +33,11 @@ def of(uri: str, label: str | None = "label", **options: object) -> Statistics:
     return analyze(AnalysisSource(uri, **options), EVERY, label)  # type: ignore[arg-type]
 
 
-def is_right(found: Statistics) -> bool:
-    price, city = found.column("price"), found.column("city")
+def is_right(statistics: Statistics) -> bool:
+    price, city = statistics.column("price"), statistics.column("city")
     return (
-        (found.rows, price.kind, price.missing, price.minimum, price.maximum) == (4, ColumnKind.NUMBER, 1, 1.5, 4.0)
+        (statistics.rows, price.kind, price.missing, price.minimum, price.maximum)
+        == (4, ColumnKind.NUMBER, 1, 1.5, 4.0)
         and (city.kind, city.missing, city.values, city.counts) == (ColumnKind.TEXT, 1, ("Rome", "Oslo"), (2, 1))
     )  # fmt: skip
 
@@ -57,10 +58,10 @@ def test_a_folder_with_partitions_gives_a_column_for_each(tmp_path: Path) -> Non
         (tmp_path / f"day={day}").mkdir()
         put(tmp_path / f"day={day}", CLICKS, "part.csv")
 
-    found = of(str(tmp_path))
+    statistics = of(str(tmp_path))
 
-    assert found.rows == 8
-    assert (found.column("day").kind, found.column("day").distinct) == (ColumnKind.DATE, 2)
+    assert statistics.rows == 8
+    assert (statistics.column("day").kind, statistics.column("day").distinct) == (ColumnKind.DATE, 2)
 
 
 def test_partitions_of_streamed_files_are_columns_too(tmp_path: Path) -> None:
@@ -84,10 +85,10 @@ def test_parquet_and_a_duckdb_table_give_the_same(tmp_path: Path) -> None:
 def test_a_file_without_a_header_takes_the_names_given(tmp_path: Path) -> None:
     path = put(tmp_path, "0\t1\tab\n1\t2\tcd\n", "train.tsv")
 
-    found = of(path, columns=("label", "I1..I2"))
+    statistics = of(path, columns=("label", "I1..I2"))
 
-    assert list(found.columns) == ["label", "I1", "I2"]
-    assert found.rows == 2
+    assert list(statistics.columns) == ["label", "I1", "I2"]
+    assert statistics.rows == 2
 
 
 def test_ranges_of_names_are_written_out() -> None:
@@ -103,10 +104,10 @@ def test_ranges_of_names_are_written_out() -> None:
 
 
 def test_names_that_differ_in_case_and_names_with_quotes_are_kept_apart(tmp_path: Path) -> None:
-    found = of(put(tmp_path, 'label,a,A,"x""; DROP TABLE staged; --"\n0,1,2,3\n1,1,2,3\n'))
+    statistics = of(put(tmp_path, 'label,a,A,"x""; DROP TABLE staged; --"\n0,1,2,3\n1,1,2,3\n'))
 
-    assert list(found.columns) == ["label", "a", "A", 'x"; DROP TABLE staged; --']
-    assert (found.column("a").mean, found.column("A").mean) == (1.0, 2.0)
+    assert list(statistics.columns) == ["label", "a", "A", 'x"; DROP TABLE staged; --']
+    assert (statistics.column("a").mean, statistics.column("A").mean) == (1.0, 2.0)
 
 
 def test_parquet_names_that_differ_in_case_are_refused(tmp_path: Path) -> None:
@@ -125,10 +126,10 @@ def test_mixed_values_are_counted_shown_and_make_the_column_text(tmp_path: Path)
 
 
 def test_empty_and_constant_columns_are_analyzed(tmp_path: Path) -> None:
-    found = of(put(tmp_path, "label,none,one\n0,,x\n1,,x\n"))
+    statistics = of(put(tmp_path, "label,none,one\n0,,x\n1,,x\n"))
 
-    assert (found.column("none").missing, found.column("none").distinct) == (2, 0)
-    assert (found.column("one").missing, found.column("one").distinct) == (0, 1)
+    assert (statistics.column("none").missing, statistics.column("none").distinct) == (2, 0)
+    assert (statistics.column("one").missing, statistics.column("one").distinct) == (0, 1)
 
 
 def test_a_vocabulary_is_cut_at_the_most_values(tmp_path: Path) -> None:
@@ -143,12 +144,12 @@ def test_a_vocabulary_is_cut_at_the_most_values(tmp_path: Path) -> None:
     assert column.distinct == 50
 
 
-def test_the_first_rows_only(tmp_path: Path) -> None:
+def test_max_rows_analyzes_the_first_rows_only(tmp_path: Path) -> None:
     rows = "\n".join(f"{n % 2},{n}" for n in range(500))
 
-    found = analyze(AnalysisSource(put(tmp_path, f"label,x\n{rows}\n")), AnalysisOptions(max_rows=100), "label")
+    statistics = analyze(AnalysisSource(put(tmp_path, f"label,x\n{rows}\n")), AnalysisOptions(max_rows=100), "label")
 
-    assert (found.rows, found.column("x").distinct) == (100, 100)
+    assert (statistics.rows, statistics.column("x").distinct) == (100, 100)
 
 
 def test_nothing_temporary_is_left(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_nothing_temporary_is_left(tmp_path: Path) -> None:
         ("label,x\n", "no rows"),
     ],
 )
-def test_bad_files_are_told_with_the_fix(tmp_path: Path, text: str, words: str) -> None:
+def test_bad_files_are_reported_with_the_fix(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         of(put(tmp_path, text))
 
@@ -184,12 +185,12 @@ def test_bad_files_are_told_with_the_fix(tmp_path: Path, text: str, words: str) 
     ("options", "words"),
     [({"memory": "much"}, "--memory"), ({"temporary": Path("/no/such")}, "temporary files")],
 )
-def test_bad_options_are_told(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+def test_bad_options_are_reported(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         of(put(tmp_path, CLICKS), **options)
 
 
-def test_a_truncated_archive_is_told(tmp_path: Path) -> None:
+def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "clicks.csv.xz"
     path.write_bytes(lzma.compress(CLICKS.encode() * 10_000)[:-20])
 

@@ -12,9 +12,9 @@ DIRECTORY = Path(__file__).parents[3] / "docs" / "features"
 def test_the_pages_are_those_of_the_docstrings() -> None:
     committed = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.md")}
 
-    made = render_pages()
+    pages = render_pages()
 
-    assert {name: committed.get(name) for name in made} == made, "run `make pages`"
+    assert {name: committed.get(name) for name in pages} == pages, "run `make pages`"
 
 
 def test_the_pages_are_written(tmp_path: Path) -> None:

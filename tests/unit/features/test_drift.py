@@ -56,9 +56,9 @@ def test_two_samples_of_the_same_are_alike(seed: int, rows: int) -> None:
 def test_a_shifted_number_is_found() -> None:
     draw = np.random.default_rng(0)
 
-    found = told(data(5000, x=numbers(draw.normal(size=5000))), data(5000, x=numbers(draw.normal(1.0, size=5000))))
+    findings = told(data(5000, x=numbers(draw.normal(size=5000))), data(5000, x=numbers(draw.normal(1.0, size=5000))))
 
-    assert "x: another distribution" in found
+    assert "x: another distribution" in findings
 
 
 def test_numbers_outside_the_range_are_found() -> None:
@@ -70,9 +70,9 @@ def test_numbers_outside_the_range_are_found() -> None:
 def test_missing_values_are_found() -> None:
     values = np.arange(1000.0)
 
-    found = told(data(1000, x=numbers(values)), data(2000, x=numbers(values, missing=1000)))
+    findings = told(data(1000, x=numbers(values)), data(2000, x=numbers(values, missing=1000)))
 
-    assert found == "x: 50.0% missing, before 0.0%"
+    assert findings == "x: 50.0% missing, before 0.0%"
 
 
 def test_values_out_of_the_vocabulary_are_found() -> None:
@@ -94,19 +94,19 @@ def test_another_kind_is_found_with_examples() -> None:
 
 
 def test_columns_that_came_and_went_are_found() -> None:
-    some = numbers(np.arange(100.0))
+    column = numbers(np.arange(100.0))
 
-    found = drift.find_drift(data(100, "y", x=some, y=some), data(100, z=some))
+    findings = drift.find_drift(data(100, "y", x=column, y=column), data(100, z=column))
 
-    assert [(finding.column, finding.is_severe) for finding in found] == [("x", True), ("y", False), ("z", False)]
+    assert [(finding.column, finding.is_severe) for finding in findings] == [("x", True), ("y", False), ("z", False)]
 
 
 def test_another_rate_of_the_label_is_found() -> None:
     rare, common = numbers(np.r_[np.ones(100), np.zeros(900)]), numbers(np.r_[np.ones(300), np.zeros(700)])
 
-    found = told(data(1000, "y", y=rare), data(1000, "y", y=common))
+    findings = told(data(1000, "y", y=rare), data(1000, "y", y=common))
 
-    assert found == "y: the label is 1 in 30.00%, before 10.00%"
+    assert findings == "y: the label is 1 in 30.00%, before 10.00%"
 
 
 def test_a_data_set_of_missing_values_only_is_found() -> None:

@@ -24,9 +24,9 @@ def test_duckdb_agrees_with_numpy(columns: list[list[str | None]]) -> None:
         path = Path(directory) / "clicks.parquet"
         arrays = [pa.array(values, pa.string()) for values in columns]
         parquet.write_table(pa.Table.from_arrays(arrays, names=names), path)
-        found = analysis.analyze(analysis.AnalysisSource(str(path)), question)
+        statistics = analysis.analyze(analysis.AnalysisSource(str(path)), question)
 
-    assert list(found.columns) == names
-    assert found.rows == len(columns[0])
+    assert list(statistics.columns) == names
+    assert statistics.rows == len(columns[0])
     for name, values in zip(names, columns, strict=True):
-        oracle.close(found.column(name), oracle.expected(values, question))
+        oracle.close(statistics.column(name), oracle.expected(values, question))

@@ -46,7 +46,7 @@ FOUND = Statistics(
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("make_transform", "expected"),
     [
         (lambda: Normalizer.from_statistics("I1"), Normalizer(3, 2)),
         (lambda: Normalizer.from_statistics("one"), Normalizer(3, 1)),
@@ -60,12 +60,12 @@ FOUND = Statistics(
         (lambda: IndexLookup.from_statistics("C1", min_count=2, num_oov_tokens=3), IndexLookup(["a", "b", "c"], 3)),
     ],
 )
-def test_what_statistics_make(made: Any, expected: Any) -> None:
+def test_from_statistics_makes_the_expected_transform(make_transform: Any, expected: Any) -> None:
     with use_statistics(FOUND):
-        assert made() == expected
+        assert make_transform() == expected
 
 
-def test_statistics_are_given_or_current_or_asked_for(tmp_path: Path) -> None:
+def test_statistics_are_passed_or_current_or_the_error_asks_for_them(tmp_path: Path) -> None:
     FOUND.save(tmp_path / "statistics.json")
 
     assert Normalizer.from_statistics("I1", statistics=FOUND) == Normalizer(3, 2)
@@ -78,7 +78,7 @@ def test_statistics_are_given_or_current_or_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "complaint"),
+    ("make_transform", "complaint"),
     [
         (lambda: Normalizer.from_statistics("C1"), "column 'C1': its statistics have no mean"),
         (lambda: Discretization.from_statistics("C1"), "have no quantiles"),
@@ -92,6 +92,6 @@ def test_statistics_are_given_or_current_or_asked_for(tmp_path: Path) -> None:
         (lambda: Hashing.from_statistics("C9"), "no statistics of column 'C9'"),
     ],
 )
-def test_statistics_that_do_not_fit_are_refused(made: Any, complaint: str) -> None:
+def test_statistics_that_do_not_fit_are_refused(make_transform: Any, complaint: str) -> None:
     with use_statistics(FOUND), pytest.raises(DataError, match=complaint):
-        made()
+        make_transform()

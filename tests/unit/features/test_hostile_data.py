@@ -89,10 +89,10 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
     written = tmp_path / "written"
     word = text.replace("SECRET", str(secret)).replace("WRITTEN", str(written))
 
-    found = analyze(AnalysisSource(made(tmp_path, kind, word)), EVERY)
+    statistics = analyze(AnalysisSource(made(tmp_path, kind, word)), EVERY)
 
-    assert word in found.columns
-    assert list(found.column(word).values) == [word]
+    assert word in statistics.columns
+    assert list(statistics.column(word).values) == [word]
     assert not written.exists()
 
 
@@ -103,9 +103,9 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
 def test_any_text_may_be_a_name_and_a_value(letters: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory, word = tmp_path_factory.mktemp("any"), f"x{letters}"  # no number, no list
 
-    found = analyze(AnalysisSource(made(directory, "parquet", word)), EVERY)
+    statistics = analyze(AnalysisSource(made(directory, "parquet", word)), EVERY)
 
-    assert list(found.column(word).values) == [word]
+    assert list(statistics.column(word).values) == [word]
 
 
 def test_a_path_with_quotes_and_brackets_is_one_file(tmp_path: Path) -> None:

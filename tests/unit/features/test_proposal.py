@@ -18,29 +18,33 @@ EVEN = tuple(float(value) for value in np.linspace(-5, 5, 201))
 IDS = tuple(float(value) for value in np.linspace(1, 4e9, 201))
 
 
-def column(kind: ColumnKind = ColumnKind.TEXT, **known: Any) -> ColumnStatistics:
-    return ColumnStatistics(kind=kind, **({"missing": 0, "distinct": 1000} | known))
+def column(kind: ColumnKind = ColumnKind.TEXT, **fields: Any) -> ColumnStatistics:
+    return ColumnStatistics(kind=kind, **({"missing": 0, "distinct": 1000} | fields))
 
 
-def number(quantiles: tuple[float, ...], **known: Any) -> ColumnStatistics:
+def number(quantiles: tuple[float, ...], **fields: Any) -> ColumnStatistics:
     points = np.array(quantiles)
     figures = {"mean": float(points.mean()), "standard_deviation": float(points.std())}
     return column(
-        ColumnKind.NUMBER, minimum=quantiles[0], maximum=quantiles[-1], quantiles=quantiles, **(figures | known)
+        ColumnKind.NUMBER, minimum=quantiles[0], maximum=quantiles[-1], quantiles=quantiles, **(figures | fields)
     )
 
 
-def proposed(found: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> proposal.Proposal:
-    statistics = Statistics(source="clicks", rows=ROWS, label="label", sample_fraction=sampled, columns={name: found})
-    made = proposal.propose_transforms(statistics)[name]
-    return proposal.Proposal(tuple(text for text in made.transforms if text != "target_encoding()"), made.reason)
+def proposed(column_statistics: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> proposal.Proposal:
+    statistics = Statistics(
+        source="clicks", rows=ROWS, label="label", sample_fraction=sampled, columns={name: column_statistics}
+    )
+    proposal_of_column = proposal.propose_transforms(statistics)[name]
+    return proposal.Proposal(
+        tuple(text for text in proposal_of_column.transforms if text != "target_encoding()"), proposal_of_column.reason
+    )
 
 
 WORDS: dict[str, Any] = {"values": ("a", "b"), "counts": (60_000, 30_000)}
 
 
 @pytest.mark.parametrize(
-    ("found", "treatments", "words"),
+    ("column_statistics", "treatments", "words"),
     [
         (column(missing=ROWS, distinct=0), ("drop",), "all values are missing"),
         (column(distinct=1), ("drop",), "constant"),
@@ -72,45 +76,47 @@ WORDS: dict[str, Any] = {"values": ("a", "b"), "counts": (60_000, 30_000)}
         ),
     ],
 )  # fmt: skip
-def test_each_column_gets_what_suits_it(found: ColumnStatistics, treatments: tuple[str, ...], words: str) -> None:
-    made = proposed(found)
+def test_each_column_gets_what_suits_it(
+    column_statistics: ColumnStatistics, treatments: tuple[str, ...], words: str
+) -> None:
+    proposed_transforms = proposed(column_statistics)
 
-    assert made.transforms == treatments
+    assert proposed_transforms.transforms == treatments
     with pytest.raises(AssertionError, match=words):
-        raise AssertionError(made.reason)
+        raise AssertionError(proposed_transforms.reason)
 
 
 def test_a_sample_does_not_show_that_every_row_has_its_own_value() -> None:
     assert proposed(column(distinct=ROWS), sampled=0.1).transforms == ("hashing(num_bins=262144)",)
 
 
-def test_a_name_can_tell_an_id() -> None:
+def test_a_name_may_mark_a_column_of_ids() -> None:
     counts = number(tuple(float(n) for n in range(201)), distinct=201, is_integer=True, **WORDS)
 
     assert proposed(counts, "shop_id").transforms == ("index_lookup(min_count=10)",)
     assert proposed(counts, "visits").transforms == ("normalizer()", "discretization(quantiles=20)")
 
 
-def test_where_values_are_ids_their_clicks_are_told_too_if_there_are_enough_rows() -> None:
+def test_ids_are_also_target_encoded_if_there_are_enough_rows() -> None:
     def treatments(rows: int, label: str | None) -> tuple[str, ...]:
-        found = Statistics(source="x", rows=rows, label=label, columns={"c": column(**WORDS)})
-        return proposal.propose_transforms(found)["c"].transforms
+        statistics = Statistics(source="x", rows=rows, label=label, columns={"c": column(**WORDS)})
+        return proposal.propose_transforms(statistics)["c"].transforms
 
     assert treatments(ROWS, "label")[1:] == ("target_encoding()",)
     assert treatments(ROWS, None)[1:] == treatments(1000, "label")[1:] == ()
 
 
-def test_things_of_a_list_that_are_values_of_another_column_share_its_ids() -> None:
+def test_a_sequence_of_values_of_another_column_shares_its_ids() -> None:
     def treatment(*values: str) -> str:
         seen = column(separator="|", max_length=5, distinct=2, values=values, counts=(9, 9))
-        found = Statistics(source="x", rows=ROWS, columns={"seen": seen, "the thing": column(**WORDS)})
-        return proposal.propose_transforms(found)["seen"].transforms[0]
+        statistics = Statistics(source="x", rows=ROWS, columns={"seen": seen, "the thing": column(**WORDS)})
+        return proposal.propose_transforms(statistics)["seen"].transforms[0]
 
     assert treatment("b", "a") == 'sequence(sep="|", max_length=5, like="the thing")'
     assert treatment("b", "z") == 'sequence(sep="|", max_length=5, num_bins=16)'
 
 
-def test_larger_data_asks_for_more_of_a_value() -> None:
+def test_larger_data_has_a_larger_min_count() -> None:
     assert [proposal.choose_min_count(rows, 1) for rows in (1000, 3 * 10**4, 5 * 10**4, 10**7)] == [2, 3, 5, 10]
     assert proposal.choose_min_count(1000, 5) == 5
 
@@ -123,7 +129,7 @@ def test_the_proposed_file_can_be_read_whatever_the_columns_are_called(names: li
         number(LONG, standard_deviation=5e4),
         column(exceptions=1, exception_examples=("\n#",)),
     ]
-    columns = {name: kinds[place % len(kinds)] for place, name in enumerate(names)}
+    columns = {name: kinds[index % len(kinds)] for index, name in enumerate(names)}
     statistics = Statistics(source="a\nb: c", rows=ROWS, label="label", columns=columns)
     proposals = proposal.propose_transforms(statistics)
 

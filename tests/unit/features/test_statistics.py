@@ -26,7 +26,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert Statistics.load(tmp_path / "statistics.json") == FOUND
 
 
-def test_a_column_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_missing_column_is_named_with_the_columns_that_exist() -> None:
     with pytest.raises(DataError, match="no statistics of column 'I2'; there are those of I1, C1"):
         FOUND.column("I2")
 
@@ -40,7 +40,7 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are() -> None:
         ('{"version": 1, "source": "x", "columns": {}}', "rows: Field required; analyze again"),
     ],
 )
-def test_what_is_none_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
+def test_a_file_without_statistics_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(text)
 
     with pytest.raises(DataError, match=complaint):

@@ -41,7 +41,7 @@ from elasticdl.features.transform_specs import (
         (" drop ", DropSpec()),
     ],
 )
-def test_a_text_is_a_treatment(text: str, meant: transform_specs.TransformSpec) -> None:
+def test_a_text_is_parsed_to_a_transform(text: str, meant: transform_specs.TransformSpec) -> None:
     assert parse_transform(text) == meant
     assert parse_transform(str(meant)) == meant
 
@@ -67,7 +67,7 @@ def test_a_text_is_a_treatment(text: str, meant: transform_specs.TransformSpec) 
         ("(" * 300, "expected a transform such as"),
     ],
 )
-def test_what_is_none_is_refused_with_what_it_may_have_meant(text: str, complaint: str) -> None:
+def test_an_unknown_transform_is_refused_with_the_nearest_one(text: str, complaint: str) -> None:
     with pytest.raises(SpecError) as refused:
         parse_transform(text)
     assert complaint in str(refused.value)

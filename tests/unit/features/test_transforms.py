@@ -58,24 +58,26 @@ NAN, INF = float("nan"), float("inf")
         (ToNumber("int32", 5), [NAN, 1e300, -1e300, 2.5], [5, 2**31 - 1, -(2**31), 2]),
     ],
 )
-def test_what_a_column_becomes(transformation: Transform, values: list[Any], expected: list[int]) -> None:
-    found = transformation(values)
+def test_a_transform_maps_a_column_to_the_expected_values(
+    transformation: Transform, values: list[Any], expected: list[int]
+) -> None:
+    result = transformation(values)
 
-    assert found.tolist() == expected
-    assert found.dtype == (np.int32 if transformation == ToNumber("int32", 5) else np.int64)
+    assert result.tolist() == expected
+    assert result.dtype == (np.int32 if transformation == ToNumber("int32", 5) else np.int64)
 
 
-def test_normalizing_is_of_float32() -> None:
-    found = Normalizer(0.1, 3.0)([0.7, NAN, INF, 16777217])
+def test_normalizer_computes_in_float32() -> None:
+    normalized = Normalizer(0.1, 3.0)([0.7, NAN, INF, 16777217])
 
     expected = (np.array([0.7, NAN, INF, 16777216], np.float32) - np.float32(0.1)) / np.float32(3.0)
-    np.testing.assert_array_equal(found, expected, strict=True)
+    np.testing.assert_array_equal(normalized, expected, strict=True)
 
 
-def test_what_is_subnormal_is_zero() -> None:
-    found = Normalizer(0.0, 4.0)(np.array([1e-40, -1e-40, 2e-38, 1e-37], np.float32))
+def test_subnormal_numbers_become_zero() -> None:
+    normalized = Normalizer(0.0, 4.0)(np.array([1e-40, -1e-40, 2e-38, 1e-37], np.float32))
 
-    assert found[:3].tolist() == [0.0, 0.0, 0.0] and not np.signbit(found).any() and found[3] > 0
+    assert normalized[:3].tolist() == [0.0, 0.0, 0.0] and not np.signbit(normalized).any() and normalized[3] > 0
     assert Discretization([0])([-5e-324]).tolist() == [1]
 
 
@@ -145,8 +147,8 @@ def test_ragged_and_sparse_columns_stay_so() -> None:
 def test_a_cross_tells_where_one_value_ends() -> None:
     cross = Cross(2**40)
 
-    one, other = cross([["a", "ab"], ["bc", "c"]])
-    assert one != other
+    first, second = cross([["a", "ab"], ["bc", "c"]])
+    assert first != second
     assert cross([[1, 2], ["x", "y"]]).tolist() == cross([["1", "2"], ["x", "y"]]).tolist()
     assert cross([[["a"], ["b", "c"]], [[1], [2, 3]]]).to_list() == [
         cross([["a"], [1]]).tolist(),
@@ -167,18 +169,18 @@ def test_a_cross_tells_where_one_value_ends() -> None:
     ],
     ids=["text", "dates", "seconds"],
 )
-def test_the_parts_of_dates(dates: Any) -> None:
+def test_parts_of_dates_are_extracted(dates: Any) -> None:
     parts = DateParts(["year", "month", "day", "yearday", "weekday", "hour", "minute", "second"])
 
-    found = parts(dates).tolist()
+    fields = parts(dates).tolist()
 
-    assert found[0] == [2014, 10, 21, 293, 1, 7, 30, 5]
-    assert found[1] == [2016, 2, 29, 59, 0, 23, 59, 59]
-    assert found[2] == [1969, 12, 31, 364, 2, 0, 0, 0]
-    assert found[3] == found[4] == [-1] * 8
+    assert fields[0] == [2014, 10, 21, 293, 1, 7, 30, 5]
+    assert fields[1] == [2016, 2, 29, 59, 0, 23, 59, 59]
+    assert fields[2] == [1969, 12, 31, 364, 2, 0, 0, 0]
+    assert fields[3] == fields[4] == [-1] * 8
 
 
-def test_dates_of_another_form() -> None:
+def test_dates_are_read_by_their_format() -> None:
     parts = DateParts(["year", "hour"], format="%y%m%d%H")
 
     assert parts(["14102123", "", "70010100"]).tolist() == [[2014, 23], [-1, -1], [1970, 0]]
@@ -186,7 +188,7 @@ def test_dates_of_another_form() -> None:
     assert DateParts("day", format="%d/%m/%Y")(["31/12/1999"]).tolist() == [[31]]
 
 
-def test_splitting_and_cutting() -> None:
+def test_sequences_are_split_and_truncated() -> None:
     assert ToRagged(sep="|")(["a|b", None, "|c"]).to_list() == [["a", "b"], [], ["c"]]
     assert ToRagged(ignore_value="-")([["a", "-"], ["b,", "-"]]).to_list() == [["a"], ["b", ""]]
     assert ToRagged()([[1.5, -1.0]]).to_list() == [[1.5, -1.0]]
@@ -195,15 +197,15 @@ def test_splitting_and_cutting() -> None:
     assert Ragged(np.array([], np.int64), np.array([0, 0])).to_padded(2).tolist() == [[-1, -1]]
 
 
-def test_dense_columns_to_sparse_ones() -> None:
-    found = ToSparse()([["a", ""], ["", "b"]])
+def test_to_sparse_leaves_out_the_ignored_value() -> None:
+    sparse = ToSparse()([["a", ""], ["", "b"]])
 
-    assert found.values.to_pylist() == ["a", "b"] and found.indices.tolist() == [[0, 0], [1, 1]]
-    assert ToSparse()(found) is found
+    assert sparse.values.to_pylist() == ["a", "b"] and sparse.indices.tolist() == [[0, 0], [1, 1]]
+    assert ToSparse()(sparse) is sparse
     assert ToSparse()([[0.0, 2.0]]).indices.tolist() == [[0, 1]]
 
 
-def test_concatenation_of_all_kinds() -> None:
+def test_columns_of_all_kinds_are_concatenated() -> None:
     joined = ConcatenateWithOffset([0, 10])
 
     assert joined([[1, -1], [3, 4]]).tolist() == [[1, 13], [-1, 14]]
@@ -243,7 +245,7 @@ def test_concatenation_of_all_kinds() -> None:
         (lambda: FieldIds(1 << 15), "a field from 0 to 32767"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(make: Any, complaint: str) -> None:
+def test_invalid_arguments_are_refused(make: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
 

@@ -19,29 +19,29 @@ SLICES = st.slices(10)
 
 
 @given(st.lists(st.text(max_size=4), max_size=10), PLACES, SLICES)
-def test_values_are_like_a_tuple(texts: list[str], place: int, part: slice) -> None:
+def test_values_are_like_a_tuple(texts: list[str], index: int, part: slice) -> None:
     values, same = PackedStrings.from_strings(texts), tuple(texts)
 
     assert values == same and same == values and values == PackedStrings.from_strings(texts)
     assert (len(values), hash(values), list(values), values[part]) == (len(same), hash(same), texts, same[part])
-    if -len(same) <= place < len(same):
-        assert values[place] == same[place]
+    if -len(same) <= index < len(same):
+        assert values[index] == same[index]
     else:
         with pytest.raises(IndexError):
-            values[place]
+            values[index]
 
 
 @given(st.lists(st.integers(0, 2**62), max_size=10), PLACES, SLICES)
-def test_counts_are_like_a_tuple(numbers: list[int], place: int, part: slice) -> None:
+def test_counts_are_like_a_tuple(numbers: list[int], index: int, part: slice) -> None:
     counts, same = PackedCounts(np.array(numbers, np.int64)), tuple(numbers)
 
     assert counts == same and same == counts
     assert (len(counts), hash(counts), list(counts), counts[part]) == (len(same), hash(same), numbers, same[part])
-    if -len(same) <= place < len(same):
-        assert counts[place] == same[place]
+    if -len(same) <= index < len(same):
+        assert counts[index] == same[index]
     else:
         with pytest.raises(IndexError):
-            counts[place]
+            counts[index]
 
 
 def test_other_values_are_not_equal() -> None:
@@ -81,11 +81,11 @@ def test_a_vocabulary_of_something_else_is_refused(tmp_path: Path, old: str, new
 @pytest.mark.parametrize(
     ("text", "size"), [("512MB", 512_000_000), ("1.5 GB", 1_500_000_000), ("64MiB", 1 << 26), ("2k", 2000)]
 )
-def test_amounts_of_memory(text: str, size: int) -> None:
+def test_amounts_of_memory_are_parsed_to_bytes(text: str, size: int) -> None:
     assert csv_engine.parse_memory_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["much", "", "MB", "-1GB", "0MB", "80%"])
-def test_what_is_no_amount_of_memory(text: str) -> None:
+def test_text_that_is_not_an_amount_of_memory_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="--memory: expected an amount"):
         csv_engine.parse_memory_size(text)

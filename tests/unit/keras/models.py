@@ -42,6 +42,6 @@ def contract_of(
     """The contract of a file with this source, which has seen these records."""
     (tmp_path / "net.py").write_text(source)
     spec = ModelSpec(zoo=str(tmp_path), definition="net.forward", params=params)
-    found = contracts.load_keras_contract(spec, JobKind.TRAINING, placing)
-    found.make_dataset(MappedSource(records, "made up"), Mode.TRAINING)
-    return found
+    contract = contracts.load_keras_contract(spec, JobKind.TRAINING, placing)
+    contract.make_dataset(MappedSource(records, "made up"), Mode.TRAINING)
+    return contract

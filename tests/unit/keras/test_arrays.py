@@ -18,9 +18,9 @@ COLUMNS = """
 import keras
 import numpy as np
 import tensorflow as tf
-from elasticdl.keras import numpy_dataset
+from elasticdl.keras import ServedModel, numpy_dataset
 
-class Doubled(keras.Model):
+class Doubled(ServedModel):
     def __init__(self):
         super().__init__()
         self.dense = keras.layers.Dense(1)

@@ -32,7 +32,7 @@ def load(name: str, **params: Any) -> KerasContract:
 
 
 def train(contract: KerasContract, training: RecordSource, steps: int, batch: int) -> tuple[KerasModule, list[float]]:
-    """The model after so many steps, and the loss of each."""
+    """Returns the model after `steps` steps, and the loss of each."""
     keras.utils.set_random_seed(0)
     dataset = contract.make_dataset(training, Mode.TRAINING)
     model = contract.build_model()
@@ -40,10 +40,10 @@ def train(contract: KerasContract, training: RecordSource, steps: int, batch: in
     plan = TrainingPlan(len(training), batch, 1, epochs=1000, max_steps=steps)
     losses = []
     for step in range(plan.total_steps):
-        found = dataset.read_batch(plan.batch(step))
-        assert found is not None
+        records = dataset.read_batch(plan.batch(step))
+        assert records is not None
         optimizer.zero_grad()
-        value = contract.batch_loss(model, found.features, found.labels)
+        value = contract.batch_loss(model, records.features, records.labels)
         value.backward()
         optimizer.step()
         losses.append(float(value.detach()))

@@ -31,7 +31,7 @@ def test_every_model_file_of_the_zoo_is_listed() -> None:
     assert files == {model.file for model in MODEL_FILES} | {"zoo/ctr/ctr.py"}  # it trains the CTR models
 
 
-def test_names_are_there_once() -> None:
+def test_names_are_unique() -> None:
     assert len(catalog.MODELS_BY_NAME) == len(MODELS)
 
 

@@ -73,9 +73,9 @@ def write_clicks(path: Path, rows: int = 400) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str, tmp_path: Path) -> None:
     data = write_clicks(tmp_path / "clicks.csv")
-    asked = {"data": str(data), "label": "label", "model": name, "features": FEATURES, "split": [100, 0, 0]}
+    document = {"data": str(data), "label": "label", "model": name, "features": FEATURES, "split": [100, 0, 0]}
     built = build.build_directory(
-        config.parse_config(asked, "ctr.yaml"), tmp_path / "ctr", "ctr.yaml", print, lambda *_: None
+        config.parse_config(document, "ctr.yaml"), tmp_path / "ctr", "ctr.yaml", print, lambda *_: None
     )
     spec = ModelSpec(zoo=str(tmp_path / "ctr"), definition=f"{name.replace('/', '_')}.forward", params={"dropout": 0.0})
     assert check_contract(JobSpec(name="job", model=spec, plan=PlanSpec(learning_rate=0.01))) == []
@@ -106,7 +106,7 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
         contract.export(module, None, tmp_path / "out", {"step": len(losses)})
     program = tf.saved_model.load(str(tmp_path / "out"))
     new = never_seen(300)
-    found = program.serve(raw(new))
+    served = program.serve(raw(new))
 
     again = contracts.load_keras_contract(spec, JobKind.TRAINING, IN_MODEL)
     again.make_dataset(source, Mode.TRAINING)
@@ -116,8 +116,8 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     encoded = {key: tf.constant(array) for key, array in built.preprocessor.encode(columns).items()}
     expected = restored.eval()(encoded)
     for output in ("probability", "score"):
-        np.testing.assert_array_equal(found[output].numpy(), expected[output].numpy())
-    assert len(set(found["score"].numpy().tolist())) > 100
+        np.testing.assert_array_equal(served[output].numpy(), expected[output].numpy())
+    assert len(set(served["score"].numpy().tolist())) > 100
 
 
 def raw(columns: dict[str, list[Any]]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def raw(columns: dict[str, list[Any]]) -> dict[str, Any]:
     }
 
 
-def test_a_parameter_that_is_not_known_is_answered_with_those_that_are() -> None:
+def test_an_unknown_parameter_is_reported_with_the_existing_ones() -> None:
     assert catalog.MODELS_BY_NAME["keras/deepfm"].params == {
         "embedding_dim": 8,
         "hidden_units": (128, 64),

@@ -22,11 +22,11 @@ from tests.unit.zoo.training import train
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def sources(example: str, found: contract.Contract, tmp_path: Path) -> tuple[RecordSource, RecordSource]:
-    if found.has_function(functions.READER):
+def sources(example: str, model_contract: contract.Contract, tmp_path: Path) -> tuple[RecordSource, RecordSource]:
+    if model_contract.has_function(functions.READER):
         training, test = (
-            found.make_reader("training", {"records": 3000}),
-            found.make_reader("validation", {"records": 200}),
+            model_contract.make_reader("training", {"records": 3000}),
+            model_contract.make_reader("validation", {"records": 200}),
         )
         assert training is not None and test is not None
         return training, test
@@ -49,10 +49,10 @@ def test_an_example_keeps_the_contract_and_learns(
 ) -> None:
     model = ModelSpec(zoo=str(EXAMPLES / example), definition="model.forward")
     assert check_contract(JobSpec(name="job", model=model)) == []
-    found = contract.load_contract(model, JobKind.TRAINING)
-    training, test = sources(example, found, tmp_path)
+    model_contract = contract.load_contract(model, JobKind.TRAINING)
+    training, test = sources(example, model_contract, tmp_path)
 
-    metrics = train(found, training, test, steps, batch)
+    metrics = train(model_contract, training, test, steps, batch)
 
     # Guessing among `chance` answers loses log(chance); of characters even their frequencies lose 2/3 of it.
     assert metrics["loss"] < (0.64 if chance == 128 else 0.5) * math.log(chance)
@@ -67,9 +67,9 @@ def test_the_job_file_of_the_transformer_is_a_whole_job() -> None:
 
 
 def test_each_readme_leads_to_the_next_and_shows_commands() -> None:
-    found = sorted(EXAMPLES.glob("[0-9][0-9]-*"))
+    directories = sorted(EXAMPLES.glob("[0-9][0-9]-*"))
 
-    assert [path.name[:2] for path in found] == [
+    assert [path.name[:2] for path in directories] == [
         "01",
         "02",
         "03",
@@ -84,7 +84,7 @@ def test_each_readme_leads_to_the_next_and_shows_commands() -> None:
         "12",
         "13",
     ]
-    for here, following in pairwise(found):
+    for here, following in pairwise(directories):
         assert f"](../{following.name})" in (here / "README.md").read_text()
-    for path in found:
+    for path in directories:
         assert re.search(r"```(sh)?\n.+\n```", (path / "README.md").read_text(), re.DOTALL)

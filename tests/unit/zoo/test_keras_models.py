@@ -46,7 +46,7 @@ class Bright:
 
 
 @pytest.mark.parametrize("name", ["mnist_functional", "mnist_subclass"])
-def test_digits_are_told_apart_after_a_few_steps(name: str, tmp_path: Path) -> None:
+def test_digits_are_classified_after_a_few_steps(name: str, tmp_path: Path) -> None:
     source = MappedSource(Bright(), "bright")
     contract = load(name)
 
@@ -61,7 +61,7 @@ def test_both_ways_to_write_the_net_of_digits_have_the_same_weights() -> None:
     for name in ("mnist_functional", "mnist_subclass"):
         contract = load(name)
         contract.make_dataset(MappedSource(Bright(), "bright"), Mode.TRAINING)
-        shapes.append([tuple(one.shape) for one in contract.build_model().parameters()])
+        shapes.append([tuple(parameter.shape) for parameter in contract.build_model().parameters()])
 
     assert shapes[0] == shapes[1]
 
@@ -79,26 +79,26 @@ def test_a_resnet_learns_the_direction_of_stripes(tmp_path: Path) -> None:
 def test_the_whole_resnet_has_the_layers_of_the_paper() -> None:
     resnet = import_module("elasticdl.zoo.cifar10.resnet").forward()
 
-    kernels = [one for one in resnet.trainable_variables if one.name == "kernel"]
+    kernels = [variable for variable in resnet.trainable_variables if variable.name == "kernel"]
     assert len(kernels) == 20
-    assert 0.26e6 < sum(int(np.prod(one.shape)) for one in kernels) < 0.28e6  # 0.27 M in the paper's table
+    assert 0.26e6 < sum(int(np.prod(variable.shape)) for variable in kernels) < 0.28e6  # 0.27 M in the paper's table
 
 
-def test_pictures_are_read_as_cifar_has_them(tmp_path: Path) -> None:
+def test_images_of_cifar_are_read(tmp_path: Path) -> None:
     first = cifar_data.make_records(3, seed=1)
     (tmp_path / "data_batch_1.bin").write_bytes(first.tobytes())
     (tmp_path / "data_batch_2.bin").write_bytes(cifar_data.make_records(2, seed=2).tobytes())
-    found = CifarImages.open(str(tmp_path))
+    images = CifarImages.open(str(tmp_path))
 
-    assert len(found) == 5
-    picture, label = found[2]
+    assert len(images) == 5
+    picture, label = images[2]
     assert label == 2 and picture.shape == (32, 32, 3)
     assert picture[4, 7].tolist() == first[2]["pixels"][:, 4, 7].tolist()
-    assert found[4][1] == 1
+    assert images[4][1] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes([77]) + bytes(3072)])
-def test_a_file_that_has_no_pictures_is_named(content: bytes, tmp_path: Path) -> None:
+def test_a_file_without_images_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "other.bin").write_bytes(content)
 
     with pytest.raises(DataError, match=r"other\.bin: expected"):
@@ -139,11 +139,11 @@ def test_wide_and_deep_is_right_on_the_census_as_often_as_it_should(tmp_path: Pa
     assert metrics["accuracy"] > 0.84 and metrics["auc"] > 0.89
 
 
-def exports_what_it_predicts(contract: Any, model: Any, source: Any, place: Path) -> Any:
+def exports_what_it_predicts(contract: Any, model: Any, source: Any, directory: Path) -> Any:
     """The SavedModel, which gives the bits of the model on records that are predicted."""
     batch = contract.make_dataset(source, Mode.PREDICTION).read_batch(np.arange(16))
     model.eval()
-    contract.export(model, batch.features, place, {"step": 1})
-    program = tf.saved_model.load(str(place))
+    contract.export(model, batch.features, directory, {"step": 1})
+    program = tf.saved_model.load(str(directory))
     np.testing.assert_array_equal(program.serve(batch.features).numpy(), model(batch.features).numpy())
     return program

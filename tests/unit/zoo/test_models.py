@@ -63,10 +63,10 @@ def test_records_without_labels_can_be_predicted(tmp_path: Path) -> None:
     paths = {"digits.digits": digits, "text.text": text, "mnist.mnist": images}
 
     for name, shape in expected.items():
-        found = load(f"{name}.forward")
-        source = found.make_reader(str(paths[name]), {}) or open_source(str(paths[name]), DataSpec())
-        dataset = found.make_dataset(source, Mode.PREDICTION)
-        (predicted,) = predict_records(found.build_model(), dataset, 0, 4, 4, torch.device("cpu"))
+        model_contract = load(f"{name}.forward")
+        source = model_contract.make_reader(str(paths[name]), {}) or open_source(str(paths[name]), DataSpec())
+        dataset = model_contract.make_dataset(source, Mode.PREDICTION)
+        (predicted,) = predict_records(model_contract.build_model(), dataset, 0, 4, 4, torch.device("cpu"))
         assert predicted.predictions.shape == shape
 
 
@@ -90,11 +90,11 @@ def write_idx(directory: Path, images: np.ndarray, labels: np.ndarray) -> Path:
 def test_idx_files_are_read_by_position(tmp_path: Path) -> None:
     images = np.arange(3 * 28 * 28).reshape(3, 28, 28).astype(np.uint8)
     path = write_idx(tmp_path, images, np.array([7, 8, 9]))
-    found = load("mnist.mnist.forward")
-    source = found.make_reader(str(path), {})
+    model_contract = load("mnist.mnist.forward")
+    source = model_contract.make_reader(str(path), {})
     assert source is not None
 
-    batch = found.make_dataset(source, Mode.TRAINING).read_batch(np.array([2, 0]))
+    batch = model_contract.make_dataset(source, Mode.TRAINING).read_batch(np.array([2, 0]))
 
     assert batch is not None and batch.labels.tolist() == [9, 7]
     np.testing.assert_allclose(batch.features[:, 0], images[[2, 0]].astype(np.float32) / 255)

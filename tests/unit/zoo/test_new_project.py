@@ -29,7 +29,7 @@ def test_the_starter_is_a_whole_job_that_learns(tmp_path: Path) -> None:
     assert metrics["accuracy"] > 0.9
 
 
-def test_the_next_command_is_told(tmp_path: Path) -> None:
+def test_the_next_command_is_printed(tmp_path: Path) -> None:
     assert f"elasticdl train {tmp_path / 'zoo' / 'job.yaml'}" in create_project(tmp_path / "zoo")
 
 
@@ -39,7 +39,7 @@ def test_an_empty_directory_is_filled(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "data", "job.yaml", "starter.py"]
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("keep me")
 
     with pytest.raises(SpecError, match="not empty"):

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 def train(contract: Contract, training: RecordSource, test: RecordSource, steps: int, batch: int) -> dict[str, float]:
-    """Metrics on `test` after so many steps on `training`."""
+    """Returns the metrics on `test` after `steps` steps on `training`."""
     torch.manual_seed(0)
     model = contract.build_model()
     optimizer = contract.build_optimizer(model)
@@ -24,9 +24,9 @@ def train(contract: Contract, training: RecordSource, test: RecordSource, steps:
     dataset = contract.make_dataset(training, Mode.TRAINING)
     plan = TrainingPlan(len(training), batch, 1, epochs=1000, max_steps=steps)
     for step in range(plan.total_steps):
-        found = dataset.read_batch(plan.batch(step))
-        assert found is not None
-        ready = tensors.move_batch(found, CPU)
+        records = dataset.read_batch(plan.batch(step))
+        assert records is not None
+        ready = tensors.move_batch(records, CPU)
         optimizer.zero_grad()
         contract.loss(ready.labels, model(ready.features)).backward()
         for callback in callbacks:

@@ -14,7 +14,7 @@ from elasticdl.features.layout import FeatureLayout
 
 
 class CrossNetworkV2(nn.Module):
-    """x ← first ∘ (W x + b) + x, layer by layer. With a rank, W = U V, and U has so many columns."""
+    """x ← first ∘ (W x + b) + x, layer by layer. With a rank, W = U V, and U has that many columns."""
 
     def __init__(self, inputs: int, layers: int, rank: int = 0) -> None:
         super().__init__()

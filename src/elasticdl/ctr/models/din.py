@@ -74,12 +74,13 @@ class DIN(nn.Module):
 
     def forward(self, features: Features) -> Tensor:
         fields = self.table(features["ids"])
-        found = [fields.flatten(1), features["numbers"]]
+        inputs = [fields.flatten(1), features["numbers"]]
         for name in self.sequences:
             rows, is_value = self.table(features[name]), features[name] != PADDING_ID
-            place = self.targets.get(name)
-            found.append(
-                masked_mean(rows, is_value) if place is None else self.attention[name](rows, fields[:, place], is_value)
-            )
-        score: Tensor = self.deep(torch.cat(found, dim=1)).squeeze(1)
+            target = self.targets.get(name)
+            if target is None:
+                inputs.append(masked_mean(rows, is_value))
+            else:
+                inputs.append(self.attention[name](rows, fields[:, target], is_value))
+        score: Tensor = self.deep(torch.cat(inputs, dim=1)).squeeze(1)
         return score

@@ -161,7 +161,7 @@ def _draw_line(axes: Any, points: Points, colour: str, name: str, **style: Any) 
 
 
 def _clip_outliers(axes: Any, points: Sequence[tuple[int, float]]) -> None:
-    """Cuts off the first batches if they are so far off that the others could not be told apart."""
+    """Cuts off the first batches if they are so far off that all others would look the same."""
     values = np.array([value for _, value in points])
     if len(values) > 20:
         low, high, top = float(values.min()), float(np.quantile(values, 0.95)), float(values.max())

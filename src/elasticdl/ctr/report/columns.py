@@ -31,19 +31,19 @@ class ReportColumn:
 def describe_columns(
     statistics: Statistics,
     written: FeaturesFile,
-    chosen: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     importance: Sequence[Importance],
     where: str,
 ) -> tuple[ReportColumn, ...]:
     """Describes every column but the label, in the order of the data.
 
-    `written` is features.yaml, `chosen` the overrides in ctr.yaml.
+    `written` is features.yaml; `overrides` are those of ctr.yaml.
     """
     proposals = proposal.propose_transforms(statistics)
     proposed = features_file.parse_features_file(
         features_file.render_features_file(statistics, proposals, written.statistics), "the proposal"
     ).columns
-    final = written.override(chosen, where).columns
+    final = written.override(overrides, where).columns
     importance_by_column = {item.column: item for item in importance}
     described = []
     for name, specs in final.items():

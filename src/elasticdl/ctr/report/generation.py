@@ -1,4 +1,4 @@
-"""Generates the report on a click model: measured by another process, written as a page."""
+"""Generates the report on a click model: another process measures the model, this one writes the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEASURE_ARGUMENTS = ("-P", "-m", "elasticdl.ctr.report.measure")
 def generate_report(
     subject: ReportSubject, target: Path, rows: int, repeats: int, command: str, progress: AnalysisProgress
 ) -> Path:
-    """The page, in the directory `target`."""
+    """Writes the report to the directory `target` and returns the path of its page."""
     from elasticdl.ctr.report import measurement as documents
 
     prepare_figures("a report")
@@ -60,7 +60,7 @@ def generate_report(
 
 
 def measure_in_process(request: MeasurementRequest, progress: AnalysisProgress) -> ModelMeasurement:
-    """By a process of its own. ElasticDLError says why it could not."""
+    """Measures a model in a process of its own. Raises ElasticDLError with the reason of a failure."""
     from elasticdl.ctr.report.measurement import ModelMeasurement
 
     argv = [sys.executable, *MEASURE_ARGUMENTS]
@@ -71,27 +71,27 @@ def measure_in_process(request: MeasurementRequest, progress: AnalysisProgress) 
             assert process.stdin is not None and process.stdout is not None
             report: dict[str, Any] = {}
             try:
-                with suppress(BrokenPipeError):  # it has ended, and says why
+                with suppress(BrokenPipeError):  # the process has ended, and its output has the reason
                     process.stdin.write(request.model_dump_json())
                     process.stdin.close()
                 for line in process.stdout:
-                    for report in history.parse_events(line):  # what others print there is none of it
-                        if "what" in report:
-                            progress(str(report["what"]), float(report["done"]))
+                    for report in history.parse_events(line):  # skips lines that are not reports
+                        if "activity" in report:
+                            progress(str(report["activity"]), float(report["done"]))
             except BaseException:
                 process.terminate()
                 raise
         if process.returncode:
             errors.seek(0)
-            last = errors.read().strip().splitlines()[-1:] or [f"it ended with {process.returncode}"]
+            last = errors.read().strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
             raise ElasticDLError(str(report.get("error") or f"the measuring process failed: {last[0]}"))
     return ModelMeasurement.load(request.target)
 
 
 def report_finished_job(name: str, file: Path | None, command: str, reporter: SubmissionReporter) -> None:
-    """At the end of a job: one line says where the report is, or why there is none. Never fails the job.
+    """Generates the report at the end of a job and says in one line where it is, or why there is none. Never raises.
 
-    `file` is its config; None where that has to be found, if it has one. The report names `command`, which made it.
+    `file` is the config of the job; None: look for one. The report shows `command`, which generated it.
     """
     directory = home.job_directory(name)
     result = read_json(directory.result) or {}
@@ -110,11 +110,11 @@ def report_finished_job(name: str, file: Path | None, command: str, reporter: Su
             )
         reporter.say(f"{'report':<12} {path}")
     except KeyboardInterrupt:
-        reporter.say(f"no report: it was broken off; make it with `elasticdl ctr report {name}`")
+        reporter.say(f"no report: interrupted; generate it with `elasticdl ctr report {name}`")
     except Exception as exc:
-        # Whatever it is, the job is over and its model is there.
-        why = str(exc).partition("\n")[0] or type(exc).__name__
-        reporter.say(f"no report: {why}; try again with `elasticdl ctr report {name}`")
+        # A report that fails must not fail the job: its model is there.
+        reason = str(exc).partition("\n")[0] or type(exc).__name__
+        reporter.say(f"no report: {reason}; try again with `elasticdl ctr report {name}`")
 
 
 def _write_page(
@@ -141,12 +141,16 @@ def _write_page(
     if spec is not None:
         settings["the job, in full"] = spec.model_dump(mode="json", exclude_none=True)
     name = spec.name if spec is not None else subject.file.stem
-    course = _read_course(subject.job) if subject.job is not None else None
+    training_curves = _read_training_curves(subject.job) if subject.job is not None else None
     facts = {
         "model": config.model + (f" {json.dumps(config.params)}" if config.params else ""),
         "parameters": f"{measured.parameters:,}",
         "trained": f"{statistics.rows:,} rows; the model is that of step {measured.step:,}"
-        + (f" of {course.last_step:,}" if course is not None and course.last_step > measured.step else ""),
+        + (
+            f" of {training_curves.last_step:,}"
+            if training_curves is not None and training_curves.last_step > measured.step
+            else ""
+        ),
         "scored by": "the exported program" if measured.uses_exported_program else "its weights",
         "from": str(subject.source),
         "training rows": spec.data.training or "" if spec is not None else config.data_splits[0],
@@ -156,17 +160,17 @@ def _write_page(
     texts = {
         title: yaml.safe_dump(document, sort_keys=False, allow_unicode=True) for title, document in settings.items()
     }
-    return page.write_report(target, page.ModelReport(name, facts, measured, course, rows, texts, command))
+    return page.write_report(target, page.ModelReport(name, facts, measured, training_curves, rows, texts, command))
 
 
-def _read_course(directory: JobDirectory) -> TrainingCurves:
-    """Of the job with all that it went on from."""
-    from elasticdl.ctr.report import curves as course
+def _read_training_curves(directory: JobDirectory) -> TrainingCurves:
+    """Reads the curves of a job, including its earlier runs."""
+    from elasticdl.ctr.report.curves import collect_curves
 
     earlier = sorted(directory.root.glob("previous-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2]))
     events = [event for root in (*earlier, directory.root) for event in history.read_events(JobDirectory(root))]
-    curves = {
+    points = {
         tag: list(zip(curve.steps, curve.times, curve.values, strict=True))
         for tag, curve in timeline.read_curves(directory).items()
     }
-    return course.collect_curves(curves, events)
+    return collect_curves(points, events)

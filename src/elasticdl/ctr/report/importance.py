@@ -29,7 +29,7 @@ class Importance(BaseModel):
 
 
 def sample_rows(rows: int, max_rows: int, seed: int) -> NDArray[np.int64]:
-    """Returns the sorted numbers of at most `max_rows` of so many rows; the seed decides which."""
+    """Returns the sorted numbers of at most `max_rows` rows out of `rows`; the seed decides which."""
     if rows <= max_rows:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, max_rows, replace=False))

@@ -195,7 +195,7 @@ def main() -> int:
     """Returns 0, or 1 after printing the error as the last line of the output."""
 
     def print_progress(activity: str, done: float) -> None:
-        print(json.dumps({"what": activity, "done": done}), flush=True)
+        print(json.dumps({"activity": activity, "done": done}), flush=True)
 
     try:
         print_progress("loading the model", 0.0)

@@ -26,7 +26,7 @@ class MeasurementRequest(BaseModel):
     validation: str | None = None
     test: str | None = None
     index: Path
-    rows: int  # at most so many rows are permuted
+    rows: int  # at most this many rows are permuted
     repeats: int
     seed: int
     target: Path  # where the ModelMeasurement is written

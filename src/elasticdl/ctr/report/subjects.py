@@ -1,4 +1,4 @@
-"""The click model that a report is on, with its ctr.yaml and its job, found by either."""
+"""The subject of a report: a click model with its ctr.yaml and its job, found by either."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class ReportSubject:
-    """What is reported on. `job` is None where the model's job is not on this machine."""
+    """The model that is reported on. `job` is None if the model's job is not on this machine."""
 
     file: Path
     config: CtrConfig
-    source: AnyPath  # where the model lies
+    source: AnyPath  # the location of the model
     model: Path  # the same, or a copy of it on this machine
     job: JobDirectory | None
 
@@ -36,7 +36,7 @@ class ReportSubject:
 
 
 def find_subject(word: str) -> ReportSubject:
-    """By a ctr.yaml or the name of a job. SpecError where there is no model."""
+    """Finds the model of a ctr.yaml or of a job, by path or name. Raises SpecError if there is no model."""
     file = Path(word)
     if file.suffix in _SUFFIXES or file.is_file():
         return _subject_of_file(file)
@@ -45,7 +45,7 @@ def find_subject(word: str) -> ReportSubject:
 
 
 def subject_of_job(directory: JobDirectory, file: Path) -> ReportSubject:
-    """Its export if it came to its end, else its newest checkpoint."""
+    """Returns the export of a job that succeeded, otherwise its newest checkpoint."""
     spec = directory.load_spec()
     result = read_json(directory.result) or {}
     config = read_config(file)
@@ -54,7 +54,7 @@ def subject_of_job(directory: JobDirectory, file: Path) -> ReportSubject:
         return ReportSubject(file, config, export, _fetch_export(export), directory)
     checkpoints = directory.checkpoints(spec)
     if not manifest.list_checkpoints(checkpoints):
-        raise SpecError(f"job {spec.name}: it has no model yet: neither an export nor a checkpoint")
+        raise SpecError(f"job {spec.name} has no model yet: neither an export nor a checkpoint")
     return ReportSubject(file, config, checkpoints, _fetch_newest_checkpoint(checkpoints), directory)
 
 
@@ -79,32 +79,32 @@ def _trains_directory(job: JobDirectory, directory: Path) -> bool:
 
 
 def is_ctr_job(spec: JobSpec) -> bool:
-    """Whether a job trains what was built of a ctr.yaml."""
+    """Returns whether a job trains the model of a ctr.yaml."""
     is_built = spec.model is not None and (Path(spec.model.zoo) / "preprocessor.json").is_file()
     return is_built and spec.kind is JobKind.TRAINING and _config_stem(spec) is not None
 
 
 def find_config_file(directory: JobDirectory) -> Path:
-    """The ctr.yaml a job came from: it lies beside the job's model directory."""
+    """Returns the ctr.yaml of a job, which is beside the job's model directory."""
     spec = directory.load_spec()
     stem = _config_stem(spec)
     if spec.kind is not JobKind.TRAINING or spec.model is None or stem is None:
-        raise SpecError(f"job {spec.name}: expected one that was trained from a ctr.yaml")
+        raise SpecError(f"job {spec.name}: expected a job that trains the model of a ctr.yaml")
     zoo = Path(spec.model.zoo)
     for suffix in _SUFFIXES:
         if (zoo.parent / f"{stem}{suffix}").is_file():
             return zoo.parent / f"{stem}{suffix}"
-    raise SpecError(f"job {spec.name}: its config {zoo.parent / stem}.yaml is no longer there; put it back")
+    raise SpecError(f"job {spec.name}: its config {zoo.parent / stem}.yaml does not exist any more; restore it")
 
 
 def _config_stem(spec: JobSpec) -> str | None:
-    """The name of the config before its suffix; None where the model directory has no such name."""
+    """Returns the name of the config without its suffix; None if the model directory is not that of a config."""
     name = Path(spec.model.zoo).name if spec.model is not None else ""
     return name.removesuffix("-ctr") if name.endswith("-ctr") else None
 
 
 def read_config(file: Path) -> CtrConfig:
-    """With absolute paths."""
+    """Reads a ctr.yaml and makes its paths absolute."""
     from elasticdl.ctr import config as configs
 
     document = load.read_yaml_file(file)
@@ -122,16 +122,16 @@ def _fetch_export(export: AnyPath) -> Path:
 
 
 def _fetch_newest_checkpoint(checkpoints: AnyPath) -> Path:
-    """The directory itself, or of a store a copy of the newest usable checkpoint."""
+    """Returns the directory itself, or, in an object store, a local copy of the newest usable checkpoint."""
     if not isinstance(checkpoints, StorePath):
         return checkpoints
     newest = manifest.find_newest(checkpoints)
-    assert newest is not None, "there was one a moment ago"
+    assert newest is not None, "the caller has checked that there is a checkpoint"
     return manifest.fetch_files(newest, manifest.read_manifest(newest / manifest.MANIFEST_FILE))
 
 
 def _exporting_job(export: AnyPath) -> str | None:
-    """The job an export is of; None where there is no export."""
+    """Returns the name of the job that wrote an export; None if there is no export."""
     path = export / export_target.DESCRIPTION_FILE
     if not path.exists():
         return None

@@ -11,7 +11,7 @@ from typing import Protocol
 from elasticdl.ctr.search.study import Study, Trial, TrialStatus
 from elasticdl.errors import PermanentError, SpecError
 
-MAX_INITIAL_FAILURES = 3  # after so many failed trials and no other, the config is wrong
+MAX_INITIAL_FAILURES = 3  # if the first this many trials all fail, the config is wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,51 +29,51 @@ TRIAL_PRIORITY = -10  # below jobs that a user waits for
 
 
 class TrialJobs:
-    """Jobs NAME-trial-007. Those without a scheduler end with this process, however it ends."""
+    """Runs trials as jobs NAME-trial-007. Jobs without a scheduler end when this process ends, in any way."""
 
     def __init__(self, config: CtrConfig, built: BuildResult, file: Path, parallel: int) -> None:
         self._config = config
         self._built = built
         self._file = file
         self._parallel = parallel
-        # Only we hold the writing end: when we are gone, launchers see it close and stop their jobs.
+        # Only this process holds the writing end: when it ends, launchers see the pipe close and stop their jobs.
         self._reading, self._writing = os.pipe()
 
     def close(self) -> None:
         os.close(self._reading)
         os.close(self._writing)
 
-    # ---- as `search.Jobs`
+    # ---- the interface `search.loop.TrialExecutor`
 
     def start(self, trial: Trial, *, is_new: bool) -> None:
         directory, queue = home.job_directory(trial.job), home.local_queue()
         is_served = queue.is_served()
-        is_there = directory.root.exists()
-        if is_there:
+        exists = directory.root.exists()
+        if exists:
             if is_new or not directory.spec.exists() or not self._is_ours(jobs.find(trial.job, on=LOCAL), trial):
                 raise SpecError(
-                    f"job {trial.job!r} exists already in {directory.root}, and is not of this search; "
-                    "give its trials another name with --job_name, or remove it"
+                    f"job {trial.job!r} already exists in {directory.root} and does not belong to this search; "
+                    "name the trials differently with --job_name, or remove the job"
                 )
             if is_served and queue.has_job(trial.job) and trial.job not in queue.stop_requests():
-                return  # the scheduler goes on with it
+                return  # the scheduler will continue it
             job = jobs.find(trial.job, on=LOCAL)
             status = job.quick_status()
             if status.is_over and status.phase is not Phase.STOPPED and not job.has_processes():
                 return  # it ended while no search watched it
             job.kill(reason="its search ended")
             queue.remove(trial.job)
-        resolved = self.trial_job(trial, is_resumed=is_there, is_queued=is_served)
+        resolved = self.trial_job(trial, is_resumed=exists, is_queued=is_served)
         try:
             submission.launch_job(resolved, SubmissionReporter(), attached_fd=self._reading)
         except ElasticDLError:
             if not directory.result.exists():
-                raise  # else its master or the scheduler refused this one trial, and the result says why
+                raise  # otherwise the master or the scheduler refused this trial, and its result has the reason
 
     def poll(self, trial: Trial) -> TrialProgress:
         try:
             job = jobs.find(trial.job, on=LOCAL)
-            # First whether it is over: what it wrote at its end is read after that.
+            # Checked first, so that what a job writes at its end is read afterwards.
             status = job.quick_status()
             has_ended = status.is_over and not job.has_processes()
             reports = read_losses(job)
@@ -91,17 +91,17 @@ class TrialJobs:
         for path in (directory.root / "checkpoints", directory.index):
             shutil.rmtree(path, ignore_errors=True)
 
-    # ---- how
+    # ---- implementation
 
     def trial_job(self, trial: Trial, *, is_resumed: bool, is_queued: bool) -> ResolvedJob:
-        """An ordinary job. The searched values come as parameters, so that all trials share one directory."""
+        """Returns an ordinary job. Searched values are parameters, so that all trials share one model directory."""
         config = apply_values(self._config, trial.values)
         described = build_job_description(config, self._built.directory, self._built.rows)
         described["model"]["params"] = dict(config.params)
         described["name"] = trial.job
-        del described["output"]  # the best is trained again, by best.yaml
+        del described["output"]  # best.yaml trains the best one again
         checkpoint = described.setdefault("checkpoint", {})
-        checkpoint.pop("directory", None)  # each has its own
+        checkpoint.pop("directory", None)  # each trial has its own
         checkpoint["resume"] = is_resumed
         request = JobRequest(
             JobKind.TRAINING,
@@ -120,5 +120,5 @@ class TrialJobs:
 
 
 def read_losses(job: jobs.Job) -> tuple[float, ...]:
-    """The logloss of each evaluation, in order, also of a job that was interrupted and went on."""
+    """Returns the logloss of each evaluation, in order, including the earlier runs of a resumed job."""
     return tuple(evaluation.metrics[METRIC] for evaluation in job.evaluations() if METRIC in evaluation.metrics)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from elasticdl.data.interface import Indices, Record, RecordSource, check_indices
 from elasticdl.errors import BadRecord, DataError, ElasticDLError
 
 
-class MapDataset(Sized, Protocol):
-    """The interface of `torch.utils.data.Dataset`; `__getitems__(list[int])` is used if there is one."""
+@runtime_checkable
+class MapDataset(Protocol):
+    """A dataset with items by number, such as most subclasses of `torch.utils.data.Dataset`."""
+
+    def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
+
+
+@runtime_checkable
+class BatchMapDataset(MapDataset, Protocol):
+    """A map-style dataset that returns several items at once, as torch's DataLoader uses it."""
+
+    def __getitems__(self, indices: list[int], /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +40,17 @@ class MappedSource:
 
     def read(self, indices: Indices) -> list[Record]:
         numbers = check_indices(indices, len(self), self.name).tolist()
-        get_items = getattr(self.dataset, "__getitems__", None)
-        if get_items is not None:
-            return self._read_items(get_items, numbers)
+        if isinstance(self.dataset, BatchMapDataset):
+            return self._read_items(self.dataset.__getitems__, numbers)
         return [self._read_item(number) for number in numbers]
 
     def locate(self, index: int) -> str:
         return f"{self.name}, item {index}"
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
-    def _read_items(self, get_items: Any, numbers: list[int]) -> list[Record]:
+    def _read_items(self, get_items: Callable[[list[int]], Any], numbers: list[int]) -> list[Record]:
         try:
             items = list(get_items(numbers))
         except ElasticDLError:
@@ -65,7 +74,7 @@ def as_source(dataset: object, name: str) -> RecordSource:
     """Returns `dataset` as a source of records: itself if it is one, otherwise as a map-style dataset."""
     if isinstance(dataset, RecordSource):
         return dataset
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    if not isinstance(dataset, MapDataset):
         raise DataError(
             f"{name}: expected a dataset with __len__ and __getitem__, or a RecordSource, got {type(dataset).__name__}"
         )

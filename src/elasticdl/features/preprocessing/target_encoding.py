@@ -22,7 +22,7 @@ from elasticdl.features.preprocessing.raw_columns import RawColumns
 
 FOLD_COUNT = 10
 PRIOR_ROWS = 5.0
-"""So many rows with the mean are added to those of a value, because few rows say little."""
+"""This many rows with the mean are added to those of a value, because few rows say little."""
 
 TARGET_COUNTS_FILE = "target_counts.npz"
 

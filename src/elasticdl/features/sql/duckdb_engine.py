@@ -41,6 +41,7 @@ class DuckdbEngine:
         self._source = source
         self._directory = Path(tempfile.mkdtemp(prefix="elasticdl-analyze-", dir=temporary))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="elasticdl-duckdb")
+        self._connection: Any = None
         try:
             self._connection = self._connect(memory)
             self._relation = self._open()
@@ -85,7 +86,7 @@ class DuckdbEngine:
 
     def close(self) -> None:
         """Interrupts a running query, closes the database and deletes temporary files."""
-        connection = getattr(self, "_connection", None)
+        connection = self._connection
         if connection is not None:
             connection.interrupt()
         self._thread.shutdown()

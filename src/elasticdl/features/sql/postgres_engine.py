@@ -38,8 +38,9 @@ class PostgresEngine:
         self.name = str(table)
         self._table = table
         self._psycopg = _psycopg()
+        self._connection: Any = None
         try:
-            self._connection: Any = self._psycopg.connect(
+            self._connection = self._psycopg.connect(
                 **({"connect_timeout": str(connect_s)} | table.connection_params()), autocommit=True
             )
             self._connection.execute("SET default_transaction_read_only = on")
@@ -86,7 +87,7 @@ class PostgresEngine:
             return ()
 
     def close(self) -> None:
-        connection = getattr(self, "_connection", None)
+        connection = self._connection
         if connection is not None:
             connection.close()
 

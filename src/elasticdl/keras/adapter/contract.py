@@ -30,6 +30,7 @@ from elasticdl.keras.embeddings import attach, moving, placement
 from elasticdl.keras.embeddings.layers import Embedding
 from elasticdl.keras.embeddings.placement import IN_MODEL, EmbeddingPlacement
 from elasticdl.keras.runtime import keras, tf
+from elasticdl.keras.served_model import ServedModel
 from elasticdl.model import contract as contracts
 from elasticdl.model import functions
 from elasticdl.model.callbacks import Callback
@@ -39,8 +40,6 @@ from elasticdl.model.source import Framework
 from elasticdl.model.trainable import NamedArrays, TorchTrainable
 from elasticdl.spec import JobKind, ModelSpec
 from elasticdl.storage.paths import AnyPath
-
-SERVED_METHOD = "served"  # a method of a model that returns the model to export instead, and the specs of its features
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class KerasContract(Contract):
             full_module = self._build_module(IN_MODEL)
             attach.copy_values(full_module, module)
         model, features = full_module.write_statistics(), self._spec[0]
-        if hasattr(model, SERVED_METHOD):
+        if isinstance(model, ServedModel):
             model, features = model.served()
             self._build(model, features)
         exports.export_with_program(

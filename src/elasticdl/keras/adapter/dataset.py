@@ -197,7 +197,7 @@ def _is_list(values: Sequence[Any]) -> bool:
 
 
 def _graph_error_reason(exc: Any) -> str:
-    """The reason of an error in a graph: the line of TensorFlow's message that is not about the graph."""
+    """Returns the reason of an error in a graph: the line of TensorFlow's message that is not about the graph."""
     lines = [line for line in exc.message.splitlines() if line.strip() and "[[" not in line]
     return re.sub(r"^Error in user-defined function .*? with iterator: \S+: ", "", lines[-1])[:500]
 
@@ -208,8 +208,8 @@ def _first_line(exc: BaseException) -> str:
 
 _UNSUPPORTED = {
     "repeat": "the epochs are those of the plan: use --num_epochs",
-    "take": "it would be done to every batch anew: use --max_steps, or a smaller file",
-    "skip": "it would be done to every batch anew: use filter, or a smaller file",
+    "take": "it would be applied to every batch again: use --max_steps, or a smaller file",
+    "skip": "it would be applied to every batch again: use filter, or a smaller file",
     "shard": "the plan shares the records out among the workers",
     "window": "a batch has no neighbours to make windows of: make them in the data",
 }

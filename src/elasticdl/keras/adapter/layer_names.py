@@ -42,7 +42,7 @@ def is_generated_name(name: str, kind: str) -> bool:
 
 
 def renumber_paths(paths: Sequence[str], generated: Collection[str]) -> list[str]:
-    """A name for each path, all different; the parts in `generated` are numbered anew."""
+    """A name for each path, all different; the parts in `generated` are numbered again."""
     numbered: dict[tuple[str, ...], str] = {}  # by the path of a part in Keras: its name here
     taken: set[str] = set()
     names: list[str] = []

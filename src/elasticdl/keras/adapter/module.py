@@ -197,7 +197,7 @@ class KerasOptimizer(AdaptedOptimizer):
         return isinstance(self.keras._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
 
     def rate_after(self, step: int) -> float:
-        """The learning rate after `step` updates, whoever applied them."""
+        """The learning rate after `step` updates."""
         return float(self.keras._learning_rate(step)) if self.is_scheduled else self._rate()
 
     def _mirror_rate(self) -> None:

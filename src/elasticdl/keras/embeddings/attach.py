@@ -56,14 +56,14 @@ class KerasEmbeddingLayers:
         self._module.computation.use_source(source)
 
     def put_initial_rows(self, tables: TableClient) -> None:
-        """There is nothing to put: rows begin as their initializers say."""
+        """Does nothing: initializers set the first values of rows."""
 
     def drop_initial_rows(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no rows are held."""
 
     @contextmanager
     def full_model(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
-        """While it is open, the module finds its rows for an export."""
+        """Context in which the module finds its rows for an export."""
         from elasticdl.ps.snapshots.exported_tables import pull_whole_table
 
         table_specs = {spec.name: spec for spec in self.table_specs}
@@ -86,7 +86,7 @@ class KerasIdLookahead:
         self._pulls = module.computation.training_pulls
 
     def begin_batch(self, features: Any) -> None:
-        """Nothing is watched: the trace shows where ids come from."""
+        """Does nothing: the trace shows where ids come from."""
 
     def predict_ids(self, features: Any) -> dict[str, list[Ids]]:
         return self._pulls.predict_ids(features)

@@ -17,7 +17,7 @@ from elasticdl.keras.runtime import keras, tf
 
 @keras.saving.register_keras_serializable("elasticdl")
 class Embedding(keras.layers.Layer):
-    """As keras.layers.Embedding. In a job with ps its rows are there, and are made when ids are seen first.
+    """Works like keras.layers.Embedding. In a job with ps they hold its rows, created at first use.
 
     Args:
         output_dim: columns of a row.
@@ -62,11 +62,11 @@ class Embedding(keras.layers.Layer):
 
     @property
     def takes_any_id(self) -> bool:
-        """Whether it has neither a table on ps nor a known size: then `hold_rows` must give it its rows."""
+        """Whether the layer has neither a table on ps nor a size, so that `hold_rows` must provide its rows."""
         return not self.is_on_ps and self.input_dim is None
 
     def hold_rows(self, ids: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
-        """Hold these rows; an id without a row has zeros."""
+        """Holds these rows; an id without a row has zeros."""
         order = np.argsort(ids, kind="stable")
         self.held = tf.Variable(ids[order], trainable=False), tf.Variable(rows[order], trainable=False)
 

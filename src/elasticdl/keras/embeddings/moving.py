@@ -55,7 +55,7 @@ def _must_move(layer: Any, placement: EmbeddingPlacement) -> bool:
 
 
 def _find_stay_reason(layer: Any) -> str:
-    """Why this layer cannot move; empty if it can."""
+    """Returns the reason why this layer cannot move; empty if it can."""
     if not layer.trainable:
         return "it is frozen"
     if layer.embeddings_regularizer is not None or layer.embeddings_constraint is not None:

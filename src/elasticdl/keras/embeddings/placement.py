@@ -1,4 +1,4 @@
-"""Says where the rows of embedding layers are placed; layers read it while a model is built."""
+"""The placement of the rows of embedding layers, which layers read while a model is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EmbeddingPlacement:
 
     on_ps: bool = False
     move_policy: MovePolicy = "none"  # plain layers that move
-    min_bytes: int = 0  # auto: plain layers of at least so many bytes move
+    min_bytes: int = 0  # auto: plain layers of at least this many bytes move
 
 
 IN_MODEL = EmbeddingPlacement()
@@ -41,7 +41,7 @@ def use_placement(placement: EmbeddingPlacement) -> Iterator[None]:
 
 @contextmanager
 def build_only() -> Iterator[None]:
-    """Call models only for their shapes: rows are not looked up, because there are none yet."""
+    """Context in which models are called for their shapes only: rows, which do not exist yet, are not looked up."""
     token = _is_building.set(True)
     try:
         yield

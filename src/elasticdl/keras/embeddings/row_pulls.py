@@ -42,7 +42,7 @@ class RowPulls:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While the function runs: what a pull raises is raised as it was, not as an error of the graph."""
+        """Context of a running function: an error of a pull is raised unchanged, not as an error of the graph."""
         self._failure = None
         try:
             yield
@@ -53,7 +53,7 @@ class RowPulls:
 
     @contextmanager
     def tracing(self, features: Any, tape: Any | None = None) -> Iterator[None]:
-        """While it is open, the function is traced, and layers register their pulls."""
+        """Context of a traced function, in which layers register their pulls."""
         self._calls, self._tape = [], tape
         self._leaves = tf.nest.flatten(features)
         token = _current.set(self)
@@ -100,7 +100,7 @@ class RowPulls:
             self.source.give_gradients(call.table, self._lookups.pop(number), gradient)
 
     def predict_ids(self, features: Any) -> dict[str, list[Ids]]:
-        """By table, the ids that a batch with these features looks up, as far as ids are features themselves."""
+        """Returns the ids that a batch with these features looks up, by table, where ids are features themselves."""
         leaves = tf.nest.flatten(features)
         predicted: dict[str, list[Ids]] = {}
         for call in self._calls:

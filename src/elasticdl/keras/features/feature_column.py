@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from elasticdl.features.transforms import Transform
+from elasticdl.features.transforms import (
+    Cross,
+    Discretization,
+    Hashing,
+    IndexLookup,
+    LogRound,
+    RoundIdentity,
+    Transform,
+)
 from elasticdl.keras.embeddings.layers import Embedding
 from elasticdl.keras.features import layers, tensor_columns
 from elasticdl.keras.features.layers import TransformLayer
@@ -44,7 +52,7 @@ class CategoricalColumn:
 
 
 def categorical_column(key: str, transformation: Transform | TransformLayer) -> CategoricalColumn:
-    """The feature `key`, whose ids `transformation` makes: Hashing, IndexLookup, Discretization and the like."""
+    """Returns the feature `key`, with ids from `transformation`: Hashing, IndexLookup, Discretization or the like."""
     from elasticdl.keras.features import LAYERS
 
     if isinstance(transformation, Transform):
@@ -54,7 +62,7 @@ def categorical_column(key: str, transformation: Transform | TransformLayer) -> 
 
 
 def concatenated_categorical_column(categorical_columns: Sequence[CategoricalColumn]) -> CategoricalColumn:
-    """All columns as one: ids are offset by the buckets of the columns before; names are joined by `_C_`."""
+    """Joins columns: ids are offset by the buckets of the columns before; names are joined by `_C_`."""
     if not categorical_columns or not all(isinstance(column, CategoricalColumn) for column in categorical_columns):
         raise ValueError(
             "concatenated_categorical_column: expected categorical columns, one or more. "
@@ -66,7 +74,7 @@ def concatenated_categorical_column(categorical_columns: Sequence[CategoricalCol
 def embedding_column(
     categorical_column: CategoricalColumn, dimension: int, combiner: str = "mean", initializer: Any = "uniform"
 ) -> EmbeddingColumn:
-    """A layer that takes a dict of features and returns one vector per row. In a job with ps its rows are there."""
+    """Returns a layer that maps a dict of features to one vector per row. In a job with ps they hold its rows."""
     parts = categorical_column.parts
     return EmbeddingColumn([key for key, _ in parts], [layer for _, layer in parts], dimension, combiner, initializer)
 
@@ -117,10 +125,14 @@ class EmbeddingColumn(keras.layers.Layer):
 
 
 def _bucket_count(definition: Any) -> int:
-    for name in ("num_bins", "num_buckets"):
-        if count := getattr(definition, name, None):
-            return int(count() if callable(count) else count)
+    match definition:
+        case Hashing() | LogRound() | Cross():
+            return definition.num_bins
+        case IndexLookup() | Discretization():
+            return definition.num_bins()
+        case RoundIdentity():
+            return definition.num_buckets
     raise ValueError(
-        "categorical_column: expected a transformation that has a number of bins: Hashing, IndexLookup, "
+        "categorical_column: expected a transform that has a number of bins: Hashing, IndexLookup, "
         f"Discretization, LogRound or RoundIdentity. Received: {type(definition).__name__}"
     )

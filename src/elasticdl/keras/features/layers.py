@@ -275,7 +275,7 @@ class Cross(TransformLayer):
             checks = [tf.debugging.assert_equal(first.indices, column.indices) for column in others]
             flat = [column.values for column in columns]
         else:
-            raise DataError("Cross: expected columns of the same shape, whose rows have as many values each")
+            raise DataError("Cross: expected columns of the same shape, with the same number of values in each row")
         with tf.control_dependencies([check for check in checks if check is not None]):
             crossed = tf.identity(self.definition.compute(TENSORFLOW_OPS, flat, {}))
         return tensor_columns.map_values(lambda _: crossed, first)

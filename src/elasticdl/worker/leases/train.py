@@ -39,7 +39,7 @@ from elasticdl.worker.context import WorkerContext, choose_device
 from elasticdl.worker.embeddings.hybrid import PsTableStore, attach_layers
 from elasticdl.worker.leases.batches import LeaseFeed
 from elasticdl.worker.leases.client import LeaseClient
-from elasticdl.worker.leases.training import LeaseModel, LeaseTraining, WorkerTasks
+from elasticdl.worker.leases.training import LeaseModel, LeaseTrainer, WorkerTasks
 from elasticdl.worker.saver import CheckpointSaver, SaverOptions
 from elasticdl.worker.train import open_contract, open_dataset
 from elasticdl.worker.training.numerics import seed_everything
@@ -92,7 +92,7 @@ def train_by_leases(context: WorkerContext) -> str:
             end=client.finish_training,
         )
         faults = Faults.parse(context.env.faults, context.env.worker)
-        training = LeaseTraining(spec, master, leases, feed, lease_model, tasks, faults)
+        training = LeaseTrainer(spec, master, leases, feed, lease_model, tasks, faults)
         model.train()
         for callback in state.callbacks:
             callback.on_train_begin(model)

@@ -72,7 +72,7 @@ class LeaseModel:
     move_batch: Callable[[Batch], Batch]  # brings a batch where the model computes
 
 
-class LeaseTraining:
+class LeaseTrainer:
     """Trains the batches of leased shards, and does the other tasks of the worker between them."""
 
     def __init__(

@@ -4,7 +4,7 @@ python -m elasticdl.zoo.census.data adult.data adult.test data
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=census.wide_deep.forward --training_data=data/train.csv \
     --validation_data=data/test.csv --model_params="statistics=data/statistics.json" --num_epochs=5
 
-All that is done to the columns is in the model: the SavedModel takes them as the files have them, as text.
+All transforms of columns are in the model: the SavedModel takes the columns as text, as they are in the files.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ def forward(
 ) -> Any:
     raw = {name: keras.Input((), dtype="string", name=name) for name in (*NUMBERS, *WORDS, *HASHED)}
     numbers = {name: ToNumber("float32", 0.0)(raw[name]) for name in NUMBERS}
-    ids, bins = _ids(raw, numbers, statistics)
+    ids, bins = _build_ids(raw, numbers, statistics)
     all_ids = ConcatenateWithOffset([0, *accumulate(bins)][:-1])(ids)
     wide = Embedding(1, sum(bins), "zeros", combiner="sum", name="wide")(all_ids)
     vectors = keras.layers.Flatten()(Embedding(columns, sum(bins), name="deep")(all_ids))
     scaled = [Normalizer.from_statistics(name, statistics=statistics)(numbers[name]) for name in NUMBERS]
-    deep = keras.layers.Concatenate()([vectors, *(keras.layers.Reshape((1,))(one) for one in scaled)])
+    deep = keras.layers.Concatenate()([vectors, *(keras.layers.Reshape((1,))(number) for number in scaled)])
     for size in hidden:
         deep = keras.layers.Dropout(dropout)(keras.layers.Dense(size, activation="relu")(deep))
     score = keras.layers.Add()([wide, keras.layers.Dense(1)(deep)])
     return keras.Model(raw, keras.layers.Reshape(())(score))
 
 
-def _ids(raw: dict[str, Any], numbers: dict[str, Any], statistics: str) -> tuple[list[Any], list[int]]:
-    """Of words, ranges and crosses; and how many there are of each."""
-    found, bins = [], []
+def _build_ids(raw: dict[str, Any], numbers: dict[str, Any], statistics: str) -> tuple[list[Any], list[int]]:
+    """Returns the ids of words, ranges, hashed words and crosses, and the number of bins of each."""
+    ids, bins = [], []
     for name in WORDS:
         lookup = IndexLookup.from_statistics(name, statistics=statistics)
-        found.append(lookup(raw[name]))
+        ids.append(lookup(raw[name]))
         bins.append(lookup.num_bins())
     for name, quantiles in RANGES.items():
         ranges = Discretization.from_statistics(name, quantiles=quantiles, statistics=statistics)
-        found.append(ranges(numbers[name]))
+        ids.append(ranges(numbers[name]))
         bins.append(ranges.num_bins())
     for name, size in HASHED.items():
-        found.append(Hashing(size)(raw[name]))
+        ids.append(Hashing(size)(raw[name]))
         bins.append(size)
     for names, size in CROSSES.items():
-        found.append(Cross(size)([raw[name] for name in names]))
+        ids.append(Cross(size)([raw[name] for name in names]))
         bins.append(size)
-    return found, bins
+    return ids, bins
 
 
 def loss(labels: Any, predictions: Any) -> Any:

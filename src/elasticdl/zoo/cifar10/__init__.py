@@ -1,1 +1,1 @@
-"""ResNet in Keras on pictures of 32 x 32 pixels: CIFAR-10, or ones that are made up."""
+"""ResNet in Keras on images of 32 x 32 pixels: CIFAR-10, or synthetic ones."""

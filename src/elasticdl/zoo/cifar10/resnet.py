@@ -3,8 +3,8 @@
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=cifar10.resnet.forward --data_format=python \
     --training_data=data/data_batch_1.bin --validation_data=data/test_batch.bin --minibatch_size=128
 
-The data are CIFAR-10's binary files (--training_data=cifar-10-batches-bin takes all of a directory), or made-up
-pictures in the same form: python -m elasticdl.zoo.cifar10.data data
+The data are CIFAR-10's binary files (--training_data=cifar-10-batches-bin takes all of a directory), or synthetic
+images in the same form: python -m elasticdl.zoo.cifar10.data data
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from elasticdl.model.mode import Mode
 from elasticdl.zoo.cifar10.data import CLASSES, SIDE, CifarImages
 
 DECAY = 1e-4
-DROPS = (32_000, 48_000)  # steps after which the rate is a tenth of what it was
+DROPS = (32_000, 48_000)  # after these steps the learning rate is divided by ten
 
 
 def forward(blocks: int = 3, width: int = 16, augmented: bool = True) -> Any:
-    """6 · `blocks` + 2 layers. Pictures are moved by up to 4 pixels and mirrored in training, if `augmented`."""
+    """Builds 6 · `blocks` + 2 layers. With `augmented`, training moves images by up to 4 pixels and mirrors them."""
     picture = keras.Input((SIDE, SIDE, 3), name="picture")
     x = picture
     if augmented:
@@ -39,7 +39,7 @@ def forward(blocks: int = 3, width: int = 16, augmented: bool = True) -> Any:
 
 
 def _block(x: Any, width: int, stride: int) -> Any:
-    """Two layers, added to what came in; where that is larger it is thinned out, and filled up with zeros."""
+    """Adds two layers to their input, which is subsampled and padded with zero channels if `stride` is above 1."""
     y = _convolution(_convolution(x, width, stride), width, is_last=True)
     if stride > 1:
         missing = width - x.shape[-1]

@@ -4,7 +4,7 @@ python -m elasticdl.zoo.ctr.data data
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=ctr.ctr.deepfm --num_ps_pods=1 --num_workers=2 \
     --training_data=data/train.clicks --validation_data=data/test.clicks
 
-Data is a file of made-up clicks as above, or one of Criteo's challenge (train.txt, also as .xz).
+The data is a file of synthetic clicks as above, or one of Criteo's challenge (train.txt, also as .xz).
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def custom_data_reader(data_path: str) -> Any:
 
 
 def dataset_fn(dataset: Dataset, mode: Mode, metadata: Metadata) -> Dataset:
-    def parsed(items: list[bytes]) -> Any:
-        found = np.frombuffer(b"".join(items), RECORD)
-        features = {name: torch.from_numpy(np.ascontiguousarray(found[name])) for name in ("ids", "numbers")}
-        return (
-            features if mode is Mode.PREDICTION else (features, torch.from_numpy(np.ascontiguousarray(found["label"])))
-        )
+    def parse(items: list[bytes]) -> Any:
+        records = np.frombuffer(b"".join(items), RECORD)
+        features = {name: torch.from_numpy(np.ascontiguousarray(records[name])) for name in ("ids", "numbers")}
+        if mode is Mode.PREDICTION:
+            return features
+        return features, torch.from_numpy(np.ascontiguousarray(records["label"]))
 
-    return dataset.map_batches(parsed)
+    return dataset.map_batches(parse)
 
 
 def eval_metrics_fn() -> dict[str, Metric]:

@@ -1,6 +1,6 @@
 """1,797 digits of 8 by 8 pixels as two CSV files: python -m elasticdl.zoo.digits.data DIRECTORY
 
-They are drawn here: the shapes of a small font, moved about, smeared, faded and specked, the same ones every time.
+The images are synthetic and always the same: the shapes of a small font, shifted, blurred, dimmed and with noise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DIGITS = 1797
 SIDE = 8
 PIXELS = SIDE * SIDE
 BRIGHTEST = 16
-TEST_SHARE = 5  # one digit of so many is kept for the test
+TEST_SHARE = 5  # one of this many digits is in the test file
 
 _SHAPES = (
     (" ### ", "#   #", "#   #", "#   #", "#   #", "#   #", " ### "),
@@ -35,7 +35,7 @@ Images = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def draw_digits(seed: int = 0) -> tuple[Images, Images]:
-    """The images, 64 values from 0 to 16 each, and the digits they show."""
+    """Returns the images, 64 values from 0 to 16 each, and the digits they show."""
     random = np.random.RandomState(seed)  # its numbers are the same in every version of NumPy
     labels = random.permutation(np.arange(DIGITS) % 10).astype(np.uint8)
     shapes = np.array([[[dot == "#" for dot in row] for row in shape] for shape in _SHAPES], dtype=np.float64)
@@ -44,13 +44,13 @@ def draw_digits(seed: int = 0) -> tuple[Images, Images]:
     for image, label in zip(canvas, labels.tolist(), strict=True):
         top, left = random.randint(SIDE - rows + 1), 1 + random.randint(2)
         image[top : top + rows, left : left + columns] = shapes[label]
-    smeared = canvas + 0.5 * random.rand(DIGITS, 1, 1) * (np.roll(canvas, 1, axis=1) + np.roll(canvas, 1, axis=2))
-    faded = smeared * random.uniform(0.5, 1.0, (DIGITS, 1, 1)) + random.normal(0.0, 0.1, canvas.shape)
-    return (np.clip(faded, 0, 1) * BRIGHTEST).round().astype(np.uint8).reshape(DIGITS, PIXELS), labels
+    blurred = canvas + 0.5 * random.rand(DIGITS, 1, 1) * (np.roll(canvas, 1, axis=1) + np.roll(canvas, 1, axis=2))
+    dimmed = blurred * random.uniform(0.5, 1.0, (DIGITS, 1, 1)) + random.normal(0.0, 0.1, canvas.shape)
+    return (np.clip(dimmed, 0, 1) * BRIGHTEST).round().astype(np.uint8).reshape(DIGITS, PIXELS), labels
 
 
 def write_data(directory: Path) -> tuple[Path, Path]:
-    """Write train.csv and test.csv, the same ones every time; returns their paths."""
+    """Writes train.csv and test.csv, always the same; returns their paths."""
     images, labels = draw_digits()
     directory.mkdir(parents=True, exist_ok=True)
     is_test = np.arange(len(labels)) % TEST_SHARE == 0

@@ -3,7 +3,7 @@
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=digits.digits.forward \
     --training_data=data/train.csv --validation_data=data/test.csv
 
-The data is drawn, without a download: python -m elasticdl.zoo.digits.data data
+The data is synthetic, without a download: python -m elasticdl.zoo.digits.data data
 """
 
 from __future__ import annotations

@@ -18,22 +18,22 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class IdxImages:
-    """Images and labels. Plain files are mapped, never loaded; a compressed one is unpacked into memory once."""
+    """Images and labels. Plain files are memory-mapped; a compressed one is unpacked into memory once."""
 
     images: Pixels
     labels: Pixels
 
     @classmethod
     def open(cls, images: str) -> IdxImages:
-        """The images file and, beside it, the labels file of the same name (`-images-idx3-` → `-labels-idx1-`)."""
+        """Opens the images file and the labels file beside it (`-images-idx3-` → `-labels-idx1-`)."""
         path = Path(images)
         labels = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
         if labels == path:
             raise DataError(f"{path}: expected a name like train-images-idx3-ubyte")
-        found = cls(_read(path, dimensions=3), _read(labels, dimensions=1))
-        if len(found.images) != len(found.labels):
-            raise DataError(f"{path} has {len(found.images)} images, but {labels} has {len(found.labels)} labels")
-        return found
+        dataset = cls(_read(path, dimensions=3), _read(labels, dimensions=1))
+        if len(dataset.images) != len(dataset.labels):
+            raise DataError(f"{path} has {len(dataset.images)} images, but {labels} has {len(dataset.labels)} labels")
+        return dataset
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -47,14 +47,14 @@ def _read(path: Path, dimensions: int) -> Pixels:
         content = _content(path)
     except (OSError, lzma.LZMAError, EOFError) as exc:
         raise DataError(f"{path}: cannot be read: {exc}") from exc
-    head = 4 + 4 * dimensions
-    if len(content) < head or content[:4].tolist() != [0, 0, 8, dimensions]:
-        raise DataError(f"{path}, byte 0: expected the head of an idx file of bytes with {dimensions} dimensions")
-    shape = [int(size) for size in np.frombuffer(content[4:head].tobytes(), dtype=">u4")]
-    expected = head + int(np.prod(shape, dtype=np.int64))
+    header_bytes = 4 + 4 * dimensions
+    if len(content) < header_bytes or content[:4].tolist() != [0, 0, 8, dimensions]:
+        raise DataError(f"{path}, byte 0: expected the header of an idx file of bytes with {dimensions} dimensions")
+    shape = [int(size) for size in np.frombuffer(content[4:header_bytes].tobytes(), dtype=">u4")]
+    expected = header_bytes + int(np.prod(shape, dtype=np.int64))
     if len(content) != expected:
         raise DataError(f"{path}, byte {len(content)}: expected {expected} bytes for {shape}; the file is truncated")
-    return content[head:].reshape(shape)
+    return content[header_bytes:].reshape(shape)
 
 
 def _content(path: Path) -> Pixels:

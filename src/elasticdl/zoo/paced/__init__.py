@@ -1,1 +1,1 @@
-"""A model that takes as long as it is told, whatever the machine: for experiments with many workers on few cores."""
+"""A model whose steps take a given time on any machine, for experiments with many workers on few cores."""

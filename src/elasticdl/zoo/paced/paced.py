@@ -1,4 +1,4 @@
-"""A small net whose batches take `pause_s` each, most of it asleep: workers do not take each other's cores.
+"""A small net whose batches take `pause_s` each, most of it asleep: workers do not compete for cores.
 
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=paced.paced.forward --training_data=made-up \
     --data_format=python --model_params="pause_s=0.05"

@@ -37,7 +37,7 @@ def dataset_fn(dataset: Any, mode: Mode, metadata: Any) -> Any:
 
     def example(record: dict[str, str]) -> Any:
         features = [float(record["x"]), float(record["y"])]
-        if mode is Mode.PREDICTION:  # nobody knows the labels
+        if mode is Mode.PREDICTION:  # there are no labels
             return features
         return features, int(record["label"])
 

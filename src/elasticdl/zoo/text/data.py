@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 CONTEXT = 64
-TEST_SHARE = 10  # one passage of so many is kept for the test
+TEST_SHARE = 10  # one of this many passages is in the test file
 
 
 def cut_passages(context: int = CONTEXT) -> list[str]:
-    """The text cut into pieces of `context` characters and the one that follows, all ASCII."""
+    """Returns the text in pieces of `context` characters and the next one, all ASCII."""
     from pydoc_data.topics import topics
 
     text = "\n".join(topics[name] for name in sorted(topics))
@@ -19,14 +19,14 @@ def cut_passages(context: int = CONTEXT) -> list[str]:
 
 
 def write_data(directory: Path, context: int = CONTEXT) -> tuple[Path, Path]:
-    """Write train.parquet and test.parquet, the same ones with the same Python; returns their paths."""
+    """Writes train.parquet and test.parquet, always the same with the same Python; returns their paths."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = cut_passages(context)
+    passages = cut_passages(context)
     directory.mkdir(parents=True, exist_ok=True)
-    train = [text for number, text in enumerate(found) if number % TEST_SHARE]
-    for name, texts in (("train.parquet", train), ("test.parquet", found[::TEST_SHARE])):
+    train = [text for number, text in enumerate(passages) if number % TEST_SHARE]
+    for name, texts in (("train.parquet", train), ("test.parquet", passages[::TEST_SHARE])):
         pq.write_table(pa.table({"text": texts}), directory / name, row_group_size=1024)
     return directory / "train.parquet", directory / "test.parquet"
 

@@ -45,7 +45,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then a layer of neurons, each added to what came in."""
+    """Self-attention and a feed-forward net, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class TransformerBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Scores of the next character at every position. Input and output share their embedding."""
+    """Returns scores of the next character at every position. Input and output share their embedding."""
 
     def __init__(self, width: int, heads: int, layers: int, context: int, dropout: float) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Transformer(nn.Module):
         self.positions = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(TransformerBlock(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
-        # Alike in size: positions that outweigh the characters hide them for the first hundred steps.
+        # Of equal size: larger position embeddings would hide the characters for the first hundred steps.
         for embedding in (self.characters, self.positions):
             nn.init.normal_(embedding.weight, std=width**-0.5)
 
@@ -95,7 +95,7 @@ def optimizer(parameters: Iterable[Tensor], lr: float = 0.003) -> torch.optim.Op
 
 
 def learning_rate(step: int) -> float:
-    """Up in a straight line, then down with the root of the step."""
+    """Rises linearly, then falls with the root of the step."""
     return 0.004 * min((step + 1) / WARMUP_STEPS, math.sqrt(WARMUP_STEPS / (step + 1)))
 
 

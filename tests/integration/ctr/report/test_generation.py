@@ -12,15 +12,15 @@ from elasticdl.errors import ElasticDLError
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "message"),
     [
         ('import sys; sys.stdin.read(); print(\'{"error": "no such column"}\'); sys.exit(1)', "no such column"),
         ("raise MemoryError('all is used')", "the measuring process failed: MemoryError: all is used"),
-        ("import os; os._exit(9)", "the measuring process failed: it ended with 9"),
+        ("import os; os._exit(9)", "the measuring process failed: exit status 9"),
     ],
 )
-def test_why_the_measuring_process_failed_is_told(
-    program: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_reason_of_a_failed_measurement_is_reported(
+    program: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = MeasurementRequest(
         model=tmp_path, index=tmp_path, rows=1, repeats=1, seed=0, target=tmp_path / "measurement.json"
@@ -28,6 +28,6 @@ def test_why_the_measuring_process_failed_is_told(
     monkeypatch.setattr(generation, "MEASURE_ARGUMENTS", ("-c", program))
 
     with pytest.raises(ElasticDLError) as raised:
-        generation.measure_in_process(request, lambda what, done: None)
+        generation.measure_in_process(request, lambda activity, done: None)
 
-    assert str(raised.value) == told
+    assert str(raised.value) == message

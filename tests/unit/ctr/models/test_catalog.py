@@ -21,14 +21,14 @@ IN_TORCH = [name for name, model in MODELS_BY_NAME.items() if not model.is_keras
 
 def features(layout: FeatureLayout, rows: int = ROWS) -> dict[str, Tensor]:
     fields = torch.arange(FIELDS) << FIELD_BITS
-    found = {
+    models = {
         "ids": torch.randint(0, 10, (rows, FIELDS)) + fields,
         "numbers": torch.randn(rows, len(layout.numbers)),
     }
     for name in layout.sequences:
-        found[name] = torch.randint(0, 10, (rows, 5)) + fields[1]
-        found[name][:, 3:] = PADDING_ID
-    return found
+        models[name] = torch.randint(0, 10, (rows, 5)) + fields[1]
+        models[name][:, 3:] = PADDING_ID
+    return models
 
 
 @pytest.mark.parametrize("layout", [FLAT, BEFORE, FLAT.model_copy(update={"numbers": ()})])
@@ -68,12 +68,12 @@ def test_padding_of_sequences_changes_no_score(name: str) -> None:
     torch.testing.assert_close(model(short), model(long))
 
 
-def test_a_name_that_is_nearly_one_is_told_so() -> None:
+def test_an_unknown_model_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(ModelError, match=r"no 'deepmf'; .*did you mean deepfm"):
         build_model("deepmf", FLAT)
 
 
-def test_a_parameter_that_is_nearly_one_is_told_so() -> None:
+def test_an_unknown_parameter_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(
         ModelError, match=r"deepfm: no parameter 'hiden_units'; it takes embedding_dim, .*did you mean hidden_units"
     ):

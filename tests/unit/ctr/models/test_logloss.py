@@ -19,9 +19,9 @@ def of(label: int, score: float) -> float:
 def test_rows_count_by_their_weight() -> None:
     expected = sum(w * of(y, s) for y, s, w in zip(LABELS, SCORES, WEIGHTS, strict=True)) / 3
 
-    found = weighted_logloss({"label": torch.tensor(LABELS), "weight": torch.tensor(WEIGHTS)}, torch.tensor(SCORES))
+    loss = weighted_logloss({"label": torch.tensor(LABELS), "weight": torch.tensor(WEIGHTS)}, torch.tensor(SCORES))
 
-    assert found.item() == pytest.approx(expected)
+    assert loss.item() == pytest.approx(expected)
 
 
 def test_a_click_counts_as_many_times_as_asked() -> None:
@@ -33,7 +33,7 @@ def test_a_click_counts_as_many_times_as_asked() -> None:
 def test_halves_of_a_batch_have_together_its_gradient() -> None:
     scores = torch.tensor([*SCORES, 0.1], requires_grad=True)
     labels = {"label": torch.tensor([*LABELS, 0]), "weight": torch.tensor([*WEIGHTS, 9.0])}
-    (whole,) = torch.autograd.grad(weighted_logloss(labels, scores), scores)
+    (gradient,) = torch.autograd.grad(weighted_logloss(labels, scores), scores)
 
     halves = [
         weighted_logloss({k: v[part] for k, v in labels.items()}, scores[part]) / 2
@@ -41,7 +41,7 @@ def test_halves_of_a_batch_have_together_its_gradient() -> None:
     ]
 
     (together,) = torch.autograd.grad(halves[0] + halves[1], scores)
-    torch.testing.assert_close(together, whole)
+    torch.testing.assert_close(together, gradient)
 
 
 @pytest.mark.parametrize(("labels", "weight"), [([1, 0], 1.0), ([1, 0, 1], 0.0)])

@@ -46,16 +46,16 @@ def test_a_job_without_an_export_is_judged_by_its_checkpoints() -> None:
     directory = make_job("stopped", phase="stopped")
     checkpoints = add_checkpoint(directory)
 
-    found = subjects.find_subject("stopped")
+    subject = subjects.find_subject("stopped")
 
-    assert (found.model, found.file.name, found.job) == (checkpoints, "ctr.yaml", directory)
+    assert (subject.model, subject.file.name, subject.job) == (checkpoints, "ctr.yaml", directory)
     assert subjects.find_subject("ctr.yaml").model == checkpoints
 
 
 def test_a_job_that_has_no_model_says_so() -> None:
     make_job("new")
 
-    with pytest.raises(SpecError, match="job new: it has no model yet"):
+    with pytest.raises(SpecError, match="job new has no model yet"):
         subjects.find_subject("new")
 
 
@@ -73,7 +73,7 @@ def test_a_job_whose_config_is_gone_says_which(elasticdl: Run) -> None:
 
     done = elasticdl("ctr", "report", "orphan")
 
-    assert done.exit_code == 2 and "ctr.yaml is no longer there" in done.output
+    assert done.exit_code == 2 and "ctr.yaml does not exist any more" in done.output
 
 
 def test_a_job_of_another_kind_of_file_is_refused() -> None:
@@ -85,7 +85,7 @@ def test_a_job_of_another_kind_of_file_is_refused() -> None:
     )
     home.job_directory("mnist").create(spec)
 
-    with pytest.raises(SpecError, match=r"expected one that was trained from a ctr\.yaml"):
+    with pytest.raises(SpecError, match=r"expected a job that trains the model of a ctr\.yaml"):
         subjects.find_subject("mnist")
 
 
@@ -122,17 +122,17 @@ def test_a_report_that_fails_costs_one_line_and_not_the_job(
         (CONFIG, {"phase": "stopped"}),
     ],
 )
-def test_no_report_is_made_where_none_is_wanted_or_there_is_no_model(
+def test_no_report_is_generated_if_it_is_disabled_or_there_is_no_model(
     config: str, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("ctr.yaml").write_text(config)
     add_checkpoint(make_job("clicks", **result))
-    made: list[object] = []
-    monkeypatch.setattr(generation, "generate_report", lambda *arguments: made.append(arguments))
+    pages: list[object] = []
+    monkeypatch.setattr(generation, "generate_report", lambda *arguments: pages.append(arguments))
 
     generation.report_finished_job("clicks", Path("ctr.yaml"), "elasticdl train", TerminalReporter())
 
-    assert made == [] and capsys.readouterr().out == ""
+    assert pages == [] and capsys.readouterr().out == ""
 
 
 def test_a_job_that_is_resumed_by_its_name_is_reported_on_if_it_came_from_a_config(

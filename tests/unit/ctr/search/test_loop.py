@@ -72,7 +72,7 @@ def test_the_best_is_the_least_logloss_of_a_trial_that_ran_to_its_end(tmp_path: 
 
     run(Search(study, jobs, trials=2, parallel=1, name="ctr"))
 
-    assert [one.state for one in study.trials] == [TrialStatus.COMPLETE, TrialStatus.COMPLETE]
+    assert [trial.state for trial in study.trials] == [TrialStatus.COMPLETE, TrialStatus.COMPLETE]
     assert study.best is not None and (study.best.number, study.best.value, study.best.best_evaluation) == (1, 0.38, 2)
     assert (study.trials[0].value, study.trials[0].best_evaluation) == (0.4, 1)
     assert jobs.started == [("ctr-trial-000", True), ("ctr-trial-001", True)]
@@ -87,11 +87,11 @@ def test_a_hopeless_trial_is_stopped_at_once_and_its_place_taken(tmp_path: Path)
     run(search)
 
     assert jobs.stopped == ["ctr-trial-001"]
-    assert [one.state for one in study.trials] == [TrialStatus.COMPLETE, TrialStatus.PRUNED, TrialStatus.COMPLETE]
+    assert [trial.state for trial in study.trials] == [TrialStatus.COMPLETE, TrialStatus.PRUNED, TrialStatus.COMPLETE]
     assert study.trials[1].reports == (0.9, 0.9), "nothing after that"
 
 
-def test_so_many_at_a_time_and_no_more(tmp_path: Path) -> None:
+def test_no_more_trials_run_at_a_time_than_allowed(tmp_path: Path) -> None:
     study, jobs = opened(tmp_path), Told({number: [0.5, 0.4] for number in range(5)})
     search = Search(study, jobs, trials=5, parallel=2, name="ctr")
 
@@ -101,7 +101,7 @@ def test_so_many_at_a_time_and_no_more(tmp_path: Path) -> None:
     assert len(jobs.started) == 5
 
 
-def test_one_that_is_interrupted_goes_on_and_what_was_reported_is_kept(tmp_path: Path) -> None:
+def test_an_interrupted_trial_is_resumed_with_its_earlier_reports(tmp_path: Path) -> None:
     jobs = Told({0: [0.6, 0.5, 0.4], 1: [0.6, 0.5, 0.3]})
     search = Search(opened(tmp_path), jobs, trials=2, parallel=1, name="ctr")
     search.step()
@@ -110,11 +110,11 @@ def test_one_that_is_interrupted_goes_on_and_what_was_reported_is_kept(tmp_path:
     assert jobs.stopped == ["ctr-trial-000"]
 
     study = opened(tmp_path)
-    assert [one.reports for one in study.running] == [(0.6,)]
+    assert [trial.reports for trial in study.running] == [(0.6,)]
     run(Search(study, jobs, trials=2, parallel=1, name="another"))
 
     assert jobs.started == [("ctr-trial-000", True), ("ctr-trial-000", False), ("another-trial-001", True)]
-    assert [one.value for one in study.trials] == [0.4, 0.3]
+    assert [trial.value for trial in study.trials] == [0.4, 0.3]
     assert study.trials[0].reports == (0.6, 0.5, 0.4)
 
 
@@ -125,7 +125,7 @@ def test_more_trials_later_are_added_to_those_there(tmp_path: Path) -> None:
     run(Search(study, jobs, trials=3, parallel=1, name="ctr"))
 
     assert len(study.trials) == len(jobs.started) == 3
-    learnt = [one.values["learning_rate"] for one in study.trials]
+    learnt = [trial.values["learning_rate"] for trial in study.trials]
     assert len(set(learnt)) == 3, "the third is none of those before"
 
 
@@ -135,20 +135,20 @@ def test_a_job_that_failed_is_a_trial_that_failed_with_its_reason(tmp_path: Path
 
     run(Search(study, jobs, trials=2, parallel=1, name="ctr"))
 
-    assert [(one.state, one.reason) for one in study.trials] == [
+    assert [(trial.state, trial.reason) for trial in study.trials] == [
         (TrialStatus.FAILED, "the loss is NaN"),
         (TrialStatus.COMPLETE, ""),
     ]
 
 
-def test_where_nothing_works_it_ends_with_the_reason(tmp_path: Path) -> None:
+def test_a_search_whose_trials_all_fail_ends_with_the_reason(tmp_path: Path) -> None:
     jobs = Told({}, {number: TrialProgress((), "failed", "no memory") for number in range(9)})
 
     with pytest.raises(PermanentError, match="the first 3 trials failed; the last one: no memory"):
         run(Search(opened(tmp_path), jobs, trials=9, parallel=1, name="ctr"))
 
 
-def test_a_study_of_another_config_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_study_of_another_config_is_not_continued(tmp_path: Path) -> None:
     opened(tmp_path)
     with pytest.raises(SpecError, match=r"another config: model changed since.*remove .* to start over"):
         opened(tmp_path, {"model": "fm"})
@@ -161,7 +161,7 @@ def test_evaluations_are_read_from_the_log_each_step_once() -> None:
     def event(step: int, kind: str = "evaluation", **metrics: float) -> dict[str, object]:
         return {"at": 1.0 * step, "kind": kind, "reason": "", "step": step, "metrics": metrics}
 
-    found = history.read_evaluations(
+    evaluations = history.read_evaluations(
         [
             event(20, auc=0.7, logloss=0.5),
             event(10, auc=0.6, logloss=0.6),
@@ -173,7 +173,7 @@ def test_evaluations_are_read_from_the_log_each_step_once() -> None:
         ]
     )
 
-    assert [(one.step, dict(one.metrics)) for one in found] == [
+    assert [(evaluation.step, dict(evaluation.metrics)) for evaluation in evaluations] == [
         (10, {"auc": 0.6, "logloss": 0.6}),
         (20, {"auc": 0.75, "logloss": 0.45}),
         (50, {"auc": 0.5}),
@@ -181,22 +181,22 @@ def test_evaluations_are_read_from_the_log_each_step_once() -> None:
 
 
 def test_the_best_config_has_the_values_filled_in_and_what_was_changed_by_hand(tmp_path: Path) -> None:
-    given = {
+    document = {
         "data": "c.csv", "label": "y", "model": {"deepfm": {"embedding_dim": 4}}, "search": {"embedding_dim": [4, 8]},
         "training": {"epochs": 10, "batch_size": 100}, "workers": {"min": 1, "max": 4},
     }  # fmt: skip
-    of = config.parse_config(given, "ctr.yaml").model_copy(update={"data": "/d/c.csv"})
+    of = config.parse_config(document, "ctr.yaml").model_copy(update={"data": "/d/c.csv"})
     trial = Trial(3, TrialStatus.COMPLETE, {"embedding_dim": 8, "learning_rate": 0.01}, (0.5, 0.4, 0.3, 0.35), 0.3)
 
-    found = best_config.make_best_config(given, of, trial)
+    best = best_config.make_best_config(document, of, trial)
 
-    assert found == {
+    assert best == {
         "data": "/d/c.csv", "label": "y", "model": {"deepfm": {"embedding_dim": 8}}, "workers": {"min": 1, "max": 4},
         "training": {"epochs": 10, "batch_size": 100, "learning_rate": 0.01},
     }  # fmt: skip
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "features.yaml").write_text("mine\n")
-    best_config.write_best_config(tmp_path / "best.yaml", found, trial, 7, tmp_path / "made")
+    best_config.write_best_config(tmp_path / "best.yaml", best, trial, 7, tmp_path / "made")
     again = config.parse_config(yaml.safe_load((tmp_path / "best.yaml").read_text()), "best.yaml")
     assert again == of.model_copy(
         update={

@@ -66,19 +66,19 @@ TRIALS = [
 def test_what_is_wrong_is_told(elasticdl: Elasticdl, more: dict[str, Any], words: Any, complaint: str) -> None:
     Path("ctr.yaml").write_text(yaml.safe_dump({**LEAST, **more}))
 
-    said = elasticdl("ctr", "search", "ctr.yaml", *words)
+    result = elasticdl("ctr", "search", "ctr.yaml", *words)
 
-    assert said.exit_code == 2
-    assert complaint in " ".join(said.output.split())
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
 
 
-def test_without_optuna_the_fix_is_told(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_the_fix_is_printed(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     Path("ctr.yaml").write_text(yaml.safe_dump(LEAST))
 
-    said = elasticdl("ctr", "search", "ctr.yaml")
+    result = elasticdl("ctr", "search", "ctr.yaml")
 
-    assert said.exit_code == 2 and "[search]'" in said.output
+    assert result.exit_code == 2 and "[search]'" in result.output
 
 
 def test_the_table_has_the_newest_trials_and_the_best_one() -> None:
@@ -123,7 +123,7 @@ def test_a_job_of_another_that_has_the_name_is_left_alone(tmp_path: Path, elasti
     jobs = TrialJobs(configs.parse_config(LEAST, "ctr.yaml"), BuildResult(tmp_path, None, 10), tmp_path / "ctr.yaml", 1)  # type: ignore[arg-type]
     home.job_directory("ctr-trial-002").root.mkdir(parents=True)
     for is_new in (True, False):
-        with pytest.raises(SpecError, match=r"exists already in .* give its trials another name with --job_name"):
+        with pytest.raises(SpecError, match=r"already exists in .* name the trials differently with --job_name"):
             jobs.start(TRIALS[2], is_new=is_new)
     jobs.close()
     assert os.listdir(home.job_directory("ctr-trial-002").root) == []

@@ -1,4 +1,4 @@
-"""What a search may choose: parsed and never evaluated; what is wrong is told with its place."""
+"""Search spaces are parsed, never evaluated, and mistakes are reported with their key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+import elasticdl.keras.runtime  # noqa: F401 - before the tests, because TensorFlow starts `uname` when it is imported
 from elasticdl.ctr import config
 from elasticdl.ctr.models import catalog
 from elasticdl.ctr.search import space
@@ -22,7 +23,7 @@ def parsed(**more: Any) -> config.CtrConfig:
 
 
 def test_ranges_and_lists_are_read() -> None:
-    found = space.parse_space(
+    parsed = space.parse_space(
         {
             "learning_rate": "log(1e-4, 1e-2)",
             "dropout": "uniform(0, 0.5)",
@@ -32,7 +33,7 @@ def test_ranges_and_lists_are_read() -> None:
         "search",
     )
 
-    assert found == {
+    assert parsed == {
         "learning_rate": RangeDimension(1e-4, 1e-2, is_log=True),
         "dropout": RangeDimension(0.0, 0.5),
         "layers": RangeDimension(1, 4, is_integer=True),
@@ -43,20 +44,20 @@ def test_ranges_and_lists_are_read() -> None:
 def test_commas_that_yaml_takes_for_its_own_are_given_back() -> None:
     text = "{learning_rate: log(1e-4, 1e-2), embedding_dim: [8, 16, 32], dropout: uniform(0, 0.5)}"
 
-    found = space.parse_space(yaml.safe_load(text), "search")
+    parsed = space.parse_space(yaml.safe_load(text), "search")
 
-    assert [str(one) for one in found.values()] == ["log(0.0001, 0.01)", "[8, 16, 32]", "uniform(0, 0.5)"]
+    assert [str(dimension) for dimension in parsed.values()] == ["log(0.0001, 0.01)", "[8, 16, 32]", "uniform(0, 0.5)"]
 
 
 def test_lists_of_lists_are_stored_as_text_and_come_back_as_they_were() -> None:
     choice = ChoiceDimension(([128, 64], [256], 7))
 
     assert choice.stored_values == ["[128, 64]", "[256]", 7]
-    assert [choice.from_stored(one) for one in choice.stored_values] == [[128, 64], [256], 7]
+    assert [choice.from_stored(stored) for stored in choice.stored_values] == [[128, 64], [256], 7]
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("value", "complaint"),
     [
         ("lag(1, 2)", "search.x: no range 'lag'; did you mean log?"),
         ("log(0, 1)", "expected the minimum above 0, then a larger maximum"),
@@ -72,14 +73,14 @@ def test_lists_of_lists_are_stored_as_text_and_come_back_as_they_were() -> None:
         ([{"a": 1}], "expected numbers, texts and lists"),
     ],
 )
-def test_what_is_no_range_is_told(given: Any, complaint: str) -> None:
+def test_an_invalid_range_is_reported(value: Any, complaint: str) -> None:
     with pytest.raises(SpecError) as refused:
-        space.parse_space({"x": given}, "search")
+        space.parse_space({"x": value}, "search")
     assert complaint in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("values", "complaint"),
     [
         (
             {"embeding_dim": [8, 16]},
@@ -91,33 +92,33 @@ def test_what_is_no_range_is_told(given: Any, complaint: str) -> None:
         ({"epochs": [1, 2]}, "is not searched"),
     ],
 )
-def test_what_cannot_be_chosen_is_told(given: dict[str, Any], complaint: str) -> None:
+def test_values_that_cannot_be_searched_are_reported(values: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SpecError) as refused:
-        space.check_space(space.parse_space(given, "search"), parsed(), PARAMS, "search")
+        space.check_space(space.parse_space(values, "search"), parsed(), PARAMS, "search")
     assert complaint in str(refused.value)
 
 
 @pytest.mark.parametrize("name", catalog.MODELS_BY_NAME)
-def test_every_model_has_a_space_where_nothing_is_said(name: str) -> None:
+def test_every_model_has_a_default_search_space(name: str) -> None:
     params = catalog.MODELS_BY_NAME[name].declared_params
     of = parsed(model=name)
-    found = space.default_space(of, params)
+    defaults = space.default_space(of, params)
 
-    space.check_space(found, of, params, "search")
-    assert "learning_rate" in found
+    space.check_space(defaults, of, params, "search")
+    assert "learning_rate" in defaults
     assert params == tuple(catalog.MODELS_BY_NAME[name].params), "read in the source as they are"
 
 
-def test_what_a_person_has_set_is_not_searched_unless_they_ask() -> None:
+def test_parameters_that_the_user_has_set_are_not_searched_unless_named() -> None:
     of = parsed(params={"embedding_dim": 4}, training={"learning_rate": 0.1})
 
     assert set(space.default_space(of, PARAMS)) == {"dropout", "hidden_units"}
 
 
 def test_values_go_where_they_belong() -> None:
-    found = space.apply_values(
+    changed = space.apply_values(
         parsed(params={"hidden_units": [8]}), {"learning_rate": 0.5, "batch_size": 64, "embedding_dim": 32}
     )
 
-    assert (found.training.learning_rate, found.training.batch_size) == (0.5, 64)
-    assert found.params == {"hidden_units": [8], "embedding_dim": 32}
+    assert (changed.training.learning_rate, changed.training.batch_size) == (0.5, 64)
+    assert changed.params == {"hidden_units": [8], "embedding_dim": 32}

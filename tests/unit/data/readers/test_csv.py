@@ -48,11 +48,11 @@ def test_any_records_written_by_the_csv_module_are_read_back_in_any_order(
     out = io.StringIO(newline="")
     csv.writer(out, delimiter=delimiter, lineterminator=newline).writerows([("a", "b", "c"), *table])
     source = source_of(path, out.getvalue())
-    wanted = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=30))
+    numbers = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=30))
 
-    found = source.read(np.array(wanted, dtype=np.int64))
+    records = source.read(np.array(numbers, dtype=np.int64))
 
-    assert found == [dict(zip("abc", table[index], strict=True)) for index in wanted]
+    assert records == [dict(zip("abc", table[index], strict=True)) for index in numbers]
 
 
 def test_header_bom_carriage_returns_empty_lines_and_a_missing_last_newline(tmp_path: Path) -> None:

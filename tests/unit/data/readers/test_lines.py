@@ -17,7 +17,7 @@ texts = st.lists(fragments, max_size=40).map("".join)
 
 
 def cut(content: bytes, size: int) -> list[bytes]:
-    return [content[at : at + size] for at in range(0, len(content), size)]
+    return [content[start : start + size] for start in range(0, len(content), size)]
 
 
 def starts_of(content: bytes, block_bytes: int = 7, delimiter: bytes = b",") -> list[int]:

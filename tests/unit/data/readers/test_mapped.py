@@ -33,7 +33,7 @@ def test_items_of_a_python_dataset_are_its_records() -> None:
     assert not source.can_read_ahead
 
 
-def test_many_items_are_asked_for_at_once_where_the_dataset_can() -> None:
+def test_items_are_read_together_by_getitems() -> None:
     assert as_source(Many(), "many").read(np.array([1, 3])) == [-1, -3]
 
 
@@ -42,7 +42,7 @@ def test_an_item_that_fails_is_named() -> None:
         as_source(Squares(), "squares").read(np.array([1, 3]))
 
 
-def test_a_dataset_that_gives_another_number_of_items_is_refused() -> None:
+def test_a_dataset_that_returns_another_number_of_items_is_refused() -> None:
     class Short(Squares):
         def __getitems__(self, indices: list[int]) -> list[int]:
             return indices[1:]
@@ -57,10 +57,10 @@ def test_a_source_stays_itself() -> None:
     assert as_source(source, "again") is source
 
 
-@pytest.mark.parametrize(("given", "message"), [(3, "expected a dataset with __len__"), ([], "has no items")])
-def test_what_is_no_dataset_is_refused(given: object, message: str) -> None:
+@pytest.mark.parametrize(("dataset", "message"), [(3, "expected a dataset with __len__"), ([], "has no items")])
+def test_what_is_no_dataset_is_refused(dataset: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        as_source(given, "mine")
+        as_source(dataset, "mine")
 
 
 def test_several_sources_read_ahead_only_if_all_can() -> None:

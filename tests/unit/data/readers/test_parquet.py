@@ -33,13 +33,13 @@ def source_of(
 
 def test_records_are_typed_dicts_in_the_order_asked_for(tmp_path: Path) -> None:
     source = source_of(tmp_path / "a.parquet", 35)
-    wanted = [34, 0, 17, 17, 9, 10]
+    numbers = [34, 0, 17, 17, 9, 10]
 
-    found = source.read(np.array(wanted))
+    records = source.read(np.array(numbers))
 
     assert len(source) == 35
     assert source.columns == ("id", "share", "word", "pixels")
-    assert found == table(35).take(wanted).to_pylist()
+    assert records == table(35).take(numbers).to_pylist()
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_damaged_row_group_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     metadata = source_of(path, 50).metadata
     damaged = bytearray(path.read_bytes())
-    at = metadata.row_group(3).column(0).dictionary_page_offset
-    damaged[at : at + 16] = b"\xff" * 16
+    offset = metadata.row_group(3).column(0).dictionary_page_offset
+    damaged[offset : offset + 16] = b"\xff" * 16
     path.write_bytes(damaged)
     source = open_parquet(find_file(str(path)), ("id",))
 

@@ -24,26 +24,26 @@ def clicks(tmp_path: Path, records: int = 10) -> Path:
 
 def test_a_part_is_read_by_numbers_of_its_own(tmp_path: Path) -> None:
     path = clicks(tmp_path)
-    part, rest = (open_source(f"{path}#rows={rows}", DataSpec()) for rows in ("80%:90%", "9:"))
+    part, remainder = (open_source(f"{path}#rows={rows}", DataSpec()) for rows in ("80%:90%", "9:"))
 
     assert [record["x"] for record in part.read(np.arange(len(part)))] == ["8"]
-    assert rest.read(np.array([0])) == [{"x": "9"}]
+    assert remainder.read(np.array([0])) == [{"x": "9"}]
     assert part.locate(0).endswith("line 10")
     assert part.read_columns(np.array([0]), {}).to_pydict() == {"x": ["8"]}  # type: ignore[attr-defined]
 
 
 @given(st.integers(3, 500), st.lists(st.integers(0, 100), min_size=1, max_size=5).map(sorted))
 def test_parts_that_follow_each_other_are_the_whole(records: int, cuts: list[int]) -> None:
-    whole = MappedSource(list(range(records)), "numbers")
-    found = []
+    source = MappedSource(list(range(records)), "numbers")
+    records_read = []
     for first, last in zip([0, *cuts], [*cuts, 100], strict=True):
-        _, asked = composite.split_row_range(f"x#rows={first}%:{last}%")
-        assert asked is not None
-        if asked.start.resolve(records) < asked.stop.resolve(records):
-            part = composite.RowRangeSource(whole, asked, "part")
-            found += part.read(np.arange(len(part)))
+        _, row_range = composite.split_row_range(f"x#rows={first}%:{last}%")
+        assert row_range is not None
+        if row_range.start.resolve(records) < row_range.stop.resolve(records):
+            part = composite.RowRangeSource(source, row_range, "part")
+            records_read += part.read(np.arange(len(part)))
 
-    assert found == list(range(records))
+    assert records_read == list(range(records))
 
 
 @pytest.mark.parametrize("wrong", ["#rows=7", "#rows=a:b", "#rows=0:101%", "#rows=-1:5", "#rows=5:3", "#rows=50:"])

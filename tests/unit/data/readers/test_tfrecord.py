@@ -26,10 +26,10 @@ def test_records_are_read_back_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, records: list[bytes], data: st.DataObject
 ) -> None:
     source = source_of(tmp_path_factory.mktemp("records") / "a.tfrecord", records)
-    wanted = data.draw(st.lists(st.integers(0, len(records) - 1), max_size=30))
+    numbers = data.draw(st.lists(st.integers(0, len(records) - 1), max_size=30))
 
     assert len(source) == len(records)
-    assert source.read(np.array(wanted, dtype=np.int64)) == [records[index] for index in wanted]
+    assert source.read(np.array(numbers, dtype=np.int64)) == [records[index] for index in numbers]
 
 
 def test_the_checksum_is_the_one_of_the_format() -> None:
@@ -42,11 +42,11 @@ def test_another_reader_of_the_format_reads_what_we_write(tmp_path: Path) -> Non
 
     reader = PyRecordReader_New(str(tmp_path / "a.tfrecord"))
 
-    found = []
+    offsets = []
     for _ in range(3):
         reader.GetNext()
-        found.append(reader.record())
-    assert found == [b"one", b"", b"three"]
+        offsets.append(reader.record())
+    assert offsets == [b"one", b"", b"three"]
 
 
 def test_records_larger_than_a_block_are_hopped_over(tmp_path: Path) -> None:

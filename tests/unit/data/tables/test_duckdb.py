@@ -18,14 +18,14 @@ duckdb = pytest.importorskip("duckdb")
 
 def test_rows_are_read_by_number_in_any_order(path: Path) -> None:
     source = source_of(path, "clicks")
-    wanted = np.random.default_rng(0).permutation(ROWS)
+    numbers = np.random.default_rng(0).permutation(ROWS)
 
-    records = source.read(wanted)
+    records = source.read(numbers)
 
     assert len(source) == ROWS and source.columns == ("id", "x", "a name", "even")
-    assert [record["id"] for record in records] == wanted.tolist()
-    assert records[int(np.flatnonzero(wanted == 4)[0])] == {"id": 4, "x": 2.0, "a name": 'é"4', "even": True}
-    assert source.read_columns(wanted, {}).to_pylist() == records
+    assert [record["id"] for record in records] == numbers.tolist()
+    assert records[int(np.flatnonzero(numbers == 4)[0])] == {"id": 4, "x": 2.0, "a name": 'é"4', "even": True}
+    assert source.read_columns(numbers, {}).to_pylist() == records
     source.close()
 
 
@@ -65,14 +65,14 @@ def test_only_the_ranges_asked_for_are_fetched_and_each_once(path: Path, monkeyp
 
 
 def test_two_readers_of_one_file_agree(path: Path) -> None:
-    one, other = source_of(path, "holes"), source_of(path, "holes")
+    first, second = source_of(path, "holes"), source_of(path, "holes")
 
-    assert one.read(np.array([17, 4000])) == other.read(np.array([17, 4000]))
-    one.close()
-    other.close()
+    assert first.read(np.array([17, 4000])) == second.read(np.array([17, 4000]))
+    first.close()
+    second.close()
 
 
-def test_what_is_not_there_is_told_with_the_fix(path: Path, tmp_path: Path) -> None:
+def test_a_missing_table_or_file_is_reported_with_the_fix(path: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no such table; there are main\.clicks, main\.holes, main\.none"):
         source_of(path, "click")
     with pytest.raises(DataError, match=r"is a view, .* CREATE TABLE"):
@@ -90,7 +90,7 @@ def test_what_is_not_there_is_told_with_the_fix(path: Path, tmp_path: Path) -> N
         source_of(tmp_path / "text.db", "clicks")
 
 
-def test_a_file_that_was_replaced_is_told(path: Path) -> None:
+def test_a_replaced_file_is_reported(path: Path) -> None:
     source = source_of(path, "clicks")
     content = path.read_bytes()
     path.unlink()

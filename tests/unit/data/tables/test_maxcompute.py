@@ -59,9 +59,9 @@ class Reader:
         return self._table
 
 
-def source_of(tunnel: Tunnel, wanted: tuple[str, ...] = ()) -> TableSource:
+def source_of(tunnel: Tunnel, columns: tuple[str, ...] = ()) -> TableSource:
     return open_table_source(
-        lambda _: MaxComputeRows("maxcompute://p/t", tunnel.session, wanted), "maxcompute://p/t", 100, 5
+        lambda _: MaxComputeRows("maxcompute://p/t", tunnel.session, columns), "maxcompute://p/t", 100, 5
     )
 
 
@@ -74,7 +74,7 @@ def test_ranges_of_rows_are_downloaded_once_each() -> None:
     assert tunnel.read == [(0, 1024), (2048, 452)] and tunnel.sessions == 1
 
 
-def test_a_session_that_expired_is_opened_anew() -> None:
+def test_an_expired_session_is_opened_again() -> None:
     tunnel = Tunnel(readers=1)
     source = source_of(tunnel, ("id",))
 
@@ -82,7 +82,7 @@ def test_a_session_that_expired_is_opened_anew() -> None:
     assert tunnel.sessions == 3
 
 
-def test_a_table_that_grew_meanwhile_is_told() -> None:
+def test_a_table_that_has_grown_is_reported() -> None:
     tunnel = Tunnel(readers=1)
     source = source_of(tunnel)
     source.read(np.array([0]))
@@ -92,7 +92,7 @@ def test_a_table_that_grew_meanwhile_is_told() -> None:
         source.read(np.array([2000]))
 
 
-def test_what_is_refused_is_not_tried_again() -> None:
+def test_a_refused_request_is_not_repeated() -> None:
     def refused() -> Any:
         raise odps.errors.NoSuchTable("no table t")
 

@@ -53,7 +53,7 @@ def test_a_path_is_no_table(path: str) -> None:
         ("maxcompute://id@project/table", "ODPS_ACCESS_ID"),
     ],
 )
-def test_a_wrong_address_is_told_with_an_example(uri: str, words: str) -> None:
+def test_a_wrong_address_is_reported_with_an_example(uri: str, words: str) -> None:
     with pytest.raises(DataError, match=words) as raised:
         table_uri.parse_table_uri(uri)
 

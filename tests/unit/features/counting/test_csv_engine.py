@@ -68,7 +68,7 @@ def texts(draw: st.DrawFn) -> tuple[str, str, list[list[str | None]]]:
     delimiter, ending = draw(st.sampled_from([(",", ".csv"), ("\t", ".tsv")]))
     end = draw(st.sampled_from(["\n", "\r\n"]))
     always = draw(st.booleans())
-    lines = [delimiter.join(f"c{place}" for place in range(len(columns)))]
+    lines = [delimiter.join(f"c{index}" for index in range(len(columns)))]
     lines += [delimiter.join(written(value, delimiter, always) for value in row) for row in zip(*columns, strict=True)]
     return end.join(lines) + draw(st.sampled_from(["", end])), ending, columns
 
@@ -76,12 +76,12 @@ def texts(draw: st.DrawFn) -> tuple[str, str, list[list[str | None]]]:
 @settings(max_examples=examples(40))
 @given(texts(), st.integers(1, 3), st.integers(1, 40))
 def test_the_counter_agrees_with_duckdb(
-    made: tuple[str, str, list[list[str | None]]], least_count: int, most_values: int
+    table: tuple[str, str, list[list[str | None]]], min_count: int, max_values: int
 ) -> None:
-    question = AnalysisOptions(min_count=least_count, quantile_steps=20, max_values=most_values)
+    question = AnalysisOptions(min_count=min_count, quantile_steps=20, max_values=max_values)
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / f"clicks{made[1]}"
-        path.write_bytes(made[0].encode())
+        path = Path(directory) / f"clicks{table[1]}"
+        path.write_bytes(table[0].encode())
         agree(*both(path, question))
 
 
@@ -90,7 +90,7 @@ _RUBBISH = st.text(st.sampled_from('a1,"\n\r \u00e9\u3000|'), max_size=60)
 
 @settings(max_examples=examples(60))
 @given(_RUBBISH, st.integers(1, 3))
-def test_rubbish_is_told_as_duckdb_tells_it(text: str, columns: int) -> None:
+def test_malformed_files_are_reported_as_by_duckdb(text: str, columns: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "clicks.csv"
         path.write_bytes((",".join("abc"[:columns]) + "\n" + text).encode())
@@ -166,7 +166,7 @@ def test_lines_that_are_not_plain_are_left_to_duckdb(tmp_path: Path, text: str) 
     agree(*both(tmp_path / "clicks.csv", AnalysisOptions(min_count=1)))
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_reported(tmp_path: Path) -> None:
     (tmp_path / "clicks.csv").write_bytes(b"a,b\n1,\xff\xfe\n")
 
     ours, theirs = both(tmp_path / "clicks.csv", AnalysisOptions())
@@ -195,11 +195,11 @@ def test_only_columns_that_are_asked_for_are_counted(tmp_path: Path, columns: Se
     agree(ours, of(DuckdbEngine(source, "clicks", "512MB", tmp_path), AnalysisOptions()))
 
 
-def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "clicks.csv").write_text(plain_lines(1000))
     source = input_files.find_input_files(str(tmp_path / "clicks.csv"), (), None)
     assert isinstance(source, input_files.CsvFiles)
 
-    said = of(CsvEngine(source, "clicks", "1KB", tmp_path / "gone"), AnalysisOptions())
+    message = of(CsvEngine(source, "clicks", "1KB", tmp_path / "gone"), AnalysisOptions())
 
-    assert said == f"clicks: temporary file in {tmp_path / 'gone'}: No such file or directory"
+    assert message == f"clicks: temporary file in {tmp_path / 'gone'}: No such file or directory"

@@ -62,12 +62,12 @@ groups: {user: [t, d]}
 
 
 def front(text: str = EVERYTHING) -> Preprocessor:
-    made = Preprocessor.build(features_file.parse_features_file(text, "features.yaml"), KNOWN)
+    preprocessor = Preprocessor.build(features_file.parse_features_file(text, "features.yaml"), KNOWN)
     rows: list[dict[str, Any]] = [{"n": 7.0, "t": "a"}, {"n": 0.0, "t": "ä"}, {"n": 7.0}]
-    folds = TargetFolds(made.target_encoders)
-    if made.target_encoders:
-        folds.add_batch(batch(rows), made.encode_ids(batch(rows)), np.array([1, 0, 1], np.float32))
-    return made.model_copy(update={"target_encoders": folds.fitted_encoders(0.6)})
+    folds = TargetFolds(preprocessor.target_encoders)
+    if preprocessor.target_encoders:
+        folds.add_batch(batch(rows), preprocessor.encode_ids(batch(rows)), np.array([1, 0, 1], np.float32))
+    return preprocessor.model_copy(update={"target_encoders": folds.fitted_encoders(0.6)})
 
 
 def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -84,45 +84,48 @@ def values(front: Preprocessor, rows: list[dict[str, Any]]) -> dict[str, list[in
     """Ids without their fields, by the name of the field."""
     ids = front.encode(batch(rows))["ids"]
     assert (ids >> FIELD_BITS == np.arange(ids.shape[1])).all()
-    return {name: (ids[:, at] & ((1 << FIELD_BITS) - 1)).tolist() for at, name in enumerate(front.layout.field_names)}
+    return {
+        name: (ids[:, column] & ((1 << FIELD_BITS) - 1)).tolist()
+        for column, name in enumerate(front.layout.field_names)
+    }
 
 
-def test_ids_are_missing_unknown_or_the_treatments_own() -> None:
-    found = values(front(), [{"n": 7.0, "t": "a"}, {"n": None, "t": None}, {"n": -9.0, "t": "new"}])
+def test_ids_are_missing_unknown_or_those_of_the_transform() -> None:
+    encoded = values(front(), [{"n": 7.0, "t": "a"}, {"n": None, "t": None}, {"n": -9.0, "t": "new"}])
 
-    assert found["n.index_lookup"] == [2, 0, 1]
-    assert found["t.index_lookup"][:2] == [4, 0] and 1 <= found["t.index_lookup"][2] <= 3
-    assert found["n.round_identity"] == [2 + 7, 0, 1]
-    assert found["n.log_round"] == [2 + 3, 0, 1]
-    assert found["d.hour"] == [0, 0, 0]
-    assert found["n*t"][1] == 0 and min(found["n*t"][0], found["n*t"][2]) >= 2
+    assert encoded["n.index_lookup"] == [2, 0, 1]
+    assert encoded["t.index_lookup"][:2] == [4, 0] and 1 <= encoded["t.index_lookup"][2] <= 3
+    assert encoded["n.round_identity"] == [2 + 7, 0, 1]
+    assert encoded["n.log_round"] == [2 + 3, 0, 1]
+    assert encoded["d.hour"] == [0, 0, 0]
+    assert encoded["n*t"][1] == 0 and min(encoded["n*t"][0], encoded["n*t"][2]) >= 2
 
 
 def test_numbers_are_around_zero_and_zero_where_they_are_missing() -> None:
-    made = front()
-    numbers = made.encode(batch([{"n": 5.0}, {"n": None}, {"n": 1e9}]))["numbers"]
-    of = dict(zip(made.layout.numbers, numbers.T.tolist(), strict=True))
+    preprocessor = front()
+    numbers = preprocessor.encode(batch([{"n": 5.0}, {"n": None}, {"n": 1e9}]))["numbers"]
+    of = dict(zip(preprocessor.layout.numbers, numbers.T.tolist(), strict=True))
 
     assert of["n.normalizer-2"][0] == 0.0 and of["n.clip"] == [pytest.approx(0.07), 0.0, 1.0]
     assert of["n.missing_indicator"] == [0.0, 1.0, 0.0] and of["t.missing_indicator"] == [1.0, 1.0, 1.0]
     assert all(
-        one[1] == 0.0
-        for name, one in of.items()
+        encoder[1] == 0.0
+        for name, encoder in of.items()
         if not name.endswith(("missing_indicator", "target_encoding", "target_frequency"))
     )
 
 
 def test_a_sequence_has_the_ids_of_the_field_it_is_like() -> None:
-    made = front()
-    found = made.encode(batch([{"s": "a,ä,,a,ä", "t": "a"}, {"s": ""}, {"s": "a", "t": "ä"}]))
-    field = made.layout.field_names.index("t.index_lookup")
-    a, umlaut = found["ids"][0, field], found["ids"][2, field]
+    preprocessor = front()
+    encoded = preprocessor.encode(batch([{"s": "a,ä,,a,ä", "t": "a"}, {"s": ""}, {"s": "a", "t": "ä"}]))
+    field = preprocessor.layout.field_names.index("t.index_lookup")
+    a, umlaut = encoded["ids"][0, field], encoded["ids"][2, field]
 
-    assert found["s.sequence"].tolist() == [[umlaut, a, umlaut], [-1, -1, -1], [a, -1, -1]]
-    assert made.layout.sequences == {"s.sequence": "t.index_lookup"}
+    assert encoded["s.sequence"].tolist() == [[umlaut, a, umlaut], [-1, -1, -1], [a, -1, -1]]
+    assert preprocessor.layout.sequences == {"s.sequence": "t.index_lookup"}
 
 
-def test_a_layout_tells_sizes_and_groups() -> None:
+def test_a_layout_has_sizes_and_groups() -> None:
     fields = {field.name: field for field in front().layout.fields}
 
     assert (fields["t.index_lookup"].size, fields["t.index_lookup"].group) == (1 + 3 + 2, "user")
@@ -142,11 +145,11 @@ ROWS = st.lists(st.fixed_dictionaries({"n": NUMBERS, "t": TEXTS, "d": DATES, "s"
 @given(ROWS)
 @settings(max_examples=examples(60))
 def test_rows_served_without_elasticdl_are_the_same_to_the_last_bit(rows: list[dict[str, Any]]) -> None:
-    made = front()
+    preprocessor = front()
     alone = standalone.Preprocessor.__new__(standalone.Preprocessor)
-    alone.load_spec(json.loads(made.model_dump_json()))
+    alone.load_spec(json.loads(preprocessor.model_dump_json()))
 
-    inside, outside = made.encode(batch(rows)), alone.encode(rows)
+    inside, outside = preprocessor.encode(batch(rows)), alone.encode(rows)
 
     assert inside.keys() == outside.keys()
     for name, array in inside.items():
@@ -161,12 +164,12 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_labels_are_0_or_1() -> None:
-    made = front()
+    preprocessor = front()
 
-    assert made.read_labels(pa.RecordBatch.from_pydict({"y": ["1", "0"]})).tolist() == [1.0, 0.0]
+    assert preprocessor.read_labels(pa.RecordBatch.from_pydict({"y": ["1", "0"]})).tolist() == [1.0, 0.0]
     for wrong, complaint in (("2", "received 2"), ("", "received nothing"), ("yes", "expected numbers")):
         with pytest.raises(DataError, match=complaint):
-            made.read_labels(pa.RecordBatch.from_pydict({"y": ["1", wrong]}))
+            preprocessor.read_labels(pa.RecordBatch.from_pydict({"y": ["1", wrong]}))
 
 
 def test_a_column_that_is_not_there_is_named() -> None:
@@ -181,7 +184,7 @@ def test_a_column_that_is_not_there_is_named() -> None:
         ("index_lookup(min_count=2, num_oov_tokens=3)", "log_square", "takes numbers, and this column has text"),
     ],
 )
-def test_what_does_not_fit_the_statistics_is_refused(old: str, new: str, complaint: str) -> None:
+def test_transforms_that_do_not_fit_the_statistics_are_refused(old: str, new: str, complaint: str) -> None:
     with pytest.raises(SpecError, match=complaint):
         front(EVERYTHING.replace(old, new))
 

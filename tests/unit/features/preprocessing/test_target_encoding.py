@@ -50,31 +50,33 @@ def counted(rows: list[tuple[str | None, float]], labels: list[int]) -> tuple[Pr
 
 
 @given(ROWS, st.data())
-def test_a_row_is_never_told_its_own_label(rows: list[tuple[str | None, float]], data: st.DataObject) -> None:
+def test_the_encoding_of_a_row_does_not_depend_on_its_own_label(
+    rows: list[tuple[str | None, float]], data: st.DataObject
+) -> None:
     labels = data.draw(st.lists(st.integers(0, 1), min_size=len(rows), max_size=len(rows)))
-    at = data.draw(st.integers(0, len(rows) - 1))
-    other = [1 - label if place == at else label for place, label in enumerate(labels)]
+    position = data.draw(st.integers(0, len(rows) - 1))
+    changed_labels = [1 - label if index == position else label for index, label in enumerate(labels)]
 
-    (one, folds), (two, changed) = counted(rows, labels), counted(rows, other)
-    left = one.encode(batch(rows), folds)["numbers"][at]
-    right = two.encode(batch(rows), changed)["numbers"][at]
+    (encoders, folds), (two, changed) = counted(rows, labels), counted(rows, changed_labels)
+    left = encoders.encode(batch(rows), folds)["numbers"][position]
+    right = two.encode(batch(rows), changed)["numbers"][position]
 
     assert left.tolist() == right.tolist()
 
 
 def test_a_value_that_is_clicked_often_has_the_greater_number() -> None:
     rows: list[tuple[str | None, float]] = [*[("a", 1.0)] * 50, *[("b", 1.0)] * 50]
-    made, _ = counted(rows, [1] * 40 + [0] * 10 + [1] * 10 + [0] * 40)
-    numbers = made.encode(batch([("a", 1.0), ("b", 1.0), ("new", 1.0), (None, 1.0)]))["numbers"]
-    a, b, new, missing = numbers[:, made.layout.numbers.index("t.target_encoding")]
+    encoders, _ = counted(rows, [1] * 40 + [0] * 10 + [1] * 10 + [0] * 40)
+    numbers = encoders.encode(batch([("a", 1.0), ("b", 1.0), ("new", 1.0), (None, 1.0)]))["numbers"]
+    a, b, new, missing = numbers[:, encoders.layout.numbers.index("t.target_encoding")]
 
     assert a > 0 > b
     assert new == missing == pytest.approx(0.0)  # nobody had them: the mean
-    assert len(made.layout.numbers) == numbers.shape[1] == 4
+    assert len(encoders.layout.numbers) == numbers.shape[1] == 4
 
 
 def test_folds_are_about_as_large_and_a_row_has_always_the_same() -> None:
-    rows: list[tuple[str | None, float]] = [(VALUES[at % 5], float(at)) for at in range(4000)]
+    rows: list[tuple[str | None, float]] = [(VALUES[row % 5], float(row)) for row in range(4000)]
     ids = np.arange(40_000).reshape(-1, 4) * 7919
     folds = assign_folds(ids)
 
@@ -87,8 +89,10 @@ def test_folds_are_about_as_large_and_a_row_has_always_the_same() -> None:
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     rows: list[tuple[str | None, float]] = [("a", 1.0), ("b", 5.0), ("a", 99.0)]
-    made, folds = counted(rows, [1, 0, 1])
+    encoders, folds = counted(rows, [1, 0, 1])
     folds.save(tmp_path)
-    again = TargetFolds.load(tmp_path, made.target_encoders)
+    again = TargetFolds.load(tmp_path, encoders.target_encoders)
 
-    assert np.array_equal(made.encode(batch(rows), folds)["numbers"], made.encode(batch(rows), again)["numbers"])
+    assert np.array_equal(
+        encoders.encode(batch(rows), folds)["numbers"], encoders.encode(batch(rows), again)["numbers"]
+    )

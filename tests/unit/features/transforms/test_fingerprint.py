@@ -1,4 +1,4 @@
-"""FarmHash's Fingerprint64. Python's implementation is the oracle here, TensorFlow's in test_keras_faces.py."""
+"""FarmHash's Fingerprint64. Python's implementation is the oracle here, TensorFlow's in test_keras_layers.py."""
 
 from __future__ import annotations
 

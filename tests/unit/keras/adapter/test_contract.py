@@ -37,7 +37,7 @@ def test_an_optimizer_without_parameters_is_right_in_a_keras_file_only(tmp_path:
         ("def loss(labels, predictions):", "def loss(output, labels):", "takes the predictions first"),
     ],
 )
-def test_problems_are_told_before_anything_is_launched(tmp_path: Path, old: str, new: str, expected: str) -> None:
+def test_problems_are_reported_before_anything_is_launched(tmp_path: Path, old: str, new: str, expected: str) -> None:
     with pytest.raises(ModelError, match=expected):
         check_contract(spec(tmp_path, DENSE.replace(old, new), learning_rate=0.2))
 
@@ -45,10 +45,10 @@ def test_problems_are_told_before_anything_is_launched(tmp_path: Path, old: str,
 @pytest.mark.parametrize(
     "line", ["from tensorflow.keras import layers", "import keras", "from elasticdl.keras import x"]
 )
-def test_the_imports_of_a_file_tell_its_framework(tmp_path: Path, line: str) -> None:
-    rest = DENSE.replace("import keras", "").replace("import tensorflow as tf", "")
+def test_the_framework_is_detected_from_imports(tmp_path: Path, line: str) -> None:
+    source = DENSE.replace("import keras", "").replace("import tensorflow as tf", "")
 
-    assert check_contract(spec(tmp_path, f"{line}\n{rest}")) == []
+    assert check_contract(spec(tmp_path, f"{line}\n{source}")) == []
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_the_imports_of_a_file_tell_its_framework(tmp_path: Path, line: str) -> 
         ("return keras.optimizers.Adam(lr)", "return 'adam'", "optimizer: expected .* -> keras.optimizers.Optimizer"),
     ],
 )
-def test_what_a_function_returns_is_looked_at(tmp_path: Path, old: str, new: str, expected: str) -> None:
+def test_the_values_that_functions_return_are_checked(tmp_path: Path, old: str, new: str, expected: str) -> None:
     contract = contract_of(tmp_path, DENSE.replace(old, new), RECORDS)
 
     with pytest.raises(ModelError, match=expected):
         contract.build_optimizer(contract.build_model())
 
 
-def test_a_schedule_and_learning_rate_say_two_things(tmp_path: Path) -> None:
+def test_a_schedule_beside_learning_rate_is_refused(tmp_path: Path) -> None:
     decay = "keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(lr, 1, 0.5))"
     source = DENSE.replace("keras.optimizers.Adam(lr)", decay) + "\ndef learning_rate(step):\n    return 0.1\n"
     contract = contract_of(tmp_path, source, RECORDS)
@@ -78,7 +78,7 @@ def test_a_schedule_and_learning_rate_say_two_things(tmp_path: Path) -> None:
         contract.build_optimizer(contract.build_model())
 
 
-def test_callbacks_of_keras_are_told_of_every_update(tmp_path: Path) -> None:
+def test_keras_callbacks_are_called_for_every_update(tmp_path: Path) -> None:
     source = DENSE + (
         "\nclass Halving(keras.callbacks.Callback):\n"
         "    def on_epoch_begin(self, epoch, logs=None):\n"
@@ -108,7 +108,7 @@ def test_callbacks_of_keras_are_told_of_every_update(tmp_path: Path) -> None:
     assert theirs.stop_reason
 
 
-def test_callbacks_that_cannot_work_here_say_what_to_use() -> None:
+def test_unsupported_callbacks_are_refused_with_an_alternative() -> None:
     with pytest.raises(ModelError, match=r"EarlyStopping cannot work here; use elasticdl\.model\.callbacks"):
         KerasCallbackAdapter([keras.callbacks.EarlyStopping()], 1)
 

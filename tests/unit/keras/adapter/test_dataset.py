@@ -73,10 +73,10 @@ def test_a_batch_inside_and_a_prefetch_change_no_record() -> None:
 
 def test_filter_leaves_fewer_or_none() -> None:
     dataset = made(lambda dataset: dataset.map(labelled).filter(lambda _, label: label > 4))
-    some = dataset.read_batch(np.arange(8))
+    batch = dataset.read_batch(np.arange(8))
 
-    assert some is not None
-    assert (some.size, some.labels.numpy().tolist()) == (3, [5.0, 6.0, 7.0])
+    assert batch is not None
+    assert (batch.size, batch.labels.numpy().tolist()) == (3, [5.0, 6.0, 7.0])
     assert dataset.read_batch(np.arange(4)) is None
 
 

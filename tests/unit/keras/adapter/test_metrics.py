@@ -64,10 +64,10 @@ def test_a_function_that_gives_no_numbers_is_named() -> None:
 
 
 def test_metrics_of_several_outputs_are_named_by_output_and_name() -> None:
-    found = flatten_metrics({"click": {"auc": "a"}, "loss": "b"})
+    metrics = flatten_metrics({"click": {"auc": "a"}, "loss": "b"})
     metric = OutputMetric("click", FunctionMean("sum", lambda labels, predictions: labels + predictions))
 
-    assert found == {"click_auc": ("click", "a"), "loss": "b"}
+    assert metrics == {"click_auc": ("click", "a"), "loss": "b"}
     assert metric.update({"click": tf.constant([1.0, 2.0])}, {"click": tf.constant([1.0, 1.0])}) == [5.0]
     with pytest.raises(ModelError, match="no output 'click'"):
         metric.update(tf.zeros(1), tf.zeros(1))

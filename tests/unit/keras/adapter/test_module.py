@@ -36,8 +36,10 @@ def built(contract: KerasContract, seed: int = 1) -> KerasModule:
 
 
 def same(left: KerasModule, right: KerasModule) -> bool:
-    mine, other = left.state_dict(), right.state_dict()
-    return list(mine) == list(other) and all(torch.equal(mine[name], other[name]) for name in mine)
+    left_state, right_state = left.state_dict(), right.state_dict()
+    return list(left_state) == list(right_state) and all(
+        torch.equal(left_state[name], right_state[name]) for name in left_state
+    )
 
 
 def test_gradients_are_those_of_keras(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_statistics_are_buffers_that_a_batch_changes(tmp_path: Path) -> None:
 
 def test_an_update_is_that_of_keras(tmp_path: Path) -> None:
     contract = contract_of(tmp_path, DENSE.replace("Dropout(0.5)", "Dropout(0.0)"), RECORDS)
-    module, other, (features, labels) = built(contract), built(contract), batch()
+    module, other_module, (features, labels) = built(contract), built(contract), batch()
     optimizer, theirs = contract.build_optimizer(module), keras.optimizers.Adam(0.1)
 
     for _ in range(3):
@@ -106,12 +108,16 @@ def test_an_update_is_that_of_keras(tmp_path: Path) -> None:
         contract.batch_loss(module, features, labels).backward()
         optimizer.step()
         with tf.GradientTape() as tape:
-            value = contract.loss(labels, other.keras(features["x"], training=True))
+            value = contract.loss(labels, other_module.keras(features["x"], training=True))
         theirs.apply_gradients(
-            zip(tape.gradient(value, other.keras.trainable_variables), other.keras.trainable_variables, strict=True)
+            zip(
+                tape.gradient(value, other_module.keras.trainable_variables),
+                other_module.keras.trainable_variables,
+                strict=True,
+            )
         )
 
-    for mine, expected in zip(module.keras.trainable_variables, other.keras.trainable_variables, strict=True):
+    for mine, expected in zip(module.keras.trainable_variables, other_module.keras.trainable_variables, strict=True):
         np.testing.assert_allclose(mine.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
 
 

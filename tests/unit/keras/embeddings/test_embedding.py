@@ -172,24 +172,24 @@ def test_an_export_of_a_layer_of_any_ids_holds_those_it_has_seen(tmp_path: Path)
 def test_sparse_embedding_takes_zero_for_none_among_dense_ids() -> None:
     layer = SparseEmbedding(5, 2, embeddings_initializer="ones", combiner="sum")
 
-    found = layer(tf.constant([[1, 2, 0], [0, 0, 0], [4, 4, 4]])).numpy()
+    vectors = layer(tf.constant([[1, 2, 0], [0, 0, 0], [4, 4, 4]])).numpy()
 
-    assert found.tolist() == [[2.0, 2.0], [0.0, 0.0], [3.0, 3.0]]
+    assert vectors.tolist() == [[2.0, 2.0], [0.0, 0.0], [3.0, 3.0]]
 
 
 @pytest.mark.parametrize(("combiner", "expected"), [("sum", 2.0), ("mean", 1.0), ("sqrtn", 2**0.5)])
 def test_sparse_ids_are_combined_by_record(combiner: str, expected: float) -> None:
     ids = tf.sparse.from_dense(tf.constant([[3, 1], [0, 0], [2, 0]], tf.int64))
 
-    found = Embedding(2, 5, "ones", combiner=combiner)(ids).numpy()
+    vectors = Embedding(2, 5, "ones", combiner=combiner)(ids).numpy()
 
-    assert found[:, 0].tolist() == pytest.approx([expected, 0.0, 1.0])
+    assert vectors[:, 0].tolist() == pytest.approx([expected, 0.0, 1.0])
 
 
 def test_ragged_ids_without_a_combiner_keep_their_shape() -> None:
-    found = Embedding(2, 5, "ones")(tf.ragged.constant([[1, 2], []], dtype=tf.int64))
+    vectors = Embedding(2, 5, "ones")(tf.ragged.constant([[1, 2], []], dtype=tf.int64))
 
-    assert found.to_list() == [[[1.0, 1.0], [1.0, 1.0]], []]
+    assert vectors.to_list() == [[[1.0, 1.0], [1.0, 1.0]], []]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_ragged_ids_without_a_combiner_keep_their_shape() -> None:
         (lambda: Embedding(2, 5)(tf.sparse.from_dense(tf.constant([[1]]))), "expected a combiner for sparse ids"),
     ],
 )
-def test_what_cannot_be_looked_up_is_told(call: Any, expected: str) -> None:
+def test_ids_that_cannot_be_looked_up_are_reported(call: Any, expected: str) -> None:
     with pytest.raises(ModelError, match=expected):
         call()
 
@@ -218,14 +218,16 @@ def test_layers_that_a_ps_could_not_serve_stay_with_a_note(tmp_path: Path, caplo
 
 def test_whether_a_layer_moves_changes_the_name_of_no_other(tmp_path: Path) -> None:
     source = HEAD + PLAIN.replace(', name="narrow"', "")
-    whole = contract_of(tmp_path, source, TWO).build_model()
+    full_model = contract_of(tmp_path, source, TWO).build_model()
     large = EmbeddingPlacement(on_ps=True, move_policy="auto", min_bytes=50 * 3 * 4)
 
     module = contract_of(tmp_path, source, TWO, large).build_model()
 
     assert list(module.ps_layers) == ["embedding"]
-    assert set(whole.state_dict()) - set(module.state_dict()) == {"embedding/embeddings"}
-    assert whole.state_dict()["embedding_1/embeddings"].shape == module.state_dict()["embedding_1/embeddings"].shape
+    assert set(full_model.state_dict()) - set(module.state_dict()) == {"embedding/embeddings"}
+    assert (
+        full_model.state_dict()["embedding_1/embeddings"].shape == module.state_dict()["embedding_1/embeddings"].shape
+    )
 
 
 def test_a_model_without_ps_has_the_rows_of_files(tmp_path: Path) -> None:
@@ -234,10 +236,12 @@ def test_a_model_without_ps_has_the_rows_of_files(tmp_path: Path) -> None:
     module, _, tables = trained(contract, LISTS)
     assert tables is not None
     ids = tf.ragged.constant([[1, 2], [5], []], dtype=tf.int64)
-    found, rows = tables.client.read_table("words")  # type: ignore[attr-defined]
+    table_ids, rows = tables.client.read_table("words")  # type: ignore[attr-defined]
     again = contract_of(tmp_path, source, LISTS).build_model()
 
-    again.load_state_dict({**module.state_dict(), "words/ids": torch.tensor(found), "words/rows": torch.tensor(rows)})
+    again.load_state_dict(
+        {**module.state_dict(), "words/ids": torch.tensor(table_ids), "words/rows": torch.tensor(rows)}
+    )
 
     np.testing.assert_allclose(again.eval()(ids).numpy(), module.eval()(ids).numpy(), rtol=1e-6)
 
@@ -248,11 +252,11 @@ class Broken:
     def find(self, table: str, ids: Any) -> Any:
         raise PsUnreachable(f"{table}: nobody answers")
 
-    def give(self, table: str, found: Any, gradients: Any) -> None:
+    def give(self, table: str, ids: Any, gradients: Any) -> None:
         raise AssertionError
 
 
-def test_what_a_pull_raises_is_raised_as_it_was(tmp_path: Path) -> None:
+def test_an_error_of_a_pull_is_raised_unchanged(tmp_path: Path) -> None:
     contract = contract_of(tmp_path, HEAD + BAGS.replace("INPUT", "None"), LISTS, ON_PS)
     module = contract.build_model()
     ids = tf.ragged.constant([[1, 2]], dtype=tf.int64)
@@ -264,7 +268,7 @@ def test_what_a_pull_raises_is_raised_as_it_was(tmp_path: Path) -> None:
         module.batch_loss(ids, tf.constant([1.0]))
 
 
-def test_only_large_layers_move_by_themselves(tmp_path: Path) -> None:
+def test_only_large_layers_move_automatically(tmp_path: Path) -> None:
     large = EmbeddingPlacement(on_ps=True, move_policy="auto", min_bytes=50 * 3 * 4)
 
     module = contract_of(tmp_path, HEAD + PLAIN, TWO, large).build_model()

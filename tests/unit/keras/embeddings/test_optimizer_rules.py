@@ -11,20 +11,20 @@ from elasticdl.keras.embeddings import optimizer_rules
 from elasticdl.keras.runtime import keras
 from elasticdl.ps.tables.optimizer import Optimizer
 
-made = keras.optimizers
+optimizers = keras.optimizers
 
 
 @pytest.mark.parametrize(
     ("optimizer", "expected"),
     [
-        (made.SGD(0.1), {"rule": "sgd"}),
-        (made.SGD(0.1, 0.9, nesterov=True), {"rule": "momentum", "momentum": 0.9, "nesterov": True}),
-        (made.Adagrad(0.1), {"rule": "adagrad"}),
-        (made.Adam(0.1), {"rule": "adam"}),
-        (made.Adam(0.1, amsgrad=True, beta_1=0.8), {"rule": "amsgrad", "beta1": 0.8}),
-        (made.AdamW(0.1, weight_decay=0.02), {"rule": "adamw", "weight_decay": 0.02}),
-        (made.RMSprop(0.1), {"rule": "rmsprop"}),
-        (made.Ftrl(0.1, l1_regularization_strength=0.5), {"rule": "ftrl", "l1": 0.5}),
+        (optimizers.SGD(0.1), {"rule": "sgd"}),
+        (optimizers.SGD(0.1, 0.9, nesterov=True), {"rule": "momentum", "momentum": 0.9, "nesterov": True}),
+        (optimizers.Adagrad(0.1), {"rule": "adagrad"}),
+        (optimizers.Adam(0.1), {"rule": "adam"}),
+        (optimizers.Adam(0.1, amsgrad=True, beta_1=0.8), {"rule": "amsgrad", "beta1": 0.8}),
+        (optimizers.AdamW(0.1, weight_decay=0.02), {"rule": "adamw", "weight_decay": 0.02}),
+        (optimizers.RMSprop(0.1), {"rule": "rmsprop"}),
+        (optimizers.Ftrl(0.1, l1_regularization_strength=0.5), {"rule": "ftrl", "l1": 0.5}),
     ],
     ids=lambda value: value.name if isinstance(value, keras.optimizers.Optimizer) else "",
 )
@@ -35,12 +35,12 @@ def test_the_rule_has_the_numbers_of_the_optimizer_and_keras_own_defaults(optimi
 @pytest.mark.parametrize(
     ("optimizer", "expected"),
     [
-        (made.Nadam(), "expected one of SGD, Adagrad"),
-        (made.SGD(clipnorm=1.0), r"Received: clipnorm=1\.0"),
-        (made.Adam(weight_decay=0.1), r"Received: weight_decay=0\.1"),
+        (optimizers.Nadam(), "expected one of SGD, Adagrad"),
+        (optimizers.SGD(clipnorm=1.0), r"Received: clipnorm=1\.0"),
+        (optimizers.Adam(weight_decay=0.1), r"Received: weight_decay=0\.1"),
     ],
 )
-def test_what_the_ps_do_not_know_is_refused(optimizer: Any, expected: str) -> None:
+def test_optimizers_that_ps_do_not_support_are_refused(optimizer: Any, expected: str) -> None:
     with pytest.raises(ModelError, match=expected):
         optimizer_rules.table_optimizer(optimizer)
 
@@ -50,7 +50,7 @@ def test_what_the_ps_do_not_know_is_refused(optimizer: Any, expected: str) -> No
     [("uniform", "uniform"), ("zeros", "zeros"), ("normal", "normal"), ("glorot_uniform", "glorot_uniform")],
 )
 def test_an_initializer_is_the_same_distribution(initializer: str, kind: str) -> None:
-    found = optimizer_rules.table_initializer(keras.initializers.get(initializer))
+    rule = optimizer_rules.table_initializer(keras.initializers.get(initializer))
 
-    assert found is not None and found.kind == kind
+    assert rule is not None and rule.kind == kind
     assert optimizer_rules.table_initializer(keras.initializers.get("orthogonal")) is None

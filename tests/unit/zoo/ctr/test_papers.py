@@ -36,27 +36,27 @@ def test_the_compressed_interactions_are_those_of_the_paper() -> None:
     x, sizes = fields(), (3, 2)
     cin = CIN(FIELDS, sizes)
 
-    maps, found = x, []
+    maps, outputs = x, []
     for layer, size in zip(cin.layers, sizes, strict=True):
         weight, bias = layer.get_parameter("weight").view(size, maps.shape[1], FIELDS), layer.get_parameter("bias")
         new = torch.zeros(ROWS, size, COLUMNS)
         for h, i, j in itertools.product(range(size), range(maps.shape[1]), range(FIELDS)):
             new[:, h] += weight[h, i, j] * maps[:, i] * x[:, j]
         maps = torch.relu(new + bias.view(1, -1, 1))
-        found.append(maps.sum(dim=2))
+        outputs.append(maps.sum(dim=2))
 
-    torch.testing.assert_close(cin(x), torch.cat(found, dim=1))
+    torch.testing.assert_close(cin(x), torch.cat(outputs, dim=1))
 
 
 def test_a_cross_layer_is_the_outer_product_times_a_vector() -> None:
     x = torch.randn(ROWS, COLUMNS)
     cross = CrossNetwork(COLUMNS, 2)
 
-    for row, made in zip(x, cross(x), strict=True):
+    for row, crossed in zip(x, cross(x), strict=True):
         now = row
         for weight, bias in zip(cross.weights, cross.biases, strict=True):
             now = torch.outer(row, now) @ weight + bias + now
-        torch.testing.assert_close(made, now)
+        torch.testing.assert_close(crossed, now)
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -68,8 +68,8 @@ def test_a_cross_layer_of_the_second_kind_has_a_matrix(rank: int) -> None:
     matrix = layer[1].weight @ layer[0].weight if rank else layer.weight
     bias = layer[1].bias if rank else layer.bias
 
-    for row, made in zip(x, cross(x), strict=True):
-        torch.testing.assert_close(made, row * (matrix @ row + bias) + row)
+    for row, crossed in zip(x, cross(x), strict=True):
+        torch.testing.assert_close(crossed, row * (matrix @ row + bias) + row)
 
 
 def test_fields_attend_to_each_other_head_by_head() -> None:
@@ -77,12 +77,12 @@ def test_fields_attend_to_each_other_head_by_head() -> None:
     layer = InteractingLayer(COLUMNS, size, heads)
 
     query, key, value = layer.projections.weight.view(3, heads, size, COLUMNS)
-    found = []
+    terms = []
     for h in range(heads):
         scores = torch.softmax((x @ query[h].T) @ (x @ key[h].T).transpose(1, 2), dim=2)
-        found.append(scores @ (x @ value[h].T))
+        terms.append(scores @ (x @ value[h].T))
 
-    torch.testing.assert_close(layer(x), torch.relu(torch.cat(found, dim=2) + layer.residual(x)))
+    torch.testing.assert_close(layer(x), torch.relu(torch.cat(terms, dim=2) + layer.residual(x)))
 
 
 def test_the_fusion_of_two_streams_is_a_sum_of_bilinear_forms() -> None:
@@ -105,10 +105,10 @@ def test_attention_does_not_see_padding() -> None:
     attention = TargetAttention(COLUMNS, (4,))
     rows, target = fields(), torch.randn(ROWS, COLUMNS)
     is_there = torch.tensor([[True, True, False, False]] * ROWS)
-    other = rows.clone()
-    other[:, 2:] = 100.0
+    changed_rows = rows.clone()
+    changed_rows[:, 2:] = 100.0
 
-    torch.testing.assert_close(attention(rows, target, is_there), attention(other, target, is_there))
+    torch.testing.assert_close(attention(rows, target, is_there), attention(changed_rows, target, is_there))
     torch.testing.assert_close(attention(rows, target, is_there), attention(rows[:, :2], target, is_there[:, :2]))
 
 

@@ -10,11 +10,12 @@ from elasticdl.ctr.models import catalog, job
 from elasticdl.features.preprocessing.preprocessor import Preprocessor
 from elasticdl.keras.features.preprocessor import PreprocessorLayer
 from elasticdl.keras.runtime import keras, tf
+from elasticdl.keras.served_model import ServedModel
 from elasticdl.model.metrics import Metric
 
 
-class ScoredModel(keras.Model):
-    """Gives the model's score, and the probability of label 1 that the score stands for."""
+class ScoredModel(ServedModel):
+    """Returns the model's score, and the probability of label 1 that the score stands for."""
 
     def __init__(self, model: Any, preprocessor: Preprocessor) -> None:
         super().__init__(name="scored")
@@ -26,7 +27,7 @@ class ScoredModel(keras.Model):
         return {"probability": tf.sigmoid(score), "score": score}
 
     def served(self) -> tuple[Any, dict[str, Any]]:
-        """Returns the model that takes raw columns, and the specs of those."""
+        """Returns the model that takes raw columns, and the specs of its inputs."""
         raw = RawColumnsModel(self, self._preprocessor)
         return raw, raw.preprocessor.input_specs
 

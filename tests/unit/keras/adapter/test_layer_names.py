@@ -21,7 +21,7 @@ def test_layers_without_names_are_numbered_in_their_order() -> None:
     assert names == ["dense/kernel", "dense/bias", "dense_1/kernel"]
 
 
-def test_names_that_a_person_gave_stay() -> None:
+def test_names_that_the_user_has_set_are_kept() -> None:
     assert renumber_paths(["C_2/rows", "C_1/rows"], {"embedding_2"}) == ["C_2/rows", "C_1/rows"]
 
 
@@ -32,24 +32,24 @@ def test_a_name_counts_inside_its_parent_only() -> None:
 
 
 @given(paths)
-def test_names_are_all_different_whatever_the_paths(found: list[str]) -> None:
-    names = renumber_paths(found, {"dense_1", "dense_7", "conv2d_3"})
+def test_names_are_all_different_whatever_the_paths(paths: list[str]) -> None:
+    names = renumber_paths(paths, {"dense_1", "dense_7", "conv2d_3"})
 
-    assert len(set(names)) == len(found)
+    assert len(set(names)) == len(paths)
 
 
 @given(paths, st.integers(1, 99))
-def test_a_count_that_began_elsewhere_changes_no_name(found: list[str], shift: int) -> None:
+def test_a_count_that_began_elsewhere_changes_no_name(paths: list[str], shift: int) -> None:
     def later(path: str) -> str:
         return re.sub(r"layer(?:_(\d+))?", lambda m: f"layer_{int(m[1] or 0) + shift}", path)
 
-    first = [f"layer{'_' + str(n) if n else ''}/{path}" for n, path in enumerate(found)]
+    first = [f"layer{'_' + str(n) if n else ''}/{path}" for n, path in enumerate(paths)]
     made_up = {f"layer_{n}" for n in range(200)} | {"layer"}
 
     assert renumber_paths([later(path) for path in first], made_up) == renumber_paths(first, made_up)
 
 
-def test_what_keras_makes_up_is_known_by_its_class() -> None:
+def test_generated_names_are_recognized_by_the_class_of_the_layer() -> None:
     assert is_generated_name("max_pooling2d_12", "MaxPooling2D")
     assert is_generated_name("dense", "Dense")
     assert not is_generated_name("dense_layer", "Dense")

@@ -27,23 +27,23 @@ def made(rows: int, seed: int = 0, ties: int = 0) -> tuple[NDArray[np.float32], 
 def test_logloss_and_auc_are_those_of_scikit_learn(rows: int, seed: int, ties: int) -> None:
     scores, labels = made(rows, seed, ties)
 
-    found = q.compute_metrics(scores, labels)
+    click_metrics = q.compute_metrics(scores, labels)
 
-    assert found.auc == pytest.approx(metrics.roc_auc_score(labels, scores), abs=1e-12)
-    assert found.logloss == pytest.approx(metrics.log_loss(labels, q.probabilities(scores)), abs=1e-9)
-    assert found.clicks == labels.sum() and found.rows == rows
+    assert click_metrics.auc == pytest.approx(metrics.roc_auc_score(labels, scores), abs=1e-12)
+    assert click_metrics.logloss == pytest.approx(metrics.log_loss(labels, q.probabilities(scores)), abs=1e-9)
+    assert click_metrics.clicks == labels.sum() and click_metrics.rows == rows
 
 
 def test_a_score_that_is_the_base_rate_gains_nothing_and_is_calibrated() -> None:
     labels = np.array([1, 0, 0, 0] * 25, np.float32)
     scores = np.full(100, np.log(0.25 / 0.75), np.float64)
 
-    found = q.compute_metrics(scores, labels)
+    metrics = q.compute_metrics(scores, labels)
 
-    assert found.logloss == pytest.approx(found.base_logloss)
-    assert found.gain == pytest.approx(0.0, abs=1e-12)
-    assert found.calibration == pytest.approx(1.0)
-    assert found.auc == 0.5
+    assert metrics.logloss == pytest.approx(metrics.base_logloss)
+    assert metrics.gain == pytest.approx(0.0, abs=1e-12)
+    assert metrics.calibration == pytest.approx(1.0)
+    assert metrics.auc == 0.5
 
 
 def test_a_score_however_sure_and_wrong_costs_no_infinity() -> None:
@@ -54,10 +54,10 @@ def test_a_score_however_sure_and_wrong_costs_no_infinity() -> None:
 def test_labels_that_are_all_the_same_have_no_auc_and_no_curve(label: float) -> None:
     scores, labels = np.array([0.1, 0.2, 0.3]), np.full(3, label)
 
-    found = q.compute_metrics(scores, labels)
+    metrics = q.compute_metrics(scores, labels)
 
-    assert found.auc is None and found.gain is None and q.roc_curve(scores, labels) == ()
-    assert (found.calibration is None) == (label == 0.0)
+    assert metrics.auc is None and metrics.gain is None and q.roc_curve(scores, labels) == ()
+    assert (metrics.calibration is None) == (label == 0.0)
 
 
 @given(st.integers(2, 2000), st.integers(0, 50), st.integers(0, 6))
@@ -80,22 +80,24 @@ def test_every_row_is_in_one_bin_and_bins_add_up_to_all_clicks(rows: int, seed: 
     bins = q.calibration_bins(scores, labels)
 
     assert 1 <= len(bins) <= q.CALIBRATION_BINS
-    assert sum(one.rows for one in bins) == rows
-    assert sum(one.click_rate * one.rows for one in bins) == pytest.approx(labels.sum())
-    assert sum(one.predicted * one.rows for one in bins) == pytest.approx(q.probabilities(scores).sum())
-    assert [one.predicted for one in bins] == sorted(one.predicted for one in bins)
+    assert sum(interval.rows for interval in bins) == rows
+    assert sum(interval.click_rate * interval.rows for interval in bins) == pytest.approx(labels.sum())
+    assert sum(interval.predicted * interval.rows for interval in bins) == pytest.approx(q.probabilities(scores).sum())
+    assert [interval.predicted for interval in bins] == sorted(interval.predicted for interval in bins)
     assert all(
-        0 <= one.lower_bound <= one.click_rate + 1e-9 and one.click_rate - 1e-9 <= one.upper_bound <= 1 for one in bins
+        0 <= interval.lower_bound <= interval.click_rate + 1e-9
+        and interval.click_rate - 1e-9 <= interval.upper_bound <= 1
+        for interval in bins
     )
 
 
 def test_bins_of_distinct_scores_are_of_equal_size() -> None:
     scores, labels = made(2000)
 
-    assert {one.rows for one in q.calibration_bins(scores, labels)} <= {99, 100, 101}
+    assert {interval.rows for interval in q.calibration_bins(scores, labels)} <= {99, 100, 101}
 
 
-def test_a_model_that_says_the_same_of_all_rows_has_one_bin() -> None:
+def test_a_model_with_one_score_for_all_rows_has_one_bin() -> None:
     (only,) = q.calibration_bins(np.zeros(50, np.float32), np.array([1, 0] * 25, np.float32))
 
     assert (only.rows, only.predicted, only.click_rate) == (50, 0.5, 0.5)
@@ -104,7 +106,7 @@ def test_a_model_that_says_the_same_of_all_rows_has_one_bin() -> None:
 def test_the_histogram_counts_every_row_under_its_label() -> None:
     scores, labels = made(500)
 
-    found = q.probability_histogram(scores, labels)
+    histogram = q.probability_histogram(scores, labels)
 
-    assert len(found.edges) == len(found.clicks) + 1 == len(found.others) + 1
-    assert sum(found.clicks) == labels.sum() and sum(found.others) == 500 - labels.sum()
+    assert len(histogram.edges) == len(histogram.clicks) + 1 == len(histogram.others) + 1
+    assert sum(histogram.clicks) == labels.sum() and sum(histogram.others) == 500 - labels.sum()

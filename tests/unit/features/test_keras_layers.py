@@ -34,8 +34,8 @@ from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statisti
 from elasticdl.features.transforms import ALL_TRANSFORMS, fingerprint
 from elasticdl.features.transforms.date_parts import PARTS
 from tests.properties import examples
-from tests.unit.features import faces
-from tests.unit.features.faces import Column, same, texts
+from tests.unit.features import hard_columns
+from tests.unit.features.hard_columns import Column, assert_same, texts
 
 pytest.importorskip("tensorflow")
 layers = pytest.importorskip("elasticdl.keras.features")
@@ -50,14 +50,16 @@ def tensor(values: Any) -> Any:
 
 
 def check(transformation: Transform, column: Column) -> None:
-    same(transformation(tensor(column.square)), transformation(column.square))
+    assert_same(transformation(tensor(column.square)), transformation(column.square))
     ragged = tf.RaggedTensor.from_row_splits(tensor(column.flat), column.splits)
-    same(transformation(ragged).flat_values, transformation(column.ragged).values)
+    assert_same(transformation(ragged).flat_values, transformation(column.ragged).values)
     if not isinstance(transformation, DateParts):
         sparse = column.sparse
-        found = transformation(tf.SparseTensor(sparse.indices, tensor(sparse.values), sparse.shape))
-        same(found.values, transformation(sparse).values)
-    same(traced(transformation, tensor(column.square).dtype)(tensor(column.square)), transformation(column.square))
+        result = transformation(tf.SparseTensor(sparse.indices, tensor(sparse.values), sparse.shape))
+        assert_same(result.values, transformation(sparse).values)
+    assert_same(
+        traced(transformation, tensor(column.square).dtype)(tensor(column.square)), transformation(column.square)
+    )
 
 
 @cache
@@ -67,52 +69,52 @@ def traced(transformation: Transform, dtype: Any) -> Any:
     return tf.function(layer, input_signature=[tf.TensorSpec([None, 2], dtype)])
 
 
-@pytest.mark.parametrize("transformation", faces.OF_NUMBERS, ids=str)
+@pytest.mark.parametrize("transformation", hard_columns.NUMBER_TRANSFORMS, ids=str)
 @settings(max_examples=examples(10))
-@given(column=faces.NUMBER_COLUMNS)
-def test_of_numbers(transformation: Transform, column: Column) -> None:
+@given(column=hard_columns.NUMBER_COLUMNS)
+def test_transforms_of_numbers_compute_the_same_bits(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
-@pytest.mark.parametrize("transformation", faces.OF_WHOLE_NUMBERS, ids=str)
+@pytest.mark.parametrize("transformation", hard_columns.WHOLE_NUMBER_TRANSFORMS, ids=str)
 @settings(max_examples=examples(8))
-@given(column=faces.WHOLE_COLUMNS)
-def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
+@given(column=hard_columns.WHOLE_COLUMNS)
+def test_transforms_of_whole_numbers_compute_the_same_bits(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
-@pytest.mark.parametrize("transformation", faces.OF_TEXT, ids=str)
+@pytest.mark.parametrize("transformation", hard_columns.TEXT_TRANSFORMS, ids=str)
 @settings(max_examples=examples(10))
-@given(column=faces.TEXT_COLUMNS)
-def test_of_text(transformation: Transform, column: Column) -> None:
+@given(column=hard_columns.TEXT_COLUMNS)
+def test_transforms_of_text_compute_the_same_bits(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
 @settings(max_examples=examples(20))
-@given(one=faces.TEXT_COLUMNS)
-def test_a_cross_of_text_and_whole_numbers(one: Column) -> None:
-    whole = np.arange(len(one.flat)) * -(7**20)
+@given(column=hard_columns.TEXT_COLUMNS)
+def test_a_cross_of_text_and_whole_numbers(column: Column) -> None:
+    numbers = np.arange(len(column.flat)) * -(7**20)
 
-    same(faces.CROSS([tensor(one.flat), tensor(whole)]), faces.CROSS([one.flat, whole]))
-    ragged = [tf.RaggedTensor.from_row_splits(tensor(each), one.splits) for each in (one.flat, whole)]
-    same(faces.CROSS(ragged).flat_values, faces.CROSS([one.flat, whole]))
+    assert_same(hard_columns.CROSS([tensor(column.flat), tensor(numbers)]), hard_columns.CROSS([column.flat, numbers]))
+    ragged = [tf.RaggedTensor.from_row_splits(tensor(each), column.splits) for each in (column.flat, numbers)]
+    assert_same(hard_columns.CROSS(ragged).flat_values, hard_columns.CROSS([column.flat, numbers]))
 
 
 def test_a_text_of_any_length_has_the_fingerprint_that_tensorflow_gives_it() -> None:
-    chosen = random.Random(1)
-    pieces = [bytes(chosen.randrange(256) for _ in range(length)) for length in (*range(301), *range(301))]
-    chosen.shuffle(pieces)
+    random_numbers = random.Random(1)
+    pieces = [bytes(random_numbers.randrange(256) for _ in range(length)) for length in (*range(301), *range(301))]
+    random_numbers.shuffle(pieces)
 
     for bins in (3, 10**6, 2**62 + 1):
-        same(fingerprint.hash_buckets(pa.array(pieces), bins), tf.strings.to_hash_bucket_fast(pieces, bins))
+        assert_same(fingerprint.hash_buckets(pa.array(pieces), bins), tf.strings.to_hash_bucket_fast(pieces, bins))
 
 
 @settings(max_examples=examples(50))
 @given(st.lists(st.text(), max_size=20))
 def test_any_text_has_the_fingerprint_that_tensorflow_gives_it(values: list[str]) -> None:
-    found = fingerprint.hash_buckets(pa.array(values, pa.string()), 2**62)
+    hashes = fingerprint.hash_buckets(pa.array(values, pa.string()), 2**62)
 
-    same(found, tf.strings.to_hash_bucket_fast(tf.constant(values, tf.string), 2**62))
+    assert_same(hashes, tf.strings.to_hash_bucket_fast(tf.constant(values, tf.string), 2**62))
 
 
 NUMBERS = (
@@ -128,7 +130,7 @@ NUMBERS = (
 def test_text_is_read_alike_as_floats(dtype: str, values: list[str]) -> None:
     column = np.array(values, object)
 
-    same(ToNumber(dtype, -1)(tensor(column)), ToNumber(dtype, -1)(column))
+    assert_same(ToNumber(dtype, -1)(tensor(column)), ToNumber(dtype, -1)(column))
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("int32", 31), ("int64", 63)])
@@ -138,7 +140,7 @@ def test_text_is_read_alike_as_whole_numbers(dtype: str, bits: int, data: st.Dat
     numbers = st.integers(-(2**bits), 2**bits - 1)
     column = np.array(data.draw(st.lists(numbers.map(str) | numbers.map("{:+d}".format) | st.just(""))), object)
 
-    same(ToNumber(dtype, 5)(tensor(column)), ToNumber(dtype, 5)(column))
+    assert_same(ToNumber(dtype, 5)(tensor(column)), ToNumber(dtype, 5)(column))
 
 
 @pytest.mark.parametrize("text", ["0x10", "1_0", "１", "1e", "+-1", "one", "1 2", "-nan", "\xa01"])
@@ -155,12 +157,12 @@ def test_text_that_is_no_number_is_refused_by_both(text: str) -> None:
 def test_dates_are_read_alike(values: list[Any], form: str | None) -> None:
     column = np.array([each.isoformat() if form is None else _written(each, form) for each in values] + [""], object)
 
-    found = DateParts(PARTS, form)(column)
-    same(DateParts(PARTS, form)(tensor(column)), found)
+    parts = DateParts(PARTS, form)(column)
+    assert_same(DateParts(PARTS, form)(tensor(column)), parts)
     expected = [each.timetuple() for each in values]
-    assert found[:-1, 0].tolist() == [each.tm_year for each in expected]
-    assert found[:-1, 3].tolist() == [each.tm_yday - 1 for each in expected]
-    assert found[:-1, 4].tolist() == [each.tm_wday for each in expected]
+    assert parts[:-1, 0].tolist() == [each.tm_year for each in expected]
+    assert parts[:-1, 3].tolist() == [each.tm_yday - 1 for each in expected]
+    assert parts[:-1, 4].tolist() == [each.tm_wday for each in expected]
 
 
 def _written(date: Any, form: str) -> str:
@@ -176,7 +178,7 @@ def test_text_that_is_no_date_is_refused_by_both(text: str) -> None:
 
 
 @settings(max_examples=examples(30))
-@given(column=faces.TEXT_COLUMNS)
+@given(column=hard_columns.TEXT_COLUMNS)
 def test_text_is_split_alike(column: Column) -> None:
     for transformation in (
         ToRagged(),
@@ -184,44 +186,44 @@ def test_text_is_split_alike(column: Column) -> None:
         Sequence("|", 2),
         Sequence(",", 1, "first"),
     ):
-        found, expected = transformation(tensor(column.square)), transformation(column.square)
-        assert texts(found.values) == texts(expected.values)
-        same(found.row_splits, expected.splits)
-    found, expected = ToSparse()(tensor(column.square)), ToSparse()(column.square)
-    assert texts(found.values) == texts(expected.values)
-    same(found.indices, expected.indices)
+        result, expected = transformation(tensor(column.square)), transformation(column.square)
+        assert texts(result.values) == texts(expected.values)
+        assert_same(result.row_splits, expected.splits)
+    result, expected = ToSparse()(tensor(column.square)), ToSparse()(column.square)
+    assert texts(result.values) == texts(expected.values)
+    assert_same(result.indices, expected.indices)
 
 
 @settings(max_examples=examples(15))
-@given(column=faces.WHOLE_COLUMNS)
-def test_ragged_and_sparse_of_dense_numbers(column: Column) -> None:
-    found, expected = ToRagged()(tensor(column.square)), ToRagged()(column.square)
-    same(found.values, expected.values)
-    same(found.row_splits, expected.splits)
-    found, expected = ToSparse(7)(tensor(column.square)), ToSparse(7)(column.square)
-    same(found.values, expected.values)
-    same(found.indices, expected.indices)
+@given(column=hard_columns.WHOLE_COLUMNS)
+def test_dense_numbers_become_ragged_and_sparse(column: Column) -> None:
+    result, expected = ToRagged()(tensor(column.square)), ToRagged()(column.square)
+    assert_same(result.values, expected.values)
+    assert_same(result.row_splits, expected.splits)
+    result, expected = ToSparse(7)(tensor(column.square)), ToSparse(7)(column.square)
+    assert_same(result.values, expected.values)
+    assert_same(result.indices, expected.indices)
 
 
 @settings(max_examples=examples(10))
-@given(column=faces.columns(faces.WHOLES, np.int64))
-def test_concatenation(column: Column) -> None:
+@given(column=hard_columns.columns(hard_columns.WHOLES, np.int64))
+def test_columns_are_concatenated_with_offsets(column: Column) -> None:
     joined = ConcatenateWithOffset([3, 100])
 
-    same(joined([tensor(column.square)] * 2), joined([column.square] * 2))
-    found = joined([tf.RaggedTensor.from_row_splits(tensor(column.flat), column.splits)] * 2)
+    assert_same(joined([tensor(column.square)] * 2), joined([column.square] * 2))
+    result = joined([tf.RaggedTensor.from_row_splits(tensor(column.flat), column.splits)] * 2)
     expected = joined([column.ragged] * 2)
-    same(found.values, expected.values)
-    same(found.row_splits, expected.splits)
+    assert_same(result.values, expected.values)
+    assert_same(result.row_splits, expected.splits)
     sparse = column.sparse
-    found = joined([tf.SparseTensor(sparse.indices, tensor(sparse.values), sparse.shape)] * 2)
+    result = joined([tf.SparseTensor(sparse.indices, tensor(sparse.values), sparse.shape)] * 2)
     expected = joined([sparse] * 2)
-    same(found.values, expected.values)
-    same(found.indices, expected.indices)
+    assert_same(result.values, expected.values)
+    assert_same(result.indices, expected.indices)
 
 
 CONFIGURED = [
-    *faces.OF_WHOLE_NUMBERS,
+    *hard_columns.WHOLE_NUMBER_TRANSFORMS,
     ToRagged("|", "x"),
     ToSparse(5),
     Sequence("|", 3),
@@ -263,20 +265,20 @@ def test_a_model_carries_its_transformations(tmp_path: Path) -> None:
     assert ids.shape == (None, 4) and ids.dtype == "int64"
     again = keras.models.load_model(tmp_path / "model.keras")(rows)
     saved = tf.saved_model.load(tmp_path / "saved")
-    for found in (again, saved.serve(rows)):
-        same(found[0], expected[0])
-        same(found[1], expected[1])
+    for result in (again, saved.serve(rows)):
+        assert_same(result[0], expected[0])
+        assert_same(result[1], expected[1])
     columns = {name: values.numpy() for name, values in rows.items()}
-    same(expected[0][:, 0], Hashing(10)(columns["text"])[:, 0])
-    same(expected[0][:, 1] - 10, IndexLookup(["x", "y"])(columns["text"])[:, 0])
+    assert_same(expected[0][:, 0], Hashing(10)(columns["text"])[:, 0])
+    assert_same(expected[0][:, 1] - 10, IndexLookup(["x", "y"])(columns["text"])[:, 0])
 
 
 def test_a_definition_works_inside_a_dataset(recwarn: pytest.WarningsRecorder) -> None:
     lookup = IndexLookup(["x", "y"])
 
-    found = tf.data.Dataset.from_tensor_slices(["y", "z"]).map(lambda value: lookup(value))
+    results = tf.data.Dataset.from_tensor_slices(["y", "z"]).map(lambda value: lookup(value))
 
-    assert list(found.as_numpy_iterator()) == [1, 2]
+    assert list(results.as_numpy_iterator()) == [1, 2]
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
@@ -284,11 +286,11 @@ def test_an_embedding_is_that_of_tensorflow(combiner: str) -> None:
     layer = layers.SparseEmbedding(5, 2, combiner=combiner)
     ids = tf.sparse.from_dense(tf.constant([[1, 3, 0], [0, 0, 0], [4, 0, 4]], tf.int64))
 
-    found = layer(ids)
+    result = layer(ids)
 
     weights = tf.convert_to_tensor(layer.embeddings)
-    np.testing.assert_allclose(found, tf.nn.safe_embedding_lookup_sparse(weights, ids, combiner=combiner), rtol=1e-6)
-    np.testing.assert_allclose(layer(tf.sparse.to_dense(ids)), found, rtol=1e-6)
+    np.testing.assert_allclose(result, tf.nn.safe_embedding_lookup_sparse(weights, ids, combiner=combiner), rtol=1e-6)
+    np.testing.assert_allclose(layer(tf.sparse.to_dense(ids)), result, rtol=1e-6)
 
 
 @OLD
@@ -304,10 +306,10 @@ def test_feature_columns_share_one_table(tmp_path: Path) -> None:
 
     layer = layers.embedding_column(both, dimension=4, combiner="sum")
     table = tf.convert_to_tensor
-    found = layer(rows)
+    result = layer(rows)
     weights = table(layer.embedding.embeddings).numpy()
-    np.testing.assert_allclose(found[1], weights[2], rtol=1e-6)
-    np.testing.assert_allclose(found[0], weights[[0, *(hashed + 3)]].sum(0), rtol=1e-6)
+    np.testing.assert_allclose(result[1], weights[2], rtol=1e-6)
+    np.testing.assert_allclose(result[0], weights[[0, *(hashed + 3)]].sum(0), rtol=1e-6)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
     assert again.column.num_buckets == 13 and again.dimension == 4
 
@@ -315,11 +317,11 @@ def test_feature_columns_share_one_table(tmp_path: Path) -> None:
     model = keras.Model({"age": age_input, "tags": tag}, layer({"age": age_input, "tags": tag}))
     model.save(tmp_path / "model.keras")
     plain = {"age": tf.constant([[17.0]]), "tags": tf.constant([["a"]])}
-    same(keras.models.load_model(tmp_path / "model.keras")(plain), model(plain))
+    assert_same(keras.models.load_model(tmp_path / "model.keras")(plain), model(plain))
 
 
-def test_feature_columns_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="a transformation that has a number of bins"):
+def test_invalid_feature_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match="a transform that has a number of bins"):
         layers.categorical_column("age", Normalizer(0, 1))
     with pytest.raises(ValueError, match="expected categorical columns, one or more"):
         layers.concatenated_categorical_column([])
@@ -344,7 +346,7 @@ def test_columns_that_do_not_fit_are_refused(transformation: Transform, values: 
         transformation(values)
 
 
-def test_layers_from_statistics_and_of_plain_columns() -> None:
+def test_layers_are_made_from_statistics_and_take_plain_columns() -> None:
     number = ColumnStatistics(kind=ColumnKind.NUMBER, missing=0, distinct=3, maximum=100)
     statistics = Statistics(source="made up", rows=3, columns={"I1": number})
 

@@ -32,19 +32,19 @@ groups: {user: [C1, C2]}
 
 
 def test_a_file_is_read_in_the_order_of_its_columns() -> None:
-    found = features_file.parse_features_file(TEXT, "features.yaml")
+    parsed = features_file.parse_features_file(TEXT, "features.yaml")
 
-    assert found.label == "clicked"
-    assert list(found.columns) == ["I1", "I2", "C1", "C2"]
-    assert found.columns["I1"] == (NormalizerSpec(log=True), DiscretizationSpec(quantiles=20))
-    assert found.crosses == (CrossSpec(columns=("C1", "C2")),)
-    assert found.used_columns == ("I1", "I2", "C1", "C2")  # C2 is dropped by itself, but crossed
+    assert parsed.label == "clicked"
+    assert list(parsed.columns) == ["I1", "I2", "C1", "C2"]
+    assert parsed.columns["I1"] == (NormalizerSpec(log=True), DiscretizationSpec(quantiles=20))
+    assert parsed.crosses == (CrossSpec(columns=("C1", "C2")),)
+    assert parsed.used_columns == ("I1", "I2", "C1", "C2")  # C2 is dropped by itself, but crossed
 
 
 def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> None:
-    found = features_file.parse_features_file(TEXT, "features.yaml")
+    parsed = features_file.parse_features_file(TEXT, "features.yaml")
 
-    changed = found.override(
+    changed = parsed.override(
         {"I*": "drop", "user": "hashing(num_bins=9)", "C2": "index_lookup", "crosses": []}, "ctr.yaml"
     )
 
@@ -72,7 +72,7 @@ def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> N
         ("I2: normalizer()", "I2: 7", "expected a transform such as hashing(num_bins=1000)"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(old: str, new: str, complaint: str) -> None:
+def test_each_mistake_is_reported_with_its_key(old: str, new: str, complaint: str) -> None:
     with pytest.raises(SpecError) as refused:
         features_file.parse_features_file(TEXT.replace(old, new), "features.yaml")
     assert complaint in str(refused.value)
@@ -86,16 +86,16 @@ def test_a_change_of_nothing_is_refused() -> None:
 
 
 def test_statistics_of_another_data_set_are_refused() -> None:
-    one = ColumnStatistics(kind=ColumnKind.TEXT, missing=0, distinct=1)
-    found = features_file.parse_features_file(TEXT, "features.yaml")
+    column = ColumnStatistics(kind=ColumnKind.TEXT, missing=0, distinct=1)
+    parsed = features_file.parse_features_file(TEXT, "features.yaml")
 
     with pytest.raises(
         SpecError, match=r"no statistics of I2, C1, C2: the file belongs to another data set than x.csv"
     ):
-        found.check_against(Statistics(source="x.csv", rows=1, columns={"I1": one}), "features.yaml")
-    every = Statistics(source="x.csv", rows=1, columns={name: one for name in found.columns})
+        parsed.check_against(Statistics(source="x.csv", rows=1, columns={"I1": column}), "features.yaml")
+    every = Statistics(source="x.csv", rows=1, columns={name: column for name in parsed.columns})
     with pytest.raises(SpecError, match=r"columns.I1: normalizer\(log=true\) takes numbers, and this column has text"):
-        found.check_against(every, "features.yaml")
+        parsed.check_against(every, "features.yaml")
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ def test_values_and_gradients_have_the_same_names_and_shapes_and_an_update_uses_
     contract = contract_of(tmp_path, source, RECORDS)
     seed_everything(1)
     module = contract.build_model()
-    told: list[str] = []
-    trainee = contract.make_trainable(module, contract.build_optimizer(module), lambda: told.append("gradients"))
+    calls: list[str] = []
+    trainee = contract.make_trainable(module, contract.build_optimizer(module), lambda: calls.append("gradients"))
     before = trainee.variables()
     features = {"x": tf.constant(np.array([record[0] for record in RECORDS]))}
 
@@ -26,7 +26,7 @@ def test_values_and_gradients_have_the_same_names_and_shapes_and_an_update_uses_
     trainee.update(gradients, rate=0.5)
     after = trainee.variables()
 
-    assert loss > 0 and told == ["gradients"]
+    assert loss > 0 and calls == ["gradients"]
     assert list(before) == list(gradients) == list(after)
     for name, value in before.items():
         np.testing.assert_allclose(after[name], value - 0.5 * gradients[name], rtol=1e-5, atol=1e-6)

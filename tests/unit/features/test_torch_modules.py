@@ -25,8 +25,8 @@ from elasticdl.features import (
 )
 from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 from tests.properties import examples
-from tests.unit.features import faces
-from tests.unit.features.faces import Column, same
+from tests.unit.features import hard_columns
+from tests.unit.features.hard_columns import Column, assert_same
 
 torch = pytest.importorskip("torch")
 modules = pytest.importorskip("elasticdl.features.torch")
@@ -37,89 +37,91 @@ def tensor(values: Any) -> Any:
 
 
 def check(transformation: Transform, column: Column) -> None:
-    same(transformation(tensor(column.square)), transformation(column.square))
+    assert_same(transformation(tensor(column.square)), transformation(column.square))
     pair = transformation((tensor(column.flat), tensor(column.splits)))
-    same(pair.values, transformation(column.ragged).values)
+    assert_same(pair.values, transformation(column.ragged).values)
     nested = torch.nested.nested_tensor_from_jagged(tensor(column.flat), tensor(column.splits))
-    same(transformation(nested).values(), pair.values)
+    assert_same(transformation(nested).values(), pair.values)
     sparse = column.sparse
     coo = torch.sparse_coo_tensor(tensor(sparse.indices.T), tensor(sparse.values), sparse.shape, check_invariants=True)
-    same(transformation(coo).coalesce().values(), transformation(sparse).values)
+    assert_same(transformation(coo).coalesce().values(), transformation(sparse).values)
     module = modules.MODULES[type(transformation)].from_definition(transformation)
-    same(module(column.square), transformation(column.square))
+    assert_same(module(column.square), transformation(column.square))
 
 
-@pytest.mark.parametrize("transformation", faces.OF_NUMBERS, ids=str)
+@pytest.mark.parametrize("transformation", hard_columns.NUMBER_TRANSFORMS, ids=str)
 @settings(max_examples=examples(12))
-@given(column=faces.NUMBER_COLUMNS)
+@given(column=hard_columns.NUMBER_COLUMNS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_of_numbers(transformation: Transform, column: Column) -> None:
+def test_transforms_of_numbers_compute_the_same_bits(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
-@pytest.mark.parametrize("transformation", faces.OF_WHOLE_NUMBERS, ids=str)
+@pytest.mark.parametrize("transformation", hard_columns.WHOLE_NUMBER_TRANSFORMS, ids=str)
 @settings(max_examples=examples(10))
-@given(column=faces.WHOLE_COLUMNS)
+@given(column=hard_columns.WHOLE_COLUMNS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
+def test_transforms_of_whole_numbers_compute_the_same_bits(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
-@pytest.mark.parametrize("transformation", faces.OF_TEXT, ids=str)
+@pytest.mark.parametrize("transformation", hard_columns.TEXT_TRANSFORMS, ids=str)
 @settings(max_examples=examples(10))
-@given(column=faces.TEXT_COLUMNS)
-def test_of_text_which_is_taken_as_arrays(transformation: Transform, column: Column) -> None:
+@given(column=hard_columns.TEXT_COLUMNS)
+def test_transforms_of_text_take_arrays(transformation: Transform, column: Column) -> None:
     module = modules.MODULES[type(transformation)].from_definition(transformation)
 
-    same(module(column.square), transformation(column.square))
-    found = module(column.ragged)
-    same(found.values, transformation(column.ragged).values)
-    assert torch.is_tensor(found.splits)
+    assert_same(module(column.square), transformation(column.square))
+    result = module(column.ragged)
+    assert_same(result.values, transformation(column.ragged).values)
+    assert torch.is_tensor(result.splits)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 @settings(max_examples=examples(10))
-@given(column=faces.columns(faces.WHOLES, np.int64))
+@given(column=hard_columns.columns(hard_columns.WHOLES, np.int64))
 def test_a_cross_of_whole_numbers(count: int, column: Column) -> None:
     crossed = [np.roll(column.flat, shift) for shift in range(count)]
 
-    same(faces.CROSS([tensor(each) for each in crossed]), faces.CROSS(crossed))
+    assert_same(hard_columns.CROSS([tensor(each) for each in crossed]), hard_columns.CROSS(crossed))
     pairs = [(tensor(each), tensor(column.splits)) for each in crossed]
-    same(faces.CROSS(pairs).values, faces.CROSS(crossed))
+    assert_same(hard_columns.CROSS(pairs).values, hard_columns.CROSS(crossed))
 
 
 @settings(max_examples=examples(12))
-@given(column=faces.WHOLE_COLUMNS)
-def test_ragged_and_sparse_of_dense_ones(column: Column) -> None:
+@given(column=hard_columns.WHOLE_COLUMNS)
+def test_dense_tensors_become_ragged_and_sparse(column: Column) -> None:
     for transformation in (ToRagged(), ToRagged(ignore_value=7)):
-        found, expected = transformation(tensor(column.square)), transformation(column.square)
-        same(found.values, expected.values)
-        same(found.splits, expected.splits)
-    found, expected = ToSparse()(tensor(column.square)), ToSparse()(column.square)
-    same(found.values(), expected.values)
-    same(found.indices().T, expected.indices)
+        result, expected = transformation(tensor(column.square)), transformation(column.square)
+        assert_same(result.values, expected.values)
+        assert_same(result.splits, expected.splits)
+    result, expected = ToSparse()(tensor(column.square)), ToSparse()(column.square)
+    assert_same(result.values(), expected.values)
+    assert_same(result.indices().T, expected.indices)
 
 
 @settings(max_examples=examples(12))
-@given(column=faces.columns(faces.WHOLES, np.int64))
-def test_concatenation(column: Column) -> None:
+@given(column=hard_columns.columns(hard_columns.WHOLES, np.int64))
+def test_columns_are_concatenated_with_offsets(column: Column) -> None:
     joined = ConcatenateWithOffset([3, 100])
 
-    same(joined([tensor(column.flat), tensor(column.square[:0].reshape(-1, 1))][:1] * 2), joined([column.flat] * 2))
-    found = joined([(tensor(column.flat), tensor(column.splits))] * 2)
+    assert_same(
+        joined([tensor(column.flat), tensor(column.square[:0].reshape(-1, 1))][:1] * 2), joined([column.flat] * 2)
+    )
+    result = joined([(tensor(column.flat), tensor(column.splits))] * 2)
     expected = joined([column.ragged] * 2)
-    same(found.values, expected.values)
-    same(found.splits, expected.splits)
+    assert_same(result.values, expected.values)
+    assert_same(result.splits, expected.splits)
 
 
 def test_sparse_columns_are_concatenated() -> None:
     columns = [np.array([[1, -1], [2, 3]]), np.array([[-1, 4], [5, -1]])]
 
-    found = ConcatenateWithOffset([0, 10])([ToSparse()(torch.from_numpy(column)) for column in columns])
+    result = ConcatenateWithOffset([0, 10])([ToSparse()(torch.from_numpy(column)) for column in columns])
 
     expected = ConcatenateWithOffset([0, 10])([ToSparse()(column) for column in columns])
-    same(found.values(), expected.values)
-    same(found.indices().T, expected.indices)
+    assert_same(result.values(), expected.values)
+    assert_same(result.indices().T, expected.indices)
 
 
 def test_text_goes_through_eagerly() -> None:
@@ -136,9 +138,12 @@ def test_text_goes_through_eagerly() -> None:
 EXPORTED = [
     *(
         pytest.param(each, torch.tensor([[0.5, -1.0], [3e9, float("nan")]]), id=str(each))
-        for each in faces.OF_NUMBERS[::5]
+        for each in hard_columns.NUMBER_TRANSFORMS[::5]
     ),
-    *(pytest.param(each, torch.tensor([[0, -1], [7, 2**62]]), id=str(each)) for each in faces.OF_WHOLE_NUMBERS[-6::2]),
+    *(
+        pytest.param(each, torch.tensor([[0, -1], [7, 2**62]]), id=str(each))
+        for each in hard_columns.WHOLE_NUMBER_TRANSFORMS[-6::2]
+    ),
 ]
 
 
@@ -148,14 +153,14 @@ def test_numeric_modules_can_be_exported(transformation: Transform, values: Any)
 
     program = torch.export.export(module, (values,), dynamic_shapes=({0: torch.export.Dim.AUTO},)).module()
 
-    same(program(values), transformation(values.numpy()))
+    assert_same(program(values), transformation(values.numpy()))
 
 
 def test_a_cross_can_be_exported_up_to_three_columns() -> None:
     column = torch.arange(-3, 3)
 
     program = torch.export.export(modules.Cross(50), ([column] * 3,)).module()
-    same(program([column] * 3), Cross(50)([column.numpy()] * 3))
+    assert_same(program([column] * 3), Cross(50)([column.numpy()] * 3))
     with pytest.raises(Exception, match="at most 3 columns in a program to export"):
         torch.export.export(modules.Cross(50), ([column] * 4,))
 
@@ -167,11 +172,11 @@ def test_an_embedding_leaves_out_what_is_no_id(combiner: Any) -> None:
         layer.weight.copy_(torch.arange(10.0).reshape(5, 2))
     divisor = {"sum": 1.0, "mean": 2.0, "sqrtn": 2.0**0.5}[combiner]
 
-    found = layer(torch.tensor([[1, 3, 0], [0, 0, -1]]))
-    torch.testing.assert_close(found, torch.tensor([[8.0, 10.0], [0.0, 0.0]]) / divisor)
+    result = layer(torch.tensor([[1, 3, 0], [0, 0, -1]]))
+    torch.testing.assert_close(result, torch.tensor([[8.0, 10.0], [0.0, 0.0]]) / divisor)
     ragged = layer((torch.tensor([0, 4, -1]), torch.tensor([0, 2, 3])))
     torch.testing.assert_close(ragged, torch.tensor([[8.0, 10.0], [0.0, 0.0]]) / divisor)
-    found.sum().backward()
+    result.sum().backward()
     assert layer.weight.grad is not None and not layer.weight.grad[0].any()
     with pytest.raises(ValueError, match="a combiner of sum, mean, sqrtn"):
         modules.SparseEmbedding(5, 2, combiner="max")
@@ -193,7 +198,7 @@ def test_columns_that_do_not_fit_are_refused(transformation: Transform, values: 
         transformation(values)
 
 
-def test_modules_from_statistics_and_their_words() -> None:
+def test_modules_are_made_from_statistics_and_print_their_options() -> None:
     number = ColumnStatistics(kind=ColumnKind.NUMBER, missing=0, distinct=3, maximum=100)
     statistics = Statistics(source="made up", rows=3, columns={"I1": number})
 

@@ -42,7 +42,7 @@ def test_curves_are_by_step_and_of_a_step_computed_twice_the_later_counts() -> N
         "records_per_s": [(1, 10.0, 100.0)],
     }
 
-    found = collect_curves(curves, [])
+    collected = collect_curves(curves, [])
 
-    assert found == TrainingCurves(loss=((1, 0.7), (2, 0.4)), evaluations={"auc": ((2, 0.8),)}, workers=())
-    assert found.last_step == 2 and TrainingCurves().last_step == 0
+    assert collected == TrainingCurves(loss=((1, 0.7), (2, 0.4)), evaluations={"auc": ((2, 0.8),)}, workers=())
+    assert collected.last_step == 2 and TrainingCurves().last_step == 0

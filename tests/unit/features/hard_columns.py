@@ -1,4 +1,4 @@
-"""Columns that are hard, for whoever compares a framework with the definition."""
+"""Columns with special values, and a comparison of results: for tests that compare frameworks with the definition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from elasticdl.features import (
 )
 from elasticdl.features.transforms.date_parts import PARTS
 
-OF_NUMBERS: list[Transform] = [
+NUMBER_TRANSFORMS: list[Transform] = [
     Normalizer(0.1, 3.0),
     Normalizer(-1e30, 1e-30),
     Normalizer(0.0, -7e30),
@@ -51,8 +51,8 @@ OF_NUMBERS: list[Transform] = [
     ToNumber("int64", 1),
     DateParts(PARTS),
 ]
-OF_WHOLE_NUMBERS: list[Transform] = [
-    *OF_NUMBERS,
+WHOLE_NUMBER_TRANSFORMS: list[Transform] = [
+    *NUMBER_TRANSFORMS,
     Hashing(7),
     Hashing(2**62),
     IndexLookup(["7", "-1", "x", "007", str(-(2**63))], 3),
@@ -61,7 +61,7 @@ OF_WHOLE_NUMBERS: list[Transform] = [
     DateParts(PARTS, format="%y%m%d%H"),
     DateParts(["year", "second"], format="%Y%m%d%H%M%S"),
 ]
-OF_TEXT: list[Transform] = [
+TEXT_TRANSFORMS: list[Transform] = [
     Hashing(7),
     Hashing(2**62),
     IndexLookup(["a", "ä", "a,b", "7"], 3),
@@ -104,8 +104,8 @@ class Column:
     def sparse(self) -> Sparse:
         """A value in every second place of its row."""
         rows = np.repeat(np.arange(len(self.lengths)), self.lengths)
-        places = 2 * (np.arange(len(self.flat)) - np.repeat(self.splits[:-1], self.lengths))
-        return Sparse(self.flat, np.stack([rows, places], 1).astype(np.int64), (len(self.lengths), 200))
+        positions = 2 * (np.arange(len(self.flat)) - np.repeat(self.splits[:-1], self.lengths))
+        return Sparse(self.flat, np.stack([rows, positions], 1).astype(np.int64), (len(self.lengths), 200))
 
 
 @st.composite
@@ -122,18 +122,18 @@ TEXT_COLUMNS = columns(TEXTS, object)
 CROSS = Cross(2**61)
 
 
-def same(one: Any, other: Any) -> None:
+def assert_same(left: Any, right: Any) -> None:
     """Of one type and shape, and the same to the bit; every NaN is the same."""
-    one, other = np.asarray(one), np.asarray(other)
-    assert one.dtype == other.dtype and one.shape == other.shape
-    if one.dtype.kind == "f":
-        np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
-        bits = f"i{one.dtype.itemsize}"
-        one, other = (np.where(np.isnan(each), 0, each).view(bits) for each in (one, other))
-    np.testing.assert_array_equal(one, other)
+    left, right = np.asarray(left), np.asarray(right)
+    assert left.dtype == right.dtype and left.shape == right.shape
+    if left.dtype.kind == "f":
+        np.testing.assert_array_equal(np.isnan(left), np.isnan(right))
+        bits = f"i{left.dtype.itemsize}"
+        left, right = (np.where(np.isnan(each), 0, each).view(bits) for each in (left, right))
+    np.testing.assert_array_equal(left, right)
 
 
 def texts(values: Any) -> list[bytes]:
     """Text of any kind as bytes."""
-    found = values.to_pylist() if hasattr(values, "to_pylist") else np.asarray(values).tolist()
-    return [value.encode() if isinstance(value, str) else value for value in found]
+    items = values.to_pylist() if hasattr(values, "to_pylist") else np.asarray(values).tolist()
+    return [value.encode() if isinstance(value, str) else value for value in items]

@@ -45,13 +45,13 @@ def raw(rows: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("text", [EVERYTHING, OWN], ids=["like another", "ids of its own"])
 @given(rows=ROWS)
 @settings(max_examples=examples(60))
-def test_the_layer_gives_what_the_front_does_to_the_last_bit(text: str, rows: list[dict[str, Any]]) -> None:
-    expected, found = front(text).encode(batch(rows)), compiled(text)(raw(rows))
+def test_the_layer_computes_the_same_bits_as_the_preprocessor(text: str, rows: list[dict[str, Any]]) -> None:
+    expected, computed = front(text).encode(batch(rows)), compiled(text)(raw(rows))
 
-    assert found.keys() == expected.keys()
+    assert computed.keys() == expected.keys()
     for name, array in expected.items():
-        assert found[name].dtype.as_numpy_dtype == array.dtype
-        np.testing.assert_array_equal(found[name].numpy(), array, err_msg=name)
+        assert computed[name].dtype.as_numpy_dtype == array.dtype
+        np.testing.assert_array_equal(computed[name].numpy(), array, err_msg=name)
 
 
 NUMBERS = st.floats(allow_nan=False) | st.integers(-1000, 1000).map(lambda power: 2.0**power)
@@ -60,9 +60,9 @@ NUMBERS = st.floats(allow_nan=False) | st.integers(-1000, 1000).map(lambda power
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 @settings(max_examples=examples(60))
 def test_numbers_are_written_as_python_does(numbers: list[float]) -> None:
-    found = ops.format_numbers(tf.constant(numbers, tf.float64)).numpy().tolist()
+    texts = ops.format_numbers(tf.constant(numbers, tf.float64)).numpy().tolist()
 
-    assert [text.decode() for text in found] == [format_number(flushed(number)) for number in numbers]
+    assert [text.decode() for text in texts] == [format_number(flushed(number)) for number in numbers]
 
 
 @pytest.mark.parametrize(
