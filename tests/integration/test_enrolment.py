@@ -153,7 +153,7 @@ def test_one_that_is_gone_gets_no_certificate(running: Job) -> None:
     running.driver.exit("worker-0", code=1)
 
     for shown in ("worker-0", "worker"):
-        with pytest.raises(AccessDenied, match="launched and that is not gone"):
+        with pytest.raises(AccessDenied, match="launched and that has not ended"):
             ask(directory, shown, "worker-0")
 
 

@@ -18,11 +18,12 @@ from elasticdl.errors import ModelError
 
 MODEL_PREFIX = "model/"
 OPTIMIZER_PREFIX = "optimizer/"
-GROUPS_KEY = "groups"  # no index is called so: names under it are tensors inside param_groups
-FURTHER_KEY = "further"  # nor so: optimizers beside the first
-USER_KEY = "user"  # nor so: objects of the user's script, see worker/training/user_state.py
+# Keys that cannot be confused with the index of a parameter.
+GROUPS_KEY = "groups"  # tensors inside param_groups
+FURTHER_KEY = "further"  # optimizers other than the first
+USER_KEY = "user"  # objects of the user's script, see worker/training/user_state.py
 
-COMPILED_PREFIX = "_orig_mod."  # what torch.compile puts before the names of a module
+COMPILED_PREFIX = "_orig_mod."  # prefix of the names in a module that torch.compile has wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def capture_state(
         name = key.replace(COMPILED_PREFIX, "")
         if isinstance(value, torch.Tensor):
             tensors[MODEL_PREFIX + name] = values.copy_to_host(value)
-        else:  # what a module's get_extra_state returned
+        else:  # the result of a module's get_extra_state
             extra_state[name] = values.pack_value(value, f"{OPTIMIZER_PREFIX}extra/{name}", tensors)
     if extra_state:
         meta["extra_state"] = extra_state
@@ -94,9 +95,9 @@ def restore_state(
     optimizer: torch.optim.Optimizer | None,
     further: Sequence[torch.optim.Optimizer] = (),
 ) -> None:
-    """Make model and optimizers what they were; the inverse of `capture`. The image stays a copy of its own.
+    """Restore model and optimizers; the inverse of `capture_state`. They share no memory with the image.
 
-    Raises ModelError where the image is of another model or of other optimizers.
+    Raises ModelError if the image is of another model or of other optimizers.
     """
     extra_state = {name: values.unpack_value(v, image.tensors) for name, v in image.meta.get("extra_state", {}).items()}
     try:
@@ -107,11 +108,11 @@ def restore_state(
     if optimizer is None:
         return
     if "param_groups" not in image.meta:
-        raise ModelError(f"the image of step {image.step} holds weights only, no optimizer to go on training with")
+        raise ModelError(f"the image of step {image.step} has only weights; training needs the optimizer's state, too")
     others = image.meta.get(FURTHER_KEY, [])
     if len(others) != len(further):
         raise ModelError(
-            f"the image of step {image.step} is of {1 + len(others)} optimizers, and the script has {1 + len(further)}"
+            f"the image of step {image.step} has {1 + len(others)} optimizers, and the script has {1 + len(further)}"
         )
     _restore_optimizer(optimizer, OPTIMIZER_PREFIX, image.meta, image)
     for number, (further_optimizer, meta) in enumerate(zip(further, others, strict=True)):

@@ -27,9 +27,9 @@ OWN_FILES = frozenset({store.MODEL_FILE, export_target.DESCRIPTION_FILE, PROGRAM
 
 
 class ExportedProgram(NamedTuple):
-    """Files that run without ElasticDL, or the reason why there are none."""
+    """The files of a program that runs without ElasticDL, or the reason why there is none."""
 
-    files: Sequence[str]  # the first is the one to load; with a reason, what there is instead
+    files: Sequence[str]  # the first is the one to load; with a reason, the files written instead
     reason: str | None = None
 
 
@@ -45,7 +45,7 @@ def export_model(
     `extra` (JSON values) describes it; its `step` and `records` count. `sample_features` is a batch
     for torch.export; without one, or where the model does not allow it, model.json says why there is no program.
     `extra_files` are more files by name, e.g. those that make features of raw rows.
-    Raises SpecError where `target` holds something else, CheckpointFailed where it cannot be written.
+    Raises SpecError if `target` has other files, CheckpointFailed if it cannot be written.
     """
 
     def program(directory: Path) -> ExportedProgram:
@@ -117,26 +117,26 @@ def _checkpoint_weights(path: AnyPath) -> tuple[CapturedState, Path]:
         image, _, directory = store.find_checkpoint(path)
         return image, manifest.fetch_files(
             directory, manifest.read_manifest(directory / manifest.MANIFEST_FILE)
-        )  # by now without a download
+        )  # already downloaded
     except SpecError as exc:
         raise SpecError(f"{exc}; or an export with {export_target.DESCRIPTION_FILE}") from exc
 
 
 def _write_program(model: nn.Module, sample_features: Any | None, path: Path) -> str | None:
-    """Write the program; returns why not where it cannot be had."""
+    """Write the program; returns the reason if it cannot be exported."""
     if sample_features is None:
         return "no sample of features was at hand"
     was_training = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch.export about itself
+            warnings.simplefilter("ignore")  # warnings of torch.export about its own code
             program = _trace_program(model, _normalize_sample(sample_features))
             torch.export.save(program, path)
     except OSError:
         raise
     except Exception as exc:
-        # Whatever a model does that cannot be traced, its weights are still worth having.
+        # A model that cannot be traced still gets an export of its weights.
         path.unlink(missing_ok=True)
         return f"torch.export refused the model: {type(exc).__name__}: {exc}"[:1000]
     finally:

@@ -14,7 +14,7 @@ DESCRIPTION_FILE = "model.json"
 
 
 def check_export_target(output: AnyPath) -> None:
-    """Raises SpecError where an export to `output` could not be written or would destroy other files."""
+    """Raises SpecError if an export to `output` could not be written or would destroy other files."""
     if output.is_dir():
         if _list_files(output) and not is_earlier_export(output):
             raise SpecError(
@@ -27,7 +27,7 @@ def check_export_target(output: AnyPath) -> None:
 
 
 def check_predictions_target(output: AnyPath) -> None:
-    """Raises SpecError where predictions would be mixed with other files, such as those of another run."""
+    """Raises SpecError if predictions would be mixed with other files, such as those of another run."""
     name = next(iter(_list_names(output)), None)
     if name is not None:
         raise SpecError(
@@ -46,7 +46,7 @@ def check_writable(directory: AnyPath, option: str = "") -> None:
         return
     ancestor = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not ancestor.is_dir():
-        raise SpecError(f"{directory} cannot be made: {ancestor} is a file; name another directory")
+        raise SpecError(f"{directory} cannot be created: {ancestor} is a file; name another directory")
     if not os.access(ancestor, os.W_OK | os.X_OK):
         raise SpecError(
             f"{ancestor} is not writable, so {directory} cannot be written; allow it or name another directory"
@@ -54,17 +54,17 @@ def check_writable(directory: AnyPath, option: str = "") -> None:
 
 
 def _list_names(output: AnyPath) -> list[str]:
-    """The names in a directory, if there is one."""
+    """The names in a directory; none if it does not exist."""
     return [path.name for path in output.iterdir()] if output.is_dir() else []
 
 
 def _list_files(output: AnyPath) -> set[str]:
-    """The files there, but for those that a writer is about to put there."""
+    """The files in `output`, except those of an unfinished upload."""
     return {name for name in list_files(output) if not name.startswith(staging.STAGING_PREFIX)}
 
 
 def is_earlier_export(output: AnyPath) -> bool:
-    """Whether `output` is an earlier export, or an upload that was broken off: everything in it is named there."""
+    """Whether `output` has only the files of an earlier export or of an unfinished upload."""
     torn = staging.list_partial_upload(output)
     try:
         document = manifest.read_manifest(output / DESCRIPTION_FILE)

@@ -27,7 +27,7 @@ from elasticdl.storage.paths import AnyPath, StorePath
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
-RETRY_S = 4.0  # for how long a read is repeated after errors of this machine, before a checkpoint is given up
+RETRY_S = 4.0  # how long a read is retried after errors of this machine, before a checkpoint counts as corrupt
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d{9,})")
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Manifest:
     extra: dict[str, Any]  # the caller's: seed, plan, threads, …
 
     def render(self) -> str:
-        """The text of the file. One manifest has one rendering, so that every changed byte shows."""
+        """The text of the file. A manifest has a single rendering, so that every changed byte is detected."""
         return _render({"format": FORMAT, **asdict(self)})
 
 
@@ -70,7 +70,7 @@ def parse_step(path: AnyPath) -> int | None:
 def list_checkpoints(directory: AnyPath) -> list[AnyPath]:
     """Every checkpoint in `directory`, newest first, usable or not; none if there is no such directory.
 
-    Of an object store only those that have a manifest: the others are uploads that are not finished, or never were.
+    In an object store, only those that have a manifest: the others are unfinished uploads.
     """
     entries: list[AnyPath] = []
     if isinstance(directory, StorePath):
@@ -88,9 +88,9 @@ def list_checkpoints(directory: AnyPath) -> list[AnyPath]:
 def read_manifest(path: AnyPath) -> Manifest:
     """The manifest file at `path`, verified against its own checksum; raises CheckpointCorrupt."""
     try:
-        text = _read_with_retries(path.read_bytes).decode()  # no newline is translated: every changed byte shows
+        text = _read_with_retries(path.read_bytes).decode()  # bytes, so that newlines are not translated
     except FileNotFoundError as exc:
-        raise CheckpointCorrupt(f"{path} is missing: the checkpoint was never finished, or was taken apart") from exc
+        raise CheckpointCorrupt(f"{path} is missing: the checkpoint was never finished, or was changed") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise CheckpointCorrupt(f"{path} cannot be read: {exc}") from exc
     try:
@@ -113,9 +113,9 @@ def read_manifest(path: AnyPath) -> Manifest:
 
 
 def _check_types(manifest: Manifest) -> None:
-    """Raises TypeError where a value has another type than declared: readers of the manifest trust the types.
+    """Raises TypeError if a value has another type than declared, because readers of the manifest rely on the types.
 
-    Raises UnsafeName where a file is not in this directory.
+    Raises UnsafeName if a file is not in this directory.
     """
     expected = [("step", manifest.step, int), ("records", manifest.records, int), ("meta", manifest.meta, dict)]
     expected += [("extra", manifest.extra, dict)]
@@ -151,7 +151,7 @@ def _sha256(path: Path) -> str:
 
 
 def _read_with_retries(read: Callable[[], T]) -> T:
-    """Returns what `read` returns. An error of the device or a lack of descriptors may pass, and is no damage."""
+    """Calls `read`, again after errors of the device or a lack of descriptors, which may be temporary."""
 
     def log_wait(error: Exception, remaining_s: float) -> None:
         _log.warning("trying to read again for %.1f s: %s", remaining_s, error)
@@ -170,7 +170,7 @@ def fetch_files(
     """Returns a local directory with the files of a checkpoint or an export: `directory` itself, or a copy.
 
     `file` is what the manifest is called, and lies there, too. `names` are the files wanted, by default all.
-    Raises CheckpointCorrupt where one is missing; nothing is verified yet.
+    Raises CheckpointCorrupt if one is missing; it does not verify them.
     """
     if not isinstance(directory, StorePath):
         return directory
@@ -186,9 +186,9 @@ def fetch_files(
 
 
 def find_newest(directory: AnyPath) -> AnyPath | None:
-    """The newest checkpoint in `directory` of which every byte is as it was written; None where there is none at all.
+    """The newest intact checkpoint in `directory`; None if there is no checkpoint.
 
-    Others are passed over with a warning. Raises CheckpointCorrupt where not one is usable.
+    Damaged ones are skipped with a warning. Raises CheckpointCorrupt if none is usable.
     """
     problems: list[str] = []
     for path in list_checkpoints(directory):

@@ -1,7 +1,7 @@
-"""A safetensors file, hashed while it is written. No torch here.
+"""Writes a safetensors file and hashes it meanwhile, without torch.
 
-The format is eight bytes of header length, a JSON header, then the tensors. Writing it here rather than through
-the library saves a second pass over the file for its checksum, and a second copy in memory.
+The format is eight bytes of header length, a JSON header, then the tensors. Writing it here rather than by the library
+saves a second pass over the file for its checksum, and a second copy in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DTYPES = {"float32": "F32", "int64": "I64", "uint8": "U8"}
 
 
 class TensorBytes(NamedTuple):
-    """One tensor: its type in the words of the format, its shape, and its bytes in pieces."""
+    """A tensor: its type as the format names it, its shape, and its bytes in pieces."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class TensorBytes(NamedTuple):
 
 
 def concatenate_arrays(*pieces: NDArray[Any]) -> TensorBytes:
-    """One tensor out of arrays that follow each other along its first dimension; nothing is copied."""
+    """A tensor of arrays that follow each other along its first dimension; contiguous arrays are not copied."""
     first = pieces[0]
     shape = (sum(len(piece) for piece in pieces), *first.shape[1:])
     contents = [np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data for piece in pieces if piece.size]
@@ -43,10 +43,10 @@ def concatenate_arrays(*pieces: NDArray[Any]) -> TensorBytes:
 def write_tensors(
     path: Path, tensors: Mapping[str, TensorBytes], metadata: Mapping[str, str] | None = None
 ) -> FileEntry:
-    """Write and sync a file; returns what the manifest says of it."""
+    """Write and sync a file; returns its entry for the manifest."""
     digest = hashlib.sha256()
     size = 0
-    # Hashing and writing both release the interpreter lock: the slower of the two sets the pace, not their sum.
+    # Hashing and writing both release the interpreter lock: they take as long as the slower of the two.
     with path.open("wb", buffering=0) as file, ThreadPoolExecutor(1) as hasher:
         for chunk in _chunks(tensors, metadata):
             hashing = hasher.submit(digest.update, chunk)
@@ -58,7 +58,7 @@ def write_tensors(
 
 
 def write_bytes(path: Path, content: bytes) -> FileEntry:
-    """Write and sync what is no tensor."""
+    """Write and sync a file of other content; returns its entry for the manifest."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -67,7 +67,7 @@ def write_bytes(path: Path, content: bytes) -> FileEntry:
 
 
 def _chunks(tensors: Mapping[str, TensorBytes], metadata: Mapping[str, str] | None) -> Iterator[memoryview]:
-    # Widest elements first keeps every tensor aligned without gaps, which the format does not allow.
+    # Tensors with the widest elements first: all are aligned without gaps, which the format does not allow.
     names = sorted(tensors, key=lambda name: (-tensors[name].item_bytes, name))
     yield memoryview(_header(names, tensors, metadata))
     for name in names:

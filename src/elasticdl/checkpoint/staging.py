@@ -78,7 +78,7 @@ def _stage_and_rename(target: Path, described_by: str) -> Iterator[Path]:
     except OSError as exc:
         raise write_error(target, exc) from exc
     finally:
-        shutil.rmtree(staging, ignore_errors=True)  # after success it is gone, or holds what was replaced
+        shutil.rmtree(staging, ignore_errors=True)  # after success it does not exist, or has the replaced files
         os.close(lock)
 
 
@@ -119,7 +119,7 @@ def _upload(staging: Path, target: StorePath, described_by: str) -> None:
 
 
 def list_partial_upload(target: AnyPath) -> set[str]:
-    """Returns the names of an unfinished upload to `target`; none where there is no such upload."""
+    """Returns the names of an unfinished upload to `target`; none if there is no such upload."""
     if not isinstance(target, StorePath):
         return set()
     try:
@@ -134,7 +134,7 @@ def staging_parent(target: Path) -> Path:
 
 
 def write_error(path: Path, exc: OSError) -> CheckpointFailed:
-    """Makes the error that says what went wrong at `path`, how much space is free, and what to do."""
+    """The error of a write to `path`, with the free space and the fix."""
     ancestor = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     free = shutil.disk_usage(ancestor).free
     return CheckpointFailed(
@@ -144,7 +144,7 @@ def write_error(path: Path, exc: OSError) -> CheckpointFailed:
 
 
 def exchange_names(left: Path, right: Path) -> bool:
-    """Exchanges two names atomically; returns False where the file system cannot."""
+    """Exchanges two names atomically; returns False if the file system does not support it."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False

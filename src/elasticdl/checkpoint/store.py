@@ -1,4 +1,4 @@
-"""Checkpoints on disk or in an object store: whole or not at all, verified when read, the newest few kept."""
+"""Checkpoints on disk or in an object store: written completely or not at all, verified when read, old ones removed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write_checkpoint(
 
 
 def _read_back(directory: Path, document: Manifest) -> None:
-    """Raises CheckpointFailed unless the disk, rather than the page cache, returns what was written."""
+    """Raises CheckpointFailed unless the disk (rather than the page cache) returns the written content."""
     for name in document.files:
         descriptor = os.open(directory / name, os.O_RDONLY)
         try:
@@ -75,11 +75,11 @@ def _read_back(directory: Path, document: Manifest) -> None:
     try:
         manifest.verify_files(directory, document)
     except CheckpointCorrupt as exc:
-        raise CheckpointFailed(f"what was written cannot be read back: {exc}; check the disk") from exc
+        raise CheckpointFailed(f"the written files cannot be read back: {exc}; check the disk") from exc
 
 
 def write_manifest(path: Path, document: Manifest) -> None:
-    """Writes and syncs the manifest, the last file of a checkpoint; all others are on the disk by now."""
+    """Writes and syncs the manifest, the last file of a checkpoint; all others are already synced."""
     with path.open("w", encoding="utf-8") as file:
         file.write(document.render())
         file.flush()
@@ -96,7 +96,7 @@ def prune_checkpoints(directory: AnyPath, step: int, keep: int, best_step: int |
         _remove_torn(directory)
         _remove_old(directory, step, keep, best_step)
     except StoreUnavailable as exc:
-        _log.warning("old checkpoints stay for now: %s", exc)
+        _log.warning("old checkpoints cannot be removed yet: %s", exc)
 
 
 def _remove_torn(directory: AnyPath) -> None:
@@ -136,7 +136,7 @@ def fetch_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], Path
         MODEL_FILE,
         OPTIMIZER_FILE,
     }:
-        raise CheckpointCorrupt(f"{path} is no checkpoint: it holds {', '.join(document.files) or 'no files'}")
+        raise CheckpointCorrupt(f"{path} is not a checkpoint: it has {', '.join(document.files) or 'no files'}")
     local = manifest.fetch_files(path, document)
     manifest.verify_files(local, document)
     loaded = {
@@ -171,14 +171,14 @@ def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyP
 
 
 def find_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPath]:
-    """Reads the checkpoint at `path`, or the newest usable one in it. Raises SpecError where there is none."""
+    """Reads the checkpoint at `path`, or the newest usable one in it. Raises SpecError if there is none."""
     if (path / manifest.MANIFEST_FILE).exists() or manifest.parse_step(path) is not None:
         image, extra = read_checkpoint(path)
         return image, extra, path
     newest = read_newest(path)
     if newest is None:
         raise SpecError(
-            f"no checkpoint at {path}: expected a directory with {manifest.MANIFEST_FILE}, or one that holds "
-            f"{manifest.checkpoint_name(120)} and the like"
+            f"no checkpoint at {path}: expected a directory with {manifest.MANIFEST_FILE}, or one with checkpoints "
+            f"such as {manifest.checkpoint_name(120)}"
         )
     return newest

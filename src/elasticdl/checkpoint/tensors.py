@@ -1,7 +1,7 @@
 """Tensors of torch in a safetensors file.
 
-The format has no complex128: such a tensor lies there as float64 with a last dimension of 2, and the metadata of the
-file names it.
+The format has no complex128: such a tensor is stored as float64 with a last dimension of 2, and named in the metadata
+of the file.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _COMPLEX128 = "complex128"  # the key of the metadata
 
 
 def can_hold(dtype: torch.dtype) -> bool:
-    """Whether checkpoints can keep a tensor of this type."""
+    """Whether checkpoints can store a tensor of this type."""
     return dtype in DTYPES or dtype == torch.complex128
 
 
 def write_torch_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> FileEntry:
-    """Write and sync the file; returns what the manifest says of it."""
+    """Write and sync the file; returns its entry for the manifest."""
     split = [name for name, tensor in tensors.items() if tensor.dtype == torch.complex128]
     parts = {name: torch.view_as_real(t.resolve_conj()) if name in split else t for name, t in tensors.items()}
     metadata = {_COMPLEX128: json.dumps(split)} if split else None
@@ -57,11 +57,11 @@ def write_torch_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> File
 
 
 def read_torch_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file that was verified before."""
+    """Read the tensors of a file that is already verified."""
     try:
-        with safetensors.safe_open(path, framework="pt") as opened:
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
-            split = json.loads((opened.metadata() or {}).get(_COMPLEX128, "[]"))
+        with safetensors.safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            split = json.loads((file.metadata() or {}).get(_COMPLEX128, "[]"))
     except (OSError, safetensors.SafetensorError) as exc:
         raise CheckpointCorrupt(f"{path} is not a safetensors file: {exc}") from exc
     return tensors | {name: torch.view_as_complex(tensors[name]) for name in split}
@@ -69,6 +69,6 @@ def read_torch_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 def _tensor_bytes(name: str, tensor: torch.Tensor) -> TensorBytes:
     if tensor.dtype not in DTYPES:
-        raise CheckpointFailed(f"{name}: safetensors cannot hold {tensor.dtype}")
+        raise CheckpointFailed(f"{name}: safetensors cannot store {tensor.dtype}")
     content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
     return TensorBytes(DTYPES[tensor.dtype], tuple(tensor.shape), tensor.element_size(), [content])

@@ -17,7 +17,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class UnsafeName(ValueError):
-    """The name leads out of its directory, or is no file name."""
+    """The name leads out of its directory, or is not a file name."""
 
 
 def check_file_name(name: str) -> str:

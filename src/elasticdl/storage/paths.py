@@ -38,7 +38,7 @@ class StorePath:
         return self.key.rpartition("/")[2]
 
     def exists(self) -> bool:
-        """Whether there is such an object, or anything below it."""
+        """Whether the object exists, or any object below it."""
         return bool(self._ask(lambda store: store.exists(self.key)))
 
     def is_dir(self) -> bool:
@@ -100,7 +100,7 @@ class StorePath:
                 raise
 
     def remove(self, first: str = "") -> None:
-        """Removes every object below, `first` before the others, which do not count without it."""
+        """Removes every object below, `first` before the others, which are ignored without it."""
         names = self.list_files()
         for name in sorted(names, key=lambda name: name != first):
             (self / name).unlink(missing_ok=True)
@@ -114,7 +114,7 @@ AnyPath = Path | StorePath
 
 
 def parse_path(address: str, retry_s: float = RETRY_S) -> AnyPath:
-    """Parses an address, without a request to a store. Raises SpecError where it is none."""
+    """Parses an address, without a request to a store. Raises SpecError if it is not an address."""
     if problem := schemes.find_address_problem(address):
         raise SpecError(problem)
     if not schemes.is_store_address(address):
@@ -123,7 +123,7 @@ def parse_path(address: str, retry_s: float = RETRY_S) -> AnyPath:
 
 
 def list_files(directory: AnyPath) -> dict[str, int]:
-    """Returns the size in bytes of every file below `directory`, by its relative path; empty where there is none."""
+    """Returns the size in bytes of every file below `directory`, by its relative path; empty if there is none."""
     if isinstance(directory, StorePath):
         return directory.list_files()
     sizes: dict[str, int] = {}

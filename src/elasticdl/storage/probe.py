@@ -8,14 +8,14 @@ from elasticdl.errors import SpecError, StoreUnavailable
 from elasticdl.storage import schemes
 from elasticdl.storage.paths import StorePath
 
-PROBE_S = 10.0  # for how long requests to a store are repeated before launch
+PROBE_S = 10.0  # how long requests to a store are retried before launch
 _CONTENT = b"elasticdl: may this place be written? This object can be removed.\n"
 
 
 def check_writable(path: StorePath, option: str) -> None:
-    """Writes, reads and deletes a small object below `path`; raises SpecError, which names `option`, where that fails.
+    """Writes, reads and deletes a small object below `path`. Raises SpecError, with `option`, if that fails.
 
-    The object's name begins with a dot, so that nobody takes it for data.
+    The object's name begins with a dot, so that it is not read as data.
     """
     probe = path / f".elasticdl-probe-{secrets.token_hex(4)}"
     try:
@@ -31,7 +31,7 @@ def check_writable(path: StorePath, option: str) -> None:
 
 
 def check_readable(path: StorePath, option: str) -> None:
-    """Raises SpecError where there is nothing below `path`, or it may not be listed."""
+    """Raises SpecError if there is nothing below `path`, or it cannot be listed."""
     try:
         is_there = path.is_dir()
     except (StoreUnavailable, SpecError) as exc:

@@ -35,8 +35,8 @@ def retry_request(
 ) -> T:
     """Returns what `attempt` returns, retried for `retry_s` seconds while the store does not answer as it should.
 
-    Raises FileNotFoundError for what is not there, SpecError for what the store refuses for good, and
-    StoreUnavailable where time runs out. `OSError`s of the local disk pass unchanged.
+    Raises FileNotFoundError if the object does not exist, SpecError if the store refuses the request permanently, and
+    StoreUnavailable when time is up. An `OSError` of the local disk is raised unchanged.
     """
 
     def log_wait(error: Exception, remaining_s: float) -> None:
@@ -63,7 +63,7 @@ def retry_request(
 
 
 def _is_answer(error: Exception) -> bool:
-    """Whether an error is no fault of the store: what it was asked for is not there, or the local disk fails."""
+    """Whether the store works: the requested object does not exist, or the local disk fails."""
     is_missing = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | SpecError)
     return is_missing or is_local_disk_error(error)
 
@@ -81,12 +81,12 @@ def is_transient(exc: Exception, scheme: str) -> bool:
 
 
 def is_local_disk_error(exc: Exception) -> bool:
-    """Whether the disk of this machine is at fault: such an error names a file of it."""
+    """Whether the local disk failed: such an error names one of its files."""
     return isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def store_refusal(address: str, scheme: str, exc: Exception) -> SpecError:
-    """What the store does not allow, and what to look at."""
+    """The error of a request that the store refuses, with hints for the fix."""
     return SpecError(
         f"{address}: the store refuses it: {_describe_error(exc)}; check the address, the permissions there, and the "
         f"environment of the job: {SCHEMES[scheme].variables}"
@@ -94,7 +94,7 @@ def store_refusal(address: str, scheme: str, exc: Exception) -> SpecError:
 
 
 def _http_status(exc: BaseException | None) -> int | None:
-    """The HTTP status behind an error, in the words of the three packages."""
+    """The HTTP status behind an error of one of the three packages."""
     while exc is not None:
         answer = getattr(exc, "response", None)
         if isinstance(answer, dict):

@@ -76,7 +76,7 @@ def _make_scratch_directory(pid: int, temporary: str) -> Path:
     stat = shared.lstat()
     if stat.st_uid != os.getuid() or shared.is_symlink() or stat.st_mode & 0o077:
         raise SpecError(
-            f"{shared}: expected a directory that only you can use; remove it, or set TMPDIR to another place"
+            f"{shared}: expected a directory that only you can access; remove it, or set TMPDIR to another directory"
         )
     remove_abandoned(shared)
     path, _ = create_locked_directory(shared, "store")  # its lock ends with the process

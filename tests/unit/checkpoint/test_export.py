@@ -69,13 +69,13 @@ def test_weights_come_back_from_an_export_and_from_a_checkpoint(tmp_path: Path) 
     store.write_checkpoint(tmp_path / "checkpoints", captured_state.capture_state(model, None, 12, 340), {}, keep=1)
 
     for path in (tmp_path / "out", tmp_path / "checkpoints", tmp_path / "checkpoints" / "checkpoint-000000012"):
-        other = dropout_net()
-        nn.init.zeros_(other.get_parameter("0.weight"))
-        found = find_weights(path)[0]
-        captured_state.restore_state(found, other, None)
+        restored = dropout_net()
+        nn.init.zeros_(restored.get_parameter("0.weight"))
+        weights = find_weights(path)[0]
+        captured_state.restore_state(weights, restored, None)
 
-        assert (found.step, found.records) == (12, 340)
-        assert all(other.state_dict()[name].equal(tensor) for name, tensor in model.state_dict().items())
+        assert (weights.step, weights.records) == (12, 340)
+        assert all(restored.state_dict()[name].equal(tensor) for name, tensor in model.state_dict().items())
 
 
 def test_weights_that_are_nowhere_are_a_clear_error(tmp_path: Path) -> None:

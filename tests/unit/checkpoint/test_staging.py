@@ -13,18 +13,18 @@ from elasticdl.errors import CheckpointFailed, SpecError
 
 @pytest.fixture
 def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place that cannot be renamed, in a directory that cannot be written."""
-    place = tmp_path / "model_output"
-    place.mkdir()
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == place)
-    return place
+    """A directory that cannot be renamed, in one that cannot be written."""
+    directory = tmp_path / "model_output"
+    directory.mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == directory)
+    return directory
 
 
 def fill(target: Path, *names: str) -> None:
-    with staging.staged_directory(target) as place:
+    with staging.staged_directory(target) as directory:
         for name in names:
-            (place / name).parent.mkdir(exist_ok=True)
-            (place / name).write_text(name)
+            (directory / name).parent.mkdir(exist_ok=True)
+            (directory / name).write_text(name)
 
 
 def test_a_mounted_directory_stays_and_holds_only_what_was_written(mounted: Path) -> None:
@@ -43,8 +43,8 @@ def test_a_mounted_directory_stays_and_holds_only_what_was_written(mounted: Path
 def test_what_failed_leaves_a_mounted_directory_as_it_was(mounted: Path) -> None:
     fill(mounted, "model.json")
 
-    with pytest.raises(CheckpointFailed), staging.staged_directory(mounted) as place:
-        (place / "no directory" / "half").touch()
+    with pytest.raises(CheckpointFailed), staging.staged_directory(mounted) as directory:
+        (directory / "no directory" / "half").touch()
 
     assert [path.name for path in mounted.iterdir()] == ["model.json"]
 

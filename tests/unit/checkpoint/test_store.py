@@ -33,9 +33,9 @@ def assert_same(left: CapturedState, right: CapturedState) -> None:
     assert (left.step, left.records, left.meta) == (right.step, right.records, right.meta)
     assert left.tensors.keys() == right.tensors.keys()
     for name, tensor in left.tensors.items():
-        other = right.tensors[name]
-        assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
-        assert tensor.reshape(-1).view(torch.uint8).equal(other.reshape(-1).view(torch.uint8)), name
+        expected = right.tensors[name]
+        assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape), name
+        assert tensor.reshape(-1).view(torch.uint8).equal(expected.reshape(-1).view(torch.uint8)), name
 
 
 def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_the_same_step_written_again_replaces_the_first(tmp_path: Path) -> None:
     store.write_checkpoint(tmp_path, small_image(3), {"seed": 1}, keep=3)
     store.write_checkpoint(tmp_path, small_image(3), {"seed": 2}, keep=3)
 
-    found = store.read_newest(tmp_path)
+    newest = store.read_newest(tmp_path)
 
-    assert found is not None and found[1] == {"seed": 2}
+    assert newest is not None and newest[1] == {"seed": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000003"]
 
 
@@ -167,9 +167,9 @@ def test_a_missing_file_is_seen_and_the_checkpoint_before_is_used(
     (store.write_checkpoint(tmp_path, small_image(20), {}, keep=3) / name).unlink()
 
     with caplog.at_level(logging.WARNING):
-        found = store.read_newest(tmp_path)
+        newest = store.read_newest(tmp_path)
 
-    assert found is not None and found[0].step == 10
+    assert newest is not None and newest[0].step == 10
     assert name in caplog.text and "using the checkpoint before it" in caplog.text
 
 
@@ -300,25 +300,25 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path: Path, n
     train(model, optimizer, 3)
 
     loaded, _, _ = store.find_checkpoint(tmp_path)
-    other = Tied(dtype)
-    other_optimizer = OPTIMIZERS[name](other.parameters())
-    captured_state.restore_state(loaded, other, other_optimizer)
-    assert_same(saved, captured_state.capture_state(other, other_optimizer, 3, 12))
-    train(other, other_optimizer, 3)
+    restored = Tied(dtype)
+    restored_optimizer = OPTIMIZERS[name](restored.parameters())
+    captured_state.restore_state(loaded, restored, restored_optimizer)
+    assert_same(saved, captured_state.capture_state(restored, restored_optimizer, 3, 12))
+    train(restored, restored_optimizer, 3)
 
     assert_same(
         captured_state.capture_state(model, optimizer, 6, 24),
-        captured_state.capture_state(other, other_optimizer, 6, 24),
+        captured_state.capture_state(restored, restored_optimizer, 6, 24),
     )
     assert_same(saved, loaded)  # training did not write into the image it began from
-    assert other.head.weight is other.embedding.weight
+    assert restored.head.weight is restored.embedding.weight
 
 
 def test_weights_alone_are_not_enough_to_go_on_training() -> None:
     model = nn.Linear(1, 1)
     weights = captured_state.capture_state(model, None, 4, 8)
 
-    with pytest.raises(ModelError, match="holds weights only"):
+    with pytest.raises(ModelError, match="has only weights"):
         captured_state.restore_state(weights, model, torch.optim.SGD(model.parameters()))
 
 
@@ -331,9 +331,9 @@ def test_the_optimizer_of_another_model_does_not_fit() -> None:
 
 
 def test_a_state_that_no_checkpoint_can_hold_is_named() -> None:
-    with pytest.raises(CheckpointFailed, match="slot: cannot keep a set in a checkpoint"):
+    with pytest.raises(CheckpointFailed, match="slot: cannot store a set in a checkpoint"):
         values.pack_value({1, 2}, "slot", {})
-    with pytest.raises(CheckpointFailed, match="model/x: safetensors cannot hold"):
+    with pytest.raises(CheckpointFailed, match="model/x: safetensors cannot store"):
         tensors.write_torch_tensors(Path("/dev/null"), {"model/x": torch.zeros(1, dtype=torch.float8_e4m3fnuz)})
 
 
@@ -343,9 +343,9 @@ def test_complex_numbers_of_both_precisions_come_back(tmp_path: Path) -> None:
 
     path = store.write_checkpoint(tmp_path, CapturedState(1, 2, written, {}), {}, keep=1)
 
-    found = store.read_checkpoint(path)[0].tensors
+    loaded = store.read_checkpoint(path)[0].tensors
     assert all(
-        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in written.items()
+        torch.equal(loaded[name], tensor) and loaded[name].dtype == tensor.dtype for name, tensor in written.items()
     )
     pairs = load_file(str(path / "model.safetensors"))["torch.complex128"]
     assert torch.equal(pairs, torch.view_as_real(written["model/torch.complex128"]))

@@ -51,5 +51,5 @@ def test_tensors_whose_names_would_clash_come_back_each() -> None:
 
 
 def test_what_cannot_be_kept_is_named_with_its_place() -> None:
-    with pytest.raises(CheckpointFailed, match="it/deep/0: cannot keep a object"):
+    with pytest.raises(CheckpointFailed, match="it/deep/0: cannot store a object"):
         round_trip({"deep": [object()]})

@@ -1,4 +1,4 @@
-"""The one table from options to places in the JobSpec."""
+"""The one table from options to fields in the JobSpec."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def leaves(prefix: str, schema: dict[str, object], definitions: dict[str, dict[s
     return found
 
 
-def test_every_option_sets_a_place_that_exists_and_no_place_is_forgotten() -> None:
+def test_every_option_sets_an_existing_field_and_every_field_has_an_option() -> None:
     schema = JobSpec.model_json_schema()
-    places = leaves("", schema, schema["$defs"])
+    fields = leaves("", schema, schema["$defs"])
     by_option = {option.path for option in options.OPTIONS}
 
-    without_option = {place for place in places if place not in by_option and not place.startswith("timing.")}
+    without_option = {field for field in fields if field not in by_option and not field.startswith("timing.")}
 
-    assert by_option - places == {"timing"}
+    assert by_option - fields == {"timing"}
     only_in_a_file = {"cluster.tolerations", "cluster.is_root", "cluster.network_policy", "cluster.tls"}
     assert without_option == {"kind", "strategy", "script.path", "script.arguments"} | only_in_a_file
 

@@ -67,9 +67,9 @@ def test_no_text_ends_the_process_or_fills_its_memory(text: str, complaint: str)
         parse_yaml(text, "here")
 
 
-def test_aliases_that_a_person_writes_are_followed() -> None:
+def test_aliases_that_a_user_writes_are_followed() -> None:
     text = "a: &a {cpu: 1}\nb: *a\nc: {<<: *a, memory: 2Gi}\nd: [" + ", ".join(["*a"] * 1000) + "]"
 
-    found = parse_yaml(text, "here")
+    parsed = parse_yaml(text, "here")
 
-    assert found["b"] == {"cpu": 1} and found["c"] == {"cpu": 1, "memory": "2Gi"} and len(found["d"]) == 1000
+    assert parsed["b"] == {"cpu": 1} and parsed["c"] == {"cpu": 1, "memory": "2Gi"} and len(parsed["d"]) == 1000

@@ -39,11 +39,11 @@ def test_a_flipped_bit_never_changes_what_a_file_says(bit: int, tmp_path_factory
     flip(path, bit)
 
     try:
-        found = read_json(path)
+        document = read_json(path)
     except StateDamaged:
         return
     # In white space, or in the name of the checksum itself.
-    assert found is not None and {key: found[key] for key in DOCUMENT} == DOCUMENT
+    assert document is not None and {key: document[key] for key in DOCUMENT} == DOCUMENT
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1', "\0" * 40])

@@ -88,10 +88,10 @@ def test_no_manifest_names_a_file_elsewhere(path: str, tmp_path_factory: pytest.
     file = tmp_path_factory.getbasetemp() / "manifest.json"
     file.write_text(signed({path: {"bytes": 1, "sha256": "ab"}}))
     try:
-        found = manifest.read_manifest(file)
+        document = manifest.read_manifest(file)
     except CheckpointCorrupt:
         return
-    assert list(found.files) == [check_relative_path(path)]
+    assert list(document.files) == [check_relative_path(path)]
 
 
 def test_a_file_of_a_checkpoint_that_is_a_link_elsewhere_does_not_count(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from elasticdl.storage.paths import StorePath, parse_path
 
 @pytest.mark.parametrize("address", ["s3://bucket", "s3://bucket/a/b", "gs://bucket/a", "az://container/a", "S3://b/c"])
 def test_an_address_of_a_store_is_a_place_in_it(address: str) -> None:
-    place = parse_path(address)
+    store_path = parse_path(address)
 
-    assert isinstance(place, StorePath)
-    assert str(place / "c") == f"{address[:2].lower()}{address[2:]}/c"
+    assert isinstance(store_path, StorePath)
+    assert str(store_path / "c") == f"{address[:2].lower()}{address[2:]}/c"
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_what_is_no_place_is_refused_with_the_fix(address: str, words: str) -> N
 @pytest.mark.parametrize("path", ["output", "checkpoint.directory", "checkpoint.init_from"])
 def test_a_job_with_an_unknown_scheme_is_refused_with_those_that_are_known(path: str) -> None:
     section, _, leaf = path.rpartition(".")
-    given = {section: {leaf: "foo://x"}} if section else {leaf: "foo://x"}
+    fields = {section: {leaf: "foo://x"}} if section else {leaf: "foo://x"}
 
     with pytest.raises(SpecError, match=rf"{path}.*s3://, gs://, az://, file://"):
-        resolve_job({"name": "job", "model": {"definition": "m.f"}, **given})
+        resolve_job({"name": "job", "model": {"definition": "m.f"}, **fields})
 
 
 def test_a_password_in_an_address_is_not_repeated() -> None:

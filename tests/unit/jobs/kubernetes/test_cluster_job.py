@@ -73,19 +73,19 @@ def finish(cluster: FakeApi, status: pb.JobStatus) -> None:
     status.phase = "succeeded"
     cluster.tell("digits", status_json=MessageToJson(status), events_jsonl=json.dumps(EVENT))
     cluster.end_job("digits", RESULT)
-    cluster.objects = {key: one for key, one in cluster.objects.items() if key[0].kind != "Pod"}
+    cluster.objects = {key: resource for key, resource in cluster.objects.items() if key[0].kind != "Pod"}
 
 
 def test_the_status_of_a_running_job_comes_from_its_master(elasticdl: Run, master: ServedMaster) -> None:
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], told["records"], told["directory"]) == ("running", 1920, None)
+    assert (document["phase"], document["records"], document["directory"]) == ("running", 1920, None)
 
 
 def test_scale_and_stop_ask_the_master(elasticdl: Run, master: ServedMaster) -> None:
     assert elasticdl("scale", "digits", "--workers=3").stdout == "3 workers wished for\n"
     assert elasticdl("stop", "digits").stdout == "digits: stopping, with a checkpoint\n"
-    assert [type(one).__name__ for one in master.asked] == ["ScaleRequest", "StopRequest"]
+    assert [type(request).__name__ for request in master.asked] == ["ScaleRequest", "StopRequest"]
 
 
 def test_who_may_not_read_the_secret_sees_what_the_master_wrote_down(
@@ -104,9 +104,9 @@ def test_a_job_that_is_over_is_told_from_what_its_master_wrote_down(
 ) -> None:
     finish(cluster, status)
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], [one["kind"] for one in told["events"]]) == ("succeeded", ["worker-joined"])
+    assert (document["phase"], [event["kind"] for event in document["events"]]) == ("succeeded", ["worker-joined"])
     assert "worker-0 joined" in elasticdl("status", "digits", "--events").stdout
     assert "elasticdl logs digits" in elasticdl("status", "digits").stdout
     assert "job 'digits' is over (succeeded)" in elasticdl("scale", "digits", "--workers=3").stderr
@@ -117,10 +117,10 @@ def test_a_job_whose_master_waits_says_why_in_the_words_of_kubernetes(elasticdl:
     waits = [{"name": "master", "state": {"waiting": why}}]
     cluster.run_master("digits", phase="Pending", containerStatuses=waits)
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert told["phase"] == "pending"
-    assert "pull access denied for i" in told["reason"]
+    assert document["phase"] == "pending"
+    assert "pull access denied for i" in document["reason"]
     assert "pull access denied for i" in elasticdl("stop", "digits").stderr
 
 
@@ -132,17 +132,17 @@ def test_a_job_that_its_master_refused_has_failed(
         cluster.tell("digits", status_json=MessageToJson(status))
     cluster.end_job("digits", REFUSED)
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], told["exit_code"], told["reason"]) == ("failed", 2, "no such model")
+    assert (document["phase"], document["exit_code"], document["reason"]) == ("failed", 2, "no such model")
 
 
 def test_a_job_without_a_pod_and_without_a_result_is_suspended(elasticdl: Run, cluster: FakeApi) -> None:
     cluster.objects[STATEFUL_SET, "default", "digits-master"]["spec"]["replicas"] = 0
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], told["reason"]) == ("suspended", "it is suspended: its StatefulSet has no pods")
+    assert (document["phase"], document["reason"]) == ("suspended", "it is suspended: its StatefulSet has no pods")
 
 
 def test_a_suspended_job_has_no_workers_though_its_master_wrote_down_some(
@@ -151,9 +151,9 @@ def test_a_suspended_job_has_no_workers_though_its_master_wrote_down_some(
     cluster.tell("digits", status_json=MessageToJson(status))
     cluster.objects[STATEFUL_SET, "default", "digits-master"]["spec"]["replicas"] = 0
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], told["records"], told["workers"]) == ("suspended", 1920, [])
+    assert (document["phase"], document["records"], document["workers"]) == ("suspended", 1920, [])
 
 
 def elastic_job(cluster: FakeApi, name: str, **status: str) -> None:
@@ -166,11 +166,11 @@ def test_jobs_without_a_master_yet_are_listed_with_why(elasticdl: Run, cluster: 
     elastic_job(cluster, "wrong", phase="Invalid", reason="model: which one?")
     elastic_job(cluster, "unseen")
 
-    told = {one["name"]: one for one in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)}
+    document = {listed["name"]: listed for listed in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)}
 
-    assert list(told) == ["digits", "wrong", "unseen"]
-    assert (told["wrong"]["phase"], told["wrong"]["reason"]) == ("invalid", "model: which one?")
-    assert told["unseen"]["phase"] == "pending" and "no operator has processed" in told["unseen"]["reason"]
+    assert list(document) == ["digits", "wrong", "unseen"]
+    assert (document["wrong"]["phase"], document["wrong"]["reason"]) == ("invalid", "model: which one?")
+    assert document["unseen"]["phase"] == "pending" and "no operator has processed" in document["unseen"]["reason"]
     assert "has no master yet (invalid: model: which one?)" in elasticdl("logs", "wrong").stderr
     assert elasticdl("stop", "wrong", "--delete").stdout == "wrong: deleted\n"
     assert elasticdl("status", "wrong").exit_code == 2
@@ -179,7 +179,9 @@ def test_jobs_without_a_master_yet_are_listed_with_why(elasticdl: Run, cluster: 
 def test_a_cluster_without_elastic_jobs_lists_the_others(elasticdl: Run, cluster: FakeApi) -> None:
     cluster.forbidden = {("list", "elasticjobs"), ("get", "elasticjobs")}
 
-    assert [one["name"] for one in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)] == ["digits"]
+    assert [listed["name"] for listed in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)] == [
+        "digits"
+    ]
     assert "no job 'digist'" in elasticdl("status", "digist").stderr
 
 
@@ -198,7 +200,7 @@ def test_the_elastic_job_wishes_what_its_master_was_asked_for(
     master_set["spec"]["replicas"] = 0  # suspended: there is no master, but the ElasticJob is changed
     assert "it is suspended" in elasticdl("scale", "digits", "--workers=4").stdout
     assert cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]["workers"]["replicas"] == 4
-    assert [one.workers for one in master.asked] == [3]
+    assert [request.workers for request in master.asked] == [3]
 
 
 def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
@@ -216,8 +218,8 @@ def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
 
     def reasons() -> list[str]:
         listed = json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)
-        told = json.loads(elasticdl("status", "digits", "--json").stdout)
-        return [told["reason"], *(one["reason"] for one in listed)]
+        document = json.loads(elasticdl("status", "digits", "--json").stdout)
+        return [document["reason"], *(job["reason"] for job in listed)]
 
     assert reasons() == ["others were first"] * 3
     master_set["spec"]["replicas"] = 0
@@ -237,7 +239,9 @@ def test_jobs_of_both_places_are_listed_together(
 
     assert [row[:2] for row in table] == [["job", "where"], ["mnist", "here"], ["digits", "fake/default"]]
     assert [row[:2] for row in alone] == [["job", "kind"], ["mnist", "training"]]
-    assert [one["name"] for one in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)] == ["digits"]
+    assert [listed["name"] for listed in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)] == [
+        "digits"
+    ]
 
 
 def test_a_cluster_that_hangs_does_not_hold_up_the_list(
@@ -448,7 +452,7 @@ def test_a_damaged_journal_in_config_maps_names_the_way_out(elasticdl: Run, clus
 def test_a_journal_without_its_head_is_damaged(elasticdl: Run, cluster: FakeApi) -> None:
     none = elasticdl("journal", "verify", "digits")
     keep_journal(cluster)
-    cluster.objects = {key: one for key, one in cluster.objects.items() if key[2] != "digits-journal-000000"}
+    cluster.objects = {key: resource for key, resource in cluster.objects.items() if key[2] != "digits-journal-000000"}
     done = elasticdl("journal", "verify", "digits")
 
     assert (none.exit_code, "its master has not begun yet" in none.output) == (2, True)

@@ -11,14 +11,14 @@ from tests.unit.launcher.jobs import ALL, MASTER_SET, SMALL, container, job, pod
 def test_changes_are_merged_last_and_by_name() -> None:
     spec = job(ALL)
     changed = container(manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET))
-    other = container(manifest.replica_pod(spec, "ps-0", "ps", MASTER_SET))
+    ps = container(manifest.replica_pod(spec, "ps-0", "ps", MASTER_SET))
 
     def team(container: dict[str, Any]) -> str:
         return str(next(variable["value"] for variable in container["env"] if variable["name"] == "TEAM"))
 
-    assert (team(changed), team(other)) == ("speech", "vision")
-    assert len(changed["env"]) == len(other["env"])
-    assert changed["image"] == other["image"]
+    assert (team(changed), team(ps)) == ("speech", "vision")
+    assert len(changed["env"]) == len(ps["env"])
+    assert changed["image"] == ps["image"]
 
 
 def test_the_change_of_a_role_wins_over_that_of_all_pods() -> None:

@@ -78,13 +78,13 @@ requests = st.builds(
 
 @st.composite
 def roles(draw: st.DrawFn, *, shares: bool = False) -> dict[str, Any]:
-    asked = draw(requests)
-    plain = {name: quantity for name, quantity in asked.items() if "/" not in name and name != "gpu"}
+    requested = draw(requests)
+    plain = {name: quantity for name, quantity in requested.items() if "/" not in name and name != "gpu"}
     limited = draw(st.sets(st.sampled_from(sorted(plain)))) if plain else set()
     priority = st.sampled_from(["", "high", "low", *(["0", "0.25", "1"] if shares else [])]) | names.map(
         "class-{}".format
     )
-    return {"requests": asked, "limits": {name: plain[name] for name in limited}, "priority": draw(priority)}
+    return {"requests": requested, "limits": {name: plain[name] for name in limited}, "priority": draw(priority)}
 
 
 clusters = st.fixed_dictionaries(
@@ -136,10 +136,12 @@ def test_names_of_any_job_are_labels_and_its_quantities_are_ones(spec: JobSpec) 
         assert all(len(value) <= 63 for labels in each(document, "labels") for value in labels.values())
         for resources in each(document, "resources"):
             if isinstance(resources, dict):
-                asked, limits = resources["requests"], resources["limits"]
-                assert all(parse_quantity(quantity) >= 0 for quantity in (*asked.values(), *limits.values()))
+                requested, limits = resources["requests"], resources["limits"]
+                assert all(parse_quantity(quantity) >= 0 for quantity in (*requested.values(), *limits.values()))
                 assert all(
-                    parse_quantity(asked[name]) <= parse_quantity(limits[name]) for name in asked if name in limits
+                    parse_quantity(requested[name]) <= parse_quantity(limits[name])
+                    for name in requested
+                    if name in limits
                 )
         if document["kind"] in ("StatefulSet", "Pod"):
             volumes = [volume["name"] for volume in pod_spec(document)["volumes"]]
@@ -206,7 +208,7 @@ def test_pods_are_found_by_role_and_replica() -> None:
 def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> None:
     spec = job(SMALL, env={"A": "theirs", "ELASTICDL_REPLICA": "other", "ELASTICDL_POD_IP": "1.2.3.4"})
     variables = container(worker(spec, environ={"A": "setting", "B": "setting"}))["env"]
-    values = {one["name"]: one.get("value") for one in variables}
+    values = {variable["name"]: variable.get("value") for variable in variables}
 
     assert (values["A"], values["B"], values["ELASTICDL_REPLICA"]) == ("theirs", "setting", "worker-0")
     assert values["ELASTICDL_POD_IP"] is None
@@ -218,18 +220,24 @@ def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> 
 def test_secrets_are_in_the_secret_alone() -> None:
     secrets = JobSecrets.placeholder("aaa-", tls=True)
 
-    holders = [one["kind"] for one in manifest.job_objects(job(ALL), secrets, MASTER_SET) if "aaa-" in json.dumps(one)]
+    holders = [
+        document["kind"]
+        for document in manifest.job_objects(job(ALL), secrets, MASTER_SET)
+        if "aaa-" in json.dumps(document)
+    ]
 
     assert holders == ["Secret"]
 
 
 def test_the_master_may_do_what_it_does_and_read_no_secrets() -> None:
-    role = next(one for one in manifest.job_objects(job(SMALL), SECRETS, MASTER_SET) if one["kind"] == "Role")
+    role = next(
+        document for document in manifest.job_objects(job(SMALL), SECRETS, MASTER_SET) if document["kind"] == "Role"
+    )
     rights = {(group, resource): verbs for group, resource, verbs in MASTER_RULES}
 
     assert len(role["rules"]) == len(MASTER_RULES) + len(OWN_SET_RULES)
-    own = [one for one in role["rules"] if one["apiGroups"] == ["apps"]]
-    assert [(one["resources"], one["resourceNames"]) for one in own] == [
+    own = [rule for rule in role["rules"] if rule["apiGroups"] == ["apps"]]
+    assert [(rule["resources"], rule["resourceNames"]) for rule in own] == [
         (["statefulsets"], ["digits-master"]),
         (["statefulsets/scale"], ["digits-master"]),
     ]
@@ -248,7 +256,7 @@ def test_only_the_master_gets_a_token_of_the_api() -> None:
 
 def test_an_account_of_the_persons_own_gets_no_rights_from_us() -> None:
     spec = job(SMALL, service_account="theirs")
-    kinds = [one["kind"] for one in manifest.job_objects(spec, SECRETS, MASTER_SET)]
+    kinds = [document["kind"] for document in manifest.job_objects(spec, SECRETS, MASTER_SET)]
 
     assert pod_spec(manifest.master_stateful_set(spec, None))["serviceAccountName"] == "theirs"
     assert kinds.count("ServiceAccount") == 1
@@ -272,7 +280,9 @@ def test_pods_have_no_privileges_and_root_is_an_exception_on_request() -> None:
 
 
 def test_without_a_network_policy_there_is_none() -> None:
-    kinds = [one["kind"] for one in manifest.job_objects(job(SMALL, network_policy=False), SECRETS, MASTER_SET)]
+    kinds = [
+        document["kind"] for document in manifest.job_objects(job(SMALL, network_policy=False), SECRETS, MASTER_SET)
+    ]
 
     assert "NetworkPolicy" not in kinds
 

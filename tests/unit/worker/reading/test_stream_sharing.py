@@ -85,7 +85,7 @@ def test_a_state_that_cannot_be_kept_stays_with_its_worker(caplog: pytest.LogCap
 
     assert odd.find_newest(0, 3) is not None and members[1].find_newest(0, 3) is None
     assert odd.find_newest(1, 3) is not None
-    assert len(caplog.records) == 1 and "cannot keep a object" in caplog.text
+    assert len(caplog.records) == 1 and "cannot store a object" in caplog.text
 
 
 def test_positions_are_kept_with_the_scripts_state_and_not_compared() -> None:
