@@ -32,10 +32,10 @@ from elasticdl.stacks import DUMP_SIGNAL
 
 Actions = list[Action]
 
-# Times as much time as a blocked worker has a worker that is not blocked, or does something that not every step does.
+# A worker that is not blocked, or does something that is not part of every step, has this many times `blocked_s`.
 SLOW_FACTOR = 6.0
 NOTICE_FRACTION = 0.5  # of the allowed time: then the user is notified
-ENTRY_FACTOR = 3.0  # times `round_timeout_s`: then a round that is not entered is planned without its late workers
+ENTRY_FACTOR = 3.0  # times `round_timeout_s`: a forced round that is not entered by then is planned again
 MAX_STALLED_ROUNDS = 3  # rounds in a row that were planned again because they made no progress
 
 _ACTIVITY_TEXT = {
@@ -70,54 +70,52 @@ def compute_limits(stall_s: float, stall_steps: int, slow_step_s: float) -> Stal
     return StallLimits(blocked_s, SLOW_FACTOR * blocked_s)
 
 
-def used_fraction(position: ReportedActivity, limits: StallLimits) -> float:
+def used_fraction(report: ReportedActivity, limits: StallLimits) -> float:
     """The fraction of its allowed time that a worker has used without progress; from 1 on it must be replaced."""
-    if position.is_paused or not limits.blocked_s:
+    if report.is_paused or not limits.blocked_s:
         return 0.0
-    since = position.activity_s / limits.slow_s
-    match position.activity:
+    activity_fraction = report.activity_s / limits.slow_s
+    match report.activity:
         case pb.COMPUTING:
-            return max(since, position.blocked_s / limits.blocked_s)
+            return max(activity_fraction, report.blocked_s / limits.blocked_s)
         case pb.FIRST_STEP | pb.READING | pb.RECEIVING:
-            return since
+            return activity_fraction
         case pb.STARTING:  # a download may take hours: only a notice, unless the thread is blocked
-            return max(min(since, NOTICE_FRACTION), position.blocked_s / limits.slow_s)
+            return max(min(activity_fraction, NOTICE_FRACTION), report.blocked_s / limits.slow_s)
     return 0.0  # it waits for other workers
 
 
-def is_exchange_stalled(round_id: int, positions: Sequence[ReportedActivity], limits: StallLimits) -> bool:
+def is_exchange_stalled(round_id: int, reports: Sequence[ReportedActivity], limits: StallLimits) -> bool:
     """Whether all members are in the exchange of the round, and it does not end."""
-    return bool(limits.blocked_s and positions) and all(
-        position.activity == pb.EXCHANGING
-        and position.joined_round == round_id
-        and position.activity_s >= limits.blocked_s
-        for position in positions
+    return bool(limits.blocked_s and reports) and all(
+        report.activity == pb.EXCHANGING and report.joined_round == round_id and report.activity_s >= limits.blocked_s
+        for report in reports
     )
 
 
 def find_late_workers(
-    newest: Round, positions: Mapping[WorkerId, ReportedActivity], waited_s: float, enter_s: float, limits: StallLimits
+    newest: Round, reports: Mapping[WorkerId, ReportedActivity], waited_s: float, enter_s: float, limits: StallLimits
 ) -> tuple[WorkerId, ...] | None:
     """The workers that keep a forced round from being entered; () if none can be blamed. None: nothing is wrong yet."""
-    if not limits.blocked_s or waited_s < enter_s or len(positions) < len(newest.workers):
+    if not limits.blocked_s or waited_s < enter_s or len(reports) < len(newest.workers):
         return None
-    if any(position.is_paused for position in positions.values()):
+    if any(report.is_paused for report in reports.values()):
         return None
-    ready = [worker for worker in newest.workers if positions[worker].joined_round == newest.id]
-    late = tuple(worker for worker in newest.workers if worker not in ready and _is_late(positions[worker], limits))
+    ready = [worker for worker in newest.workers if reports[worker].joined_round == newest.id]
+    late = tuple(worker for worker in newest.workers if worker not in ready and _is_late(reports[worker], limits))
     if ready and late and len(ready) + len(late) == len(newest.workers):
         return late
-    if not ready and all(positions[worker].activity == pb.ENTERING for worker in newest.workers):
+    if not ready and all(reports[worker].activity == pb.ENTERING for worker in newest.workers):
         return ()  # its process group cannot be formed
-    are_ready_entering = all(positions[worker].activity == pb.ENTERING for worker in ready)
-    are_all_slow = all(positions[worker].activity_s >= limits.slow_s for worker in newest.workers)
+    are_ready_entering = all(reports[worker].activity == pb.ENTERING for worker in ready)
+    are_all_slow = all(reports[worker].activity_s >= limits.slow_s for worker in newest.workers)
     return () if len(ready) == len(newest.workers) and are_ready_entering and are_all_slow else None
 
 
-def _is_late(position: ReportedActivity, limits: StallLimits) -> bool:
+def _is_late(report: ReportedActivity, limits: StallLimits) -> bool:
     """Whether a worker should have begun to enter the round; what not every step does may take longer."""
-    if position.activity in (pb.FIRST_STEP, pb.READING):
-        return position.activity_s >= limits.slow_s
+    if report.activity in (pb.FIRST_STEP, pb.READING):
+        return report.activity_s >= limits.slow_s
     return True
 
 
@@ -202,14 +200,14 @@ def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: fl
         return None
     if worker.hung_at and now - worker.hung_at >= limits.blocked_s:
         return WorkerStalled(worker.id, f"has taken no lease for {now - worker.hung_at:.0f} s since one expired")
-    position = _reported_activity(job, worker.id)
+    report = _reported_activity(job, worker.id)
     used, reason = (silent_s := now - last_heard_at(job, worker)) / limits.slow_s, ""
     if used >= NOTICE_FRACTION:
         reason = f"has sent no heartbeat for {silent_s:.0f} s; {limits.slow_s:.0f} s are allowed"
-    elif position is None or not worker.is_connected:
+    elif report is None or not worker.is_connected:
         return None
-    elif (used := used_fraction(position, limits)) >= NOTICE_FRACTION:
-        reason = _describe(position, limits, job)
+    elif (used := used_fraction(report, limits)) >= NOTICE_FRACTION:
+        reason = _describe_stall(report, limits, job)
     if worker.stall_reason and not reason:
         return StallEnded(worker.id)
     if worker.stall_reason:
@@ -217,17 +215,18 @@ def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: fl
     return StallNoticed(worker.id, reason) if reason else None
 
 
-def _describe(position: ReportedActivity, limits: StallLimits, job: MasterState) -> str:
-    is_blocked = position.activity == pb.COMPUTING and position.blocked_s / limits.blocked_s >= NOTICE_FRACTION
-    for_s, allowed_s = (position.blocked_s, limits.blocked_s) if is_blocked else (position.activity_s, limits.slow_s)
-    where = "has been blocked" if is_blocked else _ACTIVITY_TEXT[pb.Activity.ValueType(position.activity)]
-    step = f" in step {job.ledger.step}" if position.activity in (pb.COMPUTING, pb.READING) else ""
-    if position.activity == pb.STARTING:
-        still = (
-            f" and has been blocked for {position.blocked_s:.0f} s" if position.blocked_s >= limits.blocked_s else ""
+def _describe_stall(report: ReportedActivity, limits: StallLimits, job: MasterState) -> str:
+    is_blocked = report.activity == pb.COMPUTING and report.blocked_s / limits.blocked_s >= NOTICE_FRACTION
+    duration_s, allowed_s = (report.blocked_s, limits.blocked_s) if is_blocked else (report.activity_s, limits.slow_s)
+    activity_text = "has been blocked" if is_blocked else _ACTIVITY_TEXT[pb.Activity.ValueType(report.activity)]
+    step_text = f" in step {job.ledger.step}" if report.activity in (pb.COMPUTING, pb.READING) else ""
+    if report.activity == pb.STARTING:
+        blocked_text = (
+            f" and has been blocked for {report.blocked_s:.0f} s" if report.blocked_s >= limits.blocked_s else ""
         )
-        return f"{where} for {for_s:.0f} s{still}" + (f"; {allowed_s:.0f} s are allowed" if still else "")
-    return f"{where} for {for_s:.0f} s{step}; {allowed_s:.0f} s are allowed"
+        limit_text = f"; {allowed_s:.0f} s are allowed" if blocked_text else ""
+        return f"{activity_text} for {duration_s:.0f} s{blocked_text}{limit_text}"
+    return f"{activity_text} for {duration_s:.0f} s{step_text}; {allowed_s:.0f} s are allowed"
 
 
 def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | None:
@@ -241,14 +240,14 @@ def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | N
             Phase.FAILED, f"{problem}: {rounds.failure_reason}; the stacks are in the logs of the workers", True
         )
     present = [worker for worker in newest.workers if job.ledger.membership.is_present(worker)]
-    positions = {worker: position for worker in present if (position := _reported_activity(job, worker)) is not None}
-    have_all_reported = len(positions) == len(newest.workers)
-    if have_all_reported and is_exchange_stalled(newest.id, list(positions.values()), limits):
-        longest_s = min(position.activity_s for position in positions.values())
-        return RoundStalled(newest.id, (), f"all members have been in the exchange for {longest_s:.0f} s")
+    reports = {worker: report for worker in present if (report := _reported_activity(job, worker)) is not None}
+    have_all_reported = len(reports) == len(newest.workers)
+    if have_all_reported and is_exchange_stalled(newest.id, list(reports.values()), limits):
+        exchange_s = min(report.activity_s for report in reports.values())
+        return RoundStalled(newest.id, (), f"all members have been in the exchange for {exchange_s:.0f} s")
     if newest.is_forced and not rounds.is_entered:
         enter_s = ENTRY_FACTOR * timing.round_timeout_s + timing.stall_steps * _slow_step_s(job)
-        late = find_late_workers(newest, positions, now - newest.planned_at, enter_s, limits)
+        late = find_late_workers(newest, reports, now - newest.planned_at, enter_s, limits)
         if late is not None:
             waited_s = now - newest.planned_at
             problem = f"without {', '.join(late)}, not ready" if late else "not entered"

@@ -329,20 +329,20 @@ def test_a_round_that_loads_its_first_state_has_unlimited_time() -> None:
 
 ages = st.floats(0, 1e5, allow_nan=False)
 activities = st.sampled_from(list(pb.Activity.values()))
-positions = st.builds(ReportedActivity, activities, ages, ages, st.booleans(), st.integers(0, 3))
+reports = st.builds(ReportedActivity, activities, ages, ages, st.booleans(), st.integers(0, 3))
 
 
-@given(positions, st.floats(1.0, 1e4), st.integers(1, 50), st.floats(0, 1e3))
+@given(reports, st.floats(1.0, 1e4), st.integers(1, 50), st.floats(0, 1e3))
 def test_no_worker_is_replaced_before_the_timeout_and_a_multiple_of_the_usual_step(
-    position: ReportedActivity, stall_s: float, stall_steps: int, slow_step_s: float
+    report: ReportedActivity, stall_s: float, stall_steps: int, slow_step_s: float
 ) -> None:
     limits = compute_limits(stall_s, stall_steps, slow_step_s)
     assert limits.blocked_s >= stall_s
     assert limits.blocked_s >= stall_steps * slow_step_s
-    if used_fraction(position, limits) >= 1.0:
-        assert max(position.activity_s, position.blocked_s) >= limits.blocked_s
-        assert position.activity not in (pb.EXCHANGING, pb.WAITING, pb.ENTERING, pb.UNKNOWN)
-        assert not position.is_paused
+    if used_fraction(report, limits) >= 1.0:
+        assert max(report.activity_s, report.blocked_s) >= limits.blocked_s
+        assert report.activity not in (pb.EXCHANGING, pb.WAITING, pb.ENTERING, pb.UNKNOWN)
+        assert not report.is_paused
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 50.0), st.floats(0.0, 0.9)), min_size=1, max_size=50))
