@@ -1,4 +1,4 @@
-// Memory for rows: chunks of one size, cut from large regions that the kernel may back with huge pages.
+// Memory for rows: chunks of one size from large regions that the kernel may back with huge pages.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ class Arena {
     for (auto [start, bytes] : regions_) munmap(start, bytes);
   }
 
-  // A chunk on a cache line. It stays until the arena goes.
+  // Allocates a chunk, aligned to a cache line. It is freed with the arena.
   char* take() {
     std::lock_guard<std::mutex> guard(lock_);
     if (left_ < chunk_bytes_) extend();
@@ -35,12 +35,12 @@ class Arena {
 
  private:
   static constexpr size_t kHuge = size_t{2} << 20;
-  static constexpr size_t kLeast = size_t{64} << 10;
-  static constexpr size_t kMost = size_t{64} << 20;
+  static constexpr size_t kMinRegion = size_t{64} << 10;
+  static constexpr size_t kMaxRegion = size_t{64} << 20;
 
-  // An eighth of what there is, so that little is reserved in vain; pages nobody has touched yet cost nothing.
+  // Adds an eighth of the reserved memory, so that little is wasted; pages that were not touched cost nothing.
   void extend() {
-    size_t bytes = std::clamp(reserved_ / 8, std::max(kLeast, chunk_bytes_), std::max(kMost, chunk_bytes_));
+    size_t bytes = std::clamp(reserved_ / 8, std::max(kMinRegion, chunk_bytes_), std::max(kMaxRegion, chunk_bytes_));
     const bool is_huge = bytes >= kHuge;
     bytes = is_huge ? (bytes + kHuge - 1) / kHuge * kHuge : (bytes + 4095) / 4096 * 4096;
     const size_t mapped = is_huge ? bytes + kHuge : bytes;
@@ -50,7 +50,7 @@ class Arena {
     next_ = static_cast<char*>(start);
     if (is_huge) {
       next_ = reinterpret_cast<char*>((reinterpret_cast<size_t>(start) + kHuge - 1) / kHuge * kHuge);
-      madvise(next_, bytes, MADV_HUGEPAGE);  // a wish: without huge pages everything works, a little slower
+      madvise(next_, bytes, MADV_HUGEPAGE);  // only a hint: without huge pages everything is a little slower
     }
     left_ = bytes;
     reserved_ += bytes;

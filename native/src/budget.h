@@ -1,4 +1,4 @@
-// The memory that all tables of a ps may hold together.
+// The memory limit of all tables of a ps together.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@ namespace elasticdl {
 struct Budget {
   explicit Budget(uint64_t limit_bytes) : limit(limit_bytes) {}
 
-  // How many bytes there would be with `growth` more; whether that is too many.
+  // Whether `growth` more bytes would exceed the limit.
   bool is_exceeded_by(size_t growth) const { return limit != 0 && growth != 0 && used.load() + growth > limit; }
-  void change(size_t before, size_t after) { used.fetch_add(after - before); }  // wraps around as it should
+  void change(size_t before, size_t after) { used.fetch_add(after - before); }  // unsigned: wraps around if it shrinks
 
   const uint64_t limit;  // bytes, 0: none
   std::atomic<size_t> used{0};

@@ -1,4 +1,4 @@
-// What a worker does to its ids before it asks, and to its gradients before it sends them.
+// How a worker prepares ids for a pull and gradients for a push.
 #pragma once
 
 #include <algorithm>
@@ -10,29 +10,29 @@
 
 namespace elasticdl {
 
-// Distinct ids in the order of their first occurrence; `inverse[i]` is the place of ids[i] among them.
+// The distinct ids in the order of their first occurrence; `inverse[i]` is the position of ids[i] among them.
 inline std::vector<int64_t> unique(const int64_t* ids, size_t n, int32_t* inverse) {
   size_t capacity = 16;
   while (capacity < 2 * n) capacity *= 2;
   const size_t mask = capacity - 1;
-  std::vector<int32_t> places(capacity, -1);
-  std::vector<int64_t> found;
-  found.reserve(n);
+  std::vector<int32_t> table(capacity, -1);
+  std::vector<int64_t> distinct;
+  distinct.reserve(n);
   constexpr size_t kAhead = 16;
   for (size_t i = 0; i < n; ++i) {
-    if (i + kAhead < n) __builtin_prefetch(&places[(mix64(static_cast<uint64_t>(ids[i + kAhead])) >> 20) & mask], 1, 1);
+    if (i + kAhead < n) __builtin_prefetch(&table[(mix64(static_cast<uint64_t>(ids[i + kAhead])) >> 20) & mask], 1, 1);
     size_t at = (mix64(static_cast<uint64_t>(ids[i])) >> 20) & mask;
-    while (places[at] >= 0 && found[places[at]] != ids[i]) at = (at + 1) & mask;
-    if (places[at] < 0) {
-      places[at] = static_cast<int32_t>(found.size());
-      found.push_back(ids[i]);
+    while (table[at] >= 0 && distinct[table[at]] != ids[i]) at = (at + 1) & mask;
+    if (table[at] < 0) {
+      table[at] = static_cast<int32_t>(distinct.size());
+      distinct.push_back(ids[i]);
     }
-    inverse[i] = places[at];
+    inverse[i] = table[at];
   }
-  return found;
+  return distinct;
 }
 
-// The number of columns is known where a table has one of the usual ones: then a row is a few instructions.
+// For common numbers of columns the compiler knows the number, and a row is a few instructions.
 template <uint32_t kColumns>
 inline void sum_rows(const float* rows, const int32_t* inverse, size_t n, uint32_t any_columns, float* out) {
   const uint32_t columns = kColumns ? kColumns : any_columns;
@@ -58,17 +58,17 @@ inline void segment_sum(const float* rows, const int32_t* inverse, size_t n, uin
   }
 }
 
-// Where the ids of a batch go: distinct, grouped by the ps that holds their slot, within it by stripe, so that the ps
-// reads and writes in order.
+// The distinct ids of a batch, grouped by the ps that owns their slot and within it by stripe, so that the ps reads and
+// writes in order.
 struct Plan {
   std::vector<int64_t> ids;      // distinct and grouped
-  std::vector<int32_t> inverse;  // the place of each id of the batch among them
-  std::vector<int64_t> counts;   // how many each ps gets
+  std::vector<int32_t> inverse;  // the position of each id of the batch among them
+  std::vector<int64_t> counts;   // ids of each ps
 };
 
-// Put distinct `ids` into groups; `place[i]` becomes where ids[i] went.
+// Groups distinct `ids`; `position[i]` becomes the position of ids[i].
 inline std::vector<int64_t> group(const std::vector<int64_t>& ids, const uint16_t* owner, uint32_t owners,
-                                  std::vector<int64_t>& grouped, std::vector<int32_t>& place) {
+                                  std::vector<int64_t>& grouped, std::vector<int32_t>& position) {
   const size_t n = ids.size();
   std::vector<uint32_t> key(n);
   std::vector<size_t> begin(size_t{owners} * kStripes + 1, 0);
@@ -82,38 +82,38 @@ inline std::vector<int64_t> group(const std::vector<int64_t>& ids, const uint16_
   for (uint32_t o = 0; o < owners; ++o)
     counts[o] = static_cast<int64_t>(begin[size_t{o + 1} * kStripes] - begin[size_t{o} * kStripes]);
   grouped.resize(n);
-  place.resize(n);
+  position.resize(n);
   for (size_t i = 0; i < n; ++i) {
     const size_t to = begin[key[i]]++;
     grouped[to] = ids[i];
-    place[i] = static_cast<int32_t>(to);
+    position[i] = static_cast<int32_t>(to);
   }
   return counts;
 }
 
 inline Plan plan(const int64_t* ids, size_t n, const uint16_t* owner, uint32_t owners) {
-  Plan made;
-  made.inverse.resize(n);
-  const std::vector<int64_t> distinct = unique(ids, n, made.inverse.data());
-  std::vector<int32_t> place;
-  made.counts = group(distinct, owner, owners, made.ids, place);
-  for (size_t i = 0; i < n; ++i) made.inverse[i] = place[made.inverse[i]];
-  return made;
+  Plan plan;
+  plan.inverse.resize(n);
+  const std::vector<int64_t> distinct = unique(ids, n, plan.inverse.data());
+  std::vector<int32_t> position;
+  plan.counts = group(distinct, owner, owners, plan.ids, position);
+  for (size_t i = 0; i < n; ++i) plan.inverse[i] = position[plan.inverse[i]];
+  return plan;
 }
 
-// How many ids lie in slots that are not in `held`.
+// The number of ids in slots that are not in `held`.
 inline size_t count_foreign(const int64_t* ids, size_t n, const uint8_t* held) {
   size_t foreign = 0;
   for (size_t i = 0; i < n; ++i) foreign += !held[slot_of(mix64(static_cast<uint64_t>(ids[i])))];
   return foreign;
 }
 
-// Set the flag of every slot that an id lies in.
+// Sets the flag of every slot that has one of the ids.
 inline void touch(const int64_t* ids, size_t n, uint8_t* flags) {
   for (size_t i = 0; i < n; ++i) flags[slot_of(mix64(static_cast<uint64_t>(ids[i])))] = 1;
 }
 
-// Marks of one sender, see ps/tables/applied_pushes.py: these slots have the push `number` from here on.
+// Records that these slots have applied push `number` of a sender, see ps/tables/applied_pushes.py.
 inline void mark(int64_t* top, uint64_t* window, const uint8_t* flags, int64_t number) {
   for (uint32_t s = 0; s < kSlots; ++s) {
     if (!flags[s]) continue;

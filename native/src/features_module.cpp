@@ -108,6 +108,7 @@ std::vector<std::pair<std::string, uint64_t>> odd(const Summary& summary) {
 }  // namespace
 
 NB_MODULE(_native, module) {
+  nb::set_leak_warnings(false);  // a process may end while models and caches of frameworks hold vocabularies
   nb::exception<Irregular>(module, "Irregular");
   nb::exception<Stopped>(module, "Stopped");
   module.attr("PADDING") = kPadding;

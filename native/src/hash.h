@@ -1,4 +1,4 @@
-// Where a row belongs: id → slot (who holds it) → stripe (which lock guards it here).
+// Maps an id to its slot (which has an owner) and its stripe (which has a lock).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// From id to a 32-bit value: open addressing, linear probing, 12 bytes an entry, half to three quarters full.
+// Maps ids to 32-bit values: open addressing, linear probing, 12 bytes per entry, half to three quarters full.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace elasticdl {
 
 class Index {
  public:
-  // Values are row numbers, or, with kCounting set, how often an id was seen that has no row yet.
+  // Values are row numbers or, with kCounting set, the number of sightings of an id without a row.
   static constexpr uint32_t kAbsent = 0xffffffffu;
   static constexpr uint32_t kCounting = 0x80000000u;
 
-  // The place of `id`, which holds kAbsent if it is new. Valid until the next insertion.
+  // The entry's value for `id`, kAbsent if it is new. The pointer is valid until the next insertion.
   uint32_t* find_or_insert(int64_t id, uint64_t mixed) {
     if ((size_ + 1) * 4 > entries_.size() * 3) grow();
     size_t at = home(mixed);
@@ -25,7 +25,7 @@ class Index {
     }
     entries_[at].set_id(id);
     ++size_;
-    return &entries_[at].value;  // the caller puts a value there at once
+    return &entries_[at].value;  // the caller sets it at once
   }
 
   uint32_t find(int64_t id, uint64_t mixed) const {
@@ -67,7 +67,7 @@ class Index {
 
   size_t size() const { return size_; }
   size_t bytes() const { return entries_.capacity() * sizeof(Entry); }
-  // What the index will hold once `more` ids have come.
+  // The bytes of the index after `more` ids were inserted.
   size_t bytes_with(size_t more) const { return capacity_for(size_ + more, entries_.size()) * sizeof(Entry); }
 
  private:
@@ -82,13 +82,13 @@ class Index {
   };
   static_assert(sizeof(Entry) == 12, "an entry is 12 bytes");
 
-  static constexpr size_t kProbed = 3 * sizeof(Entry);  // most ids are found so far from home; that may be the next line
+  static constexpr size_t kProbed = 3 * sizeof(Entry);  // most ids are within this distance, perhaps on the next line
 
-  // The low bits chose slot and stripe; the high ones choose the place, whatever the number of places.
+  // The low bits have chosen slot and stripe; the high bits choose the entry, for any number of entries.
   size_t home(uint64_t mixed) const { return ((mixed >> 32) * entries_.size()) >> 32; }
   size_t after(size_t at) const { return at + 1 == entries_.size() ? 0 : at + 1; }
 
-  // Half as much again at a time: doubling would leave up to three places for each id.
+  // Grows by half: doubling would leave up to three entries for each id.
   static size_t capacity_for(size_t ids, size_t now) {
     size_t capacity = now < 16 ? 16 : now;
     while (ids * 4 > capacity * 3) capacity += capacity / 2;

@@ -1,4 +1,4 @@
-// First values of a row: a function of (seed, id, column), whoever asks and in whatever order.
+// Initial values of a row: a function of (seed, id, column) only.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The native core as Python sees it: arrays of NumPy in and out, the GIL released in every call over a batch.
+// The Python bindings of the native core of ps: NumPy arrays in and out; calls over a batch release the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -29,7 +29,7 @@ using Vector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 template <typename T>
 using Table2 = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
 
-// An array that owns what the vector held.
+// An array that owns the values of the vector.
 template <typename T>
 Vector<T> array(std::vector<T>&& values) {
   auto* kept = new std::vector<T>(std::move(values));
@@ -220,7 +220,7 @@ std::unique_ptr<Table> make_table(std::string name, uint32_t columns, int initia
 
 NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // a ps may end while its threads hold tables
-  m.doc() = "Embedding tables and what belongs to them, by the batch.";
+  m.doc() = "Embedding tables, and functions over batches of ids.";
   m.attr("SLOTS") = kSlots;
   m.attr("STRIPES") = kStripes;
   nb::exception<MemoryLimit>(m, "MemoryLimit", PyExc_MemoryError);

@@ -1,4 +1,4 @@
-// Floats of 16 bits: as rows are stored, and as they travel.
+// Floats of 16 bits, for storing and for sending rows.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// One row's update: gradient, values and state in one pass. The formulas are the frameworks' own, variant by variant.
+// Updates one row: gradient, values and state in one pass. The formulas are those of the frameworks.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace elasticdl {
 
 enum class Rule : int { kSgd, kMomentum, kAdagrad, kRowwiseAdagrad, kAdam, kAmsgrad, kAdamW, kFtrl, kRmsprop };
-// Where torch and Keras differ: where epsilon stands, and whether the velocity holds the learning rate.
+// torch and Keras differ in the position of epsilon and in whether the velocity includes the learning rate.
 enum class Dialect : int { kTorch, kKeras };
 
 struct Hyper {
@@ -24,7 +24,7 @@ struct Hyper {
   float epsilon = 0;
   float momentum = 0;            // momentum, rmsprop
   bool nesterov = false;         // momentum
-  float beta1 = 0, beta2 = 0;    // adam and its kin; rmsprop: beta2 is rho
+  float beta1 = 0, beta2 = 0;    // adam, amsgrad, adamw; rmsprop: beta2 is rho
   float initial = 0;             // first value of the accumulators of adagrad and ftrl
   float weight_decay = 0;        // adamw
   float l1 = 0, l2 = 0;          // ftrl; l2 of the others is added to the gradient by the table
@@ -52,7 +52,7 @@ struct Hyper {
   }
 };
 
-// What is the same for all rows of one push.
+// Factors that are the same for all rows of a push.
 struct Scale {
   float rate;         // learning rate
   float correction1;  // 1 - beta1^step
@@ -112,7 +112,7 @@ inline void rowwise_adagrad(ROW) {
   for (uint32_t i = 0; i < n; ++i) w[i] -= rate * g[i];
 }
 
-// The last part of adam and its kin: `v` is what the step is divided by.
+// The last part of adam, amsgrad and adamw: the step is divided by the root of `v`.
 ELASTICDL_CLONES inline void adam_step(float* __restrict w, const float* __restrict m, const float* __restrict v,
                                        uint32_t n, const Hyper& h, const Scale& c) {
   const float eps = h.epsilon;
@@ -182,7 +182,7 @@ ELASTICDL_CLONES inline void rmsprop(ROW) {
 
 using Update = void (*)(ROW);
 
-inline Update of(Rule rule) {
+inline Update update_function(Rule rule) {
   switch (rule) {
     case Rule::kSgd: return sgd;
     case Rule::kMomentum: return momentum;

@@ -1,4 +1,4 @@
-// Rows of one stripe: chunks that never move, places that are used again.
+// The rows of one stripe: chunks that never move; removed rows are reused.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Rows {
 
   size_t size() const { return count_ - free_.size(); }
   size_t bytes() const { return held(chunks_.size()); }
-  // What the rows will hold once `more` have come.
+  // The bytes of the rows after `more` were added.
   size_t bytes_with(size_t more) const {
     const size_t fresh = more > free_.size() ? more - free_.size() : 0;
     return held(std::max(chunks_.size(), (count_ + fresh + kChunkRows - 1) / kChunkRows));

@@ -1,4 +1,4 @@
-// An embedding table: rows by id, made on first use, updated by the batch. All calls are safe from any thread.
+// An embedding table: rows by id, created on first use, updated in batches. All calls are thread-safe.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class Table {
         budget_(std::move(budget)),
         state_floats_(settings_.hyper.state(settings_.columns)),
         value_bytes_((settings_.half ? 2 : 4) * settings_.columns + (settings_.half && settings_.columns % 2 ? 2 : 0)),
-        update_(rules::of(settings_.hyper.rule)),
+        update_(rules::update_function(settings_.hyper.rule)),
         arena_(Rows::chunk_bytes(value_bytes_ + 4 * state_floats_)) {
     for (auto& stripe : stripes_) stripe = std::make_unique<Stripe>(value_bytes_ + 4 * state_floats_, arena_);
   }
@@ -52,7 +52,7 @@ class Table {
   const Settings& settings() const { return settings_; }
   uint32_t state_floats() const { return state_floats_; }
 
-  // Rows of `ids`, made where they are new (and admitted). Not admitted: the initial values.
+  // Reads rows; creates those of new ids that are admitted. An id that is not admitted has its initial values.
   void pull(const int64_t* ids, size_t n, float* out, uint32_t now, bool create) {
     const uint32_t columns = settings_.columns;
     visit(ids, n, create ? Access::kCreate : Access::kLook, now, [&](size_t i, int64_t id, char* row, RowMeta*) {
@@ -66,7 +66,7 @@ class Table {
     });
   }
 
-  // One update of each row of `ids`, which are distinct. Returns how many had a row.
+  // Updates each row of `ids`, which are distinct, once. Returns how many had a row.
   size_t push(const int64_t* ids, size_t n, const float* gradients, double rate, uint64_t step, uint32_t now) {
     const uint32_t columns = settings_.columns;
     const Scale scale = Scale::at(settings_.hyper, rate, step);
@@ -99,11 +99,11 @@ class Table {
     return applied;
   }
 
-  // Put rows as they are: values and state of another ps, or of a checkpoint.
+  // Stores rows with values and state from another ps or from a checkpoint.
   void load(const int64_t* ids, size_t n, const float* values, const float* state, uint32_t now) {
     const uint32_t columns = settings_.columns;
     visit(ids, n, Access::kPut, now, [&](size_t i, int64_t, char* row, RowMeta* meta) {
-      if (row == nullptr) return;  // kPut always makes one
+      if (row == nullptr) return;  // kPut always creates one
       const float* from = values + i * columns;
       if (settings_.half)
         for (uint32_t c = 0; c < columns; ++c) reinterpret_cast<uint16_t*>(row)[c] = narrowed(from[c]);
@@ -114,12 +114,12 @@ class Table {
     });
   }
 
-  // Make rows with these values where there are none; `made` says which.
-  void put(const int64_t* ids, size_t n, const float* values, uint32_t now, uint8_t* made) {
+  // Creates rows with these values for ids that have none; sets `is_new` for these.
+  void put(const int64_t* ids, size_t n, const float* values, uint32_t now, uint8_t* is_new) {
     const uint32_t columns = settings_.columns;
     visit(ids, n, Access::kMake, now, [&](size_t i, int64_t, char* row, RowMeta*) {
-      made[i] = row != nullptr;
-      if (row == nullptr) return;  // there is one
+      is_new[i] = row != nullptr;
+      if (row == nullptr) return;  // the id has a row
       const float* value = values + i * columns;
       if (settings_.half)
         for (uint32_t c = 0; c < columns; ++c) reinterpret_cast<uint16_t*>(row)[c] = narrowed(value[c]);
@@ -128,7 +128,7 @@ class Table {
     });
   }
 
-  // Which ids have a row.
+  // Sets `has` for each id that has a row.
   void find(const int64_t* ids, size_t n, uint8_t* has) {
     for (size_t i = 0; i < n; ++i) {
       const uint64_t mixed = mix64(static_cast<uint64_t>(ids[i]));
@@ -138,7 +138,7 @@ class Table {
     }
   }
 
-  // The rows of one stripe that lie in `wanted` slots and changed in generation `since` or later.
+  // Reads the rows of a stripe that are in `wanted` slots and changed in generation `since` or later.
   void collect(uint32_t stripe, const uint8_t* wanted, uint32_t since, std::vector<int64_t>& ids,
                std::vector<float>& values, std::vector<float>& state) {
     Stripe& from = *stripes_[stripe];
@@ -160,7 +160,7 @@ class Table {
     });
   }
 
-  // Forget rows in `gone` slots, and those not used since `before`. Returns how many rows that were.
+  // Removes rows in `gone` slots and rows not used since `before`. Returns their number.
   size_t remove(const uint8_t* gone, uint32_t before) {
     size_t removed = 0;
     for (uint32_t number = 0; number < kStripes; ++number) {
@@ -192,15 +192,15 @@ class Table {
   size_t counting() const { return sum([](const Stripe& s) { return s.index.size() - s.rows.size(); }); }
 
  private:
-  // Whether one of the `wanted` slots lies in this stripe.
+  // Whether one of the `wanted` slots is in this stripe.
   static bool has_slot(const uint8_t* wanted, uint32_t stripe) {
     for (uint32_t slot = 0; slot < kSlots; ++slot)
       if (wanted[slot] && stripe_of(slot) == stripe) return true;
     return false;
   }
 
-  // kLook makes nothing; kCreate counts a sighting and makes admitted rows; kUpdate makes rows where every id is
-  // admitted at once; kPut makes a row whatever its count; kMake too, but leaves those alone that there are.
+  // kLook creates no rows; kCreate counts a sighting and creates rows of admitted ids; kUpdate creates rows if every id
+  // is admitted at once; kPut creates a row for any count; kMake too, but does not touch existing rows.
   enum class Access { kLook, kCreate, kUpdate, kPut, kMake };
 
   struct Stripe {
@@ -218,12 +218,12 @@ class Table {
   template <typename Touch>
   void visit(const int64_t* ids, size_t n, Access access, uint32_t now, Touch touch) {
     // Group the ids by stripe, in their order: one pass to count, one to place.
-    thread_local std::vector<uint64_t> mixed_room;
-    thread_local std::vector<uint32_t> order_room;
-    mixed_room.resize(n);
-    order_room.resize(n);
-    uint64_t* mixed = mixed_room.data();
-    uint32_t* order = order_room.data();
+    thread_local std::vector<uint64_t> mixed_buffer;
+    thread_local std::vector<uint32_t> order_buffer;
+    mixed_buffer.resize(n);
+    order_buffer.resize(n);
+    uint64_t* mixed = mixed_buffer.data();
+    uint32_t* order = order_buffer.data();
     std::array<uint32_t, kStripes + 1> begin{};
     for (size_t i = 0; i < n; ++i) {
       mixed[i] = mix64(static_cast<uint64_t>(ids[i]));
@@ -239,7 +239,7 @@ class Table {
         visit_stripe(*stripes_[s], ids, mixed, order + begin[s], begin[s + 1] - begin[s], access, now, touch);
   }
 
-  // Misses are overlapped: while one block is touched, the index entries and rows of the next are on their way.
+  // Overlaps cache misses: while one block is visited, the index entries and rows of the next are prefetched.
   template <typename Touch>
   void visit_stripe(Stripe& stripe, const int64_t* ids, const uint64_t* mixed, const uint32_t* order, size_t n,
                     Access access, uint32_t now, Touch& touch) {
@@ -277,7 +277,7 @@ class Table {
     if (stripe.bytes() != before) budget_->change(before, stripe.bytes());
   }
 
-  // The row of `id`; with kCounting set where it has none.
+  // Returns the row of `id`; with kCounting set if it has none.
   uint32_t resolve(Stripe& stripe, int64_t id, uint64_t mixed, Access access) {
     if (access == Access::kLook || (access == Access::kUpdate && settings_.admit_after > 1))
       return stripe.index.find(id, mixed);  // kAbsent has kCounting set
@@ -287,12 +287,12 @@ class Table {
     if (seen < settings_.admit_after && access < Access::kPut) return *place = Index::kCounting | seen;
     const uint32_t row = stripe.rows.add();
     *place = row;
-    if (access != Access::kPut) begin(stripe.rows.at(row), id);  // else all of it is written at once
+    if (access != Access::kPut) begin(stripe.rows.at(row), id);  // otherwise the caller writes all of it
     changed(stripe.rows.meta(row) = {0, 0});
     return row;
   }
 
-  // Read under the stripe's lock: whoever turned the generation and then visited the stripe sees all later changes.
+  // Called under the stripe's lock: a thread that begins a generation and then visits the stripe sees all later changes.
   void changed(RowMeta& meta) const { meta.generation = generation_.load(std::memory_order_relaxed); }
 
   void begin(char* row, int64_t id) {
@@ -307,16 +307,16 @@ class Table {
     settings_.hyper.begin(reinterpret_cast<float*>(row + value_bytes_), columns);
   }
 
-  // Refuse the whole batch where it would not fit, before any row is made.
+  // Refuses the whole batch if it would not fit, before any row is created.
   void check_limit(const int64_t* ids, const uint64_t* mixed, const uint32_t* order,
                    const std::array<uint32_t, kStripes + 1>& begin) {
     if (budget_->limit == 0) return;
-    size_t most = 0, exact = 0;  // if all ids were new, and with those that are
+    size_t bound = 0, exact = 0;  // if all ids were new, and with those that are new
     for (uint32_t s = 0; s < kStripes; ++s) {
       std::lock_guard<std::mutex> guard(stripes_[s]->lock);
-      most += stripes_[s]->growth(begin[s + 1] - begin[s]);
+      bound += stripes_[s]->growth(begin[s + 1] - begin[s]);
     }
-    if (!budget_->is_exceeded_by(most)) return;
+    if (!budget_->is_exceeded_by(bound)) return;
     for (uint32_t s = 0; s < kStripes; ++s) {
       std::lock_guard<std::mutex> guard(stripes_[s]->lock);
       size_t fresh = 0;

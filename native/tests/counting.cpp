@@ -67,7 +67,7 @@ void run(size_t memory_bytes, bool quoted) {
   question.min_count = 1;
   std::vector<Summary> found(kColumns);
   std::atomic<size_t> next{0};
-  together(kThreads, [&](size_t) {
+  run_in_threads(kThreads, [&](size_t) {
     for (size_t column; (column = next.fetch_add(1)) < kColumns;) found[column] = counter.summarize(column, question);
   });
   for (size_t column = 0; column < kColumns; ++column) {
@@ -93,7 +93,7 @@ void find() {
     offsets.push_back(static_cast<int32_t>(letters.size()));
   }
   const VocabularyIndex index(letters.substr(0, ends[kValues / 2 - 1]), {ends.begin(), ends.begin() + kValues / 2});
-  together(kThreads, [&](size_t) {
+  run_in_threads(kThreads, [&](size_t) {
     std::vector<int64_t> positions(kValues);
     index.find(letters.data(), offsets.data(), kValues, positions.data());
     for (size_t position = 0; position < kValues; ++position)

@@ -1,5 +1,6 @@
-// Counts the values of all columns of CSV text that comes in blocks: threads share the columns, so that no table is
-// locked and one is hot at a time. Memory is bounded: the largest tables go to disk when all are too large.
+// Counts the values of all columns of CSV text, block by block. Each thread counts whole columns, so that no table is
+// locked and one table at a time is in the cache. Memory is bounded: when the tables together are too large, the
+// largest ones are written to disk.
 #pragma once
 
 #if __has_include(<malloc.h>)
@@ -14,13 +15,13 @@
 #include "kinds.h"
 #include "records.h"
 #include "summary.h"
-#include "tally.h"
+#include "value_counts.h"
 #include "threads.h"
 
 namespace elasticdl::counting {
 
 constexpr size_t kMostLineBytes = 2000000;  // DuckDB takes no longer ones
-constexpr size_t kPadding = 64;             // readable behind a block
+constexpr size_t kPadding = 64;             // bytes after a block that must be readable
 
 class Counter {
  public:
@@ -33,7 +34,7 @@ class Counter {
         fields_(columns),
         selected_(std::move(selected)),
         spill_(std::move(directory)),
-        tallies_(columns) {
+        counts_(columns) {
     std::vector<bool> seen(fields_);
     for (size_t place : selected_) {
       // Twice the same would be two threads at one table.
@@ -57,7 +58,7 @@ class Counter {
     if (end - next > kMostLineBytes) throw Irregular("a long line");
     limit(parts, max_rows);
     std::atomic<size_t> column{0};
-    together(parts_.size(), [&](size_t) {
+    run_in_threads(parts_.size(), [&](size_t) {
       std::string scratch;
       for (size_t next; (next = column.fetch_add(1)) < selected_.size();)
         for (size_t part = 0; part < parts; ++part) count_column(text, selected_[next], parts_[part], scratch);
@@ -66,23 +67,23 @@ class Counter {
     return next;
   }
 
-  // A column that is the same in `rows` rows, such as one that a folder gives.
+  // Adds a value that is the same in `rows` rows, such as that of a partition directory.
   void add(size_t column, std::string_view value, uint64_t rows) {
-    if (!value.empty() && rows > 0) tallies_.at(column).add(value, rows);
+    if (!value.empty() && rows > 0) counts_.at(column).add(value, rows);
   }
   size_t add_column() {
-    tallies_.emplace_back();
-    return tallies_.size() - 1;
+    counts_.emplace_back();
+    return counts_.size() - 1;
   }
 
-  // Once for each column, after all is counted; columns may be summarized at the same time. Its table is gone then.
+  // Call it once for each column, after all rows are counted; several threads may. It frees the table of the column.
   Summary summarize(size_t column, const Question& question) {
-    if (column >= tallies_.size()) throw std::invalid_argument("no such column");
-    Tally tally = std::move(tallies_[column]);
-    tallies_[column] = Tally();
-    Summary found = Summarizer(tally, spill_, question, memory_ / 4, stop_).run();
+    if (column >= counts_.size()) throw std::invalid_argument("no such column");
+    ValueCounts counts = std::move(counts_[column]);
+    counts_[column] = ValueCounts();
+    Summary found = Summarizer(counts, spill_, question, memory_ / 4, stop_).run();
 #if defined(__GLIBC__)
-    malloc_trim(0);  // else what each thread has freed stays with it
+    malloc_trim(0);  // otherwise each thread keeps the memory that it has freed
 #endif
     return found;
   }
@@ -94,7 +95,7 @@ class Counter {
   bool has_crlf() const { return crlf_ > 0; }
 
  private:
-  // Parts at ends of lines, one for each thread, each parsed by its own.
+  // Splits the text at ends of lines into one part for each thread, and parses them.
   size_t split(const char* text, size_t begin, size_t end) {
     const size_t parts = end - begin < (size_t{64} << 10) ? 1 : parts_.size();
     std::vector<size_t> bounds{begin};
@@ -104,7 +105,7 @@ class Counter {
       bounds.push_back(mark ? mark + 1 - text : end);
     }
     bounds.push_back(end);
-    together(parts, [&](size_t part) {
+    run_in_threads(parts, [&](size_t part) {
       parts_[part].prepare(fields_, bounds[part + 1] - bounds[part]);
       RecordParser(text, delimiter_, fields_).plain(bounds[part], bounds[part + 1], parts_[part]);
     });
@@ -125,7 +126,7 @@ class Counter {
   void count_column(const char* text, size_t place, Cells& cells, std::string& scratch) {
     constexpr size_t kAhead = 32;
     const Cell* column = cells.column(place);
-    Tally& tally = tallies_[place];
+    ValueCounts& counts = counts_[place];
     uint64_t keys[kAhead];
     for (size_t first = 0; first < cells.rows; first += kAhead) {
       const size_t count = std::min(kAhead, cells.rows - first);
@@ -133,9 +134,9 @@ class Counter {
         const Cell cell = column[first + i];
         const size_t bytes = cell.end - cell.begin;
         if (bytes <= 8) {
-          tally.words.prefetch(keys[i] = word_at(text + cell.begin, bytes));
+          counts.words.prefetch(keys[i] = word_at(text + cell.begin, bytes));
         } else if (!(cell.end & Cell::kDoubled)) {
-          tally.texts.prefetch(keys[i] = hash_of({text + cell.begin, bytes}));
+          counts.texts.prefetch(keys[i] = hash_of({text + cell.begin, bytes}));
         }
       }
       for (size_t i = 0; i < count; ++i) {
@@ -144,11 +145,11 @@ class Counter {
         bool is_new;
         if (cell.end & Cell::kDoubled) {
           value = single(value, scratch);
-          is_new = tally.add(value, 1);
+          is_new = counts.add(value, 1);
         } else if (value.empty()) {
           continue;  // missing
         } else {
-          is_new = value.size() <= 8 ? tally.words.add(keys[i], 1) : tally.texts.add(value, keys[i], 1);
+          is_new = value.size() <= 8 ? counts.words.add(keys[i], 1) : counts.texts.add(value, keys[i], 1);
         }
         if (is_new) check(value);
       }
@@ -169,19 +170,19 @@ class Counter {
 
   void shrink() {
     size_t all = 0;
-    for (const Tally& tally : tallies_) all += tally.bytes();
+    for (const ValueCounts& counts : counts_) all += counts.bytes();
     if (all <= memory_) return;
     spill_.open();
-    std::vector<Tally*> largest;
-    for (Tally& tally : tallies_) largest.push_back(&tally);
-    std::sort(largest.begin(), largest.end(), [](Tally* a, Tally* b) { return a->bytes() > b->bytes(); });
-    std::vector<Tally*> chosen;
+    std::vector<ValueCounts*> largest;
+    for (ValueCounts& counts : counts_) largest.push_back(&counts);
+    std::sort(largest.begin(), largest.end(), [](ValueCounts* a, ValueCounts* b) { return a->bytes() > b->bytes(); });
+    std::vector<ValueCounts*> chosen;
     for (size_t next = 0; all > memory_ / 4 && next < largest.size(); ++next) {
       all -= largest[next]->bytes();
       chosen.push_back(largest[next]);
     }
     std::atomic<size_t> turn{0};
-    together(parts_.size(), [&](size_t) {
+    run_in_threads(parts_.size(), [&](size_t) {
       for (size_t next; (next = turn.fetch_add(1)) < chosen.size();) chosen[next]->spill(spill_);
     });
   }
@@ -192,7 +193,7 @@ class Counter {
   size_t fields_;
   std::vector<size_t> selected_;
   Spill spill_;
-  std::vector<Tally> tallies_;
+  std::vector<ValueCounts> counts_;
   uint64_t rows_ = 0, crlf_ = 0, lf_ = 0;
   std::atomic<bool> stop_{false};
 };

@@ -1,4 +1,4 @@
-// What a value looks like. The rules are those of features/sql/dialects.py and of DuckDB, letter by letter.
+// Recognizes numbers, dates and blanks. The rules are exactly those of features/sql/dialects.py and of DuckDB.
 #pragma once
 
 #include <charconv>
@@ -16,7 +16,7 @@ inline size_t digits(std::string_view text, size_t from) {
   return end - from;
 }
 
-// PLAIN or SCIENTIFIC; `number` is set where it is one.
+// Whether it is PLAIN or SCIENTIFIC; then sets `number`.
 inline bool is_number(std::string_view text, double& number) {
   if (text.size() >= 300) return false;
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -48,7 +48,7 @@ inline int64_t days_since_1970(int64_t year, int64_t month, int64_t day) {
   return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
 }
 
-// DATE, of a day that its month has; `seconds` since 1970 is set where it is one, to a millionth.
+// Whether it is a DATE with a valid day; then sets `seconds` since 1970, to a millionth.
 inline bool is_date(std::string_view text, double& seconds) {
   const auto two = [&](size_t at) { return (text[at] - '0') * 10 + (text[at + 1] - '0'); };
   const auto is_two = [&](size_t at) { return at + 2 <= text.size() && is_digit(text[at]) && is_digit(text[at + 1]); };
@@ -86,7 +86,7 @@ inline bool is_date(std::string_view text, double& seconds) {
   return true;
 }
 
-// The code point at `at`, which moves behind it; -1 where it is no UTF-8.
+// Reads the code point at `at` and advances `at`; -1 if it is not UTF-8.
 inline int32_t code_point(std::string_view text, size_t& at) {
   const auto lead = static_cast<uint8_t>(text[at++]);
   if (lead < 0x80) return lead;
@@ -109,7 +109,7 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
-// Nothing but spaces (of Unicode's kind Zs): a missing value.
+// Whether it has only spaces (Unicode category Zs): a missing value.
 inline bool is_blank(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const int32_t point = code_point(text, at);

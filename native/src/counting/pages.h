@@ -1,4 +1,4 @@
-// Memory straight from the kernel: zero at first, and given back the moment it is let go.
+// Memory directly from the kernel: zero at first, and returned as soon as it is freed.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,21 +9,21 @@
 
 namespace elasticdl::counting {
 
-// An array of plain values. malloc would keep what is freed, and the peak of memory would not be what is counted here.
+// An array of plain values. malloc would keep freed memory, so that the peak would exceed the bytes counted here.
 template <typename T>
 class Pages {
  public:
   Pages() = default;
   explicit Pages(size_t size) : size_(size) {
     if (size == 0) return;
-    void* found = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (found == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<T*>(found);
+    void* memory = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<T*>(memory);
   }
   Pages(Pages&& other) noexcept { swap(other); }
   Pages& operator=(Pages&& other) noexcept {
-    Pages gone(std::move(other));
-    swap(gone);
+    Pages moved(std::move(other));
+    swap(moved);
     return *this;
   }
   ~Pages() {
@@ -36,8 +36,8 @@ class Pages {
   }
   T* data() { return data_; }
   const T* data() const { return data_; }
-  T& operator[](size_t place) { return data_[place]; }
-  const T& operator[](size_t place) const { return data_[place]; }
+  T& operator[](size_t index) { return data_[index]; }
+  const T& operator[](size_t index) const { return data_[index]; }
   size_t size() const { return size_; }
   size_t bytes() const { return size_ * sizeof(T); }
 

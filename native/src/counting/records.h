@@ -1,4 +1,4 @@
-// Where the fields of CSV records begin and end. What is not plainly CSV is not guessed at, but told.
+// Finds where the fields of CSV records begin and end. Text that is not clearly CSV is not guessed at: Irregular.
 #pragma once
 
 #if defined(__SSE2__)
@@ -14,7 +14,7 @@
 
 namespace elasticdl::counting {
 
-// The text is not as simple as is counted here: another reader has to say what it is.
+// The text is more complex than this parser supports: another reader must read it.
 struct Irregular : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -22,22 +22,22 @@ struct Irregular : std::runtime_error {
 // The bytes of a field in its block.
 struct Cell {
   uint32_t begin, end;
-  static constexpr uint32_t kDoubled = uint32_t{1} << 31;  // in `end`: two quotes in it are one
+  static constexpr uint32_t kDoubled = uint32_t{1} << 31;  // set in `end`: the field has doubled quotes
 };
 
 // The fields of some records, column by column.
 struct Cells {
   Pages<Cell> cells;
   size_t stride = 0, rows = 0;
-  size_t crlf = 0, lf = 0;  // how many lines end so
+  size_t crlf = 0, lf = 0;  // lines with this end
 
   void prepare(size_t columns, size_t bytes) {
-    // A record has at least a byte for each field: its delimiter, or the end of the line.
-    const size_t most = bytes / columns + 1;
-    if (most > stride) cells = Pages<Cell>(most * columns), stride = most;
+    // A record has at least one byte for each field: its delimiter, or the end of the line.
+    const size_t max_rows = bytes / columns + 1;
+    if (max_rows > stride) cells = Pages<Cell>(max_rows * columns), stride = max_rows;
     rows = crlf = lf = 0;
   }
-  Cell* column(size_t place) { return cells.data() + place * stride; }
+  Cell* column(size_t number) { return cells.data() + number * stride; }
 };
 
 inline uint32_t marks_of_16(const char* at, char first, char second) {
@@ -56,10 +56,10 @@ inline uint32_t marks_of_16(const char* at, char first, char second) {
 
 class RecordParser {
  public:
-  // `text` begins with a record; 16 bytes behind any part of it can be read.
+  // `text` begins with a record; 16 bytes after the end of any part of it must be readable.
   RecordParser(const char* text, char delimiter, size_t columns) : text_(text), delimiter_(delimiter), columns_(columns) {}
 
-  // All records from `begin` to `end`, no quotes among them; the last byte ends a line.
+  // Parses all records from `begin` to `end`, which have no quotes; the last byte ends a line.
   void plain(size_t begin, size_t end, Cells& into) {
     open(begin, into);
     for (size_t base = begin; base < end; base += 16) {
@@ -76,7 +76,7 @@ class RecordParser {
     }
   }
 
-  // All whole records from `begin` to `end`, quotes among them. Returns where the first that is not whole begins.
+  // Parses all complete records from `begin` to `end`, with quotes. Returns where the first incomplete one begins.
   size_t quoted(size_t begin, size_t end, Cells& into) {
     open(begin, into);
     size_t record = begin, at = begin;

@@ -1,4 +1,4 @@
-// A temporary file without a name: sorted runs are written to it, and read back side by side.
+// A temporary file without a name: sorted runs are written to it, and read back in parallel to merge them.
 #pragma once
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ struct Run {
   uint64_t begin, end;  // bytes of the file
 };
 
-// Any thread may write and read. The kernel removes it with the last descriptor, however the process ends.
+// Any thread may write and read. The kernel removes the file with the last descriptor, even if the process is killed.
 class Spill {
  public:
   explicit Spill(std::string directory) : directory_(std::move(directory)) {}
@@ -30,7 +30,7 @@ class Spill {
     if (file_ >= 0) close(file_);
   }
 
-  // Called before threads use it.
+  // Call it before any thread writes.
   void open() {
     if (file_ >= 0) return;
     std::string path = directory_ + "/elasticdl-counted-XXXXXX";
@@ -45,18 +45,18 @@ class Spill {
   }
   void write(const void* data, size_t bytes, uint64_t at) {
     for (auto* next = static_cast<const char*>(data); bytes > 0;) {
-      const ssize_t done = pwrite(file_, next, bytes, static_cast<off_t>(at));
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) fail();
-      next += done, at += done, bytes -= done;
+      const ssize_t written = pwrite(file_, next, bytes, static_cast<off_t>(at));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) fail();
+      next += written, at += written, bytes -= written;
     }
   }
   void read(void* data, size_t bytes, uint64_t at) const {
     for (auto* next = static_cast<char*>(data); bytes > 0;) {
-      const ssize_t done = pread(file_, next, bytes, static_cast<off_t>(at));
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) fail();
-      next += done, at += done, bytes -= done;
+      const ssize_t count = pread(file_, next, bytes, static_cast<off_t>(at));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) fail();
+      next += count, at += count, bytes -= count;
     }
   }
   uint64_t bytes() const { return end_.load(); }
@@ -100,24 +100,24 @@ class RunWriter {
   std::vector<char> buffer_;
 };
 
-// Reads a run from its beginning, a piece at a time.
+// Reads a run from its beginning, in pieces.
 class RunReader {
  public:
-  RunReader(const Spill& spill, Run run, size_t buffer_bytes) : spill_(&spill), left_(run), most_(buffer_bytes) {}
+  RunReader(const Spill& spill, Run run, size_t buffer_bytes) : spill_(&spill), left_(run), buffer_bytes_(buffer_bytes) {}
 
   // The next `bytes`, valid until the next call; null at the end.
   const char* take(size_t bytes) {
     if (filled_ - next_ < bytes && !fill(bytes)) return nullptr;
-    const char* found = buffer_.data() + next_;
+    const char* piece = buffer_.data() + next_;
     next_ += bytes;
-    return found;
+    return piece;
   }
 
  private:
   bool fill(size_t bytes) {
     const size_t kept = filled_ - next_;
     if (kept == 0 && left_.begin == left_.end) return false;
-    const size_t capacity = std::max(most_, bytes);
+    const size_t capacity = std::max(buffer_bytes_, bytes);
     if (buffer_.size() < capacity) buffer_.resize(capacity);
     memmove(buffer_.data(), buffer_.data() + next_, kept);
     const size_t more = std::min<uint64_t>(capacity - kept, left_.end - left_.begin);
@@ -130,12 +130,12 @@ class RunReader {
 
   const Spill* spill_;
   Run left_;
-  size_t most_;
+  size_t buffer_bytes_;
   std::vector<char> buffer_;
   size_t next_ = 0, filled_ = 0;
 };
 
-// Of each reader, when so many are read side by side.
+// The size of each reader's buffer when this many runs are merged.
 inline size_t buffer_bytes(size_t runs) { return std::max<size_t>(4096, (size_t{4} << 20) / (runs + 1)); }
 
 }  // namespace elasticdl::counting

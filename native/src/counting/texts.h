@@ -1,4 +1,4 @@
-// How often each value of more than eight bytes is there.
+// Counts values of more than eight bytes.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,10 @@ inline uint64_t hash_of(std::string_view text) {
   return hash ^ (hash >> 29);
 }
 
-// A table with open addresses over values that lie one after the other; a count of 0 is a free place.
+// An open-addressing table over values that are stored one after the other; an entry with count 0 is free.
 class Texts {
  public:
-  // True where the value is new.
+  // Returns whether the value is new.
   bool add(std::string_view text, uint64_t hash, uint64_t count) {
     if ((used_ + 1) * 10 > table_.size() * 7) grow();
     for (size_t place = hash & mask();; place = (place + 1) & mask()) {
@@ -63,7 +63,7 @@ class Texts {
       if (table_[place].count != 0) visit(of(table_[place]), table_[place].count);
   }
 
-  // Sorted, to the file; the table is empty after it.
+  // Writes the values, sorted, to the file and empties the table.
   Run spill(Spill& spill) {
     size_t kept = 0;
     for (size_t place = 0; place < table_.size(); ++place)
@@ -119,7 +119,7 @@ class Texts {
   size_t used_ = 0, filled_ = 0;
 };
 
-// Every value of all runs once, in order, with the sum of its counts.
+// Visits every value of all runs once, in order, with the sum of its counts.
 template <typename Visit>
 void merge_texts(const Spill& spill, const std::vector<Run>& runs, Visit&& visit) {
   struct Head {

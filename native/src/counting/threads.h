@@ -1,4 +1,4 @@
-// Work that threads share.
+// Runs work in several threads.
 #pragma once
 
 #include <exception>
@@ -7,9 +7,9 @@
 
 namespace elasticdl::counting {
 
-// Runs `work` in each of `count` threads; the first failure is thrown here.
+// Runs `work` in each of `count` threads and rethrows the first exception.
 template <typename Work>
-void together(size_t count, Work&& work) {
+void run_in_threads(size_t count, Work&& work) {
   std::vector<std::exception_ptr> failures(count);
   const auto guarded = [&](size_t thread) {
     try {

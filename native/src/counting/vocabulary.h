@@ -1,4 +1,4 @@
-// The most frequent values, ties by letter; few more are kept in memory than are asked for.
+// The most frequent values, ties in the order of text. Little more than the requested number is kept in memory.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class Vocabulary {
     if (is_cut_ && count < kept_[most_ - 1].count) return;
     kept_.push_back({count, std::string(text)});
   }
-  // How many are frequent enough, kept or not.
+  // The number of values that are frequent enough, kept or not.
   uint64_t seen() const { return seen_; }
 
   std::vector<Value> sorted() {
@@ -39,7 +39,7 @@ class Vocabulary {
   static constexpr size_t kSlack = 1024;
 
   void cut() {
-    // The last of those that stay lies at its place: none that is rarer than it comes in any more.
+    // The last remaining value is in its final position: rarer ones are not added any more.
     std::nth_element(kept_.begin(), kept_.begin() + (most_ - 1), kept_.end());
     kept_.resize(most_);
     is_cut_ = true;

@@ -1,4 +1,4 @@
-// How often each value of up to eight bytes is there. Such a value is one word: no zero byte is ever in it.
+// Counts values of up to eight bytes. Such a value is one word: values never contain a zero byte.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Word {
   uint64_t key, count;
 };
 
-// The value of `bytes` <= 8 at `from`; eight bytes must be readable there.
+// The value of `bytes` <= 8 at `from`, where eight bytes must be readable.
 inline uint64_t word_at(const char* from, size_t bytes) {
   uint64_t word;
   memcpy(&word, from, 8);
@@ -32,10 +32,10 @@ inline std::string_view text_of(const uint64_t& word) {
   return {text, word == 0 ? size_t{0} : static_cast<size_t>(8 - __builtin_clzll(word) / 8)};
 }
 
-// A table with open addresses, the key 0 for a free place.
+// An open-addressing table; an entry with key 0 is free.
 class Words {
  public:
-  // True where the value is new.
+  // Returns whether the value is new.
   bool add(uint64_t key, uint64_t count) {
     if ((used_ + 1) * 10 > table_.size() * 7) grow();
     for (size_t place = home(key);; place = (place + 1) & mask()) {
@@ -64,16 +64,16 @@ class Words {
       if (table_[place].key != 0) visit(table_[place]);
   }
 
-  // Sorted, to the file; the table is empty after it.
+  // Writes the values, sorted, to the file and empties the table.
   Run spill(Spill& spill) {
     size_t kept = 0;
     for (size_t place = 0; place < table_.size(); ++place)
       if (table_[place].key != 0) table_[kept++] = table_[place];
-    const Run run = written(table_.data(), kept, spill);
+    const Run run = write_sorted(table_.data(), kept, spill);
     clear();
     return run;
   }
-  static Run written(Word* words, size_t count, Spill& spill) {
+  static Run write_sorted(Word* words, size_t count, Spill& spill) {
     std::sort(words, words + count, [](const Word& a, const Word& b) { return a.key < b.key; });
     const Run run = spill.reserve(count * sizeof(Word));
     spill.write(words, count * sizeof(Word), run.begin);
@@ -91,9 +91,9 @@ class Words {
     Pages<Word> old(table_.size() ? table_.size() * 2 : 256);
     old.swap(table_);
     shift_ = __builtin_clzll(table_.size()) + 1;
-    old_into(old);
+    insert_all(old);
   }
-  void old_into(const Pages<Word>& old) {
+  void insert_all(const Pages<Word>& old) {
     for (size_t from = 0; from < old.size(); ++from) {
       if (old[from].key == 0) continue;
       size_t place = home(old[from].key);
@@ -107,7 +107,7 @@ class Words {
   int shift_ = 0;
 };
 
-// Every key of all runs once, in order, with the sum of its counts.
+// Visits every key of all runs once, in order, with the sum of its counts.
 template <typename Visit>
 void merge_words(const Spill& spill, const std::vector<Run>& runs, Visit&& visit) {
   struct Head {

@@ -1,4 +1,4 @@
-// How often each value of one column is there: in memory, and in sorted runs where that did not do.
+// Counts the values of one column, in memory and in sorted runs on the disk.
 #pragma once
 
 #include <string_view>
@@ -9,9 +9,9 @@
 
 namespace elasticdl::counting {
 
-class Tally {
+class ValueCounts {
  public:
-  // True where the value is new. It is not empty.
+  // Returns whether the value is new. It must not be empty.
   bool add(std::string_view value, uint64_t count) {
     return value.size() <= 8 ? words.add(word_of(value), count) : texts.add(value, hash_of(value), count);
   }
@@ -23,7 +23,7 @@ class Tally {
   }
   bool is_spilled() const { return !word_runs_.empty() || !text_runs_.empty(); }
 
-  // Each value once, in any order, as often as this is called.
+  // Visits each value once, in any order. May be called several times.
   template <typename Visit>
   void each(Spill& spill, Visit&& visit) {
     const auto visit_word = [&](const Word& word) { visit(text_of(word.key), word.count); };
