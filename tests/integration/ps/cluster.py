@@ -66,21 +66,21 @@ class Cluster:
     def rebalance(self, members: list[PsId]) -> list[TransferResult]:
         """Move slots until `members` hold all of them, one pair of ps after the other, each with a map of its own."""
         done = []
-        lines = PsConnections(self.addresses, TOKEN, 10.0).open()
+        connections = PsConnections(self.addresses, TOKEN, 10.0).open()
         moves = balance_slots(self.map, members)
         for source, target in sorted({(one.source, one.target) for one in moves}):
             batch = [one for one in moves if (one.source, one.target) == (source, target)]
             self.map = apply_moves(self.map, batch)
-            done.append(move_slots(self.holdings[source], [one.slot for one in batch], target, lines, self.map))
-        lines.close()
+            done.append(move_slots(self.holdings[source], [one.slot for one in batch], target, connections, self.map))
+        connections.close()
         return done
 
     def back_up(self) -> None:
         """Each holds a copy of the one before it."""
         names = list(self.holdings)
-        with PsConnections(self.addresses, TOKEN, 30.0) as lines:
+        with PsConnections(self.addresses, TOKEN, 30.0) as connections:
             for name, target in zip(names, [*names[1:], names[0]], strict=True):
-                create_backup(self.holdings[name], target, lines)
+                create_backup(self.holdings[name], target, connections)
 
     def restart(
         self,

@@ -75,7 +75,7 @@ def agree(found: Rows, wanted: Rows) -> None:
             assert found[name][one][1] == state
 
 
-class Ship:
+class LocalFleet:
     """Some ps, the map, and the directory of checkpoints."""
 
     def __init__(self, directory: Path, count: int, threads: int = 2) -> None:
@@ -85,12 +85,12 @@ class Ship:
 
     def start(self, count: int) -> None:
         self.holdings: dict[PsId, PsState] = {}
-        self.keepers: dict[PsId, SnapshotWriter] = {}
+        self.writers: dict[PsId, SnapshotWriter] = {}
         self.servers: dict[PsId, PsServer] = {}
         self.map = SlotMap.initial([self.add() for _ in range(count)])
         for holdings in self.holdings.values():
             holdings.set_slot_map(self.map)
-        self.cutter = SnapshotCoordinator(self.fleet, "token", 30.0).open()
+        self.coordinator = SnapshotCoordinator(self.view, "token", 30.0).open()
         self.newest: Path | StorePath | None = None
         self.pushes: Counter[int] = Counter()
         self.number = 0
@@ -98,9 +98,9 @@ class Ship:
     def add(self) -> PsId:
         name = PsId(f"ps-{len(self.holdings)}")
         self.holdings[name] = declared(PsState(name, seed=3))
-        self.keepers[name] = SnapshotWriter(self.holdings[name])
+        self.writers[name] = SnapshotWriter(self.holdings[name])
         self.servers[name] = PsServer(
-            self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.keepers[name].handlers
+            self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.writers[name].handlers
         ).start()
         return name
 
@@ -110,10 +110,10 @@ class Ship:
         self.start(count)
         for name, holdings in self.holdings.items():
             slots = self.map.slots_of(name)
-            self.keepers[name].set_restored(snapshot_files.restore_rows(holdings, path, slots).snapshot_id, slots)
+            self.writers[name].set_restored(snapshot_files.restore_rows(holdings, path, slots).snapshot_id, slots)
         self.newest, self.pushes, self.number = path, Counter(pushes), number
 
-    def fleet(self) -> FleetView:
+    def view(self) -> FleetView:
         return FleetView(self.map, {name: server.address for name, server in self.servers.items()}, {})
 
     def push(self, ids: Sequence[int]) -> None:
@@ -140,34 +140,34 @@ class Ship:
             assert reply_to(holdings[PsId(name)], message).status is ReplyStatus.OK
 
     def move(self, slots: Sequence[int], target: PsId) -> None:
-        lines = PsConnections(self.fleet().addresses, "token", 30.0).open()
+        connections = PsConnections(self.view().addresses, "token", 30.0).open()
         for source in {self.map.owner[slot] for slot in slots} - {target}:
             moves = [SlotMove(slot, source, target) for slot in slots if self.map.owner[slot] == source]
             slot_map = apply_moves(self.map, moves)
-            move_slots(self.holdings[source], [one.slot for one in moves], target, lines, slot_map)
+            move_slots(self.holdings[source], [one.slot for one in moves], target, connections, slot_map)
             self.map = slot_map
-        lines.close()
+        connections.close()
 
     def begin(self, step: int) -> StartedSnapshot:
-        return self.cutter.begin(step, self.newest)
+        return self.coordinator.begin(step, self.newest)
 
     def finish(self, begun: StartedSnapshot) -> Path:
         target = self.directory / manifest.checkpoint_name(begun.step)
         with staging.staged_directory(target) as place:
-            files = self.cutter.finish(begun, place, self.newest, target)
+            files = self.coordinator.finish(begun, place, self.newest, target)
             (place / manifest.MANIFEST_FILE).write_text(Manifest("checkpoint", begun.step, 0, files, {}, {}).render())
         self.newest = target
         return target
 
-    def cut(self, step: int) -> Path:
+    def write_checkpoint(self, step: int) -> Path:
         return self.finish(self.begin(step))
 
     def close(self) -> None:
-        self.cutter.close()
+        self.coordinator.close()
         for server in self.servers.values():
             server.close()
-        for keeper in self.keepers.values():
-            keeper.close()
+        for writer in self.writers.values():
+            writer.close()
 
 
 def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, PsState], SlotMap]:

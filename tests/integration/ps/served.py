@@ -40,8 +40,8 @@ class Served:
 
     @property
     def memory_bytes(self) -> int:
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
+        status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
 
     @property
     def threads(self) -> int:
@@ -53,16 +53,16 @@ class Served:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @contextmanager
-    def lines(self, timeout_s: float = 60.0) -> Iterator[PsConnections]:
+    def connections(self, timeout_s: float = 60.0) -> Iterator[PsConnections]:
         """Of a worker of the job."""
-        lines = PsConnections({PS: self.address}, TOKEN, timeout_s, self.keys).open()
+        connections = PsConnections({PS: self.address}, TOKEN, timeout_s, self.keys).open()
         try:
-            yield lines
+            yield connections
         finally:
-            lines.close()
+            connections.close()
 
-    def answers(self, lines: PsConnections) -> bool:
-        return lines.request(PS, PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
+    def answers(self, connections: PsConnections) -> bool:
+        return connections.request(PS, PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 @contextmanager

@@ -190,16 +190,18 @@ def test_an_answer_that_cannot_be_read_is_told_by_name(start: Start, text: bytes
 
 def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        lines = PsConnections({PsId("ps-0"): f"127.0.0.1:{silent.getsockname()[1]}"}, "token", timeout_s=60.0).open()
+        connections = PsConnections(
+            {PsId("ps-0"): f"127.0.0.1:{silent.getsockname()[1]}"}, "token", timeout_s=60.0
+        ).open()
 
         def lose() -> None:
             connection, _ = silent.accept()
-            lines.mark_lost({PsId("ps-0")})
+            connections.mark_lost({PsId("ps-0")})
             connection.close()
 
         losing = threading.Thread(target=lose)
         losing.start()
         with pytest.raises(PsUnreachable, match="ps-0: is lost"):
-            lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
+            connections.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
         losing.join()
-        lines.close()
+        connections.close()

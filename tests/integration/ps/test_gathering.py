@@ -38,7 +38,7 @@ def test_what_is_no_stripe_is_refused(start: Start, ids: list[int]) -> None:
     cluster.client().declare(TABLES)
     asked = PsMessage(MessageKind.READ_STRIPE, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
     with (
-        PsConnections(cluster.addresses, TOKEN, 10.0) as lines,
+        PsConnections(cluster.addresses, TOKEN, 10.0) as connections,
         pytest.raises(PsRefused, match="READ_STRIPE"),
     ):
-        lines.request(PsId("ps-0"), asked)
+        connections.request(PsId("ps-0"), asked)

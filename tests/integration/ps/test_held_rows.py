@@ -21,7 +21,7 @@ from elasticdl.spec import JobSpec, ModelSpec  # noqa: E402
 from elasticdl.worker.embeddings import hybrid  # noqa: E402
 from elasticdl.worker.embeddings.hybrid import PsTableStore  # noqa: E402
 from elasticdl.worker.embeddings.tables import restore_rows  # noqa: E402
-from tests.integration.ps.fleet import Ship  # noqa: E402
+from tests.integration.ps.fleet import LocalFleet  # noqa: E402
 
 IDS = torch.tensor([5, -7, 3, 2**40])
 TIMES = torch.tensor([2.0, 1.0, 1.0, 0.0])
@@ -59,11 +59,11 @@ class Master:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    ship = Ship(tmp_path / "checkpoints", 2)
-    ship.push([5, -7, 3])
-    ship.push([5])
-    path = ship.cut(1)
-    ship.close()
+    fleet = LocalFleet(tmp_path / "checkpoints", 2)
+    fleet.push([5, -7, 3])
+    fleet.push([5])
+    path = fleet.write_checkpoint(1)
+    fleet.close()
     return path
 
 

@@ -50,8 +50,8 @@ def ask(server: PsServer) -> Iterator[Ask]:
         return opened[-1].request(PS, STATUS)
 
     yield once
-    for lines in opened:
-        lines.close()
+    for connections in opened:
+        connections.close()
 
 
 def counted(server: PsServer, least: int) -> bool:
@@ -97,31 +97,31 @@ def test_the_token_is_asked_for_all_the_same(server: PsServer, ask: Ask) -> None
 
 def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     held = {name: PsState(name, seed=1) for name in (PS, PsId("ps-1"))}
-    keepers = {name: SnapshotWriter(one) for name, one in held.items()}
+    writers = {name: SnapshotWriter(one) for name, one in held.items()}
     servers = {
-        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].handlers).start()
+        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=writers[name].handlers).start()
         for name, one in held.items()
     }
     fleet = FleetView(SlotMap.initial(list(held)), {name: one.address for name, one in servers.items()}, {})
     for one in held.values():
         one.set_slot_map(fleet.slot_map)
-    client, cutter = (
+    client, coordinator = (
         PsClient(fleet, "token", 30.0, keys=KEYS).open(),
         SnapshotCoordinator(lambda: fleet, "token", 30.0, KEYS).open(),
     )
-    lines = PsConnections(fleet.addresses, "token", 30.0, KEYS).open()
+    connections = PsConnections(fleet.addresses, "token", 30.0, KEYS).open()
     client.declare([TableSpec(name="users", columns=2)])
-    create_backup(held[PS], PsId("ps-1"), lines)
+    create_backup(held[PS], PsId("ps-1"), connections)
     plans = {"users": client.plan(np.arange(100))}
     sums = {"users": np.ones((100, 2), np.float32)}
     assert client.finish_push(client.begin_push(plans, sums, sender=1, number=1, rate=1.0, step=1))
 
-    files = cutter.finish(cutter.begin(1, None), tmp_path, None, tmp_path)
+    files = coordinator.finish(coordinator.begin(1, None), tmp_path, None, tmp_path)
 
     assert len(files) == 3
     assert held[PsId("ps-1")].status()["backup_rows"]["ps-0"] > 0
     assert sum(server.denied_count for server in servers.values()) == 0
-    closed: tuple[Any, ...] = (client, cutter, lines, *servers.values(), *keepers.values())
+    closed: tuple[Any, ...] = (client, coordinator, connections, *servers.values(), *writers.values())
     for part in closed:
         part.close()
 

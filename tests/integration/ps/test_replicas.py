@@ -185,9 +185,9 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     cluster, workers, batches = start(2), 2, 60
     names = list(cluster.holdings)
 
-    keepers = {name: SnapshotWriter(cluster.holdings[name]) for name in names}
-    for name, keeper in keepers.items():  # one thread each: it must serve the other's copy whatever it waits for
-        cluster.restart(name, threads=1, answers=keeper.handlers)
+    writers = {name: SnapshotWriter(cluster.holdings[name]) for name in names}
+    for name, writer in writers.items():  # one thread each: it must serve the other's copy whatever it waits for
+        cluster.restart(name, threads=1, answers=writer.handlers)
     cluster.back_up()
     failures: list[BaseException] = []
 
@@ -210,15 +210,15 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     for thread in threads:
         thread.start()
     cuts = 0
-    with PsConnections(cluster.addresses, TOKEN, 8.0) as lines:
+    with PsConnections(cluster.addresses, TOKEN, 8.0) as connections:
         while any(thread.is_alive() for thread in threads):
             cuts += 1
             text = SnapshotRequest(snapshot_id=str(cuts), base_id="", number=cuts).model_dump_json().encode()
-            lines.request_all(dict.fromkeys(names, PsMessage(MessageKind.SNAPSHOT, 0, text=text)))
+            connections.request_all(dict.fromkeys(names, PsMessage(MessageKind.SNAPSHOT, 0, text=text)))
     for thread in threads:
         thread.join()
-    for keeper in keepers.values():
-        keeper.close()
+    for writer in writers.values():
+        writer.close()
 
     assert not failures, failures
     assert cuts > 3
@@ -338,14 +338,14 @@ def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) 
     owner = cluster.holdings[PsId("ps-0")]
     with contextlib.closing(Stalling(cluster.addresses[PsId("ps-1")])) as between:
         addresses = {PsId("ps-1"): between.address}
-        with PsConnections(addresses, TOKEN, 30.0) as lines:
-            create_backup(owner, PsId("ps-1"), lines)
+        with PsConnections(addresses, TOKEN, 30.0) as connections:
+            create_backup(owner, PsId("ps-1"), connections)
         assert push(client, plans, ones, number=1)
         between.stall()
         assert push(client, plans, ones, number=2)
         assert "no answer" in owner.backup_failure
-        with PsConnections(addresses, TOKEN, 30.0) as lines:
-            create_backup(owner, PsId("ps-1"), lines)
+        with PsConnections(addresses, TOKEN, 30.0) as connections:
+            create_backup(owner, PsId("ps-1"), connections)
 
         assert push(client, plans, ones, number=3)
 

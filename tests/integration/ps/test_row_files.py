@@ -15,7 +15,7 @@ from elasticdl.ps.snapshots import exported_tables
 from elasticdl.ps.snapshots.exported_tables import ExportedTables
 from elasticdl.ps.tables.table import TableSpec, create_table
 from elasticdl.spec import PsId
-from tests.integration.ps.fleet import Ship, declared, rows_of
+from tests.integration.ps.fleet import LocalFleet, declared, rows_of
 
 UNIFORM = TableSpec(name="a/b c", columns=3)
 
@@ -23,16 +23,16 @@ UNIFORM = TableSpec(name="a/b c", columns=3)
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> tuple[Path, dict[int, float]]:
     """Of two ps, in three cuts; and the sums that are in it."""
-    ship = Ship(tmp_path / "checkpoints", 2)
-    ship.push(range(-1000, 1000))
-    ship.cut(1)
-    ship.push([-7, 5, 2**62])
-    ship.move(range(300), PsId("ps-0"))
-    ship.cut(2)
-    ship.push([5])
-    path = ship.cut(3)
-    sums = {one: values[0] for one, (values, _) in rows_of(*ship.holdings.values())["sums"].items()}
-    ship.close()
+    fleet = LocalFleet(tmp_path / "checkpoints", 2)
+    fleet.push(range(-1000, 1000))
+    fleet.write_checkpoint(1)
+    fleet.push([-7, 5, 2**62])
+    fleet.move(range(300), PsId("ps-0"))
+    fleet.write_checkpoint(2)
+    fleet.push([5])
+    path = fleet.write_checkpoint(3)
+    sums = {one: values[0] for one, (values, _) in rows_of(*fleet.holdings.values())["sums"].items()}
+    fleet.close()
     return path, sums
 
 
@@ -81,10 +81,10 @@ def test_the_lookup_of_the_manual_finds_the_same(tmp_path: Path, checkpoint: tup
 
 
 def test_ids_that_were_never_seen_have_their_first_values(tmp_path: Path) -> None:
-    ship = Ship(tmp_path / "checkpoints", 1)
-    declared(ship.holdings[PsId("ps-0")], [UNIFORM])
-    path = ship.cut(1)
-    ship.close()
+    fleet = LocalFleet(tmp_path / "checkpoints", 1)
+    declared(fleet.holdings[PsId("ps-0")], [UNIFORM])
+    path = fleet.write_checkpoint(1)
+    fleet.close()
     exported_tables.export_tables(path, tmp_path, seed=3)
     ids, first = np.arange(20), np.empty((20, 3), np.float32)
     create_table(UNIFORM, 3).pull(ids, first)
@@ -110,8 +110,8 @@ def test_what_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, di
 
 def test_a_table_of_known_size_is_gathered_in_the_order_of_its_ids(tmp_path: Path) -> None:
     spec = TableSpec(name="small", columns=4, rows=70_000)
-    ship = Ship(tmp_path, 3)
-    client = PsClient(ship.fleet(), "token", 30.0).open()
+    fleet = LocalFleet(tmp_path, 3)
+    client = PsClient(fleet.view(), "token", 30.0).open()
     client.declare([spec])
     expected = np.empty((70_000, 4), np.float32)
     create_table(spec, 3).pull(np.arange(70_000), expected)
@@ -119,8 +119,8 @@ def test_a_table_of_known_size_is_gathered_in_the_order_of_its_ids(tmp_path: Pat
     found = exported_tables.pull_whole_table(client, spec)
 
     assert (found == expected).all()
-    assert sum(len(rows) for rows in rows_of(*ship.holdings.values()).values()) == 0, "looking makes no rows"
+    assert sum(len(rows) for rows in rows_of(*fleet.holdings.values()).values()) == 0, "looking makes no rows"
     with pytest.raises(SpecError, match="expected a known number of rows"):
         exported_tables.pull_whole_table(client, spec.model_copy(update={"rows": None}))
     client.close()
-    ship.close()
+    fleet.close()

@@ -164,11 +164,11 @@ def test_an_error_of_ours_while_a_request_is_served_is_answered_and_ends_no_thre
         raise RuntimeError("of ours")
 
     cluster.restart(PsId("ps-0"), threads=1, answers={MessageKind.SNAPSHOT: fail})
-    with PsConnections(cluster.addresses, TOKEN, 30.0) as lines:
+    with PsConnections(cluster.addresses, TOKEN, 30.0) as connections:
         for _ in range(3):
             with pytest.raises(PsRefused, match="of ours"):
-                lines.request(PsId("ps-0"), PsMessage(MessageKind.SNAPSHOT, 0))
-        assert lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
+                connections.request(PsId("ps-0"), PsMessage(MessageKind.SNAPSHOT, 0))
+        assert connections.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
@@ -187,12 +187,12 @@ def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
 
 def test_text_that_cannot_be_read_is_refused(start: Start) -> None:
     cluster = start(1)
-    with PsConnections(cluster.addresses, TOKEN, 30.0) as lines:
+    with PsConnections(cluster.addresses, TOKEN, 30.0) as connections:
         for kind in (MessageKind.DECLARE, MessageKind.OPEN_MEMORY, MessageKind.TAKE_OVER):
             for text in (b"[" * 100_000, b"\xff", b"[1]", b'{"owner": 1}', b"[[]]"):
                 with pytest.raises(PsRefused):
-                    lines.request(PsId("ps-0"), PsMessage(kind, 0, text=text))
-        assert lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
+                    connections.request(PsId("ps-0"), PsMessage(kind, 0, text=text))
+        assert connections.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 def test_a_ps_that_does_not_answer_is_named(start: Start) -> None:

@@ -45,7 +45,7 @@ def send_until_closed(connection: socket.socket, data: bytes) -> None:
 
 
 def test_of_a_thousand_strangers_a_few_are_held_for_a_short_time(ps: Served) -> None:
-    with ps.lines() as worker:
+    with ps.connections() as worker:
         assert ps.answers(worker)
         descriptors, memory, threads = ps.descriptors, ps.memory_bytes, ps.threads
 
@@ -62,13 +62,13 @@ def test_of_a_thousand_strangers_a_few_are_held_for_a_short_time(ps: Served) -> 
             assert ps.threads == threads
             until("all are", lambda: ps.descriptors <= descriptors + SLACK, tell=lambda: ps.descriptors)
             assert len(silent) == 500
-        with ps.lines() as newcomer:
+        with ps.connections() as newcomer:
             assert ps.answers(newcomer)
         assert ps.answers(worker)
 
 
 def test_a_byte_now_and_then_holds_no_connection(ps: Served) -> None:
-    with ps.lines() as worker:
+    with ps.connections() as worker:
         assert ps.answers(worker)
         descriptors = ps.descriptors
         with strangers(ps, 4) as slow:
@@ -89,7 +89,7 @@ def test_a_byte_now_and_then_holds_no_connection(ps: Served) -> None:
 
 def test_a_message_of_64_mib_is_not_received(ps: Served) -> None:
     message = [b"x" * 64 * MIB] * 4
-    with ps.lines() as worker, contextlib.ExitStack() as stack:
+    with ps.connections() as worker, contextlib.ExitStack() as stack:
         assert ps.answers(worker)
         memory = ps.memory_bytes
         context = stack.enter_context(zmq.Context())
@@ -106,7 +106,7 @@ def test_a_message_of_64_mib_is_not_received(ps: Served) -> None:
 
 def test_what_is_said_in_a_handshake_has_a_bound(ps: Served) -> None:
     mechanism = b"CURVE" if ps.keys else b"PLAIN"
-    with ps.lines() as worker:
+    with ps.connections() as worker:
         assert ps.answers(worker)
         descriptors, memory = ps.descriptors, ps.memory_bytes
         with strangers(ps, MAX_PENDING_HANDSHAKES) as talkative:
@@ -128,7 +128,7 @@ def test_what_is_said_in_a_handshake_has_a_bound(ps: Served) -> None:
 
 
 def test_old_versions_of_the_protocol_do_not_get_past_the_handshake(ps: Served) -> None:
-    with ps.lines() as worker, strangers(ps, 2) as (first, second):
+    with ps.connections() as worker, strangers(ps, 2) as (first, second):
         assert ps.answers(worker)
         first.sendall(b"\x01\x00" + b"\x05\x00abcd" * 100)
         second.sendall(b"\xff" + bytes(8) + b"\x01\x01\x05" + b"\x00\x00" + b"\x00\x04abcd" * 100)
@@ -141,17 +141,17 @@ def test_old_versions_of_the_protocol_do_not_get_past_the_handshake(ps: Served) 
 
 
 def test_a_ps_without_descriptors_goes_on_and_takes_newcomers_later(ps: Served) -> None:
-    with ps.lines() as worker:
+    with ps.connections() as worker:
         assert ps.answers(worker)
         before = resource.prlimit(ps.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(ps.pid, resource.RLIMIT_NOFILE, (ps.descriptors + 2, before[1]))
-        with strangers(ps, 20), ps.lines(1.0) as late:
+        with strangers(ps, 20), ps.connections(1.0) as late:
             until("there are none left", lambda: ps.descriptors >= resource.prlimit(ps.pid, resource.RLIMIT_NOFILE)[0])
             began = time.monotonic()
             while time.monotonic() < began + 1.0:
                 assert ps.answers(worker)
             assert late.addresses
-        with ps.lines() as newcomer:
+        with ps.connections() as newcomer:
             assert ps.answers(newcomer)
             assert ps.answers(worker)
 

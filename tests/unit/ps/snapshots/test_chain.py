@@ -32,30 +32,30 @@ def file(ps: str, number: int, owned: np.ndarray, full: np.ndarray) -> SnapshotF
 
 
 @given(st.sets(st.integers(0, SLOTS - 1)))
-def test_slots_come_back_from_text(slots: set[int]) -> None:
+def test_packed_slots_are_unpacked(slots: set[int]) -> None:
     assert (unpack_slots(pack_slots(slot_mask(sorted(slots)))) == slot_mask(sorted(slots))).all()
 
 
-def test_text_that_is_no_slots_is_refused() -> None:
+def test_text_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected 1024 slots\. Received: 8"):
         unpack_slots("ff")
 
 
-def test_what_a_ps_did_not_own_before_is_written_whole() -> None:
+def test_slots_that_a_ps_did_not_own_before_are_full() -> None:
     written = choose_full_slots(ALL, EVEN, number=3)
 
     assert (written >= ODD).all() and not (written >= EVEN).all()
     assert (choose_full_slots(EVEN, None, number=3) == EVEN).all()
 
 
-def test_every_slot_is_written_whole_once_in_so_many_cuts_and_never_many_at_once() -> None:
+def test_every_slot_is_full_once_in_each_cycle_and_equally_many_at_a_time() -> None:
     times = [choose_full_slots(ALL, ALL, number) for number in range(20, 20 + MAX_CHAIN)]
 
     assert (np.sum(times, axis=0) == 1).all()
     assert {int(one.sum()) for one in times} == {SLOTS // MAX_CHAIN}
 
 
-def test_files_of_an_owner_before_count_no_more_for_the_slots_that_left() -> None:
+def test_files_of_a_previous_owner_do_not_count_for_slots_that_moved() -> None:
     first = SnapshotChain.extend(None, "a", 10, (file("ps-0", 1, ALL, ALL),))
     moved = SnapshotChain.extend(first, "b", 20, (file("ps-0", 2, EVEN, NONE), file("ps-1", 2, ODD, ODD)))
 
@@ -67,14 +67,14 @@ def test_files_of_an_owner_before_count_no_more_for_the_slots_that_left() -> Non
     assert moved.base_ids == ("a",)
 
 
-def test_a_file_of_which_nothing_counts_is_left_out() -> None:
+def test_a_file_that_counts_for_no_slot_is_left_out() -> None:
     first = SnapshotChain.extend(None, "a", 10, (file("ps-0", 1, EVEN, EVEN), file("ps-1", 1, ODD, ODD)))
     second = SnapshotChain.extend(first, "b", 20, (file("ps-0", 2, EVEN, EVEN), file("ps-1", 2, ODD, NONE)))
 
     assert [one.name for one in second.files] == ["ps-1-1", "ps-0-2", "ps-1-2"]
 
 
-def test_a_chain_is_never_longer_than_so_many_cuts() -> None:
+def test_a_chain_is_never_longer_than_the_limit() -> None:
     chain = SnapshotChain.extend(None, "1", 10, (file("ps-0", 1, ALL, ALL),))
     for number in range(2, 40):
         chain = SnapshotChain.extend(
@@ -84,14 +84,14 @@ def test_a_chain_is_never_longer_than_so_many_cuts() -> None:
     assert SnapshotChain.parse(chain.model_dump_json(), "here") == chain
 
 
-def test_a_slot_without_rows_is_named() -> None:
+def test_the_error_names_a_slot_without_rows() -> None:
     chain = SnapshotChain(snapshot_id="a", number=1, step=10, files=(file("ps-0", 1, ALL, EVEN),))
 
     with pytest.raises(CheckpointCorrupt, match="snapshot of step 10: no file has the rows of slot 1"):
         chain.effective_files()
 
 
-def test_a_slot_that_is_whole_in_a_file_of_one_who_did_not_own_it_has_no_rows() -> None:
+def test_a_slot_that_is_full_in_the_file_of_a_ps_that_does_not_own_it_has_no_rows() -> None:
     everything, one = slot_mask(range(SLOTS)), slot_mask([3])
     chain = SnapshotChain(
         snapshot_id="a", number=1, step=5, files=(file("ps-0", 1, everything & ~one & 1, everything),)
@@ -101,6 +101,6 @@ def test_a_slot_that_is_whole_in_a_file_of_one_who_did_not_own_it_has_no_rows() 
         chain.effective_files()
 
 
-def test_text_that_is_no_index_is_refused() -> None:
+def test_text_that_is_not_an_index_is_refused() -> None:
     with pytest.raises(CheckpointCorrupt, match=r"index\.json is not the index of a snapshot"):
         SnapshotChain.parse('{"snapshot_id": 3}', "index.json")

@@ -1,4 +1,4 @@
-"""One ps's part in a cut, without sockets."""
+"""The part of one ps in a snapshot, without sockets."""
 
 from __future__ import annotations
 
@@ -33,69 +33,73 @@ ALL = range(SLOTS)
 HERE, THERE = PsId("ps-0"), PsId("ps-1")
 
 
-class Single:
-    """A ps, its keeper, and the chain of what it wrote."""
+class SinglePs:
+    """A ps, its snapshot writer, and the chain of the files it wrote."""
 
     def __init__(self, directory: Path, slot_map: SlotMap | None = None, name: PsId = HERE) -> None:
-        self.holdings = PsState(name, seed=1)
-        self.holdings.set_slot_map(slot_map or SlotMap.initial([name]))
+        self.ps_state = PsState(name, seed=1)
+        self.ps_state.set_slot_map(slot_map or SlotMap.initial([name]))
         self.declare(SPEC)
-        self.keeper = SnapshotWriter(self.holdings)
+        self.writer = SnapshotWriter(self.ps_state)
         self.directory = directory
         self.chain: SnapshotChain | None = None
         self.entries: dict[str, FileEntry] = {}
 
     def declare(self, spec: TableSpec) -> None:
-        self.holdings.declare(json.dumps([spec.model_dump()]).encode())
+        self.ps_state.declare(json.dumps([spec.model_dump()]).encode())
 
     def push(self, ids: list[int], table: int = 0, columns: int = 2, number: int = 0) -> None:
         part = TablePart(table, np.array(ids, np.int64), np.ones((len(ids), columns), np.float32))
         message = PsMessage(
             MessageKind.PUSH,
             1,
-            self.holdings.slot_map.version,
+            self.ps_state.slot_map.version,
             sender=1,
             push_number=number,
             learning_rate=1.0,
             step=1,
             parts=(part,),
         )
-        assert reply_to(self.holdings, message).status is ReplyStatus.OK
+        assert reply_to(self.ps_state, message).status is ReplyStatus.OK
 
-    def cut(self, cut: str, base: str = "") -> SnapshotReply:
+    def take_snapshot(self, snapshot_id: str, base_id: str = "") -> SnapshotReply:
         number = self.chain.number + 1 if self.chain else 1
-        text = SnapshotRequest(snapshot_id=cut, base_id=base, number=number).model_dump_json().encode()
+        text = SnapshotRequest(snapshot_id=snapshot_id, base_id=base_id, number=number).model_dump_json().encode()
         return SnapshotReply.model_validate_json(self._answer(PsMessage(MessageKind.SNAPSHOT, 1, text=text)).text)
 
     def _answer(self, message: PsMessage) -> PsMessage:
-        while (reply := self.keeper.handlers[message.kind](message)) is None:
+        while (reply := self.writer.handlers[message.kind](message)) is None:
             pass
         return reply
 
-    def keep(self, cut: str, name: str = "rows") -> WriteReply:
-        text = WriteRequest(snapshot_id=cut, directory=str(self.directory / "ps"), name=name).model_dump_json().encode()
-        while (kept := self._kept(text)).is_known and not kept.bytes:
+    def write(self, snapshot_id: str, name: str = "rows") -> WriteReply:
+        text = (
+            WriteRequest(snapshot_id=snapshot_id, directory=str(self.directory / "ps"), name=name)
+            .model_dump_json()
+            .encode()
+        )
+        while (reply := self._send_write(text)).is_known and not reply.bytes:
             pass
-        return kept
+        return reply
 
-    def _kept(self, text: bytes) -> WriteReply:
+    def _send_write(self, text: bytes) -> WriteReply:
         return WriteReply.model_validate_json(self._answer(PsMessage(MessageKind.WRITE_SNAPSHOT, 1, text=text)).text)
 
-    def written(self, cut: str, base: str = "") -> SnapshotReply:
-        """A cut with all that makes it a checkpoint."""
+    def write_checkpoint(self, snapshot_id: str, base_id: str = "") -> SnapshotReply:
+        """Takes and writes a snapshot, with the index and the manifest of a checkpoint."""
         (self.directory / "ps").mkdir(exist_ok=True)
-        taken = self.cut(cut, base)
+        reply = self.take_snapshot(snapshot_id, base_id)
         number = self.chain.number + 1 if self.chain else 1
-        kept = self.keep(cut, f"rows-{number}")
-        self.entries[f"ps/rows-{number}"] = FileEntry(kept.bytes, kept.sha256)
+        written = self.write(snapshot_id, f"rows-{number}")
+        self.entries[f"ps/rows-{number}"] = FileEntry(written.bytes, written.sha256)
         entry = SnapshotFile(
-            name=f"rows-{number}", ps=HERE, number=number, step=number, **taken.model_dump(exclude={"pause_s"})
+            name=f"rows-{number}", ps=HERE, number=number, step=number, **reply.model_dump(exclude={"pause_s"})
         )
-        self.chain = SnapshotChain.extend(self.chain, cut, number, (entry,))
+        self.chain = SnapshotChain.extend(self.chain, snapshot_id, number, (entry,))
         self.entries["ps/index.json"] = self._write_index(self.chain)
         document = Manifest("checkpoint", number, 0, self.entries, {}, {})
         (self.directory / manifest.MANIFEST_FILE).write_text(document.render())
-        return taken
+        return reply
 
     def _write_index(self, chain: SnapshotChain) -> FileEntry:
         return safetensors_file.write_bytes(
@@ -103,231 +107,231 @@ class Single:
         )
 
 
-def rows(holdings: PsState, table: str = "users") -> dict[int, list[float]]:
+def rows(ps_state: PsState, table: str = "users") -> dict[int, list[float]]:
     return {
         int(one): row.tolist()
-        for spec, (values, _) in holdings.changed_rows(slot_mask(ALL), 0)
+        for spec, (values, _) in ps_state.changed_rows(slot_mask(ALL), 0)
         for one, row in zip(values.ids, values.rows, strict=True)
         if spec.name == table
     }
 
 
-def fresh(memory_limit: int = 0) -> PsState:
-    made = PsState(PsId("ps-7"), 1, memory_limit)
-    made.set_slot_map(SlotMap.initial([PsId("ps-7")]))
-    return made
+def new_ps_state(memory_limit: int = 0) -> PsState:
+    ps_state = PsState(PsId("ps-7"), 1, memory_limit)
+    ps_state.set_slot_map(SlotMap.initial([PsId("ps-7")]))
+    return ps_state
 
 
 def test_an_increment_has_only_what_changed(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+    single = SinglePs(tmp_path)
     single.push(list(range(2000)))
-    assert single.written("a").rows == 2000
+    assert single.write_checkpoint("a").rows == 2000
 
     single.push([5, 2001])
 
-    taken = single.written("b", base="a")
+    reply = single.write_checkpoint("b", base_id="a")
     in_turn = slot_mask([slot for slot in ALL if (slot + 2) % 8 == 0])
-    assert taken.full_slots == pack_slots(in_turn)
-    assert 200 < taken.rows < 320, "an eighth of the slots is whole"
-    found = fresh()
-    assert snapshot_files.restore_rows(found, tmp_path, ALL).applied_pushes == 2
-    assert rows(found) == rows(single.holdings)
+    assert reply.full_slots == pack_slots(in_turn)
+    assert 200 < reply.rows < 320, "an eighth of the slots is whole"
+    restored = new_ps_state()
+    assert snapshot_files.restore_rows(restored, tmp_path, ALL).applied_pushes == 2
+    assert rows(restored) == rows(single.ps_state)
 
 
-def test_where_most_rows_change_the_next_cut_is_whole_and_older_files_are_free(tmp_path: Path) -> None:
-    single = Single(tmp_path)
-    for cut, base in (("a", ""), ("b", "a"), ("c", "b"), ("d", "c")):
+def test_if_most_rows_change_the_next_snapshot_is_full_and_older_files_are_not_needed(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
+    for snapshot_id, base_id in (("a", ""), ("b", "a"), ("c", "b"), ("d", "c")):
         single.push(list(range(500)))
-        single.written(cut, base)
+        single.write_checkpoint(snapshot_id, base_id)
 
     assert single.chain is not None
     assert [file.name for file in single.chain.files] == ["rows-3", "rows-4"]
-    found = fresh()
-    snapshot_files.restore_rows(found, tmp_path, ALL)
-    assert set(map(tuple, rows(found).values())) == {(-4.0, -4.0)}
+    restored = new_ps_state()
+    snapshot_files.restore_rows(restored, tmp_path, ALL)
+    assert set(map(tuple, rows(restored).values())) == {(-4.0, -4.0)}
 
 
-def test_a_table_declared_after_a_cut_is_in_the_next_one(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+def test_a_table_declared_after_a_snapshot_is_in_the_next_one(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
     for _ in range(5):
-        single.holdings.begin_generation()
+        single.ps_state.begin_generation()
     single.push(list(range(100)))
-    single.written("a")
+    single.write_checkpoint("a")
     single.declare(ADAM)
     single.push(list(range(50)), table=1, columns=1)
-    single.written("b", base="a")
+    single.write_checkpoint("b", base_id="a")
     single.push([3], table=1, columns=1)
-    single.written("c", base="b")
+    single.write_checkpoint("c", base_id="b")
 
-    found = fresh()
-    snapshot_files.restore_rows(found, tmp_path, ALL)
+    restored = new_ps_state()
+    snapshot_files.restore_rows(restored, tmp_path, ALL)
 
-    assert rows(found, "items") == rows(single.holdings, "items")
-    assert len(rows(found, "items")) == 50
+    assert rows(restored, "items") == rows(single.ps_state, "items")
+    assert len(rows(restored, "items")) == 50
 
 
-def test_a_cut_builds_upon_the_one_it_names_though_another_came_between(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+def test_a_snapshot_builds_upon_its_base_although_another_came_between(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
     single.push(list(range(1000)))
-    single.written("a")
+    single.write_checkpoint("a")
     single.push([7])
-    single.cut("given up", base="a")
+    single.take_snapshot("given up", base_id="a")
     single.push([8])
 
-    single.written("b", base="a")
+    single.write_checkpoint("b", base_id="a")
 
-    found = fresh()
-    snapshot_files.restore_rows(found, tmp_path, ALL)
-    assert rows(found) == rows(single.holdings)
+    restored = new_ps_state()
+    snapshot_files.restore_rows(restored, tmp_path, ALL)
+    assert rows(restored) == rows(single.ps_state)
 
 
-def test_of_cuts_that_nobody_writes_two_are_kept(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+def test_two_copies_of_unwritten_snapshots_are_kept(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
     (tmp_path / "ps").mkdir()
-    for cut in "abc":
-        single.cut(cut)
+    for snapshot_id in "abc":
+        single.take_snapshot(snapshot_id)
 
-    assert not single.keep("a").is_known
-    assert single.keep("b", "b").bytes and single.keep("c", "c").bytes
-    assert single.keep("b", "b").bytes, "it may be asked again"
+    assert not single.write("a").is_known
+    assert single.write("b", "b").bytes and single.write("c", "c").bytes
+    assert single.write("b", "b").bytes, "it may be asked again"
 
 
-def test_a_ps_that_was_restored_builds_upon_what_it_was_restored_from(tmp_path: Path) -> None:
-    before = Single(tmp_path)
+def test_a_restored_ps_builds_upon_the_snapshot_it_was_restored_from(tmp_path: Path) -> None:
+    before = SinglePs(tmp_path)
     before.push(list(range(2000)))
-    before.written("a")
-    after = Single(tmp_path)
+    before.write_checkpoint("a")
+    after = SinglePs(tmp_path)
     after.chain, after.entries = before.chain, before.entries
-    after.keeper.set_restored(snapshot_files.restore_rows(after.holdings, tmp_path, ALL).snapshot_id, ALL)
+    after.writer.set_restored(snapshot_files.restore_rows(after.ps_state, tmp_path, ALL).snapshot_id, ALL)
     after.push([1, 5000])
 
-    assert after.written("b", base="a").rows < 400
-    found = fresh()
-    snapshot_files.restore_rows(found, tmp_path, ALL)
-    assert rows(found) == rows(after.holdings)
-    assert len(rows(found)) == 2001
+    assert after.write_checkpoint("b", base_id="a").rows < 400
+    restored = new_ps_state()
+    snapshot_files.restore_rows(restored, tmp_path, ALL)
+    assert rows(restored) == rows(after.ps_state)
+    assert len(rows(restored)) == 2001
 
 
-def test_slots_that_arrive_while_a_cut_is_made_are_whole_in_the_next(tmp_path: Path) -> None:
+def test_slots_that_arrive_during_a_snapshot_are_full_in_the_next(tmp_path: Path) -> None:
     halves = SlotMap.initial([HERE, THERE])
-    source, target = Single(tmp_path / "source", halves), Single(tmp_path, SlotMap.initial([HERE, THERE]), THERE)
+    source, target = SinglePs(tmp_path / "source", halves), SinglePs(tmp_path, SlotMap.initial([HERE, THERE]), THERE)
     ids = [one for one in range(300)]
     mine = [one for one, row in zip(ids, slots_of(ids), strict=True) if halves.owner[row] == HERE]
     source.push(mine)
-    for _, pieces in source.holdings.changed_rows(slot_mask(ALL), 0):
-        target.holdings.load_rows(pieces)
-    target.cut("a")
-    target.holdings.set_slot_map(SlotMap(2, (THERE,) * SLOTS))
+    for _, pieces in source.ps_state.changed_rows(slot_mask(ALL), 0):
+        target.ps_state.load_rows(pieces)
+    target.take_snapshot("a")
+    target.ps_state.set_slot_map(SlotMap(2, (THERE,) * SLOTS))
 
-    taken = target.cut("b", base="a")
+    reply = target.take_snapshot("b", base_id="a")
 
-    assert taken.rows == len(mine)
+    assert reply.rows == len(mine)
 
 
 def slots_of(ids: list[int]) -> list[int]:
     return _native.slots(np.array(ids, np.int64)).tolist()
 
 
-def test_rows_that_were_dropped_do_not_come_back_from_before_the_slot_was_whole(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+def test_dropped_rows_do_not_come_back_from_files_before_the_slot_was_full(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
     single.push(list(range(1000)))
-    single.written("a")
-    single.holdings.drop_slots(slot_mask(ALL))
+    single.write_checkpoint("a")
+    single.ps_state.drop_slots(slot_mask(ALL))
     for number in range(2, 10):
-        single.written(str(number), base="a" if number == 2 else str(number - 1))
+        single.write_checkpoint(str(number), base_id="a" if number == 2 else str(number - 1))
 
-    found = fresh()
-    snapshot_files.restore_rows(found, tmp_path, ALL)
+    restored = new_ps_state()
+    snapshot_files.restore_rows(restored, tmp_path, ALL)
 
-    assert rows(found) == {}
+    assert rows(restored) == {}
 
 
-def test_only_the_rows_of_the_slots_are_restored_and_their_marks(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+def test_only_the_rows_and_applied_pushes_of_the_slots_are_restored(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
     single.push(list(range(500)), number=3)
-    single.written("a")
-    found = fresh()
+    single.write_checkpoint("a")
+    restored = new_ps_state()
 
-    snapshot_files.restore_rows(found, tmp_path, range(0, SLOTS, 2))
+    snapshot_files.restore_rows(restored, tmp_path, range(0, SLOTS, 2))
 
-    assert set(rows(found)) == {one for one, slot in enumerate(slots_of(list(range(500)))) if slot % 2 == 0}
-    assert not found.pack_applied_pushes(slot_mask(range(1, SLOTS, 2)))[1 + SLOTS // 2 :].any()
+    assert set(rows(restored)) == {one for one, slot in enumerate(slots_of(list(range(500)))) if slot % 2 == 0}
+    assert not restored.pack_applied_pushes(slot_mask(range(1, SLOTS, 2)))[1 + SLOTS // 2 :].any()
     even = slot_mask(range(0, SLOTS, 2))
-    assert (found.pack_applied_pushes(even) == single.holdings.pack_applied_pushes(even)).all()
+    assert (restored.pack_applied_pushes(even) == single.ps_state.pack_applied_pushes(even)).all()
 
 
 def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+    single = SinglePs(tmp_path)
     single.push(list(range(500)))
-    single.written("a")
+    single.write_checkpoint("a")
     path = tmp_path / "ps" / "rows-1"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    found = fresh()
+    restored = new_ps_state()
 
     with pytest.raises(CheckpointCorrupt, match=r"rows-1 is corrupt: expected sha256"):
-        snapshot_files.restore_rows(found, tmp_path, ALL)
+        snapshot_files.restore_rows(restored, tmp_path, ALL)
     path.write_bytes(content[:100])
     with pytest.raises(CheckpointCorrupt, match=r"rows-1 is torn"):
-        snapshot_files.restore_rows(found, tmp_path, ALL)
+        snapshot_files.restore_rows(restored, tmp_path, ALL)
     path.unlink()
     with pytest.raises(CheckpointCorrupt, match="rows-1 cannot be read"):
-        snapshot_files.restore_rows(found, tmp_path, ALL)
-    assert rows(found) == {}
+        snapshot_files.restore_rows(restored, tmp_path, ALL)
+    assert rows(restored) == {}
 
 
-def test_a_table_of_another_model_is_named(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+def test_a_table_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
     single.push([1])
-    single.written("a")
-    found = fresh()
-    found.declare(json.dumps([SPEC.model_copy(update={"columns": 3}).model_dump()]).encode())
+    single.write_checkpoint("a")
+    restored = new_ps_state()
+    restored.declare(json.dumps([SPEC.model_copy(update={"columns": 3}).model_dump()]).encode())
 
     with pytest.raises(SpecError, match=r"a checkpoint of another model: table users: expected columns 3 \(not 2\)"):
-        snapshot_files.restore_rows(found, tmp_path, ALL)
+        snapshot_files.restore_rows(restored, tmp_path, ALL)
 
 
 def test_rows_that_do_not_fit_into_the_memory_are_refused(tmp_path: Path) -> None:
-    single = Single(tmp_path)
+    single = SinglePs(tmp_path)
     single.push(list(range(200_000)))
-    single.written("a")
+    single.write_checkpoint("a")
 
     with pytest.raises(SpecError, match=r"ps-7 cannot restore its rows: table users: .* raise the memory limit"):
-        snapshot_files.restore_rows(fresh(memory_limit=100_000), tmp_path, ALL)
+        snapshot_files.restore_rows(new_ps_state(memory_limit=100_000), tmp_path, ALL)
 
 
-def test_a_checkpoint_without_rows_is_told_apart(tmp_path: Path) -> None:
+def test_a_checkpoint_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / manifest.MANIFEST_FILE).write_text(Manifest("checkpoint", 1, 0, {}, {}, {}).render())
 
     with pytest.raises(SpecError, match="expected a checkpoint with rows of ps"):
-        snapshot_files.restore_rows(fresh(), tmp_path, ALL)
+        snapshot_files.restore_rows(new_ps_state(), tmp_path, ALL)
 
 
-def test_what_cannot_be_written_is_told_with_the_place_and_the_room(tmp_path: Path) -> None:
-    single = Single(tmp_path)
-    single.cut("a")
+def test_a_failed_write_names_the_file_and_the_free_space(tmp_path: Path) -> None:
+    single = SinglePs(tmp_path)
+    single.take_snapshot("a")
 
     with pytest.raises(RequestRefused, match=r"cannot write .*/ps/rows: No such file or directory \(.* MB free at"):
-        single.keep("a")
+        single.write("a")
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"snapshot_id": "a", "directory": "/tmp", "name": "../x"}'])
 def test_a_wrong_request_is_refused(tmp_path: Path, text: bytes) -> None:
-    answers = Single(tmp_path).keeper.handlers
+    answers = SinglePs(tmp_path).writer.handlers
 
     for kind in (MessageKind.SNAPSHOT, MessageKind.WRITE_SNAPSHOT):
         with pytest.raises(RequestRefused, match=kind.name):
             answers[kind](PsMessage(kind, 1, text=text))
 
 
-def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> Future[FileEntry]:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(snapshot_files, "write_snapshot", full)
-    single = Single(tmp_path)
-    single.cut("a")
+    single = SinglePs(tmp_path)
+    single.take_snapshot("a")
 
     with pytest.raises(RequestRefused, match="No space left on device"):
-        single.keep("a")
+        single.write("a")
