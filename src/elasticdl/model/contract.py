@@ -39,7 +39,7 @@ AnyContract = TypeVar("AnyContract", bound="Contract")
 class PredictionOutputsProcessor(Protocol):
     """Takes the predictions of a job, batch by batch."""
 
-    def process(self, predictions: Any, worker_id: str, /) -> Any: ...
+    def process(self, predictions: Any, worker_id: str, /) -> Any: ...  # noqa: V107
 
 
 @dataclass(frozen=True)
