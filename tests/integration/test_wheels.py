@@ -99,7 +99,7 @@ def test_a_wheel_built_from_the_sdist_has_the_native_core_and_runs_without_torch
     status = run([programs / "elasticdl", "status"], **home)
     assert described.returncode == 0 and "name: digits" in described.stdout, described.stderr
     assert simulated.returncode == 0, simulated.stderr
-    assert status.returncode == 1 and "there is none yet" in status.stderr
+    assert status.returncode == 2 and "there is none yet" in status.stderr
     assert train.returncode == 2
     assert train.stderr.strip().endswith(f"pip install '{wheel}[torch]'")
     installed = run([programs / "python", "-m", "pip", "list", "--format=freeze"]).stdout.splitlines()
