@@ -15,12 +15,12 @@ from tests.waiting import until
 
 
 class Disk:
-    """A file system of `size`, and a file that takes all the room there is."""
+    """A small file system, and a file that fills it."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.checkpoints = place / "checkpoints"
-        self._filler = place / "filler"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoints = folder / "checkpoints"
+        self._filler = folder / "filler"
 
     def fill(self) -> None:
         with self._filler.open("wb", buffering=0) as file:
@@ -48,13 +48,13 @@ def large_disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @contextlib.contextmanager
-def _mounted(place: Path, size: str) -> Iterator[Disk]:
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True)
+def _mounted(folder: Path, size: str) -> Iterator[Disk]:
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"a file system cannot be mounted here: {mounted.stderr.decode().strip()}")
-    yield Disk(place)
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield Disk(folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_nothing_else(
@@ -104,7 +104,7 @@ def test_a_last_checkpoint_that_finds_no_room_in_time_is_kept_elsewhere(jobs: Jo
 
 
 def test_a_master_that_finds_no_room_comes_back_when_there_is_some(undisturbed: str, large_disk: Disk) -> None:
-    jobs = Jobs(large_disk.place)
+    jobs = Jobs(large_disk.folder)
     try:
         job = jobs.train("homeless", 2, slow=True)
         job.wait_members(2, step=2)

@@ -102,7 +102,7 @@ class Port:
 
 
 def say_nothing(stack: ExitStack, host: str, port: int) -> None:
-    """A thousand connections on which nothing is said."""
+    """A thousand connections on which nothing is sent."""
     for _ in range(CONNECTIONS):
         _connect(stack, host, port)
 
@@ -151,17 +151,17 @@ def _connect(stack: ExitStack, host: str, port: int) -> socket.socket | None:
 
 
 @contextmanager
-def measured(port: Port, what: str) -> Iterator[None]:
-    """The process is what it was, during what is done in the block and after it, and the job goes on."""
+def measured(port: Port, load: str) -> Iterator[None]:
+    """The process needs no more memory and threads during the block, and the job continues."""
     before = Cost.of(port.pid)
     steps = port.job.status()
     assert steps is not None
     yield
     port.job.wait(lambda status: status.step > steps.step, "the job goes on")
     during = Cost.of(port.pid)
-    print(what, before, during, sep="\n  ")
-    assert during.memory - before.memory < MOST_BYTES, (what, before, during)
-    assert during.threads - before.threads <= MOST_THREADS, (what, before, during)
+    print(load, before, during, sep="\n  ")
+    assert during.memory - before.memory < MOST_BYTES, (load, before, during)
+    assert during.threads - before.threads <= MOST_THREADS, (load, before, during)
 
 
 def assert_recovered(port: Port, before: Cost) -> None:

@@ -53,14 +53,14 @@ class Authority:
         built = _builder(name, name, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         return cls(key, built.sign(key, hashes.SHA256()))
 
-    def issue(self, place: Path) -> SecuritySpec:
-        """Certificate, key and authority as files in `place`."""
-        place.mkdir()
+    def issue(self, folder: Path) -> SecuritySpec:
+        """Certificate, key and authority as files in `folder`."""
+        folder.mkdir()
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         signed = _builder("elasticdl", str(issuer), key).add_extension(loopback, critical=False)
-        paths = SecuritySpec(certificate=f"{place}/cert.pem", key=f"{place}/key.pem", ca=f"{place}/ca.pem")
+        paths = SecuritySpec(certificate=f"{folder}/cert.pem", key=f"{folder}/key.pem", ca=f"{folder}/ca.pem")
         Path(paths.certificate).write_bytes(_pem(signed.sign(self.key, hashes.SHA256())))
         Path(paths.ca).write_bytes(_pem(self.certificate))
         write_private_file(Path(paths.key), _key_pem(key))
@@ -91,16 +91,16 @@ def options(security: SecuritySpec) -> list[str]:
 
 
 def seen_with(directory: JobDirectory, copy: Path, *, security: SecuritySpec | None, token: str) -> JobDirectory:
-    """The same job as someone else would see it, with other certificates or another token."""
+    """The same job with other certificates or another token."""
     copy.mkdir()
     spec = directory.load_spec()
     if security is not None:
         spec = spec.model_copy(update={"security": security})
-    other = replace(directory, root=copy)
-    write_private_file(other.spec, spec.model_dump_json())
-    write_private_file(other.token, token)
-    write_private_file(other.master, directory.master.read_text())
-    return other
+    stranger = replace(directory, root=copy)
+    write_private_file(stranger.spec, spec.model_dump_json())
+    write_private_file(stranger.token, token)
+    write_private_file(stranger.master, directory.master.read_text())
+    return stranger
 
 
 def ask(directory: JobDirectory) -> str:
@@ -151,10 +151,10 @@ def test_a_local_job_listens_on_loopback_only_and_its_files_are_private(jobs: Jo
     job = jobs.train("private", 2, slow=True)
     job.wait_members(2, step=1)
 
-    found = listening(job)
-    assert set(found) == {"launcher", "master", "worker-0", "worker-1"}
-    assert found["launcher"] == set()
-    assert [found[name] for name in ("master", "worker-0", "worker-1")] == [{"127.0.0.1"}] * 3
+    addresses = listening(job)
+    assert set(addresses) == {"launcher", "master", "worker-0", "worker-1"}
+    assert addresses["launcher"] == set()
+    assert [addresses[name] for name in ("master", "worker-0", "worker-1")] == [{"127.0.0.1"}] * 3
     assert mode(job.directory.root) == 0o700
     assert {mode(path) for path in (job.directory.token, job.directory.spec, job.directory.journal)} == {0o600}
     assert {mode(path) for path in (job.directory.master, job.directory.launcher)} == {0o600}
@@ -238,8 +238,12 @@ def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(
     status = job.wait(lambda s: [ps.slots for ps in s.ps] == [512, 512], "both hold slots")
 
     assert mode(keys) == 0o600
-    for known, is_answered in ((find_keys(job.directory.root), True), (None, False), (CurveKeys.generate(), False)):
-        lines = PsConnections({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, known).open()
+    for client_keys, is_answered in (
+        (find_keys(job.directory.root), True),
+        (None, False),
+        (CurveKeys.generate(), False),
+    ):
+        lines = PsConnections({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, client_keys).open()
         try:
             lines.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
         except PsUnreachable:
@@ -253,12 +257,12 @@ def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(
 
 
 def shown_as(directory: JobDirectory, copy: Path, name: str, certificates: Path) -> JobDirectory:
-    """The same job as whoever has those certificates would see it."""
-    other = seen_with(directory, copy, security=None, token=directory.load_token())
-    shutil.copytree(certificates, other.certificates)
+    """The same job with these certificates."""
+    copied = seen_with(directory, copy, security=None, token=directory.load_token())
+    shutil.copytree(certificates, copied.certificates)
     if name != "client":
-        (other.certificates / f"{name}.pem").replace(other.certificates / "client.pem")
-    return other
+        (copied.certificates / f"{name}.pem").replace(copied.certificates / "client.pem")
+    return copied
 
 
 def test_with_tls_alone_each_replica_has_a_role_and_speaks_for_no_other(jobs: Jobs, tmp_path: Path) -> None:

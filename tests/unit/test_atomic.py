@@ -1,4 +1,4 @@
-"""Files replaced whole."""
+"""Files are replaced atomically."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def records_until(writes: list[list[bytes]], ends: list[int], size: int) -> list
 def test_what_was_written_is_read(writes: list[list[bytes]]) -> None:
     stream, _ = stream_of(writes)
 
-    found, decoder = read(stream)
+    records, decoder = read(stream)
 
-    assert found == [record for write in writes for record in write]
+    assert records == [record for write in writes for record in write]
     assert (decoder.offset, decoder.torn_bytes, decoder.writer) == (len(stream), 0, JournalWriterInfo(run=3))
 
 
@@ -75,9 +75,9 @@ def test_an_end_that_is_missing_is_torn_back_to_the_last_whole_write(
     stream, ends = stream_of(writes)
     size = data.draw(st.integers(ends[0], len(stream)))
 
-    found, decoder = read(stream[:size])
+    records, decoder = read(stream[:size])
 
-    assert found == records_until(writes, ends, size)
+    assert records == records_until(writes, ends, size)
     assert decoder.offset == max(end for end in ends if end <= size)
     assert decoder.torn_bytes == size - decoder.offset
 
@@ -113,9 +113,9 @@ def test_sectors_of_the_last_write_that_never_reached_the_disk_are_a_torn_end(
 
     if content[start : start + 16] != stream[start : start + 16] and any(content[start:]):
         return  # half a head: refused, which is safe
-    found, decoder = read(bytes(content))
+    records, decoder = read(bytes(content))
 
-    assert found == records_until(writes, ends, start)
+    assert records == records_until(writes, ends, start)
     assert decoder.offset == start
 
 
@@ -145,9 +145,9 @@ def test_who_goes_on_with_a_journal_continues_its_stream(parts: list[list[list[b
         encoder = read(stream)[1].continue_writing(JournalWriterInfo(run=run))
         stream += encoder.encode_writer() + b"".join(encoder.encode_records(write) for write in part)
 
-    found, decoder = read(stream)
+    records, decoder = read(stream)
 
-    assert found == [record for part in parts for write in part for record in write]
+    assert records == [record for part in parts for write in part for record in write]
     assert decoder.writer == JournalWriterInfo(run=2 + len(parts))
 
 
@@ -167,7 +167,7 @@ def test_a_journal_of_the_format_before_is_recognised() -> None:
 
 
 def test_a_file_that_ends_in_its_beginning_is_damaged() -> None:
-    """It appears whole, by rename: nothing of it can be torn."""
+    """It is written atomically, by a rename, so it cannot be torn."""
     beginning, _ = stream_of([])
     for size in range(len(beginning)):
         with pytest.raises(JournalDamaged, match=f"damaged at byte {len(MAGIC) if size >= len(MAGIC) else 0}:"):

@@ -17,17 +17,17 @@ NOW = datetime.datetime.now(datetime.UTC)
 
 
 def identity(
-    place: Path, authority: CertificateAuthority, replica: str, *, now: datetime.datetime = NOW
+    folder: Path, authority: CertificateAuthority, replica: str, *, now: datetime.datetime = NOW
 ) -> TlsCredentials:
-    place.mkdir(exist_ok=True)
-    (place / "authority.pem").write_text(authority.pem)
-    own = place / f"{replica}.pem"
+    folder.mkdir(exist_ok=True)
+    (folder / "authority.pem").write_text(authority.pem)
+    own = folder / f"{replica}.pem"
     own.write_text(authority.issue(Role.from_replica(replica), replica, now, life_s=3600))
-    return TlsCredentials(place / "authority.pem", own, own, authority.job)
+    return TlsCredentials(folder / "authority.pem", own, own, authority.job)
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Both ends after a handshake; ssl.SSLError where one refuses the other."""
+    """Both ends after a handshake; raises ssl.SSLError if one refuses the other."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (server.wrap_bio(to_server, to_client, server_side=True), client.wrap_bio(to_client, to_server))
     done: set[ssl.SSLObject] = set()
@@ -111,10 +111,10 @@ def test_a_replica_is_no_authority(tmp_path: Path) -> None:
 def test_files_of_a_person_have_no_roles(tmp_path: Path) -> None:
     authority = CertificateAuthority.create("anybody", NOW)
     own = identity(tmp_path, authority, "client")
-    given = TlsCredentials(own.authority, own.certificate, own.key)
-    at_server, _ = shake_hands(given.server_context(), given.client_context())
+    credentials = TlsCredentials(own.authority, own.certificate, own.key)
+    at_server, _ = shake_hands(credentials.server_context(), credentials.client_context())
 
-    assert tls.check_peer(at_server, given, Role.MASTER) is None
+    assert tls.check_peer(at_server, credentials, Role.MASTER) is None
 
 
 def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
