@@ -6,7 +6,13 @@ import pytest
 
 from tests.integration.job import BATCH, EPOCHS, RECORDS, STEPS, Jobs
 
-MOMENTS = ["computed", "reduced", *(pytest.param(one, marks=pytest.mark.slow) for one in ("begin", "applied"))]
+# A kill of each worker, one before and one after the sum is finished; all combinations in `make test-thorough`.
+QUICK_KILLS = [("worker-0", "computed"), ("worker-1", "reduced")]
+KILLS = [
+    pytest.param(worker, moment, marks=() if (worker, moment) in QUICK_KILLS else pytest.mark.slow)
+    for moment in ("begin", "computed", "reduced", "applied")
+    for worker in ("worker-0", "worker-1")
+]
 
 
 @pytest.mark.parametrize("workers", [3, pytest.param(2, marks=pytest.mark.slow)])
@@ -19,8 +25,7 @@ def test_any_number_of_workers_gives_the_same_bits(jobs: Jobs, undisturbed: str,
     assert RECORDS % BATCH, "the last batch of an epoch is to be a short one"
 
 
-@pytest.mark.parametrize("worker", ["worker-0", "worker-1"])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("worker", "moment"), KILLS)
 def test_a_worker_killed_in_a_step_changes_nothing(jobs: Jobs, undisturbed: str, worker: str, moment: str) -> None:
     job = jobs.train("killed", 2, "--min_workers", "1", faults=f"{worker}@20:{moment}=SIGKILL")
 

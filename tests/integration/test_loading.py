@@ -90,7 +90,10 @@ def are_gone(processes: list[psutil.Process]) -> bool:
     return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
 
-@pytest.mark.parametrize("kind", ["items", "sampled", "stream"])
+# The bits of the first two are compared in jobs, too.
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("items", "sampled")), "stream"]
+)
 def test_loader_processes_do_not_change_a_bit(kind: str, alone: dict[str, str], tmp_path: Path) -> None:
     run(kind, tmp_path, tmp_path / "output", 2)
     assert digest(tmp_path / "output") == alone[kind]
