@@ -48,7 +48,7 @@ class SubmitOptions:
 
 
 def submit_options(function: Decorated) -> Decorated:
-    """--on, --context, --dry-run, --yaml, --detach and --priority: see `SubmitOptions`."""
+    """Adds --on, --context, --dry-run, --yaml, --detach and --priority: see `SubmitOptions`."""
 
     def option(*flags: str, section: str = "Job", **more: Any) -> Callable[[Decorated], Decorated]:
         return click.option(*flags, cls=JobOption, section=section, **more)
@@ -132,7 +132,7 @@ def _run_attached(job: ResolvedJob, reporter: SubmissionReporter) -> int:
 
 
 def detached_message(job: Job) -> str:
-    """For a job that runs on after the command."""
+    """Says how to look after a job that runs on after the command."""
     return "\n".join(
         (
             f"job {job.name} runs on by itself {job.place}",

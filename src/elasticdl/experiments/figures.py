@@ -65,7 +65,7 @@ def _annotate(axes: Any, where: tuple[float, float], text: str) -> None:
 
 
 def _draw_areas(axes: Any, course: ExperimentResult, groups: JobGroups) -> None:
-    """Steps, exact: a point wherever anything changes."""
+    """Draws areas with a point at every change."""
     edges = {0.0, course.end_s}
     for run in course.runs.values():
         for start, end, _ in run.spans:

@@ -36,7 +36,7 @@ PrintLine = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ExperimentJob:
-    """A job of an experiment, so many seconds after the first job began to train."""
+    """A job of an experiment, and how long after the first job it is submitted."""
 
     name: str
     submitted_after_s: float  # of the first it does not count
@@ -50,7 +50,7 @@ class ExperimentJob:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An experiment: a machine of so many slots, and who comes when."""
+    """An experiment: the slots of the machine, and its jobs."""
 
     slots: int
     jobs: tuple[ExperimentJob, ...]
@@ -73,7 +73,7 @@ SCENARIOS = {
 
 
 def run_experiment(name: str, say: PrintLine) -> list[ExperimentResult]:
-    """One policy after the other. Ctrl-C and SIGTERM leave no job behind."""
+    """Runs one policy after the other. Ctrl-C and SIGTERM leave no job behind."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     courses = []
     for policy in POLICIES:
@@ -83,7 +83,7 @@ def run_experiment(name: str, say: PrintLine) -> list[ExperimentResult]:
 
 
 def run_scenario(policy: str, scene: Scenario) -> ExperimentResult:
-    """In a home of its own."""
+    """Runs a scenario in a home of its own."""
     with tempfile.TemporaryDirectory(prefix="elasticdl-experiment-") as root:
         return _run_scenario(policy, scene, Path(root))
 
@@ -130,7 +130,7 @@ class _JobObserver:
         self._found: dict[str, dict[str, Mapping[str, Any]]] = {}
 
     def observe(self, names: Iterable[str]) -> bool:
-        """Always True."""
+        """Reads the events and launches of jobs. Returns True."""
         for name in names:
             events = history.read_events(self._queue.job_directory(name))
             self._found.setdefault(name, {}).update({json.dumps(event, sort_keys=True): event for event in events})
@@ -167,7 +167,7 @@ def _running_scheduler(policy: str, slots: int, queue: SubmissionQueue) -> Itera
 
 
 def _submit_job(job: ExperimentJob, queue: SubmissionQueue) -> float:
-    """Puts a job into the queue; returns when it was there."""
+    """Puts a job into the queue. Returns the time of its submission."""
     api.submit(
         queue="",
         priority=job.priority,
@@ -212,5 +212,5 @@ def _wait_until(is_so: Callable[[], bool], awaited: str, process: subprocess.Pop
     deadline = time.monotonic() + TIMEOUT_S
     while not is_so():
         if time.monotonic() > deadline or (process is not None and process.poll() is not None):
-            raise PermanentError(f"waited in vain for {awaited}")
+            raise PermanentError(f"{awaited} did not come in time")
         time.sleep(POLL_S)

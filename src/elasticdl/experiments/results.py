@@ -22,12 +22,12 @@ class JobRun:
 
     @property
     def waited_s(self) -> float | None:
-        """Until it had devices."""
+        """How long it waited for devices."""
         return None if self.started_at is None else self.started_at - self.submitted_at
 
     @property
     def start_delay_s(self) -> float | None:
-        """Until its workers ran: what it waited, and what its own start took."""
+        """How long until its workers ran: waiting, and its own start."""
         return None if self.running_at is None else self.running_at - self.submitted_at
 
 
@@ -40,12 +40,12 @@ class ExperimentResult:
 
     @property
     def utilization(self) -> float:
-        """Devices that were given to jobs, of all, until the end."""
+        """The share of all devices that jobs had, until the end."""
         used = sum((end - start) * count for run in self.runs.values() for start, end, count in run.spans)
         return used / (self.devices * self.end_s)
 
     def devices_at(self, names: Iterable[str], times: Iterable[float]) -> list[int]:
-        """Devices of these jobs together, at each time."""
+        """The devices of these jobs together, at each time."""
         spans = [span for name in names for span in self.runs[name].spans]
         return [sum(count for start, end, count in spans if start <= at < end) for at in times]
 
@@ -56,7 +56,7 @@ class ExperimentResult:
 def result_of_records(
     policy: str, devices: int, records: Iterable[JobRecord], until_s: float, start_s: float
 ) -> ExperimentResult:
-    """Of simulated jobs of one device a worker, which take `start_s` to start. Until the last is over, at most."""
+    """The result of simulated jobs with one device per worker that take `start_s` to start."""
     runs = {record.name: _job_run(record, until_s, start_s) for record in records}
     last = max((run.ended_at or 0.0 for run in runs.values()), default=0.0)
     return ExperimentResult(policy, devices, min(last, until_s), runs)

@@ -39,7 +39,7 @@ CLAIMED_UTILIZATION = 0.9
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """CPUs that the service wants from then to then."""
+    """CPUs that the service wants in a span of time."""
 
     start_s: float
     end_s: float
@@ -51,7 +51,7 @@ def cluster_nodes() -> tuple[NodeInfo, ...]:
 
 
 def simulate_two_jobs(policy: str) -> ExperimentResult:
-    """Until both are over."""
+    """Simulates two jobs until both are over."""
     work_s = FIRST_END_S - COST.start_s
     jobs = [
         TraceJob(
@@ -63,7 +63,7 @@ def simulate_two_jobs(policy: str) -> ExperimentResult:
 
 
 def simulate_mixed(policy: str) -> ExperimentResult:
-    """An hour. The two trainings ask for half the cluster each, can use all of it, and have more work than that."""
+    """Simulates an hour. Each of two trainings asks for half the cluster, can use all of it, and lasts longer."""
     training = [
         TraceJob(
             name, at, RecordedWorkload("training", CPUS // 2, 86400.0, ScalingAssumption(1.0, 2.0)), CPUS // 2, 1, CPUS
@@ -86,13 +86,13 @@ def simulate_mixed(policy: str) -> ExperimentResult:
 
 
 def service_demand(at: float) -> int:
-    """CPUs of the service: waves of 20 and of 7 minutes, in whole groups of replicas."""
+    """CPUs that the service wants: waves of 20 and of 7 minutes, in whole groups of replicas."""
     wave = 0.5 - 0.38 * math.cos(2 * math.pi * at / 1200) - 0.12 * math.sin(2 * math.pi * at / 420)
     return int((MIN_LOAD + (MAX_LOAD - MIN_LOAD) * wave) / REPLICAS) * REPLICAS
 
 
 def service_loads() -> list[ServiceLoad]:
-    """As groups of replicas that start when the load rises; the youngest end first when it falls."""
+    """The load as groups of replicas, which start when it rises; when it falls, the youngest end first."""
     loads: list[ServiceLoad] = []
     living: list[float] = []  # when each group started
     for step in range(int(HORIZON_S / STEP_S) + 1):

@@ -23,7 +23,7 @@ _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 
 
 def generate_name(stem: str, now: datetime, random: Random, is_taken: Callable[[str], bool]) -> str:
-    """For example mnist-20261115-1307-x3: short enough for a job on a cluster, too."""
+    """Generates a name such as mnist-20261115-1307-x3, which is short enough for a job on a cluster, too."""
     label = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:32].strip("-") or "job"
     while True:
         name = f"{label}-{now:%Y%m%d-%H%M}-{random.choice(_SUFFIX_LETTERS)}{random.choice(_SUFFIX_LETTERS)}"
@@ -33,7 +33,7 @@ def generate_name(stem: str, now: datetime, random: Random, is_taken: Callable[[
 
 
 def name_stem(document: dict[str, Any]) -> str:
-    """The word a job is best called by: its model's file or its script."""
+    """The first part of a generated name: the name of the model file or of the script."""
     definition = (document.get("model") or {}).get("definition")
     if isinstance(definition, str) and definition:
         parts = definition.split(".")
@@ -140,7 +140,7 @@ def describe_job(request: JobRequest, context: DescriptionContext) -> JobSpec:
 
 
 def _refuse_cluster_options(from_options: dict[str, Any]) -> None:
-    """A file may be for a cluster and be tried here; an option that would be ignored is refused."""
+    """Refuses options for a cluster, which would be ignored. A file for a cluster may be tried here."""
     flags = [
         option.flag
         for option in options.OPTIONS
@@ -165,14 +165,14 @@ def _section(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _is_resumed_by_name(document: dict[str, Any]) -> bool:
-    """Whether a job of this machine goes on from its own checkpoints, not from those of a directory."""
+    """Whether a job of this machine resumes from its own checkpoints, not from those of a directory."""
     checkpoint = _section(document, "checkpoint")
     has_directory = bool(checkpoint.get("directory")) or bool(document.get("cluster"))
     return bool(checkpoint.get("resume")) and bool(document.get("name")) and not has_directory
 
 
 def _earlier_description(document: dict[str, Any], directory_of: Callable[[str], JobDirectory]) -> dict[str, Any]:
-    """What a job that is resumed was before: its plan must not change with the number of workers."""
+    """The earlier description of a job that is resumed: its plan must not change with the number of workers."""
     name = document.get("name")
     if not isinstance(name, str) or not _section(document, "checkpoint").get("resume"):
         return {}
@@ -183,7 +183,7 @@ def _earlier_description(document: dict[str, Any], directory_of: Callable[[str],
 
 
 def _strategy_document(strategy: str | None, document: dict[str, Any], from_options: dict[str, Any]) -> dict[str, Any]:
-    """The original's --distribution_strategy; its Local is one worker, with ps beside it where there are some."""
+    """The document of --distribution_strategy. Local is one worker, with ps if the job has any."""
     if strategy is None:
         return {}
     if strategy in (Strategy.ALLREDUCE, Strategy.PS):

@@ -8,7 +8,7 @@ from elasticdl.jobs.job_status import JobEvent, JobStatus, PsStatus, WorkerStatu
 
 
 def status_document(status: JobStatus, directory: str | None) -> dict[str, Any]:
-    """Every key is always there; what is not known is null, and so is the directory of a job on a cluster."""
+    """Has every key at all times. Unknown values are null, and so is the directory of a job on a cluster."""
     scaling = status.scaling
     return {
         "name": status.name,

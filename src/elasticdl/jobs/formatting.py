@@ -11,12 +11,12 @@ from elasticdl.spec import JobKind, Phase
 
 
 def has_record_count(status: JobStatus) -> bool:
-    """Whether the job trains records that the master knows of: an unmodified script counts its own."""
+    """Whether the master counts the records that the job trains; for an unmodified script it does not."""
     return status.kind is JobKind.TRAINING or (status.kind is JobKind.SCRIPT and bool(status.total_records))
 
 
 def format_duration(seconds: float) -> str:
-    """3.2 s, 1:05, 2:03:04."""
+    """Formats a duration as 3.2 s, 1:05 or 2:03:04."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
     total = round(seconds)
@@ -35,7 +35,7 @@ def format_cost(seconds: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """12,345 and 0.7."""
+    """Formats a number as 12,345 or 0.7."""
     return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
 
 
@@ -52,17 +52,17 @@ def remaining_s(status: JobStatus) -> float | None:
 
 
 def resume_command(name: str, kind: str) -> str:
-    """The command that goes on with a job."""
+    """The command that resumes a job."""
     return f"elasticdl {'run' if kind == 'script' else 'train'} --resume --job_name={name}"
 
 
 def format_bytes(count: float) -> str:
-    """312 B, 1.5 KiB, 4.0 GiB."""
+    """Formats a size as 312 B, 1.5 KiB or 4.0 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count:.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
         count /= 1024
-    raise AssertionError("GiB takes all the rest")
+    raise AssertionError("GiB has no upper bound")
 
 
 def format_staleness(histogram: Sequence[int]) -> str:

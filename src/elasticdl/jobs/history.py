@@ -124,7 +124,7 @@ def read_result(directory: JobDirectory) -> dict[str, Any]:
 
 
 def _worker_statuses(written: list[Mapping[str, Any]], events: Any) -> list[pb.WorkerStatus]:
-    """As the result lists them, or as the last event of each leaves them."""
+    """The workers of the result, or else their states after the last event of each."""
     if written:
         return [
             pb.WorkerStatus(
@@ -187,7 +187,7 @@ class EarlierRun:
 
 
 def read_earlier_run(directory: JobDirectory) -> EarlierRun | None:
-    """None for a job that was never resumed, or none of whose runs left a checkpoint."""
+    """The newest earlier run with a checkpoint; None if there is none."""
     for run in reversed(directory.previous_runs()):
         result = read_result(run)
         # A run that was killed has no result that tells it.
@@ -200,7 +200,7 @@ def read_earlier_run(directory: JobDirectory) -> EarlierRun | None:
 
 
 def read_events_of_all_runs(directory: JobDirectory) -> list[pb.EventStatus]:
-    """Those of all runs of the job, the oldest first."""
+    """The events of all runs of the job, the oldest first."""
     return [event_status(document) for run in (*directory.previous_runs(), directory) for document in read_events(run)]
 
 
@@ -251,7 +251,7 @@ class LoggedEvaluation:
 
 
 def read_evaluations(events: Iterable[Mapping[str, Any]]) -> list[LoggedEvaluation]:
-    """By step, each once: a job that went on from a checkpoint may evaluate a step again, and the last result counts.
+    """Sorts evaluations by step. A resumed job may evaluate a step again; then the last result counts.
 
     Unfinished evaluations have no metrics and are left out.
     """

@@ -21,13 +21,13 @@ _chosen_home: ContextVar[Path | None] = ContextVar("elasticdl_home", default=Non
 
 
 def home_directory() -> Path:
-    """Where jobs and their queue lie: ELASTICDL_HOME, or the directory of an open `use_home`."""
+    """The directory of jobs and their queue: ELASTICDL_HOME, or the directory of an open `use_home`."""
     return _chosen_home.get() or env.elasticdl_home(os.environ).absolute()
 
 
 @contextmanager
 def use_home(directory: Path) -> Iterator[None]:
-    """Within the block, jobs of this thread lie below `directory`, whatever ELASTICDL_HOME says."""
+    """Within the block, `directory` is the home of this thread's jobs, whatever ELASTICDL_HOME says."""
     token = _chosen_home.set(directory.absolute())
     try:
         yield
@@ -51,7 +51,7 @@ def local_queue() -> SubmissionQueue:
 
 
 def job_directory(name: str) -> JobDirectory:
-    """Where a job of this name lies, or would lie."""
+    """The directory of the job with this name, which need not exist."""
     return JobDirectory(jobs_directory() / name)
 
 
@@ -102,7 +102,7 @@ def find_name_to_resume(word: str) -> str:
 
 
 def is_starting_or_alive(directory: JobDirectory) -> bool:
-    """A launcher that was just started has not written down yet that it lives."""
+    """As `is_alive`, also for a launcher that has just been started and has no record yet."""
     return not directory.launcher.exists() or is_alive(directory)
 
 

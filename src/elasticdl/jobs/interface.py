@@ -59,7 +59,7 @@ class WatchedJob(Protocol):
         ...
 
     def open_log(self, worker: str) -> GrowingLog:
-        """What this worker writes, from the beginning."""
+        """Opens the log of a worker at its beginning."""
         ...
 
     def kill(self) -> str:
@@ -68,7 +68,7 @@ class WatchedJob(Protocol):
 
     @property
     def local_directory(self) -> JobDirectory | None:
-        """The job's own directory; None where the job runs on a cluster."""
+        """The job's own directory; None for a job on a cluster."""
         ...
 
     def final_status(self) -> JobStatus:
@@ -113,11 +113,11 @@ class JobBackend(Protocol):
         ...
 
     def events(self) -> list[pb.EventStatus]:
-        """All that are kept, the oldest first."""
+        """All recorded events, the oldest first."""
         ...
 
     def status_document(self, status: JobStatus) -> dict[str, Any]:
-        """For scripts."""
+        """The status as plain JSON values, for scripts."""
         ...
 
     @property
@@ -127,7 +127,7 @@ class JobBackend(Protocol):
 
     @property
     def local_directory(self) -> JobDirectory | None:
-        """The job's directory on this machine; None where the job runs on a cluster."""
+        """The job's directory on this machine; None for a job on a cluster."""
         ...
 
     def connect_master(self) -> AbstractContextManager[MasterClient]: ...
@@ -141,7 +141,7 @@ class JobBackend(Protocol):
         ...
 
     def logged_replicas(self, role: str) -> list[str]:
-        """Those of a role, "worker" or "ps", that have written something."""
+        """The replicas of a role, "worker" or "ps", that have a log."""
         ...
 
     def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
@@ -157,7 +157,7 @@ class JobBackend(Protocol):
         ...
 
     def open_directory(self) -> AbstractContextManager[JobDirectory]:
-        """Its directory, or one with what is known of it."""
+        """Its directory, or a temporary one with the files of a job on a cluster."""
         ...
 
 

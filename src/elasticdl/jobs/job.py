@@ -86,11 +86,11 @@ class Job:
 
     @property
     def status(self) -> JobStatus:
-        """How the job stands now, from its master, or as it was written down last."""
+        """The status of the job now, from its master, or the last one on record."""
         return JobStatus.from_message(self._refresh().status(STATUS_TIMEOUT_S), self.location)
 
     def quick_status(self) -> JobStatus:
-        """As `status`, for lists: does not wait long for a master, and asks no cluster that was asked for the list."""
+        """As `status`, for lists: does not wait long for a master, nor ask a cluster again."""
         return JobStatus.from_message(self._backend.quick_status(), self.location)
 
     def status_document(self, status: JobStatus) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class Job:
         return self._refresh().scale(workers or 0, ps or 0, batch_scale or 0)
 
     def events(self) -> list[JobEvent]:
-        """All events that are kept, the oldest first."""
+        """All recorded events, the oldest first."""
         backend = self._refresh()
         return [JobEvent.from_message(event) for event in backend.events()]
 
@@ -184,7 +184,7 @@ class Job:
         return path
 
     def read_journal(self) -> tuple[StoredJournal, JobSpec]:
-        """What the master wrote down, and the job as that master knows it. SpecError if it cannot be read from here."""
+        """The journal, and the job as its master knows it. SpecError if it cannot be read from this machine."""
         return self._refresh().read_journal()
 
     def evaluate(self, **options: Unpack[SubmissionOptions]) -> Job:
@@ -260,10 +260,10 @@ def list_jobs(
 def check_replica(job: JobBackend, replica: str) -> None:
     """Raises SpecError, with the replicas that there are, if `replica` never wrote anything."""
     role = replica.rpartition("-")[0]
-    known = job.logged_replicas(role) if role in ("worker", "ps") else []
-    if replica not in known:
-        there = f"; there are {', '.join(known)}" if known else f"; no {role or 'replica'} has started yet"
-        raise SpecError(f"job {job.name!r} has no {replica}" + did_you_mean(replica, known, there))
+    replicas = job.logged_replicas(role) if role in ("worker", "ps") else []
+    if replica not in replicas:
+        there = f"; there are {', '.join(replicas)}" if replicas else f"; no {role or 'replica'} has started yet"
+        raise SpecError(f"job {job.name!r} has no {replica}" + did_you_mean(replica, replicas, there))
 
 
 def _evaluation_document(spec: JobSpec, status: JobStatus, validation_data: Any) -> dict[str, Any]:

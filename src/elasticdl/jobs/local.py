@@ -107,7 +107,7 @@ class LocalJob:
             return client.stop(at_once=False, reason="elasticdl stop")
 
     def _end_leftovers(self) -> str:
-        """End what is left of a job that has neither launcher nor master; "" where nothing is."""
+        """Ends the processes of a job without launcher and master. Returns a message; "" if there are none."""
         from elasticdl.launcher.local import processes
 
         left = processes.end_leftovers(self._directory, "elasticdl stop")
@@ -138,7 +138,7 @@ class LocalJob:
         return f"{self.name}: was over already" if was_over else f"{self.name}: killed"
 
     def _delete(self) -> str:
-        """Remove the job's directory, checkpoints included; of a job whose processes are gone."""
+        """Removes the directory of a job without processes, with its checkpoints."""
         from elasticdl.jobs import queueing
 
         if home.local_queue().has_job(self.name):
@@ -190,7 +190,7 @@ class WatchedLocalJob:
         return self._launcher_pid is not None and _has_exited(self._launcher_pid) and not self.directory.result.exists()
 
     def await_exit(self) -> None:
-        """The launcher is the last to go: after it, nothing of the job runs any more."""
+        """Waits for the launcher, which is the last process of the job to end."""
         if self._launcher_pid is None:
             return
         try:
@@ -244,7 +244,7 @@ def _has_exited(pid: int) -> bool:
 
 
 def kill_job(directory: JobDirectory, reason: str = KILL_REASON) -> None:
-    """End every process of the job and leave a result that says so."""
+    """Kills every process of the job and writes a result that says so."""
     from elasticdl.launcher.local import processes
 
     processes.kill_processes(directory)
@@ -254,7 +254,7 @@ def kill_job(directory: JobDirectory, reason: str = KILL_REASON) -> None:
 
 
 def current_status(directory: JobDirectory, timeout_s: float) -> pb.JobStatus:
-    """Waits up to `timeout_s` for a master that is being restarted."""
+    """The status, from the master if it answers within `timeout_s`, else from the files."""
     if not directory.result.exists() and home.is_alive(directory):
         from elasticdl.rpc.client import MasterClient
 
@@ -272,7 +272,7 @@ def current_status(directory: JobDirectory, timeout_s: float) -> pb.JobStatus:
 
 
 def _add_leftovers(directory: JobDirectory, status: pb.JobStatus) -> None:
-    """Say which processes outlived the job, or launcher and master."""
+    """Adds to the reason which processes outlived the job, or its launcher and master."""
     from elasticdl.launcher.local import processes
 
     if directory.result.exists():
@@ -291,7 +291,7 @@ def _add_leftovers(directory: JobDirectory, status: pb.JobStatus) -> None:
 
 @contextmanager
 def connect_master(directory: JobDirectory) -> Iterator[MasterClient]:
-    """Connected to the master; an error that says so if the job is over."""
+    """Connects to the master. Raises SpecError if the job is over."""
     name = directory.root.name
     queue = home.local_queue()
     if queue.has_job(name) and not home.is_alive(directory):
@@ -329,7 +329,7 @@ def read_logs(directory: JobDirectory, replica: str, follow: bool) -> Iterator[t
 
 
 class GrowingFile:
-    """The lines a growing file has had since the last look."""
+    """Reads the new lines of a growing file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -337,7 +337,7 @@ class GrowingFile:
         self._rest = b""
 
     def read_new_lines(self, *, is_last: bool = False) -> Iterator[str]:
-        """Whole lines; with `is_last` also an unfinished one."""
+        """The complete new lines; with `is_last`, an incomplete one, too."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read)

@@ -44,7 +44,7 @@ class JobLocation:
 
     @classmethod
     def from_options(cls, on: str | None, namespace: str | None, context: str | None) -> JobLocation:
-        """Checks the options --on, --namespace and --context; None is nothing."""
+        """Checks the options --on, --namespace and --context; None: not given."""
         if on not in (None, "", LOCAL, KUBERNETES):
             near = did_you_mean(on, PLACES)
             raise SpecError(f"--on: expected {LOCAL} or {KUBERNETES}; received {on!r}{near}")
@@ -68,7 +68,7 @@ def is_cluster_configured() -> bool:
 
 
 def connect_cluster(context: str = "", **more: Any) -> Api:
-    """The API of the cluster meant, `more` as for `Api.connect`; NoCluster with the fix where there is none."""
+    """Connects to the API of a cluster, with `more` for `Api.connect`. NoCluster, with the fix, if there is none."""
     try:
         from elasticdl.kube.api import Api
 

@@ -34,25 +34,25 @@ MIN_SIMILARITY = 0.75  # a ratio of difflib: in four letters, two have changed p
 MAX_SUGGESTIONS = 3  # more options with the same word are no help
 
 
-def similar_options(name: str, known: Sequence[str]) -> list[str]:
-    """Those that a user who wrote `name` may have meant: the closest spelling, else options that end with it.
+def similar_options(name: str, option_names: Sequence[str]) -> list[str]:
+    """Options that a user who wrote `name` may have meant: the closest spelling, else options that end with it.
 
     None is better than a guess that misleads.
     """
-    spelled = {option.replace("-", "_"): option for option in known}
+    spelled = {option.replace("-", "_"): option for option in option_names}
     usual = [option for option in OPTION_SYNONYMS.get(name, ()) if option in spelled]
     near = usual or get_close_matches(name, spelled, n=1, cutoff=MIN_SIMILARITY)
     alike = near or [option for option in spelled if option.endswith(f"_{name}")]
     return [spelled[option] for option in alike] if len(alike) <= MAX_SUGGESTIONS else []
 
 
-def unknown_option_message(name: str, known: Sequence[str], verb: str, otherwise: str) -> str:
-    """Says that `verb` has no option `name`, with what to use instead: `known` are the options it has."""
+def unknown_option_message(name: str, option_names: Sequence[str], verb: str, otherwise: str) -> str:
+    """Says that `verb` has no option `name`, with what to use instead: `option_names` are the options it has."""
     name = name.replace("-", "_")
     unsupported = UNSUPPORTED | UNSUPPORTED_BY_RUN if verb == options.RUN else UNSUPPORTED
     if name in unsupported:
         return f"--{name} is not an option here: {unsupported[name]}"
-    near = " or ".join(f"--{option}" for option in similar_options(name, known))
+    near = " or ".join(f"--{option}" for option in similar_options(name, option_names))
     return f"no such option --{name}; " + (f"did you mean {near}?" if near else otherwise)
 
 
@@ -121,9 +121,9 @@ def _parse_workers(text: str) -> dict[str, int]:
 
 def check_option_names(names: Iterable[str], verb: str) -> None:
     """Raises SpecError, with the nearest names, for options that the verb does not have."""
-    known = [name for option in options.options_of(verb) for name in (option.name, option.alias) if name]
-    known += ["distribution_strategy"] if verb != options.RUN else ["script", "arguments", "workers"]
-    unknown = [name for name in names if name not in known]
+    option_names = [name for option in options.options_of(verb) for name in (option.name, option.alias) if name]
+    option_names += ["distribution_strategy"] if verb != options.RUN else ["script", "arguments", "workers"]
+    unknown = [name for name in names if name not in option_names]
     if unknown:
         hint = "see docs/api.md"
-        raise SpecError(list_refusals([unknown_option_message(name, known, verb, hint) for name in unknown]))
+        raise SpecError(list_refusals([unknown_option_message(name, option_names, verb, hint) for name in unknown]))

@@ -30,7 +30,7 @@ _DATA_FIELDS = {
 
 
 def check_job(spec: JobSpec, directory: JobDirectory, reporter: SubmissionReporter, index: Path) -> None:
-    """Raise an error for the first thing that cannot work; `index` keeps what was learnt about the data files."""
+    """Raises an error for the first thing that cannot work. The index of the data files is written to `index`."""
     _check_name(spec, directory)
     _check_requirements(spec)
     from elasticdl.model import check as model
@@ -72,7 +72,7 @@ def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
 
 
 def check_framework(framework: str, kind: JobKind) -> None:
-    """Raise SpecError, with the command that installs it, where workers here could not import what they need."""
+    """Raises SpecError, with the command that installs it, if workers here could not import what they need."""
     needed = {"torch": ("torch", "safetensors"), "keras": ("torch", "tensorflow", "keras", "safetensors")}[framework]
     if kind is not JobKind.SCRIPT:
         needed += ("pyarrow",)  # columns of a batch, predictions
@@ -115,7 +115,7 @@ def _check_requirements(spec: JobSpec) -> None:
 
 
 def _check_initial(spec: JobSpec) -> None:
-    """The model to begin with: a directory, or something in a store."""
+    """Checks the model to start from, in a directory or an object store."""
     initial, label = spec.checkpoint.init_from, "checkpoint.init_from (--checkpoint_dir_for_init)"
     if not initial:
         return
@@ -152,7 +152,7 @@ def _check_output(spec: JobSpec) -> None:
 
 
 def _check_writable(label: str, path: str) -> None:
-    """Whether files can be made in the directory `path`, or in the nearest one above it that exists."""
+    """Checks that files can be made in the directory `path`, or in the nearest one above it that exists."""
     if not path:
         return
     target = parse_path(path, probe.PROBE_S)
@@ -211,7 +211,7 @@ def _check_certificates(spec: JobSpec, directory: JobDirectory) -> None:
 
 
 def _check_data(spec: JobSpec, reporter: SubmissionReporter, index: Path) -> None:
-    """Open what will be read: a missing, empty or truncated file is found now."""
+    """Opens the data, so that a missing, empty or truncated file is found now."""
     if _model_file_may_define(spec, "custom_data_reader"):
         return
     field, option = _DATA_FIELDS[spec.kind]
@@ -237,7 +237,7 @@ def _model_file_defines(spec: JobSpec, name: str) -> bool:
 
 
 def _model_file_may_define(spec: JobSpec, name: str) -> bool:
-    """Whether the model file has `name`, or a star import that may bring it: then the worker will see."""
+    """Whether the model file has `name`, or a star import that may define it, which only the worker can tell."""
     from elasticdl.model import definition, source
 
     assert spec.model is not None

@@ -72,7 +72,7 @@ def _enqueue_job(spec: JobSpec, name: str, priority: int, reporter: SubmissionRe
 
 
 def _check_capacity(submission: JobSubmission) -> None:
-    """A job that could not run here if it were alone is refused before anything is made."""
+    """Refuses a job that could not run here even alone, before anything is created."""
     from elasticdl.scheduler.placement.free_resources import FreeResources
     from elasticdl.scheduler.priorities import explain_infeasible
     from elasticdl.scheduler.snapshot import NodeInfo
@@ -108,7 +108,7 @@ NO_SCHEDULER = "no scheduler runs; start one with `elasticdl scheduler`"
 
 
 def scheduling_status(name: str) -> ScheduledJobStatus | None:
-    """As the scheduler wrote it down last; None where it knows no such job, or the job left the queue."""
+    """The last status that the scheduler wrote; None if it does not know the job, or the job left the queue."""
     queue = home.local_queue()
     submission = queue.find(name)
     report = queue.load_report() if submission else None
@@ -132,7 +132,7 @@ def describe_wait(scheduled: ScheduledJobStatus, subject: str) -> str:
 
 
 def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatus:
-    """`status` with what the scheduler says; that of a job which is in no queue as it is."""
+    """Adds what the scheduler says to the status of a queued job. Changes `status`."""
     name, queue = directory.root.name, home.local_queue()
     if not queue.has_job(name):
         return status
@@ -155,7 +155,7 @@ def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatu
 
 
 def is_waiting_in_queue(directory: JobDirectory, scheduled: ScheduledJobStatus | None, queue: SubmissionQueue) -> bool:
-    """Of a job of the queue without processes: a result is its end, unless the scheduler suspended it."""
+    """Whether a queued job without processes waits. With a result, it is over, unless the scheduler suspended it."""
     result = read_json(directory.result)
     if result is None:
         return True
@@ -166,13 +166,13 @@ def is_waiting_in_queue(directory: JobDirectory, scheduled: ScheduledJobStatus |
 
 
 def is_name_queued(directory: JobDirectory) -> bool:
-    """Whether this name belongs to a job of the queue. One that ended while no scheduler ran still stands there."""
+    """Whether this name belongs to a job of the queue. One that ended while no scheduler ran is still in it."""
     name, queue = directory.root.name, home.local_queue()
     return queue.has_job(name) and (queue.is_served() or is_waiting_in_queue(directory, scheduling_status(name), queue))
 
 
 def scheduling_document(name: str) -> dict[str, Any] | None:
-    """For scripts; null for a job that is in no queue, or not yet decided on."""
+    """The scheduler's status as plain JSON values; None for a job in no queue, or without a decision."""
     scheduled = scheduling_status(name)
     if scheduled is None:
         return None
@@ -191,7 +191,7 @@ def scheduling_document(name: str) -> dict[str, Any] | None:
 
 
 def rejection_reason(name: str) -> str:
-    """Of a job that was never launched and is over; "" for all others."""
+    """Why a job was over before it was launched; "" for all other jobs."""
     directory = home.job_directory(name)
     result = read_json(directory.result)
     if home.local_queue().has_job(name) or result is None or directory.launcher.exists():
@@ -200,7 +200,7 @@ def rejection_reason(name: str) -> str:
 
 
 def refuse_scaling(name: str) -> None:
-    """How many workers a job of the queue has is the scheduler's, as long as one runs."""
+    """Raises SpecError if a scheduler decides on the workers of the job."""
     queue = home.local_queue()
     if queue.has_job(name) and queue.is_served():
         scheduled = scheduling_status(name)
@@ -212,7 +212,7 @@ def refuse_scaling(name: str) -> None:
 
 
 def withdraw_job(directory: JobDirectory) -> str:
-    """Take a job that waits out of the queue; what there is to say about it."""
+    """Takes a job that waits out of the queue. Returns a message about that."""
     from elasticdl.scheduler.local.queue import close_job
 
     name, queue = directory.root.name, home.local_queue()

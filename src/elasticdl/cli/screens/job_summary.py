@@ -22,7 +22,7 @@ _TITLES = {"succeeded": ("done", "bold green"), "stopped": ("stopped", "bold yel
 
 
 def print_summary(status: JobStatus, directory: JobDirectory | None, console: Console) -> None:
-    """A framed table in a terminal; elsewhere lines whose paths no frame cuts in two.
+    """Prints a framed table in a terminal, and elsewhere lines without a frame that would break paths.
 
     `directory` is None for a job on a cluster.
     """
@@ -45,7 +45,7 @@ def summary_panel(status: JobStatus, directory: JobDirectory | None) -> Renderab
 
 
 def summary_rows(status: JobStatus, directory: JobDirectory | None) -> list[tuple[str, str]]:
-    """Label and text of each line; only what there is."""
+    """Label and text of each line, for what the job has."""
     is_training = status.kind in (JobKind.TRAINING, JobKind.SCRIPT)
     is_early = status.phase is not Phase.SUCCEEDED or (is_training and status.records < (status.total_records or 0))
     lines = [("why", status.reason)] if status.reason and is_early else []
@@ -89,7 +89,7 @@ def summary_rows(status: JobStatus, directory: JobDirectory | None) -> list[tupl
 
 
 def _path_rows(status: JobStatus, directory: JobDirectory | None, output: str) -> list[tuple[str, str]]:
-    """Where things lie: paths that are there, or, on a cluster, paths inside its pods."""
+    """Paths that exist, or, on a cluster, paths inside its pods."""
     places = [(output, status.output), ("checkpoint", status.checkpoint)]
     if directory is None:
         places.append(("logs", f"elasticdl logs {status.name}"))
@@ -105,14 +105,14 @@ def _pod_path(path: str) -> str:
 
 
 def format_epoch_loss(mean: EpochLoss, records_per_epoch: int | None) -> str:
-    """0.1623, mean of epoch 3; how much of the epoch that is, where it is not all of it."""
+    """0.1623, mean of epoch 3; with the number of records if the epoch is incomplete."""
     text = f"{mean.loss:.4f}, mean of epoch {mean.epoch}"
     is_whole = mean.records >= (records_per_epoch or 0)
     return text if is_whole else f"{text} so far, {mean.records:,} of {records_per_epoch:,} records"
 
 
 def format_records(status: JobStatus) -> str:
-    """Records trained against records planned, and what that says."""
+    """Compares the records trained with the records planned."""
     if not status.total_records:
         return f"{status.records:,}"
     planned, each = f"{status.total_records:,} records", status.records_per_epoch

@@ -138,7 +138,7 @@ FRAME_LINES = 14  # lines of the view beside its jobs, some of them wrapped
 
 
 class SchedulerScreen:
-    """Shows reports and notices. A terminal that went away is not an error."""
+    """Shows reports and notices. A terminal that is gone is not an error."""
 
     def __init__(self, console: Console, live: Live | None) -> None:
         self._console = console

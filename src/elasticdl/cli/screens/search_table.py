@@ -26,7 +26,7 @@ FRAME_LINES = 6  # lines of the view beside its trials
 
 
 class SearchScreen:
-    """Shows trials and notices. A terminal that went away is not an error."""
+    """Shows trials and notices. A terminal that is gone is not an error."""
 
     def __init__(self, console: Console, live: Live | None) -> None:
         self._console = console

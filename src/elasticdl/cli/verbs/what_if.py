@@ -37,24 +37,24 @@ class WhatIfJob:
 def answer_what_if(values: dict[str, Any]) -> None:
     """Prints the forecast, and writes it to --json."""
     _refuse_trace_options(values)
-    asked = _read_job(values["what_if"]) if values["what_if"] else None
-    where, policy = _read_cluster(values, asked)
+    requested = _read_job(values["what_if"]) if values["what_if"] else None
+    where, policy = _read_cluster(values, requested)
     if values["write_snapshot"]:
         from elasticdl.scheduler import snapshot_file
 
         snapshot_file.write_snapshot(values["write_snapshot"], where)
         click.echo(f"{values['write_snapshot']}: {_describe_cluster(where)}")
-        if asked is None:
+        if requested is None:
             return
-    assert asked is not None
+    assert requested is not None
     from elasticdl.cli.verbs.scheduler import default_policy
     from elasticdl.scheduler import policies
     from elasticdl.scheduler.accounts.job_spec import job_info_from_spec
     from elasticdl.sim import forecast
 
     names = parse_policy_names(values["policy"]) if values["policy"] else [policy or default_policy()]
-    priority = asked.priority if values["priority"] is None else values["priority"]
-    job = job_info_from_spec(asked.spec, where, where.snapshot.now, priority)
+    priority = requested.priority if values["priority"] is None else values["priority"]
+    job = job_info_from_spec(requested.spec, where, where.snapshot.now, priority)
     cost = parse_cost(values["restart_cost"], values["costs"])
     forecasts = {name: forecast.forecast_job(policies.load_policy(name), where.snapshot, job, cost) for name in names}
     for name, answer in forecasts.items():
@@ -135,7 +135,7 @@ def _read_job(path: Path) -> WhatIfJob:
     return WhatIfJob(load.resolve_job(document, str(path)))
 
 
-def _read_cluster(values: dict[str, Any], asked: WhatIfJob | None) -> tuple[SnapshotWithUnits, str]:
+def _read_cluster(values: dict[str, Any], requested: WhatIfJob | None) -> tuple[SnapshotWithUnits, str]:
     """As it stands, and the policy that decides there, if we know it."""
     if values["snapshot"]:
         from elasticdl.scheduler import snapshot_file
@@ -150,13 +150,13 @@ def _read_cluster(values: dict[str, Any], asked: WhatIfJob | None) -> tuple[Snap
         from elasticdl.scheduler.kubernetes.namespace import snapshot_namespace as picture_of
 
         api = connect_cluster(values["context"] or "")
-        coming = [job_spec.worker_requests(asked.spec)] if asked else []
+        coming = [job_spec.worker_requests(requested.spec)] if requested else []
         device = values["device"] or (
-            job_spec.worker_device_resource(asked.spec)
-            if asked
+            job_spec.worker_device_resource(requested.spec)
+            if requested
             else capacity.default_device_resource(api.list(NODE)[0])
         )
-        namespace = values["namespace"] or (asked.namespace if asked else "") or api.namespace
+        namespace = values["namespace"] or (requested.namespace if requested else "") or api.namespace
         check_namespace(api, namespace)
         return picture_of(api, namespace, device, now, coming), ""
     from elasticdl.scheduler.local import snapshot

@@ -35,7 +35,7 @@ ROWS_PER_WRITE = 10_000  # made-up rows that are written at a time
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceSettings:
-    """How much is trained, and by how many."""
+    """How much is trained, and by how many workers."""
 
     min_workers: int
     max_workers: int
@@ -73,14 +73,14 @@ def _parse_worker_range(text: str) -> tuple[int, int]:
 
 
 def plan_runs(settings: ConvergenceSettings) -> list[RunPlan]:
-    """Seed by seed, so that an experiment that is cut short has something of all groups."""
+    """Plans all runs, seed by seed, so that an experiment that ends early has runs of all groups."""
     low, high = settings.min_workers, settings.max_workers
     kinds = ((f"fixed {low}", low, low), (f"fixed {high}", high, high), (f"elastic {low}-{high}", low, high))
     return [RunPlan(group, fewest, high, seed) for seed in range(settings.seeds) for group, fewest, high in kinds]
 
 
 def resolve_data(path: str | None, *, quick: bool) -> str:
-    """The file, or MADE_UP; SpecError with the fix where there is none."""
+    """Returns the file or MADE_UP. Raises SpecError, with the fix, if there is no file."""
     if path == MADE_UP or (path is None and quick):
         return MADE_UP
     if path is None:

@@ -20,7 +20,7 @@ MIN_FIXED_RUNS = 3  # fixed runs that have a standard deviation worth the name, 
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceRun:
-    """One job: how it was run, what its evaluations found, and what befell its workers."""
+    """One job: how it was run, its evaluations, and the changes of its workers."""
 
     group: str  # fixed 4, fixed 8, elastic 4-8
     is_elastic: bool
@@ -75,7 +75,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class AucBand:
-    """Where the AUC of the fixed runs lies at each of `steps`: its range, its mean and its standard deviation."""
+    """The AUC of the fixed runs at each of `steps`: its range, mean and standard deviation."""
 
     steps: NDArray[np.float64]
     minimum: NDArray[np.float64]
@@ -92,7 +92,7 @@ def group_runs(runs: Sequence[ConvergenceRun]) -> dict[str, list[ConvergenceRun]
 
 
 def fixed_band(runs: Sequence[ConvergenceRun]) -> AucBand:
-    """Of the runs that are not elastic, at the steps of the first run's evaluations that all runs have come to.
+    """The band of the fixed runs, at the evaluations of the first run whose steps all runs have reached.
 
     Others were evaluated some updates earlier or later; between evaluations lines are straight.
     """
@@ -111,7 +111,7 @@ def interpolate_auc(run: ConvergenceRun, steps: NDArray[np.float64]) -> NDArray[
 
 
 def judge_elastic_runs(runs: Sequence[ConvergenceRun]) -> dict[str, Any]:
-    """Whether the elastic runs lie inside the spread of the fixed ones, from the strictest question to the mildest.
+    """Whether the elastic runs are inside the spread of the fixed ones, by the strictest test first.
 
     The spread is the range of n runs. Another run of the very same kind has a point inside with a chance of
     (n - 1) / (n + 1) only, so that "all of them" is seldom true even where nothing differs. So each fixed run is
@@ -155,7 +155,7 @@ def judge_elastic_runs(runs: Sequence[ConvergenceRun]) -> dict[str, Any]:
 
 
 def _judge_by_deviations(around: AucBand, elastic: NDArray[np.float64]) -> dict[str, Any]:
-    """How far from the mean of the fixed runs, in their standard deviations: the other meaning of a spread."""
+    """The distances from the mean of the fixed runs, in standard deviations."""
     if not around.deviation.all():
         return {}
     far = np.abs(elastic - around.mean) / around.deviation
@@ -167,7 +167,7 @@ def _judge_by_deviations(around: AucBand, elastic: NDArray[np.float64]) -> dict[
 
 
 def _judge_leaving_one_out(fixed: NDArray[np.float64], elastic: NDArray[np.float64]) -> dict[str, float]:
-    """Of points, the share inside the spread of all fixed runs but one: that one's, and the elastic ones'."""
+    """The shares of points inside the spread of all fixed runs but one: of that run, and of the elastic runs."""
     if len(fixed) < MIN_FIXED_RUNS:
         return {}
     of_fixed, of_elastic = [], []
@@ -183,7 +183,7 @@ def _judge_leaving_one_out(fixed: NDArray[np.float64], elastic: NDArray[np.float
 
 
 def permutation_p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """Of all ways to choose as many, the share whose mean differs from the others' by no less. Exact, two-sided."""
+    """The p-value of an exact, two-sided permutation test of the difference of means."""
     every = np.array([*first, *second])
 
     def differs(subset: Sequence[int]) -> float:

@@ -27,7 +27,7 @@ ReportProgress = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What is trained. Where `low` and `high` differ, workers go from one to the other and back, and one is killed."""
+    """A run of the experiment. If min and max differ, workers go from one to the other and back, and one is killed."""
 
     group: str
     min_workers: int
@@ -59,7 +59,7 @@ class WorkerChanges:
     applied: list[tuple[int, str]] = field(default_factory=list)
 
     def decide(self, step: int, members: int) -> int | str | None:
-        """Another number of workers, "kill", or None."""
+        """Returns another number of workers, "kill", or None for no change."""
         self.target = self.target or self.min_workers
         if members != self.target:
             self.changed_at = step  # updates count from when all are there
@@ -83,7 +83,7 @@ class WorkerChanges:
 def run_job(
     plan: RunPlan, config: Path, home_directory: Path, changes: int, progress: ReportProgress
 ) -> ConvergenceRun:
-    """Trains it to its end. Whatever happens, no process of it is left."""
+    """Trains a job to its end. Whatever happens, none of its processes is left."""
     began = time.monotonic()
     with home.use_home(home_directory):
         job = api.submit(
@@ -142,7 +142,7 @@ def summarize_run(
     seconds: float,
     changes: Sequence[tuple[int, str]],
 ) -> ConvergenceRun:
-    """A job that succeeded, from what it wrote down. PermanentError where it was never evaluated."""
+    """Summarizes a job that succeeded by its events. Raises PermanentError if it was never evaluated."""
     points = tuple(
         (evaluation.step, evaluation.metrics["auc"])
         for evaluation in history.read_evaluations(events)
@@ -167,7 +167,7 @@ def summarize_run(
 
 
 def _max_concurrent_workers(events: Sequence[Mapping[str, Any]]) -> int:
-    """Of those that had joined."""
+    """The most workers that had joined at the same time."""
     moments: list[tuple[float, int]] = []
     for life in timeline.worker_lifetimes(events):
         if life.joined_at is not None:
