@@ -1,4 +1,4 @@
-"""A job of pods as a person with kubectl has it: an ElasticJob."""
+"""A job of pods as users of kubectl run it: an ElasticJob."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cluster.kube import HOST_IMAGE, ROOT, on_this_machine
 from tests.integration.job import BATCH, EPOCHS, LOGICAL_RANKS
 
 SMALL = {"requests": {"cpu": "50m", "memory": "700Mi"}}
-# All that a job may leave behind. (Events stay for an hour, as events do.)
+# All objects that a job may leave behind. (Events expire after an hour.)
 KINDS = (
     "pods,jobs,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,"
     "persistentvolumeclaims,elasticjobs"
@@ -18,19 +18,21 @@ KINDS = (
 
 
 class ElasticJob(ClusterJob):
+    """An ElasticJob that trains `tiny.py` of the integration tests."""
+
     # ---- starting
 
-    def apply(self, wish: int, *, slow: bool = False, **spec: Any) -> None:
-        """The job of `tiny.py`, by `kubectl apply -f`."""
+    def apply(self, replicas: int, *, slow: bool = False, **spec: Any) -> None:
+        """Runs `kubectl apply -f`."""
         self.place.mkdir(parents=True, exist_ok=True)
         if slow:
             self.slow.touch()
         path = self.place / f"{self.name}.json"
-        path.write_text(json.dumps(self.document(wish, **spec)))
+        path.write_text(json.dumps(self.document(replicas, **spec)))
         self.kubectl("apply", "--filename", str(path))
 
-    def document(self, wish: int, **spec: Any) -> dict[str, Any]:
-        asked: dict[str, Any] = {
+    def document(self, replicas: int, **spec: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {
             "model": {
                 "zoo": str(ROOT / "tests" / "integration"),
                 "definition": "tiny.forward",
@@ -38,7 +40,7 @@ class ElasticJob(ClusterJob):
             },
             "data": {"training": "made-up", "format": "python"},
             "plan": {"epochs": EPOCHS, "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS},
-            "workers": {"replicas": wish, "min": 1, "max": LOGICAL_RANKS, "threads": 1},
+            "workers": {"replicas": replicas, "min": 1, "max": LOGICAL_RANKS, "threads": 1},
             "output": str(self.output),
             "cluster": {
                 "image": HOST_IMAGE,
@@ -49,7 +51,7 @@ class ElasticJob(ClusterJob):
             },
         }
         metadata = {"name": self.name, "namespace": self.namespace}
-        return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": asked | spec}
+        return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": fields | spec}
 
     # ---- looking
 
@@ -57,27 +59,27 @@ class ElasticJob(ClusterJob):
         return self.kube.kubectl(f"--namespace={self.namespace}", *arguments, check=check)
 
     def resource_status(self) -> dict[str, Any]:
-        found = json.loads(self.kubectl("get", "elasticjob", self.name, "--output=json"))
-        status: dict[str, Any] = found.get("status", {})
+        resource = json.loads(self.kubectl("get", "elasticjob", self.name, "--output=json"))
+        status: dict[str, Any] = resource.get("status", {})
         return status
 
     def wait_phase(self, phase: str) -> dict[str, Any]:
-        def reached() -> dict[str, Any] | None:
+        def status_in_phase() -> dict[str, Any] | None:
             status = self.resource_status()
             return status if status.get("phase") == phase else None
 
-        found: dict[str, Any] = self.wait(reached, f"the phase {phase}")
-        return found
+        status: dict[str, Any] = self.wait(status_in_phase, f"the phase {phase}")
+        return status
 
     def row(self) -> dict[str, str]:
-        """What `kubectl get elasticjobs` shows of it: the columns, by their heads."""
+        """The row of the job in `kubectl get elasticjobs`, by column."""
         head, line = self.kubectl("get", "elasticjobs", self.name).splitlines()
         starts = [n for n, letter in enumerate(head) if letter != " " and (n == 0 or head[n - 1] == " ")]
-        parts = zip(starts, [*starts[1:], None], strict=True)
-        return {head[start:end].strip(): line[start:end].strip() for start, end in parts}
+        columns = zip(starts, [*starts[1:], None], strict=True)
+        return {head[start:end].strip(): line[start:end].strip() for start, end in columns}
 
     def left(self) -> list[str]:
-        """All that is there in its name, labelled or not."""
+        """All objects with the name of the job, with labels or without."""
         names = self.kubectl("get", KINDS, "--output=name").split()
         ends = (f"/{self.name}", f"-{self.name}")
         return [name for name in names if f"/{self.name}-" in name or name.endswith(ends)]

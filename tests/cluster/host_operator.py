@@ -1,4 +1,4 @@
-"""The operator as deploy/manifests installs it, but with this machine as its image: there is nothing to build."""
+"""The operator as deploy/manifests installs it, but with this machine as its image, so that none is built."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ USER = f"system:serviceaccount:{NAMESPACE}:elasticdl-operator"
 
 @contextmanager
 def running(kube: Kube, *values: str) -> Iterator[None]:
-    """Until the end of the block, when all that was not there before goes again. `values`: of the chart."""
-    made = []
+    """Installs the operator; deletes the created objects at the end. `values` are values of the chart."""
+    created = []
     try:
         for document in chart(kube, *values) if values else manifests(kube):
-            text = json.dumps(here(document))
+            text = json.dumps(with_host_image(document))
             if kube.kubectl("create", "--filename=-", text=text, check=False):
-                made.append(text)
+                created.append(text)
         kube.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticdl.org", "--timeout=60s")
-        _ready(kube)
+        _wait_until_ready(kube)
         yield
     finally:
-        for text in reversed(made):
+        for text in reversed(created):
             kube.kubectl("delete", "--filename=-", "--ignore-not-found", "--timeout=100s", text=text)
 
 
@@ -39,34 +39,34 @@ def manifests(kube: Kube) -> list[dict[str, Any]]:
 
 def chart(kube: Kube, *values: str) -> list[dict[str, Any]]:
     options = [word for value in values for word in ("--set", value)]
-    done = subprocess.run(
+    process = subprocess.run(
         ["helm", "template", "elasticdl", str(ROOT / "deploy" / "chart"), "--namespace", NAMESPACE, *options],
         env=kube.environ, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    return [namespace, *(one for one in yaml.safe_load_all(done.stdout) if one)]
+    return [namespace, *(document for document in yaml.safe_load_all(process.stdout) if document)]
 
 
-def _ready(kube: Kube) -> None:
-    here = ("deployment/elasticdl-operator", f"--namespace={NAMESPACE}")
+def _wait_until_ready(kube: Kube) -> None:
+    deployment = ("deployment/elasticdl-operator", f"--namespace={NAMESPACE}")
     try:
-        kube.kubectl("rollout", "status", *here, "--timeout=60s")
+        kube.kubectl("rollout", "status", *deployment, "--timeout=60s")
     except AssertionError as exc:
-        told = kube.kubectl("describe", "pods", f"--namespace={NAMESPACE}", check=False)
-        raise AssertionError(f"{exc}\n{told}\n{kube.kubectl('logs', *here, check=False)}") from exc
+        description = kube.kubectl("describe", "pods", f"--namespace={NAMESPACE}", check=False)
+        raise AssertionError(f"{exc}\n{description}\n{kube.kubectl('logs', *deployment, check=False)}") from exc
 
 
-def here(document: dict[str, Any]) -> dict[str, Any]:
-    """A Deployment with this machine as its image; all else as it is."""
+def with_host_image(document: dict[str, Any]) -> dict[str, Any]:
+    """Gives a Deployment this machine as its image; returns other objects unchanged."""
     if document["kind"] != "Deployment":
         return document
-    seen = on_this_machine()
-    mounted = seen["master_pod"]["spec"]["containers"][0]
+    overrides = on_this_machine()
+    host_container = overrides["master_pod"]["spec"]["containers"][0]
     spec = document["spec"]["template"]["spec"]
-    spec["volumes"] += seen["pod"]["spec"]["volumes"]
-    spec["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}  # whose files these are
+    spec["volumes"] += overrides["pod"]["spec"]["volumes"]
+    spec["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}  # the owner of the files
     container = spec["containers"][0]
-    container |= {"image": HOST_IMAGE, "env": mounted["env"]}
-    container["volumeMounts"] += mounted["volumeMounts"]
+    container |= {"image": HOST_IMAGE, "env": host_container["env"]}
+    container["volumeMounts"] += host_container["volumeMounts"]
     document["spec"]["strategy"] = {"type": "Recreate"}
     return document

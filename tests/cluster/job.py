@@ -1,4 +1,4 @@
-"""A job of pods through the real command line: start it, wait, disturb it, look at what it left."""
+"""A job of pods, started by the command line: tests wait for it, disturb it and inspect its outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.job import BATCH, EPOCHS, LOGICAL_RANKS, digest
 PATIENCE_S = 180.0
 SMALL = "cpu=50m,memory=700Mi"
 NAMESPACE = "default"
-PREFIX = os.environ.get("ELASTICDL_CLUSTER_PREFIX", "")  # of names, where several suites share a cluster
+PREFIX = os.environ.get("ELASTICDL_CLUSTER_PREFIX", "")  # of names, if several suites share a cluster
 
 
 class ClusterJob:
@@ -32,7 +32,7 @@ class ClusterJob:
     # ---- starting
 
     def train(self, workers: int, *options: str, slow: bool = False, pause_s: float = 0.05) -> None:
-        """As `Jobs.train` of the integration tests does on one machine; slow until `hurry`: `pause_s` a pass."""
+        """Starts the job of `Jobs.train` of the integration tests. Until `hurry` a slow job pauses `pause_s` a pass."""
         self.start("train", *self.tiny(workers, pause_s), *options, slow=slow)
 
     def tiny(self, workers: int, pause_s: float = 0.05) -> list[str]:
@@ -49,14 +49,14 @@ class ClusterJob:
         self.kube.elasticdl(verb, "--detach", *self.options(), *options)
 
     def options(self) -> list[str]:
-        """Of a job with a model of the integration tests."""
+        """Options of a job with a model of the integration tests."""
         return [
             *self.pod_options(), f"--model_zoo={ROOT / 'tests' / 'integration'}", "--data_format=python",
             f"--output={self.output}",
         ]  # fmt: skip
 
     def pod_options(self, adjustments: dict[str, Any] | None = None) -> list[str]:
-        """Of every job; `adjustments` in place of `on_this_machine`."""
+        """Options of every job; `adjustments` replace `on_this_machine`."""
         adjusted = write_adjustments(self.place / f"{self.name}.yaml", adjustments or on_this_machine())
         return [
             "--on=kubernetes", f"--job_name={self.name}", f"--namespace={self.namespace}", f"--image_name={HOST_IMAGE}",
@@ -70,72 +70,73 @@ class ClusterJob:
     # ---- looking
 
     def status(self) -> dict[str, Any]:
-        said = self.kube.elasticdl("status", self.name, "--on=kubernetes", f"--namespace={self.namespace}", "--json")
-        found: dict[str, Any] = json.loads(said.stdout)
-        return found
+        process = self.kube.elasticdl("status", self.name, "--on=kubernetes", f"--namespace={self.namespace}", "--json")
+        status: dict[str, Any] = json.loads(process.stdout)
+        return status
 
     def published(self) -> dict[str, Any]:
-        """What its master wrote down last, without asking it."""
+        """The status that its master has written last."""
         out = self.kube.kubectl(
             "get", "configmap", f"{self.name}-status", f"--namespace={self.namespace}", "--output=json", check=False
         )
         return json.loads(json.loads(out)["data"]["status.json"]) if out.strip() else {}
 
     def result(self) -> dict[str, Any]:
-        def over() -> dict[str, Any] | None:
+        def read_result() -> dict[str, Any] | None:
             out = self.kube.kubectl(
                 "get", "configmap", f"{self.name}-status", f"--namespace={self.namespace}", "--output=json", check=False
             )
             data = json.loads(out)["data"] if out.strip() else {}
             return json.loads(data["result.json"]) if "result.json" in data else None
 
-        found: dict[str, Any] = self.wait(over, "the end")
-        return found
+        result: dict[str, Any] = self.wait(read_result, "the end")
+        return result
 
     def wait_retired(self) -> None:
-        """Until its master, which is over, has given its pod back."""
+        """Waits until the master of a job that is over has scaled its StatefulSet to 0."""
 
-        def retired() -> bool:
-            found = self.kube.get("statefulset", f"{self.name}-master", f"--namespace={self.namespace}")
-            return found["spec"]["replicas"] == 0 and not self.pods("master")
+        def is_retired() -> bool:
+            master = self.kube.get("statefulset", f"{self.name}-master", f"--namespace={self.namespace}")
+            return master["spec"]["replicas"] == 0 and not self.pods("master")
 
-        self.wait(retired, "the master to give its pod back")
+        self.wait(is_retired, "the master to retire")
 
     def events(self) -> list[dict[str, Any]]:
-        out = self.kube.get("configmap", f"{self.name}-status", f"--namespace={self.namespace}")
-        return [json.loads(line) for line in out["data"]["events.jsonl"].splitlines()]
+        config_map = self.kube.get("configmap", f"{self.name}-status", f"--namespace={self.namespace}")
+        return [json.loads(line) for line in config_map["data"]["events.jsonl"].splitlines()]
 
     def pods(self, role: str = "") -> dict[str, dict[str, Any]]:
         selector = f"elasticdl.org/job={self.name}" + (f",elasticdl.org/role={role}" if role else "")
-        found = self.kube.get("pods", f"--namespace={self.namespace}", f"--selector={selector}")
-        return {pod["metadata"]["name"]: pod for pod in found["items"]}
+        pods = self.kube.get("pods", f"--namespace={self.namespace}", f"--selector={selector}")
+        return {pod["metadata"]["name"]: pod for pod in pods["items"]}
 
     def wait_members(self, count: int, step: int = 0) -> list[str]:
-        """Until so many workers train; their names."""
+        """Waits until this number of workers trains. Returns their names."""
 
         def members() -> list[str] | None:
             status = self.published()
-            found = [w["id"] for w in status.get("workers", []) if w.get("state") == "member" and w.get("rank", 0) >= 0]
-            return found if len(found) == count and int(status.get("step", 0)) >= step else None
+            workers = [worker for worker in status.get("workers", []) if worker.get("state") == "member"]
+            names = [worker["id"] for worker in workers if worker.get("rank", 0) >= 0]
+            return names if len(names) == count and int(status.get("step", 0)) >= step else None
 
-        found: list[str] = self.wait(members, f"{count} members at step {step}")
-        return found
+        names: list[str] = self.wait(members, f"{count} members at step {step}")
+        return names
 
-    def wait(self, found: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    def wait(self, poll: Callable[[], Any], description: str, patience_s: float = PATIENCE_S) -> Any:
         deadline = time.monotonic() + patience_s
-        while not (value := found()):
-            assert time.monotonic() < deadline, f"waited in vain for {what} of {self.name}\n{self.story()}"
+        while not (value := poll()):
+            assert time.monotonic() < deadline, f"waited in vain for {description} of {self.name}\n{self.story()}"
             time.sleep(0.2)
         return value
 
     def story(self) -> str:
-        here, selector = f"--namespace={self.namespace}", f"--selector=elasticdl.org/job={self.name}"
-        told = [self.kube.kubectl("get", "pods", "-o", "wide", here, selector, check=False)]
-        told.append(self.kube.kubectl("get", "events", "--sort-by=.lastTimestamp", here, check=False)[-4000:])
+        namespace, selector = f"--namespace={self.namespace}", f"--selector=elasticdl.org/job={self.name}"
+        parts = [self.kube.kubectl("get", "pods", "-o", "wide", namespace, selector, check=False)]
+        parts.append(self.kube.kubectl("get", "events", "--sort-by=.lastTimestamp", namespace, check=False)[-4000:])
         for name in self.pods():
-            log = self.kube.kubectl("logs", name, "--tail=30", here, check=False)
-            told.append(f"--- {name}\n{log}")
-        return "\n".join(told)
+            log = self.kube.kubectl("logs", name, "--tail=30", namespace, check=False)
+            parts.append(f"--- {name}\n{log}")
+        return "\n".join(parts)
 
     # ---- outcome
 
@@ -145,8 +146,10 @@ class ClusterJob:
         return digest(self.output / "model.safetensors")
 
     def delete(self) -> None:
-        here = f"--namespace={self.namespace}"
-        self.kube.kubectl("delete", "statefulset", f"{self.name}-master", here, "--ignore-not-found", "--wait=false")
+        namespace = f"--namespace={self.namespace}"
+        self.kube.kubectl(
+            "delete", "statefulset", f"{self.name}-master", namespace, "--ignore-not-found", "--wait=false"
+        )
 
 
 Named = Callable[[str], ClusterJob]  # the fixture that makes them

@@ -1,4 +1,4 @@
-"""A Kubernetes to test on: one that is started for the suite, or that of KUBECONFIG."""
+"""The cluster of the suite: one that is started for it, or that of KUBECONFIG."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 STARTER = Path(os.environ.get("ELASTICDL_KUBE", ROOT.parent / "shared" / "kube" / "kube"))
-HOST_IMAGE = "kube.here/host:1"  # an empty root: all it needs is mounted from this machine
-ALLOWANCES = ("allow-host-path", "allow-root", "allow-pod-changes")  # of a namespace, by the chart's policies
-SLOT = "kube.here/slot"  # a scarce good that needs no hardware
+HOST_IMAGE = "kube.here/host:1"  # an empty root: everything is mounted from this machine
+ALLOWANCES = ("allow-host-path", "allow-root", "allow-pod-changes")  # labels of namespaces for the chart's policies
+SLOT = "kube.here/slot"  # a scarce resource that needs no hardware
 
 
 class NotStarted(Exception):
-    """The cluster did not come up, and why."""
+    """The cluster did not start; the message says why."""
 
 
 class Kube:
-    """A cluster, and the environment of programs that speak to it."""
+    """A cluster, and the environment of programs that connect to it."""
 
     def __init__(self, environ: Mapping[str, str], *, is_ours: bool) -> None:
         self.environ = {**os.environ, **environ}
-        self.is_ours = is_ours  # started here: parts of it may be stopped
+        self.is_ours = is_ours  # started by the suite: parts of it may be stopped
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True, timeout_s: float = 120.0) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             ["kubectl", *arguments],
             env=self.environ, input=text, capture_output=True, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
-        if check and done.returncode:
-            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr or done.stdout}")
-        return done.stdout
+        if check and process.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {process.stderr or process.stdout}")
+        return process.stdout
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
-        return found
+        document: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
+        return document
 
     def open_namespace(self, name: str) -> None:
-        """A namespace whose jobs may have this machine as their image, which takes directories of the node and root."""
+        """Creates a namespace whose jobs may mount directories of the node and run as root."""
         self.kubectl("create", "namespace", name, check=False)
-        self.kubectl("label", "namespace", name, "--overwrite", *(f"elasticdl.org/{what}=true" for what in ALLOWANCES))
+        self.kubectl(
+            "label", "namespace", name, "--overwrite", *(f"elasticdl.org/{label}=true" for label in ALLOWANCES)
+        )
 
     def starter(self, *arguments: str) -> str:
-        """Faults and resources: `stop kubelet-2`, `slots node-1 4`."""
+        """Runs the starter for faults and resources: `stop kubelet-2`, `slots node-1 4`."""
         assert self.is_ours
         return _start(*arguments)
 
@@ -67,7 +69,7 @@ class Kube:
 
 
 def why_not() -> str:
-    """Why there is no cluster here; "": there is."""
+    """Why the suite has no cluster; "" if it has one."""
     if STARTER.is_file() or os.environ.get("KUBECONFIG"):
         return ""
     return f"no cluster: neither {STARTER} (or ELASTICDL_KUBE) nor KUBECONFIG"
@@ -75,21 +77,21 @@ def why_not() -> str:
 
 @contextmanager
 def running(nodes: int = 2, slots: int = 4) -> Iterator[Kube]:
-    if os.environ.get("KUBECONFIG") or not STARTER.is_file():  # one that runs already is taken, and left running
+    if os.environ.get("KUBECONFIG") or not STARTER.is_file():  # a running cluster is used and left running
         config = os.environ["KUBECONFIG"]
         is_ours = STARTER.is_file() and config == _environ(_start("env"))["KUBECONFIG"]
-        found = Kube({"KUBECONFIG": config}, is_ours=is_ours)
-        found.open_namespace("default")
-        yield found
+        kube = Kube({"KUBECONFIG": config}, is_ours=is_ours)
+        kube.open_namespace("default")
+        yield kube
         return
     try:
         _start("up", "--nodes", str(nodes), "--slots", str(slots))
     except (AssertionError, subprocess.TimeoutExpired) as exc:
         raise NotStarted(str(exc)) from exc
     try:
-        found = Kube(_environ(_start("env")), is_ours=True)
-        found.open_namespace("default")
-        yield found
+        kube = Kube(_environ(_start("env")), is_ours=True)
+        kube.open_namespace("default")
+        yield kube
     finally:
         _start("down")
 
@@ -102,13 +104,12 @@ def _start(*arguments: str) -> str:
 
 
 def _environ(line: str) -> dict[str, str]:
-    words = line.split()[1:]
-    given = dict(word.split("=", 1) for word in words)
-    return {name: value.replace("$PATH", os.environ["PATH"]) for name, value in given.items()}
+    variables = dict(word.split("=", 1) for word in line.split()[1:])
+    return {name: value.replace("$PATH", os.environ["PATH"]) for name, value in variables.items()}
 
 
 def on_this_machine(extra: Sequence[str] = ()) -> dict[str, Any]:
-    """What --cluster_spec says so that pods run this checkout with this Python, without an image of their own."""
+    """A --cluster_spec with which pods run this checkout with this Python, without an image."""
     places = ["/usr", "/bin", "/lib", "/lib64", "/etc/ssl", sys.base_prefix, sys.prefix, str(ROOT), *extra]
     shown = [place for place in dict.fromkeys(places) if not place.startswith("/usr/") and Path(place).exists()]
     volumes = [{"name": f"host-{n}", "hostPath": {"path": place}} for n, place in enumerate(shown)]

@@ -1,6 +1,6 @@
-"""The operator on the suite's cluster, installed as a person installs it: with its chart and our image.
+"""The operator on the suite's cluster, installed by its chart with an image of ElasticDL.
 
-`host_operator` is for those who measure and change it: nothing has to be built.
+`host_operator` needs no image.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ def why_not() -> str:
 
 
 def is_there(kube: Kube) -> bool:
-    """Whoever installed it, and how."""
+    """Whether the cluster has an operator, however it was installed."""
     return bool(kube.kubectl("get", "deployments", "--all-namespaces", f"--selector={LABELS}", "--output=name").strip())
 
 
 @contextmanager
 def installed(kube: Kube) -> Iterator[None]:
-    """Until the suite ends, unless it was there before."""
-    was_there = RELEASE in helm(kube, "list", "--short")
+    """Installs the operator, and uninstalls it at the end unless it was installed before."""
+    was_installed = RELEASE in helm(kube, "list", "--short")
     load(image.ensure("torch"))
     helm(
         kube, "upgrade", "--install", RELEASE, str(ROOT / "deploy" / "chart"), "--create-namespace",
         "--set=image.repository=elasticdl,image.tag=ci", "--wait", "--timeout=180s",
-        "--take-ownership",  # of a definition that somebody applied without helm
+        "--take-ownership",  # of a definition that was applied without Helm
     )  # fmt: skip
     restart(kube)  # the tag is the same, the image may not be
     yield
-    if not was_there:
+    if not was_installed:
         helm(kube, "uninstall", RELEASE, "--wait")
 
 
 @contextmanager
 def serving(kube: Kube, namespace: str) -> Iterator[Kube]:
-    """The operator, and a namespace for jobs that are its own."""
+    """Installs the operator and creates a namespace for jobs."""
     kube.open_namespace(namespace)
     with installed(kube):
         yield kube
@@ -56,19 +56,19 @@ def serving(kube: Kube, namespace: str) -> Iterator[Kube]:
 
 
 def load(archive: Path) -> None:
-    """Into all nodes; what the suite has loaded before is there."""
+    """Loads an image into all nodes, once in the suite."""
     if archive not in _loaded:
         subprocess.run([str(STARTER), "load", str(archive)], check=True, capture_output=True, timeout=600)
         _loaded.add(archive)
 
 
 def helm(kube: Kube, *words: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         ["helm", *words, "--namespace", NAMESPACE],
         env=kube.environ, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def restart(kube: Kube) -> None:
@@ -84,5 +84,7 @@ def ready(kube: Kube) -> None:
 
 
 def pods(kube: Kube) -> list[str]:
-    found = json.loads(kube.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"--selector={LABELS}", "--output=json"))
-    return [pod["metadata"]["name"] for pod in found["items"]]
+    document = json.loads(
+        kube.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"--selector={LABELS}", "--output=json")
+    )
+    return [pod["metadata"]["name"] for pod in document["items"]]

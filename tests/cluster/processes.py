@@ -1,4 +1,4 @@
-"""Memory and processor time of what runs in pods on this machine: their processes are processes of its kernel."""
+"""Memory and processor time of processes in pods on this machine, which are processes of its kernel."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class Usage(NamedTuple):
 
 
 def running(*words: str) -> list[Usage]:
-    """All processes in pods whose arguments have these in a row, as in ("-m", "elasticdl.launcher.kubernetes.pod")."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    """All processes in pods with these consecutive arguments, like ("-m", "elasticdl.launcher.kubernetes.pod")."""
+    usages = []
+    for directory in Path("/proc").glob("[0-9]*"):
         try:
-            arguments = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            arguments = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
             if not any(tuple(arguments[n : n + len(words)]) == words for n in range(len(arguments))):
                 continue
-            if "kubepods" not in (place / "cgroup").read_text():  # of a job on this machine, without pods
+            if "kubepods" not in (directory / "cgroup").read_text():  # of a local job
                 continue
-            found.append(_usage(place))
-        except OSError:  # it ended meanwhile
+            usages.append(_usage(directory))
+        except OSError:  # the process has just ended
             continue
-    return found
+    return usages
 
 
-def _usage(place: Path) -> Usage:
-    fields = (place / "stat").read_text().rpartition(")")[2].split()
-    pages = int((place / "statm").read_text().split()[1])
-    return Usage(int(place.name), pages * _PAGE, (int(fields[11]) + int(fields[12])) * _TICK_S)
+def _usage(directory: Path) -> Usage:
+    fields = (directory / "stat").read_text().rpartition(")")[2].split()
+    pages = int((directory / "statm").read_text().split()[1])
+    return Usage(int(directory.name), pages * _PAGE, (int(fields[11]) + int(fields[12])) * _TICK_S)

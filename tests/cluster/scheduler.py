@@ -1,4 +1,4 @@
-"""`elasticdl scheduler --on kubernetes` as a process with the rights that `--yaml` prints, and no others."""
+"""`elasticdl scheduler --on kubernetes` as a process with exactly the rights that `--yaml` prints."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ NAME = "elasticdl-scheduler"
 
 
 def objects(kube: Kube, namespace: str) -> list[dict[str, Any]]:
-    """What a person pipes into `kubectl apply`."""
-    said = kube.elasticdl(
+    """The objects that users pipe into `kubectl apply`."""
+    printed = kube.elasticdl(
         "scheduler", "--on=kubernetes", f"--namespace={namespace}", f"--device={SLOT}",
         f"--image_name={HOST_IMAGE}", "--yaml",
     )  # fmt: skip
-    return list(yaml.safe_load_all(said.stdout))
+    return list(yaml.safe_load_all(printed.stdout))
 
 
 @contextmanager
 def account(kube: Kube, namespace: str, place: Path) -> Iterator[Path]:
-    """Its ServiceAccount with its rights; the kubeconfig of somebody who has its token and nothing else."""
-    made = [one for one in objects(kube, namespace) if one["kind"] != "Deployment"]
-    text = yaml.safe_dump_all(made)
+    """Creates its ServiceAccount and rights. Yields a kubeconfig with the token of the account."""
+    documents = [document for document in objects(kube, namespace) if document["kind"] != "Deployment"]
+    text = yaml.safe_dump_all(documents)
     kube.kubectl("apply", "--filename=-", text=text)
     try:
         token = kube.kubectl("create", "token", NAME, f"--namespace={namespace}", "--duration=1h").strip()
@@ -46,7 +46,7 @@ def account(kube: Kube, namespace: str, place: Path) -> Iterator[Path]:
 
 
 class Scheduler:
-    """One process of it."""
+    """A scheduler as a process."""
 
     def __init__(self, kube: Kube, namespace: str, kubeconfig: Path, log: Path) -> None:
         self.log = log
@@ -61,7 +61,7 @@ class Scheduler:
 
     @property
     def me(self) -> str:
-        """The end of what it calls itself as holder of a Lease."""
+        """The end of its identity as the holder of a Lease."""
         return f"-{self.process.pid}"
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:

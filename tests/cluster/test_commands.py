@@ -28,7 +28,7 @@ def wait_gone(job: ClusterJob) -> None:
     assert time.monotonic() - deleted_at < GONE_S
 
 
-def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, named: Named, tmp_path: Path) -> None:
+def test_commands_find_a_job_by_the_current_context(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("obedient")
     job.train(1, f"--checkpoint_dir={tmp_path / 'checkpoints'}", slow=True, pause_s=LONG_S)
     job.wait_members(1, step=2)
@@ -73,7 +73,7 @@ def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, named: Name
     assert gone.returncode == 2 and f"no job {job.name!r} in" in gone.stderr
 
 
-def test_a_resumed_job_shows_what_it_had_before_it_has_workers(kube: Kube, named: Named, tmp_path: Path) -> None:
+def test_a_resumed_job_shows_its_progress_before_it_has_workers(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("again")
     checkpoints = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
     job.train(1, checkpoints, slow=True)
@@ -100,7 +100,7 @@ def test_a_resumed_job_shows_what_it_had_before_it_has_workers(kube: Kube, named
     assert f"step {had['step']}" in shown
 
 
-def test_a_job_that_is_deleted_while_it_trains_is_gone_in_seconds(kube: Kube, named: Named, tmp_path: Path) -> None:
+def test_a_job_that_is_deleted_while_it_trains_ends_in_seconds(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("sudden")
     job.train(2, slow=True)
     job.wait_members(2, step=2)
@@ -129,7 +129,7 @@ def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it(kube: Kube, named: Na
 
 
 @pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
-def test_a_second_ctrl_c_leaves_nothing(kube: Kube, named: Named, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_deletes_all_objects(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("twice")
     with Terminal.open(kube, job.name) as terminal:
         start(job, terminal, pause_s=2.0)  # the first Ctrl-C waits for the end of a step
@@ -146,7 +146,7 @@ def test_a_second_ctrl_c_leaves_nothing(kube: Kube, named: Named, tmp_path: Path
 
 
 @pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
-def test_a_job_that_ends_tells_what_became_of_its_records(kube: Kube, named: Named, tmp_path: Path) -> None:
+def test_a_finished_job_reports_its_records(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("ended")
     with Terminal.open(kube, job.name) as terminal:
         start(job, terminal, is_slow=False)

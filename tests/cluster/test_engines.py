@@ -105,7 +105,7 @@ def test_a_starter_becomes_an_image_in_a_registry(engine: str, registry: Registr
     assert len(manifest["layers"]) >= 2
 
 
-def test_a_registry_that_refuses_is_quoted(registry: Registry, starter: Path) -> None:
+def test_the_message_of_a_registry_that_refuses_is_shown(registry: Registry, starter: Path) -> None:
     if reason := why_not("podman"):
         pytest.skip(reason)
     name = f"{registry.address}/refused:1"
@@ -118,7 +118,7 @@ def test_a_registry_that_refuses_is_quoted(registry: Registry, starter: Path) ->
     assert "server gave HTTP response to HTTPS client" in done.stderr
 
 
-def test_docker_is_used_or_passed_over_with_its_own_words(starter: Path) -> None:
+def test_docker_is_used_or_skipped_with_its_message(starter: Path) -> None:
     reason = why_not("docker")
 
     wished = elasticdl("zoo", "build", str(starter), "--image", "x:1", "--engine", "docker", "--dry-run")

@@ -48,7 +48,7 @@ def test_a_web_service_takes_slots_at_once_and_the_job_takes_the_rest(kube: Kube
     assert rows["steps and records of the job"]["ours"] == "exact"
 
 
-def test_the_second_of_two_jobs_begins_at_once_where_it_may_be_smaller(kube: Kube, tmp_path: Path) -> None:
+def test_the_second_of_two_elastic_jobs_starts_at_once(kube: Kube, tmp_path: Path) -> None:
     rows = experiment(kube, "kube_two_jobs.py", tmp_path)
 
     second = rows["waiting time of the second job"]

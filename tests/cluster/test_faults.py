@@ -45,7 +45,7 @@ def web(replicas: int) -> str:
     return str(yaml.safe_dump(document))
 
 
-def test_workers_make_room_for_what_is_more_important_and_come_back(kube: Kube, named: Named, undisturbed: str) -> None:
+def test_preempted_workers_return_when_there_is_room(kube: Kube, named: Named, undisturbed: str) -> None:
     kube.kubectl("apply", "-f", str(PRIORITIES))
     job = named("preempted")
     job.train(
@@ -76,7 +76,7 @@ def test_workers_make_room_for_what_is_more_important_and_come_back(kube: Kube, 
     assert len(lost) >= 2, job.events()
 
 
-def test_a_drained_node_is_left_cleanly(kube: Kube, named: Named, undisturbed: str) -> None:
+def test_workers_leave_a_drained_node_without_a_failure(kube: Kube, named: Named, undisturbed: str) -> None:
     job = named("drained")
     job.train(2, "--min_workers=1", slow=True)
     job.wait_members(2, step=2)
@@ -93,7 +93,7 @@ def test_a_drained_node_is_left_cleanly(kube: Kube, named: Named, undisturbed: s
     assert job.digest() == undisturbed
 
 
-def test_training_goes_on_while_the_api_server_is_away(kube: Kube, named: Named, undisturbed: str) -> None:
+def test_training_continues_during_an_outage_of_the_api_server(kube: Kube, named: Named, undisturbed: str) -> None:
     if not kube.is_ours:
         pytest.skip("the cluster is somebody else's: its API server stays")
     job = named("cut-off")
@@ -111,7 +111,7 @@ def test_training_goes_on_while_the_api_server_is_away(kube: Kube, named: Named,
     assert job.result()["workers_failed"] == 0
 
 
-def test_a_silent_kubelet_ends_no_training(kube: Kube, named: Named, undisturbed: str) -> None:
+def test_training_continues_without_a_kubelet(kube: Kube, named: Named, undisturbed: str) -> None:
     """Its pods train on, though the cluster has given them up; the job needs them no less."""
     if not kube.is_ours:
         pytest.skip("the cluster is somebody else's: its kubelets stay")
@@ -129,7 +129,7 @@ def test_a_silent_kubelet_ends_no_training(kube: Kube, named: Named, undisturbed
     assert job.digest() == undisturbed
 
 
-def test_a_lost_node_costs_its_workers_and_nothing_else(kube: Kube, named: Named, undisturbed: str) -> None:
+def test_a_lost_node_costs_only_its_workers(kube: Kube, named: Named, undisturbed: str) -> None:
     """Kubelet and containers go at once, as when a machine loses its power: nobody can say that the pod is over."""
     if not kube.is_ours:
         pytest.skip("the cluster is somebody else's: its nodes stay")

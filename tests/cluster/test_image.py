@@ -52,7 +52,7 @@ def built(models: Path) -> str:
     return name
 
 
-def test_elasticdl_runs_as_another_user_on_a_root_that_nobody_writes(built: str) -> None:
+def test_elasticdl_runs_as_another_user_on_a_read_only_root(built: str) -> None:
     done = image.podman(*AS_A_POD, built, "python", "-c", LOOK)
 
     assert done.returncode == 0, done.stderr
@@ -64,7 +64,7 @@ def test_elasticdl_runs_as_another_user_on_a_root_that_nobody_writes(built: str)
     assert seen["zoo"] == ["net", "requirements.txt"]
 
 
-def test_packages_of_the_directory_are_there_and_ours_keep_their_versions(built: str) -> None:
+def test_packages_of_the_directory_are_installed_and_those_of_elasticdl_keep_their_versions(built: str) -> None:
     program = "import iniconfig, numpy; print(numpy.__version__)"
 
     done = image.podman(*AS_A_POD, built, "python", "-c", program)
@@ -73,7 +73,7 @@ def test_packages_of_the_directory_are_there_and_ours_keep_their_versions(built:
     assert f"numpy=={done.stdout.strip()}" in pinned, done.stderr
 
 
-def test_the_command_is_on_the_path_and_the_role_is_the_pods_to_say(built: str) -> None:
+def test_the_command_is_on_the_path_and_pods_choose_the_role(built: str) -> None:
     done = image.podman(*AS_A_POD, built, "elasticdl", "--version")
     inspected = image.podman("image", "inspect", built)
 

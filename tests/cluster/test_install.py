@@ -38,7 +38,7 @@ def doctor(kube: Kube, *words: str) -> tuple[int, dict[str, list[dict[str, str]]
 
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
-def test_helm_installs_what_the_doctor_missed(team: Kube) -> None:
+def test_helm_installs_what_doctor_reported_as_missing(team: Kube) -> None:
     _, before = doctor(team)
     (without,) = before["operator"]
     assert without["state"] != "ok" and "helm" in without["fix"]
@@ -85,7 +85,7 @@ def test_the_plain_manifests_install_the_same(team: Kube, tmp_path: Path) -> Non
     assert found["operator"][0]["message"].endswith(f"in namespace {PLAIN}")
 
 
-def test_a_quota_that_lets_no_worker_in_is_told_with_what_to_do(team: Kube) -> None:
+def test_a_quota_that_admits_no_worker_is_reported_with_the_fix(team: Kube) -> None:
     hard = {"requests.memory": "1Gi"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE}}
     team.kubectl("apply", "--filename=-", text=json.dumps(quota | {"spec": {"hard": hard}}))

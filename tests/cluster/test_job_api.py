@@ -91,6 +91,6 @@ def test_a_block_stops_a_job_of_pods_with_a_checkpoint(options: dict[str, Any], 
     assert job.status.phase is Phase.STOPPED and (job.status.checkpoint_step or 0) > 2
 
 
-def test_a_context_that_is_not_there_is_refused(options: dict[str, Any]) -> None:
+def test_an_unknown_context_is_an_error(options: dict[str, Any]) -> None:
     with pytest.raises(NoCluster, match="nowhere"):
         elasticdl.submit(**options, context="nowhere")

@@ -26,7 +26,7 @@ def restarts(job: ClusterJob) -> int:
     return sum(one["kind"] == "master-restarted" for one in job.events())
 
 
-def test_a_job_of_pods_ends_with_the_bits_of_one_machine(named: Named, undisturbed: str) -> None:
+def test_a_job_of_pods_has_the_bits_of_a_job_on_one_machine(named: Named, undisturbed: str) -> None:
     job = named("plain")
     job.train(2)
     assert job.digest() == undisturbed
@@ -49,7 +49,7 @@ def test_a_deleted_worker_is_replaced_and_changes_nothing(kube: Kube, named: Nam
     assert job.result()["workers_failed"] == 0
 
 
-def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, named: Named, undisturbed: str) -> None:
+def test_a_deleted_master_is_replaced_and_the_job_continues(kube: Kube, named: Named, undisturbed: str) -> None:
     job = named("headless")
     job.train(2, slow=True)
     job.wait_members(2, step=3)
@@ -125,7 +125,7 @@ def uris(one: x509.Certificate) -> list[str]:
     return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
-def test_on_claims_a_new_master_finds_its_journal_and_the_model_stays(
+def test_on_claims_a_new_master_finds_its_journal_and_the_model_is_kept(
     kube: Kube, named: Named, tmp_path: Path, undisturbed: str
 ) -> None:
     job = named("claimed")

@@ -129,7 +129,7 @@ def test_a_job_of_pods_is_stopped_and_resumed_from_the_store_alone(
     ].name == manifest.checkpoint_name(STEPS)
 
 
-def test_wrong_credentials_are_the_result_of_the_job_before_a_worker_is_launched(
+def test_wrong_credentials_fail_the_job_before_a_worker_is_launched(
     kube: Kube, named: Named, server: S3Server, credentials: dict[str, str]
 ) -> None:
     job = named("refused")

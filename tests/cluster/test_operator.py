@@ -38,7 +38,7 @@ def job(installed: Kube, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     made.wait(lambda: not made.left(), "the end of everything")
 
 
-def test_applied_it_runs_to_its_end_and_shows_how_far_it_is(job: ElasticJob) -> None:
+def test_applied_job_runs_to_its_end_and_shows_its_progress(job: ElasticJob) -> None:
     job.apply(2, slow=True)
     job.wait(lambda: job.resource_status().get("workersText") == "2/2 (1-4)", "two workers")
     job.wait(lambda: job.resource_status().get("step", 0) >= 3, "three steps")
@@ -58,7 +58,7 @@ def test_applied_it_runs_to_its_end_and_shows_how_far_it_is(job: ElasticJob) -> 
     assert conditions == {"Accepted": "True", "SpecApplied": "True", "Suspended": "False", "Finished": "True"}
 
 
-def test_scaled_it_trains_with_as_many_as_asked_for_and_says_so(job: ElasticJob) -> None:
+def test_scaled_job_trains_with_the_desired_workers_and_reports_them(job: ElasticJob) -> None:
     job.apply(2, slow=True)
     job.wait_members(2, step=1)
 
@@ -87,7 +87,7 @@ def test_scaled_it_trains_with_as_many_as_asked_for_and_says_so(job: ElasticJob)
     assert not [line for line in expected if not re.search(line, said)], said
 
 
-def test_asked_by_the_command_line_its_resource_and_every_later_master_want_the_same(job: ElasticJob) -> None:
+def test_asked_by_the_command_line_the_resource_and_every_later_master_have_the_same_number(job: ElasticJob) -> None:
     here = ("--on=kubernetes", f"--namespace={NAMESPACE}")
     job.apply(1, slow=True)
     job.wait_members(1, step=1)
@@ -106,7 +106,7 @@ def test_asked_by_the_command_line_its_resource_and_every_later_master_want_the_
     job.wait_phase("Succeeded")
 
 
-def test_pending_it_is_listed_though_it_has_no_master(job: ElasticJob) -> None:
+def test_pending_job_is_listed_without_a_master(job: ElasticJob) -> None:
     # Only the JobSpec can tell: a batch that is smaller than the logical ranks.
     job.apply(1, plan={"epochs": 1, "global_batch_size": 2, "logical_ranks": 4})
     job.wait_phase("Invalid")
@@ -125,7 +125,7 @@ def events(job: ElasticJob) -> str:
     return job.kubectl("describe", f"elasticjob/{job.name}").partition("\nEvents:")[2]
 
 
-def test_alone_it_trains_on_and_a_new_operator_touches_nothing(job: ElasticJob) -> None:
+def test_alone_a_job_trains_on_and_a_new_operator_changes_nothing(job: ElasticJob) -> None:
     job.apply(2, slow=True)
     job.wait_members(2, step=1)
     before = job.uids()
@@ -144,7 +144,7 @@ def test_alone_it_trains_on_and_a_new_operator_touches_nothing(job: ElasticJob) 
     job.kubectl("wait", "elasticjob/alone", "--for=condition=Finished", "--timeout=30s")
 
 
-def test_deleted_while_it_trains_it_leaves_nothing(job: ElasticJob) -> None:
+def test_deleted_while_it_trains_a_job_leaves_nothing(job: ElasticJob) -> None:
     job.apply(2, slow=True)
     job.wait_members(2, step=1)
     assert len(job.left()) > 8, "what it consists of"
@@ -169,7 +169,7 @@ def test_deleted_while_it_trains_it_leaves_nothing(job: ElasticJob) -> None:
         ({"wrkers": {"replicas": 2}}, 'unknown field "spec.wrkers"'),
     ],
 )
-def test_refused_it_says_why(job: ElasticJob, change: dict[str, object], words: str) -> None:
+def test_refused_job_is_an_error_with_the_reason(job: ElasticJob, change: dict[str, object], words: str) -> None:
     document = json.dumps(job.document(2, **change))
 
     done = subprocess.run(
@@ -182,7 +182,7 @@ def test_refused_it_says_why(job: ElasticJob, change: dict[str, object], words: 
     assert not job.left()
 
 
-def test_suspended_it_has_no_pods_and_goes_on_from_its_checkpoint(job: ElasticJob) -> None:
+def test_suspended_job_has_no_pods_and_resumes_from_its_checkpoint(job: ElasticJob) -> None:
     kept = {"directory": str(job.place / "checkpoints"), "every_steps": 5, "resume": True}
     job.apply(2, slow=True, checkpoint=kept)
     job.wait_members(2, step=8)

@@ -116,7 +116,7 @@ def pod_change(role: str = "worker", **container: Any) -> Document:
 # ---- the operator
 
 
-def test_an_operator_of_named_namespaces_has_rights_and_eyes_there_only(cluster: Kube) -> None:
+def test_an_operator_of_named_namespaces_has_rights_only_there(cluster: Kube) -> None:
     for name in (MINE, OTHER):
         cluster.kubectl("create", "--filename=-", text=json.dumps(job("seen", name)))
     mine, other = (f"--namespace={name}" for name in (MINE, OTHER))
@@ -145,7 +145,7 @@ def test_an_operator_of_named_namespaces_has_rights_and_eyes_there_only(cluster:
 # ---- who may create an ElasticJob may not thereby run any pod
 
 
-def test_a_person_with_elasticjobs_may_make_no_pods_and_allow_nothing(student: Person) -> None:
+def test_a_job_editor_can_create_no_pods_and_label_no_namespace(student: Person) -> None:
     here = f"--namespace={MINE}"
 
     assert student.may("create", "elasticjobs.elasticdl.org", here)
@@ -217,14 +217,14 @@ REFUSED: dict[str, tuple[Document, str]] = {
 
 
 @pytest.mark.parametrize("what", ALLOWED)
-def test_what_an_elasticjob_may_ask_of_its_pods(student: Person, what: str) -> None:
+def test_an_elastic_job_may_request_restricted_pods(student: Person, what: str) -> None:
     done, said = student.create(job(cluster=ALLOWED[what]))
 
     assert done, said
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_it_may_not(student: Person, what: str) -> None:
+def test_an_elastic_job_may_not_request_more(student: Person, what: str) -> None:
     change, told = REFUSED[what]
 
     done, said = student.create(job(cluster=change))
@@ -233,7 +233,7 @@ def test_what_it_may_not(student: Person, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["root", "directory of the node", "privileged"])
-def test_an_administrator_allows_it_in_a_namespace(cluster: Kube, what: str) -> None:
+def test_an_administrator_allows_more_in_a_namespace(cluster: Kube, what: str) -> None:
     document = job(namespace=OPEN, cluster=REFUSED[what][0])
 
     cluster.kubectl("create", "--dry-run=server", "--filename=-", text=json.dumps(document))
@@ -338,14 +338,14 @@ POWERS: dict[str, tuple[Document, str]] = {
 }
 
 
-def test_a_master_makes_the_pods_of_its_job(master: Person) -> None:
+def test_a_master_can_create_the_pods_of_its_job(master: Person) -> None:
     done, said = master.create(worker_pod())
 
     assert done, said
 
 
 @pytest.mark.parametrize("what", POWERS)
-def test_a_master_makes_no_other_pods(master: Person, what: str) -> None:
+def test_a_master_can_create_no_other_pods(master: Person, what: str) -> None:
     change, told = POWERS[what]
 
     done, said = master.create(worker_pod(**deepcopy(change)))
@@ -353,7 +353,7 @@ def test_a_master_makes_no_other_pods(master: Person, what: str) -> None:
     assert not done and "ValidatingAdmissionPolicy 'elasticdl-masters'" in said and told in said, said
 
 
-def test_a_master_touches_nothing_of_others(cluster: Kube, master: Person) -> None:
+def test_a_master_has_no_rights_on_objects_of_others(cluster: Kube, master: Person) -> None:
     here = f"--namespace={MINE}"
     cluster.kubectl("run", "bystander", "--image=registry.invalid/x:1", here)
     cluster.kubectl("create", "configmap", "led-journal-of-others", here)
@@ -375,7 +375,7 @@ def test_a_master_touches_nothing_of_others(cluster: Kube, master: Person) -> No
     assert not master.may("get", "secrets/theirs", here) and master.may("get", "secrets/lent", here)
 
 
-def test_a_master_writes_the_status_of_its_own_job_only(
+def test_a_master_can_write_only_the_status_of_its_own_job(
     cluster: Kube, master: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.kubectl("create", "--filename=-", text=json.dumps(job("beside")))
@@ -391,7 +391,7 @@ def test_a_master_writes_the_status_of_its_own_job_only(
 # ---- a job under these rights, its health, its metrics
 
 
-def test_a_job_runs_and_a_master_that_does_not_go_on_is_started_again(cluster: Kube, tmp_path: Path) -> None:
+def test_a_job_runs_and_a_frozen_master_is_restarted(cluster: Kube, tmp_path: Path) -> None:
     made = ElasticJob(cluster, "healthy", tmp_path, OPEN)
     made.apply(1, slow=True)
     made.wait_members(1, step=2)
@@ -407,7 +407,7 @@ def test_a_job_runs_and_a_master_that_does_not_go_on_is_started_again(cluster: K
     assert made.wait_phase("Succeeded")["step"] > 0
 
 
-def test_metrics_are_for_namespaces_that_scrape(cluster: Kube, master: Person) -> None:
+def test_only_namespaces_with_the_label_can_scrape_metrics(cluster: Kube, master: Person) -> None:
     """What is asked of the network; whether it is kept is the network's: that of this cluster knows no policies."""
     scraping = [{"namespaceSelector": {"matchLabels": {"elasticdl.org/scrape-metrics": "true"}}}]
     policies = [

@@ -16,7 +16,7 @@ NODES, JOBS, WORKERS = 20, 4, 10
 MEASURES = Measures(single=4, at_once=8, idle_s=5.0)
 
 
-def test_jobs_start_are_mended_and_leave_nothing_at_a_fixed_price_per_pod(kube: Kube) -> None:
+def test_jobs_start_recover_and_end_with_a_fixed_number_of_requests_per_pod(kube: Kube) -> None:
     if not kube.is_ours:
         pytest.skip("nodes of kwok are added to a cluster that was started here")
     with ExitStack() as stack:

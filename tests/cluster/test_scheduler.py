@@ -21,34 +21,34 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 NAMESPACE = "scheduler-suite"
 
 
-class Scheduled(ElasticJob):
-    """Each of its workers takes a slot."""
+class ScheduledJob(ElasticJob):
+    """A job each of whose workers takes a slot."""
 
     priority = 0
 
-    def wait(self, found: Callable[[], Any], what: str, patience_s: float = 400.0) -> Any:
-        """Eight workers start here at once, on machines with two cores."""
-        return super().wait(found, what, patience_s)
+    def wait(self, poll: Callable[[], Any], description: str, patience_s: float = 400.0) -> Any:
+        """Waits longer than other tests: eight workers start at the same time, on machines with two cores."""
+        return super().wait(poll, description, patience_s)
 
-    def document(self, wish: int, **spec: Any) -> dict[str, Any]:
-        made = super().document(wish, **spec)
+    def document(self, replicas: int, **spec: Any) -> dict[str, Any]:
+        document = super().document(replicas, **spec)
         worker = {"requests": {**SMALL["requests"], SLOT: "1"}}
-        made["spec"]["cluster"] |= {"worker": worker}
-        made["spec"]["model"]["params"]["pause_s"] = 1.0  # with four workers it takes two minutes, unless it may hurry
-        made["spec"]["checkpoint"] = {"directory": str(self.place / f"{self.name}-checkpoints"), "every_steps": 5}
-        made["metadata"]["annotations"] = {PRIORITY: str(self.priority)}
-        return made
+        document["spec"]["cluster"] |= {"worker": worker}
+        document["spec"]["model"]["params"]["pause_s"] = 1.0  # four workers take two minutes, unless `hurry` is called
+        document["spec"]["checkpoint"] = {"directory": str(self.place / f"{self.name}-checkpoints"), "every_steps": 5}
+        document["metadata"]["annotations"] = {PRIORITY: str(self.priority)}
+        return document
 
     def resource(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", "elasticjob", self.name, "--output=json"))
-        return found
+        resource: dict[str, Any] = json.loads(self.kubectl("get", "elasticjob", self.name, "--output=json"))
+        return resource
 
     def replicas(self) -> int:
-        return wish_of(self.resource())
+        return desired_workers(self.resource())
 
 
-def wish_of(resource: dict[str, Any]) -> int:
-    """0: it waits."""
+def desired_workers(resource: dict[str, Any]) -> int:
+    """0 while the job waits."""
     spec = resource["spec"]
     return 0 if spec.get("suspend") else int(spec["workers"]["replicas"])
 
@@ -67,31 +67,31 @@ def four_slots(kube: Kube) -> Iterator[Kube]:
 
 @pytest.fixture
 def scheduler(four_slots: Kube, tmp_path: Path) -> Iterator[Kube]:
-    """As the account of `--yaml`: it can do no more than is granted there."""
+    """Runs a scheduler with the rights that `--yaml` prints."""
     with account(four_slots, NAMESPACE, tmp_path) as kubeconfig:
         process = Scheduler(four_slots, NAMESPACE, kubeconfig, tmp_path / "scheduler.log")
         yield four_slots
-        ended = process.end()
+        exit_code = process.end()
     print(process.said)
-    assert ended == 0 and "orbidden" not in process.said
+    assert exit_code == 0 and "orbidden" not in process.said
 
 
 @pytest.fixture
-def make(scheduler: Kube, tmp_path: Path) -> Iterator[Callable[[str], Scheduled]]:
-    made: list[Scheduled] = []
+def make(scheduler: Kube, tmp_path: Path) -> Iterator[Callable[[str], ScheduledJob]]:
+    jobs: list[ScheduledJob] = []
 
-    def one(name: str) -> Scheduled:
-        made.append(Scheduled(scheduler, name, tmp_path, NAMESPACE))
-        return made[-1]
+    def make_job(name: str) -> ScheduledJob:
+        jobs.append(ScheduledJob(scheduler, name, tmp_path, NAMESPACE))
+        return jobs[-1]
 
-    yield one
-    for job in made:
+    yield make_job
+    for job in jobs:
         job.delete()
-    for job in made:
+    for job in jobs:
         job.wait(lambda job=job: not job.left(), "the end of everything")  # type: ignore[misc]
 
 
-def test_a_second_job_starts_since_the_first_shrinks_and_it_grows_back(make: Callable[[str], Scheduled]) -> None:
+def test_the_first_job_shrinks_for_the_second_and_grows_back(make: Callable[[str], ScheduledJob]) -> None:
     first, second = make("first"), make("second")
     first.apply(4, slow=True)
     first.wait_members(4, step=1)
@@ -100,7 +100,7 @@ def test_a_second_job_starts_since_the_first_shrinks_and_it_grows_back(make: Cal
     second.wait(lambda: second.resource_status().get("step", 0) >= 1, "its first step")
     # Of one moment: the scheduler may decide again at any time.
     found = {one["metadata"]["name"]: one for one in first.kube.get("elasticjobs", f"--namespace={NAMESPACE}")["items"]}
-    wishes = {name: wish_of(one) for name, one in found.items()}
+    wishes = {name: desired_workers(one) for name, one in found.items()}
     assert 1 <= wishes["first"] < 4 and sum(wishes.values()) <= 4
     assert f"{wishes['first']} of 4 workers" in found["first"]["metadata"]["annotations"][SCHEDULING_REASON]
     said = first.status()
@@ -113,7 +113,9 @@ def test_a_second_job_starts_since_the_first_shrinks_and_it_grows_back(make: Cal
     assert first.wait_phase("Succeeded")["step"] == STEPS
 
 
-def test_greater_priority_takes_all_it_needs_and_who_waits_goes_on_later(make: Callable[[str], Scheduled]) -> None:
+def test_a_job_of_greater_priority_takes_what_it_needs_and_the_other_resumes_later(
+    make: Callable[[str], ScheduledJob],
+) -> None:
     low, high = make("low"), make("high")
     high.priority = 5
     low.apply(2, slow=True)
@@ -134,8 +136,8 @@ def test_greater_priority_takes_all_it_needs_and_who_waits_goes_on_later(make: C
     assert low.resource()["metadata"]["annotations"][REQUESTED_WORKERS] == "2"
 
 
-def test_what_if_says_what_the_scheduler_would_do_with_a_job_on_this_very_cluster(
-    make: Callable[[str], Scheduled], tmp_path: Path
+def test_what_if_shows_what_the_scheduler_would_do_on_this_cluster(
+    make: Callable[[str], ScheduledJob], tmp_path: Path
 ) -> None:
     here, four = make("here"), {"replicas": 4, "min": 4, "max": 4, "threads": 1}
     here.priority = 1
@@ -144,7 +146,7 @@ def test_what_if_says_what_the_scheduler_would_do_with_a_job_on_this_very_cluste
     queued = make("queued")
     queued.apply(4, slow=True, workers=four)
     queued.wait(lambda: queued.replicas() == 0, "its suspension")
-    asked = Scheduled(here.kube, "asked", tmp_path, NAMESPACE)
+    asked = ScheduledJob(here.kube, "asked", tmp_path, NAMESPACE)
     (tmp_path / "asked.json").write_text(json.dumps(asked.document(2)))
 
     def what_if(*words: str) -> str:

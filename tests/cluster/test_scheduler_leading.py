@@ -65,9 +65,7 @@ def holder(kube: Kube) -> str:
     return str(json.loads(out)["spec"]["holderIdentity"]) if out.strip() else ""
 
 
-def test_a_second_scheduler_waits_and_decides_only_when_the_first_is_gone(
-    alone: Kube, start: Start, tmp_path: Path
-) -> None:
+def test_a_second_scheduler_decides_only_when_the_first_has_ended(alone: Kube, start: Start, tmp_path: Path) -> None:
     first = start("first")
     until("the first leads", lambda: holder(alone).endswith(first.me))
     second = start("second")
@@ -93,9 +91,7 @@ def test_a_second_scheduler_waits_and_decides_only_when_the_first_is_gone(
     assert "orbidden" not in first.said + second.said + third.said
 
 
-def test_a_scheduler_that_could_not_renew_its_lease_writes_nothing_more(
-    alone: Kube, start: Start, tmp_path: Path
-) -> None:
+def test_a_scheduler_that_cannot_renew_its_lease_writes_nothing(alone: Kube, start: Start, tmp_path: Path) -> None:
     first = start("first")
     until("the first leads", lambda: holder(alone).endswith(first.me))
     first.process.send_signal(signal.SIGSTOP)
@@ -110,8 +106,8 @@ def test_a_scheduler_that_could_not_renew_its_lease_writes_nothing_more(
     assert f"{NAMESPACE}/one" in second.said and f"{NAMESPACE}/one" not in first.said
 
 
-def test_the_deployment_that_yaml_prints_decides_with_the_rights_beside_it(alone: Kube, tmp_path: Path) -> None:
-    text = yaml.safe_dump_all([host_operator.here(one) for one in objects(alone, NAMESPACE)])
+def test_the_printed_deployment_decides_with_the_printed_rights(alone: Kube, tmp_path: Path) -> None:
+    text = yaml.safe_dump_all([host_operator.with_host_image(one) for one in objects(alone, NAMESPACE)])
     alone.kubectl("apply", "--filename=-", text=text)
     try:
         here = (f"deployment/{NAME}", f"--namespace={NAMESPACE}")

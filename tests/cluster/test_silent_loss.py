@@ -15,7 +15,7 @@ RESCALE = Path(__file__).parents[2] / "benchmarks" / "rescale.py"
 
 @pytest.mark.cluster
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
-def test_the_others_go_on_without_a_worker_whose_packets_are_dropped(tmp_path: Path) -> None:
+def test_other_workers_continue_without_a_worker_whose_packets_are_dropped(tmp_path: Path) -> None:
     rows_file = tmp_path / "rows.json"
     argv = [sys.executable, str(RESCALE), "--quick", "--only", "silent", "--systems", "elasticdl"]
 

@@ -73,7 +73,7 @@ def volumes(data: Path, output: Path) -> str:
     return f"--volume=host_path={data},mount_path=/data,read_only=true;host_path={output},mount_path=/model_output"
 
 
-def test_the_talks_command_trains_as_printed_and_the_person_has_the_model(
+def test_the_command_of_the_talk_trains_and_exports_the_model(
     loaded: Kube, talk: Talk, data: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "model_output"
@@ -96,7 +96,7 @@ def test_the_talks_command_trains_as_printed_and_the_person_has_the_model(
     assert right > RECORDS // 2, "it has learnt"
 
 
-def test_without_a_volume_the_person_is_told_that_the_model_goes_with_its_pod(
+def test_without_a_volume_the_user_is_warned_that_the_model_is_deleted_with_its_pod(
     loaded: Kube, talk: Talk, data: Path
 ) -> None:
     done = loaded.elasticdl(*COMMAND, f"--volume=host_path={data},mount_path=/data,read_only=true", timeout_s=600.0)
@@ -106,9 +106,7 @@ def test_without_a_volume_the_person_is_told_that_the_model_goes_with_its_pod(
     assert talk.result()["phase"] == "succeeded"
 
 
-def test_more_than_the_cluster_holds_starts_with_what_fits_and_says_what_waits(
-    loaded: Kube, talk: Talk, data: Path
-) -> None:
+def test_a_job_larger_than_the_cluster_starts_with_the_workers_that_fit(loaded: Kube, talk: Talk, data: Path) -> None:
     nodes = loaded.get("nodes", "--selector=type!=kwok")["items"]
     cores = sum(int(node["status"]["allocatable"]["cpu"]) for node in nodes)
     done = loaded.elasticdl(

@@ -23,7 +23,7 @@ def told(job: ClusterJob, kind: str, words: str) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def test_a_worker_that_ran_out_of_memory_comes_back_with_more(kube: Kube, tmp_path: Path) -> None:
+def test_a_worker_that_ran_out_of_memory_is_replaced_with_more(kube: Kube, tmp_path: Path) -> None:
     job = ClusterJob(kube, "hungry", tmp_path)
     job.train(
         1, "--model_def=hungry.forward", f"--model_params=slow={job.slow};megabytes=800", "--max_workers=1",
@@ -45,7 +45,7 @@ def test_a_worker_that_ran_out_of_memory_comes_back_with_more(kube: Kube, tmp_pa
     job.delete()
 
 
-def test_an_image_that_is_not_there_is_said_at_once(kube: Kube, tmp_path: Path) -> None:
+def test_a_missing_image_is_reported_at_once(kube: Kube, tmp_path: Path) -> None:
     job = ClusterJob(kube, "imageless", tmp_path)
     job.train(1, f"--image_name={NO_IMAGE}")
 
@@ -58,7 +58,7 @@ def test_an_image_that_is_not_there_is_said_at_once(kube: Kube, tmp_path: Path) 
     job.delete()
 
 
-def test_the_image_of_workers_that_is_not_there_is_an_event_of_the_job(kube: Kube, tmp_path: Path) -> None:
+def test_a_missing_image_of_workers_is_an_event_of_the_job(kube: Kube, tmp_path: Path) -> None:
     job = ClusterJob(kube, "blind", tmp_path)
     adjusted = on_this_machine()
     adjusted["worker_pod"]["spec"]["containers"][0]["image"] = NO_IMAGE
@@ -71,7 +71,7 @@ def test_the_image_of_workers_that_is_not_there_is_an_event_of_the_job(kube: Kub
     job.delete()
 
 
-def test_what_fits_trains_and_what_waits_is_said_in_the_schedulers_words(kube: Kube, tmp_path: Path) -> None:
+def test_workers_that_do_not_fit_are_reported_with_the_message_of_the_scheduler(kube: Kube, tmp_path: Path) -> None:
     job = ClusterJob(kube, "crowded", tmp_path)
     # Three slots each: one worker to a node, and none left for the third.
     job.train(3, f"--worker_resource_request={SMALL},{SLOT}=3", "--min_workers=1", slow=True)
