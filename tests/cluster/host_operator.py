@@ -25,7 +25,7 @@ def running(kube: Kube, *values: str) -> Iterator[None]:
             text = json.dumps(with_host_image(document))
             if kube.kubectl("create", "--filename=-", text=text, check=False):
                 created.append(text)
-        kube.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticdl.org", "--timeout=60s")
+        kube.wait_for_definition()
         _wait_until_ready(kube)
         yield
     finally:

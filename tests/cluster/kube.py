@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from tests.waiting import until
+
 ROOT = Path(__file__).parents[2]
 STARTER = Path(os.environ.get("ELASTICDL_KUBE", ROOT.parent / "shared" / "kube" / "kube"))
 HOST_IMAGE = "kube.here/host:1"  # an empty root: everything is mounted from this machine
@@ -44,6 +46,12 @@ class Kube:
     def get(self, *arguments: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
         return document
+
+    def wait_for_definition(self) -> None:
+        """Waits until ElasticJobs are served. (`kubectl wait` fails on a definition that has no conditions yet.)"""
+        established = "--output=jsonpath={.status.conditions[?(@.type=='Established')].status}"
+        arguments = ("get", "crd/elasticjobs.elasticdl.org", established)
+        until("ElasticJobs are served", lambda: self.kubectl(*arguments, check=False) == "True")
 
     def open_namespace(self, name: str) -> None:
         """Creates a namespace whose jobs may mount directories of the node and run as root."""

@@ -28,7 +28,7 @@ Start = Callable[[str], Scheduler]
 def alone(kube: Kube) -> Iterator[Kube]:
     """A namespace, and the definition of ElasticJob."""
     kube.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(ROOT / "deploy" / "crd"))
-    kube.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticdl.org", "--timeout=60s")
+    kube.wait_for_definition()
     kube.open_namespace(NAMESPACE)
     yield kube
     kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
