@@ -148,7 +148,7 @@ def fetch_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], Path
 
 
 def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPath] | None:
-    """Reads the newest usable checkpoint; None where there is none at all.
+    """Reads the newest usable checkpoint; None if there is no checkpoint.
 
     A torn or corrupt one is skipped with a warning. Raises CheckpointCorrupt when none is usable, since to start over
     would lose the training.

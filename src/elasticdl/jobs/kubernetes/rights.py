@@ -56,7 +56,7 @@ VIEW_RIGHTS = (
 
 
 def rights_of_role(role: Mapping[str, Any]) -> list[AccessRight]:
-    """The rights that a Role grants. Kubernetes requires that whoever creates it has them, too."""
+    """The rights that a Role grants. Kubernetes lets only users who have them create it."""
     return [
         AccessRight(verb, ResourceKind(f"{group}/v1" if group else "v1", "", plural), sub)
         for rule in role.get("rules", [])
