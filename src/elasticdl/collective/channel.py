@@ -23,7 +23,7 @@ class InterruptibleChannel:
     """A socket of one thread. Other threads may call `wake` and `abort` only."""
 
     def __init__(self, connection: socket.socket, stall_s: float) -> None:
-        """`stall_timeout_s`: how long `sendall` and `recv_into` wait for the peer to take or send a byte."""
+        """`stall_s`: how long `sendall` and `recv_into` wait for the peer to take or send a byte."""
         connection.setblocking(False)
         self._connection = connection
         self._stall_s = stall_s
@@ -70,7 +70,7 @@ class InterruptibleChannel:
             return 0
 
     def try_receive_into(self, view: memoryview) -> int:
-        """Receive what has come; the number of bytes, perhaps 0. Raises ConnectionError if the peer has hung up."""
+        """Receive what has come; the number of bytes, perhaps 0. Raises ConnectionError if the peer closed it."""
         self._reads_by_writing = False
         try:
             received = self._connection.recv_into(view)
@@ -96,13 +96,13 @@ class InterruptibleChannel:
     # ---- waiting, as a blocking socket does
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Send all of `data`. Raises OSError if the peer is gone or takes nothing for `stall_timeout_s`."""
+        """Send all of `data`. Raises OSError if the peer is gone or takes nothing for `stall_s`."""
         view = memoryview(data).cast("B")
         while view:
             view = view[self._transfer_some(view, is_sending=True) :]
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive at least one byte. Raises OSError if the peer is gone or sends nothing for `stall_timeout_s`."""
+        """Receive at least one byte. Raises OSError if the peer is gone or sends nothing for `stall_s`."""
         return self._transfer_some(view, is_sending=False)
 
     def _transfer_some(self, view: memoryview, *, is_sending: bool) -> int:

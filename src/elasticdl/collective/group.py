@@ -176,8 +176,7 @@ class NcclGroup(Group):
         super().close()
         with self._lock:
             backends, self._backend = [self._backend], None
-        # The destructor waits for NCCL's threads, which may be stuck: a thread that nobody waits for drops the last
-        # reference.
+        # The destructor waits for NCCL's threads, which may be stuck: so a separate thread drops the last reference.
         threading.Thread(target=backends.clear, name="nccl-destructor", daemon=True).start()
 
     def _open_store(self, address: str, timeout: timedelta) -> Any:

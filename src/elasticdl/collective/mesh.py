@@ -273,7 +273,7 @@ class _MeshConnection:
         self.connection = connection
         self.outgoing: deque[tuple[memoryview, MeshTransfer]] = deque()
         self.incoming: deque[tuple[memoryview, MeshTransfer]] = deque()
-        self.watched: int | None = 0  # events; None: it hung up
+        self.watched: int | None = 0  # events; None: the peer closed the connection
         self._sent = self._received = 0  # messages
         self._unsent: deque[memoryview] = deque()  # of the first outgoing message
         self._header = bytearray(_HEADER.size)
@@ -311,7 +311,7 @@ class _MeshConnection:
                 except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                     return False
                 if not count:
-                    raise RoundBroken(f"{self.worker} hung up")
+                    raise RoundBroken(f"{self.worker} closed the connection")
                 self._unfilled = self._unfilled[count:]
             if not self._has_header:
                 self._check_header(message.nbytes)

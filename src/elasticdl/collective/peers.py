@@ -4,7 +4,7 @@ Both sides prove that they hold the job's token without sending it: the listener
 a greeting, a nonce of its own and a keyed digest of all three, and the listener answers with its own digest. In a job
 with TLS this happens inside a connection whose two certificates were checked.
 
-Greetings are short, have a deadline, and only so many are under way at a time (listener.py).
+Greetings are short, have a deadline, and their number at a time is limited (listener.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConnectionPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Who connects, and what for."""
+    """The worker that connects, and the purpose of the connection."""
 
     worker: str
     purpose: ConnectionPurpose
@@ -58,7 +58,7 @@ class Greeting:
 
     @classmethod
     def decode(cls, text: bytes) -> Greeting:
-        """Raises ConnectionError if `text` is no greeting."""
+        """Decode a greeting. Raises ConnectionError if `text` is not one."""
         try:
             fields = json.loads(text)
             greeting = cls(
@@ -74,7 +74,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class PeerCredentials:
-    """What a worker shows its peers, and expects from them."""
+    """The credentials that a worker shows its peers and expects from them."""
 
     worker: str
     token: str
@@ -251,6 +251,6 @@ def _read_until(connection: socket.socket, count: int, deadline: float) -> bytes
         connection.settimeout(max(0.001, deadline - time.monotonic()))
         more = connection.recv(count - len(received))
         if not more:
-            raise ConnectionError("the worker there hung up: it is another job's, or ends")
+            raise ConnectionError("the worker closed the connection: it belongs to another job, or is ending")
         received += more
     return received

@@ -33,20 +33,20 @@ _log = logging.getLogger(__name__)
 
 _ACKNOWLEDGED = struct.Struct("!q")  # the step that the newcomer has reached
 _MAX_OVERTAKEN = 3  # states that were overtaken by updates before they were sent; one more would not help
-_WAITING_PER_STALL = 4  # how often per `stall_timeout_s` a donor without anything to send says that it is there
+_WAITING_PER_STALL = 4  # how often per `stall_s` an idle donor sends that it is alive
 
 
 class StateSender:
     """The donor's end of one state transfer, over a plain or TLS connection; `start` begins it.
 
-    The training thread adds frames between two steps and never waits here; a thread of its own sends and listens. The
-    frames it holds are bounded, see `Backlog`; all are dropped when the transfer is over.
+    The training thread adds frames between two steps and never waits here; a separate thread sends them and receives
+    acknowledgements. The memory for frames is bounded, see `Backlog`; all are dropped when the transfer is over.
     """
 
     def __init__(
         self, worker: str, connection: socket.socket, *, stall_s: float, slack_bytes: int = SLACK_BYTES
     ) -> None:
-        """`stall_timeout_s`: how long the newcomer may neither take nor acknowledge anything."""
+        """`stall_s`: how long the newcomer may neither take nor acknowledge anything."""
         self.worker = worker
         self.began_at = time.monotonic()
         self._channel = InterruptibleChannel(connection, stall_s)
@@ -137,19 +137,19 @@ class StateSender:
             self._backlog.restart()
 
     def close(self) -> None:
-        """Add no more frames; those that were added are still sent."""
+        """Add no more frames; those already added are still sent."""
         self.is_over = self._is_closed = True
         self._channel.wake()
 
     def abort(self) -> None:
-        """End the transfer now, and keep nothing for it."""
+        """End the transfer now and drop its frames."""
         self.is_over = True
         with self._lock:
             self._backlog.discard()
         self._channel.abort()
 
     def wait(self, timeout_s: float) -> None:
-        """After `close`: wait until the newcomer has taken everything and hung up."""
+        """After `close`: wait until the newcomer has received everything and closed the connection."""
         self._ended.wait(timeout_s)
 
     @property
@@ -197,7 +197,7 @@ class StateSender:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether the newcomer has to do something: to take, to acknowledge, or to hang up."""
+        """Whether the newcomer must receive, acknowledge or close the connection."""
         is_behind = self.is_following and self._acknowledged < self._sent_to
         return is_behind or self._is_closed or not self._backlog.is_empty
 
@@ -217,7 +217,7 @@ class StateSender:
         return count
 
     def _listen(self, received: bytearray) -> bool:
-        """Read the acknowledgements that have come; whether any have."""
+        """Read the acknowledgements that have come; returns whether there were any."""
         part = bytearray(1024)
         count = self._channel.try_receive_into(memoryview(part))
         received += part[:count]
@@ -235,7 +235,7 @@ class StateReceiver:
     """The newcomer's end: it connects, then follows the donor until it says which round to enter."""
 
     def __init__(self, connection: socket.socket, *, stall_s: float, max_bytes: int = frames.MEMORY_BYTES) -> None:
-        """`stall_timeout_s`: how long the donor may send nothing. A frame may have `max_bytes` of tensors."""
+        """`stall_s`: how long the donor may send nothing. A frame may have `max_bytes` of tensors."""
         self._channel = InterruptibleChannel(connection, stall_s)
         self._max_bytes = max_bytes
 

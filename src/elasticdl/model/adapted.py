@@ -1,4 +1,4 @@
-"""Marker classes: what a model or an optimizer says about itself, so that nobody has to look for its attributes.
+"""Marker classes for models and optimizers, so that code need not test for their attributes.
 
 They import neither another framework nor the native core, so that a job without them can ask the same questions.
 """

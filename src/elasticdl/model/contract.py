@@ -136,7 +136,7 @@ class Contract:
         return TorchTrainable(module, optimizer, partial(self.batch_loss, module), on_gradients)
 
     def rate_after(self, optimizer: torch.optim.Optimizer, step: int) -> float:
-        """The learning rate after `step` updates, whoever applied them."""
+        """The learning rate after `step` updates of all workers together."""
         scheduled = self.learning_rate(step)
         return float(optimizer.param_groups[0]["lr"]) if scheduled is None else scheduled
 

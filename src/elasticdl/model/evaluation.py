@@ -17,7 +17,7 @@ from elasticdl.model import metrics, reduction, tensors
 from elasticdl.model.metrics import Metric
 from elasticdl.model.reduction import MetricPart
 
-MIN_ALL_BAD = 16  # if so many records are all bad, the job is wrong, not single records
+MIN_ALL_BAD = 16  # if all of this many records are bad, the job is wrong, not single records
 
 
 def evaluate_batches(

@@ -128,7 +128,7 @@ class Signature:
         return frozenset(self.positional[max(after, self.positional_only) :]) | self.keywords
 
     def call_problem(self, arguments: int, keywords: Collection[str] = ()) -> str | None:
-        """Why a call with so many arguments by position and these by name would fail; None if it would not."""
+        """Why a call with this number of positional and these named arguments would fail; None if it would not."""
         if arguments > len(self.positional) and not self.any_positional:
             return f"takes {len(self.positional)} of the {arguments} arguments"
         needed = set(self.positional[arguments : self.positional_required]) | self.keywords_required

@@ -97,7 +97,7 @@ def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimize
 def check_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:
     """Raise SpecError for an LR scheduler or GradScaler in use that join was not told of."""
     if _find_unknown_state(optimizers, state):
-        gc.collect()  # objects that nobody can use any more do not count
+        gc.collect()  # unreachable objects do not count
         problem = _find_unknown_state(optimizers, state)
         if problem:
             raise SpecError(problem)

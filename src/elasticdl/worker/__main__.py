@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     descriptors.raise_descriptor_limit()
-    # Whoever reads along sees each line when it is printed, although the output is a file or a pipe.
+    # Each line is written when it is printed, although the output is a file or a pipe.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     env = WorkerEnv.from_environ(os.environ)

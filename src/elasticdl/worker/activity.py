@@ -21,7 +21,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.stacks import has_debugger
 
 _MAX_INTERVAL_S = 1.0  # the most that counts between two heartbeats
-_EXPLAIN_AFTER_S = 2.0  # after so long, look for a reason to pause the watchdog
+_EXPLAIN_AFTER_S = 2.0  # after this time, look for a reason to pause the watchdog
 # Files whose functions are on the stack only while a model is compiled.
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 _DEBUGGERS = ("/bdb.py", "/pdb.py", "/pydevd.py", "/debugpy/")
@@ -32,7 +32,7 @@ StackPosition = tuple[tuple[CodeType, int], ...]
 
 
 class ActivitySample(NamedTuple):
-    """What the training thread does at a heartbeat."""
+    """The activity of the training thread at a heartbeat."""
 
     activity: pb.Activity.ValueType
     activity_s: float

@@ -144,7 +144,7 @@ def assemble_training(
 
 
 class JobEvents:
-    """What a job adds to the steps of the engine: its first state, checkpoints, and evaluations."""
+    """The hooks of a job in the engine: its first state, checkpoints and evaluations."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ def make_adaptive_batch(
 def describe_plan(
     plan: TrainingPlan, callbacks: Sequence[Callback], validation_records: int, progress: bytes = b""
 ) -> pb.DataPlan:
-    """What the master must know of a training: its length, its evaluation, and which metric says what is best."""
+    """Describes a training to the master: its length, its evaluation, and the metric of the best checkpoint."""
     best = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
     return pb.DataPlan(
         total_steps=plan.total_steps,

@@ -71,7 +71,7 @@ def checkpoint_run_id(context: WorkerContext) -> str:
 
 
 def checkpoint_metadata(spec: JobSpec, plan: TrainingPlan, run_id: str) -> dict[str, Any]:
-    """What a checkpoint says about its job: everything that the bits of the further training depend on."""
+    """The metadata of a checkpoint: all settings of the job that the bits of the further training depend on."""
     return {
         "job": spec.name,
         "run": run_id,

@@ -1,4 +1,4 @@
-"""What a worker process has before it has a model: its connection to the master, its rounds and its peers."""
+"""The context of a worker process before it has a model: its connection to the master, its rounds and its peers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elasticdl.worker.rounds.membership import RoundMembership
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What a worker has before it has a model: who it is, its job, and the ways to the master and to its peers."""
+    """The identity and the job of a worker, and its connections to the master and to its peers."""
 
     env: WorkerEnv
     spec: JobSpec
@@ -33,7 +33,7 @@ class WorkerContext:
 
     @classmethod
     def open(cls, env: WorkerEnv, spec: JobSpec) -> WorkerContext:
-        """Say Hello to the master, and listen for peers."""
+        """Connect to the master and listen for peers."""
         device, timeout_s = choose_device(spec, env), spec.timing.round_timeout_s
         early_connections, donor = EarlyConnections(timeout_s), StateDonor(spec.timing.state_transfer_timeout_s)
 

@@ -64,7 +64,7 @@ class LocalTraining(TrainingLoop):
         self.stop_reason = reason
 
     def finish_loop_exit(self) -> None:
-        """A script that trains alone may leave its loop at any step: nobody else has to be told."""
+        """A script that trains alone may leave its loop at any step: there are no other members."""
 
     def close(self) -> None:
         self._feed.close()

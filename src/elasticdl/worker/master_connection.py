@@ -1,4 +1,4 @@
-"""The worker's connection to the master: what the worker reports, and what the master has said."""
+"""The worker's connection to the master: reports of the worker, and messages of the master."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GOODBYE_TIMEOUT_S = 2.0
 LOSS_REPORT_S = 1.0  # between two reports of the loss curve: each is journaled
 
-_GIVEN_UP_GRACE_SHARE = 0.3  # of the grace period: a worker that leaves waits for an absent master for so long
+_GIVEN_UP_GRACE_SHARE = 0.3  # of the grace period: how long a leaving worker waits for an absent master
 
 
 class MasterConnection:
@@ -219,7 +219,7 @@ class MasterConnection:
         if self.is_leaving:
             return
         self.is_leaving = self._hello.leaving = True
-        # The last fifth of the grace period is for a checkpoint, if nobody takes over.
+        # The last fifth of the grace period is for a checkpoint, if no other worker takes over.
         self._left_by = time.monotonic() + 0.8 * self.timing.grace_period_s
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
         self._rounds.wake()

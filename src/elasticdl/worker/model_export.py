@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ExportableTables(Protocol):
-    """What an export needs of a model's tables."""
+    """The part of a model's tables that an export uses."""
 
     def export_writer(self, checkpoint: AnyPath | None = None) -> Callable[[Path], ExportedProgram] | None: ...
     def full_model(self) -> AbstractContextManager[None]: ...

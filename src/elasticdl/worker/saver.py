@@ -48,10 +48,10 @@ class SaverOptions:
     directory: AnyPath
     keep: int  # checkpoints
     metadata: dict[str, Any]
-    retry_s: float  # `save_and_wait` tries for so long
+    retry_s: float  # how long `save_and_wait` retries
     one_at_a_time: bool = False  # no checkpoint begins while another is written: a ps has one copy of its rows at most
     rescue_directories: Sequence[Path] = ()  # tried if the last checkpoint cannot be written to `directory`
-    is_on: bool = True  # False if nobody could read a checkpoint afterwards; then none is written
+    is_on: bool = True  # False if a checkpoint could not be read afterwards; then none is written
     model_files: Mapping[str, bytes] = field(default_factory=dict)  # written into every checkpoint
 
 

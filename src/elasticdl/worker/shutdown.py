@@ -19,7 +19,7 @@ from elasticdl.errors import (
 from elasticdl.worker.assembly import ElasticTraining
 from elasticdl.worker.context import WorkerContext
 
-_WRITER_TURN_S = 5.0  # each member waits so long for the member before it to write
+_WRITER_TURN_S = 5.0  # how long each member waits for the member before it to write
 
 _log = logging.getLogger(__name__)
 

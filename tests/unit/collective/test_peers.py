@@ -90,7 +90,7 @@ def test_who_does_not_belong_to_the_run_is_hung_up_on(
     open_door: OpenDoor, callers: Callers, credentials: PeerCredentials, greeting: Greeting
 ) -> None:
     door = open_door()
-    with pytest.raises(ConnectionError, match="hung up"):
+    with pytest.raises(ConnectionError, match="closed the connection"):
         connect_to_peer(door.address, credentials, greeting, SOON_S)
     until("it is counted", lambda: door.refused == 1)
     assert not callers.greetings
@@ -235,7 +235,7 @@ def test_with_tls_nobody_speaks_for_a_worker_but_itself(
     """Not another worker, one that has not enrolled, another role, or none: all have the token."""
     door = PeerListener(HERE, tls("worker-0"), {ConnectionPurpose.ROUND: callers.add}).start()
     credentials = tls(shown) if shown else CREDENTIALS
-    with pytest.raises(OSError, match=r"hung up|no worker|reset|timed out|EOF"):
+    with pytest.raises(OSError, match=r"closed the connection|no worker|reset|timed out|EOF"):
         connect_to_peer(door.address, credentials, GREETING, 2.0)
     assert not callers.greetings
     until("it is counted", lambda: door.refused)

@@ -130,7 +130,7 @@ def test_an_image_and_updates_make_the_same_state_bit_for_bit(
 
 
 def test_a_wrong_token_gets_nothing(door: PeerListener, donations: Donations, newcomer: ThreadPoolExecutor) -> None:
-    with pytest.raises(RoundBroken, match="hung up"):
+    with pytest.raises(RoundBroken, match="closed the connection"):
         StateReceiver.connect(door.address, PeerCredentials("worker-7", "another token"), PATIENCE_S, PATIENCE_S)
     assert donations.is_empty
 

@@ -178,7 +178,7 @@ class TorchIdLookahead:
 
 
 def locate_ids(ids: Tensor, features: Any) -> IdOrigin | None:
-    """Where in `features` these ids lie; None if they are a copy, or computed."""
+    """Finds these ids in `features`. None: they are a copy, or computed."""
     return next(
         (origin for path, leaf in _iterate_leaves(features, ()) if (origin := _locate_in_leaf(ids, path, leaf))), None
     )

@@ -52,7 +52,7 @@ class TableLayer(TableModule):
             learning rate is that of the model's optimizer in any case.
         storage: of a row's values on the ps.
         admit_after: how often an id must be seen to get a row; until then it has initial values.
-        ttl_s: a row that was not used for so long is dropped; 0: never.
+        ttl_s: a row that was not used for this long is dropped; 0: never.
         padding_idx: the row of this id is zeros, and is not trained.
         """
         super().__init__()

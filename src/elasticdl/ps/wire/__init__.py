@@ -1,1 +1,1 @@
-"""What workers and ps say to each other, and how it travels: messages, connections, authentication, shared memory."""
+"""The protocol between workers and ps: messages, connections, authentication, shared memory."""

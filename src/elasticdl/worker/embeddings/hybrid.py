@@ -122,7 +122,7 @@ class HybridEmbeddingTables:
     def before_reduce(self, step: int) -> None:
         """Wait until the pushes of this worker are in the rows.
 
-        Once others have done the step, nobody computes its ranks again: pushes that were not delivered when this
+        Once others have done the step, its ranks are not computed again: pushes that were not delivered when this
         worker was killed would be lost.
         """
         self.lookups.wait_for_pushes()

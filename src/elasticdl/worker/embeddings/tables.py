@@ -23,7 +23,7 @@ ROWS_INDEX_FILE = "rows.json"  # of an export with tables in files of their own,
 
 
 class EmbeddingTables(Protocol):
-    """Where the embedding rows of a model are during training."""
+    """The embedding tables of a model during training."""
 
     @property
     def has_rows(self) -> bool:

@@ -49,11 +49,11 @@ class BatchTables(ExportableTables, Protocol):
 
 @dataclass(frozen=True)
 class WorkerTasks:
-    """What this worker does besides training when the master asks for it, or when training ends."""
+    """The tasks of this worker besides training, on request of the master or when training ends."""
 
     prepare: Callable[[], None]  # make the first state, and report the plan
     evaluate: Callable[[pb.Lease], Iterator[tuple[int, Mapping[str, MetricPart]]]]
-    save: Callable[[int, bytes, bool], None]  # (step, progress, waits): the state after so many batches
+    save: Callable[[int, bytes, bool], None]  # (step, progress, waits): saves the state after this step
     export: Callable[[str], None]
     stop: Callable[[str], None]  # ask the master to stop the job
     end: Callable[[str], None]  # tell the master that the training is done, although data is left
@@ -68,7 +68,7 @@ class LeaseModel:
     lookups: EmbeddingLookups
     layout: DenseLayout
     callbacks: Sequence[Callback]
-    rate_after: Callable[[int], float]  # the learning rate after so many updates
+    rate_after: Callable[[int], float]  # the learning rate after a number of updates
     move_batch: Callable[[Batch], Batch]  # brings a batch where the model computes
 
 

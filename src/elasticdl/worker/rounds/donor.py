@@ -1,4 +1,4 @@
-"""Sends the state and the updates to newcomers between two steps; nobody waits for it."""
+"""Sends the state and the updates to newcomers, between two steps and without delaying them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StateDonor:
     """
 
     def __init__(self, stall_s: float) -> None:
-        """`stall_timeout_s`: a transfer in which nothing moves for so long is aborted."""
+        """`stall_s`: a transfer without progress for this long is aborted."""
         self._stall_s = stall_s
         self._lock = threading.Lock()
         self._senders: list[StateSender] = []

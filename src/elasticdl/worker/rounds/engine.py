@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class EngineEvents(Protocol):
-    """What a job adds to the steps of the engine."""
+    """The hooks that a job adds to the steps of the engine."""
 
     def make_first_state(self) -> None:
         """Make or load the state of the job where no worker holds one."""
@@ -163,7 +163,7 @@ class ElasticEngine(TrainingLoop):
     # ---- the end of the loop before the end of the plan
 
     def _handle_loop_exit(self, step: Step) -> None:
-        """Apply what is whole. Waits for nobody: `finish_loop_exit` tells the others."""
+        """Apply an update whose gradients are complete. Does not wait: `finish_loop_exit` tells the others."""
         self.has_left_loop = True
         self._master.activity.begin(pb.WAITING)
         self._has_left_update = step.is_reduced
@@ -268,7 +268,7 @@ class ElasticEngine(TrainingLoop):
         self._reduction = _ReducedUpdate(entered_round, report, update, buffers, is_scaled)
 
     def _make_own_report(self, step: Step, measured_bytes: int, *, is_whole_digest: bool) -> OwnReport:
-        """What this worker tells the other members with its gradients."""
+        """The report that this worker sends the other members with its gradients."""
         training, is_orphaned = self.training, self._master.is_orphaned
         return OwnReport(
             losses=step.losses,
@@ -344,10 +344,10 @@ class ElasticEngine(TrainingLoop):
         if agreed:
             self._participant.enter(agreed)
         elif self._master.is_overdue:
-            self._participant.has_left = True  # nobody took over within the grace period
+            self._participant.has_left = True  # no other worker took over within the grace period
 
     def _make_update(self, step: Step, reduced: torch.Tensor, report: StepReport) -> Update:
-        """What all members know about the update; it is the same in each of them."""
+        """The description of the update, which is the same in all members."""
         batch = self.training.batch
         scale = step.planned_records / batch.global_batch
         flat, share_left = self.training.gradients.flat(reduced), report.records / step.planned_records

@@ -44,7 +44,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class OwnReport:
-    """What one member tells the others in a step."""
+    """The numbers that one member sends the others in a step."""
 
     losses: Mapping[int, torch.Tensor]  # by logical rank
     records: int

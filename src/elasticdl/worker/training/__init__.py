@@ -1,1 +1,1 @@
-"""What one worker trains, the steps that change it, and the checks that keep all workers alike."""
+"""The training state of a worker, the steps that change it, and the checks that keep all workers equal."""

@@ -103,7 +103,7 @@ class SmoothedNoise:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What all members know about an update besides its gradient: whoever applies both has the same state."""
+    """The description of an update: all members that apply it and its gradient have the same state."""
 
     records: int  # that it trains
     passes: int = 1  # steps of the plan that it takes

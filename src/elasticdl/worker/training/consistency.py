@@ -20,7 +20,7 @@ from elasticdl.errors import ReplicasDiverged
 if TYPE_CHECKING:
     from elasticdl.worker.training.state import TrainingState
 
-_DIGEST_BITS = 24  # a float32 of the tail holds so many exactly
+_DIGEST_BITS = 24  # a float32 of the tail holds this many exactly
 _ROW_WORDS = 64  # words
 _WEIGHT_FACTOR = -7046029254386353131  # an odd number with bits all over
 _SMALL_ELEMENTS = 1 << 15  # elements

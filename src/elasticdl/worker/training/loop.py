@@ -26,7 +26,7 @@ def keep_learning_rate(step: int) -> float | None:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What a model file or a script brings to its training."""
+    """The parts of a training that a model file or a script provides."""
 
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
@@ -39,7 +39,7 @@ class TrainingSetup:
 
 
 class TrainingLoop(ABC):
-    """Gives the steps of a plan to whoever computes them, and applies each update that the script has not applied."""
+    """Yields the steps of a plan to the code that computes them; applies updates that the script has not applied."""
 
     def __init__(self, training: TrainingState, feed: Feed, tables: EmbeddingTables) -> None:
         self.training = training

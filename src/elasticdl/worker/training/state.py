@@ -28,8 +28,8 @@ from elasticdl.worker.training.user_state import UserState
 NO_STATE = -1
 UNREPORTED_KEY = "unreported"  # not part of the state: checkpoints leave it out
 _MAX_PHASES = 1 << 16  # more updates than one step will ever have
-_MAX_UNCALLED = 20  # updates without optimizer.step() before the script is taken for another one than the state's
-_AFTER_UPDATE_KEY = -2  # in the place of a logical rank, in the key of random numbers
+_MAX_UNCALLED = 20  # updates without optimizer.step() after which the script cannot be the one that made the state
+_AFTER_UPDATE_KEY = -2  # instead of a logical rank, in the key of random numbers
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class TrainingState:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """The only one, or the first of several."""
+        """The only optimizer, or the first of several."""
         return self.optimizers[0]
 
     @property
@@ -151,7 +151,7 @@ class TrainingState:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def begin(self) -> None:
-        """The state is the model as it was built: no step is done."""
+        """Begin with the model as it was built: no step is done."""
         self.step, self.phase, self.records, self._factor = 0, 0, 0, 1.0
         self.batch.begin()
         self.user_state.remember_schedulers()
@@ -226,7 +226,7 @@ class TrainingState:
             self.gradients.install(self._open.reduced, self._open.touched)
 
     def open_void_update(self, zeros: torch.Tensor) -> None:
-        """Begin an update that others applied, or nobody will: the script sees zeros, and optimizers do nothing."""
+        """Begin an update that other workers applied, or none will: gradients are zeros, and optimizers do nothing."""
         self._open, self._is_void = None, True
         zeros.zero_()
         self.gradients.install(zeros)

@@ -61,7 +61,7 @@ class Step:
         self._planned = sum(feed.plan.batch_size(number + offset) for offset in range(passes))
         self._loss: float | None = None
         self.averages: dict[str, float] = {}  # of the measurements, over the whole global batch
-        self.is_void = False  # other workers have applied the update already, or nobody will
+        self.is_void = False  # other workers have applied the update already, or no worker will
         self.is_started = False  # batches are being computed
         self.is_reduced = False  # gradients are whole
         self.updates = 0  # that are closed
