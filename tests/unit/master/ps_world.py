@@ -9,7 +9,7 @@ from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, LaunchReplica, SendMessage, SignalReplica, WriteLogEntry
 from elasticdl.master.ps_fleet import ps_events
 from elasticdl.master.ps_fleet.fleet import PsFleet, PsReplica, PsReplicaState
-from elasticdl.ps.fleet import FleetView as FleetView
+from elasticdl.ps.fleet import FleetView
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
 from tests.unit.master.driver import Driver

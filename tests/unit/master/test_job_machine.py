@@ -23,7 +23,7 @@ NUMBERS = st.integers(0, 9)
 
 
 class JobMachine(RuleBasedStateMachine):
-    """Workers are picked by number among those that could do what the rule says."""
+    """Rules pick a worker by number among those to which they apply."""
 
     @initialize(kind=st.sampled_from([JobKind.TRAINING, JobKind.PREDICTION]), min_workers=st.integers(1, 2))
     def start(self, kind: JobKind, min_workers: int) -> None:

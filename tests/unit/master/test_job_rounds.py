@@ -14,7 +14,7 @@ from tests.unit.master.driver import Driver, job_spec, log_kinds, running, sent_
 
 
 def quiet(driver: Driver, seconds: float, *alive: str, step: int = 1) -> None:
-    """Time passes in heartbeats of those alive, no step ends."""
+    """Let time pass with heartbeats of these workers and without a step."""
     for _ in range(round(seconds / 0.25)):
         driver.now += 0.25
         for worker in alive:
@@ -342,5 +342,5 @@ def test_lasting_imbalance_is_rebalanced_but_not_too_often() -> None:
         driver.beat("worker-1", step=beat, compute_s=0.03)
 
     assert driver.newest.id == first + 1
-    assert [seat.logical_ranks for seat in driver.newest.members] == [3, 1]
+    assert [member.logical_ranks for member in driver.newest.members] == [3, 1]
     assert not driver.newest.is_forced

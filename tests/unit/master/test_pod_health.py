@@ -1,4 +1,4 @@
-"""What the probe of a master answers: whether its loop runs."""
+"""The health probe of a master: whether its loop runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A master that comes after another: what it knows, and what time it is for it."""
+"""The time of a restarted master."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.unit.master.driver import job_spec
 DAY_S = 86_400.0
 
 
-def recovered(root: Path, started_at: float, now: float) -> float:
-    """What time it is for a master that starts at `now` and whose forerunner started at `started_at`."""
+def recovered_time(root: Path, started_at: float, now: float) -> float:
+    """The time of a master that starts at `now`, after another one that started at `started_at`."""
     directory = JobDirectory(root / "job")
     spec = job_spec()
     directory.create(spec)
@@ -36,8 +36,8 @@ def recovered(root: Path, started_at: float, now: float) -> float:
 
 
 def test_time_is_never_before_the_newest_journaled_event(tmp_path: Path) -> None:
-    assert recovered(tmp_path, started_at=1000.0 + DAY_S, now=1000.0) == 1000.0 + DAY_S
+    assert recovered_time(tmp_path, started_at=1000.0 + DAY_S, now=1000.0) == 1000.0 + DAY_S
 
 
 def test_time_is_otherwise_that_of_the_wall_clock(tmp_path: Path) -> None:
-    assert recovered(tmp_path, started_at=1000.0, now=1500.0) == 1500.0
+    assert recovered_time(tmp_path, started_at=1000.0, now=1500.0) == 1500.0

@@ -148,4 +148,4 @@ def test_if_all_workers_fail_no_round_begins_before_they_have_exited() -> None:
     fail(driver, "worker-1", permanent=False)
     driver.wait(0.1)
 
-    assert driver.newest.workers != ("worker-2",), "the state is being written by those that hold it"
+    assert driver.newest.workers != ("worker-2",), "its holders are saving the state"

@@ -1,4 +1,4 @@
-"""A client that watches a job gets a status at its own rate, and at once when a worker has ended."""
+"""A client that watches a job gets its status at the requested rate, and at once when a worker has ended."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ def kill(driver: Driver, worker: str, cause: str = "", peak_bytes: int = 0) -> l
 
 
 def reasons(actions: list[Action], kind: str = "worker-lost") -> list[str]:
-    return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == kind]
+    return [
+        action.entry.reason for action in actions if isinstance(action, WriteLogEntry) and action.entry.kind == kind
+    ]
 
 
 def replace(driver: Driver, number: int) -> str:

@@ -14,7 +14,7 @@ ROLES = ["worker", "ps"]
 
 
 def job() -> Driver:
-    """A job whose workers and ps are launched, and not heard yet."""
+    """A job whose workers and ps are launched but not connected."""
     driver = Driver(job_spec(workers=1, ps=1))
     driver.wait(1.0)
     return driver

@@ -61,7 +61,9 @@ def beat(
 
 
 def reasons(actions: list[Action], kind: str) -> list[str]:
-    return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == kind]
+    return [
+        action.entry.reason for action in actions if isinstance(action, WriteLogEntry) and action.entry.kind == kind
+    ]
 
 
 # ---- one worker
@@ -141,7 +143,7 @@ def test_a_newcomer_that_receives_no_state_is_replaced_and_the_round_is_planned_
     actions = beat(driver, "worker-2", pb.RECEIVING, 361.0, 361.0, joined_round=0)
     assert sent_signals(actions) == [("worker-2", signal.SIGKILL)]
     assert driver.newest.workers == ("worker-0", "worker-1")
-    assert not driver.newest.is_forced, "nobody else is disturbed"
+    assert not driver.newest.is_forced, "the others are not disturbed"
 
 
 def test_a_worker_that_starts_for_long_but_is_not_blocked_is_noticed_but_not_replaced() -> None:

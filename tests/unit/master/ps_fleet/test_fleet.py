@@ -8,15 +8,17 @@ from elasticdl.master.machine import events as ev
 from elasticdl.master.machine.actions import Action, LaunchReplica, SignalReplica, WriteLogEntry
 from elasticdl.master.ps_fleet import ps_events
 from elasticdl.master.ps_fleet.fleet import PsReplicaState
-from elasticdl.ps.fleet import FleetView as FleetView
+from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.slots import SLOTS
 from elasticdl.spec import PsId
 from tests.unit.master.driver import Driver, job_spec, launched_workers, log_kinds, sent_messages, sent_signals
 from tests.unit.master.ps_world import NOTHING, World
 
 
-def world(ps: int = 2, *, backups: int = 0, serving: bool = True, budget: int = 3, initial_snapshot: str = "") -> World:
-    """A job with ps; its workers have not come yet."""
+def start_fleet(
+    ps: int = 2, *, backups: int = 0, serving: bool = True, budget: int = 3, initial_snapshot: str = ""
+) -> World:
+    """A job with ps, whose workers have not connected yet."""
     driver = Driver(job_spec(workers=1, ps=ps, backups=backups, budget=budget), initial_snapshot=initial_snapshot)
     world = World(driver)
     if serving:
@@ -30,7 +32,7 @@ def checkpoint(fleet: World, path: str) -> None:
 
 
 def listen(fleet: World, seconds: float, *senders: str) -> list[Action]:
-    """Nobody else says anything meanwhile."""
+    """Let time pass while only these replicas send heartbeats."""
     actions: list[Action] = []
     for _ in range(int(seconds / 0.75)):
         fleet.driver.now += 0.75
@@ -54,7 +56,7 @@ def test_a_job_without_ps_launches_none_and_sends_no_fleet() -> None:
 
 
 def test_slots_are_assigned_once_all_desired_ps_serve() -> None:
-    fleet = world(2, serving=False)
+    fleet = start_fleet(2, serving=False)
 
     fleet.connect("ps-0")
     assert fleet.fleet.version == 0
@@ -65,7 +67,7 @@ def test_slots_are_assigned_once_all_desired_ps_serve() -> None:
 
 
 def test_slots_are_assigned_without_missing_ps_and_move_to_them_later() -> None:
-    fleet = world(2, serving=False)
+    fleet = start_fleet(2, serving=False)
     fleet.connect("ps-0")
 
     fleet.apply(fleet.driver.wait(11.0))
@@ -77,7 +79,7 @@ def test_slots_are_assigned_without_missing_ps_and_move_to_them_later() -> None:
 
 
 def test_workers_are_sent_the_fleet_before_their_first_round() -> None:
-    fleet = world(1, serving=False)
+    fleet = start_fleet(1, serving=False)
     actions = fleet.driver.join("worker-0")
     assert not sent_messages(actions, "worker-0", "round")
 
@@ -86,13 +88,13 @@ def test_workers_are_sent_the_fleet_before_their_first_round() -> None:
     (message,) = sent_messages(actions, "worker-0", "fleet")
     assert FleetView.from_proto(message.fleet).addresses == {"ps-0": "ps-0:1"}
     (planned,) = sent_messages(actions, "worker-0", "round")
-    assert actions.index(next(a for a in actions if getattr(a, "message", None) == message)) < actions.index(
-        next(a for a in actions if getattr(a, "message", None) == planned)
-    )
+    assert actions.index(
+        next(action for action in actions if getattr(action, "message", None) == message)
+    ) < actions.index(next(action for action in actions if getattr(action, "message", None) == planned))
 
 
 def test_a_worker_that_connects_is_sent_the_fleet() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
 
     actions = fleet.driver.connect("worker-0")
 
@@ -101,7 +103,7 @@ def test_a_worker_that_connects_is_sent_the_fleet() -> None:
 
 
 def test_a_resumed_job_restores_all_rows_before_training() -> None:
-    fleet = world(2, initial_snapshot="/checkpoints/checkpoint-000000010")
+    fleet = start_fleet(2, initial_snapshot="/checkpoints/checkpoint-000000010")
     actions = fleet.driver.join("worker-0")
     assert not sent_messages(actions, "worker-0", "round")
     (task,) = fleet.processes[PsId("ps-0")].tasks
@@ -115,7 +117,7 @@ def test_a_resumed_job_restores_all_rows_before_training() -> None:
 
 
 def test_more_ps_get_an_equal_share_in_one_task_per_pair() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
 
     fleet.scale(4)
     fleet.connect("ps-2")
@@ -128,7 +130,7 @@ def test_more_ps_get_an_equal_share_in_one_task_per_pair() -> None:
 
 
 def test_if_there_are_too_many_ps_the_youngest_drain_and_are_released() -> None:
-    fleet = world(3)
+    fleet = start_fleet(3)
 
     fleet.scale(2)
     assert fleet.ps("ps-2").state is PsReplicaState.DRAINING
@@ -144,7 +146,7 @@ def test_if_there_are_too_many_ps_the_youngest_drain_and_are_released() -> None:
 
 
 def test_a_ps_that_was_scaled_away_before_it_connected_is_released() -> None:
-    fleet = world(2, serving=False)
+    fleet = start_fleet(2, serving=False)
     fleet.connect("ps-0")
 
     fleet.scale(1)
@@ -155,7 +157,7 @@ def test_a_ps_that_was_scaled_away_before_it_connected_is_released() -> None:
 
 
 def test_a_preempted_ps_is_replaced_and_drains_meanwhile() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
 
     actions = fleet.leave("ps-1")
 
@@ -165,7 +167,7 @@ def test_a_preempted_ps_is_replaced_and_drains_meanwhile() -> None:
 
 
 def test_a_preempted_ps_that_ends_before_its_slots_moved_is_lost_but_no_failure() -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
     fleet.leave("ps-0")
 
     del fleet.processes[PsId("ps-0")]
@@ -178,7 +180,7 @@ def test_a_preempted_ps_that_ends_before_its_slots_moved_is_lost_but_no_failure(
 
 
 def test_a_lost_ps_without_a_backup_is_restored_from_the_newest_snapshot() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
     fleet.driver.join("worker-0")
     checkpoint(fleet, "/checkpoints/checkpoint-000000010")
 
@@ -197,7 +199,7 @@ def test_a_lost_ps_without_a_backup_is_restored_from_the_newest_snapshot() -> No
 
 
 def test_without_a_snapshot_the_slots_of_a_lost_ps_begin_empty() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
 
     fleet.kill("ps-0")
     fleet.connect("ps-2")
@@ -209,7 +211,7 @@ def test_without_a_snapshot_the_slots_of_a_lost_ps_begin_empty() -> None:
 
 
 def test_a_restore_does_not_wait_for_a_replacement_that_is_not_desired_any_more() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
     fleet.scale(1)
 
     fleet.kill("ps-1")
@@ -221,7 +223,7 @@ def test_a_restore_does_not_wait_for_a_replacement_that_is_not_desired_any_more(
 
 
 def test_a_restore_that_keeps_failing_ends_the_job() -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
     fleet.kill("ps-0")
     fleet.connect("ps-1")
 
@@ -237,7 +239,7 @@ def test_a_restore_that_keeps_failing_ends_the_job() -> None:
 
 
 def test_a_failed_move_leaves_the_owners_unchanged_and_is_tried_again_after_a_delay() -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
     fleet.scale(2)
     fleet.connect("ps-1")
 
@@ -253,7 +255,7 @@ def test_a_failed_move_leaves_the_owners_unchanged_and_is_tried_again_after_a_de
 
 
 def test_the_backup_of_a_lost_ps_is_promoted() -> None:
-    fleet = world(3, backups=1)
+    fleet = start_fleet(3, backups=1)
     for name in ("ps-0", "ps-1", "ps-2"):
         fleet.work(name)
     assert fleet.fleet.backups == {"ps-0": "ps-1", "ps-1": "ps-2", "ps-2": "ps-0"}
@@ -275,7 +277,7 @@ def test_the_backup_of_a_lost_ps_is_promoted() -> None:
 
 
 def test_a_broken_backup_is_made_again() -> None:
-    fleet = world(2, backups=1)
+    fleet = start_fleet(2, backups=1)
     fleet.settle()
 
     fleet.beat("ps-0", backup_failure="ps-1: no answer")
@@ -284,13 +286,13 @@ def test_a_broken_backup_is_made_again() -> None:
     (task,) = fleet.processes[PsId("ps-0")].tasks
     assert (task.backup, task.target) == (True, "ps-1")
     fleet.work("ps-0")
-    assert fleet.logged_kinds.count("backup-broken") == 1, "what was said before does not concern the new ones"
+    assert fleet.logged_kinds.count("backup-broken") == 1, "the earlier failure is not that of the new backup"
     assert not fleet.processes[PsId("ps-0")].tasks
 
 
 @pytest.mark.parametrize("is_done", [True, False])
 def test_if_the_source_of_a_move_dies_the_slot_map_of_the_target_shows_whether_it_was_done(is_done: bool) -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
     fleet.scale(2)
     fleet.connect("ps-1")
     if is_done:
@@ -308,7 +310,7 @@ def test_if_the_source_of_a_move_dies_the_slot_map_of_the_target_shows_whether_i
 
 
 def test_a_restarted_master_assigns_the_task_again() -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
     fleet.scale(2)
     fleet.connect("ps-1")
     process = fleet.processes[PsId("ps-0")]
@@ -322,7 +324,7 @@ def test_a_restarted_master_assigns_the_task_again() -> None:
 
 
 def test_a_crash_counts_against_the_budget_and_a_preemption_does_not() -> None:
-    fleet = world(2, budget=1)
+    fleet = start_fleet(2, budget=1)
 
     fleet.kill("ps-0")
     assert fleet.driver.machine.state.ledger.failure_budget.spent == 0
@@ -338,7 +340,7 @@ def test_a_crash_counts_against_the_budget_and_a_preemption_does_not() -> None:
 
 
 def test_a_permanent_failure_of_a_ps_is_the_reason_of_the_job() -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
 
     event = ps_events.PsFailed(PsId("ps-0"), fleet.driver.sequence("ps-0"), "the model differs", False, True)
     fleet.apply(fleet.driver.do(event))
@@ -347,7 +349,7 @@ def test_a_permanent_failure_of_a_ps_is_the_reason_of_the_job() -> None:
 
 
 def test_a_silent_ps_is_killed_and_lost() -> None:
-    fleet = world(2, backups=1)
+    fleet = start_fleet(2, backups=1)
     fleet.settle()
 
     actions = listen(fleet, 4.5, "ps-0")
@@ -358,7 +360,7 @@ def test_a_silent_ps_is_killed_and_lost() -> None:
 
 
 def test_a_silent_ps_without_a_backup_gets_more_time() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
 
     listen(fleet, 9.0, "ps-0")
     assert fleet.ps("ps-1").state is PsReplicaState.SERVING
@@ -367,7 +369,7 @@ def test_a_silent_ps_without_a_backup_gets_more_time() -> None:
 
 
 def test_a_ps_and_its_backup_are_not_both_lost_by_a_short_silence() -> None:
-    fleet = world(3, backups=1)
+    fleet = start_fleet(3, backups=1)
     fleet.settle()
     pair = {"ps-0", fleet.fleet.backups[PsId("ps-0")]}
     (third,) = {"ps-0", "ps-1", "ps-2"} - pair
@@ -379,7 +381,7 @@ def test_a_ps_and_its_backup_are_not_both_lost_by_a_short_silence() -> None:
 
 
 def test_a_ps_that_holds_the_only_backup_of_a_lost_ps_gets_more_time() -> None:
-    fleet = world(3, backups=1)
+    fleet = start_fleet(3, backups=1)
     fleet.settle()
     holder = fleet.fleet.backups[PsId("ps-0")]
     (third,) = {"ps-0", "ps-1", "ps-2"} - {"ps-0", holder}
@@ -391,7 +393,7 @@ def test_a_ps_that_holds_the_only_backup_of_a_lost_ps_gets_more_time() -> None:
 
 
 def test_no_ps_is_silent_while_the_whole_machine_sleeps() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
 
     fleet.apply(fleet.driver.wait(100.0))
     fleet.beat("ps-0")
@@ -400,7 +402,7 @@ def test_no_ps_is_silent_while_the_whole_machine_sleeps() -> None:
 
 
 def test_the_end_of_the_job_releases_all_ps() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
     fleet.driver.join("worker-0")
     fleet.driver.enter()
     fleet.driver.finish("worker-0")
@@ -415,7 +417,7 @@ def test_the_end_of_the_job_releases_all_ps() -> None:
 
 
 def test_a_job_that_is_killed_kills_its_ps() -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
 
     actions = fleet.driver.do(ev.StopRequested(at_once=True, reason="enough"))
 
@@ -424,7 +426,7 @@ def test_a_job_that_is_killed_kills_its_ps() -> None:
 
 
 def test_a_ps_that_connects_after_the_end_is_released() -> None:
-    fleet = world(1, serving=False)
+    fleet = start_fleet(1, serving=False)
     fleet.driver.do(ev.StopRequested(at_once=False, reason="enough"))
 
     fleet.connect("ps-0")
@@ -433,7 +435,7 @@ def test_a_ps_that_connects_after_the_end_is_released() -> None:
 
 
 def test_a_repeated_message_of_a_ps_is_handled_once() -> None:
-    fleet = world(1)
+    fleet = start_fleet(1)
     fleet.scale(2)
     fleet.connect("ps-1")
     fleet.perform("ps-0")
@@ -451,7 +453,7 @@ def test_a_repeated_message_of_a_ps_is_handled_once() -> None:
 
 
 def test_scaling_workers_does_not_change_ps_and_vice_versa() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
 
     actions = fleet.scale(3)
     assert launched_workers(actions) == [] and fleet.driver.machine.state.ledger.desired_workers == 1
@@ -465,7 +467,7 @@ def busy(fleet: World, ps: str, busy_s: float) -> list[Action]:
 
 
 def test_a_ps_that_sends_heartbeats_but_answers_no_requests_is_noticed_then_replaced() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
     assert not log_kinds(busy(fleet, "ps-1", 11.0))
     actions = busy(fleet, "ps-1", 12.0)
     assert log_kinds(actions) == ["ps-stalled"]
@@ -482,7 +484,7 @@ def test_a_ps_that_sends_heartbeats_but_answers_no_requests_is_noticed_then_repl
 
 
 def test_requests_may_take_long_while_slots_move() -> None:
-    fleet = world(2)
+    fleet = start_fleet(2)
     fleet.apply(fleet.driver.do(ev.ScaleRequested(0, 3)))
     fleet.connect("ps-2")
     assert fleet.fleet.task is not None

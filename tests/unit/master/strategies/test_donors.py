@@ -34,12 +34,12 @@ def test_a_donor_is_kept_only_while_it_holds_the_state() -> None:
 
 def test_delays_begin_when_all_donors_have_failed_and_grow() -> None:
     donors = DonorAssignment()
-    pauses = []
+    delays = []
     for donor in (A, B, A, B, A, B, A, B):
         donors.record_failure(donor, D)
-        pauses.append(donors.retry_delay_s(D, [A, B]))
+        delays.append(donors.retry_delay_s(D, [A, B]))
 
-    assert pauses == [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0]
+    assert delays == [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0]
     donors.failures[A][D] = donors.failures[B][D] = 5000
     assert donors.retry_delay_s(D, [A, B]) == MAX_TRANSFER_DELAY_S
 
@@ -79,11 +79,15 @@ def fail(driver: Driver, newcomer: str, donor: str, why: str = "connection refus
 
 
 def donor_of(driver: Driver, newcomer: str) -> str:
-    return next(seat.donor for seat in driver.newest.members if seat.worker == newcomer)
+    return next(member.donor for member in driver.newest.members if member.worker == newcomer)
 
 
 def reasons(actions: list[Action]) -> list[str]:
-    return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == "state-transfer-failed"]
+    return [
+        action.entry.reason
+        for action in actions
+        if isinstance(action, WriteLogEntry) and action.entry.kind == "state-transfer-failed"
+    ]
 
 
 def test_a_newcomer_whose_donor_does_not_answer_gets_another_one_at_once() -> None:
@@ -94,7 +98,7 @@ def test_a_newcomer_whose_donor_does_not_answer_gets_another_one_at_once() -> No
     actions = fail(driver, "worker-2", "worker-0")
     assert reasons(actions) == ["got no state from worker-0: connection refused; worker-1 is asked instead"]
     assert sent_messages(actions, "worker-2", "reset")
-    assert driver.newest.workers == ("worker-0", "worker-1") and not driver.newest.is_forced, "nobody waits for it"
+    assert driver.newest.workers == ("worker-0", "worker-1") and not driver.newest.is_forced, "no worker waits for it"
     driver.ready("worker-2")
 
     assert donor_of(driver, "worker-2") == "worker-1"

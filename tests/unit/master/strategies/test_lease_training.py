@@ -308,7 +308,7 @@ def test_a_changed_plan_skips_as_many_records_as_were_done(old: int, done: int, 
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Workers take, advance, finish and die; now and then all goes on from a checkpoint."""
+    """Workers take, advance, finish and die; now and then the job resumes from a checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ def running(workers: int = 2, *, budget: int = 1, min_workers: int = 1, spec: Jo
 
 
 def beat_and_wait(driver: Driver, seconds: float, *workers: str) -> list[Action]:
-    """Time passes while these workers are heard."""
+    """Let time pass while these workers send heartbeats."""
     driver.now += seconds
     return driver.do(*(driver.heartbeat(worker, step=-1) for worker in workers))
 
@@ -213,7 +213,7 @@ def test_fewer_workers_than_the_minimum_wait() -> None:
 
 def test_restarting_an_external_worker_whose_script_had_succeeded_changes_nothing() -> None:
     driver = running(1)
-    driver.join("worker-90")  # nobody launched it
+    driver.join("worker-90")  # it was started by hand
     say_ready(driver, "worker-0")
     assert set(driver.newest.workers) == {"worker-0", "worker-90"}
     driver.finish("worker-90", step=0)
