@@ -197,7 +197,7 @@ def test_a_metrics_port_in_use_is_refused(project: Path) -> None:
         message = refused(project, f"--metrics_port={port}")
 
     assert f"127.0.0.1:{port} (Address already in use)" in message
-    assert "name another port" in message
+    assert "choose another port" in message
 
 
 def test_a_loss_that_is_not_a_number_ends_the_job_with_step_rank_and_a_checkpoint(project: Path) -> None:
