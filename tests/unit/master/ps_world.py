@@ -23,6 +23,7 @@ class Process:
     owned_slots: set[int] = field(default_factory=set)
     copies: dict[PsId, set[int]] = field(default_factory=dict)
     backup: PsId | None = None
+    backup_failure: str = ""  # repeated in every heartbeat until there is a new backup
     is_backed_up: bool = False  # according to the newest fleet message
     tasks: list[pb.FleetTask] = field(default_factory=list)
     newest_version: int = 0  # of the newest task
@@ -100,7 +101,8 @@ class World:
 
     def beat(self, name: str, backup_failure: str = "") -> list[Action]:
         process = self.processes[PsId(name)]
-        beat = ps_events.PsHeartbeatReceived(PsId(name), process.version, *NOTHING, backup_failure)
+        process.backup_failure = backup_failure or process.backup_failure
+        beat = ps_events.PsHeartbeatReceived(PsId(name), process.version, *NOTHING, process.backup_failure)
         return self.apply(self.driver.do(beat))
 
     def beat_all(self) -> None:
@@ -128,7 +130,7 @@ class World:
         slots, target = set(task.slots), PsId(task.target)
         if task.backup:
             self.processes[target].copies[ps] = set(process.owned_slots)
-            process.backup = target
+            process.backup, process.backup_failure = target, ""
         elif task.target:
             assert slots <= process.owned_slots, "it was told to move slots that it does not own"
             receiver = self.processes[target]
