@@ -19,6 +19,7 @@ from packaging.version import Version
 
 import elasticdl
 from elasticdl.spec import options
+from elasticdl.spec.option import ALL_COMMANDS, Option
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "elasticdl"
@@ -187,10 +188,10 @@ def test_the_generated_messages_are_those_of_the_proto(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
-def test_every_option_stands_in_the_reference_with_its_commands_and_its_words(option: options.Option) -> None:
+def test_every_option_stands_in_the_reference_with_its_commands_and_its_words(option: Option) -> None:
     lines = (ROOT / "docs" / "cli.md").read_text().splitlines()
     described = [line for line in lines if line.startswith(f"| `{option.flag}`") and f"`{option.path}`" in line]
-    commands = "all" if option.commands == options.ALL_COMMANDS else ", ".join(option.commands)
+    commands = "all" if option.commands == ALL_COMMANDS else ", ".join(option.commands)
 
     assert len(described) == 1
     assert f"| {commands} |" in described[0]

@@ -11,7 +11,7 @@ import click
 
 from elasticdl.jobs.options import LOCAL_STRATEGY, STRATEGY_NAMES, list_refusals, unknown_option_message
 from elasticdl.spec import options
-from elasticdl.spec.options import OptionSyntax
+from elasticdl.spec.option import Option, OptionSyntax
 
 FIRST_SECTION, LAST_SECTION = "Options to begin with", "Kubernetes"  # headings of the help
 
@@ -183,7 +183,7 @@ def job_options(command: str) -> Callable[[Decorated], Decorated]:
     return decorate
 
 
-def _click_option(option: options.Option) -> Callable[[Decorated], Decorated]:
+def _click_option(option: Option) -> Callable[[Decorated], Decorated]:
     common: dict[str, Any] = {"cls": JobOption, "section": option.section, "help": option.help, "default": None}
     if option.syntax is OptionSyntax.SWITCH:
         return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)

@@ -12,7 +12,7 @@ from typing import Any
 from elasticdl.errors import SpecError
 from elasticdl.spec import Strategy, options
 from elasticdl.spec.load import read_yaml_file
-from elasticdl.spec.options import Option, OptionSyntax
+from elasticdl.spec.option import RUN, Option, OptionSyntax
 from elasticdl.spec.parsing import parse_mapping, parse_pairs
 from elasticdl.spec.unsupported_options import UNSUPPORTED, UNSUPPORTED_BY_COMPAT, UNSUPPORTED_BY_RUN
 
@@ -49,7 +49,7 @@ def similar_options(name: str, option_names: Sequence[str]) -> list[str]:
 def unknown_option_message(name: str, option_names: Sequence[str], verb: str, otherwise: str) -> str:
     """Says that `verb` has no option `name`, with what to use instead: `option_names` are the options it has."""
     name = name.replace("-", "_")
-    unsupported = UNSUPPORTED | UNSUPPORTED_BY_RUN if verb == options.RUN else UNSUPPORTED
+    unsupported = UNSUPPORTED | UNSUPPORTED_BY_RUN if verb == RUN else UNSUPPORTED
     if name in unsupported:
         return f"--{name} is not an option here: {unsupported[name]}"
     near = " or ".join(f"--{option}" for option in similar_options(name, option_names))
@@ -122,7 +122,7 @@ def _parse_workers(text: str) -> dict[str, int]:
 def check_option_names(names: Iterable[str], verb: str) -> None:
     """Raises SpecError, with the nearest names, for options that the verb does not have."""
     option_names = [name for option in options.options_of(verb) for name in (option.name, option.alias) if name]
-    option_names += ["distribution_strategy"] if verb != options.RUN else ["script", "arguments", "workers"]
+    option_names += ["distribution_strategy"] if verb != RUN else ["script", "arguments", "workers"]
     unknown = [name for name in names if name not in option_names]
     if unknown:
         hint = "see docs/api.md"

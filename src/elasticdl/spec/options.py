@@ -7,43 +7,10 @@ Options that the original ElasticDL had keep their names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
-TRAIN, EVALUATE, PREDICT, RUN = "train", "evaluate", "predict", "run"
-MODEL_COMMANDS = (TRAIN, EVALUATE, PREDICT)
-ALL_COMMANDS = (TRAIN, EVALUATE, PREDICT, RUN)
-
-
-class OptionSyntax(Enum):
-    """How the text after an option is parsed."""
-
-    WORD = auto()  # one value; the JobSpec says whether it is a number
-    OPTIONAL = auto()  # one value, or none: --queue, --queue=NAME
-    SWITCH = auto()  # --shuffle / --no-shuffle
-    LIST = auto()  # a,b,c
-    MAPPING = auto()  # a=1;b=[1,2], repeated, or a YAML mapping
-    PAIRS = auto()  # a=1,b=2: words
-    VOLUMES = auto()  # claim_name=c,mount_path=/data;host_path=/h,mount_path=/m
-    FILE = auto()  # a YAML file whose content is the value
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    name: str
-    path: str  # dotted, in the JobSpec
-    section: str  # heading in --help
-    help: str
-    commands: tuple[str, ...] = ALL_COMMANDS
-    syntax: OptionSyntax = OptionSyntax.WORD
-    metavar: str = "TEXT"
-    alias: str = ""
-
-    @property
-    def flag(self) -> str:
-        return f"--{self.name}"
-
+from elasticdl.spec.cluster_options import CLUSTER_OPTIONS
+from elasticdl.spec.option import ALL_COMMANDS, EVALUATE, MODEL_COMMANDS, PREDICT, RUN, TRAIN, Option, OptionSyntax
 
 _DATA = "Data"
 
@@ -141,150 +108,6 @@ _DATA_OPTIONS: tuple[Option, ...] = (
         '"a=1;b=2"',
     ),
 )
-
-
-_KUBERNETES = "Kubernetes"
-
-_CLUSTER_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "image_name",
-        "cluster.image",
-        _KUBERNETES,
-        "Image of all pods. If set, the job runs on Kubernetes.",
-        ALL_COMMANDS,
-    ),
-    Option("namespace", "cluster.namespace", _KUBERNETES, "Namespace. Default: that of the context.", ALL_COMMANDS),
-    *(
-        Option(
-            f"{role}_resource_{kind}",
-            f"cluster.{role}.{kind}s",
-            _KUBERNETES,
-            f"Resources that each {role} pod {verb}.",
-            ALL_COMMANDS,
-            OptionSyntax.PAIRS,
-            '"cpu=1,memory=4Gi"',
-        )
-        for role in ("master", "worker", "ps")
-        for kind, verb in (("request", "requests"), ("limit", "may use at most"))
-    ),
-    Option(
-        "master_pod_priority", "cluster.master.priority", _KUBERNETES, "high, low or a PriorityClass.", ALL_COMMANDS
-    ),
-    Option(
-        "worker_pod_priority",
-        "cluster.worker.priority",
-        _KUBERNETES,
-        "high, low, a PriorityClass, or the share of workers with high priority, e.g. 0.5.",
-        ALL_COMMANDS,
-    ),
-    Option("ps_pod_priority", "cluster.ps.priority", _KUBERNETES, "high, low or a PriorityClass.", (TRAIN,)),
-    Option(
-        "volume",
-        "cluster.volumes",
-        _KUBERNETES,
-        "Volumes of all pods: claims, or directories of the nodes.",
-        ALL_COMMANDS,
-        OptionSyntax.VOLUMES,
-        '"claim_name=c,mount_path=/data"',
-    ),
-    Option(
-        "envs",
-        "cluster.env",
-        _KUBERNETES,
-        "Environment variables of all pods.",
-        ALL_COMMANDS,
-        OptionSyntax.PAIRS,
-        '"A=1,B=2"',
-    ),
-    Option(
-        "env_secrets",
-        "cluster.env_from_secrets",
-        _KUBERNETES,
-        "Secrets whose keys become environment variables.",
-        ALL_COMMANDS,
-        OptionSyntax.LIST,
-        "A,B",
-    ),
-    Option(
-        "image_pull_policy",
-        "cluster.image_pull_policy",
-        _KUBERNETES,
-        "Always, IfNotPresent (default) or Never.",
-        ALL_COMMANDS,
-    ),
-    Option(
-        "image_pull_secrets",
-        "cluster.image_pull_secrets",
-        _KUBERNETES,
-        "Secrets for a private registry.",
-        ALL_COMMANDS,
-        OptionSyntax.LIST,
-        "A,B",
-    ),
-    Option(
-        "service_account",
-        "cluster.service_account",
-        _KUBERNETES,
-        "Service account of the master. Default: one that is created for the job.",
-        ALL_COMMANDS,
-    ),
-    Option(
-        "node_selector",
-        "cluster.node_selector",
-        _KUBERNETES,
-        "Labels of the nodes that pods may run on.",
-        ALL_COMMANDS,
-        OptionSyntax.PAIRS,
-        '"A=1,B=2"',
-    ),
-    Option("spread", "cluster.spread", _KUBERNETES, "Spread pods over nodes (default), zones, or none.", ALL_COMMANDS),
-    Option("scheduler_name", "cluster.scheduler", _KUBERNETES, "Scheduler of the pods.", ALL_COMMANDS),
-    Option(
-        "queue",
-        "cluster.queue",
-        "Job",
-        "Wait in a queue: of `elasticdl scheduler` on this machine, or of Kueue on Kubernetes.",
-        ALL_COMMANDS,
-        OptionSyntax.OPTIONAL,
-        "[NAME]",
-    ),
-    Option(
-        "journal_claim",
-        "cluster.journal_claim",
-        _KUBERNETES,
-        "PersistentVolumeClaim for the master's journal.",
-        ALL_COMMANDS,
-    ),
-    Option(
-        "max_memory",
-        "cluster.max_memory",
-        _KUBERNETES,
-        "Memory limit up to which a pod that ran out of memory is enlarged.",
-        ALL_COMMANDS,
-        metavar="16Gi",
-    ),
-    Option(
-        "cluster_spec",
-        "cluster.overrides",
-        _KUBERNETES,
-        "YAML file merged into pods and services; its keys are pod, master_pod, worker_pod, ps_pod and service.",
-        ALL_COMMANDS,
-        OptionSyntax.FILE,
-        "FILE",
-    ),
-)
-
-
-__all__ = [
-    "ALL_COMMANDS",
-    "OPTIONS",
-    "Option",
-    "OptionSyntax",
-    "find_option",
-    "find_option_for",
-    "options_document",
-    "options_of",
-]
 
 _JOB, _MODEL, _PLAN = "Job", "Model", "Plan (determines the result bit for bit)"
 _PS = "Parameter servers"
@@ -682,7 +505,7 @@ OPTIONS: tuple[Option, ...] = (
         (TRAIN, RUN),
         OptionSyntax.SWITCH,
     ),
-    *_CLUSTER_OPTIONS,
+    *CLUSTER_OPTIONS,
 )
 
 

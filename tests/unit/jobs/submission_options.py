@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from elasticdl.spec import JobSpec, load, options
-from elasticdl.spec.options import Option, OptionSyntax
+from elasticdl.spec.option import Option, OptionSyntax
 
 HEADER = '''"""The options of `elasticdl.submit`, with their types; written by tests/unit/jobs/submission_options.py."""
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import yaml
 
 from elasticdl.launcher.kubernetes import manifest
-from elasticdl.spec.options import _CLUSTER_OPTIONS
+from elasticdl.spec.cluster_options import CLUSTER_OPTIONS
 from tests.unit.launcher.jobs import MASTER_SET, SMALL, job
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
 
 
 def test_every_option_of_the_section_is_named() -> None:
-    assert [option.flag for option in _CLUSTER_OPTIONS if f"`{option.flag}`" not in PAGE] == []
+    assert [option.flag for option in CLUSTER_OPTIONS if f"`{option.flag}`" not in PAGE] == []
 
 
 def test_the_example_of_cluster_spec_does_what_the_page_says() -> None:
