@@ -15,9 +15,9 @@ def test_a_file_is_split_by_time(tmp_path: Path) -> None:
     with lzma.open(tmp_path / "rows.xz", "wt") as file:
         file.write("\n".join(lines) + "\n")
 
-    found, some = read(tmp_path / "rows.xz"), read(tmp_path / "rows.xz", 5)
+    all_rows, five_rows = read(tmp_path / "rows.xz"), read(tmp_path / "rows.xz", 5)
 
-    assert (len(found.labels), found.train, found.valid) == (10, 8, 1)
-    assert np.isnan(found.numbers[:, 12]).all() and (found.values[:, 25] == ABSENT).all()
-    assert (found.values[:, 0] == 255).all() and (found.known, found.all) == (9, 10)
-    assert (len(some.labels), some.train, some.valid, some.all) == (5, 4, 0, 10)
+    assert (len(all_rows.labels), all_rows.train, all_rows.valid) == (10, 8, 1)
+    assert np.isnan(all_rows.numbers[:, 12]).all() and (all_rows.values[:, 25] == ABSENT).all()
+    assert (all_rows.values[:, 0] == 255).all() and (all_rows.known, all_rows.all) == (9, 10)
+    assert (len(five_rows.labels), five_rows.train, five_rows.valid, five_rows.all) == (5, 4, 0, 10)

@@ -13,7 +13,7 @@ from benchmarks.cluster.timeline import words
 
 
 def steps(process: str, first: int, *times: float) -> list[Step]:
-    return [Step(at, number, process) for number, at in enumerate(times, first)]
+    return [Step(ended_at, number, process) for number, ended_at in enumerate(times, first)]
 
 
 def test_steps_of_all_processes_of_a_pod_are_its_own(tmp_path: Path) -> None:
@@ -35,21 +35,21 @@ def test_a_mark_is_the_first_after_an_instant(tmp_path: Path) -> None:
 
 
 def test_a_step_the_victim_had_a_part_in_is_not_the_next_one() -> None:
-    found = {"stays": steps("1", 5, 1.0, 2.02, 3.0), "goes": steps("1", 5, 1.0, 2.0)}
+    files = {"stays": steps("1", 5, 1.0, 2.02, 3.0), "goes": steps("1", 5, 1.0, 2.0)}
 
-    assert noted.first_without(found, ["stays"], "goes", after=1.5) == Step(3.0, 7, "1")
+    assert noted.first_without(files, ["stays"], "goes", after=1.5) == Step(3.0, 7, "1")
 
 
 def test_a_process_begun_anew_counts_though_it_goes_back_to_a_checkpoint() -> None:
-    found = {"stays": steps("1", 60, 1.0, 2.0) + steps("2", 50, 30.0), "goes": steps("1", 60, 1.0, 2.0)}
+    files = {"stays": steps("1", 60, 1.0, 2.0) + steps("2", 50, 30.0), "goes": steps("1", 60, 1.0, 2.0)}
 
-    assert noted.first_without(found, ["stays"], "goes", after=1.5) == Step(30.0, 50, "2")
+    assert noted.first_without(files, ["stays"], "goes", after=1.5) == Step(30.0, 50, "2")
 
 
 def test_a_gap_lasts_until_now_where_no_step_came_any_more() -> None:
-    found = {"a": steps("1", 0, 1.0, 2.0), "b": steps("1", 0, 1.5)}
+    files = {"a": steps("1", 0, 1.0, 2.0), "b": steps("1", 0, 1.5)}
 
-    assert noted.longest_gap_s(found, ["a", "b"], start=1.6, stop=6.0) == pytest.approx(4.0)
+    assert noted.longest_gap_s(files, ["a", "b"], start=1.6, stop=6.0) == pytest.approx(4.0)
 
 
 def test_a_chain_says_whose_each_link_is() -> None:

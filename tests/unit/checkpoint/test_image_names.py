@@ -29,4 +29,4 @@ def test_weights_go_from_a_compiled_model_to_a_plain_one_and_back() -> None:
     images.restore_state(images.capture_state(plain, None, 0, 0), again, None)
 
     pairs = zip(compiled.parameters(), again.parameters(), strict=True)
-    assert all(torch.equal(one, two) for one, two in pairs)
+    assert all(torch.equal(first, second) for first, second in pairs)

@@ -41,10 +41,10 @@ def assert_same(left: CapturedState, right: CapturedState) -> None:
 def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
     path = store.write_checkpoint(tmp_path, small_image(120), {"seed": 7, "plan": {"epochs": 2}}, keep=3)
 
-    found, extra = store.read_checkpoint(path)
+    image, extra = store.read_checkpoint(path)
 
     assert path.name == "checkpoint-000000120"
-    assert_same(found, small_image(120))
+    assert_same(image, small_image(120))
     assert extra == {"seed": 7, "plan": {"epochs": 2}}
 
 
@@ -323,11 +323,11 @@ def test_weights_alone_are_not_enough_to_go_on_training() -> None:
 
 
 def test_the_optimizer_of_another_model_does_not_fit() -> None:
-    one, two = nn.Linear(1, 1), nn.Linear(1, 1)
-    saved = captured_state.capture_state(one, torch.optim.SGD(one.parameters()), 4, 8)
+    saved_model, other_model = nn.Linear(1, 1), nn.Linear(1, 1)
+    saved = captured_state.capture_state(saved_model, torch.optim.SGD(saved_model.parameters()), 4, 8)
 
     with pytest.raises(ModelError, match="the optimizer of step 4 does not fit"):
-        captured_state.restore_state(saved, two, torch.optim.SGD([two.weight]))
+        captured_state.restore_state(saved, other_model, torch.optim.SGD([other_model.weight]))
 
 
 def test_a_state_that_no_checkpoint_can_hold_is_named() -> None:

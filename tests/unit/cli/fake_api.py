@@ -40,13 +40,15 @@ class FakeApi:
 
     def list(self, kind: ResourceKind, namespace: str = "", labels: str = "") -> tuple[list[Document], str]:
         self._check("list", kind)
-        wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
-        found = []
-        for (one, where, _), document in self.objects.items():
-            has = document["metadata"].get("labels", {})
-            if one == kind and (namespace == ALL_NAMESPACES or where == self._key(kind, namespace, "")[1]):
-                found += [copy.deepcopy(document)] if wanted.items() <= has.items() else []
-        return found, "1"
+        selector = dict(pair.split("=") for pair in labels.split(",") if pair)
+        documents = []
+        for (stored_kind, key_namespace, _), document in self.objects.items():
+            document_labels = document["metadata"].get("labels", {})
+            if stored_kind == kind and (
+                namespace == ALL_NAMESPACES or key_namespace == self._key(kind, namespace, "")[1]
+            ):
+                documents += [copy.deepcopy(document)] if selector.items() <= document_labels.items() else []
+        return documents, "1"
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
         kind, metadata = kind_of(document), document["metadata"]
@@ -57,26 +59,26 @@ class FakeApi:
         key = self._key(kind, metadata.get("namespace", ""), metadata["name"])
         if key in self.objects:
             raise AlreadyExists(f"{kind.plural} {metadata['name']} exists")
-        made = copy.deepcopy(document) | {"metadata": dict(metadata)}
+        created = copy.deepcopy(document) | {"metadata": dict(metadata)}
         number = next(self._uids)
-        made["metadata"] |= {"uid": f"uid-{number}", "creationTimestamp": f"2026-11-15T00:00:{number % 60:02}Z"}
+        created["metadata"] |= {"uid": f"uid-{number}", "creationTimestamp": f"2026-11-15T00:00:{number % 60:02}Z"}
         if kind.namespaced:
-            made["metadata"]["namespace"] = key[1]
+            created["metadata"]["namespace"] = key[1]
         if kind == SECRET:
-            held = made.pop("stringData", {})
-            made["data"] = {name: base64.b64encode(value.encode()).decode() for name, value in held.items()}
+            secret_text = created.pop("stringData", {})
+            created["data"] = {name: base64.b64encode(value.encode()).decode() for name, value in secret_text.items()}
         if not dry_run:
-            self.objects[key] = made
+            self.objects[key] = created
             self.calls.append(("create", f"{kind.kind} {metadata['name']}"))
-        return copy.deepcopy(made)
+        return copy.deepcopy(created)
 
     def patch(self, kind: ResourceKind, name: str, change: Document, namespace: str = "", sub: str = "") -> Document:
         self._check("patch", kind)
         self.calls.append(("patch", f"{kind.kind} {name}" + (f"/{sub}" if sub else "")))
-        if (found := self.objects.get(self._key(kind, namespace, name))) is None:
+        if (document := self.objects.get(self._key(kind, namespace, name))) is None:
             raise NotFound(f"{kind.plural} {name} is not there")
-        _merge(found, change)
-        return copy.deepcopy(found)
+        _merge(document, change)
+        return copy.deepcopy(document)
 
     def delete(
         self, kind: ResourceKind, name: str, namespace: str = "", grace_s: float | None = None, uid: str = ""

@@ -27,15 +27,15 @@ Stops = list[str]
 
 @pytest.fixture
 def directory() -> JobDirectory:
-    made = jobs.job_directory("digits")
-    made.create(load.resolve_job({"name": "digits", "model": {"definition": "m.f"}}))
-    return made
+    job_directory = jobs.job_directory("digits")
+    job_directory.create(load.resolve_job({"name": "digits", "model": {"definition": "m.f"}}))
+    return job_directory
 
 
 @pytest.fixture
 def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
     """The reasons the master was told to stop for."""
-    found: Stops = []
+    reasons: Stops = []
 
     class Client:
         def __init__(self, *arguments: object, **named: object) -> None:
@@ -52,11 +52,11 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
             pass
 
         def stop(self, at_once: bool, reason: str) -> str:
-            found.append(reason)
+            reasons.append(reason)
             return ""
 
     monkeypatch.setattr("elasticdl.rpc.client.MasterClient", Client)
-    return found
+    return reasons
 
 
 def watch(directory: JobDirectory, *news: feed.WatchEvent) -> tuple[int, str]:

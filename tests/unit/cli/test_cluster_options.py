@@ -40,19 +40,19 @@ def dry(elasticdl: Run, *words: object) -> dict[str, Any]:
 
 
 def test_the_command_of_the_original_is_understood(elasticdl: Run) -> None:
-    told = dry(elasticdl, *ORIGINAL)
+    job = dry(elasticdl, *ORIGINAL)
 
-    asked = {"cpu": "1", "memory": "4096Mi", "ephemeral-storage": "1024Mi"}
-    assert told["cluster"]["image"] == "elasticdl:ci"
-    assert [told["cluster"][role]["requests"] for role in ("master", "worker", "ps")] == [asked] * 3
-    assert (told["ps"]["replicas"], told["workers"]["replicas"], told["name"]) == (1, 2, "test-train")
+    requests = {"cpu": "1", "memory": "4096Mi", "ephemeral-storage": "1024Mi"}
+    assert job["cluster"]["image"] == "elasticdl:ci"
+    assert [job["cluster"][role]["requests"] for role in ("master", "worker", "ps")] == [requests] * 3
+    assert (job["ps"]["replicas"], job["workers"]["replicas"], job["name"]) == (1, 2, "test-train")
 
 
 def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
-    told = dry(elasticdl, *ORIGINAL, "--volume=claim_name=c,mount_path=/data", "--worker_pod_priority=0.5")
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(told))
+    job = dry(elasticdl, *ORIGINAL, "--volume=claim_name=c,mount_path=/data", "--worker_pod_priority=0.5")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
 
-    assert dry(elasticdl, tmp_path / "job.yaml") == told
+    assert dry(elasticdl, tmp_path / "job.yaml") == job
 
 
 @pytest.mark.parametrize(
@@ -140,19 +140,19 @@ def test_relative_paths_of_a_job_on_a_cluster_stay_as_they_are(elasticdl: Run, t
     file = tmp_path / "job.yaml"
     file.write_text("model: {definition: m.f, zoo: zoo}\ndata: {training: train.csv}\ncheckpoint: {directory: kept}\n")
 
-    told = dry(elasticdl, file, "--image_name=x", "--output=~/out", "--validation_data=a.csv, b.csv")
+    job = dry(elasticdl, file, "--image_name=x", "--output=~/out", "--validation_data=a.csv, b.csv")
 
-    assert (told["model"]["zoo"], told["data"]["training"], told["checkpoint"]["directory"]) == (
+    assert (job["model"]["zoo"], job["data"]["training"], job["checkpoint"]["directory"]) == (
         "zoo",
         "train.csv",
         "kept",
     )
-    assert (told["output"], told["data"]["validation"]) == ("~/out", "a.csv, b.csv")
+    assert (job["output"], job["data"]["validation"]) == ("~/out", "a.csv, b.csv")
 
 
 def test_an_image_in_the_file_counts_for_paths_of_options_too(elasticdl: Run, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("cluster: {image: x}\nmodel: {definition: m.f}\n")
 
-    told = dry(elasticdl, tmp_path / "job.yaml", "--training_data=train.csv")
+    job = dry(elasticdl, tmp_path / "job.yaml", "--training_data=train.csv")
 
-    assert (told["data"]["training"], told["model"]["zoo"]) == ("train.csv", "model_zoo")
+    assert (job["data"]["training"], job["model"]["zoo"]) == ("train.csv", "model_zoo")

@@ -59,32 +59,32 @@ def ended(name: str = "digits", result: dict[str, Any] | None = None) -> JobDire
 def test_the_status_of_an_ended_job_comes_from_its_files(elasticdl: Run) -> None:
     directory = ended(result=RESULT)
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    status = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], told["exit_code"], told["records"]) == ("succeeded", 0, 5391)
-    assert told["events"] == [EVENTS[0], EVENTS[1]]
-    assert told["metrics"] == {"accuracy": 0.97}
-    assert told["directory"] == str(directory.root)
-    assert [worker["id"] for worker in told["workers"]] == ["worker-0", "worker-1"]
+    assert (status["phase"], status["exit_code"], status["records"]) == ("succeeded", 0, 5391)
+    assert status["events"] == [EVENTS[0], EVENTS[1]]
+    assert status["metrics"] == {"accuracy": 0.97}
+    assert status["directory"] == str(directory.root)
+    assert [worker["id"] for worker in status["workers"]] == ["worker-0", "worker-1"]
 
 
 def test_workers_in_the_status_have_everything_a_script_needs(elasticdl: Run) -> None:
     worker = {"id": "worker-0", "pid": 7, "state": "left", "since": 3.0, "rank": 0, "logical_ranks": 2, "step": 85}
     ended(result=RESULT | {"workers": [worker]})
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)["workers"]
+    workers = json.loads(elasticdl("status", "digits", "--json").stdout)["workers"]
 
-    assert [worker.items() <= one.items() for one in told] == [True]
-    assert {"host", "reason", "step_s"} <= told[0].keys()
+    assert [worker.items() <= worker_status.items() for worker_status in workers] == [True]
+    assert {"host", "reason", "step_s"} <= workers[0].keys()
 
 
 def test_a_job_whose_processes_are_gone_is_told_as_failed(elasticdl: Run) -> None:
     ended()
 
-    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+    status = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert told["phase"] == "failed"
-    assert "go on with --resume" in told["reason"]
+    assert status["phase"] == "failed"
+    assert "go on with --resume" in status["reason"]
 
 
 def test_the_result_of_a_launcher_that_gave_up_is_enough(elasticdl: Run) -> None:
@@ -106,10 +106,10 @@ def test_jobs_lists_all_as_table_and_as_json(elasticdl: Run) -> None:
     ended("first", RESULT)
     ended("second")
 
-    table, told = elasticdl("jobs").stdout, json.loads(elasticdl("jobs", "--json").stdout)
+    table, listed = elasticdl("jobs").stdout, json.loads(elasticdl("jobs", "--json").stdout)
 
     assert "first" in table and "second" in table and "5,391 of 5,391" in table
-    assert {job["name"]: job["phase"] for job in told} == {"first": "succeeded", "second": "failed"}
+    assert {job["name"]: job["phase"] for job in listed} == {"first": "succeeded", "second": "failed"}
 
 
 def test_without_jobs_a_person_is_told_how_to_begin(elasticdl: Run) -> None:

@@ -59,8 +59,8 @@ def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
 
     assert elasticdl(*words(zoo, "--queue")).exit_code == 0
 
-    found = queue.find("digits")
-    assert found is not None and found.submitted_at >= checked[0]
+    queued = queue.find("digits")
+    assert queued is not None and queued.submitted_at >= checked[0]
 
 
 def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
@@ -68,22 +68,28 @@ def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, que
 
     assert done.exit_code == 0
     assert "start one with `elasticdl scheduler`" in done.stdout
-    found = queue.find("digits")
-    assert found is not None
-    assert (found.priority, found.queue, found.min_workers, found.max_workers, found.devices) == (3, "", 1, 2, 1)
+    queued = queue.find("digits")
+    assert queued is not None
+    assert (
+        queued.priority,
+        queued.queue,
+        queued.min_workers,
+        queued.max_workers,
+        queued.devices,
+    ) == (3, "", 1, 2, 1)
     assert jobs.job_directory("digits").spec.exists(), "its name is taken"
 
 
 @pytest.mark.parametrize(
-    ("given", "name"), [(["--queue=team"], "team"), (["--queue", "team"], "team"), (["--queue"], "")]
+    ("option_words", "name"), [(["--queue=team"], "team"), (["--queue", "team"], "team"), (["--queue"], "")]
 )
 def test_a_queue_may_have_a_name(
-    elasticdl: Run, zoo: Path, queue: SubmissionQueue, given: list[str], name: str
+    elasticdl: Run, zoo: Path, queue: SubmissionQueue, option_words: list[str], name: str
 ) -> None:
-    assert elasticdl(*words(zoo, *given)).exit_code == 0
+    assert elasticdl(*words(zoo, *option_words)).exit_code == 0
 
-    found = queue.find("digits")
-    assert found is not None and found.queue == name
+    queued = queue.find("digits")
+    assert queued is not None and queued.queue == name
 
 
 def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
@@ -93,18 +99,18 @@ def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: Sub
     assert queue.has_job("digits")
 
 
-@pytest.mark.parametrize(("given", "name"), [(["--queue"], ""), (["--queue", "team"], "team")])
+@pytest.mark.parametrize(("option_words", "name"), [(["--queue"], ""), (["--queue", "team"], "team")])
 def test_what_follows_a_script_is_its_own(
-    elasticdl: Run, zoo: Path, queue: SubmissionQueue, given: list[str], name: str
+    elasticdl: Run, zoo: Path, queue: SubmissionQueue, option_words: list[str], name: str
 ) -> None:
     (zoo / "own.py").write_text("import elasticdl.torch\n")
 
-    done = elasticdl("run", "--job_name", "own", "--workers=1:2", *given, zoo / "own.py", "--queue", "./mine")
+    done = elasticdl("run", "--job_name", "own", "--workers=1:2", *option_words, zoo / "own.py", "--queue", "./mine")
 
     assert done.exit_code == 0, done.stderr
-    found = queue.find("own")
-    assert found is not None and found.queue == name
-    assert found.spec["script"]["arguments"] == ["--queue", "./mine"]
+    queued = queue.find("own")
+    assert queued is not None and queued.queue == name
+    assert queued.spec["script"]["arguments"] == ["--queue", "./mine"]
 
 
 def test_threads_of_a_queued_job_are_one_unless_it_says_otherwise(
@@ -112,8 +118,8 @@ def test_threads_of_a_queued_job_are_one_unless_it_says_otherwise(
 ) -> None:
     elasticdl(*words(zoo, "--queue", "--threads=3"))
 
-    found = queue.find("digits")
-    assert found is not None and found.devices == 3
+    queued = queue.find("digits")
+    assert queued is not None and queued.devices == 3
 
 
 def test_a_wrong_job_is_not_queued(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
@@ -255,7 +261,7 @@ def test_a_second_scheduler_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("option_words", "said"),
     [
         (["--policy=nonsense"], "no policy 'nonsense'"),
         (["--nodes=4"], "expected NODESxDEVICES such as 4x8"),
@@ -265,7 +271,7 @@ def test_a_second_scheduler_is_refused(
         (["--on=kubernetes", "--budget=3"], "are for this machine"),
     ],
 )
-def test_a_wrong_scheduler_is_told_what_is_wrong(elasticdl: Run, given: list[str], said: str) -> None:
-    done = elasticdl("scheduler", *given)
+def test_a_wrong_scheduler_is_told_what_is_wrong(elasticdl: Run, option_words: list[str], said: str) -> None:
+    done = elasticdl("scheduler", *option_words)
 
     assert (done.exit_code, said in done.stderr) == (2, True)

@@ -132,12 +132,12 @@ def test_whatever_happens_the_bound_holds_and_the_newcomer_gets_an_unbroken_sequ
             backlog.mark_sent(count)
             if count == len(piece):
                 ends = [frame for frame in under_way if frame[0].obj is piece.obj]
-                taken += [(is_state, at) for _, is_state, at in ends]
+                taken += [(is_state, frame_step) for _, is_state, frame_step in ends]
         assert backlog.unsent_bytes <= backlog.max_bytes
         assert backlog.max_bytes <= sum(state) + 300 + slack
         assert not (backlog.needs_state and backlog.unsent_bytes)
 
     reached = None
-    for is_state, at in taken:
-        assert is_state or reached == at - 1, "an update of a state that the newcomer does not have"
-        reached = at
+    for is_state, frame_step in taken:
+        assert is_state or reached == frame_step - 1, "an update of a state that the newcomer does not have"
+        reached = frame_step

@@ -41,13 +41,13 @@ class Ends(NamedTuple):
 
 @pytest.fixture(scope="module")
 def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsCredentials:
-    place = tmp_path_factory.mktemp("tls")
+    directory = tmp_path_factory.mktemp("tls")
     now = datetime.datetime.now(datetime.UTC)
     authority = CertificateAuthority.create("job", now)
-    (place / "authority.pem").write_text(authority.pem)
-    own: Path = place / "worker-0.pem"
-    own.write_text(authority.issue(Role.WORKER, "worker-0", now, life_s=3600))
-    return TlsCredentials(place / "authority.pem", own, own, authority.job)
+    (directory / "authority.pem").write_text(authority.pem)
+    credentials: Path = directory / "worker-0.pem"
+    credentials.write_text(authority.issue(Role.WORKER, "worker-0", now, life_s=3600))
+    return TlsCredentials(directory / "authority.pem", credentials, credentials, authority.job)
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -126,17 +126,17 @@ class Newcomer:
 
 def test_a_newcomer_that_reads_nothing_costs_one_copy_however_many_steps_pass(ends: Ends, donate: Donate) -> None:
     donation = donate()
-    states, most = 0, 0
+    states, most_unsent_bytes = 0, 0
     for step in range(1, 60):
         if donation.needs_state:
             donation.send_state(captured_state(step))
             states += 1
         elif donation.is_following:
             donation.send_update(step, {}, update(), 0)
-        most = max(most, donation.unsent_bytes)
+        most_unsent_bytes = max(most_unsent_bytes, donation.unsent_bytes)
 
     assert states == 1
-    assert most <= STATE_BYTES + UPDATE_BYTES + SLACK_BYTES + MIB
+    assert most_unsent_bytes <= STATE_BYTES + UPDATE_BYTES + SLACK_BYTES + MIB
     assert not donation.is_following and not donation.needs_state
     donation.abort()
     assert donation.unsent_bytes == 0, "what nobody wants is not kept"

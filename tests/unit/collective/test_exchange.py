@@ -24,15 +24,15 @@ WIDTH = 600  # large enough for several parts
 @pytest.fixture(scope="module")
 def groups() -> Iterator[Callable[[int], list[Group]]]:
     """Groups of any size; dropped at the end."""
-    made: list[Group] = []
+    groups_to_close: list[Group] = []
 
     def build(size: int) -> list[Group]:
         built = build_groups(size)
-        made.extend(built)
+        groups_to_close.extend(built)
         return built
 
     yield build
-    for group in made:
+    for group in groups_to_close:
         group.close()
 
 
@@ -88,9 +88,9 @@ def test_all_members_get_the_bits_of_one_worker(
 
     for _ in range(2):  # buffers are used again
         reduced = run(members)
-        for one in reduced:
-            assert torch.equal(one[:-4], expected(ranks)[:-4])
-            assert one[-4:].tolist() == [1, 2, *([3] if len(counts) > 2 else [0]), 0]
+        for sums in reduced:
+            assert torch.equal(sums[:-4], expected(ranks)[:-4])
+            assert sums[-4:].tolist() == [1, 2, *([3] if len(counts) > 2 else [0]), 0]
 
 
 @pytest.mark.parametrize("counts", [[1, 1], [2, 1, 1]], ids=str)
@@ -100,9 +100,9 @@ def test_without_order_the_sums_are_right_to_rounding(
     ranks, split = sum(counts), split_ranks(counts)
     reduced = run([Member(group, ranks, split, ordered=False) for group in groups(len(counts))])
 
-    for one in reduced:
-        torch.testing.assert_close(one[:-4], expected(ranks)[:-4])
-        assert torch.equal(one, reduced[0])
+    for sums in reduced:
+        torch.testing.assert_close(sums[:-4], expected(ranks)[:-4])
+        assert torch.equal(sums, reduced[0])
 
 
 @pytest.mark.parametrize("counts", [[1, 1], [3, 3, 2]], ids=str)

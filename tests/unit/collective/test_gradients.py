@@ -39,8 +39,8 @@ class Model(nn.Module):
 
 def leaf(model: Model, rank: int, weight: float) -> list[torch.Tensor]:
     used = [model.used, model.odd, model.unused]
-    found = torch.autograd.grad(model.loss(rank) * weight, used, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(used, found, strict=True)]
+    gradients = torch.autograd.grad(model.loss(rank) * weight, used, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(used, gradients, strict=True)]
 
 
 def tree_sum(leaves: list[Any], start: int, size: int) -> Any:
@@ -117,7 +117,7 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
     leaves = []
     for rank in range(ranks):
         parts = [zeros if rank in skipped else leaf(model, rank, 0.5)]
-        parts += [leaf(model, rank + one, 0.5) for one in range(1, passes)]
+        parts += [leaf(model, rank + number, 0.5) for number in range(1, passes)]
         total = parts[0]
         for part in parts[1:]:
             total = [a + b for a, b in zip(total, part, strict=True)]
@@ -127,17 +127,17 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
     for share in split_ranks(counts):
         model = Model()
         gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True).register_hooks()
-        told: list[int] = []
-        gradients.start_update(share, told.append)
+        final_parameters: list[int] = []
+        gradients.start_update(share, final_parameters.append)
         for rank in range(share.first, share.stop):
             if rank in skipped:
                 gradients.skip(rank, is_last=passes == 1)
             else:
                 gradients.backward(model.loss(rank), rank, 0.5, is_last=passes == 1)
-            for one in range(1, passes):
-                assert told == [], "nothing is final before the last pass"
-                gradients.backward(model.loss(rank + one), rank, 0.5, is_first=False, is_last=one == passes - 1)
-        assert sorted(told) == ([0, 1, 2] if len(gradients.node_sums()) == 1 else [])
+            for number in range(1, passes):
+                assert final_parameters == [], "nothing is final before the last pass"
+                gradients.backward(model.loss(rank + number), rank, 0.5, is_first=False, is_last=number == passes - 1)
+        assert sorted(final_parameters) == ([0, 1, 2] if len(gradients.node_sums()) == 1 else [])
         rows += [buffer.clone() for buffer in gradients.node_sums()]
         nodes += gradients.share_nodes(share)
     for into, row in tree.plan_additions(nodes):
@@ -194,26 +194,26 @@ def test_no_gradient_is_kept_on_the_parameters() -> None:
 def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
-    told: list[int] = []
-    gradients.start_update(RankRange(0, 4), told.append)
+    final_parameters: list[int] = []
+    gradients.start_update(RankRange(0, 4), final_parameters.append)
     for rank in range(3):
         gradients.backward(model.loss(rank), rank, 1.0)
-    before = list(told)
+    before = list(final_parameters)
     gradients.backward(model.loss(3), 3, 1.0)
 
     assert before == []
-    assert sorted(told) == [0, 1, 2]
+    assert sorted(final_parameters) == [0, 1, 2]
 
 
 def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
-    told: list[int] = []
-    gradients.start_update(RankRange(0, 3), told.append)
+    final_parameters: list[int] = []
+    gradients.start_update(RankRange(0, 3), final_parameters.append)
     for rank in range(3):
         gradients.backward(model.loss(rank), rank, 1.0)
 
-    assert told == []
+    assert final_parameters == []
     assert len(gradients.node_sums()) == 2
 
 
@@ -257,21 +257,21 @@ def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
 
 def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere() -> None:
     models = [Model(), Model()]
-    one, two = (
+    source, target = (
         GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True).register_hooks() for model in models
     )
-    one.start_update(RankRange(0, 1))
-    one.backward(models[0].loss(0), 0, 1.0)
-    reduced = one.node_sums()[0]
-    one.install(reduced, [bool(is_touched) for is_touched in one.touched])
+    source.start_update(RankRange(0, 1))
+    source.backward(models[0].loss(0), 0, 1.0)
+    reduced = source.node_sums()[0]
+    source.install(reduced, [bool(is_touched) for is_touched in source.touched])
     assert models[0].used.grad is not None and models[0].odd.grad is None
     models[0].used.grad.mul_(2.0)  # in place, as clipping does
     models[0].unused.grad = torch.full_like(models[0].unused, 3.0)  # anew, as a script may
 
-    touched = one.collect(reduced)
-    buffer = two.acquire()
-    two.flat(buffer).copy_(one.flat(reduced))
-    two.install(buffer, touched)
+    touched = source.collect(reduced)
+    buffer = target.acquire()
+    target.flat(buffer).copy_(source.flat(reduced))
+    target.install(buffer, touched)
 
     assert touched == [True, False, True]
     assert models[1].used.grad is not None and torch.equal(models[1].used.grad, models[0].used.grad)

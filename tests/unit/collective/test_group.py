@@ -59,19 +59,19 @@ def test_collectives_bring_everyone_what_the_others_have(size: int, identities: 
     def run(group: Group) -> tuple[list[int], list[int], list[int]]:
         gathered = torch.empty(2 * size, dtype=torch.int64)
         group.allgather(gathered, torch.tensor([group.rank, -group.rank]))
-        told = torch.full((3,), group.rank)
-        group.broadcast(told, size - 1)
+        broadcast = torch.full((3,), group.rank)
+        group.broadcast(broadcast, size - 1)
         # Member r gets r numbers of everyone, in messages of one.
         received = torch.full((size, group.rank), group.rank)
         sends = [(member, torch.tensor([group.rank])) for member in group.others for _ in range(member)]
         group.wait(group.start(sends, [(m, row.view(1)) for m in group.others for row in received[m]]))
-        return gathered.tolist(), told.tolist(), received.flatten().tolist()
+        return gathered.tolist(), broadcast.tolist(), received.flatten().tolist()
 
     with ThreadPoolExecutor(size) as pool:
         results = list(pool.map(run, groups))
-    for rank, (gathered, told, received) in enumerate(results):
+    for rank, (gathered, broadcast, received) in enumerate(results):
         assert gathered == [number for member in range(size) for number in (member, -member)]
-        assert told == [size - 1] * 3
+        assert broadcast == [size - 1] * 3
         assert received == [member for member in range(size) for _ in range(rank)]
     for group in groups:
         group.close()

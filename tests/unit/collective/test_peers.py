@@ -111,12 +111,12 @@ def test_the_token_does_not_travel(callers: Callers) -> None:
         thread.start()
         connection, _ = stranger.accept()
         connection.sendall(b"EDL1" + bytes(32))
-        said = connection.recv(4096)
+        received = connection.recv(4096)
         connection.sendall(bytes(32))
         thread.join(SOON_S)
         connection.close()
     assert failure
-    assert CREDENTIALS.token.encode() not in said
+    assert CREDENTIALS.token.encode() not in received
 
 
 def test_a_byte_now_and_then_does_not_hold_the_door_open(open_door: OpenDoor) -> None:

@@ -29,9 +29,9 @@ def test_the_work_of_both_jobs_is_all_done() -> None:
     course = simulation.simulate_two_jobs("elastic-first-come")
     work = (650.0 - 5.9) * 175
     done = (650.0 - 300.0 - 5.9) * 145
-    rest = (work - done - 3.4 * 145) / 175  # the others go on while thirty newcomers join
+    remaining_s = (work - done - 3.4 * 145) / 175  # the others go on while thirty newcomers join
 
-    assert course.end_s == pytest.approx(650.0 + 3.4 + 0.4 + rest, abs=1.0)
+    assert course.end_s == pytest.approx(650.0 + 3.4 + 0.4 + remaining_s, abs=1.0)
 
 
 @pytest.mark.parametrize("policy", ["elastic-first-come", "max-min"])
@@ -48,6 +48,8 @@ def test_training_fills_what_the_service_leaves_and_the_service_never_waits(poli
 def test_the_load_of_the_service_is_what_is_wanted_at_every_moment() -> None:
     loads = simulation.service_loads()
 
-    for at in range(0, 3600, 60):
-        assert sum(one.cpus for one in loads if one.start_s <= at < one.end_s) == simulation.service_demand(float(at))
-    assert max(simulation.service_demand(float(at)) for at in range(0, 3600, 60)) <= simulation.MAX_LOAD
+    for now in range(0, 3600, 60):
+        assert sum(load.cpus for load in loads if load.start_s <= now < load.end_s) == simulation.service_demand(
+            float(now)
+        )
+    assert max(simulation.service_demand(float(now)) for now in range(0, 3600, 60)) <= simulation.MAX_LOAD

@@ -34,26 +34,26 @@ def test_an_option_wins_over_the_file_and_the_file_over_the_default(elasticdl: R
     file = tmp_path / "job.yaml"
     file.write_text("name: a\nmodel: {definition: m.f}\nplan: {epochs: 5, seed: 5}\n")
 
-    told = dry(elasticdl, file, "--num_epochs=7")
+    job = dry(elasticdl, file, "--num_epochs=7")
 
-    assert (told["plan"]["epochs"], told["plan"]["seed"], told["plan"]["minibatch_size"]) == (7, 5, 64)
+    assert (job["plan"]["epochs"], job["plan"]["seed"], job["plan"]["minibatch_size"]) == (7, 5, 64)
 
 
 def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
-    told = dry(
+    job = dry(
         elasticdl, "--model_def=m.f", "--model_params=a=1;b=[1,2]", "--columns=x,y", "--timing=heartbeat_timeout_s=2"
     )
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(told))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
 
-    assert dry(elasticdl, tmp_path / "job.yaml") == told
-    assert told["model"]["params"] == {"a": 1, "b": [1, 2]}
-    assert (told["data"]["columns"], told["timing"]["heartbeat_timeout_s"]) == (["x", "y"], 2.0)
+    assert dry(elasticdl, tmp_path / "job.yaml") == job
+    assert job["model"]["params"] == {"a": 1, "b": [1, 2]}
+    assert (job["data"]["columns"], job["timing"]["heartbeat_timeout_s"]) == (["x", "y"], 2.0)
 
 
 def test_the_global_batch_is_the_minibatch_times_the_wished_workers(elasticdl: Run) -> None:
-    told = dry(elasticdl, "--model_def=m.f", "--minibatch_size=10", "--num_workers=3", "--max_workers=5")
+    job = dry(elasticdl, "--model_def=m.f", "--minibatch_size=10", "--num_workers=3", "--max_workers=5")
 
-    assert (told["plan"]["global_batch_size"], told["plan"]["logical_ranks"]) == (30, 5)
+    assert (job["plan"]["global_batch_size"], job["plan"]["logical_ranks"]) == (30, 5)
 
 
 def test_a_job_without_a_name_gets_a_readable_new_one(elasticdl: Run) -> None:
@@ -63,11 +63,11 @@ def test_a_job_without_a_name_gets_a_readable_new_one(elasticdl: Run) -> None:
 def test_relative_paths_are_meant_from_where_they_are_written(elasticdl: Run, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("model: {definition: m.f}\ndata: {training: train.csv}\n")
 
-    told = dry(elasticdl, tmp_path / "job.yaml", "--validation_data=test.csv")
+    job = dry(elasticdl, tmp_path / "job.yaml", "--validation_data=test.csv")
 
-    assert told["data"]["training"] == str(tmp_path / "train.csv")
-    assert told["data"]["validation"] == str(tmp_path / "work" / "test.csv")
-    assert told["model"]["zoo"] == str(tmp_path)
+    assert job["data"]["training"] == str(tmp_path / "train.csv")
+    assert job["data"]["validation"] == str(tmp_path / "work" / "test.csv")
+    assert job["model"]["zoo"] == str(tmp_path)
 
 
 def test_all_that_is_wrong_with_options_and_file_is_told_at_once(elasticdl: Run, tmp_path: Path) -> None:
@@ -120,30 +120,30 @@ def test_a_wrong_job_is_one_message_and_exit_code_2(elasticdl: Run, words: list[
 
 
 def test_a_local_strategy_is_one_worker(elasticdl: Run) -> None:
-    told = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=Local")
+    job = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=Local")
 
-    assert (told["workers"]["replicas"], told["workers"]["max"]) == (1, 1)
+    assert (job["workers"]["replicas"], job["workers"]["max"]) == (1, 1)
 
 
 def test_a_local_strategy_counts_more_than_the_workers_of_a_file_and_leaves_its_ps(
     elasticdl: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "job.yaml").write_text("model: {definition: m.f}\nworkers: {min: 2, replicas: 4}\nps: {replicas: 1}\n")
-    told = dry(elasticdl, tmp_path / "job.yaml", "--distribution_strategy=Local")
+    job = dry(elasticdl, tmp_path / "job.yaml", "--distribution_strategy=Local")
 
-    assert {told["workers"][key] for key in ("min", "replicas", "max")} == {1}
-    assert (told["strategy"], told["ps"]["replicas"]) == ("ParameterServerStrategy", 1)
+    assert {job["workers"][key] for key in ("min", "replicas", "max")} == {1}
+    assert (job["strategy"], job["ps"]["replicas"]) == ("ParameterServerStrategy", 1)
 
 
 def test_the_strategy_follows_from_the_ps_and_the_ps_from_the_strategy(elasticdl: Run) -> None:
-    told = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=ParameterServerStrategy")
-    assert told["ps"]["replicas"] == 1
+    job = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=ParameterServerStrategy")
+    assert job["ps"]["replicas"] == 1
 
-    told = dry(elasticdl, "--model_def=m.f", "--num_ps_pods=2", "--ps_memory=1.5Gi")
-    assert (told["strategy"], told["ps"]["mode"]) == ("ParameterServerStrategy", "hybrid")
+    job = dry(elasticdl, "--model_def=m.f", "--num_ps_pods=2", "--ps_memory=1.5Gi")
+    assert (job["strategy"], job["ps"]["mode"]) == ("ParameterServerStrategy", "hybrid")
 
-    told = dry(elasticdl, "--model_def=m.f")
-    assert (told["strategy"], told["ps"]["replicas"]) == ("AllreduceStrategy", 0)
+    job = dry(elasticdl, "--model_def=m.f")
+    assert (job["strategy"], job["ps"]["replicas"]) == ("AllreduceStrategy", 0)
 
 
 def test_a_file_for_another_command_is_refused_with_that_command(elasticdl: Run, tmp_path: Path) -> None:
@@ -158,25 +158,25 @@ def test_a_resumed_job_keeps_its_plan_whatever_the_workers_are(elasticdl: Run) -
     )
     jobs.job_directory("a").create(spec)
 
-    told = dry(elasticdl, "--job_name=a", "--resume", "--num_workers=1")
+    job = dry(elasticdl, "--job_name=a", "--resume", "--num_workers=1")
 
-    assert (told["workers"]["replicas"], told["workers"]["max"]) == (1, 4)
-    assert (told["plan"]["global_batch_size"], told["plan"]["epochs"]) == (256, 9)
+    assert (job["workers"]["replicas"], job["workers"]["max"]) == (1, 4)
+    assert (job["plan"]["global_batch_size"], job["plan"]["epochs"]) == (256, 9)
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("training", "'a' is a job of `elasticdl train`; use `elasticdl train --resume --job_name=a`"),
         ("evaluation", "'a' is a job of `elasticdl evaluate`; start it again"),
     ],
 )
-def test_a_job_of_another_command_is_not_resumed_but_named(elasticdl: Run, kind: str, told: str) -> None:
+def test_a_job_of_another_command_is_not_resumed_but_named(elasticdl: Run, kind: str, message: str) -> None:
     jobs.job_directory("a").create(load.resolve_job({"name": "a", "kind": kind, "model": {"definition": "m.f"}}))
 
     result = elasticdl("run", "--resume", "--job_name=a")
 
-    assert (result.exit_code, result.stderr) == (2, f"error: --resume: {told}\n")
+    assert (result.exit_code, result.stderr) == (2, f"error: --resume: {message}\n")
 
 
 def test_a_job_on_a_cluster_is_not_the_one_of_this_machine_that_is_called_alike(elasticdl: Run) -> None:
@@ -185,10 +185,10 @@ def test_a_job_on_a_cluster_is_not_the_one_of_this_machine_that_is_called_alike(
     )
     jobs.job_directory("a").create(spec)
 
-    told = dry(elasticdl, "--job_name=a", "--resume", "--checkpoint_dir=/c", "--image_name=i", "--model_def=m.g")
+    job = dry(elasticdl, "--job_name=a", "--resume", "--checkpoint_dir=/c", "--image_name=i", "--model_def=m.g")
 
-    assert (told["workers"]["replicas"], told["plan"]["epochs"]) == (2, 1)
-    assert (told["model"]["zoo"], told["model"]["definition"]) == ("model_zoo", "m.g")
+    assert (job["workers"]["replicas"], job["plan"]["epochs"]) == (2, 1)
+    assert (job["model"]["zoo"], job["model"]["definition"]) == ("model_zoo", "m.g")
 
 
 @pytest.mark.parametrize(
@@ -197,11 +197,11 @@ def test_a_job_on_a_cluster_is_not_the_one_of_this_machine_that_is_called_alike(
 )
 def test_a_script_runs_with_its_own_arguments_untouched(elasticdl: Run, workers: str, expected: dict[str, int]) -> None:
     result = elasticdl("run", "--workers", workers, "--dry-run", "train.py", "--epochs", "3", "--workers=9", "x_y")
-    told = yaml.safe_load(result.stdout)
+    job = yaml.safe_load(result.stdout)
 
-    assert told["script"]["arguments"] == ["--epochs", "3", "--workers=9", "x_y"]
-    assert told["script"]["path"].endswith("/work/train.py")
-    assert expected.items() <= told["workers"].items()
+    assert job["script"]["arguments"] == ["--epochs", "3", "--workers=9", "x_y"]
+    assert job["script"]["path"].endswith("/work/train.py")
+    assert expected.items() <= job["workers"].items()
 
 
 @pytest.mark.parametrize("workers", ["4:2", "two", "1:2:3", "0", ":", "-1"])
@@ -221,7 +221,7 @@ def test_a_job_file_is_read_once(elasticdl: Run, tmp_path: Path, monkeypatch: py
         Path, "read_text", lambda path, *how, **more: read.append(path) or read_text(path, *how, **more)
     )
 
-    told = dry(elasticdl, file, "--queue")
+    job = dry(elasticdl, file, "--queue")
 
-    assert told["name"] == "once"
+    assert job["name"] == "once"
     assert read.count(file) == 1

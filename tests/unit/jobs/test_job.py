@@ -211,7 +211,7 @@ def test_a_job_that_was_deleted_meanwhile_is_not_found(home: object) -> None:
     digits = jobs.find("dig")
     directory.spec.unlink()
 
-    assert digits.name == "digits" and [one.name for one in jobs.list()] == []
+    assert digits.name == "digits" and [job.name for job in jobs.list()] == []
     with pytest.raises(JobNotFound, match=r"no job 'digits' in .* any more: it was deleted"):
         _ = digits.status
     with pytest.raises(JobNotFound, match="no job 'digits'"):

@@ -55,8 +55,10 @@ def test_a_job_resumed_for_more_epochs_shows_how_far_it_is_of_those() -> None:
 
 
 def test_what_the_new_run_measures_itself_counts_more() -> None:
-    told = pb.JobStatus(name="mnist", phase="running", step=1200, records=150000, loss=0.5, metrics={"accuracy": 0.97})
-    status = history.add_earlier_run(told, history.read_earlier_run(resumed_job()))
+    reported = pb.JobStatus(
+        name="mnist", phase="running", step=1200, records=150000, loss=0.5, metrics={"accuracy": 0.97}
+    )
+    status = history.add_earlier_run(reported, history.read_earlier_run(resumed_job()))
 
     assert (status.step, status.records, status.loss, dict(status.metrics)) == (1200, 150000, 0.5, {"accuracy": 0.97})
 
@@ -69,9 +71,9 @@ def test_a_run_that_was_killed_tells_its_last_checkpoint() -> None:
 
 
 def test_a_run_that_ended_before_its_first_step_still_shows_what_the_job_had() -> None:
-    told = pb.JobStatus(name="mnist", phase="stopped", reason="SIGINT at the command line")
+    reported = pb.JobStatus(name="mnist", phase="stopped", reason="SIGINT at the command line")
     status = history.add_earlier_run(
-        told, history.read_earlier_run(resumed_job(RESULT | {"checkpoint": "/checkpoints/1177"}))
+        reported, history.read_earlier_run(resumed_job(RESULT | {"checkpoint": "/checkpoints/1177"}))
     )
 
     assert (status.phase, status.reason) == ("stopped", "SIGINT at the command line")

@@ -34,28 +34,28 @@ def test_a_worker_that_still_lives_has_no_end() -> None:
 
 
 def test_the_story_spans_events_and_curves() -> None:
-    told = timeline.build_timeline("digits", EVENTS, {"loss": MetricCurve((3.0, 12.0), (1.0, 0.5))}, started_at=0.5)
+    story = timeline.build_timeline("digits", EVENTS, {"loss": MetricCurve((3.0, 12.0), (1.0, 0.5))}, started_at=0.5)
 
-    assert (told.started_at, told.ended_at) == (0.5, 12.0)
-    assert told.speed == MetricCurve((), ())
+    assert (story.started_at, story.ended_at) == (0.5, 12.0)
+    assert story.speed == MetricCurve((), ())
 
 
 def test_curves_of_an_earlier_run_and_of_the_master_are_no_metrics_of_this_one() -> None:
     curves = {"accuracy": MetricCurve((1.0, 3.0), (0.5, 0.9)), "workers": MetricCurve((3.0,), (1.0,))}
 
-    told = timeline.build_timeline("digits", [], curves, started_at=2.0)
+    story = timeline.build_timeline("digits", [], curves, started_at=2.0)
 
-    assert told.metrics == {"accuracy": MetricCurve((3.0,), (0.9,))}
-    assert told.started_at == 2.0
+    assert story.metrics == {"accuracy": MetricCurve((3.0,), (0.9,))}
+    assert story.started_at == 2.0
 
 
 def test_a_picture_is_drawn_of_any_story(tmp_path: Path) -> None:
     curves = {"loss": MetricCurve((3.0, 9.0), (1.0, 0.5)), "validation/accuracy": MetricCurve((5.0,), (0.9,))}
-    for name, told in {
+    for name, story in {
         "whole": timeline.build_timeline("digits", EVENTS, curves, started_at=0.5),
         "empty": timeline.build_timeline("digits", [], {}, started_at=0.5),
     }.items():
-        timeline_figure.draw_figure(told, tmp_path / f"{name}.png")
+        timeline_figure.draw_figure(story, tmp_path / f"{name}.png")
 
     assert sorted(path.name for path in tmp_path.glob("*.png*")) == ["empty.png", "whole.png"]
     assert (tmp_path / "whole.png").read_bytes().startswith(b"\x89PNG")

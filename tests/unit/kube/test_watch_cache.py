@@ -143,7 +143,7 @@ def test_a_deleted_object_is_reported_with_its_last_state() -> None:
 def test_a_new_object_of_the_same_name_is_a_deletion_and_a_creation() -> None:
     cache = WatchCache()
     first = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "1"}}
-    other = {"metadata": {"name": "p", "uid": "v", "resourceVersion": "9"}}
+    second = {"metadata": {"name": "p", "uid": "v", "resourceVersion": "9"}}
     cache.relist([first], "1")
 
-    assert cache.relist([other], "9") == [ObjectChange(first, None), ObjectChange(None, other)]
+    assert cache.relist([second], "9") == [ObjectChange(first, None), ObjectChange(None, second)]

@@ -86,15 +86,15 @@ def test_the_last_worker_is_replaced_at_once() -> None:
 
 def test_a_crashed_worker_is_replaced_after_a_delay_that_doubles() -> None:
     driver = Driver(job_spec(workers=1, budget=9))
-    at = []
+    delays = []
     for number in range(3):
         driver.exit(f"worker-{number}", code=1)
         crashed_at = driver.now
         while f"worker-{number + 1}" not in driver.machine.state.ledger.membership.workers:
             driver.wait(0.25)
-        at.append(driver.now - crashed_at)
+        delays.append(driver.now - crashed_at)
 
-    assert at == [1.0, 2.0, 4.0]
+    assert delays == [1.0, 2.0, 4.0]
 
 
 def test_a_failed_worker_that_said_goodbye_is_replaced_only_after_its_exit_and_the_delay() -> None:

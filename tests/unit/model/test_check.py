@@ -248,10 +248,10 @@ def test_reader_params_must_suit_the_reader(tmp_path: Path) -> None:
 def test_reader_params_without_a_reader_are_refused_with_the_other_problems(tmp_path: Path) -> None:
     data = DataSpec(reader_params={"sep": ";", "rows": 5})
     write(tmp_path, loss="def loss(labels): ...")
-    found = problem(job(tmp_path, data=data))
-    assert "--data_reader_params: sep, rows would be ignored" in found
-    assert "leave the option out" in found and "--delimiter" in found
-    assert "line " in found and "loss(labels)" in found
+    message = problem(job(tmp_path, data=data))
+    assert "--data_reader_params: sep, rows would be ignored" in message
+    assert "leave the option out" in message and "--delimiter" in message
+    assert "line " in message and "loss(labels)" in message
 
     write(tmp_path, x="def custom_reader(data_path): ...")
     assert "did you mean custom_reader?" in problem(job(tmp_path, data=data))

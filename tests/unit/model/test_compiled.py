@@ -51,7 +51,10 @@ def test_what_is_made_eager_compiles_nothing_and_computes_the_same(make: Callabl
 
     with torch.compiler.set_stance("fail_on_recompile"):
         assert torch.equal(eager(torch.ones(5, 3)), plain()(torch.ones(5, 3)))
-    assert all(one is two for one, two in zip(eager.parameters(), model.parameters(), strict=True))
+    assert all(
+        eager_parameter is parameter
+        for eager_parameter, parameter in zip(eager.parameters(), model.parameters(), strict=True)
+    )
 
 
 def test_the_original_has_names_without_a_prefix() -> None:

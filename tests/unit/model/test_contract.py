@@ -55,10 +55,10 @@ def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parameters_go_to_whoever_takes_them(tmp_path: Path) -> None:
-    found = load(tmp_path, params={"hidden": 5, "momentum": 0.9})
+    functions = load(tmp_path, params={"hidden": 5, "momentum": 0.9})
 
-    module = found.build_model()
-    optimizer = found.build_optimizer(module, lr=0.25)
+    module = functions.build_model()
+    optimizer = functions.build_optimizer(module, lr=0.25)
 
     assert isinstance(module, nn.Linear) and module.out_features == 5
     assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["momentum"]) == (0.25, 0.9)
@@ -66,11 +66,11 @@ def test_parameters_go_to_whoever_takes_them(tmp_path: Path) -> None:
 
 def test_a_parameter_goes_by_name_before_it_goes_to_any(tmp_path: Path) -> None:
     forward = "def forward(**params):\n    assert params == {'depth': 2}, params\n    return nn.Linear(2, 3)"
-    found = load(tmp_path, params={"depth": 2, "momentum": 0.5}, forward=forward)
+    functions = load(tmp_path, params={"depth": 2, "momentum": 0.5}, forward=forward)
 
-    found.build_model()
+    functions.build_model()
 
-    assert found.optimizer_params == {"momentum": 0.5}
+    assert functions.optimizer_params == {"momentum": 0.5}
 
 
 def test_a_module_class_is_a_model_function(tmp_path: Path) -> None:
@@ -80,17 +80,17 @@ def test_a_module_class_is_a_model_function(tmp_path: Path) -> None:
 
 
 def test_the_schedule_gives_the_first_rate_and_every_later_one(tmp_path: Path) -> None:
-    found = load(tmp_path, x="def learning_rate(step): return 1 / (1 + step)")
+    functions = load(tmp_path, x="def learning_rate(step): return 1 / (1 + step)")
 
-    assert found.build_optimizer(found.build_model()).param_groups[0]["lr"] == 1.0
-    assert [found.learning_rate(step) for step in (0, 1, 3)] == [1.0, 0.5, 0.25]
+    assert functions.build_optimizer(functions.build_model()).param_groups[0]["lr"] == 1.0
+    assert [functions.learning_rate(step) for step in (0, 1, 3)] == [1.0, 0.5, 0.25]
 
 
 def test_without_a_schedule_the_optimizer_keeps_its_own_rate(tmp_path: Path) -> None:
-    found = load(tmp_path)
+    functions = load(tmp_path)
 
-    assert found.learning_rate(3) is None
-    assert found.build_optimizer(found.build_model()).param_groups[0]["lr"] == 0.1
+    assert functions.learning_rate(3) is None
+    assert functions.build_optimizer(functions.build_model()).param_groups[0]["lr"] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -157,26 +157,32 @@ def test_a_parameter_nobody_takes_does_not_load(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_function_returns_is_checked(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
-    found = load(tmp_path, **changes)
+    functions = load(tmp_path, **changes)
 
     with pytest.raises(ModelError, match=expected):
-        use_all(found)
+        use_all(functions)
 
 
-def use_all(found: Contract) -> None:
-    module = found.build_model()
-    found.build_optimizer(module)
-    found.make_metrics(), found.make_callbacks(), found.make_processor(), found.learning_rate(0), found.model_files()
-    batch = found.make_dataset(MappedSource([1.0, 2.0, 3.0, 4.0], "numbers"), Mode.TRAINING).read_batch(
+def use_all(functions: Contract) -> None:
+    module = functions.build_model()
+    functions.build_optimizer(module)
+    (
+        functions.make_metrics(),
+        functions.make_callbacks(),
+        functions.make_processor(),
+        functions.learning_rate(0),
+        functions.model_files(),
+    )
+    batch = functions.make_dataset(MappedSource([1.0, 2.0, 3.0, 4.0], "numbers"), Mode.TRAINING).read_batch(
         torch.arange(4).numpy()
     )
     assert batch is not None
-    found.loss(batch.labels, module(batch.features))
+    functions.loss(batch.labels, module(batch.features))
 
 
 def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(tmp_path: Path) -> None:
-    found = load(tmp_path, x="def model_files(): return {'preprocessor.json': b'{}'}")
-    found.export(found.build_model(), torch.ones(1, 2), tmp_path / "out", {})
+    functions = load(tmp_path, x="def model_files(): return {'preprocessor.json': b'{}'}")
+    functions.export(functions.build_model(), torch.ones(1, 2), tmp_path / "out", {})
 
     assert (tmp_path / "out" / "preprocessor.json").read_bytes() == b"{}"
     (tmp_path / "out" / "preprocessor.json").write_bytes(b"[]")
@@ -185,10 +191,10 @@ def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(
 
 
 def test_a_loss_that_fails_keeps_its_error_and_says_with_what(tmp_path: Path) -> None:
-    found = load(tmp_path, loss="def loss(labels, predictions): return predictions @ labels")
+    functions = load(tmp_path, loss="def loss(labels, predictions): return predictions @ labels")
 
     with pytest.raises(RuntimeError) as caught:
-        found.loss(torch.zeros(4), torch.zeros(4, 3))
+        functions.loss(torch.zeros(4), torch.zeros(4, 3))
 
     assert "labels float32[4], predictions float32[4, 3]" in caught.value.__notes__[0]
 
@@ -217,32 +223,34 @@ def test_a_reader_of_ones_own_replaces_ours(tmp_path: Path) -> None:
 
 def test_an_evaluation_of_any_split_adds_up_to_that_of_the_whole(tmp_path: Path) -> None:
     metrics = "def eval_metrics_fn(): return {'accuracy': Accuracy(), 'mean': lambda labels, p: p.mean()}"
-    found = load(tmp_path, x=metrics)
+    functions = load(tmp_path, x=metrics)
     torch.manual_seed(0)
-    model = found.build_model()
-    dataset = found.make_dataset(MappedSource([float(i) for i in range(50)], "numbers"), Mode.EVALUATION)
+    model = functions.build_model()
+    dataset = functions.make_dataset(MappedSource([float(i) for i in range(50)], "numbers"), Mode.EVALUATION)
 
-    whole = evaluate_records(model, found, dataset, 0, 50, 50, CPU)
-    parts = [evaluate_records(model, found, dataset, a, b, 4, CPU) for a, b in ((0, 7), (7, 30), (30, 50))]
+    whole_data = evaluate_records(model, functions, dataset, 0, 50, 50, CPU)
+    parts = [evaluate_records(model, functions, dataset, a, b, 4, CPU) for a, b in ((0, 7), (7, 30), (30, 50))]
     together = reduction.add_parts(reduction.add_parts(parts[0], parts[1]), parts[2])
 
-    assert set(whole) == {"loss", "accuracy", "mean"}
-    assert whole["accuracy"][1] == together["accuracy"][1] == 50
-    assert reduction.compute_results(together) == pytest.approx(reduction.compute_results(whole), rel=1e-5)
+    assert set(whole_data) == {"loss", "accuracy", "mean"}
+    assert whole_data["accuracy"][1] == together["accuracy"][1] == 50
+    assert reduction.compute_results(together) == pytest.approx(reduction.compute_results(whole_data), rel=1e-5)
 
 
 def test_an_evaluation_of_what_filter_left_counts_only_that(tmp_path: Path) -> None:
     changed = PARTS["dataset_fn"].replace("dataset.map", "dataset.filter(lambda r: r >= 8).map")
-    found = load(tmp_path, dataset_fn=changed)
-    dataset = found.make_dataset(MappedSource([float(i) for i in range(10)], "numbers"), Mode.EVALUATION)
+    functions = load(tmp_path, dataset_fn=changed)
+    dataset = functions.make_dataset(MappedSource([float(i) for i in range(10)], "numbers"), Mode.EVALUATION)
 
-    assert evaluate_records(found.build_model(), found, dataset, 0, 10, 4, CPU)["loss"][1] == 2
+    assert evaluate_records(functions.build_model(), functions, dataset, 0, 10, 4, CPU)["loss"][1] == 2
 
 
 def test_predictions_come_with_the_records_they_are_of(tmp_path: Path) -> None:
-    found = load(tmp_path, JobKind.PREDICTION, dataset_fn="def dataset_fn(d, mode, m): return d.map(lambda r: [r, r])")
-    model = found.build_model()
-    dataset = found.make_dataset(MappedSource([float(i) for i in range(11)], "numbers"), Mode.PREDICTION)
+    functions = load(
+        tmp_path, JobKind.PREDICTION, dataset_fn="def dataset_fn(d, mode, m): return d.map(lambda r: [r, r])"
+    )
+    model = functions.build_model()
+    dataset = functions.make_dataset(MappedSource([float(i) for i in range(11)], "numbers"), Mode.PREDICTION)
 
     batches = list(predict_records(model, dataset, 2, 11, 4, CPU))
 

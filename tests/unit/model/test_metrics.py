@@ -37,15 +37,15 @@ def test_binary_metrics_agree_with_scikit_learn_however_records_are_split(
 ) -> None:
     labels = torch.tensor([label for label, _ in found])
     scores = torch.tensor([score / 1000 for _, score in found], dtype=torch.float64)
-    chosen = (scores > 0.5).long()
+    predicted = (scores > 0.5).long()
     cut = data.draw(st.integers(0, len(found)))
 
     assert value(AUC(bins=2001), labels, scores, cut) == pytest.approx(roc_auc_score(labels, scores))
-    assert value(F1(), labels, scores, cut) == pytest.approx(f1_score(labels, chosen, zero_division=0))
-    assert value(Recall(), labels, scores, cut) == pytest.approx(recall_score(labels, chosen))
-    if chosen.any():
-        assert value(Precision(), labels, scores, cut) == pytest.approx(precision_score(labels, chosen))
-    assert value(Accuracy(), labels, scores, cut) == pytest.approx(float((chosen == labels).double().mean()))
+    assert value(F1(), labels, scores, cut) == pytest.approx(f1_score(labels, predicted, zero_division=0))
+    assert value(Recall(), labels, scores, cut) == pytest.approx(recall_score(labels, predicted))
+    if predicted.any():
+        assert value(Precision(), labels, scores, cut) == pytest.approx(precision_score(labels, predicted))
+    assert value(Accuracy(), labels, scores, cut) == pytest.approx(float((predicted == labels).double().mean()))
 
 
 def test_accuracy_takes_the_highest_of_several_scores() -> None:
@@ -116,9 +116,9 @@ def test_each_reduction_finishes_its_sum() -> None:
 
 
 def test_nothing_measured_is_not_a_number() -> None:
-    found = reduction.compute_results({"a": ([0.0], 0.0), "g|auc": ([1.0, 1.0, 0.0, 0.0], 2.0)})
+    results = reduction.compute_results({"a": ([0.0], 0.0), "g|auc": ([1.0, 1.0, 0.0, 0.0], 2.0)})
 
-    assert all(math.isnan(number) for number in found.values())
+    assert all(math.isnan(number) for number in results.values())
 
 
 def test_parts_of_different_lengths_do_not_add() -> None:

@@ -216,6 +216,6 @@ def test_only_the_loader_that_trains_is_advised_on(tmp_path: Path) -> None:
 
 
 def test_a_script_without_such_lines_is_pointed_to_the_guide(tmp_path: Path) -> None:
-    (said,) = advise_port(read(tmp_path, "import torch"))
+    (advice,) = advise_port(read(tmp_path, "import torch"))
 
-    assert "docs/bring-your-own-code.md" in said
+    assert "docs/bring-your-own-code.md" in advice

@@ -33,9 +33,9 @@ class Pair(NamedTuple):
     ],
 )
 def test_values_stack_with_the_dtype_they_have(values: list[object], expected: torch.Tensor) -> None:
-    found = tensors.stack_values(values)
+    stacked = tensors.stack_values(values)
 
-    assert found.dtype == expected.dtype and found.equal(expected)
+    assert stacked.dtype == expected.dtype and stacked.equal(expected)
 
 
 def test_text_stays_a_list() -> None:
@@ -46,11 +46,11 @@ def test_text_stays_a_list() -> None:
 def test_structures_are_kept() -> None:
     batch = Batch({"x": np.zeros((2, 3)), "t": ["a", "b"]}, Pair(np.ones(2), (np.zeros(2),)), 2)
 
-    found = tensors.move_batch(batch, CPU)
+    moved = tensors.move_batch(batch, CPU)
 
-    assert tensors.describe_structure(found.features) == "{x: float64[2, 3], t: list[2]}"
-    assert isinstance(found.labels, Pair) and tensors.describe_structure(found.labels) == "(float64[2], (float64[2]))"
-    assert found.size == tensors.batch_size(found.features) == 2
+    assert tensors.describe_structure(moved.features) == "{x: float64[2, 3], t: list[2]}"
+    assert isinstance(moved.labels, Pair) and tensors.describe_structure(moved.labels) == "(float64[2], (float64[2]))"
+    assert moved.size == tensors.batch_size(moved.features) == 2
 
 
 def test_a_read_only_or_foreign_array_is_copied() -> None:
@@ -72,11 +72,11 @@ def test_parts_that_disagree_are_refused() -> None:
 def test_the_rows_of_a_batch_keep_its_structure() -> None:
     batch = {"pair": Pair(torch.arange(5), ["a", "b", "c", "d", "e"]), "flat": (torch.ones(5, 2),)}
 
-    found = tensors.slice_rows(batch, 3, 5)
+    sliced = tensors.slice_rows(batch, 3, 5)
 
-    assert isinstance(found["pair"], Pair) and found["pair"].right == ["d", "e"]
-    assert torch.equal(found["pair"].left, torch.tensor([3, 4]))  # type: ignore[arg-type]
-    assert found["flat"][0].shape == (2, 2)
+    assert isinstance(sliced["pair"], Pair) and sliced["pair"].right == ["d", "e"]
+    assert torch.equal(sliced["pair"].left, torch.tensor([3, 4]))  # type: ignore[arg-type]
+    assert sliced["flat"][0].shape == (2, 2)
 
 
 def test_the_rows_of_jagged_and_sparse_tensors_are_what_they_were() -> None:

@@ -15,19 +15,19 @@ IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 9), max_size=2
 
 @given(IDS)
 def test_distinct_ids_come_in_the_order_of_their_first_occurrence(ids: list[int]) -> None:
-    found, inverse = _native.unique(np.array(ids, np.int64))
+    distinct_ids, inverse = _native.unique(np.array(ids, np.int64))
 
-    assert found.tolist() == list(dict.fromkeys(ids))
-    assert found[inverse].tolist() == ids
+    assert distinct_ids.tolist() == list(dict.fromkeys(ids))
+    assert distinct_ids[inverse].tolist() == ids
 
 
 @given(IDS, st.integers(1, 9))
 def test_gradients_of_one_id_are_added_up(ids: list[int], columns: int) -> None:
-    found, inverse = _native.unique(np.array(ids, np.int64))
+    distinct_ids, inverse = _native.unique(np.array(ids, np.int64))
     rows = np.random.default_rng(0).standard_normal((len(ids), columns)).astype(np.float32)
-    expected = np.zeros((len(found), columns), np.float32)
+    expected = np.zeros((len(distinct_ids), columns), np.float32)
     np.add.at(expected, inverse, rows)
-    sums = np.full((len(found), columns), 7, np.float32)
+    sums = np.full((len(distinct_ids), columns), 7, np.float32)
     _native.segment_sum(rows, inverse, sums)
 
     assert (sums == expected).all()

@@ -23,7 +23,7 @@ from tests.ps_requests import apply_moves
 ZEROS = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}}]'
 NAMES = [PsId(f"ps-{number}") for number in range(3)]
 IDS = list(range(8))
-SLOT = {one: int(_native.slots(np.array([one]))[0]) for one in IDS}
+SLOT = {row_id: int(_native.slots(np.array([row_id]))[0]) for row_id in IDS}
 
 
 class Push(NamedTuple):
@@ -61,7 +61,7 @@ class World:
 
     def send(self, push: Push, slot_map: SlotMap) -> None:
         for name in slot_map.members:
-            ids = np.array([one for one in push.ids if slot_map.owner[SLOT[one]] == name], np.int64)
+            ids = np.array([row_id for row_id in push.ids if slot_map.owner[SLOT[row_id]] == name], np.int64)
             if len(ids):
                 part = TablePart(0, ids, np.ones((len(ids), 1), np.float32))
                 message = PsMessage(
@@ -92,24 +92,24 @@ class World:
             self.again(message, push)
         else:
             assert reply.status is ReplyStatus.OK
-            self.acknowledged |= {(push.sender, push.number, int(one)) for one in message.parts[0].ids}
+            self.acknowledged |= {(push.sender, push.number, int(row_id)) for row_id in message.parts[0].ids}
 
     def again(self, message: PsMessage, push: Push) -> None:
         self.send(push._replace(ids=tuple(message.parts[0].ids.tolist())), self.maps[-1])
 
     # ---- the ps
 
-    def forward(self, at: int) -> None:
+    def forward(self, index: int) -> None:
         """The copy gets what its owner has applied, and the worker its answer."""
-        owner, (reply, forwarder, message), push = self.waiting.pop(at)
+        owner, (reply, forwarder, message), push = self.waiting.pop(index)
         assert forwarder is not None and message is not None
         if forwarder.target in self.ps:
-            told = self.ask(forwarder.target, message).reply
-            if owner in self.ps and told.status is ReplyStatus.MOVED:
-                self.ps[owner].set_slot_map(SlotMap.from_document(json.loads(told.text)))
+            answer = self.ask(forwarder.target, message).reply
+            if owner in self.ps and answer.status is ReplyStatus.MOVED:
+                self.ps[owner].set_slot_map(SlotMap.from_document(json.loads(answer.text)))
                 reply = reply._replace(status=ReplyStatus.MOVED)
             else:
-                assert told.status in {ReplyStatus.OK, ReplyStatus.MOVED}
+                assert answer.status in {ReplyStatus.OK, ReplyStatus.MOVED}
         if owner in self.ps:
             self.ps[owner].finish_forward()
             self.hear(message, reply, push)
@@ -123,8 +123,8 @@ class World:
 
     def settle(self, name: PsId) -> None:
         """Until no push of this ps waits for its copy."""
-        while any(one.owner == name for one in self.waiting):
-            self.forward(next(at for at, one in enumerate(self.waiting) if one.owner == name))
+        while any(waiting_push.owner == name for waiting_push in self.waiting):
+            self.forward(next(index for index, waiting_push in enumerate(self.waiting) if waiting_push.owner == name))
 
     def tell(self, name: PsId, message: PsMessage) -> None:
         """As over a line: the answer comes when the copy has it."""
@@ -179,8 +179,12 @@ class World:
         """A ps is gone; whoever holds its copies owns them, and those that had theirs there look for another."""
         replica = self.ps[name].backup
         del self.ps[name]
-        for one in [one for one in self.waiting if one.answer.backup and one.answer.backup.target == name]:
-            self.forward(self.waiting.index(one))
+        for waiting_push in [
+            waiting_push
+            for waiting_push in self.waiting
+            if waiting_push.answer.backup and waiting_push.answer.backup.target == name
+        ]:
+            self.forward(self.waiting.index(waiting_push))
         assert replica is not None
         heir = replica.target
         self.settle(heir)
@@ -188,17 +192,17 @@ class World:
         self.ps[heir].promote_backup(name, slot_map)
         self.maps.append(slot_map)
         for ps in self.ps:
-            self.back_up(ps, next(other for other in self.ps if other != ps))
+            self.back_up(ps, next(other_ps for other_ps in self.ps if other_ps != ps))
 
     def rows(self) -> dict[int, float]:
-        found = {}
-        for one in IDS:
-            holdings = self.ps[self.maps[-1].owner[SLOT[one]]]
-            look = PsMessage(
-                MessageKind.PULL_EXISTING, 0, self.maps[-1].version, parts=(TablePart(0, np.array([one]), NO_ROWS),)
+        values = {}
+        for row_id in IDS:
+            holdings = self.ps[self.maps[-1].owner[SLOT[row_id]]]
+            request = PsMessage(
+                MessageKind.PULL_EXISTING, 0, self.maps[-1].version, parts=(TablePart(0, np.array([row_id]), NO_ROWS),)
             )
-            found[one] = float(self.ask(holdings.name, look).reply.parts[0].rows[0, 0])
-        return found
+            values[row_id] = float(self.ask(holdings.name, request).reply.parts[0].rows[0, 0])
+        return values
 
 
 @pytest.mark.parametrize("has_backups", [False, True])
@@ -217,13 +221,13 @@ def test_every_push_is_in_the_rows_exactly_once(has_backups: bool, data: st.Data
             case "again" if world.pushes:
                 world.send(data.draw(st.sampled_from(world.pushes)), data.draw(st.sampled_from(world.maps), "map"))
             case "deliver" if world.network:
-                at = data.draw(st.integers(0, len(world.network) - 1), "message")
-                world.deliver(at, keep=data.draw(st.booleans(), "is delivered again"))
+                index = data.draw(st.integers(0, len(world.network) - 1), "message")
+                world.deliver(index, keep=data.draw(st.booleans(), "is delivered again"))
             case "forward" if world.waiting:
                 world.forward(data.draw(st.integers(0, len(world.waiting) - 1), "forward"))
             case "move":
-                some = data.draw(st.sets(st.sampled_from(sorted(SLOT.values()))), "slots")
-                world.move(sorted(some), data.draw(st.sampled_from(sorted(world.ps)), "target"))
+                slots = data.draw(st.sets(st.sampled_from(sorted(SLOT.values()))), "slots")
+                world.move(sorted(slots), data.draw(st.sampled_from(sorted(world.ps)), "target"))
             case "kill" if has_backups and len(world.ps) == len(NAMES):
                 before = set(world.acknowledged)
                 world.kill(data.draw(st.sampled_from(NAMES), "killed"))
@@ -234,13 +238,13 @@ def test_every_push_is_in_the_rows_exactly_once(has_backups: bool, data: st.Data
         else:
             world.forward(0)
 
-    came = {(push.sender, push.number, one) for push in world.pushes for one in push.ids}
-    assert world.acknowledged == came
-    counts = Counter(one for _, _, one in came)
-    assert world.rows() == {one: -float(counts[one]) for one in IDS}
+    sent = {(push.sender, push.number, row_id) for push in world.pushes for row_id in push.ids}
+    assert world.acknowledged == sent
+    counts = Counter(row_id for _, _, row_id in sent)
+    assert world.rows() == {row_id: -float(counts[row_id]) for row_id in IDS}
 
 
 def expect_at_least(world: World, acknowledged: set[tuple[int, int, int]]) -> None:
     """What was answered is in the rows after a death; what was not may be."""
-    counts, rows = Counter(one for _, _, one in acknowledged), world.rows()
-    assert all(-rows[one] >= counts[one] for one in IDS)
+    counts, rows = Counter(row_id for _, _, row_id in acknowledged), world.rows()
+    assert all(-rows[row_id] >= counts[row_id] for row_id in IDS)

@@ -45,12 +45,14 @@ def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsI
         assert all(slot_map.owner[move.slot] == move.source != move.target for move in moves)
         assert len({move.slot for move in moves}) == len(moves)
         share = SLOTS // len(members)
-        must = sum(n for ps, n in counts.items() if ps not in members)
-        must += sum(max(0, counts[ps] - share - 1) for ps in members)
-        assert len(moves) >= must
-        kept = sorted((counts[ps] for ps in members), reverse=True)
-        more = SLOTS - share * len(members)
-        assert len(moves) == SLOTS - sum(min(n, share + (rank < more)) for rank, n in enumerate(kept))
+        least_moves = sum(n for ps, n in counts.items() if ps not in members)
+        least_moves += sum(max(0, counts[ps] - share - 1) for ps in members)
+        assert len(moves) >= least_moves
+        counts_of_members = sorted((counts[ps] for ps in members), reverse=True)
+        larger_shares = SLOTS - share * len(members)
+        assert len(moves) == SLOTS - sum(
+            min(n, share + (rank < larger_shares)) for rank, n in enumerate(counts_of_members)
+        )
         slot_map = after
 
 

@@ -104,14 +104,14 @@ def _changed(cluster: tuple[NodeInfo, ...], turn: int) -> tuple[NodeInfo, ...]:
 
 
 def workers_and_shares(plan: AllocationPlan) -> dict[str, tuple[dict[str, int], float]]:
-    return {name: (dict(given.workers), given.share) for name, given in plan.allocations.items()}
+    return {name: (dict(allocation.workers), allocation.share) for name, allocation in plan.allocations.items()}
 
 
 def checked(name: str, snapshot: Snapshot, memory: Any) -> Decision:
     policy = load_policy(QUICK.get(name, name))
     decision = priorities.decide_by_priority(policy, snapshot, memory)
     assert find_violations(policy, snapshot, decision.plan) == []
-    assert all(given.reason for given in decision.plan.allocations.values())
+    assert all(allocation.reason for allocation in decision.plan.allocations.values())
     return decision
 
 

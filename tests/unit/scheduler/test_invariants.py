@@ -13,9 +13,9 @@ from tests.unit.scheduler.test_priorities import Seen
 CLUSTER = (NodeInfo("n0", 4, "a", resources={"memory": 8.0}), NodeInfo("n1", 4, "b", resources={"memory": 8.0}))
 
 
-def broken(*given: tuple[JobInfo, Allocation], is_rigid: bool = False) -> list[str]:
-    snapshot = Snapshot(0.0, CLUSTER, tuple(one for one, _ in given))
-    plan = AllocationPlan({one.name: allocation for one, allocation in given})
+def broken(*allocations: tuple[JobInfo, Allocation], is_rigid: bool = False) -> list[str]:
+    snapshot = Snapshot(0.0, CLUSTER, tuple(job_info for job_info, _ in allocations))
+    plan = AllocationPlan({job_info.name: allocation for job_info, allocation in allocations})
     return find_violations(Seen([], is_rigid=is_rigid), snapshot, plan)
 
 
@@ -61,17 +61,17 @@ def test_a_plan_that_breaks_one_rule_has_one_violation(one: JobInfo, given: Allo
 
 
 def test_a_rigid_policy_gives_all_that_was_requested() -> None:
-    elastic, given = job("j", 1, 4, requested=3), Allocation({"n0": 2}, "x")
+    elastic, allocation = job("j", 1, 4, requested=3), Allocation({"n0": 2}, "x")
 
-    assert broken((elastic, given)) == []
-    assert broken((elastic, given), is_rigid=True) == ["j: 2 workers, allowed are 3"]
+    assert broken((elastic, allocation)) == []
+    assert broken((elastic, allocation), is_rigid=True) == ["j: 2 workers, allowed are 3"]
 
 
 def test_shares_of_two_jobs_are_one_device() -> None:
-    one, two = job("a", 4, may_share=True), job("b", 4, may_share=True)
+    first, second = job("a", 4, may_share=True), job("b", 4, may_share=True)
 
-    assert broken((one, Allocation({"n0": 4}, "x", 0.6)), (two, Allocation({"n0": 4}, "x", 0.4))) == []
-    assert broken((one, Allocation({"n0": 4}, "x", 0.6)), (two, Allocation({"n0": 4}, "x", 0.5))) != []
+    assert broken((first, Allocation({"n0": 4}, "x", 0.6)), (second, Allocation({"n0": 4}, "x", 0.4))) == []
+    assert broken((first, Allocation({"n0": 4}, "x", 0.6)), (second, Allocation({"n0": 4}, "x", 0.5))) != []
 
 
 def test_a_higher_priority_waits_for_no_lower_one() -> None:
@@ -83,11 +83,11 @@ def test_a_higher_priority_waits_for_no_lower_one() -> None:
 
 
 def test_a_job_may_wait_for_what_no_lower_priority_has() -> None:
-    high, other, low = job("high", 6, priority=1), job("other", 4, priority=1), job("low", 4)
-    given = Allocation({"n0": 4}, "x")
+    high, another, low = job("high", 6, priority=1), job("other", 4, priority=1), job("low", 4)
+    allocation = Allocation({"n0": 4}, "x")
 
-    assert broken((high, Allocation({}, "waits")), (other, given), (low, Allocation({"n1": 4}, "x"))) == []
-    assert broken((high, Allocation({}, "no", is_rejected=True)), (low, given)) == []
+    assert broken((high, Allocation({}, "waits")), (another, allocation), (low, Allocation({"n1": 4}, "x"))) == []
+    assert broken((high, Allocation({}, "no", is_rejected=True)), (low, allocation)) == []
 
 
 def test_a_sound_plan_breaks_nothing() -> None:

@@ -54,14 +54,14 @@ class Books:
 
     jobs: dict[str, JobInfo] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
-    at: float = 0.0
+    clock_s: float = 0.0
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
         return tuple(node for node in NODES if node.name not in self.away)
 
     def pass_until(self, now: float) -> None:
-        seconds, self.at = now - self.at, now
+        seconds, self.clock_s = now - self.clock_s, now
         for name, job in self.jobs.items():
             if job.workers:
                 work = job.worker_count * seconds
@@ -79,7 +79,7 @@ class Books:
             if node in job.workers:
                 left = {job_info: count for job_info, count in job.workers.items() if job_info != node}
                 stays = not is_rigid and job.allows_size(sum(left.values()))
-                self._change(name, left if stays else {}, self.at)
+                self._change(name, left if stays else {}, self.clock_s)
 
     def snapshot(self, now: float) -> Snapshot:
         return Snapshot(now, self.nodes, tuple(self.jobs.values()))
@@ -103,18 +103,24 @@ class Books:
 
 
 def trace_of(seed: int) -> list[TraceJob]:
-    chance, at, found = Random(seed), 0.0, []
+    random, submitted_at, trace = Random(seed), 0.0, []
     for index in range(6):
-        at += chance.choice((0.0, 16.0, 64.0, 128.0))
-        min_workers = chance.choice((1, 1, 2))
-        max_workers = min_workers + chance.choice((0, 1, 3))
-        work = float(chance.choice((64, 256, 1024)))
-        found.append(
+        submitted_at += random.choice((0.0, 16.0, 64.0, 128.0))
+        min_workers = random.choice((1, 1, 2))
+        max_workers = min_workers + random.choice((0, 1, 3))
+        work = float(random.choice((64, 256, 1024)))
+        trace.append(
             TraceJob(
-                f"j{index}", at, Work(work), max_workers, min_workers, max_workers, priority=chance.choice((0, 0, 1))
+                f"j{index}",
+                submitted_at,
+                Work(work),
+                max_workers,
+                min_workers,
+                max_workers,
+                priority=random.choice((0, 0, 1)),
             )
         )
-    return found
+    return trace
 
 
 def as_told(trace_job: TraceJob) -> JobInfo:
@@ -145,7 +151,7 @@ def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], is_a
     }
     for now in sorted(moments):
         books.pass_until(now)
-        for name in [name for name, at in ends.items() if at == now]:
+        for name in [name for name, ended_at in ends.items() if ended_at == now]:
             assert books.jobs.pop(name).work_left == pytest.approx(0.0, abs=1e-6)
         books.jobs |= {trace_job.name: as_told(trace_job) for trace_job in trace if trace_job.submitted_at == now}
         if now == OUTAGE.start_s:
@@ -168,8 +174,10 @@ def test_the_same_events_give_the_same_plans(name: str, seed: int) -> None:
     replayed(plain, trace_of(seed), ends, simulated.times)
 
     assert plain.times == simulated.times
-    for one, two in zip(simulated.seen, plain.seen, strict=True):
-        assert {node.name for node in one.nodes} == {node.name for node in two.nodes}
-        assert {job.name: job.workers for job in one.jobs} == {job.name: job.workers for job in two.jobs}
-    for at, one_plan, two_plan in zip(simulated.times, simulated.plans, plain.plans, strict=True):
-        assert (at, one_plan.allocations) == (at, two_plan.allocations)
+    for simulated_snapshot, plain_snapshot in zip(simulated.seen, plain.seen, strict=True):
+        assert {node.name for node in simulated_snapshot.nodes} == {node.name for node in plain_snapshot.nodes}
+        assert {job.name: job.workers for job in simulated_snapshot.jobs} == {
+            job.name: job.workers for job in plain_snapshot.jobs
+        }
+    for now, simulated_plan, plain_plan in zip(simulated.times, simulated.plans, plain.plans, strict=True):
+        assert (now, simulated_plan.allocations) == (now, plain_plan.allocations)

@@ -8,15 +8,15 @@ from elasticdl.spec.unsupported_options import UNSUPPORTED
 
 def leaves(prefix: str, schema: dict[str, object], definitions: dict[str, dict[str, object]]) -> set[str]:
     """Dotted paths of every value a JobSpec has."""
-    found: set[str] = set()
+    paths: set[str] = set()
     properties = schema["properties"]
     assert isinstance(properties, dict)
     for name, part in properties.items():
         choices = [part, *part.get("anyOf", []), *part.get("allOf", [])]
         names = [choice["$ref"].rpartition("/")[2] for choice in choices if "$ref" in choice]
         nested = [definitions[name] for name in names if "properties" in definitions[name]]
-        found |= leaves(f"{prefix}{name}.", nested[0], definitions) if nested else {prefix + name}
-    return found
+        paths |= leaves(f"{prefix}{name}.", nested[0], definitions) if nested else {prefix + name}
+    return paths
 
 
 def test_every_option_sets_an_existing_field_and_every_field_has_an_option() -> None:

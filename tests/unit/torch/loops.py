@@ -57,7 +57,7 @@ def cross_entropy(
 def is_same(model: nn.Module, other: nn.Module) -> bool:
     """Whether two models have the same bits."""
     pairs = zip(model.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(torch.equal(one, two) for one, two in pairs)
+    return all(torch.equal(first, second) for first, second in pairs)
 
 
 def rates(optimizer: torch.optim.Optimizer) -> Sequence[float]:

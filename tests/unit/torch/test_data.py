@@ -74,8 +74,8 @@ def test_a_loader_and_its_dataset_train_alike() -> None:
 def test_pairs_are_given_as_pairs() -> None:
     model = nn.Linear(3, 1)
     data = TensorDataset(torch.randn(8, 3), torch.arange(8.0))
-    for given in (DataLoader(data, batch_size=4), data):
-        job = elastic.join(model, torch.optim.SGD(model.parameters(), lr=0.0), given, global_batch_size=4)
+    for data_or_loader in (DataLoader(data, batch_size=4), data):
+        job = elastic.join(model, torch.optim.SGD(model.parameters(), lr=0.0), data_or_loader, global_batch_size=4)
         for step in job:
             for features, labels in step:
                 assert features.shape == (4, 3) and labels.shape == (4,)
@@ -207,5 +207,5 @@ def test_only_plain_tensors_with_a_collation_that_stacks_are_read_at_once() -> N
     assert make_tensor_fetcher(describe_data(DataLoader(plain, batch_size=2))) is not None
     assert make_tensor_fetcher(describe_data(plain, collate_fn=list)) is None
     assert make_tensor_fetcher(describe_data(SlowTensors(torch.zeros(4, 2)))) is None
-    for other in (torch.zeros(2, 4).t(), torch.zeros(4, 2, requires_grad=True), nn.Parameter(torch.zeros(4))):
-        assert make_tensor_fetcher(describe_data(TensorDataset(other))) is None
+    for tensor in (torch.zeros(2, 4).t(), torch.zeros(4, 2, requires_grad=True), nn.Parameter(torch.zeros(4))):
+        assert make_tensor_fetcher(describe_data(TensorDataset(tensor))) is None

@@ -82,8 +82,8 @@ def test_logical_ranks_only_change_how_sums_are_rounded(prepare: Prepare, logica
             step.backward(cross_entropy(model, features, labels))
         prepare(model)
 
-    for one, two in zip(model.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+    for parameter, expected_parameter in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected_parameter, rtol=1e-4, atol=1e-6)
 
 
 def test_micro_batches_are_those_of_a_plain_loop_that_accumulates() -> None:
@@ -91,14 +91,14 @@ def test_micro_batches_are_those_of_a_plain_loop_that_accumulates() -> None:
     reference = sgd(expected)
     for features, labels in plain_batches():
         reference.zero_grad()
-        for part, wanted in zip(features.split(3), labels.split(3), strict=True):
-            (cross_entropy(expected, part, wanted) * (len(part) / BATCH)).backward()
+        for part, part_labels in zip(features.split(3), labels.split(3), strict=True):
+            (cross_entropy(expected, part, part_labels) * (len(part) / BATCH)).backward()
         reference.step()
 
     for step in join(model, sgd(model)):
         for features, labels in step:
-            for part, wanted in zip(features.split(3), labels.split(3), strict=True):
-                step.backward(cross_entropy(model, part, wanted), records=len(part))
+            for part, part_labels in zip(features.split(3), labels.split(3), strict=True):
+                step.backward(cross_entropy(model, part, part_labels), records=len(part))
 
     assert is_same(model, expected)
 

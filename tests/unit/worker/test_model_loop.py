@@ -41,24 +41,24 @@ class Net(nn.Module):
         hidden = self.first(features["x"])
         self.sizes.append(len(hidden))
         self.types.add(hidden.dtype)
-        found: Tensor = self.second(torch.relu(hidden))
-        return found
+        scores: Tensor = self.second(torch.relu(hidden))
+        return scores
 
 
 class Plain(Net):
     """Without memory, which torch.compile would look at."""
 
     def forward(self, features: dict[str, Tensor]) -> Tensor:
-        found: Tensor = self.second(torch.tanh(self.first(features["x"])))
-        return found
+        scores: Tensor = self.second(torch.tanh(self.first(features["x"])))
+        return scores
 
 
 class Losses:
     """As much of a contract as the loop needs. Labels are a pair, of which the second scales the loss."""
 
     def batch_loss(self, model: nn.Module, features: Any, labels: Any) -> Tensor:
-        wanted, scale = labels
-        return (nn.functional.cross_entropy(model(features), wanted, reduction="none") * scale).mean()
+        classes, scale = labels
+        return (nn.functional.cross_entropy(model(features), classes, reduction="none") * scale).mean()
 
 
 class Watch(Callback):
@@ -130,32 +130,32 @@ def test_the_loss_is_computed_in_the_precision_and_everything_else_in_float32(
 def test_a_loss_in_half_precision_is_reported_in_float32(precision: str) -> None:
     class Short:
         def batch_loss(self, model: nn.Module, features: Any, labels: Any) -> Tensor:
-            found: Tensor = model(features).mean()
-            return found
+            result: Tensor = model(features).mean()
+            return result
 
     loop = ModelLoop(Short(), Net(), PlanSpec(precision=precision), CPU)  # type: ignore[arg-type]
 
-    (found,) = loop.micro_batches({"x": torch.ones(4, 3)}, None)
+    (result,) = loop.micro_batches({"x": torch.ones(4, 3)}, None)
 
-    assert found.loss.dtype == torch.float32
+    assert result.loss.dtype == torch.float32
 
 
 def test_micro_batches_make_the_update_of_the_whole_batch() -> None:
-    whole, micro = Run(), Run(micro_batch_size=3)
+    whole_batches, micro_batches = Run(), Run(micro_batch_size=3)
 
-    losses = whole.all()
+    losses = whole_batches.all()
 
-    assert micro.all() == pytest.approx(losses)
-    assert whole.model.sizes[:4] == [4, 4, 4, 4] and micro.model.sizes[:4] == [3, 1, 3, 1]
-    assert set(micro.model.sizes) == {3, 1}
-    torch.testing.assert_close(micro.weights(), whole.weights())
+    assert micro_batches.all() == pytest.approx(losses)
+    assert whole_batches.model.sizes[:4] == [4, 4, 4, 4] and micro_batches.model.sizes[:4] == [3, 1, 3, 1]
+    assert set(micro_batches.model.sizes) == {3, 1}
+    torch.testing.assert_close(micro_batches.weights(), whole_batches.weights())
 
 
 def test_micro_batches_that_hold_a_whole_slice_change_no_bit() -> None:
-    whole, micro = Run(), Run(micro_batch_size=4)
+    whole_batches, micro_batches = Run(), Run(micro_batch_size=4)
 
-    assert micro.all() == whole.all()
-    assert torch.equal(micro.weights(), whole.weights())
+    assert micro_batches.all() == whole_batches.all()
+    assert torch.equal(micro_batches.weights(), whole_batches.weights())
 
 
 def test_callbacks_see_gradients_that_are_not_scaled() -> None:
@@ -184,11 +184,11 @@ def test_an_update_that_the_scaler_skips_counts_as_a_step() -> None:
 def test_the_scale_is_part_of_the_training_state() -> None:
     run = Run(dataset(scale=64.0), precision="fp16")
     run.all()
-    other = Run(precision="fp16")
+    restored = Run(precision="fp16")
 
-    other.alone.training.load(run.alone.training.capture())
+    restored.alone.training.load(run.alone.training.capture())
 
-    assert other.scale == run.scale != 65536.0
+    assert restored.scale == run.scale != 65536.0
 
 
 def test_a_training_with_a_scaler_goes_on_without_one() -> None:

@@ -33,8 +33,8 @@ class Rows(nn.Module):
         self.weight = nn.Parameter(torch.zeros(()))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.row(ids).mean() + self.weight
-        return found
+        scores: torch.Tensor = self.row(ids).mean() + self.weight
+        return scores
 
 
 def test_dense_layers_and_rows_learn_with_the_reduced_rate() -> None:

@@ -83,8 +83,8 @@ def repeat(training: TrainingState, calls: list[OptimizerStep], *, ends_step: bo
 @given(st.lists(moves(), min_size=1, max_size=8), st.integers(0, 7))
 @settings(max_examples=examples(40))
 def test_a_newcomer_that_repeats_updates_from_any_point_holds_the_same_state(history: list[Move], point: int) -> None:
-    member = new_training(average_and_schedule, optimizers=2, callbacks=[ClipGradientNorm(1.0)])
-    newcomer = new_training(average_and_schedule, optimizers=2, callbacks=[ClipGradientNorm(1.0)])
+    member = new_training(average_and_schedule, optimizer_count=2, callbacks=[ClipGradientNorm(1.0)])
+    newcomer = new_training(average_and_schedule, optimizer_count=2, callbacks=[ClipGradientNorm(1.0)])
     member.keeps_gradients = lambda: True
     member.is_explicit = True
     member.begin()
@@ -142,16 +142,16 @@ def test_a_step_may_end_after_any_of_its_updates() -> None:
     newcomer = new_training()
     newcomer.load(training.capture())
 
-    for one in (training, newcomer):
-        one.end_step()
-        one.end_step()
+    for state in (training, newcomer):
+        state.end_step()
+        state.end_step()
 
     assert (training.step, training.phase, training.records) == (newcomer.step, newcomer.phase, newcomer.records)
     assert (training.step, training.phase, training.records) == (1, 0, 8)
 
 
 def test_an_update_that_the_script_leaves_unapplied_at_the_end_of_its_loop_counts_as_skipped() -> None:
-    training = new_training(optimizers=2)
+    training = new_training(optimizer_count=2)
     training.begin()
     training.open_update(reduced_gradient(training, 0), UPDATE, {})
 
@@ -160,7 +160,7 @@ def test_an_update_that_the_script_leaves_unapplied_at_the_end_of_its_loop_count
 
 
 def test_an_update_that_nobody_applies_is_an_error_in_the_loop() -> None:
-    training = new_training(optimizers=2)
+    training = new_training(optimizer_count=2)
     training.begin()
     training.open_update(reduced_gradient(training, 0), UPDATE, {})
 

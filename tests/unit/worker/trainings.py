@@ -20,21 +20,21 @@ TAIL = 4
 
 
 def new_training(
-    make_state: MakeState | None = None, *, optimizers: int = 1, callbacks: Sequence[Callback] = ()
+    make_state: MakeState | None = None, *, optimizer_count: int = 1, callbacks: Sequence[Callback] = ()
 ) -> TrainingState:
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    if optimizers == 1:
-        made: list[torch.optim.Optimizer] = [torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)]
+    if optimizer_count == 1:
+        optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)]
     else:
-        made = [
+        optimizers = [
             torch.optim.AdamW(model[0].parameters(), lr=0.1),
             torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9),
         ]
     gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True)
-    state = make_state(model, made[0]) if make_state is not None else None
+    state = make_state(model, optimizers[0]) if make_state is not None else None
     return TrainingState(
-        model, made, gradients, callbacks, lambda step: None, AdaptiveBatch(LrScaling.NONE, 8), state, seed=6
+        model, optimizers, gradients, callbacks, lambda step: None, AdaptiveBatch(LrScaling.NONE, 8), state, seed=6
     ).register_hooks()
 
 

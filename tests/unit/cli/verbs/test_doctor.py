@@ -24,10 +24,10 @@ SUBMITTER = Path(__file__).parents[4] / rights.SUBMITTER_MANIFEST
 def examine(elasticdl: Run, *words: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
     result = elasticdl("doctor", "--json", *words)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    found: dict[str, list[dict[str, Any]]] = {}
+    findings: dict[str, list[dict[str, Any]]] = {}
     for finding in json.loads(result.stdout):
-        found.setdefault(finding["subject"], []).append(finding)
-    return result.exit_code, found
+        findings.setdefault(finding["subject"], []).append(finding)
+    return result.exit_code, findings
 
 
 def definition(version: str) -> dict[str, Any]:
@@ -42,13 +42,13 @@ def operator(phase: str) -> dict[str, Any]:
 
 
 def test_a_cluster_without_the_operator_is_good_enough(elasticdl: Run, cluster: FakeApi) -> None:
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
     assert code == 0
-    assert found["API server"][0]["message"] == "https://fake has version v1.34.0"
-    assert found["rights to submit"][0]["state"] == "ok"
-    assert (found["ElasticJob"][0]["state"], found["operator"][0]["state"]) == ("note", "note")
-    assert "only needed for `kubectl apply`" in found["ElasticJob"][0]["message"]
+    assert findings["API server"][0]["message"] == "https://fake has version v1.34.0"
+    assert findings["rights to submit"][0]["state"] == "ok"
+    assert (findings["ElasticJob"][0]["state"], findings["operator"][0]["state"]) == ("note", "note")
+    assert "only needed for `kubectl apply`" in findings["ElasticJob"][0]["message"]
 
 
 def test_every_finding_is_a_line_and_every_fix_another(elasticdl: Run, cluster: FakeApi) -> None:
@@ -57,18 +57,23 @@ def test_every_finding_is_a_line_and_every_fix_another(elasticdl: Run, cluster: 
     lines = elasticdl("doctor").stdout.splitlines()
 
     assert "not ok  rights to submit: you may not delete secrets in default" in lines
-    place = lines.index("not ok  rights to submit: you may not delete secrets in default")
-    assert "fix: an administrator of the cluster can grant this with" in lines[place + 1]
-    assert "deploy/manifests/submitter.yaml" in lines[place + 1]
+    index = lines.index("not ok  rights to submit: you may not delete secrets in default")
+    assert "fix: an administrator of the cluster can grant this with" in lines[index + 1]
+    assert "deploy/manifests/submitter.yaml" in lines[index + 1]
 
 
 @pytest.mark.parametrize("lacking", [("create", "statefulsets"), ("get", "pods/log"), ("create", "pods/portforward")])
 def test_a_missing_right_is_named(elasticdl: Run, cluster: FakeApi, lacking: tuple[str, str]) -> None:
     cluster.forbidden = {lacking}
 
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
-    missing = [one["message"] for each in found.values() for one in each if one["state"] == "missing"]
+    missing = [
+        finding["message"]
+        for of_subject in findings.values()
+        for finding in of_subject
+        if finding["state"] == "missing"
+    ]
     assert code == 1
     assert missing == [f"you may not {lacking[0]} {lacking[1]} in default"]
 
@@ -87,13 +92,13 @@ def test_the_operator_and_its_resource_must_fit(
     cluster.create(definition(version))
     cluster.create(operator(phase))
 
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
-    assert (found["ElasticJob"][0]["state"], found["operator"][0]["state"]) == states
+    assert (findings["ElasticJob"][0]["state"], findings["operator"][0]["state"]) == states
     assert code == int("missing" in states)
     if version != package.__version__:
-        assert "has version 9.9.9, this is elasticdl" in found["ElasticJob"][0]["message"]
-        assert "kubectl apply" in found["ElasticJob"][0]["fix"]
+        assert "has version 9.9.9, this is elasticdl" in findings["ElasticJob"][0]["message"]
+        assert "kubectl apply" in findings["ElasticJob"][0]["fix"]
 
 
 @pytest.mark.parametrize(
@@ -112,18 +117,18 @@ def test_a_quota_that_lets_no_worker_in_is_told(
     quota = {"apiVersion": "v1", "kind": RESOURCE_QUOTA.kind, "metadata": {"name": "team"}, "spec": {"hard": hard}}
     cluster.create(quota | {"status": {"hard": hard, "used": used}})
 
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
-    assert (found["quota"][0]["state"], code) == (expected, int(expected == "missing"))
+    assert (findings["quota"][0]["state"], code) == (expected, int(expected == "missing"))
 
 
 def test_without_a_cluster_all_is_well_on_this_machine(elasticdl: Run) -> None:
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
     assert code == 0
-    assert (found["this machine"][0]["state"], found["Kubernetes"][0]["state"]) == ("ok", "note")
-    assert found["Kubernetes"][0]["message"] == "none is configured; jobs run on this machine"
-    assert "set KUBECONFIG" in found["Kubernetes"][0]["fix"]
+    assert (findings["this machine"][0]["state"], findings["Kubernetes"][0]["state"]) == ("ok", "note")
+    assert findings["Kubernetes"][0]["message"] == "none is configured; jobs run on this machine"
+    assert "set KUBECONFIG" in findings["Kubernetes"][0]["fix"]
 
 
 def test_without_a_cluster_and_the_client_of_kubernetes_all_is_well_too(
@@ -131,19 +136,19 @@ def test_without_a_cluster_and_the_client_of_kubernetes_all_is_well_too(
 ) -> None:
     monkeypatch.setattr("elasticdl.jobs.diagnosis.installation.find_spec", lambda name: None)
 
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
     assert code == 0
-    assert install_command("kubernetes") in found["Kubernetes"][0]["fix"]
+    assert install_command("kubernetes") in findings["Kubernetes"][0]["fix"]
 
 
 def test_whoever_asks_for_kubernetes_without_a_cluster_is_told_to_name_one(elasticdl: Run) -> None:
-    code, found = examine(elasticdl, "--on", "kubernetes")
+    code, findings = examine(elasticdl, "--on", "kubernetes")
 
     assert code == 1
-    assert found["kubeconfig"][0]["state"] == "missing"
-    assert "no Kubernetes cluster to connect to" in found["kubeconfig"][0]["message"]
-    assert "API server" not in found
+    assert findings["kubeconfig"][0]["state"] == "missing"
+    assert "no Kubernetes cluster to connect to" in findings["kubeconfig"][0]["message"]
+    assert "API server" not in findings
 
 
 def test_a_server_that_is_down_is_told(elasticdl: Run, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,33 +157,33 @@ def test_a_server_that_is_down_is_told(elasticdl: Run, cluster: FakeApi, monkeyp
 
     monkeypatch.setattr(cluster, "version", silent)
 
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
-    assert (code, found["API server"][0]["state"]) == (1, "missing")
-    assert "namespace" not in found
+    assert (code, findings["API server"][0]["state"]) == (1, "missing")
+    assert "namespace" not in findings
 
 
 def test_a_missing_namespace_is_told_with_the_nearest(elasticdl: Run, cluster: FakeApi) -> None:
-    code, found = examine(elasticdl, "--namespace=defualt")
+    code, findings = examine(elasticdl, "--namespace=defualt")
 
     assert code == 1
-    assert "did you mean 'default'?" in found["namespace"][0]["message"]
+    assert "did you mean 'default'?" in findings["namespace"][0]["message"]
 
 
 def test_what_may_not_be_looked_at_is_a_note(elasticdl: Run, cluster: FakeApi) -> None:
     cluster.forbidden = {("get", "customresourcedefinitions"), ("list", "storageclasses")}
 
-    code, found = examine(elasticdl)
+    code, findings = examine(elasticdl)
 
     assert code == 0
-    assert found["definition"][0]["state"] == found["storage"][0]["state"] == "note"
+    assert findings["definition"][0]["state"] == findings["storage"][0]["state"] == "note"
 
 
 def test_this_machine_alone_needs_no_cluster(elasticdl: Run) -> None:
-    code, found = examine(elasticdl, "--on=local")
+    code, findings = examine(elasticdl, "--on=local")
 
     assert code == 0
-    assert set(found) == {"this machine", "native core", "torch", "tensorflow", "pyarrow", "matplotlib"}
+    assert set(findings) == {"this machine", "native core", "torch", "tensorflow", "pyarrow", "matplotlib"}
 
 
 @pytest.mark.skipif(not SUBMITTER.exists(), reason="deploy/manifests is not there")
@@ -192,9 +197,12 @@ def test_the_manifest_that_is_named_grants_every_right_that_is_needed() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    handed = [{"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.MASTER_RULES]
-    needed = [*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *rights.rights_of_role({"rules": handed})]
+    master_rules = [
+        {"apiGroups": [group], "resources": [resources], "verbs": verbs}
+        for group, resources, verbs in access.MASTER_RULES
+    ]
+    needed = [*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *rights.rights_of_role({"rules": master_rules})]
 
-    missing = [str(one) for one in needed if (one.verb, one.kind.group, str(one).split()[1]) not in granted]
+    missing = [str(right) for right in needed if (right.verb, right.kind.group, str(right).split()[1]) not in granted]
 
     assert missing == []

@@ -16,14 +16,18 @@ from tests.unit.cli.conftest import Run as Elasticdl
 def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
     elasticdl: Elasticdl, tmp_path: Path, name: str, claim: str
 ) -> None:
-    said = elasticdl("experiment", name, "--output", tmp_path / "out")
+    result = elasticdl("experiment", name, "--output", tmp_path / "out")
 
-    assert said.exit_code == 0, said.output
-    assert all(policy in said.output for policy in ("fifo-gang", "elastic-first-come", "max-min"))
-    assert claim in said.output
+    assert result.exit_code == 0, result.output
+    assert all(policy in result.output for policy in ("fifo-gang", "elastic-first-come", "max-min"))
+    assert claim in result.output
     assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    found = json.loads((tmp_path / "out" / f"{name}.json").read_text())
-    assert [one["policy"] for one in found["courses"]] == ["fifo-gang", "elastic-first-come", "max-min"]
+    document = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+    assert [course_document["policy"] for course_document in document["courses"]] == [
+        "fifo-gang",
+        "elastic-first-come",
+        "max-min",
+    ]
 
 
 def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,13 +35,13 @@ def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: p
     course = ExperimentResult("max-min", 8, 11.0, {"first": run, "second": run})
     monkeypatch.setattr(real_jobs, "run_experiment", lambda name, say: [course])
 
-    said = elasticdl("experiment", "two-jobs", "--real")
+    result = elasticdl("experiment", "two-jobs", "--real")
 
-    assert said.exit_code == 0, said.output
+    assert result.exit_code == 0, result.output
     assert Path("two-jobs-real.png").exists()
     assert course.utilization == pytest.approx(80 / 88)
-    assert "1.0 s" in said.output, "until it had its slots"
-    assert "3.5 s" in said.output, "until its workers ran"
+    assert "1.0 s" in result.output, "until it had its slots"
+    assert "3.5 s" in result.output, "until its workers ran"
 
 
 def test_an_unknown_one_is_refused(elasticdl: Elasticdl) -> None:

@@ -99,10 +99,13 @@ def test_show_prints_the_table_again(clicks: Path) -> None:
 def test_the_same_data_has_not_drifted_and_other_data_has(clicks: Path) -> None:
     analyzed(clicks)
     statistics = clicks.with_name("statistics.json")
-    other = clicks.with_name("other.csv")
-    other.write_text("label,visits,town\n" + "\n".join(f"{n % 2},{n + 5000},Bonn" for n in range(400)))
+    other_data = clicks.with_name("other.csv")
+    other_data.write_text("label,visits,town\n" + "\n".join(f"{n % 2},{n + 5000},Bonn" for n in range(400)))
 
-    same, drifted = run("drift", clicks, "--statistics", statistics), run("drift", other, "--statistics", statistics)
+    same, drifted = (
+        run("drift", clicks, "--statistics", statistics),
+        run("drift", other_data, "--statistics", statistics),
+    )
 
     assert (same.exit_code, drifted.exit_code) == (0, 1)
     assert "0 drifted" in same.output

@@ -34,9 +34,9 @@ def test_a_table_has_a_row_for_each_policy_and_the_files_all_of_it(elasticdl: Ru
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["policy", "fifo-gang", "max-min"]
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert found["command"].startswith("elasticdl simulate --policy fifo-gang,max-min --trace synthetic:jobs=8")
-    assert [len(one["jobs"]) for one in found["policies"]] == [8, 8]
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["command"].startswith("elasticdl simulate --policy fifo-gang,max-min --trace synthetic:jobs=8")
+    assert [len(policy["jobs"]) for policy in document["policies"]] == [8, 8]
     assert (tmp_path / "r.parquet").exists() and (tmp_path / "report" / "index.html").exists()
 
 

@@ -31,24 +31,26 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
-    other = JobInfo(
+    running_job = JobInfo(
         "other", 1.0, 6, 6, workers={"n0": 6}, rates=AssumedScalingModel(6, 1.0), work_left=600.0, started_at=1.0
     )
-    snapshot_file.write_snapshot(tmp_path / "s.json", SnapshotWithUnits(Snapshot(50.0, (NodeInfo("n0", 8),), (other,))))
+    snapshot_file.write_snapshot(
+        tmp_path / "s.json", SnapshotWithUnits(Snapshot(50.0, (NodeInfo("n0", 8),), (running_job,)))
+    )
     return tmp_path / "s.json"
 
 
 def test_the_answer_says_when_how_many_and_from_whom(elasticdl: Run, job: Path, snapshot: Path, tmp_path: Path) -> None:
-    said = elasticdl(
+    result = elasticdl(
         *("simulate", "--what-if", job, "--snapshot", snapshot),
         *("--policy", "fifo-gang,max-min", "--json", tmp_path / "answer.json"),
     )
 
-    assert said.exit_code == 0, said.output
-    assert "mine would start in about 10.0 min under fifo-gang, with 4 workers: 4 on n0" in said.output
-    assert "mine would start at once under max-min, with 2 workers of 4 it could use: 2 on n0" in said.output
-    found = json.loads((tmp_path / "answer.json").read_text())
-    assert (found["fifo-gang"]["wait_s"], found["max-min"]["wait_s"]) == (600.0, 0.0)
+    assert result.exit_code == 0, result.output
+    assert "mine would start in about 10.0 min under fifo-gang, with 4 workers: 4 on n0" in result.output
+    assert "mine would start at once under max-min, with 2 workers of 4 it could use: 2 on n0" in result.output
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert (answer["fifo-gang"]["wait_s"], answer["max-min"]["wait_s"]) == (600.0, 0.0)
 
 
 def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, job: Path, tmp_path: Path) -> None:
@@ -61,19 +63,19 @@ def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, 
     standing = ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 3}, 3, "all it wants", account=account)
     queue.save_report(SchedulerReport(20.0, "fifo-gang", {"here": 4}, "", {"there": standing}))
 
-    said = elasticdl("simulate", "--what-if", job, "--write-snapshot", tmp_path / "s.json")
+    result = elasticdl("simulate", "--what-if", job, "--write-snapshot", tmp_path / "s.json")
 
-    assert "s.json: 1 node with 4 devices for workers, 1 job\n" in said.output
+    assert "s.json: 1 node with 4 devices for workers, 1 job\n" in result.output
     # 900 steps are left, at one a second.
-    assert "mine would start in about 15.0 min under fifo-gang, with 4 workers" in said.output
+    assert "mine would start in about 15.0 min under fifo-gang, with 4 workers" in result.output
     assert snapshot_file.read_snapshot(tmp_path / "s.json").snapshot.jobs[0].work_left == 900
 
 
 def test_where_nothing_is_known_of_a_cluster_it_says_what_to_do(elasticdl: Run, job: Path) -> None:
-    said = elasticdl("simulate", "--what-if", job)
+    result = elasticdl("simulate", "--what-if", job)
 
-    assert said.exit_code == 2
-    assert "start `elasticdl scheduler`, or give --snapshot FILE, or --on kubernetes" in said.stderr
+    assert result.exit_code == 2
+    assert "start `elasticdl scheduler`, or give --snapshot FILE, or --on kubernetes" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,15 +89,15 @@ def test_where_nothing_is_known_of_a_cluster_it_says_what_to_do(elasticdl: Run, 
 def test_options_that_do_not_belong_together_are_refused(
     elasticdl: Run, job: Path, snapshot: Path, words: tuple[str, ...], complaint: str
 ) -> None:
-    said = elasticdl("simulate", "--what-if", job, "--snapshot", snapshot, *words)
+    result = elasticdl("simulate", "--what-if", job, "--snapshot", snapshot, *words)
 
-    assert said.exit_code == 2 and complaint in said.stderr
+    assert result.exit_code == 2 and complaint in result.stderr
 
 
 def test_its_options_are_refused_where_a_trace_is_simulated(elasticdl: Run, snapshot: Path) -> None:
-    said = elasticdl("simulate", "--policy", "fifo-gang", "--trace", "synthetic", "--snapshot", snapshot)
+    result = elasticdl("simulate", "--policy", "fifo-gang", "--trace", "synthetic", "--snapshot", snapshot)
 
-    assert said.exit_code == 2 and "--snapshot: is for --what-if" in said.stderr
+    assert result.exit_code == 2 and "--snapshot: is for --what-if" in result.stderr
 
 
 def put(
@@ -121,11 +123,23 @@ def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: F
     put(cluster, NODE, "n1", spec={}, status=ready)
     put(cluster, NODE, "barred", spec={"unschedulable": True}, status=ready)
     put(cluster, NODE, "sick", spec={}, status=ready | {"conditions": []})
-    asks = {"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    container = {"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
     put(
-        cluster, POD, "alien", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Running"}
+        cluster,
+        POD,
+        "alien",
+        "kube-system",
+        spec={"nodeName": "n1", "containers": [container]},
+        status={"phase": "Running"},
     )
-    put(cluster, POD, "gone", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Failed"})
+    put(
+        cluster,
+        POD,
+        "gone",
+        "kube-system",
+        spec={"nodeName": "n1", "containers": [container]},
+        status={"phase": "Failed"},
+    )
     put_job(cluster, "there", {"replicas": 4, "min": 3, "max": 4}, annotations={PRIORITY: "3", REQUESTED_WORKERS: "3"})
     for number in range(3):
         worker(cluster, "there", number, "n0")
@@ -133,14 +147,14 @@ def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: F
     put_job(cluster, "awaited", {"replicas": 2}, suspend=True, annotations={SUSPENDED_BY: SCHEDULER})
     put_job(cluster, "laid-aside", {"replicas": 2}, suspend=True)
 
-    said = elasticdl("simulate", "--on", "kubernetes", "--write-snapshot", tmp_path / "s.json")
+    result = elasticdl("simulate", "--on", "kubernetes", "--write-snapshot", tmp_path / "s.json")
 
-    assert said.exit_code == 0, said.output
-    assert "s.json: 2 nodes with 5 cpu for workers, 2 jobs (1 without workers)" in said.output
-    found = snapshot_file.read_snapshot(tmp_path / "s.json")
-    nodes = {node.name: (node.devices, node.rack) for node in found.snapshot.nodes}
+    assert result.exit_code == 0, result.output
+    assert "s.json: 2 nodes with 5 cpu for workers, 2 jobs (1 without workers)" in result.output
+    written = snapshot_file.read_snapshot(tmp_path / "s.json")
+    nodes = {node.name: (node.devices, node.rack) for node in written.snapshot.nodes}
     assert nodes == {"n0": (3, "zone-a"), "n1": (2, "")}
-    there, awaited = found.snapshot.jobs_by_name["there"], found.snapshot.jobs_by_name["awaited"]
+    there, awaited = written.snapshot.jobs_by_name["there"], written.snapshot.jobs_by_name["awaited"]
     assert (there.min_workers, there.rigid_size, there.max_workers, there.priority) == (3, 3, 4, 3)
     assert (dict(there.workers), there.devices, there.request) == ({"n0": 3}, 1, {"memory": 2.0**31})
     assert there.started_at == there.submitted_at and there.executed_s > 0
@@ -179,11 +193,11 @@ def test_an_elastic_job_is_asked_about_as_it_would_be_applied(
     (tmp_path / "mine.yaml").write_text(ASKED)
 
     words = ("--write-snapshot", tmp_path / "s.json", "--policy", "max-min")
-    said = elasticdl("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", *words)
+    result = elasticdl("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", *words)
 
-    assert said.exit_code == 0, said.output
-    assert "mine would start at once under max-min, with 2 workers: 2 on n0" in said.output
-    assert "1 node with 4 example.com/slot for workers, 0 jobs" in said.output
+    assert result.exit_code == 0, result.output
+    assert "mine would start at once under max-min, with 2 workers: 2 on n0" in result.output
+    assert "1 node with 4 example.com/slot for workers, 0 jobs" in result.output
     assert snapshot_file.read_snapshot(tmp_path / "s.json").unit == 2.0
 
 
@@ -193,8 +207,8 @@ def test_a_priority_of_its_annotation_counts_and_one_of_the_command_line_counts_
     put_job(one_node, "there", {"replicas": 4, "min": 4, "max": 4}, annotations={PRIORITY: "5"})
     for number in range(4):
         worker(one_node, "there", number, "n0")
-    asked = ASKED.replace("cpu: 500m, example.com/slot: 2", "cpu: 2")
-    (tmp_path / "mine.yaml").write_text(asked)
+    document = ASKED.replace("cpu: 500m, example.com/slot: 2", "cpu: 2")
+    (tmp_path / "mine.yaml").write_text(document)
     what_if = ("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", "--policy", "max-min")
 
     assert "mine would start at once" in elasticdl(*what_if).output
@@ -214,6 +228,6 @@ def test_a_job_that_no_scheduler_of_the_cluster_could_share_is_refused_with_the_
 ) -> None:
     (tmp_path / "mine.yaml").write_text(text)
 
-    said = elasticdl("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", *words)
+    result = elasticdl("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", *words)
 
-    assert said.exit_code == 2 and complaint in said.stderr
+    assert result.exit_code == 2 and complaint in result.stderr

@@ -29,13 +29,13 @@ def test_a_model_is_shown_with_its_parameters_and_the_way_to_train_it(elasticdl:
 
 
 def test_both_speak_json(elasticdl: Run) -> None:
-    listed = json.loads(elasticdl("zoo", "list", "--json").stdout)
-    shown = json.loads(elasticdl("zoo", "show", "digits", "--json").stdout)
+    models = json.loads(elasticdl("zoo", "list", "--json").stdout)
+    model = json.loads(elasticdl("zoo", "show", "digits", "--json").stdout)
 
-    assert [one["name"] for one in listed] == list(catalog.MODELS_BY_NAME)
-    assert shown["params"] == {"channels": 16, "dropout": 0.1}
-    assert Path(shown["file"]).exists()
-    assert [one.split()[0] for one in shown["commands"]] == ["python", "elasticdl"]
+    assert [entry["name"] for entry in models] == list(catalog.MODELS_BY_NAME)
+    assert model["params"] == {"channels": 16, "dropout": 0.1}
+    assert Path(model["file"]).exists()
+    assert [entry.split()[0] for entry in model["commands"]] == ["python", "elasticdl"]
 
 
 def test_a_wrong_name_is_answered_with_the_nearest(elasticdl: Run) -> None:

@@ -133,12 +133,12 @@ def test_what_was_reported_before_an_interruption_counts(elasticdl: Elasticdl) -
     root = home.job_directory("ctr-trial-002").root
     root.mkdir(parents=True)
     (root / "spec.json").write_text("{}")
-    for place, steps in (("previous-1", (10, 20)), ("previous-2", (20, 30)), (".", (40,))):
-        (root / place).mkdir(exist_ok=True)
+    for directory, steps in (("previous-1", (10, 20)), ("previous-2", (20, 30)), (".", (40,))):
+        (root / directory).mkdir(exist_ok=True)
         lines = [
             f'{{"at": 1, "kind": "evaluation", "step": {step}, "metrics": {{"logloss": 0.{step}{len(steps)}}}}}\n'
             for step in steps
         ]
-        (root / place / "events.jsonl").write_text("".join(lines))
+        (root / directory / "events.jsonl").write_text("".join(lines))
 
     assert read_losses(find("ctr-trial-002")) == (0.102, 0.202, 0.302, 0.401)

@@ -25,7 +25,7 @@ from tests.unit.cli.conftest import Run as Elasticdl
 
 
 def ran(group: str, seed: int, values: Sequence[float], every: int = 10) -> ConvergenceRun:
-    points = tuple((every * (at + 1), value) for at, value in enumerate(values))
+    points = tuple((every * (index + 1), value) for index, value in enumerate(values))
     return ConvergenceRun(group, group.startswith("elastic"), seed, points, 60.0, points[-1][0], 8)
 
 
@@ -33,10 +33,12 @@ FIXED = [ran("fixed 4", 0, [0.6, 0.7, 0.75]), ran("fixed 8", 0, [0.58, 0.72, 0.7
 
 
 def test_nine_runs_seed_by_seed() -> None:
-    assert [(one.group, one.min_workers, one.max_workers, one.seed) for one in plan_runs(FULL_SETTINGS)][:4] == [
+    assert [(plan.group, plan.min_workers, plan.max_workers, plan.seed) for plan in plan_runs(FULL_SETTINGS)][:4] == [
         ("fixed 4", 4, 4, 0), ("fixed 8", 8, 8, 0), ("elastic 4-8", 4, 8, 0), ("fixed 4", 4, 4, 1),
     ]  # fmt: skip
-    assert len(plan_runs(FULL_SETTINGS)) == 9 and [one.is_elastic for one in plan_runs(FULL_SETTINGS)].count(True) == 3
+    assert (
+        len(plan_runs(FULL_SETTINGS)) == 9 and [plan.is_elastic for plan in plan_runs(FULL_SETTINGS)].count(True) == 3
+    )
     assert (choose_settings("3,5", 1, quick=True).min_workers, choose_settings("3,5", 1, quick=True).seeds) == (3, 1)
 
 
@@ -47,24 +49,24 @@ def test_workers_that_are_not_two_are_refused(workers: str) -> None:
 
 
 def test_inside_is_between_the_least_and_the_greatest_of_the_fixed() -> None:
-    said = judge_elastic_runs([*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
+    judgment = judge_elastic_runs([*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
 
-    assert said["every elastic curve inside the spread"] and said["mean elastic curve inside the spread"]
-    assert (said["points inside"], said["points"], said["farthest outside"]) == (3, 3, 0.0)
-    assert said["elastic best AUCs inside"] == "1 of 1"
-    assert said["share expected if nothing differs"] == pytest.approx(1 / 3)
+    assert judgment["every elastic curve inside the spread"] and judgment["mean elastic curve inside the spread"]
+    assert (judgment["points inside"], judgment["points"], judgment["farthest outside"]) == (3, 3, 0.0)
+    assert judgment["elastic best AUCs inside"] == "1 of 1"
+    assert judgment["share expected if nothing differs"] == pytest.approx(1 / 3)
 
 
 def test_outside_is_said_to_be_outside() -> None:
-    said = judge_elastic_runs(
+    judgment = judge_elastic_runs(
         [*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.70]), ran("elastic 4-8", 1, [0.59, 0.71, 0.785])]
     )
 
-    assert not said["every elastic curve inside the spread"]
-    assert said["mean elastic curve inside the spread"], "one below, one above"
-    assert (said["points inside"], said["elastic best AUCs inside"]) == (4, "0 of 2")
-    assert (said["points above"], said["points below"]) == (1, 1)
-    assert (said["farthest outside"], said["farthest below"]) == (pytest.approx(0.04), pytest.approx(0.04))
+    assert not judgment["every elastic curve inside the spread"]
+    assert judgment["mean elastic curve inside the spread"], "one below, one above"
+    assert (judgment["points inside"], judgment["elastic best AUCs inside"]) == (4, "0 of 2")
+    assert (judgment["points above"], judgment["points below"]) == (1, 1)
+    assert (judgment["farthest outside"], judgment["farthest below"]) == (pytest.approx(0.04), pytest.approx(0.04))
 
 
 def test_runs_called_elastic_by_lot_differ_as_much_or_they_do_not() -> None:
@@ -78,21 +80,21 @@ def test_runs_called_elastic_by_lot_differ_as_much_or_they_do_not() -> None:
 def test_a_fixed_run_is_asked_the_same_as_the_elastic_ones() -> None:
     fixed = [*FIXED, ran("fixed 4", 1, [0.59, 0.71, 0.76])]
 
-    said = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
+    judgment = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
 
     # Of nine points of the fixed those of the third are inside but for its last, and 0.75 of the first.
-    assert said["share of a fixed run inside the others"] == pytest.approx(3 / 9)
-    assert said["share of an elastic run inside as many"] == pytest.approx((3 + 3 + 2) / 9)
+    assert judgment["share of a fixed run inside the others"] == pytest.approx(3 / 9)
+    assert judgment["share of an elastic run inside as many"] == pytest.approx((3 + 3 + 2) / 9)
 
 
 def test_far_is_counted_in_standard_deviations_of_the_fixed() -> None:
     fixed = [ran("fixed 4", seed, [0.6 + seed / 100, 0.7 - seed / 100]) for seed in range(3)]  # 0.01 at both steps
 
-    said = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.629, 0.69]), ran("elastic 4-8", 1, [0.61, 0.665])])
+    judgment = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.629, 0.69]), ran("elastic 4-8", 1, [0.61, 0.665])])
 
-    assert not said["every elastic curve within two standard deviations"]
-    assert said["points within two standard deviations"] == 3
-    assert said["farthest, in standard deviations"] == pytest.approx(2.5)
+    assert not judgment["every elastic curve within two standard deviations"]
+    assert judgment["points within two standard deviations"] == 3
+    assert judgment["farthest, in standard deviations"] == pytest.approx(2.5)
     assert "points within two standard deviations" not in judge_elastic_runs(
         [*FIXED, ran("elastic 4-8", 0, [0.6, 0.7, 0.7])]
     )
@@ -106,19 +108,21 @@ def test_curves_with_other_steps_are_compared_where_all_have_points() -> None:
 
 
 def test_the_spread_of_each_group_is_told() -> None:
-    found = summarize_best_aucs([ran("fixed 4", 0, [0.6, 0.7]), ran("fixed 4", 1, [0.8, 0.7])])
+    spreads = summarize_best_aucs([ran("fixed 4", 0, [0.6, 0.7]), ran("fixed 4", 1, [0.8, 0.7])])
 
-    assert found == {"fixed 4": pytest.approx({"mean": 0.75, "least": 0.7, "most": 0.8, "spread": 0.1})}
+    assert spreads == {"fixed 4": pytest.approx({"mean": 0.75, "least": 0.7, "most": 0.8, "spread": 0.1})}
 
 
 def test_workers_change_by_updates_once_those_wished_for_are_there_and_one_is_killed() -> None:
     changes = WorkerChanges(4, 8, updates_between=10)
-    asked = [changes.decide(step, members) for step, members in [(0, 0), (3, 4), (10, 4), (11, 4), (30, 6), (40, 8)]]
-    assert asked == [None, None, 8, None, None, "kill"]
+    decisions = [
+        changes.decide(step, members) for step, members in [(0, 0), (3, 4), (10, 4), (11, 4), (30, 6), (40, 8)]
+    ]
+    assert decisions == [None, None, 8, None, None, "kill"]
     assert [changes.decide(step, members) for step, members in [(41, 7), (60, 7), (61, 8), (70, 8)]] == [
         None, None, None, 4,
     ]  # fmt: skip
-    assert [what for _, what in changes.applied] == [
+    assert [change for _, change in changes.applied] == [
         "scaled to 8 workers",
         "kill -9 of a worker",
         "scaled to 4 workers",
@@ -135,12 +139,12 @@ def test_a_run_is_told_from_its_log() -> None:
         {"at": 5.0, "kind": "worker-lost", "replica": "worker-1", "reason": "killed by signal 9"},
         {"at": 6.0, "kind": "evaluation", "metrics": {"auc": 0.69, "logloss": 0.51}, "step": 20},
     ]
-    found = training_run.summarize_run(
+    run = training_run.summarize_run(
         RunPlan("elastic 1-2", 1, 2, 5), events, {"step": 21}, 9.0, [(12, "kill -9 of a worker")]
     )
 
-    assert (found.best_auc, found.last_auc, found.updates, found.seed) == (0.7, 0.69, 21, 5)
-    assert (found.max_workers, found.joined, found.lost) == (2, 2, 1)
+    assert (run.best_auc, run.last_auc, run.updates, run.seed) == (0.7, 0.69, 21, 5)
+    assert (run.max_workers, run.joined, run.lost) == (2, 2, 1)
     with pytest.raises(PermanentError, match="never evaluated"):
         training_run.summarize_run(RunPlan("fixed 1", 1, 1, 0), events[:4], {}, 9.0, [])
 
@@ -150,29 +154,29 @@ def test_made_up_clicks_are_in_the_form_of_the_challenge(tmp_path: Path) -> None
 
     rows = [line.split("\t") for line in (tmp_path / "clicks.tsv").read_text().splitlines()]
     assert len(rows) == 20 and {len(row) for row in rows} == {40} and {row[0] for row in rows} == {"0", "1"}
-    found = config.parse_config(
+    parsed = config.parse_config(
         experiment.config_document(str(tmp_path / "clicks.tsv"), FULL_SETTINGS), "convergence.yaml"
     )
-    assert len(found.columns) == 40 and found.job["ps"] == {"mode": "async"}
-    assert found.training.patience == 0, "no run ends early or slows down by what it measured itself"
+    assert len(parsed.columns) == 40 and parsed.job["ps"] == {"mode": "async"}
+    assert parsed.training.patience == 0, "no run ends early or slows down by what it measured itself"
 
 
 def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
     elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def played(all_of: Sequence[RunPlan], *rest: Any) -> Iterator[ConvergenceRun]:
-        for plan in all_of:
+    def played(plans: Sequence[RunPlan], *rest: Any) -> Iterator[ConvergenceRun]:
+        for plan in plans:
             yield ran(plan.group, plan.seed, [0.6, 0.7 + plan.seed / 100])
 
     monkeypatch.setattr(experiment, "_run_plans", played)
 
-    said = elasticdl("experiment", "convergence", "--quick", "--output", "out")
+    result = elasticdl("experiment", "convergence", "--quick", "--output", "out")
 
-    assert said.exit_code == 0, said.output
-    assert "elastic 2-4" in said.output and "every elastic curve inside the spread: yes" in said.output
+    assert result.exit_code == 0, result.output
+    assert "elastic 2-4" in result.output and "every elastic curve inside the spread: yes" in result.output
     assert Path("out/convergence.png").read_bytes().startswith(b"\x89PNG")
-    found = json.loads(Path("out/convergence.json").read_text())
-    assert len(found["runs"]) == 6 and found["best AUC"]["fixed 2"]["most"] == 0.71
+    document = json.loads(Path("out/convergence.json").read_text())
+    assert len(document["runs"]) == 6 and document["best AUC"]["fixed 2"]["most"] == 0.71
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,7 @@ def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
     ],
 )
 def test_what_is_missing_or_does_not_belong_is_told(elasticdl: Elasticdl, words: Any, complaint: str) -> None:
-    said = elasticdl("experiment", *words)
+    result = elasticdl("experiment", *words)
 
-    assert said.exit_code == 2
-    assert complaint in " ".join(said.output.split())
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())

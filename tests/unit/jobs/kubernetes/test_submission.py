@@ -26,19 +26,19 @@ def submit(elasticdl: Run, *words: str) -> tuple[int, str, str]:
 def test_a_job_is_created_without_a_pod_then_its_other_objects_then_it_is_scaled_to_one(
     elasticdl: Run, cluster: FakeApi
 ) -> None:
-    code, told, _ = submit(elasticdl)
+    code, output, _ = submit(elasticdl)
 
     assert (code, cluster.calls[1], cluster.calls[-1]) == (
         0,
         ("create", "StatefulSet digits-master"),
         ("patch", "StatefulSet digits-master"),
     )
-    assert "runs on by itself in namespace default of context fake" in told
+    assert "runs on by itself in namespace default of context fake" in output
     master = cluster.get(STATEFUL_SET, "digits-master")
     assert master is not None and master["spec"]["replicas"] == 1
-    owned = [one for key, one in cluster.objects.items() if key[0] is not STATEFUL_SET and key[1]]
+    owned = [document for key, document in cluster.objects.items() if key[0] is not STATEFUL_SET and key[1]]
     assert len(owned) > 5
-    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in owned} == {master["metadata"]["uid"]}
+    assert {document["metadata"]["ownerReferences"][0]["uid"] for document in owned} == {master["metadata"]["uid"]}
 
 
 def test_a_job_of_a_queue_is_scaled_to_one_as_any_other_because_the_queue_holds_its_pods(
@@ -98,10 +98,13 @@ def test_an_interrupt_in_between_leaves_nothing_behind(elasticdl: Run, cluster: 
 def test_the_objects_are_shown_without_a_cluster_and_without_secrets(elasticdl: Run) -> None:
     result = elasticdl(*JOB_WORDS, "--num_ps_pods=1", "--yaml")
 
-    found = list(yaml.safe_load_all(result.stdout))
-    assert [one["kind"] for one in found][:3] == ["StatefulSet", "ConfigMap", "Secret"]
-    assert set(found[2]["stringData"].values()) == {"…"}
-    assert [one["metadata"]["name"] for one in found if one["kind"] == "Pod"] == ["digits-worker-0", "digits-ps-0"]
+    documents = list(yaml.safe_load_all(result.stdout))
+    assert [document["kind"] for document in documents][:3] == ["StatefulSet", "ConfigMap", "Secret"]
+    assert set(documents[2]["stringData"].values()) == {"…"}
+    assert [document["metadata"]["name"] for document in documents if document["kind"] == "Pod"] == [
+        "digits-worker-0",
+        "digits-ps-0",
+    ]
     assert "PRIVATE KEY" not in result.stdout
 
 
@@ -157,10 +160,10 @@ def test_paths_that_are_deleted_with_the_pods_are_reported(
     for name in ("d", "data"):
         cluster.create({"apiVersion": "v1", "kind": PERSISTENT_VOLUME_CLAIM.kind, "metadata": {"name": name}})
 
-    code, _, told = submit(elasticdl, *words)
+    code, _, errors = submit(elasticdl, *words)
 
     assert code == 0
-    assert told.startswith(expected) and bool(told) is bool(expected)
+    assert errors.startswith(expected) and bool(errors) is bool(expected)
 
 
 @pytest.mark.parametrize(

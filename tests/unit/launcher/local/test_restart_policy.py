@@ -18,7 +18,7 @@ def death(ended_at: float, *, code: int | None = None, killed_by: int | None = N
 def test_a_master_killed_while_serving_always_comes_back() -> None:
     policy = RestartPolicy(limit=2)
 
-    decisions = {policy.decide(death(at, killed_by=signal.SIGKILL), served=True) for at in range(50)}
+    decisions = {policy.decide(death(now, killed_by=signal.SIGKILL), served=True) for now in range(50)}
 
     assert decisions == {Restart()}
 
@@ -26,7 +26,7 @@ def test_a_master_killed_while_serving_always_comes_back() -> None:
 def test_a_master_that_never_serves_is_given_up_after_the_limit() -> None:
     policy = RestartPolicy(limit=3, window_s=60)
 
-    decisions = [policy.decide(death(at, code=1), served=False) for at in range(3)]
+    decisions = [policy.decide(death(now, code=1), served=False) for now in range(3)]
 
     assert decisions[:2] == [Restart(), Restart(0.5)]
     assert decisions[2] == GiveUp("the master ended 3 times within 60 s, last: exited with code 1", 1)
@@ -42,7 +42,7 @@ def test_a_master_that_serves_and_crashes_each_time_is_given_up_too() -> None:
 def test_each_pause_is_twice_as_long_as_the_one_before() -> None:
     policy = RestartPolicy(limit=6, pause_s=0.5)
 
-    decisions = [policy.decide(death(at, code=1), served=True) for at in range(5)]
+    decisions = [policy.decide(death(now, code=1), served=True) for now in range(5)]
 
     assert decisions == [Restart(0.0), Restart(0.5), Restart(1.0), Restart(2.0), Restart(4.0)]
 

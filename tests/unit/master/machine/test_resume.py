@@ -31,10 +31,10 @@ def write_checkpoint(directory: Path, step: int, **extra: object) -> Path:
 
 
 def test_the_progress_of_a_resumed_job_is_read_from_its_newest_complete_manifest(tmp_path: Path) -> None:
-    place = tmp_path / "checkpoints"
-    write_checkpoint(place, 20)
-    path = write_checkpoint(place, 30, job="first", records_per_epoch=200)
-    (write_checkpoint(place, 40) / "manifest.json").write_text("torn")
+    checkpoints = tmp_path / "checkpoints"
+    write_checkpoint(checkpoints, 20)
+    path = write_checkpoint(checkpoints, 30, job="first", records_per_epoch=200)
+    (write_checkpoint(checkpoints, 40) / "manifest.json").write_text("torn")
 
     assert initial_checkpoint.find_resumed_checkpoint(SPEC, JobDirectory(tmp_path)) == CHECKPOINT._replace(
         path=str(path)

@@ -122,11 +122,11 @@ def test_each_epoch_and_the_last_state_are_evaluated() -> None:
     leases: list[tuple[str, int]] = []
     request, reports = 1, list[ev.LeaseReport]()
     while not (answer := driver.exchange("worker-0", request, *reports)).is_drained:
-        leases += [(source, at) for source, at, _ in answer.leases]
+        leases += [(source, state_step) for source, state_step, _ in answer.leases]
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
         request += 1
 
-    assert [at for source, at in leases if source == "validation"] == [4, 8]
+    assert [state_step for source, state_step in leases if source == "validation"] == [4, 8]
     assert list(driver.machine.state.ledger.evaluations.results) == [4, 8]
     assert driver.machine.state.ledger.records == 512
 
@@ -176,8 +176,8 @@ def test_if_training_waits_for_evaluations_one_state_is_evaluated_and_saved() ->
     actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), 2, report, 1, ()))
     assert [message.write_checkpoint.step for message in sent_messages(actions, "worker-0", "write_checkpoint")] == [2]
     assert not (answer := driver.worker("worker-0").last_reply) or not answer.leases
-    ((source, at, lease),) = driver.exchange("worker-1", 3).leases
-    assert (source, at) == ("validation", 2)
+    ((source, state_step, lease),) = driver.exchange("worker-1", 3).leases
+    assert (source, state_step) == ("validation", 2)
     assert not driver.exchange("worker-0", 3).leases
 
     driver.exchange("worker-1", 4, step(lease, 10), want=0)
@@ -200,7 +200,7 @@ def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
         ]
         answer = driver.worker("worker-0").last_reply
         assert answer is not None
-        evaluated += [at for source, at, _ in answer.leases if source == "validation"]
+        evaluated += [state_step for source, state_step, _ in answer.leases if source == "validation"]
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
 
     assert checkpoints == evaluated == [6, 10]

@@ -34,12 +34,12 @@ FEATURES = {"user": torch.tensor([1, 2, 3, 4]), "many": (TABLE, torch.zeros(4, 2
     ],
 )
 def test_ids_are_found_where_they_are_the_features_themselves(ids: Tensor, expected: IdOrigin | None) -> None:
-    found = locate_ids(ids, FEATURES)
+    origin = locate_ids(ids, FEATURES)
 
-    assert found == expected
-    if found is not None:
-        read = found.read_ids(FEATURES)
-        assert read is not None and read.tolist() == ids.reshape(-1).tolist()
+    assert origin == expected
+    if origin is not None:
+        ids_read = origin.read_ids(FEATURES)
+        assert ids_read is not None and ids_read.tolist() == ids.reshape(-1).tolist()
 
 
 class Model(nn.Module):
@@ -59,12 +59,14 @@ def test_what_layers_take_in_one_batch_is_known_of_the_next() -> None:
     features = [{"ids": torch.arange(6).reshape(2, 3) + start} for start in (0, 10, 20)]
     assert foresight.predict_ids(features[0]) == {}
 
-    for one in features[:2]:
-        foresight.begin_batch(one)
-        model(one)
+    for batch in features[:2]:
+        foresight.begin_batch(batch)
+        model(batch)
 
-    known = {table: [ids.tolist() for ids in arrays] for table, arrays in foresight.predict_ids(features[2]).items()}
-    assert known == {"user": [[20, 23]], "item": [[21, 24], [22, 25]]}
+    predicted = {
+        table: [ids.tolist() for ids in arrays] for table, arrays in foresight.predict_ids(features[2]).items()
+    }
+    assert predicted == {"user": [[20, 23]], "item": [[21, 24], [22, 25]]}
 
 
 def test_features_of_another_shape_foretell_nothing() -> None:

@@ -78,11 +78,11 @@ def test_bags_are_those_of_a_plain_bag(mode: Any, padding: int | None) -> None:
     plain(values, offsets).square().sum().backward()
     optimizer.step()
     lookups.begin_batch()
-    found = layer((values, offsets))
-    found.square().sum().backward()
+    bags = layer((values, offsets))
+    bags.square().sum().backward()
     lookups.push_gradients(sender=0, number=1, rate=1.0, step=1)
 
-    assert found.shape == (4, COLUMNS) and not found[1].any(), "a bag without ids is zeros"
+    assert bags.shape == (4, COLUMNS) and not bags[1].any(), "a bag without ids is zeros"
     assert close(rows_of(lookups), plain.weight)
 
 
@@ -92,10 +92,10 @@ def test_dense_ragged_and_jagged_ids_give_the_same_bags() -> None:
     dense = torch.tensor([[1, 2], [3, 4]])
     jagged = torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([3, 4])], layout=torch.jagged)
 
-    found = layer(dense)
+    bags = layer(dense)
 
-    assert close(layer(dense.reshape(-1), torch.tensor([0, 2])), found)
-    assert close(layer(jagged), found)
+    assert close(layer(dense.reshape(-1), torch.tensor([0, 2])), bags)
+    assert close(layer(jagged), bags)
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
@@ -106,9 +106,9 @@ def test_weighted_bags_are_divided_by_their_weights(combiner: Any) -> None:
     weights = torch.tensor([[2.0, 3.0]])
     divisor = {"sum": 1.0, "mean": 5.0, "sqrtn": 13.0**0.5}[combiner]
 
-    found = layer(torch.tensor([[1, 2]]), per_sample_weights=weights)
+    bags = layer(torch.tensor([[1, 2]]), per_sample_weights=weights)
 
-    assert close(found[0], (2 * weight[1] + 3 * weight[2]) / divisor)
+    assert close(bags[0], (2 * weight[1] + 3 * weight[2]) / divisor)
 
 
 def test_padding_is_zeros_and_is_not_trained() -> None:
@@ -116,11 +116,11 @@ def test_padding_is_zeros_and_is_not_trained() -> None:
     lookups = attached(layer, torch.ones(2, COLUMNS))
     lookups.begin_batch()
 
-    found = layer(torch.tensor([0, 1]))
-    found.sum().backward()
+    embedded = layer(torch.tensor([0, 1]))
+    embedded.sum().backward()
     lookups.push_gradients(sender=0, number=1, rate=1.0, step=1)
 
-    assert not found[0].any() and found[1].all()
+    assert not embedded[0].any() and embedded[1].all()
     assert close(rows_of(lookups), torch.tensor([[1.0] * COLUMNS, [0.0] * COLUMNS]))
 
 

@@ -31,7 +31,7 @@ class Model(nn.Module):
 def test_plain_layers_move_by_size(policy: Any, expected: list[str]) -> None:
     moved, notes = moving.move_embeddings(Model(), policy, min_bytes=1000 * 4 * 4)
 
-    assert [one.layer.table for one in moved] == expected
+    assert [moved_layer.layer.table for moved_layer in moved] == expected
     assert notes == []
 
 
@@ -39,15 +39,15 @@ def test_a_layer_in_two_places_moves_from_both_and_comes_back_to_both() -> None:
     model = Model()
     before = set(model.state_dict())
     moved, _ = moving.move_embeddings(model, "all", 0)
-    (large,) = [one for one in moved if one.layer.table == "large"]
+    (large,) = [moved_layer for moved_layer in moved if moved_layer.layer.table == "large"]
 
     assert model.large is model.parts["again"] and isinstance(model.large, Embedding)
     assert isinstance(model.parts["bags"], EmbeddingBag) and model.parts["bags"].combiner == "sum"
     assert model.large.padding_idx == 3 and model.large.input_dim == 1000
     assert set(model.state_dict()) == {"head.weight", "head.bias"}
 
-    for one in moved:
-        moving.put_plain_back(model, one, one.weight)
+    for moved_layer in moved:
+        moving.put_plain_back(model, moved_layer, moved_layer.weight)
 
     assert set(model.state_dict()) == before
     assert model.large is model.parts["again"]
@@ -61,7 +61,7 @@ def test_a_moved_weight_is_no_longer_the_optimizers() -> None:
 
     moving.remove_from_optimizer(optimizer, moved)
 
-    assert [tuple(one.shape) for one in optimizer.param_groups[0]["params"]] == [(1, 4), (1,)]
+    assert [tuple(parameter.shape) for parameter in optimizer.param_groups[0]["params"]] == [(1, 4), (1,)]
 
 
 def tied() -> nn.Module:

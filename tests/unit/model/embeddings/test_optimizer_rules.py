@@ -33,10 +33,10 @@ def build(kind: Any, **options: Any) -> torch.optim.Optimizer:
     ],
 )  # fmt: skip
 def test_an_optimizer_becomes_the_rule_of_the_same_name(kind: Any, options: Any, expected: dict[str, Any]) -> None:
-    found = optimizer_rules.table_optimizer(build(kind, **options))
+    rule = optimizer_rules.table_optimizer(build(kind, **options))
 
-    assert found.dialect == "torch"
-    assert expected.items() <= found.model_dump().items()
+    assert rule.dialect == "torch"
+    assert expected.items() <= rule.model_dump().items()
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ def test_what_is_packed_is_unpacked(shapes: list[tuple[int, ...]], seed: int) ->
     rows = layout.pack(variables)
 
     assert rows.shape == (layout.block_count, BLOCK_ELEMENTS) and len(layout.block_ids) == layout.block_count
-    found = layout.unpack(rows)
-    assert list(found) == list(variables)
+    unpacked = layout.unpack(rows)
+    assert list(unpacked) == list(variables)
     for name, value in variables.items():
-        np.testing.assert_array_equal(found[name], value)
+        np.testing.assert_array_equal(unpacked[name], value)
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 3, 140, 1024, 1025, 5000])

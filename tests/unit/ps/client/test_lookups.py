@@ -52,8 +52,8 @@ def rows(found: LookupResult) -> Floats:
 
 
 def give_ones(lookups: EmbeddingLookups, table: str, ids: list[int]) -> None:
-    found = lookups.lookup(table, np.array(ids))
-    lookups.add_gradients(table, found, found.plan.sum_gradients(np.ones((len(ids), 2), np.float32)))
+    looked_up = lookups.lookup(table, np.array(ids))
+    lookups.add_gradients(table, looked_up, looked_up.plan.sum_gradients(np.ones((len(ids), 2), np.float32)))
 
 
 def push(lookups: EmbeddingLookups, number: int) -> None:
@@ -61,8 +61,8 @@ def push(lookups: EmbeddingLookups, number: int) -> None:
 
 
 def values(tables: LocalTables, table: str) -> dict[int, float]:
-    ids, found = tables.read_table(table)
-    return dict(zip(ids.tolist(), found[:, 0].tolist(), strict=True))
+    ids, table_rows = tables.read_table(table)
+    return dict(zip(ids.tolist(), table_rows[:, 0].tolist(), strict=True))
 
 
 def test_a_batch_has_its_rows_in_the_order_it_asked_for_them() -> None:
@@ -72,10 +72,10 @@ def test_a_batch_has_its_rows_in_the_order_it_asked_for_them() -> None:
     push(lookups, 1)
     lookups.begin_batch()
 
-    found = lookups.lookup("users", np.array([[7, 5], [5, 7]], np.int32))
+    looked_up = lookups.lookup("users", np.array([[7, 5], [5, 7]], np.int32))
 
-    assert rows(found)[:, 0].tolist() == [0.0, 1.0, 1.0, 0.0]
-    assert len(found.rows) == 2, "each id once"
+    assert rows(looked_up)[:, 0].tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert len(looked_up.rows) == 2, "each id once"
 
 
 def test_two_layers_that_share_a_table_update_a_row_once_with_the_sum() -> None:
@@ -102,8 +102,8 @@ def test_what_is_pulled_ahead_is_what_is_found(ahead: bool) -> None:
     lookups.begin_batch()
 
     for ids in (first, second):
-        found = lookups.lookup("users", ids)
-        lookups.add_gradients("users", found, found.plan.sum_gradients(np.ones((len(ids), 2), np.float32)))
+        looked_up = lookups.lookup("users", ids)
+        lookups.add_gradients("users", looked_up, looked_up.plan.sum_gradients(np.ones((len(ids), 2), np.float32)))
     lookups.lookup("items", np.array([9]))
     push(lookups, 1)
     lookups.wait_for_pushes()
@@ -182,9 +182,9 @@ def test_a_batch_that_gave_nothing_pushes_nothing() -> None:
 
 
 def test_no_ids_have_no_rows() -> None:
-    found = EmbeddingLookups(Slow(), depth=0).lookup("users", np.empty(0, np.int64))
+    looked_up = EmbeddingLookups(Slow(), depth=0).lookup("users", np.empty(0, np.int64))
 
-    assert found.rows.shape == (0, 2)
+    assert looked_up.rows.shape == (0, 2)
 
 
 def test_what_is_no_id_is_refused_by_the_name_of_the_table() -> None:

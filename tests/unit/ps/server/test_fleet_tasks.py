@@ -54,9 +54,9 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path)
-    yield made
-    for server in made.servers.values():
+    servers = Pair(tmp_path)
+    yield servers
+    for server in servers.servers.values():
         server.close()
 
 

@@ -49,17 +49,17 @@ def test_slots_that_a_ps_did_not_own_before_are_full() -> None:
 
 
 def test_every_slot_is_full_once_in_each_cycle_and_equally_many_at_a_time() -> None:
-    times = [choose_full_slots(ALL, ALL, number) for number in range(20, 20 + MAX_CHAIN)]
+    masks = [choose_full_slots(ALL, ALL, number) for number in range(20, 20 + MAX_CHAIN)]
 
-    assert (np.sum(times, axis=0) == 1).all()
-    assert {int(one.sum()) for one in times} == {SLOTS // MAX_CHAIN}
+    assert (np.sum(masks, axis=0) == 1).all()
+    assert {int(mask.sum()) for mask in masks} == {SLOTS // MAX_CHAIN}
 
 
 def test_files_of_a_previous_owner_do_not_count_for_slots_that_moved() -> None:
     first = SnapshotChain.extend(None, "a", 10, (file("ps-0", 1, ALL, ALL),))
     moved = SnapshotChain.extend(first, "b", 20, (file("ps-0", 2, EVEN, NONE), file("ps-1", 2, ODD, ODD)))
 
-    assert [(one.name, pack_slots(slots)) for one, slots in moved.effective_files()] == [
+    assert [(snapshot_file.name, pack_slots(slots)) for snapshot_file, slots in moved.effective_files()] == [
         ("ps-0-1", pack_slots(EVEN)),
         ("ps-0-2", pack_slots(EVEN)),
         ("ps-1-2", pack_slots(ODD)),
@@ -71,7 +71,7 @@ def test_a_file_that_counts_for_no_slot_is_left_out() -> None:
     first = SnapshotChain.extend(None, "a", 10, (file("ps-0", 1, EVEN, EVEN), file("ps-1", 1, ODD, ODD)))
     second = SnapshotChain.extend(first, "b", 20, (file("ps-0", 2, EVEN, EVEN), file("ps-1", 2, ODD, NONE)))
 
-    assert [one.name for one in second.files] == ["ps-1-1", "ps-0-2", "ps-1-2"]
+    assert [snapshot_file.name for snapshot_file in second.files] == ["ps-1-1", "ps-0-2", "ps-1-2"]
 
 
 def test_a_chain_is_never_longer_than_the_limit() -> None:
@@ -92,9 +92,9 @@ def test_the_error_names_a_slot_without_rows() -> None:
 
 
 def test_a_slot_that_is_full_in_the_file_of_a_ps_that_does_not_own_it_has_no_rows() -> None:
-    everything, one = slot_mask(range(SLOTS)), slot_mask([3])
+    all_slots, third = slot_mask(range(SLOTS)), slot_mask([3])
     chain = SnapshotChain(
-        snapshot_id="a", number=1, step=5, files=(file("ps-0", 1, everything & ~one & 1, everything),)
+        snapshot_id="a", number=1, step=5, files=(file("ps-0", 1, all_slots & ~third & 1, all_slots),)
     )
 
     with pytest.raises(CheckpointCorrupt, match="no file has the rows of slot 3"):

@@ -109,9 +109,9 @@ class SinglePs:
 
 def rows(ps_state: PsState, table: str = "users") -> dict[int, list[float]]:
     return {
-        int(one): row.tolist()
+        int(row_id): row.tolist()
         for spec, (values, _) in ps_state.changed_rows(slot_mask(ALL), 0)
-        for one, row in zip(values.ids, values.rows, strict=True)
+        for row_id, row in zip(values.ids, values.rows, strict=True)
         if spec.name == table
     }
 
@@ -215,8 +215,8 @@ def test_a_restored_ps_builds_upon_the_snapshot_it_was_restored_from(tmp_path: P
 def test_slots_that_arrive_during_a_snapshot_are_full_in_the_next(tmp_path: Path) -> None:
     halves = SlotMap.initial([HERE, THERE])
     source, target = SinglePs(tmp_path / "source", halves), SinglePs(tmp_path, SlotMap.initial([HERE, THERE]), THERE)
-    ids = [one for one in range(300)]
-    mine = [one for one, row in zip(ids, slots_of(ids), strict=True) if halves.owner[row] == HERE]
+    ids = [row_id for row_id in range(300)]
+    mine = [row_id for row_id, slot in zip(ids, slots_of(ids), strict=True) if halves.owner[slot] == HERE]
     source.push(mine)
     for _, pieces in source.ps_state.changed_rows(slot_mask(ALL), 0):
         target.ps_state.load_rows(pieces)
@@ -254,7 +254,7 @@ def test_only_the_rows_and_applied_pushes_of_the_slots_are_restored(tmp_path: Pa
 
     snapshot_files.restore_rows(restored, tmp_path, range(0, SLOTS, 2))
 
-    assert set(rows(restored)) == {one for one, slot in enumerate(slots_of(list(range(500)))) if slot % 2 == 0}
+    assert set(rows(restored)) == {row_id for row_id, slot in enumerate(slots_of(list(range(500)))) if slot % 2 == 0}
     assert not restored.pack_applied_pushes(slot_mask(range(1, SLOTS, 2)))[1 + SLOTS // 2 :].any()
     even = slot_mask(range(0, SLOTS, 2))
     assert (restored.pack_applied_pushes(even) == single.ps_state.pack_applied_pushes(even)).all()

@@ -18,9 +18,9 @@ CALLS = st.lists(st.tuples(SENDERS, NUMBERS, SOME), max_size=40)
 
 
 def flags(slots: set[int] | list[int]) -> SlotMask:
-    found = np.zeros(SLOTS, np.uint8)
-    found[list(slots)] = 1
-    return found
+    mask = np.zeros(SLOTS, np.uint8)
+    mask[list(slots)] = 1
+    return mask
 
 
 class Sets:
@@ -34,17 +34,17 @@ class Sets:
             self.came.setdefault((sender, slot), set()).add(number)
 
     def having(self, sender: int, number: int, slots: set[int] | list[int]) -> list[int]:
-        found = []
+        applied = []
         for slot in slots:
             came = self.came.get((sender, slot), set())
             if number in came or (came and number <= max(came) - WINDOW):
-                found.append(slot)
-        return sorted(found)
+                applied.append(slot)
+        return sorted(applied)
 
 
 def having(marks: AppliedPushes, sender: int, number: int, slots: set[int] | list[int]) -> list[int]:
-    found = marks.find_applied(sender, number, flags(slots))
-    return [] if found is None else [int(slot) for slot in np.flatnonzero(found)]
+    applied = marks.find_applied(sender, number, flags(slots))
+    return [] if applied is None else [int(slot) for slot in np.flatnonzero(applied)]
 
 
 def made(calls: list[tuple[int, int, set[int]]]) -> tuple[AppliedPushes, Sets]:
@@ -72,8 +72,8 @@ def test_a_slot_has_what_came_to_it(calls: list[tuple[int, int, set[int]]]) -> N
 def test_marks_that_travel_join_what_is_there(
     ours: list[tuple[int, int, set[int]]], theirs: list[tuple[int, int, set[int]]], moving: set[int]
 ) -> None:
-    (marks, sets), (other, other_sets) = made(ours), made(theirs)
-    marks.merge_packed(other.pack(flags(moving)))
+    (marks, sets), (other_marks, other_sets) = made(ours), made(theirs)
+    marks.merge_packed(other_marks.pack(flags(moving)))
     for (sender, slot), came in other_sets.came.items():
         if slot in moving:
             sets.came.setdefault((sender, slot), set()).update(came)

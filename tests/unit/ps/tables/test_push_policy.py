@@ -19,10 +19,10 @@ ADAGRAD = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}, "opti
 
 
 def holdings(terms: PushPolicy, tables: bytes = ZEROS) -> PsState:
-    made = PsState(PsId("ps-0"), seed=1, policy=terms)
-    made.set_slot_map(SlotMap.initial([PsId("ps-0")]))
-    made.declare(tables)
-    return made
+    ps_state = PsState(PsId("ps-0"), seed=1, policy=terms)
+    ps_state.set_slot_map(SlotMap.initial([PsId("ps-0")]))
+    ps_state.declare(tables)
+    return ps_state
 
 
 def push(ids: list[int], gradient: float, *, clock: int = 0, number: int = 0, sender: int = 1) -> PsMessage:
@@ -33,9 +33,9 @@ def push(ids: list[int], gradient: float, *, clock: int = 0, number: int = 0, se
 
 
 def rows(held: PsState, ids: list[int]) -> list[float]:
-    look = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
-    found: list[float] = reply_to(held, look).parts[0].rows[:, 0].tolist()
-    return found
+    request = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
+    first_column: list[float] = reply_to(held, request).parts[0].rows[:, 0].tolist()
+    return first_column
 
 
 def clock(held: PsState) -> int:
@@ -43,7 +43,7 @@ def clock(held: PsState) -> int:
 
 
 def test_staleness_is_counted_in_updates_and_shown_in_powers_of_two() -> None:
-    assert [staleness_bucket(one) for one in (0, 1, 2, 3, 4, 7, 8, 15, 16)] == [0, 1, 2, 2, 3, 3, 4, 4, 5]
+    assert [staleness_bucket(updates) for updates in (0, 1, 2, 3, 4, 7, 8, 15, 16)] == [0, 1, 2, 2, 3, 3, 4, 4, 5]
     assert staleness_bucket(1 << 60) == staleness_bucket(1 << 61)
     assert (staleness(9, 7), staleness(9, 0), staleness(3, 8)) == (2, 0, 0)
 
@@ -83,42 +83,46 @@ def test_the_rate_is_divided_by_the_staleness() -> None:
 
 def test_so_many_pushes_make_one_update_with_their_mean() -> None:
     held = holdings(PushPolicy(grads_to_wait=3), ADAGRAD)
-    at = clock(held)
-    assert reply_to(held, push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK
-    assert reply_to(held, push([1, 2], 6.0, clock=at, number=1)).status is ReplyStatus.OK, "again: it counts once"
-    assert reply_to(held, push([2, 3], 3.0, clock=at, number=2)).status is ReplyStatus.OK
-    assert (rows(held, [1, 2, 3]), clock(held)) == ([0.0, 0.0, 0.0], at)
-    assert reply_to(held, push([3], 9.0, clock=at, number=3)).status is ReplyStatus.OK
+    before = clock(held)
+    assert reply_to(held, push([1, 2], 6.0, clock=before, number=1)).status is ReplyStatus.OK
+    assert reply_to(held, push([1, 2], 6.0, clock=before, number=1)).status is ReplyStatus.OK, "again: it counts once"
+    assert reply_to(held, push([2, 3], 3.0, clock=before, number=2)).status is ReplyStatus.OK
+    assert (rows(held, [1, 2, 3]), clock(held)) == ([0.0, 0.0, 0.0], before)
+    assert reply_to(held, push([3], 9.0, clock=before, number=3)).status is ReplyStatus.OK
 
     assert rows(held, [1, 2, 3]) == pytest.approx([-1.0, -1.0, -1.0]), "Adagrad's first step has the size of the rate"
-    assert clock(held) == at + 1
+    assert clock(held) == before + 1
     alone = holdings(PushPolicy(), ADAGRAD)
     reply_to(alone, push([2], 3.0, number=1))
     assert rows(alone, [2]) == rows(held, [2])
-    assert reply_to(held, push([1], 1.0, clock=at, number=4)).status is ReplyStatus.STALE, "it has not seen the update"
-    assert reply_to(held, push([1], 1.0, clock=at + 1, number=4)).status is ReplyStatus.OK
+    assert reply_to(held, push([1], 1.0, clock=before, number=4)).status is ReplyStatus.STALE, (
+        "it has not seen the update"
+    )
+    assert reply_to(held, push([1], 1.0, clock=before + 1, number=4)).status is ReplyStatus.OK
 
 
 def test_what_waits_is_applied_before_slots_move_or_are_saved() -> None:
     held = holdings(PushPolicy(grads_to_wait=4))
-    at = clock(held)
-    reply_to(held, push([1], 1.0, clock=at, number=1))
-    reply_to(held, push([1], 2.0, clock=at, number=2))
+    before = clock(held)
+    reply_to(held, push([1], 1.0, clock=before, number=1))
+    reply_to(held, push([1], 2.0, clock=before, number=2))
     with held.exclusive():
         assert rows_of(held) == {1: -1.5}
-    assert clock(held) == at + 1
+    assert clock(held) == before + 1
     with held.exclusive():
         pass
-    assert clock(held) == at + 1, "nothing waited"
+    assert clock(held) == before + 1, "nothing waited"
 
 
 def rows_of(held: PsState) -> dict[int, float]:
-    found = held.changed_rows(np.ones(1024, np.uint8), 0)
-    return {int(one): float(row[0]) for _, (part, _) in found for one, row in zip(part.ids, part.rows, strict=True)}
+    parts = held.changed_rows(np.ones(1024, np.uint8), 0)
+    return {
+        int(row_id): float(row[0]) for _, (part, _) in parts for row_id, row in zip(part.ids, part.rows, strict=True)
+    }
 
 
 def test_a_copy_gathers_as_its_owner_does() -> None:
-    owner, other = (
+    owner, copy = (
         holdings(PushPolicy(grads_to_wait=2)),
         PsState(PsId("ps-1"), seed=1, policy=PushPolicy(grads_to_wait=2)),
     )
@@ -127,7 +131,7 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
         PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
         PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        assert reply_to(other, message._replace(backup_of=1)).status is ReplyStatus.OK
+        assert reply_to(copy, message._replace(backup_of=1)).status is ReplyStatus.OK
     owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     sent = []
     for number in range(1, 6):
@@ -136,33 +140,33 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
         sent.append(answer.forward)
         owner.finish_forward()
     for message in (sent[2], sent[0], sent[4], sent[3], sent[1], sent[0]):  # two threads may send in any order
-        assert reply_to(other, message).status is ReplyStatus.OK
+        assert reply_to(copy, message).status is ReplyStatus.OK
     with owner.exclusive():
         pass
-    other.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
+    copy.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
 
-    assert rows_of(other) == rows_of(owner) == {1: -1.5 - 3.5 - 5.0}
+    assert rows_of(copy) == rows_of(owner) == {1: -1.5 - 3.5 - 5.0}
 
 
 def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
     seldom = json.dumps([{**json.loads(ZEROS)[0], "admit_after": 2}]).encode()
-    owner, other = holdings(PushPolicy(), seldom), PsState(PsId("ps-1"), seed=1)
+    owner, copy = holdings(PushPolicy(), seldom), PsState(PsId("ps-1"), seed=1)
     marks = TablePart(0, owner.pack_applied_pushes(owner.owned_slots), NO_ROWS)
     for message in (
         PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
         PsMessage(MessageKind.TAKE_OVER, 0, parts=(marks,)),
     ):
-        reply_to(other, message._replace(backup_of=1))
+        reply_to(copy, message._replace(backup_of=1))
     owner.set_backup(BackupHolder(PsId("ps-1"), ""))
     for _ in range(2):
         reply_to(owner, push([7], 0.0)._replace(kind=MessageKind.PULL))
     answer = owner.serve(push([7, 8], 1.0, number=1))
     assert answer and answer.forward
-    reply_to(other, answer.forward)
+    reply_to(copy, answer.forward)
     owner.finish_forward()
-    other.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
+    copy.promote_backup(PsId("ps-0"), SlotMap(2, (PsId("ps-1"),) * 1024))
 
-    assert rows_of(other) == rows_of(owner) == {7: -1.0}
+    assert rows_of(copy) == rows_of(owner) == {7: -1.0}
 
 
 def test_a_beat_has_what_the_master_wants_to_know() -> None:

@@ -18,10 +18,10 @@ ZEROS = b'[{"name": "users", "columns": 1, "initializer": {"kind": "zeros"}}]'
 
 
 def holdings() -> PsState:
-    made = PsState(PsId("ps-0"), seed=1)
-    made.set_slot_map(SlotMap.initial([PsId("ps-0")]))
-    made.declare(ZEROS)
-    return made
+    ps_state = PsState(PsId("ps-0"), seed=1)
+    ps_state.set_slot_map(SlotMap.initial([PsId("ps-0")]))
+    ps_state.declare(ZEROS)
+    return ps_state
 
 
 def push(batch: int = 0, sender: int = 9, rate: float = 1.0) -> PsMessage:
@@ -30,9 +30,9 @@ def push(batch: int = 0, sender: int = 9, rate: float = 1.0) -> PsMessage:
 
 
 def looked_up(held: PsState) -> list[list[float]]:
-    look = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(push().parts[0]._replace(rows=NO_ROWS),))
-    found: list[list[float]] = reply_to(held, look).parts[0].rows.tolist()
-    return found
+    request = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(push().parts[0]._replace(rows=NO_ROWS),))
+    rows: list[list[float]] = reply_to(held, request).parts[0].rows.tolist()
+    return rows
 
 
 @given(MESSAGES)
@@ -90,7 +90,7 @@ def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
 
 def test_what_is_wrong_is_refused_by_name() -> None:
     held = holdings()
-    told = {
+    messages = {
         reply_to(
             held, push(rate=float("nan"))
         ).text: b"learning rate: expected a finite number of 32 bits. Received: nan",
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_refused_by_name() -> None:
         ]: b"TAKE_OVER: expected a map",
         reply_to(held, push()._replace(kind=MessageKind.DROP)).text: b"DROP: expected slots that this ps does not own",
     }
-    assert all(found == expected for found, expected in told.items()), told
+    assert all(message == expected for message, expected in messages.items()), messages
 
 
 def test_rows_that_nobody_uses_expire_where_their_table_says_so() -> None:

@@ -31,11 +31,11 @@ def pulled(table: _native.Table, ids: Ids, *, create: bool = True, now: int = 0)
 
 
 def everything(table: _native.Table) -> dict[int, tuple[list[float], list[float]]]:
-    found: dict[int, tuple[list[float], list[float]]] = {}
+    values_and_state: dict[int, tuple[list[float], list[float]]] = {}
     for stripe in range(_native.STRIPES):
         ids, values, state = table.collect(stripe, np.ones(SLOTS, np.uint8))
-        found |= {int(i): (v.tolist(), s.tolist()) for i, v, s in zip(ids, values, state, strict=True)}
-    return found
+        values_and_state |= {int(i): (v.tolist(), s.tolist()) for i, v, s in zip(ids, values, state, strict=True)}
+    return values_and_state
 
 
 def array(ids: list[int]) -> Ids:
@@ -50,29 +50,29 @@ def test_a_table_is_a_dictionary_of_rows(calls: list[tuple[bool, list[int]]]) ->
         if pushes:
             gradients = np.full((len(ids), COLUMNS), number, np.float32)
             assert table.push(array(ids), gradients, 0.5, number) == len(ids)
-            for one in ids:
-                expected[one] = expected.get(one, 1.0) - 0.5 * number
+            for row_id in ids:
+                expected[row_id] = expected.get(row_id, 1.0) - 0.5 * number
         else:
-            for one in ids:
-                expected.setdefault(one, 1.0)
+            for row_id in ids:
+                expected.setdefault(row_id, 1.0)
             rows = pulled(table, array(ids))
-            assert rows.tolist() == [[expected[one]] * COLUMNS for one in ids]
+            assert rows.tolist() == [[expected[row_id]] * COLUMNS for row_id in ids]
 
     assert table.rows == len(expected)
-    assert everything(table) == {one: ([value] * COLUMNS, []) for one, value in expected.items()}
+    assert everything(table) == {row_id: ([value] * COLUMNS, []) for row_id, value in expected.items()}
 
 
 @given(st.lists(IDS, min_size=1, max_size=50, unique=True), st.randoms(use_true_random=False))
 def test_first_values_depend_on_seed_table_and_id_alone(ids: list[int], random: Any) -> None:
     spec = TableSpec(name="t", columns=COLUMNS)
     shuffled = random.sample(ids, len(ids))
-    one, two = create_table(spec, seed=4), create_table(spec, seed=4)
-    by_id = dict(zip(ids, pulled(one, array(ids)).tolist(), strict=True))
+    first, second = create_table(spec, seed=4), create_table(spec, seed=4)
+    by_id = dict(zip(ids, pulled(first, array(ids)).tolist(), strict=True))
 
-    assert dict(zip(shuffled, pulled(two, array(shuffled)).tolist(), strict=True)) == by_id
+    assert dict(zip(shuffled, pulled(second, array(shuffled)).tolist(), strict=True)) == by_id
     assert dict(zip(ids, pulled(create_table(spec, seed=4), array(ids), create=False).tolist(), strict=True)) == by_id
-    other = create_table(spec.model_copy(update={"name": "u"}), seed=4)
-    assert pulled(other, array(ids)).tolist() != list(by_id.values())
+    renamed = create_table(spec.model_copy(update={"name": "u"}), seed=4)
+    assert pulled(renamed, array(ids)).tolist() != list(by_id.values())
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_an_id_gets_a_row_with_its_kth_sighting(batches: list[list[int]], k: int
     spec = TableSpec(name="t", columns=COLUMNS, admit_after=k, initializer=Initializer(kind="constant", value=1.0))
     table, seen, expected = create_table(spec, seed=0), dict[int, int](), dict[int, float]()
     for ids in batches:
-        for one in ids:
-            seen[one] = seen.get(one, 0) + 1
-            if seen[one] >= k:
-                expected.setdefault(one, 1.0)
-        assert pulled(table, array(ids)).tolist() == [[expected.get(one, 1.0)] * COLUMNS for one in ids]
+        for row_id in ids:
+            seen[row_id] = seen.get(row_id, 0) + 1
+            if seen[row_id] >= k:
+                expected.setdefault(row_id, 1.0)
+        assert pulled(table, array(ids)).tolist() == [[expected.get(row_id, 1.0)] * COLUMNS for row_id in ids]
         applied = table.push(array(ids), np.ones((len(ids), COLUMNS), np.float32), 1.0, 1)
-        assert applied == sum(one in expected for one in ids)
-        for one in ids:
-            if one in expected:
-                expected[one] -= 1.0
+        assert applied == sum(row_id in expected for row_id in ids)
+        for row_id in ids:
+            if row_id in expected:
+                expected[row_id] -= 1.0
 
     assert table.rows == len(expected)
     assert table.counting == len(seen) - len(expected)
@@ -144,9 +144,9 @@ def test_slots_move_with_values_and_state(ids: list[int], moving: set[int]) -> N
         target.load(*source.collect(stripe, flags))
     source.remove_slots(flags)
 
-    gone = {one for one, slot in zip(ids, _native.slots(array(ids)), strict=True) if int(slot) in moving}
-    assert everything(target) == {one: before[one] for one in gone}
-    assert everything(source) == {one: row for one, row in before.items() if one not in gone}
+    moved_ids = {row_id for row_id, slot in zip(ids, _native.slots(array(ids)), strict=True) if int(slot) in moving}
+    assert everything(target) == {row_id: before[row_id] for row_id in moved_ids}
+    assert everything(source) == {row_id: row for row_id, row in before.items() if row_id not in moved_ids}
 
 
 def test_only_rows_changed_since_a_turn_are_collected() -> None:

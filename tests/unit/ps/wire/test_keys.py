@@ -12,11 +12,11 @@ from elasticdl.ps.wire.keys import CurveKeys
 
 
 def test_keys_come_back_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
-    made, path = CurveKeys.generate(), tmp_path / "keys.json"
+    keys, path = CurveKeys.generate(), tmp_path / "keys.json"
 
-    made.write(path)
+    keys.write(path)
 
-    assert CurveKeys.read(path) == made
+    assert CurveKeys.read(path) == keys
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -58,6 +58,6 @@ def test_keys_that_cannot_be_read_for_want_of_descriptors_make_no_wrong_job(tmp_
 
 
 def test_secrets_do_not_show() -> None:
-    made = CurveKeys.generate()
+    keys = CurveKeys.generate()
 
-    assert made.server_secret not in f"{made} {made!r}" and made.client_secret not in f"{made} {made!r}"
+    assert keys.server_secret not in f"{keys} {keys!r}" and keys.client_secret not in f"{keys} {keys!r}"

@@ -24,35 +24,35 @@ def frames(message: PsMessage) -> list[bytes]:
 
 @given(MESSAGES)
 def test_what_is_sent_is_what_arrives(message: PsMessage) -> None:
-    found = messages.decode_message(frames(message))
+    received = messages.decode_message(frames(message))
 
-    assert found._replace(parts=()) == message._replace(parts=())
-    for one, other in zip(found.parts, message.parts, strict=True):
-        assert one.table == other.table
-        assert one.ids.tolist() == other.ids.tolist()
-        assert one.rows.shape == other.rows.shape
-        assert one.rows.tolist() == other.rows.tolist()
+    assert received._replace(parts=()) == message._replace(parts=())
+    for received_part, part in zip(received.parts, message.parts, strict=True):
+        assert received_part.table == part.table
+        assert received_part.ids.tolist() == part.ids.tolist()
+        assert received_part.rows.shape == part.rows.shape
+        assert received_part.rows.tolist() == part.rows.tolist()
 
 
 @given(MESSAGES, st.data())
 def test_what_is_cut_mixed_or_changed_is_refused_or_understood(message: PsMessage, data: Any) -> None:
     changed = frames(message)
     for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(changed) - 1))
+        index = data.draw(st.integers(0, len(changed) - 1))
         match data.draw(st.integers(0, 3)):
             case 0:
-                changed[at] = data.draw(st.binary(max_size=80))
+                changed[index] = data.draw(st.binary(max_size=80))
             case 1:
-                changed[at] = changed[at][: data.draw(st.integers(0, len(changed[at])))]
+                changed[index] = changed[index][: data.draw(st.integers(0, len(changed[index])))]
             case 2:
-                changed.insert(at, data.draw(st.binary(max_size=20)))
+                changed.insert(index, data.draw(st.binary(max_size=20)))
             case 3 if len(changed) > 1:
-                del changed[at]
+                del changed[index]
     try:
-        found = messages.decode_message(changed)
+        received = messages.decode_message(changed)
     except MalformedMessage:
         return
-    assert all(part.ids.dtype == np.int64 and part.rows.dtype == np.float32 for part in found.parts)
+    assert all(part.ids.dtype == np.int64 and part.rows.dtype == np.float32 for part in received.parts)
 
 
 @pytest.mark.parametrize("broken", [[], [b""], [b"x" * 80, b""], [b"EDP3" + bytes(84), b""]])
@@ -67,14 +67,14 @@ def test_rows_that_travel_with_16_bits_are_off_by_half_a_last_bit_at_most(transp
     message = PsMessage(MessageKind.PUSH, 1, parts=(TablePart(0, np.arange(500), rows),), dtype=transport)
 
     sent = frames(message)
-    found = messages.decode_message(sent)
+    received = messages.decode_message(sent)
 
     assert len(sent[-1]) == rows.size * 2
-    assert found.dtype is transport
+    assert received.dtype is transport
     least = 2**-14  # below it float16 has fewer bits
-    assert 0 < np.max(np.abs(found.parts[0].rows - rows) / np.maximum(np.abs(rows), least)) <= error
-    again = messages.decode_message(frames(found)).parts[0].rows
-    assert (again == found.parts[0].rows).all(), "it changes once"
+    assert 0 < np.max(np.abs(received.parts[0].rows - rows) / np.maximum(np.abs(rows), least)) <= error
+    again = messages.decode_message(frames(received)).parts[0].rows
+    assert (again == received.parts[0].rows).all(), "it changes once"
 
 
 def test_float16_is_that_of_numpy() -> None:
@@ -114,8 +114,8 @@ def test_a_part_makes_no_room_for_rows_that_were_not_sent(transport: WireDtype, 
 @given(MESSAGES, st.data())
 def test_no_frames_make_the_receiver_use_more_memory_than_a_few_times_their_size(message: PsMessage, data: Any) -> None:
     changed = bytearray(ps_wire.join(frames(message)))
-    for at in data.draw(st.lists(st.integers(0, len(changed) - 1), max_size=8)):
-        changed[at] = data.draw(st.sampled_from([0, 1, 127, 255]))
+    for index in data.draw(st.lists(st.integers(0, len(changed) - 1), max_size=8)):
+        changed[index] = data.draw(st.sampled_from([0, 1, 127, 255]))
     tracemalloc.start()
     try:
         ps_wire.fuzz_one(bytes(changed))
@@ -131,11 +131,11 @@ def test_a_large_array_travels_in_several_frames(transport: WireDtype) -> None:
     message = PsMessage(MessageKind.PUSH, 1, parts=(TablePart(0, np.arange(len(rows)), rows),), dtype=transport)
 
     sent = frames(message)
-    found = messages.decode_message(sent).parts[0]
+    received = messages.decode_message(sent).parts[0]
 
     assert max(len(frame) for frame in sent) == messages.FRAME_BYTES
-    assert (found.rows == rows).all()
-    assert (found.ids == np.arange(len(rows))).all()
+    assert (received.rows == rows).all()
+    assert (received.ids == np.arange(len(rows))).all()
     for number in range(3, len(sent)):
         with pytest.raises(MalformedMessage):
             messages.decode_message([*sent[:number], *sent[number + 1 :]])

@@ -38,35 +38,35 @@ LEAST = MIN_BUFFER_BYTES // (8 + 4 * COLUMNS) + 1
 
 def room(memory: SharedMemory, count: int = LEAST, value: float | None = None) -> SharedBuffer:
     rows = NO_ROWS if value is None else np.full((count, COLUMNS), value, np.float32)
-    found = memory.allocate(np.arange(count), rows, COLUMNS)
-    assert found is not None
-    return found
+    buffer = memory.allocate(np.arange(count), rows, COLUMNS)
+    assert buffer is not None
+    return buffer
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(LEAST, 5 * LEAST), st.integers(0, 9)), max_size=40))
 def test_what_lies_in_a_room_stays_until_nobody_looks_at_it(steps: list[tuple[bool, int, int]]) -> None:
     memory = SharedMemory.create(1 << 22)
-    kept: list[tuple[float, np.ndarray]] = []
+    values_and_rows: list[tuple[float, np.ndarray]] = []
     for number, (is_new, count, which) in enumerate(steps):
-        if is_new or not kept:
-            found = memory.allocate(np.arange(count), np.full((count, COLUMNS), number, np.float32), COLUMNS)
-            if found is not None:
-                assert found.ids.tolist() == list(range(count))
-                kept.append((number, found.rows[1:]))  # a view of the rows keeps all of the room
+        if is_new or not values_and_rows:
+            buffer = memory.allocate(np.arange(count), np.full((count, COLUMNS), number, np.float32), COLUMNS)
+            if buffer is not None:
+                assert buffer.ids.tolist() == list(range(count))
+                values_and_rows.append((number, buffer.rows[1:]))  # a view of the rows keeps all of the room
         else:
-            del kept[which % len(kept)]
-        assert all((rows == value).all() for value, rows in kept)
+            del values_and_rows[which % len(values_and_rows)]
+        assert all((rows == value).all() for value, rows in values_and_rows)
     memory.close()
 
 
 def test_rooms_are_used_again_and_end() -> None:
     memory = SharedMemory.create(1 << 20)
     first = room(memory)
-    at = first.offset
+    offset = first.offset
     del first
-    assert room(memory).offset == at, "nobody looks at the first one any more"
-    kept = [memory.allocate(np.arange(LEAST), NO_ROWS, COLUMNS) for _ in range(100)]
-    assert kept[0] is not None and kept[-1] is None, "then arrays are sent"
+    assert room(memory).offset == offset, "nobody looks at the first one any more"
+    buffers = [memory.allocate(np.arange(LEAST), NO_ROWS, COLUMNS) for _ in range(100)]
+    assert buffers[0] is not None and buffers[-1] is None, "then arrays are sent"
     assert memory.allocate(np.arange(3), NO_ROWS, COLUMNS) is None, "three rows are not worth it"
     memory.close()
 
@@ -115,9 +115,9 @@ def test_a_place_outside_of_the_memory_is_malformed(at: int, count: int) -> None
 def test_a_ps_opens_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = SharedMemory.create(1 << 20)
     name, pid, fd = memory.handle
-    with tempfile.TemporaryFile() as other:
+    with tempfile.TemporaryFile() as other_file:
         offers = [
-            SharedMemoryHandle(name, pid, other.fileno()),
+            SharedMemoryHandle(name, pid, other_file.fileno()),
             SharedMemoryHandle(name + 1, pid, fd),
             SharedMemoryHandle(name, 2**30, fd),
             SharedMemoryHandle(name, 1, 0),
@@ -148,18 +148,20 @@ def test_a_ps_that_was_lost_may_write_where_it_was_told_to_and_nobody_looks_ther
     offer = sharing.offer_memory(ps)
     assert offer is not None and sharing.allocate(request, lambda _: COLUMNS) == (None,), "it has not found it yet"
     sharing.confirm(ps)
-    (asked,) = sharing.allocate(request, lambda _: COLUMNS)
-    assert asked is not None
-    _, late = SharedMemoryView.open(SharedMemoryHandle.decode(offer.text)).arrays(asked.offset, LEAST, LEAST, COLUMNS)
+    (buffer,) = sharing.allocate(request, lambda _: COLUMNS)
+    assert buffer is not None
+    _, late_rows = SharedMemoryView.open(SharedMemoryHandle.decode(offer.text)).arrays(
+        buffer.offset, LEAST, LEAST, COLUMNS
+    )
 
     sharing.forget(ps)
-    del asked
+    del buffer
     assert sharing.offer_memory(ps) is not None
     sharing.confirm(ps)
-    (answered,) = sharing.allocate(request, lambda _: COLUMNS)
-    assert answered is not None
-    answered.rows[:] = 1.0
-    late[:] = 2.0
+    (next_buffer,) = sharing.allocate(request, lambda _: COLUMNS)
+    assert next_buffer is not None
+    next_buffer.rows[:] = 1.0
+    late_rows[:] = 2.0
 
-    assert (answered.rows == 1.0).all()
+    assert (next_buffer.rows == 1.0).all()
     sharing.close()

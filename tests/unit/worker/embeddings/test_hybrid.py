@@ -95,10 +95,10 @@ def trained(
 
 def assert_same(plain: Model, moved: Model, tables: EmbeddingTables) -> None:
     with tables.full_model():
-        expected, found = plain.state_dict(), moved.state_dict()
-        assert set(found) == set(expected)
+        expected, state = plain.state_dict(), moved.state_dict()
+        assert set(state) == set(expected)
         for name in expected:
-            assert torch.allclose(found[name], expected[name], rtol=0, atol=1e-6), name
+            assert torch.allclose(state[name], expected[name], rtol=0, atol=1e-6), name
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])

@@ -117,12 +117,12 @@ class Noisy(Numbers):
 
 def test_random_numbers_of_items_are_those_of_step_and_logical_rank() -> None:
     plan = TrainingPlan(records=32, global_batch=8, logical_ranks=4)
-    whole, part = feed_of(Noisy(32), plan), feed_of(Noisy(32), plan)
-    whole.prefetch(0, RankRange(0, 4))
-    batches = [value(whole, 0, rank) for rank in range(4)]
-    part.prefetch(0, RankRange(2, 1))
+    all_ranks, one_rank = feed_of(Noisy(32), plan), feed_of(Noisy(32), plan)
+    all_ranks.prefetch(0, RankRange(0, 4))
+    batches = [value(all_ranks, 0, rank) for rank in range(4)]
+    one_rank.prefetch(0, RankRange(2, 1))
     torch.manual_seed(99)
-    assert value(part, 0, 2) == batches[2]
+    assert value(one_rank, 0, 2) == batches[2]
     assert batches[0] != batches[1]
 
 
@@ -215,9 +215,9 @@ def test_an_item_that_fails_once_is_read_again() -> None:
 
 def test_items_that_fail_again_are_skipped_and_named_where_the_job_allows_it() -> None:
     plan = TrainingPlan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
     fetcher = ItemFetcher(as_source(Flawed(8, {2: 99, 5: 99}), "numbers"), list, plan.seed, skips_bad=True)
-    bad = BadRecords(2, lambda source, record, why: told.append((record, why)))
+    bad = BadRecords(2, lambda source, record, why: reported.append((record, why)))
     feed = LoaderFeed(ItemRequests(fetcher, plan, None, bad), plan, LoaderOptions(), CPU).start()
     feed.prefetch(0, RankRange(0, 2))
 
@@ -225,7 +225,7 @@ def test_items_that_fail_again_are_skipped_and_named_where_the_job_allows_it() -
 
     assert [batch.value for batch in batches if batch] == [[0, 1, 3], [4, 6, 7]]
     assert [batch.size for batch in batches if batch] == [3, 3]
-    assert told == [
+    assert reported == [
         (2, "numbers, item 2: ValueError: item 2 is broken"), (5, "numbers, item 5: ValueError: item 5 is broken")
     ]  # fmt: skip
 

@@ -60,9 +60,9 @@ def test_all_members_know_where_all_streams_stand() -> None:
 
     for positions in members:
         for rank in range(3):
-            known = positions.find_newest(rank, 9)
-            assert known is not None and known.step == known.state["place"] == 7 + rank
-            assert torch.equal(known.state["more"][0], torch.tensor([7 + rank]))
+            position = positions.find_newest(rank, 9)
+            assert position is not None and position.step == position.state["place"] == 7 + rank
+            assert torch.equal(position.state["more"][0], torch.tensor([7 + rank]))
 
 
 def test_what_is_told_later_counts_and_what_is_newer_stays() -> None:

@@ -106,8 +106,8 @@ def test_every_record_is_trained_once_an_epoch(dataset: Any, batch: int, ranks: 
 @pytest.mark.parametrize("dataset", [Sharded(48), Whole(48), Stateful(48)])
 def test_a_stream_is_taken_over_at_the_record_it_stands_at(dataset: Any) -> None:
     plan = plan_of(48, 12, 3, epochs=2)
-    whole = feed_of(dataset, plan)
-    expected = [step_batches(whole, step, RankRange(0, 3)) for step in range(plan.total_steps)]
+    all_ranks = feed_of(dataset, plan)
+    expected = [step_batches(all_ranks, step, RankRange(0, 3)) for step in range(plan.total_steps)]
     for step in range(plan.total_steps):
         newcomer = feed_of(dataset, plan)
         assert step_batches(newcomer, step, RankRange(1, 2)) == expected[step][1:]
@@ -123,8 +123,8 @@ def test_random_numbers_of_a_stream_do_not_depend_on_where_it_was_entered() -> N
                 yield offset + random.random(), float(torch.rand(()))
 
     plan = plan_of(40, 4, 2)
-    whole = feed_of(Random(0), plan)
-    expected = [step_batches(whole, step, RankRange(0, 2)) for step in range(10)]
+    all_ranks = feed_of(Random(0), plan)
+    expected = [step_batches(all_ranks, step, RankRange(0, 2)) for step in range(10)]
     assert step_batches(feed_of(Random(0), plan), 7, RankRange(1, 1)) == expected[7][1:]
 
 

@@ -25,12 +25,12 @@ class Newcomer:
     """Asks `donor` for its state, and follows in a thread."""
 
     def __init__(self, donor: StateDonor, worker: str) -> None:
-        given, own = socket.socketpair()
+        donor_end, own_end = socket.socketpair()
         self.training = new_training()
         self.states = 0
-        self._reception = StateReceiver(own, stall_s=PATIENCE_S)
+        self._reception = StateReceiver(own_end, stall_s=PATIENCE_S)
         self._pool = ThreadPoolExecutor(1)
-        donor.start_transfer(worker, given)
+        donor.start_transfer(worker, donor_end)
         self.entered: Future[int] = self._pool.submit(self._follow)
 
     def _follow(self) -> int:

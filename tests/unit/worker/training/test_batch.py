@@ -27,10 +27,10 @@ KNOWN = NoiseEstimate(2.0, 6.0)
 
 
 def batch(rule: LrScaling, scale: int = 1) -> AdaptiveBatch:
-    made = AdaptiveBatch(rule, 32)
-    made.begin()
-    made.scale = scale
-    return made
+    adaptive_batch = AdaptiveBatch(rule, 32)
+    adaptive_batch.begin()
+    adaptive_batch.scale = scale
+    return adaptive_batch
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_updates_take_every_step_once_and_cross_no_end_of_an_epoch(
     taken, step = [], 0
     while step < plan.total_steps:
         passes = batch(LrScaling.SQRT, scale).passes(step, plan)
-        steps = list(range(step, step + passes))
-        assert 1 <= passes <= scale and len({plan.epoch_of(one) for one in steps}) == 1
-        taken += steps
+        update_steps = list(range(step, step + passes))
+        assert 1 <= passes <= scale and len({plan.epoch_of(number) for number in update_steps}) == 1
+        taken += update_steps
         step += passes
 
     assert taken == list(range(plan.total_steps))

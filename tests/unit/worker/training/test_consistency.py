@@ -36,8 +36,8 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 def test_any_single_changed_bit_changes_the_checksum(dtype: torch.dtype, size: int, data: st.DataObject) -> None:
     tensor = torch.randint(0, 100, (size,), generator=torch.Generator().manual_seed(size)).to(dtype)
     changed = tensor.clone()
-    place = data.draw(st.integers(0, bits(tensor).numel() - 1))
-    bits(changed)[place] ^= 1 << data.draw(st.integers(0, 7))
+    index = data.draw(st.integers(0, bits(tensor).numel() - 1))
+    bits(changed)[index] ^= 1 << data.draw(st.integers(0, 7))
 
     assert int(checksum(changed)) != int(checksum(tensor))
 
@@ -116,12 +116,12 @@ def test_a_worker_that_stays_in_eval_is_named_where_that_matters() -> None:
 
 
 def test_workers_in_different_updates_have_different_digests() -> None:
-    one, two = new_training(), new_training()
-    for training in (one, two):
+    first, second = new_training(), new_training()
+    for training in (first, second):
         training.begin()
-    two.step = 1
+    second.step = 1
 
-    assert ConsistencyGuard(0).digest(one, is_whole=False) != ConsistencyGuard(0).digest(two, is_whole=False)
+    assert ConsistencyGuard(0).digest(first, is_whole=False) != ConsistencyGuard(0).digest(second, is_whole=False)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -82,20 +82,20 @@ def oracle() -> NoiseEstimate | None:
             flat = torch.cat([part.reshape(-1) for part in gradients]).double().numpy()
             parts.append((SIZES[rank, index] / PLANNED, flat))
     local = float(sum(weight * flat @ flat for weight, flat in parts))
-    whole = np.sum([weight * flat for weight, flat in parts], axis=0)
-    return estimate_from_parts(local, float(whole @ whole), len(parts), PLANNED / GLOBAL_BATCH)
+    gradient = np.sum([weight * flat for weight, flat in parts], axis=0)
+    return estimate_from_parts(local, float(gradient @ gradient), len(parts), PLANNED / GLOBAL_BATCH)
 
 
 @pytest.mark.parametrize("counts", [[3], [1, 2], [2, 1], [1, 1, 1]])
 def test_the_estimate_is_that_of_the_oracle_and_has_the_same_bits_for_any_number_of_members(counts: list[int]) -> None:
-    flat, found = step(counts, measures=True)
-    alone, alone_found = step([3], measures=True)
+    flat, estimate = step(counts, measures=True)
+    alone, alone_estimate = step([3], measures=True)
     expected = oracle()
 
-    assert found is not None and expected is not None
-    assert found == alone_found
+    assert estimate is not None and expected is not None
+    assert estimate == alone_estimate
     assert torch.equal(flat, alone)
-    assert found[:2] == pytest.approx(expected[:2], rel=1e-5)
+    assert estimate[:2] == pytest.approx(expected[:2], rel=1e-5)
 
 
 @pytest.mark.parametrize("counts", [[3], [2, 1]])
@@ -105,13 +105,13 @@ def test_measuring_changes_no_bit_of_the_gradient(counts: list[int]) -> None:
 
 def measured(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, steps: range) -> list[int]:
     """The steps whose updates are measured."""
-    found = []
+    measured_steps = []
     for number in steps:
         meter.begin_update(number, batch)
         if squares.is_on:
-            found.append(number)
+            measured_steps.append(number)
             batch.record_update(Update(8, estimate=NoiseEstimate(1.0, 1.0), batch_scale=batch.scale))
-    return found
+    return measured_steps
 
 
 def test_one_update_in_eight_is_measured_and_the_first_that_can_be() -> None:
@@ -122,7 +122,7 @@ def test_one_update_in_eight_is_measured_and_the_first_that_can_be() -> None:
 
 def test_where_an_update_has_one_part_two_in_a_row_are_compared() -> None:
     batch, squares = AdaptiveBatch(LrScaling.NONE, 8), SquaredNorms()
-    meter, found = NoiseMeter(1, squares), []
+    meter, measured_steps = NoiseMeter(1, squares), []
     gradients = list(torch.randn(2 * MEASURE_EVERY_UPDATES + 1, 16, generator=torch.Generator().manual_seed(3)))
     for number, flat in enumerate(gradients):
         meter.begin_update(number, batch)
@@ -132,6 +132,6 @@ def test_where_an_update_has_one_part_two_in_a_row_are_compared() -> None:
         if estimate is not None:
             expected = (flat - gradients[number - 1]).square().sum() / 2
             assert estimate.variance == pytest.approx(float(expected), rel=1e-5)
-            found.append(number)
+            measured_steps.append(number)
 
-    assert found == [1, MEASURE_EVERY_UPDATES, 2 * MEASURE_EVERY_UPDATES]
+    assert measured_steps == [1, MEASURE_EVERY_UPDATES, 2 * MEASURE_EVERY_UPDATES]

@@ -27,10 +27,10 @@ def gradients(rng: np.random.Generator, mean: Floats, sigma: Floats, sizes: list
 def estimate(parts: list[Floats], sizes: list[int]) -> NoiseEstimate:
     weights = np.array(sizes) / sum(sizes)
     local = float(sum(weight * part @ part for weight, part in zip(weights, parts, strict=True)))
-    whole = np.average(parts, axis=0, weights=weights)
-    found = estimate_from_parts(local, float(whole @ whole), len(parts), sum(sizes) / GLOBAL_BATCH)
-    assert found is not None
-    return found
+    gradient = np.average(parts, axis=0, weights=weights)
+    noise = estimate_from_parts(local, float(gradient @ gradient), len(parts), sum(sizes) / GLOBAL_BATCH)
+    assert noise is not None
+    return noise
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_the_mean_of_many_estimates_is_the_truth_however_the_batch_is_cut(sizes:
     rng = np.random.default_rng(1)
     mean, sigma = rng.normal(size=DIMENSIONS) / 4, rng.uniform(0.5, 2, size=DIMENSIONS)
 
-    found = np.array([estimate(gradients(rng, mean, sigma, sizes), sizes)[:2] for _ in range(4000)])
+    estimates = np.array([estimate(gradients(rng, mean, sigma, sizes), sizes)[:2] for _ in range(4000)])
 
-    square, variance = found.mean(axis=0)
-    error = found.std(axis=0) / np.sqrt(len(found))
+    square, variance = estimates.mean(axis=0)
+    error = estimates.std(axis=0) / np.sqrt(len(estimates))
     assert abs(square - mean @ mean) < 4 * error[0]
     assert abs(variance - (sigma @ sigma) / GLOBAL_BATCH) < 4 * error[1]
 
@@ -54,24 +54,24 @@ def test_equal_parts_have_the_estimate_of_the_paper() -> None:
     rng = np.random.default_rng(2)
     parts = [rng.normal(size=DIMENSIONS) for _ in range(4)]
 
-    found = estimate(parts, [16] * 4)
+    noise = estimate(parts, [16] * 4)
 
     local, total = np.mean([part @ part for part in parts]), np.mean(parts, axis=0) @ np.mean(parts, axis=0)
-    assert found.square == pytest.approx((4 * total - local) / 3)
-    assert found.variance == pytest.approx((local - total) * 2 / 3)
+    assert noise.square == pytest.approx((4 * total - local) / 3)
+    assert noise.variance == pytest.approx((local - total) * 2 / 3)
 
 
 def test_one_gradient_after_the_other_tells_the_same() -> None:
     rng = np.random.default_rng(3)
     mean, sigma = rng.normal(size=DIMENSIONS) / 4, rng.uniform(0.5, 2, size=DIMENSIONS)
-    found = []
+    estimates = []
     for _ in range(4000):
         before, now = gradients(rng, mean, sigma, [GLOBAL_BATCH, GLOBAL_BATCH])
-        one = estimate_from_difference(float(before @ before), float(now @ now), float(before @ now), 1.0)
-        assert one is not None and one.is_difference
-        found.append(one[:2])
+        noise = estimate_from_difference(float(before @ before), float(now @ now), float(before @ now), 1.0)
+        assert noise is not None and noise.is_difference
+        estimates.append(noise[:2])
 
-    square, variance = np.mean(found, axis=0)
+    square, variance = np.mean(estimates, axis=0)
     assert square == pytest.approx(mean @ mean, rel=0.05)
     assert variance == pytest.approx((sigma @ sigma) / GLOBAL_BATCH, rel=0.05)
 
@@ -87,11 +87,11 @@ def test_estimates_are_smoothed_as_if_the_beginning_had_no_zeros() -> None:
     noise, scales = SmoothedNoise(), [1.0, 4.0, 4.0, 0.3]
     estimates = [NoiseEstimate(float(n + 1), float(10 * n)) for n in range(4)]
     square = variance = weight = 0.0
-    for found, scale in zip(estimates, scales, strict=True):
-        noise.add(found, scale)
-        kept = 0.999**scale
-        square, variance = kept * square + (1 - kept) * found[0], kept * variance + (1 - kept) * found[1]
-        weight = kept * weight + 1 - kept
+    for estimate, scale in zip(estimates, scales, strict=True):
+        noise.add(estimate, scale)
+        decay = 0.999**scale
+        square, variance = decay * square + (1 - decay) * estimate[0], decay * variance + (1 - decay) * estimate[1]
+        weight = decay * weight + 1 - decay
 
     assert noise.square == pytest.approx(square / weight)
     assert noise.variance == pytest.approx(variance / weight)

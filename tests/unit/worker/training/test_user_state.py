@@ -32,15 +32,16 @@ def test_state_comes_back_through_json() -> None:
     captured = json.loads(
         json.dumps(UserState(objects={"average": average, "scaler": scaler}).capture(tensors), sort_keys=False)
     )
-    fresh, other = AveragedModel(nn.Linear(2, 1)), torch.amp.GradScaler("cpu")
+    restored_average, restored_scaler = AveragedModel(nn.Linear(2, 1)), torch.amp.GradScaler("cpu")
 
-    missing = UserState(objects={"average": fresh, "scaler": other}).restore(captured, tensors)
+    missing = UserState(objects={"average": restored_average, "scaler": restored_scaler}).restore(captured, tensors)
 
     assert missing == []
     assert (
-        fresh.module.state_dict()["weight"].equal(average.module.state_dict()["weight"]) and int(fresh.n_averaged) == 1
+        restored_average.module.state_dict()["weight"].equal(average.module.state_dict()["weight"])
+        and int(restored_average.n_averaged) == 1
     )
-    assert other.get_scale() == 64.0
+    assert restored_scaler.get_scale() == 64.0
 
 
 def test_what_the_state_says_nothing_of_is_named() -> None:

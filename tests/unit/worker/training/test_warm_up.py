@@ -17,14 +17,14 @@ def plan(records: int, logical_ranks: int, **options: int) -> TrainingPlan:
 def test_every_size_of_a_slice_is_warmed_once() -> None:
     for records in (10, 29, 33, 40):
         for ranks in (1, 3, 4, 10):
-            found = plan(records, ranks, epochs=2)
-            steps = range(found.total_steps)
-            sizes = {len(found.rank_slice(step, rank)) for step in steps for rank in range(ranks)} - {0}
+            training_plan = plan(records, ranks, epochs=2)
+            steps = range(training_plan.total_steps)
+            sizes = {len(training_plan.rank_slice(step, rank)) for step in steps for rank in range(ranks)} - {0}
 
-            places = find_batch_sizes(found)
+            places = find_batch_sizes(training_plan)
 
             assert set(places) == sizes
-            assert all(len(found.rank_slice(*place)) == size for size, place in places.items())
+            assert all(len(training_plan.rank_slice(*step_and_rank)) == size for size, step_and_rank in places.items())
 
 
 def test_steps_that_are_never_trained_are_not_warmed() -> None:
