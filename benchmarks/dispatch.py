@@ -42,12 +42,12 @@ from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 WORKERS = 16
 BATCH = 16
-WARM_UP_S = 2.0  # a master that just started still imports what people look at
+WARM_UP_S = 2.0  # a master that just started still imports its views
 SHARD_RECORDS = 100
 NAIVE = "naive queue, same gRPC, no journal"
 
 
-def job(root: Path, shards: int) -> JobDirectory:
+def create_job(root: Path, shards: int) -> JobDirectory:
     directory = JobDirectory(root)
     directory.create(
         JobSpec(
@@ -63,7 +63,7 @@ def job(root: Path, shards: int) -> JobDirectory:
 
 
 class NaiveQueue:
-    """Leases from a counter: what any master must at least do."""
+    """Leases from a counter: the least that any master must do."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -112,15 +112,15 @@ def pin(core: int) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time a process has used."""
+    """Returns the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def wire(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
-    """Leases per second, and per second of the server's processor time, of a server on its own core."""
+def measure_server(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
+    """Runs a server on its own core. Returns leases per second, and per second of its processor time."""
     with tempfile.TemporaryDirectory() as root:
-        directory = job(Path(root) / "job", shards=10**9)
+        directory = create_job(Path(root) / "job", shards=10**9)
         server = subprocess.Popen([*argv, str(directory.root)], preexec_fn=lambda: pin(0))
         sessions: list[MasterSession] = []
         try:
@@ -129,8 +129,8 @@ def wire(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
                     raise SystemExit(f"error: {shlex.join(argv)} ended with {server.returncode} before it served")
                 time.sleep(0.01)
             for number in range(WORKERS):
-                sessions.append(_session(directory, number))
-            return asyncio.run(_drive(directory, server.pid, want, seconds))
+                sessions.append(_open_session(directory, number))
+            return asyncio.run(_measure_rate(directory, server.pid, want, seconds))
         finally:
             for session in sessions:
                 session.abort()
@@ -138,7 +138,7 @@ def wire(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
             server.wait()
 
 
-def _session(directory: JobDirectory, number: int) -> MasterSession:
+def _open_session(directory: JobDirectory, number: int) -> MasterSession:
     session = MasterSession(
         directory,
         directory.load_spec(),
@@ -154,16 +154,16 @@ def _session(directory: JobDirectory, number: int) -> MasterSession:
     return session
 
 
-async def _drive(directory: JobDirectory, server: int, want: int, seconds: float) -> tuple[float, float]:
+async def _measure_rate(directory: JobDirectory, server_pid: int, want: int, seconds: float) -> tuple[float, float]:
     document = read_json(directory.master)
     assert document is not None
     async with grpc.aio.insecure_channel(document["address"]) as channel:
         call = methods.EXCHANGE.bind(channel)
         metadata = security.call_metadata(directory.load_token(), directory.run_number)
-        counts = [0] * WORKERS
+        leases_by_worker = [0] * WORKERS
         deadlines = [0.0]
 
-        async def take(number: int) -> None:
+        async def take_leases(number: int) -> None:
             request, reports = 0, list[pb.LeaseReport]()
             while not deadlines[0] or time.perf_counter() < deadlines[0]:
                 request += 1
@@ -172,26 +172,26 @@ async def _drive(directory: JobDirectory, server: int, want: int, seconds: float
                 )
                 reply = await call(message, metadata=metadata)
                 reports = [pb.LeaseReport(lease=x.id, done=SHARD_RECORDS, finished=True) for x in reply.leases]
-                counts[number] += len(reports)
+                leases_by_worker[number] += len(reports)
 
-        takers = [asyncio.create_task(take(number)) for number in range(WORKERS)]
-        while min(counts) == 0:  # all have greeted
+        tasks = [asyncio.create_task(take_leases(number)) for number in range(WORKERS)]
+        while min(leases_by_worker) == 0:  # until every worker has had leases
             await asyncio.sleep(0.01)
         await asyncio.sleep(WARM_UP_S)
-        begun, before, used = time.perf_counter(), sum(counts), cpu_s(server)
-        deadlines[0] = begun + seconds
-        await asyncio.gather(*takers)
-        taken = sum(counts) - before
-        return taken / (time.perf_counter() - begun), taken / (cpu_s(server) - used)
+        started_at, leases_before, server_cpu_s = time.perf_counter(), sum(leases_by_worker), cpu_s(server_pid)
+        deadlines[0] = started_at + seconds
+        await asyncio.gather(*tasks)
+        lease_count = sum(leases_by_worker) - leases_before
+        return lease_count / (time.perf_counter() - started_at), lease_count / (cpu_s(server_pid) - server_cpu_s)
 
 
-def spec(shards: int) -> JobSpec:
+def load_spec(shards: int) -> JobSpec:
     with tempfile.TemporaryDirectory() as root:
-        return job(Path(root) / "job", shards).load_spec()
+        return create_job(Path(root) / "job", shards).load_spec()
 
 
-def leased(state: StateMachine, shards: int, leases: int) -> list[bytes]:
-    """Take and finish `leases` shards one after another; the events as the journal has them."""
+def run_leases(machine: StateMachine, shards: int, leases: int) -> list[bytes]:
+    """Takes and finishes `leases` shards one after another; returns the events as the journal has them."""
     worker = WorkerId("worker-0")
     opening: list[ev.Event] = [
         ev.MasterStarted(1),
@@ -201,55 +201,55 @@ def leased(state: StateMachine, shards: int, leases: int) -> list[bytes]:
     ]
     payloads = []
     for event in opening:
-        state.handle(event, 1.0)
+        machine.handle(event, 1.0)
         payloads.append(codec.encode_event(event, 1.0))
     for number in range(1, leases + 1):
         reports = (ev.LeaseReport(number - 1, SHARD_RECORDS, True, "", ()),) if number > 1 else ()
         exchange = ev.ExchangeReceived(worker, number, reports, 1, ())
-        state.handle(exchange, 1.0 + number)
+        machine.handle(exchange, 1.0 + number)
         payloads.append(codec.encode_event(exchange, 1.0 + number))
     return payloads
 
 
-def replay(leases: int) -> tuple[float, float]:
-    """Seconds to replay a journal of so many leases, and to read and parse the same records doing nothing."""
-    job_spec = spec(leases)
+def measure_replay(leases: int) -> tuple[float, float]:
+    """Returns the seconds to replay a journal of `leases` leases, and those to read and parse the records only."""
+    spec = load_spec(leases)
     with tempfile.TemporaryDirectory() as root:
         path = Path(root) / "journal"
         encoder = FrameEncoder(JournalWriterInfo(run=1))
         frames = [encoder.begin_stream()]
-        frames += [encoder.encode_records([payload]) for payload in leased(StateMachine(job_spec), leases + 1, leases)]
+        frames += [encoder.encode_records([payload]) for payload in run_leases(StateMachine(spec), leases + 1, leases)]
         path.write_bytes(b"".join(frames))
-        begun = time.perf_counter()
-        state = StateMachine(job_spec)
+        started_at = time.perf_counter()
+        machine = StateMachine(spec)
         for payload in FileJournal(path, run=1).replay():
-            event, now = codec.decode_event(payload)
-            state.handle(event, now)
-        ours = time.perf_counter() - begun
-        assert state.state.ledger.evaluations.open[0].queue.finished == leases - 1
-        begun = time.perf_counter()
+            event, at = codec.decode_event(payload)
+            machine.handle(event, at)
+        replay_s = time.perf_counter() - started_at
+        assert machine.state.ledger.evaluations.open[0].queue.finished == leases - 1
+        started_at = time.perf_counter()
         for payload in FileJournal(path, run=1).replay():
             json.loads(payload)
-        return ours, time.perf_counter() - begun
+        return replay_s, time.perf_counter() - started_at
 
 
-def memory(shards: int) -> tuple[float, float]:
-    """Bytes a job holds with so many shards, a thousand of them done; and a queue of all shards as objects."""
-    job_spec = spec(shards)
-    leased(StateMachine(job_spec), shards, 10)
+def measure_memory(shards: int) -> tuple[float, float]:
+    """Returns the bytes of a job with `shards` shards, a thousand of them done, and of a queue of all shards."""
+    spec = load_spec(shards)
+    run_leases(StateMachine(spec), shards, 10)
     gc.collect()
     tracemalloc.start()
-    state = StateMachine(job_spec)
-    leased(state, shards, min(1000, shards - 1))
+    machine = StateMachine(spec)
+    run_leases(machine, shards, min(1000, shards - 1))
     gc.collect()
-    ours = tracemalloc.get_traced_memory()[0]
+    own_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     tracemalloc.start()
     queue: deque[Any] = deque({"source": "prediction", "start": n, "stop": n + 1} for n in range(shards))
-    peer = tracemalloc.get_traced_memory()[0]
+    queue_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert queue and state
-    return float(ours), float(peer)
+    assert queue and machine
+    return float(own_bytes), float(queue_bytes)
 
 
 def main(argv: list[str]) -> None:
@@ -257,49 +257,54 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: to see that it runs")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     parser.add_argument("--naive", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    if arguments.naive:
-        asyncio.run(serve_naive(arguments.naive))
+    options = parser.parse_args(argv)
+    if options.naive:
+        asyncio.run(serve_naive(options.naive))
         return
     all_cores = os.sched_getaffinity(0)
     pin(1)
-    seconds = 1.0 if arguments.quick else 8.0
-    ours, naive = [sys.executable, "-m", "elasticdl.master"], [sys.executable, __file__, "--naive"]
+    seconds = 1.0 if options.quick else 8.0
+    our_server, naive_server = [sys.executable, "-m", "elasticdl.master"], [sys.executable, __file__, "--naive"]
     rows = []
     for want, goal in ((1, 0), (BATCH, 5000)):
-        (rate, busy), (floor, floor_busy) = wire(ours, want, seconds), wire(naive, want, seconds)
+        (rate, rate_per_cpu_s), (naive_rate, naive_rate_per_cpu_s) = (
+            measure_server(our_server, want, seconds),
+            measure_server(naive_server, want, seconds),
+        )
         met = rate >= goal if goal else None
-        rows.append(Row(f"leases, want={want}", "1/s", rate, floor, NAIVE, f"≥ {goal:,}" if goal else "", met))
-        rows.append(Row(f"leases, want={want}", "1/s of the server's core", busy, floor_busy, NAIVE))
+        rows.append(Row(f"leases, want={want}", "1/s", rate, naive_rate, NAIVE, f"≥ {goal:,}" if goal else "", met))
+        rows.append(
+            Row(f"leases, want={want}", "1/s of the server's core", rate_per_cpu_s, naive_rate_per_cpu_s, NAIVE)
+        )
     os.sched_setaffinity(0, all_cores)
-    leases = 100_000 if arguments.quick else 1_000_000
-    took, parse = replay(leases)
+    leases = 100_000 if options.quick else 1_000_000
+    replay_s, parse_s = measure_replay(leases)
     limit = 10.0 * leases / 1_000_000
     rows.append(
         Row(
             f"replay of {leases:,} leases",
             "s",
-            took,
-            parse,
+            replay_s,
+            parse_s,
             "reading the same records only",
             f"< {limit:g}",
-            took < limit,
+            replay_s < limit,
         )
     )
-    held = []
-    for shards in (1_000, 100_000) if arguments.quick else (1_000, 100_000, 1_000_000):
-        state_bytes, list_bytes = memory(shards)
-        held.append(state_bytes)
+    sizes_bytes = []
+    for shards in (1_000, 100_000) if options.quick else (1_000, 100_000, 1_000_000):
+        state_bytes, list_bytes = measure_memory(shards)
+        sizes_bytes.append(state_bytes)
         rows.append(Row(f"memory, {shards:,} shards", "bytes", state_bytes, list_bytes, "a queue of all shards"))
-    growth = max(held) / min(held)
+    growth = max(sizes_bytes) / min(sizes_bytes)
     rows.append(Row("memory, most shards over fewest", "times", growth, None, "", "≤ 1.1", growth <= 1.1))
     notes = [
         f"{WORKERS} workers in flight; master on one core, clients on another; the goal is for {BATCH} leases a call.",
         f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; above 1 a core, rates suffer.",
     ]
     show("Dispatch of leases", rows, notes=notes)
-    if arguments.json:
-        write(arguments.json, rows)
+    if options.json:
+        write(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The simplest honest gang scheduler: all workers of a job at once, or none.
 
 Workers of a gang job are created with a scheduling gate, Kubernetes's own way of keeping a pod from the scheduler (as
-Kueue does): a pod behind it holds nothing, and its master is up and waits. As soon as as many slots are free as the job
-wishes, all its gates are lifted. So the second job never holds a part of the slots, and its start costs no more than
-that of an elastic one; it has its master even earlier than Kueue would give it.
+Kueue does): a gated pod holds no slot, and its master is up and waits. As soon as enough slots are free for all workers
+of the job, all its gates are removed. So the second job never holds a part of the slots, and its start costs no more
+than that of an elastic one; it even has its master earlier than with Kueue.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from slots import slots_asked
+from slot_usage import requested_slots
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import POD
@@ -24,13 +24,13 @@ Document = dict[str, Any]
 
 
 class GangScheduler:
-    """Looks at all pods at every change of one; until the end of the `with`."""
+    """Looks at all pods whenever one changes, until the end of the `with`."""
 
-    def __init__(self, api: Api, namespace: str, slots: int, wish: int) -> None:
+    def __init__(self, api: Api, namespace: str, slots: int, replicas: int) -> None:
         self._api = api
         self._namespace = namespace
         self._slots = slots
-        self._wish = wish
+        self._replicas = replicas
         self._stopped = threading.Event()
 
     def __enter__(self) -> GangScheduler:
@@ -43,20 +43,22 @@ class GangScheduler:
     def _run(self) -> None:
         cache = WatchCache()
         for _ in follow_changes(self._api, POD, self._namespace, "", self._stopped, cache=cache):
-            for name in admitted(cache.objects.values(), self._slots, self._wish):
+            for name in admissible_pods(cache.objects.values(), self._slots, self._replicas):
                 self._api.patch(POD, name, {"spec": {"schedulingGates": None}}, self._namespace)
 
 
-def admitted(pods: Iterable[Document], slots: int, wish: int) -> list[str]:
-    """Names of the pods to let go: a whole job that fits in what is free, the oldest first, or nobody."""
-    free, gangs = slots, dict[str, list[Document]]()
+def admissible_pods(pods: Iterable[Document], slots: int, replicas: int) -> list[str]:
+    """Returns the names of the pods to admit: those of the oldest complete job if it fits into the free slots."""
+    free_slots, gangs = slots, dict[str, list[Document]]()
     for pod in pods:
         if pod["spec"].get("schedulingGates"):
             gangs.setdefault(pod["metadata"]["labels"][JOB_LABEL], []).append(pod)
         elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            free -= slots_asked(pod)
-    whole = [gang for gang in gangs.values() if len(gang) == wish]
-    if not whole:
+            free_slots -= requested_slots(pod)
+    complete_gangs = [gang for gang in gangs.values() if len(gang) == replicas]
+    if not complete_gangs:
         return []
-    oldest = min(whole, key=lambda gang: min(pod["metadata"]["creationTimestamp"] for pod in gang))
-    return [pod["metadata"]["name"] for pod in oldest] if sum(map(slots_asked, oldest)) <= free else []
+    oldest_gang = min(complete_gangs, key=lambda gang: min(pod["metadata"]["creationTimestamp"] for pod in gang))
+    return (
+        [pod["metadata"]["name"] for pod in oldest_gang] if sum(map(requested_slots, oldest_gang)) <= free_slots else []
+    )

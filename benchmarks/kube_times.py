@@ -2,10 +2,10 @@
 
     python benchmarks/kube_times.py [--quick] [--repeats N] [--json FILE]
 
-Every repetition applies a job of three workers, preempts one of them by a pod of high priority that wants its place,
-and gives the place back. `cluster/repetition.py` says where the line between Kubernetes and us is drawn. The cluster
-is that of KUBECONFIG, or one that is started for the run (see `make test-cluster`); it needs two nodes with four
-kube.here/slot each, and is left as it was found. The systems take turns.
+Every repetition applies a job of three workers, preempts one of them by a pod of high priority that needs its slots,
+and frees these slots again. `cluster/latency.py` defines the boundary between Kubernetes and us. The cluster is that of
+KUBECONFIG, or one that is started for the run (see `make test-cluster`); it needs two nodes with four kube.here/slot
+each, and everything created on it is deleted again. The systems take turns.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import table
-from cluster.jobs import Ours, Torchrun, rival
-from cluster.repetition import APPLIED, FREED, PREEMPTED, Outcome, Repetition
+from cluster.jobs import ElasticDLPods, TorchrunPods, rival_pod
+from cluster.repetition import APPLIED, FREED, PREEMPTED, Repetition, RepetitionOutcome
 from cluster.timeline import Timeline
 
 from elasticdl.kube.api import Api
@@ -35,8 +35,8 @@ from tests.cluster import host_operator, operator
 from tests.cluster.kube import ROOT, Kube, running, why_not
 
 NAMESPACE = "bench"
-SYSTEMS = {system.system: system for system in (Ours, Torchrun)}
-Outcomes = dict[str, list[Outcome]]
+SYSTEMS = {system.system: system for system in (ElasticDLPods, TorchrunPods)}
+Outcomes = dict[str, list[RepetitionOutcome]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,21 +50,23 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if reason := why_not():
         raise SystemExit(reason)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs end with us
-    # Pods may not write into this checkout: without this they would compile it each time, which no image does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs end with this process
+    # Pods may not write into this checkout: without this they would compile it at every start, unlike an image.
     compileall.compile_dir(ROOT / "src", quiet=1)
     names = options.systems.split(",")
     outcomes: Outcomes = {name: [] for name in names}
     notes = [table.machine()]
     with _cluster() as kube, Timeline(Api.connect(), NAMESPACE) as timeline:
-        for number in range(1, (1 if options.quick else options.repeats) + 1):
+        for repetition in range(1, (1 if options.quick else options.repeats) + 1):
             for name in names:
-                outcome = _repetition(kube, timeline, name, number, options.limit, options.keep)
+                outcome = _run_repetition(kube, timeline, name, repetition, options.limit, options.keep)
                 outcomes[name].append(outcome)
-                told = "; ".join(f"{what} {chain.total_s:.2f} s" for what, chain in outcome.chains.items())
-                print(f"{number} {name:10} {told or '-'} {outcome.note}", file=sys.stderr, flush=True)
+                summary = "; ".join(
+                    f"{measure} {latency.total_s:.2f} s" for measure, latency in outcome.latencies.items()
+                )
+                print(f"{repetition} {name:10} {summary or '-'} {outcome.note}", file=sys.stderr, flush=True)
                 if outcome.note:
-                    notes.append(f"{name}, repetition {number}: {outcome.note}")
+                    notes.append(f"{name}, repetition {repetition}: {outcome.note}")
     notes.append(table.machine())
     rows = _rows(outcomes)
     table.show(f"Jobs of pods ({len(outcomes[names[0]])} repetitions)", rows, notes=notes)
@@ -75,14 +77,14 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _cluster() -> Iterator[Kube]:
-    """With the operator, a namespace, and as many slots as three workers need."""
+    """Yields a cluster with the operator, a namespace, and as many slots as three workers need."""
     with running() as kube:
         os.environ |= {name: kube.environ[name] for name in ("KUBECONFIG", "PATH")}
-        # One that is there already is taken as it is.
+        # An operator that runs already is used as it is.
         with nullcontext() if operator.is_there(kube) else host_operator.running(kube):
             kube.open_namespace(NAMESPACE)
             try:
-                filler = json.dumps(rival("filler"))
+                filler = json.dumps(rival_pod("filler"))
                 kube.kubectl("create", f"--namespace={NAMESPACE}", "--filename=-", text=filler)
                 kube.kubectl("wait", f"--namespace={NAMESPACE}", "pod/filler", "--for=condition=Ready", "--timeout=60s")
                 yield kube
@@ -91,83 +93,97 @@ def _cluster() -> Iterator[Kube]:
                 kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
 
 
-def _repetition(kube: Kube, timeline: Timeline, name: str, number: int, limit_s: float, keep: Path | None) -> Outcome:
+def _run_repetition(
+    kube: Kube, timeline: Timeline, name: str, number: int, limit_s: float, keep: Path | None
+) -> RepetitionOutcome:
     with ExitStack() as stack:
         if keep:
             keep.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=f"{name}-{number}-", dir=keep))
+        directory = Path(tempfile.mkdtemp(prefix=f"{name}-{number}-", dir=keep))
         if keep is None:
-            stack.callback(shutil.rmtree, place, ignore_errors=True)
-        job = SYSTEMS[name](kube, NAMESPACE, f"{name}-{number}", place)
-        return Repetition(kube, timeline, job, place, NAMESPACE, limit_s).run()
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        job = SYSTEMS[name](kube, NAMESPACE, f"{name}-{number}", directory)
+        return Repetition(kube, timeline, job, directory, NAMESPACE, limit_s).run()
 
 
 def _rows(outcomes: Outcomes) -> list[table.Row]:
     rows = []
     for measure in (PREEMPTED, APPLIED, FREED):
-        rows += _both(measure, outcomes, partial(_total_s, measure=measure))
-        rows += _shares(measure, outcomes)
+        rows += _rows_of_both(measure, outcomes, partial(_total_s, measure=measure))
+        rows += _rows_of_own_share(measure, outcomes)
         if measure == PREEMPTED:
-            rows += _both("longest time without a survivor's step meanwhile", outcomes, lambda one: one.gap_s)
+            rows += _rows_of_both(
+                "longest time without a survivor's step meanwhile", outcomes, lambda outcome: outcome.gap_s
+            )
         if measure == APPLIED:
-            rows += _both("from kubectl apply until every worker has done a step", outcomes, lambda one: one.all_s)
-    return rows + [row for measure in (PREEMPTED, APPLIED, FREED) for row in _parts(measure, outcomes)]
+            rows += _rows_of_both(
+                "from kubectl apply until every worker has done a step", outcomes, lambda outcome: outcome.all_s
+            )
+    return rows + [row for measure in (PREEMPTED, APPLIED, FREED) for row in _rows_of_parts(measure, outcomes)]
 
 
-def _total_s(one: Outcome, measure: str) -> float:
-    return one.chains[measure].total_s
+def _total_s(outcome: RepetitionOutcome, measure: str) -> float:
+    return outcome.latencies[measure].total_s
 
 
-def _own_s(one: Outcome, measure: str) -> float:
-    return one.chains[measure].own_s
+def _own_s(outcome: RepetitionOutcome, measure: str) -> float:
+    return outcome.latencies[measure].own_s
 
 
-def _own_percent(one: Outcome, measure: str) -> float:
-    return 100.0 * _own_s(one, measure) / _total_s(one, measure)
+def _own_percent(outcome: RepetitionOutcome, measure: str) -> float:
+    return 100.0 * _own_s(outcome, measure) / _total_s(outcome, measure)
 
 
-def _both(measure: str, outcomes: Outcomes, value: Callable[[Outcome], float | None]) -> list[table.Row]:
+def _rows_of_both(
+    measure: str, outcomes: Outcomes, value_of: Callable[[RepetitionOutcome], float | None]
+) -> list[table.Row]:
     rows = []
-    for label, pick in (("median", statistics.median), ("worst", max)):
-        ours, peer = (_picked(outcomes.get(name, []), value, pick) for name in SYSTEMS)
-        met = None if ours is None or peer is None else ours < peer
-        rows.append(table.Row(f"{measure}, {label}", "s", ours, peer, Torchrun.system, "< peer", met))
+    for statistic, summarize in (("median", statistics.median), ("worst", max)):
+        ours, peer = (_summarize(outcomes.get(name, []), value_of, summarize) for name in SYSTEMS)
+        is_met = None if ours is None or peer is None else ours < peer
+        rows.append(table.Row(f"{measure}, {statistic}", "s", ours, peer, TorchrunPods.system, "< peer", is_met))
     return rows
 
 
-def _shares(measure: str, outcomes: Outcomes) -> list[table.Row]:
-    """How much of it is not Kubernetes's."""
+def _rows_of_own_share(measure: str, outcomes: Outcomes) -> list[table.Row]:
+    """Returns rows of how much of a latency is not Kubernetes's."""
     rows = []
-    for unit, own in (("s", _own_s), ("%", _own_percent)):
-        value = partial(own, measure=measure)
-        ours, peer = (_picked(outcomes.get(name, []), value, statistics.median) for name in SYSTEMS)
-        rows.append(table.Row(f"{measure}: ours, not Kubernetes's, median", unit, ours, peer, Torchrun.system))
+    for unit, own_part_of in (("s", _own_s), ("%", _own_percent)):
+        value_of = partial(own_part_of, measure=measure)
+        ours, peer = (_summarize(outcomes.get(name, []), value_of, statistics.median) for name in SYSTEMS)
+        rows.append(table.Row(f"{measure}: ours, not Kubernetes's, median", unit, ours, peer, TorchrunPods.system))
     return rows
 
 
-def _parts(measure: str, outcomes: Outcomes) -> list[table.Row]:
-    """Where our time goes, link by link."""
-    chains = [one.chains[measure] for one in outcomes.get(Ours.system, []) if measure in one.chains]
+def _rows_of_parts(measure: str, outcomes: Outcomes) -> list[table.Row]:
+    """Returns a row for each part of our latency."""
+    latencies = [
+        outcome.latencies[measure] for outcome in outcomes.get(ElasticDLPods.system, []) if measure in outcome.latencies
+    ]
     rows = []
-    for what, is_kubernetes, _ in chains[0].links if chains else []:
-        whose = "Kubernetes" if is_kubernetes else "ours"
-        seconds = statistics.median(chain.parts()[what] for chain in chains if what in chain.parts())
-        rows.append(table.Row(f"{measure}: {what} ({whose}), median", "s", seconds, None, ""))
+    for name, is_kubernetes, _ in latencies[0].parts if latencies else []:
+        owner = "Kubernetes" if is_kubernetes else "ours"
+        seconds = statistics.median(
+            latency.durations_s()[name] for latency in latencies if name in latency.durations_s()
+        )
+        rows.append(table.Row(f"{measure}: {name} ({owner}), median", "s", seconds, None, ""))
     return rows
 
 
-def _picked(
-    found: Sequence[Outcome], value: Callable[[Outcome], float | None], pick: Callable[[list[float]], float]
+def _summarize(
+    outcomes: Sequence[RepetitionOutcome],
+    value_of: Callable[[RepetitionOutcome], float | None],
+    summarize: Callable[[list[float]], float],
 ) -> float | None:
-    """None unless every repetition has the number: who did not go on once has no median and no worst."""
+    """Returns None unless every repetition has a value: without one of them there is no median and no worst."""
     values = []
-    for one in found:
+    for outcome in outcomes:
         try:
-            values.append(value(one))
+            values.append(value_of(outcome))
         except KeyError:
             return None
-    known = [seconds for seconds in values if seconds is not None]
-    return pick(known) if known and len(known) == len(values) else None
+    seconds = [seconds for seconds in values if seconds is not None]
+    return summarize(seconds) if seconds and len(seconds) == len(values) else None
 
 
 if __name__ == "__main__":

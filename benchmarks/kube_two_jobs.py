@@ -1,12 +1,12 @@
-"""Two jobs whose wishes exceed the cluster: gang (all or nothing) against elastic.
+"""Two jobs that together want more than the cluster has: gang (all or nothing) against elastic.
 
     python benchmarks/kube_two_jobs.py [--quick] [--json FILE] [--plot PNG]
 
-On the cluster of KUBECONFIG, or on one that is started for it. Two like jobs wish five of eight slots each; the second
-is submitted some time after the first. Elastic: a job begins with what it gets and grows to its wish. Gang: the same
-command, with min = max = wish, and a scheduler that lets all workers of a job go at once or none (`gang.py`); a job
-that waits holds no slot. Waiting is from the command to the first step; utilisation from the first command to the end
-of both jobs.
+Runs on the cluster of KUBECONFIG, or on one that is started for it. Two equal jobs want five of eight slots each; the
+second is submitted some time after the first. An elastic job begins with the slots it gets and grows to five workers.
+A gang job is the same command with min = max = 5 and a scheduler that admits all workers of a job at once or none
+(`gang.py`); a job that waits holds no slot. Waiting is from the command to the first step; utilisation from the first
+command to the end of both jobs.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from pathlib import Path
 
 import slot_plot
 import table
-from experiment import Kube, SlotJob, cluster, options, slots_of
+from experiment import Kube, SlotJob, argument_parser, cluster, count_slots
 from gang import GATE, GangScheduler
-from slots import Course, Watched
+from slot_usage import SlotWatcher, StepFunction
 
 from elasticdl.kube.api import Api
 
-SLOTS, WISH, RANKS = 8, 5, 15  # 15 ranks are shared evenly by 5 workers and by 3
+SLOTS, REPLICAS, RANKS = 8, 5, 15  # 15 ranks are shared evenly by 5 workers and by 3
 PAUSE_S = 0.05
-STEPS, LATER_S = 500, 25.0
-QUICK_STEPS, QUICK_LATER_S = 160, 8.0
+STEPS, SECOND_AFTER_S = 500, 25.0
+QUICK_STEPS, QUICK_SECOND_AFTER_S = 160, 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Times are seconds from the first command."""
+class TwoJobsOutcome:
+    """What both jobs did; times are seconds from the first command."""
 
     begin: float
-    courses: dict[str, Course]  # slots of running workers, by job
-    members: Course
+    usages: dict[str, StepFunction]  # slots of running workers, by job
+    members: StepFunction
     submitted_s: list[float]
     waited_s: list[float]
-    starting_s: list[float]  # of that, from the first worker's container to the first step: not the scheduler's doing
+    starting_s: list[float]  # of that, from the first worker's container to the first step: not due to the scheduler
     ended_s: list[float]
     is_exact: bool
 
@@ -50,82 +50,90 @@ class Outcome:
     def end(self) -> float:
         return self.begin + max(self.ended_s)
 
-    def utilisation(self, course: Course) -> float:
-        return 100 * course.mean(self.begin, self.end) / SLOTS
+    def utilisation(self, usage: StepFunction) -> float:
+        return 100 * usage.mean(self.begin, self.end) / SLOTS
 
     @property
-    def running(self) -> Course:
-        first, second = self.courses.values()
+    def running(self) -> StepFunction:
+        first, second = self.usages.values()
         return first + second
 
 
-def main(arguments: Sequence[str]) -> int:
-    chosen = options(__doc__ or "", "kubernetes-two-jobs.png").parse_args(arguments)
-    steps, later_s = (QUICK_STEPS, QUICK_LATER_S) if chosen.quick else (STEPS, LATER_S)
-    with cluster() as kube, tempfile.TemporaryDirectory() as place, Api.connect() as api:
-        if slots_of(kube) != SLOTS:
-            sys.exit(f"this experiment is of {SLOTS} slots; the cluster has {slots_of(kube)}")
-        outcomes = {how: run(kube, api, Path(place), how, steps, later_s) for how in ("gang", "elastic")}
-    shown = rows(outcomes["elastic"], outcomes["gang"])
-    table.show(f"Two jobs that wish {WISH} of {SLOTS} slots each", shown, notes=[table.machine()])
-    slot_plot.two_jobs(chosen.plot, outcomes, SLOTS, WISH)
-    if chosen.json:
-        table.write(chosen.json, shown)
+def main(argv: Sequence[str]) -> int:
+    arguments = argument_parser(__doc__ or "", "kubernetes-two-jobs.png").parse_args(argv)
+    steps, second_after_s = (QUICK_STEPS, QUICK_SECOND_AFTER_S) if arguments.quick else (STEPS, SECOND_AFTER_S)
+    with cluster() as kube, tempfile.TemporaryDirectory() as directory, Api.connect() as api:
+        if count_slots(kube) != SLOTS:
+            sys.exit(f"this experiment needs {SLOTS} slots; the cluster has {count_slots(kube)}")
+        outcomes = {
+            scheduling: run(kube, api, Path(directory), scheduling, steps, second_after_s)
+            for scheduling in ("gang", "elastic")
+        }
+    rows = build_rows(outcomes["elastic"], outcomes["gang"])
+    table.show(f"Two jobs that want {REPLICAS} of {SLOTS} slots each", rows, notes=[table.machine()])
+    slot_plot.draw_two_jobs(arguments.plot, outcomes, SLOTS, REPLICAS)
+    if arguments.json:
+        table.write(arguments.json, rows)
     return 0
 
 
-def run(kube: Kube, api: Api, place: Path, how: str, steps: int, later_s: float) -> Outcome:
-    """Both jobs to their end."""
-    is_gang = how == "gang"
-    jobs = [SlotJob(kube, f"{how}-{number}", place) for number in (1, 2)]
-    submitted: list[float] = []
-    scheduler = GangScheduler(api, jobs[0].namespace, SLOTS, WISH) if is_gang else nullcontext()
+def run(kube: Kube, api: Api, directory: Path, scheduling: str, steps: int, second_after_s: float) -> TwoJobsOutcome:
+    """Runs both jobs to their end."""
+    is_gang = scheduling == "gang"
+    jobs = [SlotJob(kube, f"{scheduling}-{number}", directory) for number in (1, 2)]
+    submitted_times: list[float] = []
+    scheduler = GangScheduler(api, jobs[0].namespace, SLOTS, REPLICAS) if is_gang else nullcontext()
     try:
-        with Watched(api, jobs[0].namespace, [job.name for job in jobs]) as watched, scheduler:
+        with SlotWatcher(api, jobs[0].namespace, [job.name for job in jobs]) as watcher, scheduler:
             for job in jobs:
                 job.gate = GATE if is_gang else ""
-                submitted.append(time.monotonic())
-                job.begin(WISH, least=WISH if is_gang else 1, steps=steps, ranks=RANKS, pause_s=PAUSE_S)
-                time.sleep(max(0.0, submitted[0] + later_s - time.monotonic()))  # the second comes later
+                submitted_times.append(time.monotonic())
+                job.begin(REPLICAS, min_workers=REPLICAS if is_gang else 1, steps=steps, ranks=RANKS, pause_s=PAUSE_S)
+                time.sleep(max(0.0, submitted_times[0] + second_after_s - time.monotonic()))  # the second comes later
             is_exact = all([job.is_exact() for job in jobs])
-            said = [watched.said[job.name] for job in jobs]
-            jobs[-1].wait(lambda: all(one.ended_at for one in said), "both ends")
+            traces = [watcher.jobs[job.name] for job in jobs]
+            jobs[-1].wait(lambda: all(trace.ended_at for trace in traces), "both ends")
     finally:
         for job in jobs:
             job.remove()
-    begin = submitted[0]
-    first, second = (watched.members(job.name) for job in jobs)
-    return Outcome(
+    begin = submitted_times[0]
+    first, second = (watcher.members(job.name) for job in jobs)
+    return TwoJobsOutcome(
         begin,
-        {job.name: watched.running(job.name) for job in jobs},
+        {job.name: watcher.running(job.name) for job in jobs},
         first + second,
-        [at - begin for at in submitted],
-        [(one.first_step_at or one.ended_at or at) - at for one, at in zip(said, submitted, strict=True)],
+        [submitted_at - begin for submitted_at in submitted_times],
         [
-            (one.first_step_at or begin) - min(trace.running_at for trace in watched.of(job.name) if trace.running_at)
-            for one, job in zip(said, jobs, strict=True)
+            (trace.first_step_at or trace.ended_at or submitted_at) - submitted_at
+            for trace, submitted_at in zip(traces, submitted_times, strict=True)
         ],
-        [(one.ended_at or begin) - begin for one in said],
+        [
+            (trace.first_step_at or begin) - min(pod.running_at for pod in watcher.pods_of(job.name) if pod.running_at)
+            for trace, job in zip(traces, jobs, strict=True)
+        ],
+        [(trace.ended_at or begin) - begin for trace in traces],
         is_exact,
     )
 
 
-def rows(ours: Outcome, gang: Outcome) -> list[table.Row]:
-    def row(measure: str, unit: str, mine: float, theirs: float, goal: str = "", met: bool | None = None) -> table.Row:
+def build_rows(ours: TwoJobsOutcome, gang: TwoJobsOutcome) -> list[table.Row]:
+    def compare(
+        measure: str, unit: str, mine: float, theirs: float, goal: str = "", met: bool | None = None
+    ) -> table.Row:
         return table.Row(measure, unit, mine, theirs, "gang", goal, met)
 
-    first, second = ours.waited_s[1], gang.waited_s[1]
+    waited_s, gang_waited_s = ours.waited_s[1], gang.waited_s[1]
     exact = ("exact" if ours.is_exact else "not exact", "exact" if gang.is_exact else "not exact")
     last, theirs = max(ours.ended_s), max(gang.ended_s)
     return [
-        row("waiting time of the second job", "s", first, second, "less", first < second),
-        row("of that, its workers run and start", "s", ours.starting_s[1], gang.starting_s[1]),
-        row("waiting time of the first job", "s", ours.waited_s[0], gang.waited_s[0]),
-        row("end of the first job", "s", ours.ended_s[0], gang.ended_s[0]),
-        row("end of both", "s", last, theirs, "earlier", last < theirs),
+        compare("waiting time of the second job", "s", waited_s, gang_waited_s, "less", waited_s < gang_waited_s),
+        compare("of that, its workers run and start", "s", ours.starting_s[1], gang.starting_s[1]),
+        compare("waiting time of the first job", "s", ours.waited_s[0], gang.waited_s[0]),
+        compare("end of the first job", "s", ours.ended_s[0], gang.ended_s[0]),
+        compare("end of both", "s", last, theirs, "earlier", last < theirs),
         *(
-            row(f"utilisation, {what}, mean", "%", mine, theirs, "more", mine > theirs)
-            for what, mine, theirs in (
+            compare(f"utilisation, {scope}, mean", "%", mine, theirs, "more", mine > theirs)
+            for scope, mine, theirs in (
                 ("workers that run", ours.utilisation(ours.running), gang.utilisation(gang.running)),
                 ("members only", ours.utilisation(ours.members), gang.utilisation(gang.members)),
             )

@@ -1,6 +1,6 @@
-"""A web service on the cluster, as a Deployment and a Service, and somebody who asks it for its page all the time.
+"""A web service on the cluster, as a Deployment and a Service, and a visitor that requests its page all the time.
 
-nginx of this machine, mounted into an empty image; where there is none and apt cannot install it, Python's server.
+It is this machine's nginx, mounted into an empty image, or Python's server where apt cannot install nginx.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from experiment import HOST_IMAGE, Kube, on_this_machine
-from slots import SLOT
+from slot_usage import SLOT
 
 NAME = "web"
 PAGE = "<html><body>The page of the day.</body></html>\n"
 NGINX = Path("/usr/sbin/nginx")
 PORT = 8080
-DRAIN_S = 2  # a pod that goes serves on until every node knows that it goes
-ASKED_EVERY_S = 0.05
-ANSWER_S = 2.0
+DRAIN_S = 2  # a deleted pod serves until every node knows that it is deleted
+REQUEST_INTERVAL_S = 0.05
+RESPONSE_TIMEOUT_S = 2.0
 
 _CONF = f"""daemon off; pid /tmp/nginx.pid; worker_processes 1;
 events {{}}
@@ -38,22 +38,22 @@ http {{
 
 
 def ensure_nginx() -> str:
-    """Install nginx where it is missing and we may; what serves then, in words."""
-    how = ""
+    """Installs nginx if it is missing and we are root. Returns the name of the server that will be used."""
+    origin = ""
     if not NGINX.exists() and os.geteuid() == 0 and shutil.which("apt-get"):
         environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        asked = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "nginx-light"]
+        install_command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "nginx-light"]
         subprocess.run(["apt-get", "update", "-qq"], env=environ, capture_output=True, timeout=120, check=False)
-        subprocess.run(asked, env=environ, capture_output=True, timeout=300, check=False)
-        how = ", installed by apt for this run"
+        subprocess.run(install_command, env=environ, capture_output=True, timeout=300, check=False)
+        origin = ", installed by apt for this run"
     if not NGINX.exists():
         return "Python's http.server (no nginx here)"
     version = subprocess.run([str(NGINX), "-v"], capture_output=True, text=True, timeout=10, check=True).stderr
-    return version.removeprefix("nginx version: ").strip() + how
+    return version.removeprefix("nginx version: ").strip() + origin
 
 
-def documents() -> str:
-    """ConfigMap, Service and a Deployment without replicas, of high priority, of one slot each."""
+def manifests() -> str:
+    """Returns a ConfigMap, a Service and a Deployment of zero replicas: of high priority, with one slot each."""
     mounts = on_this_machine()["worker_pod"]["spec"]["containers"][0]["volumeMounts"]
     nginx = [str(NGINX), "-e", "stderr", "-c", "/web/nginx.conf"]
     python = [sys.executable, "-m", "http.server", str(PORT), "--directory", "/web"]
@@ -83,20 +83,20 @@ def documents() -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
-def address(kube: Kube) -> str:
+def service_address(kube: Kube) -> str:
     return str(kube.get("service", NAME)["spec"]["clusterIP"])
 
 
-def scale(kube: Kube, replicas: int) -> None:
+def scale_deployment(kube: Kube, replicas: int) -> None:
     kube.kubectl("scale", "deployment", NAME, f"--replicas={replicas}")
 
 
-def remove(kube: Kube) -> None:
+def delete_service(kube: Kube) -> None:
     kube.kubectl("delete", f"deployment/{NAME}", f"service/{NAME}", f"configmap/{NAME}", "--ignore-not-found")
 
 
 class Visitor:
-    """Asks for the page, over a new connection each time, and notes who answered and what went wrong."""
+    """Requests the page over a new connection each time, and records which pod answered and what failed."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -115,23 +115,23 @@ class Visitor:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(ASKED_EVERY_S):
-            began = time.monotonic()
+        while not self._stopped.wait(REQUEST_INTERVAL_S):
+            started_at = time.monotonic()
             try:
-                who = self._ask()
-                self.served[who] = self.served.get(who, 0) + 1
+                pod = self._request_page()
+                self.served[pod] = self.served.get(pod, 0) + 1
             except (OSError, http.client.HTTPException, ValueError) as exc:
                 self.failures.append(f"{time.strftime('%H:%M:%S')} {type(exc).__name__}: {exc}")
-            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+            self.slowest_s = max(self.slowest_s, time.monotonic() - started_at)
 
-    def _ask(self) -> str:
-        connection = http.client.HTTPConnection(self._host, 80, timeout=ANSWER_S)
+    def _request_page(self) -> str:
+        connection = http.client.HTTPConnection(self._host, 80, timeout=RESPONSE_TIMEOUT_S)
         try:
             connection.request("GET", "/")
-            answer = connection.getresponse()
-            body = answer.read().decode()
-            if answer.status != 200 or body != PAGE:
-                raise ValueError(f"{answer.status} {body[:80]!r}")
-            return answer.getheader("Pod", NAME)
+            response = connection.getresponse()
+            body = response.read().decode()
+            if response.status != 200 or body != PAGE:
+                raise ValueError(f"{response.status} {body[:80]!r}")
+            return response.getheader("Pod", NAME)
         finally:
             connection.close()

@@ -28,10 +28,10 @@ class ElasticDL:
         self._options = options
 
     def start(self, setting: Setting) -> Job:
-        return _Job(setting, self._options)
+        return _ElasticDLJob(setting, self._options)
 
 
-class _Job:
+class _ElasticDLJob:
     def __init__(self, setting: Setting, options: tuple[str, ...]) -> None:
         self._setting = setting
         self._environ = setting.environ | {HOME: str(setting.directory / "home")}

@@ -18,10 +18,10 @@ class Torchft:
         self._programs = programs
 
     def start(self, setting: Setting) -> Job:
-        return _Job(setting, self._programs)
+        return _TorchftJob(setting, self._programs)
 
 
-class _Job:
+class _TorchftJob:
     def __init__(self, setting: Setting, programs: Path) -> None:
         self._setting = setting
         self._python = str(programs / "python")

@@ -20,10 +20,10 @@ class Torchrun:
         self._rendezvous = rendezvous  # e.g. "last_call_timeout=1"
 
     def start(self, setting: Setting) -> Job:
-        return _Job(setting, self._rendezvous)
+        return _TorchrunJob(setting, self._rendezvous)
 
 
-class _Job:
+class _TorchrunJob:
     def __init__(self, setting: Setting, rendezvous: str) -> None:
         self._setting = setting
         self._rendezvous = rendezvous
